@@ -1,0 +1,142 @@
+//! Why a connection ends.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::stats::Counter;
+
+/// A handler's decision to end the connection, with the reason.
+///
+/// What was sent before leaves first; see [`Connection::close`](super::Connection::close).
+#[derive(Debug)]
+pub struct Close(pub(super) CloseReason);
+
+impl Close {
+    /// Ends the connection for this reason, which goes to the log and to
+    /// [`Protocol::closed`](super::Protocol::closed).
+    pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self(CloseReason::ByHandler(reason.into()))
+    }
+
+    /// Ends the connection because of an error: `parse(bytes).map_err(Close::error)?`.
+    pub fn error(error: impl std::error::Error) -> Self {
+        Self::new(error.to_string())
+    }
+
+    /// The ordinary end: the peer finished sending, and everything was answered.
+    #[must_use]
+    pub const fn by_peer() -> Self {
+        Self(CloseReason::ByPeer)
+    }
+}
+
+impl From<&'static str> for Close {
+    fn from(reason: &'static str) -> Self {
+        Self::new(reason)
+    }
+}
+
+impl From<String> for Close {
+    fn from(reason: String) -> Self {
+        Self::new(reason)
+    }
+}
+
+/// Why a connection ended. Each has its own counter.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The peer finished sending.
+    ByPeer,
+    /// The handler decided so, or somebody called `close`.
+    ByHandler(Cow<'static, str>),
+    /// The peer reset the connection, or is no longer there.
+    Reset(io::Error),
+    /// Another failure of the socket.
+    Io(io::Error),
+    /// An outgoing connection could not be made.
+    ConnectFailed(io::Error),
+    /// The peer did not take what waited for it within this time (`net_write_timeout`).
+    WriteTimeout(Duration),
+    /// The peer did not send anything within this time after it connected
+    /// (`first_bytes_timeout`).
+    FirstBytesTimeout(Duration),
+    /// The protocol left more input unconsumed than `max_allowed_packet` allows.
+    InputTooLong {
+        /// Bytes that wait, or that the protocol said it needs.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The runtime's buffers would have grown past `max_buffered_bytes`.
+    MemoryBudget {
+        /// Bytes that the connection's growth would have made it.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The handler panicked.
+    Panic,
+    /// The runtime drained; everything that was received has been answered.
+    Draining,
+    /// The runtime's drain ran into its deadline.
+    Cut,
+}
+
+impl CloseReason {
+    /// Splits the errors of a socket by who is to blame.
+    pub(super) fn from_io(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::TimedOut => Self::Reset(error),
+            _ => Self::Io(error),
+        }
+    }
+
+    pub(super) const fn counter(&self) -> Counter {
+        match self {
+            Self::ByPeer => Counter::ClosedByPeer,
+            Self::ByHandler(_) => Counter::ClosedByHandler,
+            Self::Reset(_) => Counter::ClosedReset,
+            Self::Io(_) | Self::ConnectFailed(_) => Counter::ClosedIoError,
+            Self::WriteTimeout(_) => Counter::ClosedWriteTimeout,
+            Self::FirstBytesTimeout(_) => Counter::ClosedFirstBytesTimeout,
+            Self::InputTooLong { .. } => Counter::ClosedFrameTooLong,
+            Self::MemoryBudget { .. } => Counter::ClosedMemoryBudget,
+            Self::Panic => Counter::ClosedPanic,
+            Self::Draining => Counter::ClosedDraining,
+            Self::Cut => Counter::ClosedCut,
+        }
+    }
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByPeer => f.write_str("the peer finished"),
+            Self::ByHandler(reason) => f.write_str(reason),
+            Self::Reset(error) => write!(f, "the peer is gone: {error}"),
+            Self::Io(error) => write!(f, "socket failed: {error}"),
+            Self::ConnectFailed(error) => write!(f, "connect failed: {error}"),
+            Self::WriteTimeout(limit) => {
+                write!(f, "the peer did not read within net_write_timeout {limit:?}")
+            }
+            Self::FirstBytesTimeout(limit) => {
+                write!(f, "the peer sent nothing within first_bytes_timeout {limit:?}")
+            }
+            Self::InputTooLong { bytes, limit } => {
+                write!(f, "{bytes} input bytes exceed max_allowed_packet {limit}")
+            }
+            Self::MemoryBudget { bytes, limit } => {
+                write!(f, "{bytes} buffered bytes would exceed max_buffered_bytes {limit}")
+            }
+            Self::Panic => f.write_str("the handler panicked"),
+            Self::Draining => f.write_str("the runtime drained"),
+            Self::Cut => f.write_str("cut at the deadline of the drain"),
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! [`Connection`]: the handle, and the context that it stands for.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use super::address::{Address, Credentials};
+use super::close::{Close, CloseReason};
+use super::receive::{self, Erased, Recv};
+use super::send_queue::{Outbound, Sent};
+use crate::runtime::source::{FIRST_OWN_MARK, Lent, Source};
+use crate::runtime::{Cost, Group, TimerId, Token, Usage};
+use crate::stats::Counter;
+use crate::sync::runner::{Marks, Runner, Running};
+use crate::sync::shim::lock;
+use crate::sys::epoll::{Interest, Readiness};
+use crate::sys::socket;
+
+/// A connection: a cheap handle, to be cloned and sent anywhere.
+///
+/// It stays valid after the connection has ended: `send` then says
+/// [`Closed`](Sent::Closed). The descriptor is closed when the last handle is dropped, so its number
+/// cannot belong to somebody else while anybody may still use it; the socket itself is shut down
+/// when the connection ends.
+#[derive(Clone)]
+pub struct Connection(pub(super) Arc<Conn>);
+
+/// Identifies a connection within its runtime, also in the log. Never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(u64);
+
+impl ConnectionId {
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConnectionId({})", self.0)
+    }
+}
+
+impl Connection {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> ConnectionId {
+        self.0.id
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn peer_addr(&self) -> &Address {
+        &self.0.peer
+    }
+
+    /// Our end.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; it is asked at each call.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        socket::local_addr(self.0.fd()).map(|addr| Address::from_raw(&addr))
+    }
+
+    /// Who is at the other end of a Unix socket; `None` for TCP.
+    #[must_use]
+    pub fn credentials(&self) -> Option<Credentials> {
+        match self.0.peer {
+            Address::Unix(_) => {
+                let (pid, uid, gid) = socket::peer_credentials(self.0.fd()).ok()?;
+                Some(Credentials { pid, uid, gid })
+            }
+            Address::Tcp(_) => None,
+        }
+    }
+
+    /// What [`set_user_data`](Self::set_user_data) attached, if it is a `T`.
+    #[must_use]
+    pub fn user_data<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.parts().user.get()?.downcast_ref()
+    }
+
+    /// Attaches a value for all who have a handle, once.
+    ///
+    /// # Errors
+    ///
+    /// Gives the value back when there is one already.
+    pub fn set_user_data<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        let _ = self.0.parts().user.get_or_init(|| Box::new(value.take()) as Box<dyn Any + Send + Sync>);
+        value.map_or(Ok(()), Err)
+    }
+
+    /// Sends bytes, from any thread, without waiting.
+    ///
+    /// The bytes of one call stay together, and the calls of one thread in order. What the socket
+    /// does not take is copied to the connection's backlog and leaves as the peer reads. Above
+    /// `write_high_watermark_bytes` the connection's input is not read, until the backlog is down to
+    /// `write_low_watermark_bytes`; a peer that does not drain it within `net_write_timeout` is
+    /// disconnected.
+    pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
+        self.0.send(self, bytes.as_ref())
+    }
+
+    /// Ends the connection, from any thread, without waiting.
+    ///
+    /// What was sent before leaves first, as long as the peer takes it; later sends are refused. The
+    /// first reason counts.
+    pub fn close(&self, reason: impl Into<Close>) {
+        self.0.begin_close(reason.into().0, CLOSE);
+    }
+
+    /// Bytes that were sent and that the socket has not taken yet.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.0.pending.load(Ordering::Relaxed)
+    }
+
+    /// It has ended, or is about to: nothing more can be sent.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.phase() >= Phase::Closing
+    }
+
+    /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither
+    /// the peer's half-close nor a drain ends the connection.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.0.holds.fetch_add(1, Ordering::Relaxed);
+        Hold(self.clone())
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("id", &self.0.id)
+            .field("peer", &self.0.peer)
+            .field("phase", &self.0.phase())
+            .field("pending_bytes", &self.pending_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request in progress, see [`Connection::hold`].
+#[derive(Debug)]
+pub struct Hold(Connection);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let conn = &self.0.0;
+        let last = conn.holds.fetch_sub(1, Ordering::AcqRel) == 1;
+        // SeqCst: pairs with the fence in `Conn::no_holds`. Either this thread sees that somebody
+        // waits for the holds, or that one sees that there are none.
+        fence(Ordering::SeqCst);
+        if last && conn.finishing.load(Ordering::Relaxed) {
+            conn.notify_recv(HOLDS_DONE);
+        }
+    }
+}
+
+/// Why an outgoing connection was not even begun.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The text is not an address, or its name does not resolve.
+    Address(io::Error),
+    /// The system refused.
+    Io(io::Error),
+    /// The runtime drains.
+    Draining,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(error) => write!(f, "connect address: {error}"),
+            Self::Io(error) => write!(f, "connect: {error}"),
+            Self::Draining => f.write_str("connect: the runtime drains"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Address(error) | Self::Io(error) => Some(error),
+            Self::Draining => None,
+        }
+    }
+}
+
+/// What a connection consists of.
+///
+/// Locks and Runners are taken in this order: `recv`, then `send`; `deadline` and `inbox` alone.
+pub(super) struct Conn {
+    pub(super) group: Arc<Group>,
+    id: ConnectionId,
+    peer: Address,
+    /// Present until the context is dropped.
+    parts: Option<Parts>,
+    /// Set before anything is published.
+    token: OnceLock<Token>,
+    phase: AtomicU8,
+    pub(super) recv: Runner<Recv>,
+    pub(super) send: Runner<Outbound>,
+    /// Bytes of senders who found another one sending.
+    pub(super) inbox: Mutex<Vec<u8>>,
+    /// Bytes in the backlog and the inbox. Written under the one or the other; read by all.
+    pub(super) pending: AtomicUsize,
+    /// Something was sent, so the peer may have a reply to lose.
+    pub(super) sent_any: AtomicBool,
+    /// Why the connection is closing, until the receiving side takes it.
+    pub(super) reason: Mutex<Option<CloseReason>>,
+    holds: AtomicUsize,
+    /// The receiving side waits for the holds.
+    finishing: AtomicBool,
+    cost: Cost,
+    /// The earliest deadline of this connection, and its entry in the group's timers.
+    deadline: Mutex<Option<(Instant, TimerId)>>,
+}
+
+/// Bytes can be read, or the end of the stream.
+pub(super) const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
+/// Hung up or in error; sticks.
+pub(super) const HUNG_UP: Marks = Marks::bit(FIRST_OWN_MARK + 1);
+/// The socket has room again; for an outgoing one: it is connected, or not.
+pub(super) const WRITABLE: Marks = Marks::bit(FIRST_OWN_MARK + 2);
+/// `reason` is set: end gracefully.
+pub(super) const CLOSE: Marks = Marks::bit(FIRST_OWN_MARK + 3);
+/// `reason` is set: end at once.
+pub(super) const ABORT: Marks = Marks::bit(FIRST_OWN_MARK + 4);
+/// The backlog is at the low watermark again.
+pub(super) const RESUME: Marks = Marks::bit(FIRST_OWN_MARK + 5);
+/// The backlog is empty.
+pub(super) const FLUSHED: Marks = Marks::bit(FIRST_OWN_MARK + 6);
+/// The last hold was dropped.
+pub(super) const HOLDS_DONE: Marks = Marks::bit(FIRST_OWN_MARK + 7);
+
+/// What all may know of a connection's state; the rest is the receiving side's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Phase {
+    /// No event has been looked at yet.
+    Opening,
+    Open,
+    /// Nothing more may be sent.
+    Closing,
+    Closed,
+}
+
+impl Phase {
+    const fn from_u8(phase: u8) -> Self {
+        match phase {
+            0 => Self::Opening,
+            1 => Self::Open,
+            2 => Self::Closing,
+            _ => Self::Closed,
+        }
+    }
+}
+
+impl Conn {
+    /// Makes a context for a socket, registers it, and with that serves it.
+    pub(super) fn start(
+        group: Arc<Group>,
+        socket: OwnedFd,
+        peer: Address,
+        protocol: Arc<dyn Erased>,
+        recv: Recv,
+    ) -> io::Result<Connection> {
+        let first_deadline = recv.silent_until;
+        let conn = Arc::new(Self {
+            id: ConnectionId(group.next_connection_id()),
+            peer,
+            parts: Some(Parts {
+                socket,
+                _starved: TellStarved(Arc::clone(group.usage())),
+                protocol,
+                user: OnceLock::new(),
+            }),
+            token: OnceLock::new(),
+            phase: AtomicU8::new(Phase::Opening as u8),
+            recv: Runner::new(recv),
+            send: Runner::new(Outbound::default()),
+            inbox: Mutex::new(Vec::new()),
+            pending: AtomicUsize::new(0),
+            sent_any: AtomicBool::new(false),
+            reason: Mutex::new(None),
+            holds: AtomicUsize::new(0),
+            finishing: AtomicBool::new(false),
+            cost: Cost::unknown(),
+            deadline: Mutex::new(None),
+            group,
+        });
+        let connection = Connection(conn);
+        let conn = &connection.0;
+        let full = || io::Error::other("all slots of the group are in use");
+        let token = conn.group.prepare(Box::new(connection.clone())).ok_or_else(full)?;
+        let _ = conn.token.set(token);
+        conn.group.usage().connection_opened();
+        if let Err(error) = conn.group.watch(conn.fd(), Interest::STREAM, token) {
+            conn.group.usage().connection_closed();
+            conn.group.release(token);
+            return Err(error);
+        }
+        if let Some(deadline) = first_deadline {
+            conn.arm(deadline);
+        }
+        if conn.group.is_draining() {
+            conn.notify_recv(crate::runtime::source::DRAIN);
+        }
+        Ok(connection)
+    }
+
+    fn parts(&self) -> &Parts {
+        self.parts.as_ref().expect("taken by drop only")
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.parts().socket.as_fd()
+    }
+
+    pub(super) fn protocol(&self) -> &Arc<dyn Erased> {
+        &self.parts().protocol
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        Phase::from_u8(self.phase.load(Ordering::Acquire))
+    }
+
+    /// Moves on to a later phase; `false` when it was there or beyond already.
+    pub(super) fn advance(&self, to: Phase) -> bool {
+        self.phase.fetch_max(to as u8, Ordering::AcqRel) < to as u8
+    }
+
+    pub(super) fn cost(&self) -> &Cost {
+        &self.cost
+    }
+
+    pub(super) fn count(&self, counter: Counter, n: u64) {
+        self.group.count(counter, n);
+    }
+
+    /// Asks the receiving side to end, with `mark` saying how. The first reason counts.
+    pub(super) fn begin_close(&self, reason: CloseReason, mark: Marks) {
+        if self.phase() == Phase::Closed {
+            return;
+        }
+        lock(&self.reason).get_or_insert(reason);
+        self.advance(Phase::Closing);
+        self.notify_recv(mark);
+    }
+
+    /// Leaves marks for the receiving side, which runs as a task if it does not run already.
+    pub(super) fn notify_recv(&self, marks: Marks) {
+        if let Some(running) = self.recv.notify(marks) {
+            self.schedule(running);
+        }
+    }
+
+    /// Sends a run to the back of the queue.
+    pub(super) fn schedule(&self, running: Running<'_, Recv>) {
+        running.queue();
+        if let Some(token) = self.token.get()
+            && self.group.push_source(*token)
+        {
+            return;
+        }
+        // The connection has ended and nobody will come for it.
+        drop(self.recv.resume());
+    }
+
+    /// No request is in progress; from now on the last one to end says so.
+    pub(super) fn no_holds(&self) -> bool {
+        self.finishing.store(true, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `Hold::drop`.
+        fence(Ordering::SeqCst);
+        self.holds.load(Ordering::Acquire) == 0
+    }
+
+    /// Makes sure that a timer fires at `at` or before.
+    pub(super) fn arm(&self, at: Instant) {
+        let Some(token) = self.token.get() else { return };
+        let mut deadline = lock(&self.deadline);
+        match *deadline {
+            Some((armed, _)) if armed <= at => return,
+            Some((_, id)) => self.group.cancel_deadline(id),
+            None => {}
+        }
+        *deadline = Some((at, self.group.insert_deadline(at, *token)));
+    }
+
+    /// Forgets the entry that has just fired.
+    pub(super) fn disarm_passed(&self, now: Instant) {
+        let mut deadline = lock(&self.deadline);
+        if deadline.is_some_and(|(armed, _)| armed <= now) {
+            *deadline = None;
+        }
+    }
+
+    /// The end: from here on no event or timer reaches the context.
+    pub(super) fn retire(&self) {
+        if let Some((_, id)) = lock(&self.deadline).take() {
+            self.group.cancel_deadline(id);
+        }
+        // The peer may be gone already, which is as good.
+        let _ = socket::shutdown_both(self.fd());
+        if let Some(token) = self.token.get() {
+            self.group.unwatch(self.fd(), *token);
+        }
+        self.group.usage().connection_closed();
+    }
+}
+
+impl Source for Connection {
+    fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>) {
+        let conn = &self.0;
+        let marks = conn.marks_of(self, readiness);
+        if marks.is_empty() {
+            return;
+        }
+        if let Some(running) = conn.recv.notify(marks) {
+            receive::run(self, running, lent);
+        }
+    }
+
+    fn queue_ready(&self, readiness: Readiness) -> bool {
+        let marks = self.0.marks_of(self, readiness);
+        !marks.is_empty() && self.queue_marks(marks)
+    }
+
+    fn queue_marks(&self, marks: Marks) -> bool {
+        self.0.recv.notify(marks).map(Running::queue).is_some()
+    }
+
+    fn resume(&self, lent: &mut Lent<'_>) {
+        if let Some(running) = self.0.recv.resume() {
+            receive::run(self, running, lent);
+        }
+    }
+
+    fn cost(&self) -> &Cost {
+        &self.0.cost
+    }
+}
+
+impl Conn {
+    /// Serves the sending side, and says what is in it for the receiving side.
+    fn marks_of(&self, connection: &Connection, readiness: Readiness) -> Marks {
+        let mut marks = Marks::NONE;
+        if readiness.is_writable() {
+            if self.phase() == Phase::Opening {
+                marks |= WRITABLE;
+            }
+            // Not owned and not blocked: whoever sends next begins after this look, and finds the
+            // room that this event is about.
+            if self.send.is_owned_or_flagged()
+                && let Some(running) = self.send.notify(WRITABLE)
+            {
+                self.run_send(connection, running, &[]);
+            }
+        }
+        if readiness.is_readable() {
+            marks |= READABLE;
+        }
+        if readiness.is_hung_up() {
+            marks |= HUNG_UP;
+        }
+        marks
+    }
+}
+
+/// What a handle that goes last leaves behind. Dropping it is work, and runs code of the user; the
+/// last handle may be dropped under somebody's lock.
+struct Parts {
+    /// Closed when the context is dropped, and only then.
+    socket: OwnedFd,
+    /// Told after the socket was closed: fields are dropped in this order.
+    _starved: TellStarved,
+    protocol: Arc<dyn Erased>,
+    user: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+struct TellStarved(Arc<Usage>);
+
+impl Drop for TellStarved {
+    fn drop(&mut self) {
+        self.0.descriptor_closed();
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            self.group.discard(parts);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Connections: bytes in, bytes out, and what goes wrong between.
+//!
+//! A layer above a socket is a [`Protocol`]; a socket is a [`Connection`]. The runtime calls the
+//! protocol when bytes have arrived, on whichever worker is free, one call at a time for one
+//! connection; the protocol answers by [`Connection::send`], from there or from any other thread.
+//!
+//! ```text
+//!  Opening ─▶ Open ─▶ Finishing ─▶ Flushing ─▶ Lingering ─▶ Closed
+//!               │     held requests  backlog     peer's rest    │ descriptor closed by the last
+//!               └──────────── reset, time-out, cut ────────────▶┘ holder, as a task
+//! ```
+//!
+//! * **Half-close.** A peer that finishes sending (`shutdown(SHUT_WR)`) has its last requests
+//!   answered: [`Protocol::ended`] decides, and by default the connection ends when everything has
+//!   left.
+//! * **Reset.** Noticed at the next receive or send; what waits to be sent is dropped, `closed` says
+//!   [`CloseReason::Reset`].
+//! * **Our close.** What was sent before leaves first, then the end of the stream; the rest of the
+//!   peer's bytes is read and thrown away for a while, because unread input would turn the close
+//!   into a reset and the peer could lose the last reply.
+//!
+//! This module knows bytes, never messages.
+
+mod address;
+mod close;
+mod conn;
+mod listener;
+mod read_buf;
+mod receive;
+mod send_queue;
+
+pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
+pub use close::{Close, CloseReason};
+pub use conn::{ConnectError, Connection, ConnectionId, Hold};
+pub use listener::{ListenError, Listener};
+pub use read_buf::Input;
+pub use send_queue::Sent;
+
+pub use crate::runtime::Turn;
+
+/// What stands above a socket: the code that gives bytes a meaning.
+///
+/// One value serves all connections of a listener, from many threads; what belongs to one
+/// connection is its `State`. For one connection, calls never overlap. A call may block; it holds up
+/// its own connection, and the runtime sees to the others. A panic closes the connection and is
+/// counted.
+pub trait Protocol: Send + Sync + 'static {
+    /// What belongs to one connection.
+    type State: Send + 'static;
+
+    /// A connection is there. Called on a worker, before anything is received from it; for an
+    /// outgoing one when it is established.
+    fn opened(&self, conn: &Connection) -> Self::State;
+
+    /// Bytes have arrived. What is not consumed is there again at the next call, in front of what
+    /// arrives until then.
+    ///
+    /// # Errors
+    ///
+    /// A [`Close`] ends this connection, after what was sent has left.
+    fn received(
+        &self,
+        conn: &Connection,
+        state: &mut Self::State,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close>;
+
+    /// Follows `received` on the same thread, when another thread may already receive for this
+    /// connection: the place to run, or to hand out, what the bytes made runnable. What `received`
+    /// found is passed by way of [`Connection::user_data`]. `turn` says whether other events wait
+    /// behind this one.
+    fn released(&self, conn: &Connection, turn: Turn) {
+        let _ = (conn, turn);
+    }
+
+    /// The peer has finished sending, after everything that it sent was passed to `received`. It may
+    /// still read.
+    ///
+    /// # Errors
+    ///
+    /// A [`Close`] ends the connection after what was sent has left and the requests that are
+    /// [held](Connection::hold) are done; that is the default. `Ok` leaves it open for sending.
+    fn ended(&self, conn: &Connection, state: &mut Self::State) -> Result<(), Close> {
+        let _ = (conn, state);
+        Err(Close::by_peer())
+    }
+
+    /// The backlog has been above the high watermark and is at the low one again. Called from
+    /// whichever thread noticed, beside other calls.
+    fn drained(&self, conn: &Connection) {
+        let _ = conn;
+    }
+
+    /// The runtime drains: everything received so far has been passed to `received`, nothing more
+    /// will be. The place for a last word to the peer.
+    fn draining(&self, conn: &Connection, state: &mut Self::State) {
+        let _ = (conn, state);
+    }
+
+    /// The connection has ended, the last call for it.
+    fn closed(&self, conn: &Connection, state: Self::State, reason: &CloseReason) {
+        let _ = (conn, state, reason);
+    }
+}

@@ -1,0 +1,543 @@
+//! The receiving side of a connection: from readiness to the protocol, and the end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::close::{Close, CloseReason};
+use super::conn::{
+    ABORT, CLOSE, Conn, Connection, FLUSHED, HOLDS_DONE, HUNG_UP, Phase, READABLE, RESUME, WRITABLE,
+};
+use super::read_buf::{Input, ReadBuf};
+use super::Protocol;
+use crate::runtime::source::{CUT, DRAIN, Lent, TIMER};
+use crate::runtime::{Turn, guard};
+use crate::stats::Counter;
+use crate::sync::runner::{Marks, Running};
+use crate::sync::shim::lock;
+use crate::sys::socket;
+
+/// A protocol without its type: what a listener's connections share.
+pub(super) trait Erased: Send + Sync {
+    fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler>;
+    fn released(&self, conn: &Connection, turn: Turn);
+    fn drained(&self, conn: &Connection);
+}
+
+/// A protocol with the state of one connection.
+pub(super) trait Handler: Send {
+    fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close>;
+    fn ended(&mut self, conn: &Connection) -> Result<(), Close>;
+    fn draining(&mut self, conn: &Connection);
+    fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason);
+}
+
+/// The only implementation of [`Erased`].
+pub(super) struct Typed<P>(pub(super) P);
+
+struct Session<P: Protocol> {
+    protocol: Arc<Typed<P>>,
+    state: P::State,
+}
+
+impl<P: Protocol> Erased for Typed<P> {
+    fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler> {
+        let state = self.0.opened(conn);
+        Box::new(Session { protocol: self, state })
+    }
+
+    fn released(&self, conn: &Connection, turn: Turn) {
+        self.0.released(conn, turn);
+    }
+
+    fn drained(&self, conn: &Connection) {
+        self.0.drained(conn);
+    }
+}
+
+impl<P: Protocol> Handler for Session<P> {
+    fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
+        self.protocol.0.received(conn, &mut self.state, input)
+    }
+
+    fn ended(&mut self, conn: &Connection) -> Result<(), Close> {
+        self.protocol.0.ended(conn, &mut self.state)
+    }
+
+    fn draining(&mut self, conn: &Connection) {
+        self.protocol.0.draining(conn, &mut self.state);
+    }
+
+    fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason) {
+        let Self { protocol, state } = *self;
+        protocol.0.closed(conn, state, reason);
+    }
+}
+
+/// What only one receiver at a time may touch.
+pub(super) struct Recv {
+    stage: Stage,
+    /// The socket is hung up or in error: read on to the end whatever a read returns.
+    hung_up: bool,
+    /// The end of the stream was read.
+    ended: bool,
+    /// When the drain came nothing had arrived and nothing waited to leave.
+    idle: bool,
+    /// The peer has not sent anything yet; it must do so by this time.
+    pub(super) silent_until: Option<Instant>,
+    /// When a large empty buffer is given back.
+    shrink_at: Option<Instant>,
+    buf: ReadBuf,
+    handler: Option<Box<dyn Handler>>,
+    reason: Option<CloseReason>,
+}
+
+/// Where the receiving side is; see the picture in [`super`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// An outgoing connection that is not established.
+    Connecting,
+    /// No event has been looked at yet.
+    New,
+    Open,
+    /// Not read any more; held requests are to end, then it closes.
+    Finishing,
+    /// Nothing more may be sent; the backlog is to leave.
+    Flushing,
+    /// The peer knows that we are done; its rest is read and dropped.
+    Lingering { until: Instant, left: usize },
+    Closed,
+}
+
+/// What a round found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing to do until a mark comes.
+    Rest,
+    /// There is more, but it is somebody else's turn.
+    Requeue,
+}
+
+impl Recv {
+    /// For an accepted connection.
+    pub(super) fn accepted(silent_until: Instant) -> Self {
+        Self { silent_until: Some(silent_until), ..Self::new(Stage::New) }
+    }
+
+    /// For an outgoing one.
+    pub(super) fn outgoing() -> Self {
+        Self::new(Stage::Connecting)
+    }
+
+    fn new(stage: Stage) -> Self {
+        Self {
+            stage,
+            hung_up: false,
+            ended: false,
+            idle: false,
+            silent_until: None,
+            shrink_at: None,
+            buf: ReadBuf::default(),
+            handler: None,
+            reason: None,
+        }
+    }
+}
+
+/// So many rounds in a row, then it is somebody else's turn.
+const ROUNDS: u32 = 16;
+
+/// Runs the receiving side until there is nothing to do or its budget is spent.
+pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent: &mut Lent<'_>) {
+    let conn = &*connection.0;
+    let mut round = Round { connection, conn, received: 0, timed: false };
+    for rounds in 1.. {
+        let marks = running.take_marks();
+        let next = round.turn(&mut running, marks, lent);
+        let over = rounds == ROUNDS || round.received >= conn.group.config().read_budget_bytes;
+        if next == Next::Requeue {
+            running.mark(READABLE);
+            conn.count(Counter::TurnsRequeued, 1);
+            conn.schedule(running);
+            break;
+        }
+        match running.finish() {
+            None => break,
+            Some(again) if over => {
+                conn.count(Counter::TurnsRequeued, 1);
+                conn.schedule(again);
+                break;
+            }
+            Some(again) => running = again,
+        }
+    }
+    if round.received > 0 {
+        let released = || conn.protocol().released(connection, lent.turn);
+        if guard(&conn.group, "released", released).is_none() {
+            conn.begin_close(CloseReason::Panic, ABORT);
+        }
+    }
+    if round.timed {
+        lent.charge(conn.cost());
+    }
+}
+
+/// One stay in the Runner.
+struct Round<'a> {
+    connection: &'a Connection,
+    conn: &'a Conn,
+    received: usize,
+    /// `received` of the protocol was called, so the time that this took says something.
+    timed: bool,
+}
+
+impl Round<'_> {
+    fn turn(&mut self, recv: &mut Recv, marks: Marks, lent: &mut Lent<'_>) -> Next {
+        recv.hung_up |= marks.has(HUNG_UP);
+        if recv.stage == Stage::Closed {
+            return Next::Rest;
+        }
+        if marks.has(ABORT | CUT) {
+            let reason = lock(&self.conn.reason).take();
+            let reason = if marks.has(CUT) { Some(CloseReason::Cut) } else { reason };
+            self.finish(recv, reason);
+            return Next::Rest;
+        }
+        if marks.has(TIMER) {
+            self.look_at_deadlines(recv);
+        }
+        if recv.stage == Stage::Connecting {
+            self.establish(recv, marks);
+        }
+        if recv.stage == Stage::New {
+            self.open(recv);
+        }
+        let mut next = Next::Rest;
+        if recv.stage == Stage::Open && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
+            next = self.receive(recv, lent);
+        }
+        if marks.has(CLOSE) {
+            let reason = lock(&self.conn.reason).take();
+            self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
+        }
+        if marks.has(DRAIN) {
+            match recv.stage {
+                Stage::Connecting => self.finish(recv, Some(CloseReason::Draining)),
+                // There is more to receive before this one is done.
+                Stage::Open if next == Next::Requeue => self.conn.notify_recv(DRAIN),
+                Stage::Open => self.drain(recv),
+                _ => {}
+            }
+        }
+        if recv.stage == Stage::Finishing && marks.has(HOLDS_DONE) && self.conn.no_holds() {
+            let reason = recv.reason.take().unwrap_or(CloseReason::ByPeer);
+            self.start_closing(recv, reason);
+        }
+        if recv.stage == Stage::Flushing && marks.has(FLUSHED) {
+            self.flushed(recv);
+        }
+        if let Stage::Lingering { .. } = recv.stage
+            && marks.has(READABLE | HUNG_UP)
+        {
+            self.linger(recv, lent.read_buf);
+        }
+        next
+    }
+
+    /// An outgoing connection has been established, or not.
+    fn establish(&self, recv: &mut Recv, marks: Marks) {
+        if !marks.has(WRITABLE | HUNG_UP) {
+            return;
+        }
+        match socket::take_error(self.conn.fd()) {
+            Ok(None) => {
+                recv.stage = Stage::New;
+                self.conn.count(Counter::ConnectionsConnected, 1);
+            }
+            Ok(Some(error)) | Err(error) => {
+                self.finish(recv, Some(CloseReason::ConnectFailed(error)));
+            }
+        }
+    }
+
+    fn open(&self, recv: &mut Recv) {
+        recv.stage = Stage::Open;
+        self.conn.advance(Phase::Open);
+        let protocol = Arc::clone(self.conn.protocol());
+        recv.handler = guard(&self.conn.group, "opened", || protocol.open(self.connection));
+        if recv.handler.is_none() {
+            self.finish(recv, Some(CloseReason::Panic));
+        }
+    }
+
+    /// Receives and delivers until the socket is empty, the budget is spent, or the backlog is high.
+    fn receive(&mut self, recv: &mut Recv, lent: &mut Lent<'_>) -> Next {
+        let config = self.conn.group.config();
+        let budget = config.read_budget_bytes;
+        loop {
+            if self.conn.pending.load(Ordering::Relaxed) > config.write_high_watermark_bytes {
+                // A mark comes back at once when the backlog is low again already.
+                self.conn.count(Counter::ReadsPaused, 1);
+                self.conn.resume_when_low(self.connection);
+                return Next::Rest;
+            }
+            if self.received >= budget {
+                return Next::Requeue;
+            }
+            let (asked, received) = match self.recv_and_deliver(recv, lent) {
+                Ok(counts) => counts,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Rest,
+                Err(error) => {
+                    self.finish(recv, Some(CloseReason::from_io(error)));
+                    return Next::Rest;
+                }
+            };
+            if recv.stage != Stage::Open {
+                return Next::Rest;
+            }
+            if received == 0 {
+                self.end_of_stream(recv);
+                return Next::Rest;
+            }
+            // Fewer than asked: the socket is empty, and the next arrival is an edge. Not so when
+            // the end is near: its edge may have been this one.
+            if received < asked && !recv.hung_up {
+                return Next::Rest;
+            }
+        }
+    }
+
+    /// One `recv`, and one call of the protocol when something came.
+    fn recv_and_deliver(
+        &mut self,
+        recv: &mut Recv,
+        lent: &mut Lent<'_>,
+    ) -> io::Result<(usize, usize)> {
+        let fd = self.conn.fd();
+        let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
+        self.conn.count(Counter::RecvCalls, 1);
+        // A large buffer that is kept is used, as large frames come seldom alone.
+        let own = recv.buf.capacity() > 0;
+        let (asked, received) = if own {
+            let growth = recv.buf.growth(first_size);
+            if growth > 0 && !self.may_grow(recv, growth) {
+                return Ok((0, 0));
+            }
+            recv.buf.recv(fd, growth)?
+        } else {
+            let received = socket::recv(fd, lent.read_buf)?;
+            (lent.read_buf.len(), received)
+        };
+        if received == 0 {
+            return Ok((asked, 0));
+        }
+        if recv.silent_until.take().is_some() {
+            self.conn.group.usage().silent_spoke();
+        }
+        self.received += received;
+        self.timed = true;
+        self.conn.count(Counter::BytesReceived, received as u64);
+        let before = recv.buf.capacity();
+        let Recv { buf, handler, .. } = recv;
+        let bytes = if own { buf.bytes() } else { &lent.read_buf[..received] };
+        let total = bytes.len();
+        let mut input = Input::new(bytes);
+        let result = self.call(handler, |handler, conn| handler.received(conn, &mut input));
+        let (consumed, needed) = (input.consumed(), input.needed());
+        let left = total - consumed;
+        if own {
+            buf.consume(consumed, needed, first_size);
+        } else if left > 0 {
+            buf.keep(&lent.read_buf[consumed..received], needed, first_size);
+        }
+        self.account(recv, before);
+        match result {
+            Err(close) => self.start_closing(recv, close.0),
+            Ok(()) => self.check_left_over(recv, left.max(needed)),
+        }
+        Ok((asked, received))
+    }
+
+    /// Calls the handler; a panic is a reason to close.
+    fn call(
+        &self,
+        handler: &mut Option<Box<dyn Handler>>,
+        code: impl FnOnce(&mut dyn Handler, &Connection) -> Result<(), Close>,
+    ) -> Result<(), Close> {
+        self.conn.count(Counter::Receives, 1);
+        let Some(handler) = handler else { return Ok(()) };
+        guard(&self.conn.group, "received", || code(&mut **handler, self.connection))
+            .unwrap_or(Err(Close(CloseReason::Panic)))
+    }
+
+    fn check_left_over(&self, recv: &mut Recv, bytes: usize) {
+        let limit = self.conn.group.config().max_allowed_packet;
+        if bytes > limit + HEADER_ALLOWANCE {
+            self.start_closing(recv, CloseReason::InputTooLong { bytes, limit });
+        }
+    }
+
+    /// Whether the runtime's budget allows for a larger buffer. If not, this connection ends.
+    fn may_grow(&self, recv: &mut Recv, growth: usize) -> bool {
+        let limit = self.conn.group.config().max_buffered_bytes;
+        let bytes = self.conn.group.usage().buffered_bytes() + growth;
+        let may = bytes <= limit;
+        if !may {
+            self.finish(recv, Some(CloseReason::MemoryBudget { bytes, limit }));
+        }
+        may
+    }
+
+    /// Keeps the sum of buffer sizes, and sees that a large one does not stay for ever.
+    fn account(&self, recv: &mut Recv, before: usize) {
+        let config = self.conn.group.config();
+        let after = recv.buf.capacity();
+        if before != after {
+            self.conn.group.usage().buffer_changed(before, after);
+        }
+        if after > config.tcp_fixed_dealing_buf && (before != after || !recv.buf.is_empty()) {
+            let at = Instant::now() + config.big_buf_release_after;
+            recv.shrink_at = Some(at);
+            self.conn.arm(at);
+        }
+    }
+
+    fn end_of_stream(&self, recv: &mut Recv) {
+        recv.ended = true;
+        let Recv { handler, .. } = recv;
+        let Some(handler) = handler else { return };
+        let ended = || handler.ended(self.connection);
+        let result = guard(&self.conn.group, "ended", ended);
+        match result.unwrap_or(Err(Close(CloseReason::Panic))) {
+            Ok(()) => {}
+            Err(close) => self.finish_requests(recv, close.0),
+        }
+    }
+
+    /// Everything that had arrived is delivered: the last word, and the end.
+    fn drain(&self, recv: &mut Recv) {
+        recv.idle = self.received == 0 && self.conn.pending.load(Ordering::Relaxed) == 0;
+        if let Some(handler) = &mut recv.handler {
+            guard(&self.conn.group, "draining", || handler.draining(self.connection));
+        }
+        self.finish_requests(recv, CloseReason::Draining);
+    }
+
+    /// Closes when no request is held any more.
+    fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
+        recv.stage = Stage::Finishing;
+        if self.conn.no_holds() {
+            self.start_closing(recv, reason);
+        } else {
+            recv.reason = Some(reason);
+        }
+    }
+
+    /// Nothing more may be sent; what was sent leaves first.
+    fn start_closing(&self, recv: &mut Recv, reason: CloseReason) {
+        if matches!(recv.stage, Stage::Flushing | Stage::Lingering { .. } | Stage::Closed) {
+            return;
+        }
+        recv.stage = Stage::Flushing;
+        recv.reason = Some(reason);
+        self.conn.advance(Phase::Closing);
+        // A mark comes back at once when nothing waits.
+        self.conn.tell_when_flushed(self.connection);
+    }
+
+    fn flushed(&self, recv: &mut Recv) {
+        let config = self.conn.group.config();
+        let nothing_to_lose = recv.ended || !self.conn.sent_any.load(Ordering::Relaxed);
+        let failed = socket::shutdown_write(self.conn.fd()).is_err();
+        if failed || nothing_to_lose || config.linger_timeout.is_zero() {
+            self.finish(recv, None);
+            return;
+        }
+        let limit = if recv.idle { IDLE_LINGER } else { config.linger_timeout };
+        let until = Instant::now() + limit.min(config.linger_timeout);
+        recv.stage = Stage::Lingering { until, left: config.linger_bytes };
+        self.conn.arm(until);
+        // What has arrived made its edge before.
+        self.conn.notify_recv(READABLE);
+    }
+
+    /// Reads and drops, so that the close is not a reset and the peer does not lose what was sent.
+    fn linger(&self, recv: &mut Recv, scratch: &mut [u8]) {
+        let Stage::Lingering { until, mut left } = recv.stage else { return };
+        loop {
+            match socket::recv(self.conn.fd(), scratch) {
+                Ok(0) => break,
+                Ok(received) => match left.checked_sub(received) {
+                    Some(rest) => left = rest,
+                    None => break,
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    recv.stage = Stage::Lingering { until, left };
+                    return;
+                }
+                Err(_) => break,
+            }
+        }
+        self.finish(recv, None);
+    }
+
+    fn look_at_deadlines(&self, recv: &mut Recv) {
+        let config = self.conn.group.config();
+        let now = Instant::now();
+        self.conn.disarm_passed(now);
+        if recv.silent_until.is_some_and(|until| until <= now) {
+            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
+            self.finish(recv, Some(reason));
+            return;
+        }
+        if let Stage::Lingering { until, .. } = recv.stage
+            && until <= now
+        {
+            self.finish(recv, None);
+            return;
+        }
+        if recv.shrink_at.is_some_and(|at| at <= now) {
+            recv.shrink_at = None;
+            let before = recv.buf.capacity();
+            recv.buf.shrink(config.tcp_fixed_dealing_buf);
+            self.conn.group.usage().buffer_changed(before, recv.buf.capacity());
+        }
+        let linger = match recv.stage {
+            Stage::Lingering { until, .. } => Some(until),
+            _ => None,
+        };
+        let deadlines = [recv.silent_until, recv.shrink_at, linger];
+        if let Some(next) = deadlines.into_iter().flatten().min() {
+            self.conn.arm(next);
+        }
+        self.conn.check_due(self.connection);
+    }
+
+    /// The end, in order or not. `None` takes the reason that was noted when closing began.
+    fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
+        let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
+        recv.stage = Stage::Closed;
+        self.conn.advance(Phase::Closed);
+        self.conn.discard_backlog(self.connection);
+        self.conn.count(reason.counter(), 1);
+        self.conn.count(Counter::ConnectionsClosed, 1);
+        if recv.silent_until.take().is_some() {
+            self.conn.group.usage().silent_spoke();
+        }
+        self.conn.group.usage().buffer_changed(recv.buf.capacity(), 0);
+        recv.buf.release();
+        tracing::debug!(id = %self.connection.id(), %reason, "connection closed");
+        if let Some(handler) = recv.handler.take() {
+            guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
+        }
+        self.conn.retire();
+    }
+}
+
+/// An idle connection has no request under way, and its replies have left long ago; this is for the
+/// request that a peer sends just now.
+const IDLE_LINGER: Duration = Duration::from_millis(50);
+
+/// A frame's header may come on top of `max_allowed_packet`.
+const HEADER_ALLOWANCE: usize = 64;

@@ -1,0 +1,374 @@
+//! The sending side of a connection: straight to the socket, else to the backlog.
+//!
+//! A [`Runner`](crate::sync::runner::Runner) guards it: send, append to the backlog and noting that
+//! the socket is full are one critical section. A sender that finds another one at work leaves its
+//! bytes in the inbox and a mark; a writable edge leaves a mark. So nobody ever waits for somebody
+//! else's system call, and nothing is sent past the backlog.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::close::CloseReason;
+use super::conn::{ABORT, Conn, Connection, FLUSHED, Phase, RESUME, WRITABLE};
+use crate::runtime::guard;
+use crate::stats::Counter;
+use crate::sync::runner::{Marks, Running};
+use crate::sync::shim::lock;
+use crate::sys::socket;
+
+/// What became of the bytes of a [`send`](Connection::send).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Sent {
+    /// The socket has them, and nothing waits before them.
+    Sent,
+    /// They wait in the backlog, which now has so many bytes.
+    Queued(usize),
+    /// They were dropped: the connection has ended, or is about to.
+    Closed,
+}
+
+/// What only one sender at a time may touch.
+#[derive(Debug, Default)]
+pub(super) struct Outbound {
+    backlog: Backlog,
+    /// The socket took less than it was given; a writable edge will come.
+    blocked: bool,
+    /// Bytes that the socket has taken in all.
+    sent_bytes: u64,
+    /// By when how many bytes must have been sent in all.
+    due: Option<(Instant, u64)>,
+    /// The receiving side has paused until the backlog is at the low watermark.
+    reader_waits: bool,
+    /// The receiving side waits for the backlog to be empty.
+    closer_waits: bool,
+}
+
+/// There is something in the inbox.
+const INBOX: Marks = Marks::bit(12);
+/// Tell the receiving side when the backlog is at the low watermark.
+const READER_WAITS: Marks = Marks::bit(13);
+/// Tell the receiving side when the backlog is empty.
+const CLOSER_WAITS: Marks = Marks::bit(14);
+/// Look whether the peer has drained enough.
+const CHECK_DUE: Marks = Marks::bit(15);
+/// The connection is over: drop everything.
+const DISCARD: Marks = Marks::bit(11);
+
+impl Conn {
+    pub(super) fn send(&self, connection: &Connection, bytes: &[u8]) -> Sent {
+        if self.phase() >= Phase::Closing {
+            return Sent::Closed;
+        }
+        if bytes.is_empty() {
+            return Sent::Sent;
+        }
+        if let Some(running) = self.send.notify(Marks::NONE) {
+            self.run_send(connection, running, bytes);
+        } else {
+            self.leave_in_inbox(bytes);
+            if let Some(running) = self.send.notify(INBOX) {
+                self.run_send(connection, running, &[]);
+            }
+        }
+        match self.pending.load(Ordering::Relaxed) {
+            0 => Sent::Sent,
+            bytes => Sent::Queued(bytes),
+        }
+    }
+
+    fn leave_in_inbox(&self, bytes: &[u8]) {
+        let mut inbox = lock(&self.inbox);
+        inbox.extend_from_slice(bytes);
+        self.change_pending(0, bytes.len());
+    }
+
+    /// The receiving side has paused: [`RESUME`] comes when the backlog is at the low watermark.
+    pub(super) fn resume_when_low(&self, connection: &Connection) {
+        self.mark_send(connection, READER_WAITS);
+    }
+
+    /// [`FLUSHED`] comes when the backlog is empty.
+    pub(super) fn tell_when_flushed(&self, connection: &Connection) {
+        self.mark_send(connection, CLOSER_WAITS);
+    }
+
+    /// A deadline of the connection has passed, perhaps this one.
+    pub(super) fn check_due(&self, connection: &Connection) {
+        self.mark_send(connection, CHECK_DUE);
+    }
+
+    /// The connection is over.
+    pub(super) fn discard_backlog(&self, connection: &Connection) {
+        self.mark_send(connection, DISCARD);
+    }
+
+    fn mark_send(&self, connection: &Connection, marks: Marks) {
+        if let Some(running) = self.send.notify(marks) {
+            self.run_send(connection, running, &[]);
+        }
+    }
+
+    /// Does what the marks say, with `bytes` to send behind everything that is there.
+    pub(super) fn run_send(
+        &self,
+        connection: &Connection,
+        mut running: Running<'_, Outbound>,
+        mut bytes: &[u8],
+    ) {
+        loop {
+            let marks = running.take_marks();
+            let drained = self.send_turn(&mut running, marks, bytes);
+            bytes = &[];
+            let blocked = running.blocked;
+            running.set_flag(blocked);
+            let again = running.finish();
+            if drained {
+                let drained = || self.protocol().drained(connection);
+                if guard(&self.group, "drained", drained).is_none() {
+                    self.begin_close(CloseReason::Panic, ABORT);
+                }
+            }
+            match again {
+                Some(next) => running = next,
+                None => return,
+            }
+        }
+    }
+
+    /// One round. `true` when a paused reader is told to go on.
+    fn send_turn(&self, out: &mut Outbound, marks: Marks, bytes: &[u8]) -> bool {
+        let before = out.backlog.len();
+        if marks.has(DISCARD) || self.phase() == Phase::Closed {
+            self.drop_backlog(out);
+            return false;
+        }
+        if marks.has(INBOX) {
+            let mut inbox = lock(&self.inbox);
+            // Its bytes are counted as pending already.
+            out.backlog.append(&inbox);
+            inbox.clear();
+            inbox.shrink_to(KEPT_INBOX);
+        }
+        out.blocked &= !marks.has(WRITABLE);
+        let inboxed = out.backlog.len() - before;
+        let mut rest = bytes;
+        let mut result = Ok(());
+        if !out.blocked {
+            result = self.flush(out);
+            if result.is_ok() && out.backlog.is_empty() {
+                result = self.send_now(out, &mut rest);
+            }
+        }
+        if let Err(error) = result {
+            self.change_pending(before + inboxed, 0);
+            out.backlog.clear();
+            self.begin_close(CloseReason::from_io(error), ABORT);
+            return false;
+        }
+        if !rest.is_empty() {
+            self.count(Counter::BacklogBytesQueued, rest.len() as u64);
+            out.backlog.append(rest);
+        }
+        let after = out.backlog.len();
+        if before + inboxed != after {
+            self.change_pending(before + inboxed, after);
+        }
+        self.keep_time(out, marks);
+        self.tell_waiting(out, marks)
+    }
+
+    /// Sends the backlog as far as the socket takes it.
+    fn flush(&self, out: &mut Outbound) -> std::io::Result<()> {
+        while !out.blocked && !out.backlog.is_empty() {
+            let front = out.backlog.front();
+            let asked = front.len();
+            let sent = self.send_some(out.backlog.front(), &mut out.blocked)?;
+            out.blocked |= sent < asked;
+            out.sent_bytes += sent as u64;
+            out.backlog.consume(sent);
+        }
+        Ok(())
+    }
+
+    /// Sends bytes that nothing waits before.
+    fn send_now(&self, out: &mut Outbound, bytes: &mut &[u8]) -> std::io::Result<()> {
+        while !out.blocked && !bytes.is_empty() {
+            let sent = self.send_some(bytes, &mut out.blocked)?;
+            out.sent_bytes += sent as u64;
+            *bytes = &bytes[sent..];
+        }
+        Ok(())
+    }
+
+    fn send_some(&self, bytes: &[u8], blocked: &mut bool) -> std::io::Result<usize> {
+        self.count(Counter::SendCalls, 1);
+        match socket::send(self.fd(), bytes) {
+            Ok(sent) => {
+                self.count(Counter::BytesSent, sent as u64);
+                if !self.sent_any.load(Ordering::Relaxed) {
+                    self.sent_any.store(true, Ordering::Relaxed);
+                }
+                // The kernel notes that somebody waits for room also when it took a part.
+                *blocked = sent < bytes.len();
+                Ok(sent)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                *blocked = true;
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// In every `net_write_timeout` the peer has to take what waited at its beginning, or as much of
+    /// it as the high watermark.
+    fn keep_time(&self, out: &mut Outbound, marks: Marks) {
+        if out.backlog.is_empty() {
+            out.due = None;
+            return;
+        }
+        let config = self.group.config();
+        let now = Instant::now();
+        match out.due {
+            Some((_, target)) if out.sent_bytes >= target => out.due = None,
+            Some((due, _)) if due <= now => {
+                let reason = CloseReason::WriteTimeout(config.net_write_timeout);
+                self.begin_close(reason, ABORT);
+                return;
+            }
+            Some((due, _)) if marks.has(CHECK_DUE) => self.arm(due),
+            Some(_) => {}
+            None => {}
+        }
+        if out.due.is_none() {
+            let due = now + config.net_write_timeout;
+            let share = out.backlog.len().min(config.write_high_watermark_bytes);
+            out.due = Some((due, out.sent_bytes + share as u64));
+            self.arm(due);
+        }
+    }
+
+    /// Notes who waits, and tells those whose time has come.
+    fn tell_waiting(&self, out: &mut Outbound, marks: Marks) -> bool {
+        out.reader_waits |= marks.has(READER_WAITS);
+        out.closer_waits |= marks.has(CLOSER_WAITS);
+        let low = out.backlog.len() <= self.group.config().write_low_watermark_bytes;
+        let resume = out.reader_waits && low;
+        if resume {
+            out.reader_waits = false;
+            self.notify_recv(RESUME);
+        }
+        if out.closer_waits && out.backlog.is_empty() {
+            out.closer_waits = false;
+            self.notify_recv(FLUSHED);
+        }
+        resume
+    }
+
+    fn drop_backlog(&self, out: &mut Outbound) {
+        let mut inbox = lock(&self.inbox);
+        let dropped = out.backlog.len() + inbox.len();
+        *inbox = Vec::new();
+        out.backlog.clear();
+        out.due = None;
+        out.blocked = false;
+        self.change_pending(dropped, 0);
+    }
+
+    /// Keeps the sums. Past the runtime's budget the connection is ended.
+    fn change_pending(&self, before: usize, after: usize) {
+        let change = after.wrapping_sub(before);
+        self.pending.fetch_add(change, Ordering::Relaxed);
+        let total = self.group.usage().buffer_changed(before, after);
+        let limit = self.group.config().max_buffered_bytes;
+        if after > before && total > limit {
+            self.begin_close(CloseReason::MemoryBudget { bytes: total, limit }, ABORT);
+        }
+    }
+}
+
+/// Capacity that an emptied inbox keeps.
+const KEPT_INBOX: usize = 4096;
+
+/// Bytes that wait for the socket, in chunks, so that memory goes as they leave.
+#[derive(Debug, Default)]
+struct Backlog {
+    chunks: VecDeque<Vec<u8>>,
+    /// Sent bytes of the first chunk.
+    start: usize,
+    len: usize,
+}
+
+/// Chunks are filled up to this; a larger piece is a chunk of its own.
+const CHUNK: usize = 64 * 1024;
+
+impl Backlog {
+    const fn len(&self) -> usize {
+        self.len
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.len += bytes.len();
+        match self.chunks.back_mut() {
+            Some(last) if last.len() + bytes.len() <= CHUNK => last.extend_from_slice(bytes),
+            _ => self.chunks.push_back(bytes.to_vec()),
+        }
+    }
+
+    /// The first piece that waits.
+    fn front(&self) -> &[u8] {
+        self.chunks.front().map_or(&[], |chunk| &chunk[self.start..])
+    }
+
+    /// Drops `count` bytes of the first piece.
+    fn consume(&mut self, count: usize) {
+        self.len -= count;
+        self.start += count;
+        if self.chunks.front().is_some_and(|chunk| chunk.len() == self.start) {
+            self.chunks.pop_front();
+            self.start = 0;
+        }
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backlog_keeps_order_and_gives_memory_back() {
+        let mut backlog = Backlog::default();
+        let mut expected = Vec::new();
+        for size in [10, CHUNK, 1, 3 * CHUNK, 5] {
+            let piece: Vec<u8> = (0..size).map(|n| (n % 251) as u8).collect();
+            backlog.append(&piece);
+            expected.extend_from_slice(&piece);
+        }
+        assert_eq!(backlog.len(), expected.len());
+        let mut seen = Vec::new();
+        while !backlog.is_empty() {
+            let front = backlog.front();
+            let take = front.len().min(1000);
+            seen.extend_from_slice(&front[..take]);
+            backlog.consume(take);
+        }
+        assert!(seen == expected);
+        assert_eq!(backlog.chunks.capacity(), 0);
+    }
+}

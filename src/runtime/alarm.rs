@@ -1,0 +1,97 @@
+//! [`Alarm`]: the deadlines of a group and the one timer of the kernel that stands for them.
+//!
+//! The kernel's timer is armed for the earliest deadline and wakes exactly one worker, who calls
+//! [`Alarm::take_due`]. Every operation holds the lock for some hundred nanoseconds, and only the
+//! worker that received the edge takes it to expire, so that waiting for it is cheaper than
+//! a try-lock with its recheck; callbacks never run under it.
+//!
+//! Invariant, kept by whoever releases the lock: when there is a deadline, the kernel's timer is
+//! armed at most [`SLACK`] after it.
+
+use std::time::{Duration, Instant};
+
+use super::timer::{TimerHeap, TimerId};
+use crate::sync::shim::{Mutex, lock};
+use crate::sys::timerfd::TimerFd;
+
+/// A deadline that is earlier than the armed one by no more than this waits for it: moving the
+/// kernel's timer costs a system call, and timers promise 5 ms.
+pub(crate) const SLACK: Duration = Duration::from_millis(1);
+
+/// Sets the kernel's timer. A seam for the model, which has no kernel.
+pub(crate) trait Arm {
+    fn arm(&self, delay: Duration);
+}
+
+impl Arm for TimerFd {
+    fn arm(&self, delay: Duration) {
+        if let Err(error) = Self::arm(self, delay) {
+            // Only an invalid descriptor or time could fail, and both are made here.
+            debug_assert!(false, "timerfd_settime: {error}");
+        }
+    }
+}
+
+/// Deadlines with what is due then.
+#[derive(Debug)]
+pub(crate) struct Alarm<T, A> {
+    state: Mutex<State<T>>,
+    armer: A,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    heap: TimerHeap<T>,
+    /// When the kernel's timer expires; `None` once it has.
+    armed: Option<Instant>,
+}
+
+/// Whether the kernel's timer had to be set, for the statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Armed {
+    Set,
+    Kept,
+}
+
+impl<T, A: Arm> Alarm<T, A> {
+    pub(crate) fn new(armer: A) -> Self {
+        Self { state: Mutex::new(State { heap: TimerHeap::new(), armed: None }), armer }
+    }
+
+    pub(crate) fn insert(&self, deadline: Instant, now: Instant, due: T) -> (TimerId, Armed) {
+        let mut state = lock(&self.state);
+        let id = state.heap.insert(deadline, due);
+        (id, self.rearm(&mut state, now))
+    }
+
+    /// Takes out what was not due yet. The kernel's timer may expire for nothing.
+    pub(crate) fn cancel(&self, id: TimerId) -> Option<T> {
+        lock(&self.state).heap.cancel(id)
+    }
+
+    /// Takes what is due, after the kernel's timer expired.
+    pub(crate) fn take_due(&self, now: Instant, due: &mut Vec<T>) -> Armed {
+        let mut state = lock(&self.state);
+        state.armed = state.armed.filter(|armed| *armed > now);
+        while let Some((_, item)) = state.heap.pop_due(now) {
+            due.push(item);
+        }
+        self.rearm(&mut state, now)
+    }
+
+    /// Deadlines that are waited for.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.state).heap.len()
+    }
+
+    fn rearm(&self, state: &mut State<T>, now: Instant) -> Armed {
+        let Some(earliest) = state.heap.next_deadline() else { return Armed::Kept };
+        let soon_enough = state.armed.is_some_and(|armed| armed <= earliest + SLACK);
+        if soon_enough {
+            return Armed::Kept;
+        }
+        self.armer.arm(earliest.saturating_duration_since(now));
+        state.armed = Some(earliest);
+        Armed::Set
+    }
+}

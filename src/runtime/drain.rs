@@ -1,0 +1,186 @@
+//! The end of a runtime, in numbered steps.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::group::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
+use super::source::{CUT, DRAIN};
+use super::Shared;
+use crate::stats::Counter;
+use crate::sync::shim::lock;
+
+/// What became of what was there when the drain began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DrainReport {
+    /// Connections that ended in order: everything received was answered and has left.
+    pub finished: u64,
+    /// Connections that were accepted and closed unserved, and closures that `spawn` gave back.
+    pub refused: u64,
+    /// Connections that were cut at the deadline, with requests or replies unfinished.
+    pub cut: u64,
+    /// Names of threads that were still inside a handler. They end when it does.
+    pub stuck: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl fmt::Display for DrainReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { finished, refused, cut, stuck, took } = self;
+        write!(f, "drained in {took:.0?}: {finished} finished, {refused} refused, {cut} cut, ")?;
+        match stuck.as_slice() {
+            [] => f.write_str("no thread stuck"),
+            names => write!(f, "stuck: {}", names.join(", ")),
+        }
+    }
+}
+
+/// A thread of the runtime.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) name: String,
+    pub(super) handle: JoinHandle<()>,
+    pub(super) exits: Arc<Exits>,
+}
+
+/// Counts the threads that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Exits {
+    alive: AtomicUsize,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+/// Held by a thread until its end, whatever that is.
+pub(super) struct Exit(Arc<Exits>);
+
+impl Exits {
+    pub(super) fn enter(self: &Arc<Self>) -> Exit {
+        self.alive.fetch_add(1, Ordering::Relaxed);
+        Exit(Arc::clone(self))
+    }
+
+    /// Waits until no more than `but` threads are alive.
+    fn wait(&self, but: usize, deadline: Instant) {
+        let mut guard = lock(&self.lock);
+        while self.alive.load(Ordering::Acquire) > but {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(guard, left);
+            (guard, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        let guard = lock(&self.0.lock);
+        self.0.alive.fetch_sub(1, Ordering::AcqRel);
+        drop(guard);
+        self.0.changed.notify_all();
+    }
+}
+
+/// For the cut ones to be told, and the threads to leave, after the deadline.
+const GRACE: Duration = Duration::from_millis(100);
+
+pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> DrainReport {
+    let began = Instant::now();
+    let deadline = began.checked_add(limit).unwrap_or_else(|| began + FAR);
+    let usage = &shared.usage;
+    let here = std::thread::current().id();
+    let on_worker = threads.iter().any(|thread| thread.handle.thread().id() == here);
+    let before = counted(shared);
+
+    // 1. From here on `spawn` refuses, and what is accepted is told to finish.
+    usage.start_draining();
+    // 2. Everything registered is told: listeners empty their backlog and close, connections finish.
+    notify(shared, DRAIN);
+    // 3. Wait for them. A handler that drains its own runtime does not wait for its own connection.
+    let own = usize::from(on_worker);
+    let done = || usage.listeners() == 0 && usage.connections() <= own;
+    usage.wait_until(deadline, done);
+    // 4. What is left at the deadline is cut; a little time for the workers to do so.
+    let late = !done();
+    if late {
+        notify(shared, CUT);
+    }
+    let cut_deadline = deadline.max(Instant::now() + GRACE);
+    if late {
+        usage.wait_until(cut_deadline, || usage.connections() <= own);
+    }
+    let left_over = usage.connections();
+    // 5. The threads finish what is queued, and leave.
+    for group in &shared.groups {
+        group.stop(LEAVE_WHEN_EMPTY);
+    }
+    if let Some(thread) = threads.first() {
+        thread.exits.wait(own, cut_deadline);
+        for group in &shared.groups {
+            group.stop(LEAVE_NOW);
+        }
+        thread.exits.wait(own, Instant::now() + GRACE);
+    }
+    // 6. Join who left; name who did not.
+    let mut stuck = Vec::new();
+    for thread in threads {
+        if thread.handle.thread().id() == here {
+            continue;
+        }
+        if thread.handle.is_finished() || thread.exits.alive.load(Ordering::Acquire) == own {
+            // A worker's panics end at its tasks; there is no result to lose.
+            let _ = thread.handle.join();
+        } else {
+            stuck.push(thread.name);
+        }
+    }
+    if stuck.is_empty() && !on_worker {
+        for group in &shared.groups {
+            group.sweep();
+        }
+    }
+
+    let after = counted(shared);
+    DrainReport {
+        finished: after.finished - before.finished,
+        refused: after.refused - before.refused,
+        cut: after.cut - before.cut + left_over as u64,
+        stuck,
+        took: began.elapsed(),
+    }
+}
+
+/// Stands for a deadline that is too far for the clock.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+fn notify(shared: &Shared, marks: crate::sync::runner::Marks) {
+    for group in &shared.groups {
+        group.notify_all(marks);
+    }
+}
+
+struct Counted {
+    finished: u64,
+    refused: u64,
+    cut: u64,
+}
+
+fn counted(shared: &Shared) -> Counted {
+    let mut snapshot = crate::stats::Snapshot::default();
+    for group in &shared.groups {
+        group.add_to(&mut snapshot);
+    }
+    let cut = snapshot.get(Counter::ClosedCut);
+    Counted {
+        finished: snapshot.get(Counter::ConnectionsClosed) - cut,
+        refused: snapshot.get(Counter::ConnectionsRefusedDraining)
+            + snapshot.get(Counter::SpawnRefused),
+        cut,
+    }
+}

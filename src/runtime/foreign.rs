@@ -1,0 +1,149 @@
+//! Descriptors of the host that a group watches.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::source::{CUT, FIRST_OWN_MARK, Lent, Source};
+use super::{Cost, Group, Interest, Readiness, Token, guard};
+use crate::sync::runner::{Marks, Runner, Running};
+
+type Code = Box<dyn FnMut(BorrowedFd<'_>, Readiness) + Send>;
+
+/// A watched descriptor. Dropping this ends the watch; a call that runs at the moment ends first on
+/// its own thread, and the descriptor is closed after it.
+#[must_use = "dropped, it ends the watch"]
+pub struct Registration {
+    foreign: Arc<Foreign>,
+}
+
+struct Foreign {
+    group: Arc<Group>,
+    fd: OwnedFd,
+    token: OnceLock<Token>,
+    code: Runner<Option<Code>>,
+    watched: AtomicBool,
+    cost: Cost,
+}
+
+const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
+const WRITABLE: Marks = Marks::bit(FIRST_OWN_MARK + 1);
+const HUNG_UP: Marks = Marks::bit(FIRST_OWN_MARK + 2);
+const ERROR: Marks = Marks::bit(FIRST_OWN_MARK + 3);
+const END: Marks = Marks::bit(FIRST_OWN_MARK + 4);
+
+pub(super) fn register(
+    group: &Arc<Group>,
+    fd: OwnedFd,
+    interest: Interest,
+    code: Code,
+) -> io::Result<Registration> {
+    let foreign = Arc::new(Foreign {
+        group: Arc::clone(group),
+        fd,
+        token: OnceLock::new(),
+        code: Runner::new(Some(code)),
+        watched: AtomicBool::new(true),
+        cost: Cost::unknown(),
+    });
+    let full = || io::Error::other("all slots of the group are in use");
+    let token = group.prepare(Box::new(Watched(Arc::clone(&foreign)))).ok_or_else(full)?;
+    let _ = foreign.token.set(token);
+    if let Err(error) = group.watch(foreign.fd.as_fd(), interest, token) {
+        group.release(token);
+        return Err(error);
+    }
+    Ok(Registration { foreign })
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.foreign.end();
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("fd", &self.foreign.fd).finish_non_exhaustive()
+    }
+}
+
+/// What stands in the slot.
+struct Watched(Arc<Foreign>);
+
+impl Foreign {
+    fn end(&self) {
+        if self.watched.swap(false, Ordering::AcqRel)
+            && let Some(token) = self.token.get()
+        {
+            // The code is dropped by a worker, after a call that may be running.
+            self.group.notify_source(*token, END);
+            self.group.unwatch(self.fd.as_fd(), *token);
+        }
+    }
+
+    fn run(&self, mut running: Running<'_, Option<Code>>, lent: &mut Lent<'_>) {
+        loop {
+            let marks = running.take_marks();
+            if marks.has(END | CUT) {
+                let code = running.take();
+                guard(&self.group, "drop", || drop(code));
+                self.end();
+            } else if let Some(code) = running.as_mut() {
+                let readiness = readiness_of(marks);
+                guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
+                lent.charge(&self.cost);
+            }
+            match running.finish() {
+                Some(again) => running = again,
+                None => return,
+            }
+        }
+    }
+}
+
+impl Source for Watched {
+    fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>) {
+        if let Some(running) = self.0.code.notify(marks_of(readiness)) {
+            self.0.run(running, lent);
+        }
+    }
+
+    fn queue_ready(&self, readiness: Readiness) -> bool {
+        self.queue_marks(marks_of(readiness))
+    }
+
+    fn queue_marks(&self, marks: Marks) -> bool {
+        self.0.code.notify(marks).map(Running::queue).is_some()
+    }
+
+    fn resume(&self, lent: &mut Lent<'_>) {
+        if let Some(running) = self.0.code.resume() {
+            self.0.run(running, lent);
+        }
+    }
+
+    fn cost(&self) -> &Cost {
+        &self.0.cost
+    }
+}
+
+const BITS: [(Marks, i32); 4] = [
+    (READABLE, libc::EPOLLIN),
+    (WRITABLE, libc::EPOLLOUT),
+    (HUNG_UP, libc::EPOLLHUP),
+    (ERROR, libc::EPOLLERR),
+];
+
+fn marks_of(readiness: Readiness) -> Marks {
+    BITS.iter()
+        .filter(|(_, bit)| readiness.bits() & bit.cast_unsigned() != 0)
+        .fold(Marks::NONE, |marks, (mark, _)| marks | *mark)
+}
+
+fn readiness_of(marks: Marks) -> Readiness {
+    let bits = BITS.iter().filter(|(mark, _)| marks.has(*mark));
+    Readiness::from_bits(bits.fold(0, |bits, (_, bit)| bits | bit.cast_unsigned()))
+}

@@ -1,0 +1,185 @@
+//! [`Handle`]: how threads, handlers and timers reach a runtime.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::task::Task;
+use super::{Group, Interest, Readiness, Registration, Shared, Timer, Usage, foreign, timers};
+use crate::config::Config;
+use crate::stats::Snapshot;
+
+/// A cheap reference to a runtime, for any thread. It does not keep the runtime going.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Handle {
+    /// Runs a closure on a worker.
+    ///
+    /// # Errors
+    ///
+    /// The closure comes back when the task queue is full (`epoll_work_queue_capacity`) or the
+    /// runtime drains.
+    pub fn spawn(&self, code: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
+        self.spawn_by(Box::new(code), Group::try_push)
+    }
+
+    /// Like [`spawn`](Self::spawn), but waits for room in a full queue.
+    ///
+    /// # Errors
+    ///
+    /// The closure comes back when the runtime drains, and also when the queue is full and this
+    /// is one of the runtime's workers, because all of them waiting for room would wait for ever.
+    pub fn spawn_wait(&self, code: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
+        if self.current_group().is_some() {
+            return self.spawn(code);
+        }
+        self.spawn_by(Box::new(code), |group, task| {
+            group.push_wait(task, || self.usage().is_draining())
+        })
+    }
+
+    fn spawn_by(
+        &self,
+        code: Box<dyn FnOnce() + Send>,
+        push: impl Fn(&Group, Task) -> Result<(), Task>,
+    ) -> Result<(), SpawnError> {
+        let group = self.group_here();
+        let refused = |kind, task| match task {
+            Task::Run(code) => {
+                group.count(crate::stats::Counter::SpawnRefused, 1);
+                Err(SpawnError { kind, code })
+            }
+            _ => unreachable!("a push gives back what it was given"),
+        };
+        if self.usage().is_draining() {
+            return refused(Refused::Draining, Task::Run(code));
+        }
+        match push(group, Task::Run(code)) {
+            Ok(()) => Ok(()),
+            Err(task) if self.usage().is_draining() => refused(Refused::Draining, task),
+            Err(task) => refused(Refused::Full(self.shared.config.epoll_work_queue_capacity), task),
+        }
+    }
+
+    /// Calls `code` once, at or after `delay` from now, on a worker.
+    pub fn after(&self, delay: Duration, code: impl FnOnce() + Send + 'static) -> Timer {
+        timers::after(self.group_here(), delay, Box::new(code))
+    }
+
+    /// Calls `code` again and again, each time `interval` after the last call ended, on a worker.
+    /// Intervals below 1 ms count as 1 ms.
+    pub fn every(&self, interval: Duration, code: impl FnMut() + Send + 'static) -> Timer {
+        timers::every(self.group_here(), interval, Box::new(code))
+    }
+
+    /// Watches a descriptor of the host (a signalfd, a pipe, a device) and calls `code` on a worker
+    /// when it is ready, one call at a time.
+    ///
+    /// Edge-triggered: each call must read (or write) until the descriptor would block, which must
+    /// therefore be non-blocking. The descriptor is closed when the registration is dropped.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; regular files, for example, cannot be watched.
+    pub fn register(
+        &self,
+        fd: impl Into<OwnedFd>,
+        interest: Interest,
+        code: impl FnMut(BorrowedFd<'_>, Readiness) + Send + 'static,
+    ) -> io::Result<Registration> {
+        foreign::register(self.group_here(), fd.into(), interest, Box::new(code))
+    }
+
+    /// What was counted so far, and how things stand.
+    #[must_use]
+    pub fn stats(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for group in &self.shared.groups {
+            group.add_to(&mut snapshot);
+        }
+        let usage = self.usage();
+        snapshot.connections = usage.connections() as u64;
+        snapshot.silent_connections = usage.silent() as u64;
+        snapshot.buffered_bytes = usage.buffered_bytes() as u64;
+        snapshot
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    pub(crate) fn usage(&self) -> &Arc<Usage> {
+        &self.shared.usage
+    }
+
+    pub(crate) fn groups(&self) -> &[Arc<Group>] {
+        &self.shared.groups
+    }
+
+    /// The groups in turn.
+    pub(crate) fn next_group(&self) -> &Arc<Group> {
+        let next = self.shared.next_group.fetch_add(1, Ordering::Relaxed);
+        &self.shared.groups[next % self.shared.groups.len()]
+    }
+
+    /// The group of this thread, or the next one.
+    pub(crate) fn group_here(&self) -> &Arc<Group> {
+        self.current_group().unwrap_or_else(|| self.next_group())
+    }
+
+    /// The group whose worker this thread is.
+    pub(super) fn current_group(&self) -> Option<&Arc<Group>> {
+        self.shared.groups.iter().find(|group| group.is_current())
+    }
+}
+
+/// A closure that was not queued, with the reason.
+pub struct SpawnError {
+    kind: Refused,
+    code: Box<dyn FnOnce() + Send>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Refused {
+    Full(usize),
+    Draining,
+}
+
+impl SpawnError {
+    /// The queue was full: trying again later may succeed.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self.kind, Refused::Full(_))
+    }
+
+    /// The closure.
+    #[must_use]
+    pub fn into_inner(self) -> Box<dyn FnOnce() + Send> {
+        self.code
+    }
+}
+
+impl fmt::Debug for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnError").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for SpawnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Refused::Full(capacity) => {
+                write!(f, "task queue full: epoll_work_queue_capacity is {capacity}")
+            }
+            Refused::Draining => f.write_str("the runtime drains"),
+        }
+    }
+}
+
+impl std::error::Error for SpawnError {}

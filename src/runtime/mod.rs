@@ -1,0 +1,115 @@
+//! Groups of workers around a shared epoll: tasks, readiness and timers. It knows nothing of bytes.
+//!
+//! A runtime's life: [`Builder::start`] makes the groups and starts their threads;
+//! sources, timers and tasks come and go through [`Handle`]; [`Runtime::drain`] ends what is in
+//! progress, stops the threads and joins them. Dropping a runtime drains it with a short deadline.
+//!
+//! Two runtimes in one process know nothing of each other.
+
+mod alarm;
+mod builder;
+mod cost;
+mod drain;
+mod foreign;
+mod group;
+mod handle;
+mod mode;
+mod park;
+mod queue;
+mod slots;
+pub(crate) mod source;
+mod task;
+mod timer;
+mod timers;
+mod usage;
+mod worker;
+
+pub use builder::{Builder, StartError, ThreadInfo};
+pub use drain::DrainReport;
+pub use foreign::Registration;
+pub use handle::{Handle, SpawnError};
+pub use source::Turn;
+pub use timers::Timer;
+
+pub(crate) use cost::Cost;
+pub(crate) use group::Group;
+pub(crate) use slots::Token;
+pub(crate) use task::guard;
+pub(crate) use timer::TimerId;
+pub(crate) use usage::Usage;
+
+pub use crate::sys::epoll::{Interest, Readiness};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::stats::Snapshot;
+
+/// Owns the groups and their threads.
+///
+/// Everything else refers to it by [`Handle`].
+#[derive(Debug)]
+pub struct Runtime {
+    handle: Handle,
+    /// Taken by the drain.
+    threads: Option<Vec<drain::Thread>>,
+}
+
+impl Runtime {
+    /// Starts to configure one.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A handle: what threads, handlers and timers use.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// What was counted so far, and how things stand.
+    #[must_use]
+    pub fn stats(&self) -> Snapshot {
+        self.handle.stats()
+    }
+
+    /// Ends the runtime in good order.
+    ///
+    /// Listeners accept what waits in their backlog and close. Each connection is served what has
+    /// arrived on it, its replies leave, and it is closed; idle ones at once. What is not done at the
+    /// deadline is cut. Then the threads are joined; one that is still inside a handler is left to
+    /// itself and named in the report.
+    ///
+    /// On one of the runtime's own workers (in a handler) this does not wait for that worker.
+    #[must_use = "the report says what was cut"]
+    pub fn drain(mut self, deadline: Duration) -> DrainReport {
+        self.drain_in_place(deadline)
+    }
+
+    fn drain_in_place(&mut self, deadline: Duration) -> DrainReport {
+        let threads = self.threads.take().unwrap_or_default();
+        drain::drain(&self.handle.shared, threads, deadline)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if self.threads.is_some() {
+            let _ = self.drain_in_place(DROP_DEADLINE);
+        }
+    }
+}
+
+/// How long a dropped runtime may finish what is in progress.
+const DROP_DEADLINE: Duration = Duration::from_millis(100);
+
+/// What a runtime's handles share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    groups: Vec<Arc<Group>>,
+    usage: Arc<Usage>,
+    config: Arc<crate::config::Config>,
+    /// Deals tasks and connections round. Statistics.
+    next_group: std::sync::atomic::AtomicUsize,
+}

@@ -1,0 +1,126 @@
+//! [`Mode`]: how many workers a group lets poll at a time.
+//!
+//! *Calm*: handlers are quick. One worker waits in epoll and serves what comes; more are added, each
+//! looking without waiting, while batches come full. *Open*: some handler is known to be slow.
+//! Everybody may wait in epoll, one event at a time, so that somebody is always there whatever CPU
+//! the slow one occupies. Why, is measured in the guide.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use super::park::Demand;
+use crate::sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Shared by the workers of a group. All fields are hints: a stale one costs time, not correctness.
+#[derive(Debug)]
+pub(crate) struct Mode {
+    started: Instant,
+    /// Permits when open.
+    most: u64,
+    /// Extra pollers at most when calm.
+    most_extra: u32,
+    state: CachePadded<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Slow handlers that run at the moment.
+    slow: AtomicU32,
+    /// Nanoseconds after `started` until which the group stays open.
+    open_until: AtomicU64,
+    /// Pollers beyond the first, when calm.
+    extra: AtomicU32,
+}
+
+/// How long a group stays open after the last slow handler.
+const OPEN_FOR: Duration = Duration::from_millis(20);
+/// So many full batches in a row call for another poller.
+pub(crate) const FULL_BATCHES: u32 = 8;
+
+impl Mode {
+    /// `most` workers may poll at once; `cpus` is the group's share of the machine.
+    pub(crate) fn new(most: usize, cpus: usize) -> Self {
+        let most = most.max(1);
+        let most_extra = u32::try_from(cpus.min(most).saturating_sub(1)).unwrap_or(u32::MAX);
+        Self {
+            started: Instant::now(),
+            most: most as u64,
+            most_extra,
+            state: CachePadded::new(State {
+                slow: AtomicU32::new(0),
+                open_until: AtomicU64::new(0),
+                extra: AtomicU32::new(0),
+            }),
+        }
+    }
+
+    pub(crate) fn demand(&self, now: Instant) -> Demand {
+        if self.is_open(now) {
+            return Demand { pollers: self.most, all_wait: true };
+        }
+        let extra = self.state.extra.load(Ordering::Relaxed);
+        Demand { pollers: 1 + u64::from(extra), all_wait: false }
+    }
+
+    fn is_open(&self, now: Instant) -> bool {
+        self.state.slow.load(Ordering::Relaxed) > 0
+            || self.nanos(now) < self.state.open_until.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn begin_slow(&self) {
+        self.state.slow.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_slow(&self, now: Instant) {
+        self.state.open_until.fetch_max(self.nanos(now + OPEN_FOR), Ordering::Relaxed);
+        self.state.slow.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Batches come full: one more may poll.
+    pub(crate) fn add_poller(&self) {
+        let extra = self.state.extra.load(Ordering::Relaxed);
+        if extra < self.most_extra {
+            self.state.extra.store(extra + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// One looked and found nothing: there are enough without it.
+    pub(crate) fn remove_poller(&self) {
+        let extra = self.state.extra.load(Ordering::Relaxed);
+        self.state.extra.store(extra.saturating_sub(1), Ordering::Relaxed);
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.started).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_while_something_slow_runs_and_for_a_while_after() {
+        let mode = Mode::new(4, 2);
+        let now = Instant::now();
+        assert!(!mode.demand(now).all_wait);
+        mode.begin_slow();
+        assert_eq!(mode.demand(now), Demand { pollers: 4, all_wait: true });
+        mode.end_slow(now);
+        assert!(mode.demand(now + OPEN_FOR / 2).all_wait);
+        assert_eq!(mode.demand(now + OPEN_FOR), Demand { pollers: 1, all_wait: false });
+    }
+
+    #[test]
+    fn extra_pollers_are_bounded_by_the_cpus() {
+        let mode = Mode::new(4, 2);
+        let now = Instant::now();
+        mode.add_poller();
+        mode.add_poller();
+        assert_eq!(mode.demand(now).pollers, 2);
+        mode.remove_poller();
+        mode.remove_poller();
+        assert_eq!(mode.demand(now).pollers, 1);
+    }
+}

@@ -1,0 +1,353 @@
+//! [`Park`]: who rests where, and who is woken for what.
+//!
+//! A worker without work rests in one of two places:
+//!
+//! * **waiting** in `epoll_wait`, which takes a *poll permit*. One permit is given while handlers
+//!   are quick: a second waiter would be woken by nearly every reply that a client answers, and
+//!   the kernel lets it preempt that client in the middle of its work (measured, see the guide).
+//!   While handlers are slow, every worker may have one;
+//! * **asleep** on a semaphore. The first one that sleeps is the *lookout*: it sleeps with a
+//!   time-out, to see whether a worker that holds a permit is stuck in a handler.
+//!
+//! Everything is in one word, so that "is somebody resting" and "is a wake-up under way" can never
+//! disagree:
+//!
+//! ```text
+//!  sleepers:16 │ pollers:16 │ waiters:16 │ WAKING_SLEEPER │ WAKING_WAITER │ LOOKOUT
+//! ```
+//!
+//! The rule of waking. A push queues, then wakes somebody who rests unless a wake-up is under way
+//! already. Who is woken ends the wake-up *before* it looks at the queue. And no worker starts
+//! anything while work waits, somebody rests and no wake-up is under way: it wakes one first. So
+//! wake-ups are passed on, and merging them costs nothing.
+//!
+//! Resting is announced in the word before the queue is looked at once more, and a push looks at the
+//! word after it queued; both with a SeqCst fence between. So one of the two sees the other.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::sync::shim::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::shim::{Condvar, Mutex, lock};
+
+/// How a worker is to rest. Every one is ended by [`Park::rise`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Rest {
+    /// Wait in epoll, until there is something.
+    Wait,
+    /// Look into epoll without waiting: somebody waits there already.
+    Look,
+    /// Sleep until woken; the lookout for a limited time.
+    Sleep { lookout: bool },
+}
+
+/// Whom to wake, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the wake-up is announced and has to be made"]
+pub(crate) enum Wake {
+    /// By [`Park::post`].
+    Sleeper,
+    /// By an edge on the eventfd.
+    Waiter,
+}
+
+/// What a group wants of its workers at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// How many poll permits there are.
+    pub(crate) pollers: u64,
+    /// Whether all of those may wait in epoll at once, or one.
+    pub(crate) all_wait: bool,
+}
+
+pub(crate) struct Park {
+    /// Written by all workers and by whoever pushes, by read-modify-write only; see the module.
+    word: AtomicU64,
+    semaphore: Mutex<Semaphore>,
+    posted: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Semaphore {
+    tokens: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+const SLEEPER: u64 = 1;
+const POLLER: u64 = 1 << 16;
+const WAITER: u64 = 1 << 32;
+const WAKING_SLEEPER: u64 = 1 << 48;
+const WAKING_WAITER: u64 = 1 << 49;
+const LOOKOUT: u64 = 1 << 50;
+const COUNT: u64 = 0xffff;
+
+impl Word {
+    const fn sleepers(self) -> u64 {
+        self.0 & COUNT
+    }
+
+    const fn pollers(self) -> u64 {
+        self.0 >> 16 & COUNT
+    }
+
+    const fn waiters(self) -> u64 {
+        self.0 >> 32 & COUNT
+    }
+
+    const fn wake_up_under_way(self) -> bool {
+        self.0 & (WAKING_SLEEPER | WAKING_WAITER) != 0
+    }
+
+    /// The next word and the rest, for a worker that has a permit or not.
+    fn rest(self, has_permit: bool, demand: Demand) -> (Self, Rest) {
+        let others = self.pollers() - u64::from(has_permit);
+        if others < demand.pollers {
+            let word = if has_permit { self.0 } else { self.0 + POLLER };
+            if demand.all_wait || self.waiters() == 0 {
+                return (Self(word + WAITER), Rest::Wait);
+            }
+            return (Self(word), Rest::Look);
+        }
+        let word = if has_permit { self.0 - POLLER } else { self.0 };
+        let lookout = word & LOOKOUT == 0;
+        (Self((word + SLEEPER) | LOOKOUT), Rest::Sleep { lookout })
+    }
+
+    fn rise(self, rest: Rest) -> Self {
+        match rest {
+            Rest::Wait => Self((self.0 - WAITER) & !WAKING_WAITER),
+            Rest::Look => self,
+            Rest::Sleep { lookout } => {
+                let word = (self.0 - SLEEPER) & !WAKING_SLEEPER;
+                Self(if lookout { word & !LOOKOUT } else { word })
+            }
+        }
+    }
+
+    fn wake(self) -> Option<(Self, Wake)> {
+        if self.wake_up_under_way() {
+            None
+        } else if self.sleepers() > 0 {
+            Some((Self(self.0 | WAKING_SLEEPER), Wake::Sleeper))
+        } else if self.waiters() > 0 {
+            Some((Self(self.0 | WAKING_WAITER), Wake::Waiter))
+        } else {
+            None
+        }
+    }
+}
+
+impl Park {
+    pub(crate) fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            semaphore: Mutex::new(Semaphore::default()),
+            posted: Condvar::new(),
+        }
+    }
+
+    /// Announces a rest. The caller must look at the queue after this and before it rests.
+    ///
+    /// Afterwards the worker has a permit when it waits or looks, and none when it sleeps.
+    pub(crate) fn rest(&self, has_permit: bool, demand: Demand) -> Rest {
+        let rest = self.update(|word| {
+            let (next, rest) = word.rest(has_permit, demand);
+            Some((next, rest))
+        });
+        // SeqCst: pairs with the fence in `wake`. Either the look at the queue that follows sees the
+        // push, or that push sees this rest.
+        fence(Ordering::SeqCst);
+        rest.expect("resting is always possible")
+    }
+
+    /// Ends a rest, and with it a wake-up that may have been meant for this worker. The caller must
+    /// look at the queue after this.
+    pub(crate) fn rise(&self, rest: Rest) {
+        if rest != Rest::Look {
+            let _ = self.update(|word| Some((word.rise(rest), ())));
+            // SeqCst: pairs with the fence in `wake`. A push that saw the wake-up under way is seen
+            // by the look at the queue that follows.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// After something was queued: whom to wake, if anybody.
+    pub(crate) fn wake(&self) -> Option<Wake> {
+        // SeqCst: pairs with the fences in `rest` and `rise`.
+        fence(Ordering::SeqCst);
+        self.update(Word::wake)
+    }
+
+    /// Gives the permit back, before something slow is run.
+    pub(crate) fn give_permit(&self) {
+        self.word.fetch_sub(POLLER, Ordering::AcqRel);
+    }
+
+    /// The lookout goes to sleep without a time-out, as everybody is at rest.
+    pub(crate) fn end_lookout(&self) {
+        self.word.fetch_and(!LOOKOUT, Ordering::AcqRel);
+    }
+
+    /// Permits are free, and somebody sleeps who could take one.
+    pub(crate) fn wants_poller(&self, demand: Demand) -> bool {
+        let word = self.word();
+        word.pollers() < demand.pollers && word.sleepers() > 0
+    }
+
+    /// Somebody sleeps, and nobody is on the lookout.
+    pub(crate) fn wants_lookout(&self) -> bool {
+        let word = self.word();
+        word.0 & LOOKOUT == 0 && word.sleepers() > 0
+    }
+
+    /// Workers at rest.
+    pub(crate) fn resting(&self) -> u64 {
+        let word = self.word();
+        word.sleepers() + word.waiters()
+    }
+
+    /// Lets one sleeper go; the other half of [`Wake::Sleeper`].
+    pub(crate) fn post(&self) {
+        lock(&self.semaphore).tokens += 1;
+        self.posted.notify_one();
+    }
+
+    /// Sleeps until somebody posts. `false` when the time was over first.
+    #[cfg(not(loom))]
+    pub(crate) fn sleep(&self, limit: Option<Duration>) -> bool {
+        let mut semaphore = lock(&self.semaphore);
+        while semaphore.tokens == 0 {
+            let poisoned = std::sync::PoisonError::into_inner;
+            match limit {
+                None => semaphore = self.posted.wait(semaphore).unwrap_or_else(poisoned),
+                Some(limit) => {
+                    let result = self.posted.wait_timeout(semaphore, limit);
+                    let (guard, timeout) = result.unwrap_or_else(std::sync::PoisonError::into_inner);
+                    semaphore = guard;
+                    if timeout.timed_out() && semaphore.tokens == 0 {
+                        return false;
+                    }
+                }
+            }
+        }
+        semaphore.tokens -= 1;
+        true
+    }
+
+    /// In a model nobody's time is ever over.
+    #[cfg(loom)]
+    pub(crate) fn sleep(&self, _limit: Option<Duration>) -> bool {
+        let mut semaphore = lock(&self.semaphore);
+        while semaphore.tokens == 0 {
+            semaphore = self.posted.wait(semaphore).expect("not poisoned");
+        }
+        semaphore.tokens -= 1;
+        true
+    }
+
+    fn word(&self) -> Word {
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    fn update<R>(&self, mut step: impl FnMut(Word) -> Option<(Word, R)>) -> Option<R> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let (next, result) = step(Word(word))?;
+            // AcqRel: what one worker did before it rested or woke happens before what the next one
+            // to change the word does.
+            match self.word.compare_exchange_weak(
+                word,
+                next.0,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(result),
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Park {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word();
+        f.debug_struct("Park")
+            .field("sleepers", &word.sleepers())
+            .field("pollers", &word.pollers())
+            .field("waiters", &word.waiters())
+            .field("wake_up_under_way", &word.wake_up_under_way())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const CALM: Demand = Demand { pollers: 1, all_wait: false };
+    const OPEN: Demand = Demand { pollers: 4, all_wait: true };
+
+    #[test]
+    fn calm_one_waits_and_the_others_sleep() {
+        let park = Park::new();
+        assert_eq!(park.rest(false, CALM), Rest::Wait);
+        assert_eq!(park.rest(false, CALM), Rest::Sleep { lookout: true });
+        assert_eq!(park.rest(false, CALM), Rest::Sleep { lookout: false });
+        assert_eq!(park.resting(), 3);
+        park.rise(Rest::Wait);
+        assert_eq!(park.rest(true, CALM), Rest::Wait, "the permit is kept");
+    }
+
+    #[test]
+    fn open_all_wait_and_calm_again_the_surplus_sleeps() {
+        let park = Park::new();
+        for _ in 0..4 {
+            assert_eq!(park.rest(false, OPEN), Rest::Wait);
+        }
+        for _ in 0..3 {
+            park.rise(Rest::Wait);
+            let Rest::Sleep { .. } = park.rest(true, CALM) else { panic!("one poller is enough") };
+        }
+        park.rise(Rest::Wait);
+        assert_eq!(park.rest(true, CALM), Rest::Wait);
+    }
+
+    #[test]
+    fn an_extra_poller_looks_while_the_first_waits() {
+        let park = Park::new();
+        let two = Demand { pollers: 2, all_wait: false };
+        assert_eq!(park.rest(false, two), Rest::Wait);
+        assert_eq!(park.rest(false, two), Rest::Look);
+        park.rise(Rest::Look);
+        park.rise(Rest::Wait);
+        assert_eq!(park.rest(true, two), Rest::Wait);
+    }
+
+    #[test]
+    fn one_wake_up_at_a_time_and_sleepers_first() {
+        let park = Park::new();
+        assert_eq!(park.wake(), None, "nobody rests");
+        let waiting = park.rest(false, CALM);
+        let sleeping = park.rest(false, CALM);
+        assert_eq!(park.wake(), Some(Wake::Sleeper));
+        assert_eq!(park.wake(), None, "one is under way");
+        park.rise(sleeping);
+        assert_eq!(park.wake(), Some(Wake::Waiter));
+        park.rise(waiting);
+        assert_eq!(park.wake(), None, "nobody rests");
+    }
+
+    #[test]
+    fn a_lookout_that_leaves_is_missed() {
+        let park = Park::new();
+        let _ = park.rest(false, CALM);
+        let lookout = park.rest(false, CALM);
+        let _ = park.rest(false, CALM);
+        assert!(!park.wants_lookout());
+        park.rise(lookout);
+        assert!(park.wants_lookout());
+    }
+}

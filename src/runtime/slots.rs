@@ -1,0 +1,351 @@
+//! Slots: from what the kernel gives back to what is registered, safely.
+//!
+//! The kernel hands us the 64 bits that were given to it at registration, possibly by a worker that
+//! was already on its way out of `epoll_wait` when the thing was deregistered. So these bits are not
+//! a pointer but a [`Token`]: a slot number and a version. Slots live in chunks that are never given
+//! back while the table lives, so any token can be looked up at any time, and a stale one is noticed
+//! because the version differs or nobody refers to the slot any more.
+//!
+//! ```text
+//!  insert: (v, 1) ──pin──▶ (v, n) ──release──▶ (v, 0) ──take──▶ (v + 1, 0) free ──insert──▶ …
+//!                                               the last one      by the reclaimer, who gets the
+//!                                               says so           value out and drops it
+//! ```
+//!
+//! Registration owns one reference, each event in a batch one, each queued task one.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::ptr;
+
+use crate::sync::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::shim::{Mutex, UnsafeCell, lock};
+
+/// Slot number and version: what stands in `epoll_event.data`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Token {
+    slot: u32,
+    /// Never 0, which leaves the tokens below [`Token::FIRST`] to things that have no slot.
+    version: u32,
+}
+
+impl Token {
+    /// Every encoded token is at least this.
+    pub(crate) const FIRST: u64 = 1 << 32;
+
+    /// The bits for the kernel. The only place that makes them.
+    pub(crate) const fn encode(self) -> u64 {
+        (self.version as u64) << 32 | self.slot as u64
+    }
+
+    /// The token in the bits from the kernel. The only place that reads them.
+    pub(crate) const fn decode(data: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "takes the halves apart")]
+        Self { slot: data as u32, version: (data >> 32) as u32 }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}v{}", self.slot, self.version)
+    }
+}
+
+/// What a release says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the last one has to see to the reclaim"]
+pub(crate) enum Released {
+    /// Others still refer to the slot.
+    Alive,
+    /// This was the last reference: the slot is to be taken by [`Slots::take`], once.
+    Last,
+}
+
+/// The table.
+pub(crate) struct Slots<T> {
+    /// Chunk `k` has `FIRST_CHUNK << k` slots. Written once each, under `free`; read by all.
+    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+    free: Mutex<Free>,
+}
+
+struct Slot<T> {
+    /// Version in the upper half, references in the lower. Written by read-modify-write, but for the
+    /// two plain stores of `insert` and `take`, when nobody else may.
+    word: AtomicU64,
+    /// Written by `insert` and `take`, when there is no reference; read by who has one.
+    value: UnsafeCell<Option<T>>,
+}
+
+struct Free {
+    /// Slots that may be used again, last in first out, so that memory stays warm.
+    slots: Vec<u32>,
+    /// Slots in the chunks that exist.
+    capacity: usize,
+}
+
+#[cfg(not(loom))]
+const FIRST_CHUNK: usize = 64;
+#[cfg(loom)]
+const FIRST_CHUNK: usize = 1;
+const CHUNKS: usize = 22;
+
+// SAFETY: values are shared by reference between the holders of references (`T: Sync`) and leave
+// by `take` on any thread (`T: Send`).
+unsafe impl<T: Send + Sync> Sync for Slots<T> {}
+// SAFETY: sending the table sends the values.
+unsafe impl<T: Send> Send for Slots<T> {}
+
+impl<T> Slots<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunks: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            free: Mutex::new(Free { slots: Vec::new(), capacity: 0 }),
+        }
+    }
+
+    /// Puts a value into a free slot, with one reference, which belongs to the caller.
+    ///
+    /// `None`: all 2^28 slots are in use.
+    pub(crate) fn insert(&self, value: T) -> Option<Token> {
+        let index = self.free_slot()?;
+        let slot = self.slot(index)?;
+        let cell = slot.value.get_mut();
+        // SAFETY: the slot is free and this thread took it from the free list, so no reference
+        // exists, and none can come to be before the store below.
+        *unsafe { cell.deref() } = Some(value);
+        drop(cell);
+        let version = version(slot.word.load(Ordering::Relaxed));
+        // Release: pairs with the Acquire of `pin`, which then sees the value.
+        slot.word.store(pack(version, 1), Ordering::Release);
+        Some(Token { slot: index, version })
+    }
+
+    /// Adds a reference, unless the token is stale.
+    pub(crate) fn pin(&self, token: Token) -> bool {
+        let Some(slot) = self.slot(token.slot) else { return false };
+        let mut word = slot.word.load(Ordering::Relaxed);
+        loop {
+            if version(word) != token.version || references(word) == 0 {
+                return false;
+            }
+            // Acquire: pairs with the Release of `insert`.
+            match slot.word.compare_exchange_weak(
+                word,
+                word + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// What a token refers to.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds a reference to the slot (by `insert` or `pin`) for as long as it uses the
+    /// returned one.
+    pub(crate) unsafe fn get(&self, token: Token) -> &T {
+        let slot = self.slot(token.slot).expect("a pinned slot exists");
+        debug_assert!(references(slot.word.load(Ordering::Relaxed)) > 0, "{token:?} is not pinned");
+        // SAFETY: with a reference held the value is there and only read.
+        unsafe { value_of(slot) }
+    }
+
+    /// Gives a reference back.
+    pub(crate) fn release(&self, token: Token) -> Released {
+        let slot = self.slot(token.slot).expect("a pinned slot exists");
+        // Release: what was done with the value happens before it is taken. Acquire: who was last
+        // hands it on having seen all of that.
+        let before = slot.word.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(references(before) > 0, "{token:?} was released too often");
+        if references(before) == 1 { Released::Last } else { Released::Alive }
+    }
+
+    /// Takes the value out and frees the slot. Called once, after [`Released::Last`].
+    pub(crate) fn take(&self, token: Token) -> Option<T> {
+        let slot = self.slot(token.slot)?;
+        // Acquire: pairs with the Release of every `release`.
+        let word = slot.word.load(Ordering::Acquire);
+        if version(word) != token.version || references(word) != 0 {
+            debug_assert!(false, "{token:?} was taken while it is {word:#x}");
+            return None;
+        }
+        let cell = slot.value.get_mut();
+        // SAFETY: no reference exists, none can come to be (`pin` fails at 0), and only the one who
+        // was told `Last` gets here.
+        let value = unsafe { cell.deref() }.take();
+        drop(cell);
+        let next = match token.version.wrapping_add(1) {
+            0 => 1,
+            next => next,
+        };
+        // Release: pairs with `insert`, by way of the free list's lock.
+        slot.word.store(pack(next, 0), Ordering::Release);
+        lock(&self.free).slots.push(token.slot);
+        value
+    }
+
+    /// Slots that exist, and how many of them are free.
+    pub(crate) fn usage(&self) -> (usize, usize) {
+        let free = lock(&self.free);
+        (free.capacity, free.slots.len())
+    }
+
+    /// Tokens of all values that are registered at the moment, pinned; the caller releases them.
+    pub(crate) fn pin_all(&self) -> Vec<Token> {
+        let (capacity, _) = self.usage();
+        let tokens = (0..u32::try_from(capacity).unwrap_or(u32::MAX)).filter_map(|index| {
+            let word = self.slot(index)?.word.load(Ordering::Relaxed);
+            let token = Token { slot: index, version: version(word) };
+            self.pin(token).then_some(token)
+        });
+        tokens.collect()
+    }
+
+    fn free_slot(&self) -> Option<u32> {
+        let mut free = lock(&self.free);
+        if let Some(index) = free.slots.pop() {
+            return Some(index);
+        }
+        let chunk = (0..CHUNKS).find(|k| self.chunks[*k].load(Ordering::Relaxed).is_null())?;
+        let start = free.capacity;
+        let slots: Box<[Slot<T>]> = (0..FIRST_CHUNK << chunk)
+            .map(|_| Slot { word: AtomicU64::new(pack(1, 0)), value: UnsafeCell::new(None) })
+            .collect();
+        free.capacity += slots.len();
+        // Release: pairs with the Acquire of `slot`, which then sees the slots.
+        self.chunks[chunk].store(Box::into_raw(slots).cast(), Ordering::Release);
+        let range = u32::try_from(start).ok()?..u32::try_from(free.capacity).ok()?;
+        free.slots.extend(range.rev());
+        free.slots.pop()
+    }
+
+    fn slot(&self, index: u32) -> Option<&Slot<T>> {
+        let (chunk, offset) = locate(index);
+        // Acquire: pairs with the Release of `free_slot`.
+        let slots = self.chunks.get(chunk)?.load(Ordering::Acquire);
+        if slots.is_null() {
+            return None;
+        }
+        // SAFETY: chunk `chunk` has `FIRST_CHUNK << chunk` slots and `offset` is below that.
+        let slot = unsafe { slots.add(offset) };
+        // SAFETY: chunks are freed only when the table is dropped, which `self` outlives.
+        Some(unsafe { &*slot })
+    }
+}
+
+impl<T> Drop for Slots<T> {
+    fn drop(&mut self) {
+        for (k, chunk) in self.chunks.iter().enumerate() {
+            let slots = chunk.load(Ordering::Relaxed);
+            if !slots.is_null() {
+                let slots = ptr::slice_from_raw_parts_mut(slots, FIRST_CHUNK << k);
+                // SAFETY: made by `Box::into_raw` from a boxed slice of this length, in `free_slot`.
+                drop(unsafe { Box::from_raw(slots) });
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for Slots<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (allocated, free) = self.usage();
+        f.debug_struct("Slots").field("allocated", &allocated).field("free", &free).finish()
+    }
+}
+
+/// # Safety
+///
+/// The caller holds a reference to the slot.
+unsafe fn value_of<T>(slot: &Slot<T>) -> &T {
+    let cell = slot.value.get();
+    // SAFETY: while a reference exists nobody writes the value, see `Slot::value`.
+    let value: *const Option<T> = unsafe { cell.deref() };
+    // SAFETY: as above, and the slot lives as long as the table: the borrow of the local `cell`
+    // was shorter than what it points to.
+    let value = unsafe { &*value };
+    value.as_ref().expect("a slot with references has a value")
+}
+
+/// Chunk and offset of a slot number.
+const fn locate(index: u32) -> (usize, usize) {
+    let n = index as usize / FIRST_CHUNK + 1;
+    let chunk = n.ilog2() as usize;
+    let first = FIRST_CHUNK * ((1 << chunk) - 1);
+    (chunk, index as usize - first)
+}
+
+const fn pack(version: u32, references: u32) -> u64 {
+    (version as u64) << 32 | references as u64
+}
+
+const fn version(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "takes the lower half")]
+const fn references(word: u64) -> u32 {
+    word as u32
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slot_numbers_are_dense_over_chunks() {
+        let mut seen = 0;
+        for chunk in 0..4 {
+            for offset in 0..FIRST_CHUNK << chunk {
+                assert_eq!(locate(seen), (chunk, offset), "slot {seen}");
+                seen += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn a_stale_token_does_not_reach_the_next_user_of_the_slot() {
+        let slots = Slots::new();
+        let first = slots.insert("first").expect("room");
+        assert!(slots.pin(first));
+        assert_eq!(slots.release(first), Released::Alive);
+        assert_eq!(slots.release(first), Released::Last);
+        assert!(!slots.pin(first), "nobody refers to it any more");
+        assert_eq!(slots.take(first), Some("first"));
+
+        let second = slots.insert("second").expect("room");
+        assert_eq!(second.slot, first.slot, "the slot is used again");
+        assert!(!slots.pin(first));
+        assert!(slots.pin(second));
+        // SAFETY: pinned in the line above.
+        assert_eq!(*unsafe { slots.get(second) }, "second");
+        assert!(Token::decode(second.encode()) == second && second.encode() >= Token::FIRST);
+    }
+
+    #[test]
+    fn memory_follows_the_largest_number_at_once() {
+        let slots = Slots::new();
+        let mut capacity = 0;
+        for round in 0..10 {
+            let tokens: Vec<Token> = (0..1_000).map(|n| slots.insert(n).expect("room")).collect();
+            if round == 0 {
+                capacity = slots.usage().0;
+            }
+            for token in tokens {
+                assert_eq!(slots.release(token), Released::Last);
+                assert!(slots.take(token).is_some());
+            }
+        }
+        assert_eq!(slots.usage(), (capacity, capacity));
+    }
+
+    #[test]
+    fn a_token_that_was_never_given_out_is_refused() {
+        let slots = Slots::<()>::new();
+        assert!(!slots.pin(Token::decode(u64::MAX)));
+        assert!(!slots.pin(Token::decode(Token::FIRST)));
+    }
+}

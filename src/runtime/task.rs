@@ -1,0 +1,77 @@
+//! [`Task`]: what stands in the queue of a group, and how it is run.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use super::Group;
+use super::slots::Token;
+use super::source::{Lent, Turn};
+use crate::stats::Counter;
+
+/// One piece of work. A registered thing is named by its token, with a reference to its slot: no
+/// allocation on the way.
+pub(crate) enum Task {
+    /// Something registered that was queued. Owns a reference.
+    Source(Token),
+    /// Code of the user: a spawned closure, a timer's callback.
+    Run(Box<dyn FnOnce() + Send>),
+    /// A slot whose last reference is gone.
+    Reclaim(Token),
+    /// Something whose destructor is to run here and not where it was dropped.
+    Discard(Box<dyn Any + Send>),
+}
+
+impl Task {
+    pub(crate) fn run(self, group: &Group, lent: &mut Lent<'_>) {
+        match self {
+            Self::Source(token) => {
+                lent.turn = Turn::ALONE;
+                group.with_pinned(token, |source| source.resume(lent));
+            }
+            Self::Run(closure) => {
+                group.count(Counter::TasksRun, 1);
+                guard(group, "task", closure);
+                lent.now = Instant::now();
+            }
+            Self::Reclaim(token) => drop(guard(group, "drop", || group.reclaim(token))),
+            Self::Discard(remains) => drop(guard(group, "drop", || drop(remains))),
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source(token) => write!(f, "Source({token:?})"),
+            Self::Run(_) => f.write_str("Run"),
+            Self::Reclaim(token) => write!(f, "Reclaim({token:?})"),
+            Self::Discard(_) => f.write_str("Discard"),
+        }
+    }
+}
+
+/// Runs code of the user. A panic ends here: it is counted and logged, and `None` comes back.
+pub(crate) fn guard<R>(group: &Group, what: &str, code: impl FnOnce() -> R) -> Option<R> {
+    // What the closure touched is dropped with it, or is the user's own.
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(result) => Some(result),
+        Err(payload) => {
+            group.count(Counter::Panics, 1);
+            let message = message(&*payload);
+            tracing::error!(group = group.index(), what, message, "handler panicked");
+            // The payload's own destructor may panic, too.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            None
+        }
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message")
+}

@@ -1,0 +1,148 @@
+//! Timers as a user sees them: set through a [`Handle`](super::Handle), cancelled through a [`Timer`].
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use super::Group;
+use super::slots::Token;
+use super::task::Task;
+use super::timer::TimerId;
+use crate::stats::Counter;
+use crate::sync::shim::lock;
+
+/// What a deadline is for.
+pub(crate) enum Due {
+    /// Something registered set it for itself.
+    Source(Token),
+    /// A callback of the user.
+    Callback(Arc<Callback>),
+}
+
+/// A timer's callback and its state.
+pub(crate) struct Callback {
+    /// Neither ran as a one-shot nor was cancelled.
+    live: AtomicBool,
+    /// Distance of a repeating one.
+    every: Option<Duration>,
+    /// Taken while it runs, so that a slow callback never overlaps itself.
+    code: Mutex<Option<Code>>,
+    /// The entry in the heap, while there is one.
+    entry: Mutex<Option<TimerId>>,
+}
+
+enum Code {
+    Once(Box<dyn FnOnce() + Send>),
+    Every(Box<dyn FnMut() + Send>),
+}
+
+/// A timer that was set. Dropping this does not cancel it.
+#[must_use = "to be kept if the timer is ever to be cancelled"]
+pub struct Timer {
+    callback: Weak<Callback>,
+    group: Weak<Group>,
+}
+
+impl Timer {
+    /// Prevents every run that has not begun. `false` when a one-shot timer has run or is running,
+    /// or it was cancelled before.
+    pub fn cancel(&self) -> bool {
+        let Some(callback) = self.callback.upgrade() else { return false };
+        if !callback.live.swap(false, Ordering::AcqRel) {
+            return false;
+        }
+        if let Some(group) = self.group.upgrade() {
+            group.count(Counter::TimersCancelled, 1);
+            if let Some(id) = lock(&callback.entry).take() {
+                drop(group.cancel_due(id));
+            }
+        }
+        // Dropped here, on the caller's thread, unless it runs at the moment.
+        let code = lock(&callback.code).take();
+        drop(code);
+        true
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn after(group: &Arc<Group>, delay: Duration, code: Box<dyn FnOnce() + Send>) -> Timer {
+    set(group, delay, None, Code::Once(code))
+}
+
+pub(crate) fn every(
+    group: &Arc<Group>,
+    interval: Duration,
+    code: Box<dyn FnMut() + Send>,
+) -> Timer {
+    let interval = interval.max(SHORTEST_INTERVAL);
+    set(group, interval, Some(interval), Code::Every(code))
+}
+
+/// A repeating timer does not run more often than this.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+
+fn set(group: &Arc<Group>, delay: Duration, every: Option<Duration>, code: Code) -> Timer {
+    let callback = Arc::new(Callback {
+        live: AtomicBool::new(true),
+        every,
+        code: Mutex::new(Some(code)),
+        entry: Mutex::new(None),
+    });
+    let timer = Timer { callback: Arc::downgrade(&callback), group: Arc::downgrade(group) };
+    group.count(Counter::TimersSet, 1);
+    callback.insert(group, delay);
+    timer
+}
+
+impl Callback {
+    fn insert(self: Arc<Self>, group: &Group, delay: Duration) {
+        let now = Instant::now();
+        // A delay beyond the clock's range is never.
+        let Some(deadline) = now.checked_add(delay) else { return };
+        let callback = Arc::clone(&self);
+        // Held until the entry is known, so that a cancel finds it.
+        let mut entry = lock(&self.entry);
+        if callback.live.load(Ordering::Acquire) {
+            *entry = Some(group.insert_due(deadline, now, Due::Callback(callback)));
+        }
+    }
+
+    /// The task for a callback that is due.
+    pub(crate) fn into_task(self: Arc<Self>, group: Weak<Group>) -> Task {
+        *lock(&self.entry) = None;
+        Task::Run(Box::new(move || self.run(&group)))
+    }
+
+    fn run(self: Arc<Self>, group: &Weak<Group>) {
+        let code = lock(&self.code).take();
+        let Some(group) = group.upgrade() else { return };
+        match code {
+            Some(Code::Once(code)) if self.live.swap(false, Ordering::AcqRel) => {
+                group.count(Counter::TimersFired, 1);
+                code();
+            }
+            Some(Code::Every(code)) if self.live.load(Ordering::Acquire) => {
+                group.count(Counter::TimersFired, 1);
+                self.run_repeating(&group, code);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sets the next deadline, also when the callback panics.
+    fn run_repeating(self: Arc<Self>, group: &Group, mut code: Box<dyn FnMut() + Send>) {
+        super::task::guard(group, "timer", &mut code);
+        *lock(&self.code) = Some(Code::Every(code));
+        if !self.live.load(Ordering::Acquire) {
+            drop(lock(&self.code).take());
+        } else if let Some(interval) = self.every {
+            self.insert(group, interval);
+        }
+    }
+}

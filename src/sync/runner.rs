@@ -1,0 +1,302 @@
+//! [`Runner`]: one at a time, nobody waits, nothing is forgotten.
+//!
+//! Many threads learn that there is something to do with a thing (bytes to receive on a
+//! connection, room to send); one of them may do it; the others must neither wait nor be
+//! forgotten. A `Runner` is the thing together with one word:
+//!
+//! ```text
+//!            notify: taken                    queue
+//!   idle ────────────────────▶ running ────────────────────▶ queued
+//!    ▲                          │    ▲                          │
+//!    │ finish, no mark was left │    │ finish, a mark was left  │ resume (whoever popped it)
+//!    └──────────────────────────┘    └─── look again ◀──────────┘
+//! ```
+//!
+//! A notifier that finds it running or queued leaves its marks in the word and goes away. Who runs
+//! takes the marks, and cannot finish while a mark is left. That is a try-lock whose holder
+//! rechecks, as a single atomic word.
+//!
+//! It knows nothing of tasks: who calls [`Running::queue`] pushes it somewhere, and who takes it
+//! from there calls [`Runner::resume`].
+
+use std::fmt;
+use std::mem;
+use std::ops::{BitOr, BitOrAssign, Deref, DerefMut};
+
+use super::shim::atomic::{AtomicU32, Ordering};
+use super::shim::{MutPtr, UnsafeCell};
+
+/// What happened, as a set of bits. A layer gives its own names to the 16 that there are.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Marks(u32);
+
+impl Marks {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The mark with number `n`, 0 to 15.
+    pub(crate) const fn bit(n: u32) -> Self {
+        assert!(n < 16, "a Runner has 16 marks");
+        Self(1 << (MARKS_SHIFT + n))
+    }
+
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for Marks {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Marks {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Debug for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Marks({:#b})", self.0 >> MARKS_SHIFT)
+    }
+}
+
+/// A value that one thread at a time may work on; see the module's page.
+pub(crate) struct Runner<T> {
+    /// Written by all, by read-modify-write only. `OWNED`: somebody may touch `value`, or a queue
+    /// holds the right to. `QUEUED`, only together with `OWNED`: a queue holds it. `FLAG`: a note
+    /// of the owner for those who only look. The rest are marks that nobody took yet.
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+const OWNED: u32 = 1;
+const QUEUED: u32 = 1 << 1;
+const FLAG: u32 = 1 << 2;
+const MARKS_SHIFT: u32 = 8;
+const MARKS: u32 = 0xffff << MARKS_SHIFT;
+
+// SAFETY: the value is reached only through a `Running`, of which there is one at a time (`OWNED`);
+// it moves from thread to thread, hence `T: Send`.
+unsafe impl<T: Send> Sync for Runner<T> {}
+// SAFETY: sending the Runner sends the value.
+unsafe impl<T: Send> Send for Runner<T> {}
+
+impl<T> Runner<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Leaves `marks`; gives the right to run when nobody has it.
+    ///
+    /// `None`: who has it will see the marks before it finishes.
+    #[must_use]
+    pub(crate) fn notify(&self, marks: Marks) -> Option<Running<'_, T>> {
+        // The usual case, idle and no marks: the marks need not pass through the word.
+        let idle = self.word.load(Ordering::Relaxed);
+        if idle & (OWNED | MARKS) == 0 {
+            // Acquire: pairs with the Release of `finish`, so the value is seen as the last owner
+            // left it.
+            let taken = self.word.compare_exchange(
+                idle,
+                idle | OWNED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if taken.is_ok() {
+                return Some(self.running(marks));
+            }
+        }
+        // Acquire: as above. Release: what the notifier did before is seen by who takes the marks.
+        let before = self.word.fetch_or(marks.0 | OWNED, Ordering::AcqRel);
+        (before & OWNED == 0).then(|| self.running(Marks::NONE))
+    }
+
+    /// Takes over what a [`Running::queue`] left; `None` when nothing is queued.
+    pub(crate) fn resume(&self) -> Option<Running<'_, T>> {
+        // Acquire: pairs with the Release of `queue`.
+        let before = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
+        (before & QUEUED != 0).then(|| self.running(Marks::NONE))
+    }
+
+    /// Whether a notification could matter: somebody runs, or left the flag.
+    ///
+    /// `false` means that whoever runs next starts after this look.
+    pub(crate) fn is_owned_or_flagged(&self) -> bool {
+        self.word.load(Ordering::Acquire) & (OWNED | FLAG) != 0
+    }
+
+    fn running(&self, marks: Marks) -> Running<'_, T> {
+        Running { runner: self, value: self.value.get_mut(), marks }
+    }
+}
+
+impl<T> fmt::Debug for Runner<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word.load(Ordering::Relaxed);
+        let state = match word & (OWNED | QUEUED) {
+            0 => "idle",
+            OWNED => "running",
+            _ => "queued",
+        };
+        f.debug_struct("Runner").field("state", &state).field("marks", &Marks(word & MARKS)).finish()
+    }
+}
+
+/// The right to work on the value of a [`Runner`].
+///
+/// Dropped without [`finish`](Self::finish) or [`queue`](Self::queue) — by a panic — it lets go and
+/// leaves the marks for the next notifier.
+#[must_use = "marks are looked at by `finish`"]
+pub(crate) struct Running<'a, T> {
+    runner: &'a Runner<T>,
+    value: MutPtr<T>,
+    /// Marks that the owner has already, beside those in the word.
+    marks: Marks,
+}
+
+impl<T> Running<'_, T> {
+    /// Takes the marks that were left so far.
+    pub(crate) fn take_marks(&mut self) -> Marks {
+        let mut marks = mem::take(&mut self.marks);
+        // A mark that this look misses is found by `finish`.
+        if self.runner.word.load(Ordering::Relaxed) & MARKS != 0 {
+            // Acquire: pairs with the Release of `notify`.
+            marks |= Marks(self.runner.word.fetch_and(!MARKS, Ordering::AcqRel) & MARKS);
+        }
+        marks
+    }
+
+    /// Leaves marks for oneself, to be found by `take_marks`: now, or after `queue` by who resumes.
+    pub(crate) fn mark(&mut self, marks: Marks) {
+        self.marks |= marks;
+    }
+
+    /// Sets or clears the flag that `is_owned_or_flagged` shows after the run.
+    pub(crate) fn set_flag(&mut self, on: bool) {
+        if on {
+            self.runner.word.fetch_or(FLAG, Ordering::Relaxed);
+        } else {
+            self.runner.word.fetch_and(!FLAG, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the run, unless a mark was left meanwhile: then the right comes back, to look again.
+    pub(crate) fn finish(self) -> Option<Self> {
+        if !self.marks.is_empty() {
+            return Some(self);
+        }
+        let runner = self.runner;
+        // The access to the value must end before the right to it is given up.
+        self.end_access();
+        let mut word = runner.word.load(Ordering::Relaxed);
+        while word & MARKS == 0 {
+            // Release: pairs with the Acquire of `notify`.
+            match runner.word.compare_exchange_weak(
+                word,
+                word & !OWNED,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return None,
+                Err(now) => word = now,
+            }
+        }
+        Some(runner.running(Marks::NONE))
+    }
+
+    /// Gives the right to a queue; the caller pushes it there.
+    pub(crate) fn queue(self) {
+        let runner = self.runner;
+        let marks = self.marks;
+        self.end_access();
+        // Release: pairs with the Acquire of `resume`.
+        runner.word.fetch_or(marks.0 | QUEUED, Ordering::Release);
+    }
+
+    fn end_access(self) {
+        let this = mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never touched again, so the pointer is moved out once.
+        drop(unsafe { std::ptr::read(&raw const this.value) });
+    }
+}
+
+impl<T> Deref for Running<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: `OWNED` was clear when this `Running` was made and is set until it ends, so
+        // nobody else has access; the borrow of `self` bounds the reference.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl<T> DerefMut for Running<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `self` is borrowed mutably.
+        unsafe { self.value.deref() }
+    }
+}
+
+impl<T> Drop for Running<'_, T> {
+    fn drop(&mut self) {
+        self.runner.word.fetch_or(self.marks.0, Ordering::Relaxed);
+        // Release: as in `finish`.
+        self.runner.word.fetch_and(!OWNED, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const A: Marks = Marks::bit(0);
+    const B: Marks = Marks::bit(15);
+
+    #[test]
+    fn the_first_notifier_runs_and_the_second_leaves_its_mark() {
+        let runner = Runner::new(0);
+        let mut running = runner.notify(A).expect("idle");
+        assert!(runner.notify(B).is_none());
+        *running += 1;
+        assert_eq!(running.take_marks(), A | B);
+        assert!(runner.notify(A).is_none());
+        let mut again = running.finish().expect("a mark was left");
+        assert_eq!(again.take_marks(), A);
+        assert_eq!(*again, 1);
+        assert!(again.finish().is_none());
+    }
+
+    #[test]
+    fn what_is_queued_runs_by_resume_only() {
+        let runner = Runner::new(());
+        assert!(runner.resume().is_none());
+        runner.notify(A).expect("idle").queue();
+        assert!(runner.notify(B).is_none());
+        let mut running = runner.resume().expect("queued");
+        assert!(runner.resume().is_none());
+        assert_eq!(running.take_marks(), A | B);
+        assert!(running.finish().is_none());
+        assert!(!runner.is_owned_or_flagged());
+    }
+
+    #[test]
+    fn a_panic_lets_go_and_the_flag_stays() {
+        let runner = Runner::new(());
+        let mut running = runner.notify(Marks::NONE).expect("idle");
+        running.set_flag(true);
+        drop(running);
+        assert!(runner.is_owned_or_flagged());
+        let mut running = runner.notify(Marks::NONE).expect("idle again");
+        running.set_flag(false);
+        assert!(running.finish().is_none());
+        assert!(!runner.is_owned_or_flagged());
+    }
+}

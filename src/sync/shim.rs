@@ -1,0 +1,72 @@
+//! The one place that says where atomics, locks and cells come from: std, or loom in a model.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
+
+#[cfg(loom)]
+pub(crate) use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
+
+/// `std::cell::UnsafeCell` with the part of loom's interface that is used here.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Where the value is; in a model, an access that loom watches for as long as it lives.
+    pub(crate) fn get_mut(&self) -> MutPtr<T> {
+        MutPtr(self.0.get())
+    }
+
+    /// The same for reading.
+    pub(crate) fn get(&self) -> ConstPtr<T> {
+        ConstPtr(self.0.get())
+    }
+}
+
+/// A pointer to the content of an [`UnsafeCell`].
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct MutPtr<T>(*mut T);
+
+#[cfg(not(loom))]
+impl<T> MutPtr<T> {
+    /// # Safety
+    ///
+    /// The cell is alive, and nobody else reads or writes its content meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "loom's signature; the caller has exclusive access")]
+    pub(crate) unsafe fn deref(&self) -> &mut T {
+        // SAFETY: the caller keeps the contract above.
+        unsafe { &mut *self.0 }
+    }
+}
+
+/// A pointer to the content of an [`UnsafeCell`], for reading.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct ConstPtr<T>(*const T);
+
+#[cfg(not(loom))]
+impl<T> ConstPtr<T> {
+    /// # Safety
+    ///
+    /// The cell is alive, and nobody writes its content meanwhile.
+    pub(crate) unsafe fn deref(&self) -> &T {
+        // SAFETY: the caller keeps the contract above.
+        unsafe { &*self.0 }
+    }
+}
+
+/// Locks, whether or not a thread panicked while it held the lock.
+///
+/// What our locks guard is valid after every statement, and handlers never run under one.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

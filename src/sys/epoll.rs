@@ -1,0 +1,176 @@
+//! `epoll`: registration and waiting, edge-triggered only.
+
+use std::fmt;
+use std::io;
+use std::ops::BitOr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::{check, retry};
+
+/// An epoll instance that many threads may wait on at once.
+#[derive(Debug)]
+pub(crate) struct Epoll {
+    fd: OwnedFd,
+}
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: no pointer is passed.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the kernel just returned this descriptor and nobody else has it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd })
+    }
+
+    /// Registers `fd`, edge-triggered. What is ready already is reported by the next wait.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, interest: Interest, data: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: interest.0 | libc::EPOLLET as u32, u64: data };
+        // SAFETY: both descriptors are open (owned and borrowed), `event` outlives the call.
+        check(unsafe {
+            libc::epoll_ctl(
+                self.fd.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                fd.as_raw_fd(),
+                &raw mut event,
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Deregisters `fd`. A worker may still hold an event for it that it received before.
+    pub(crate) fn delete(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: both descriptors are open; the kernel ignores the event pointer for DEL.
+        check(unsafe {
+            libc::epoll_ctl(
+                self.fd.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                fd.as_raw_fd(),
+                std::ptr::null_mut(),
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Waits until something is ready, fills `events` and returns how many there are.
+    ///
+    /// `block` false only looks. A signal is not an event: the wait goes on.
+    pub(crate) fn wait(&self, events: &mut [Event], block: bool) -> io::Result<usize> {
+        let capacity = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
+        let timeout = if block { -1 } else { 0 };
+        let count = retry(|| {
+            // SAFETY: `events` is a live, writable array of `capacity` elements whose layout is
+            // that of `epoll_event` (`repr(transparent)`).
+            check(unsafe {
+                libc::epoll_wait(
+                    self.fd.as_raw_fd(),
+                    events.as_mut_ptr().cast::<libc::epoll_event>(),
+                    capacity,
+                    timeout,
+                )
+            })
+        })?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+}
+
+/// One event as the kernel wrote it.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct Event(libc::epoll_event);
+
+impl Event {
+    pub(crate) const EMPTY: Self = Self(libc::epoll_event { events: 0, u64: 0 });
+
+    pub(crate) fn data(self) -> u64 {
+        self.0.u64
+    }
+
+    pub(crate) fn readiness(self) -> Readiness {
+        Readiness(self.0.events)
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("data", &self.data())
+            .field("readiness", &self.readiness())
+            .finish()
+    }
+}
+
+/// What a descriptor is watched for. Errors and hang-ups are always reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest(u32);
+
+impl Interest {
+    /// Bytes (or a connection, or an expiry) can be read.
+    pub const READABLE: Self = Self(libc::EPOLLIN as u32);
+    /// Bytes can be written.
+    pub const WRITABLE: Self = Self(libc::EPOLLOUT as u32);
+    /// Everything a stream socket can report: in, out, peer finished, urgent data.
+    pub(crate) const STREAM: Self = Self(
+        (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32,
+    );
+}
+
+impl BitOr for Interest {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What the kernel reported about a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Readiness(u32);
+
+impl Readiness {
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// There is something to read, which may be the end of the stream.
+    #[must_use]
+    pub const fn is_readable(self) -> bool {
+        self.0 & (libc::EPOLLIN | libc::EPOLLPRI) as u32 != 0 || self.is_hung_up()
+    }
+
+    /// There is room to write.
+    #[must_use]
+    pub const fn is_writable(self) -> bool {
+        self.0 & libc::EPOLLOUT as u32 != 0
+    }
+
+    /// The peer finished sending, or the descriptor is broken: read on to the end.
+    #[must_use]
+    pub const fn is_hung_up(self) -> bool {
+        self.0 & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 != 0
+    }
+
+    /// An error is pending on the descriptor.
+    #[must_use]
+    pub const fn is_error(self) -> bool {
+        self.0 & libc::EPOLLERR as u32 != 0
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [
+            (libc::EPOLLIN, "in"),
+            (libc::EPOLLPRI, "pri"),
+            (libc::EPOLLOUT, "out"),
+            (libc::EPOLLRDHUP, "rdhup"),
+            (libc::EPOLLHUP, "hup"),
+            (libc::EPOLLERR, "err"),
+        ];
+        let set = names.iter().filter(|(bit, _)| self.0 & *bit as u32 != 0);
+        f.debug_set().entries(set.map(|(_, name)| name)).finish()
+    }
+}

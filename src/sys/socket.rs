@@ -1,0 +1,200 @@
+//! Stream sockets: listening, accepting, connecting, bytes in and out. All are non-blocking.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+use super::{check, check_len, retry};
+
+/// Options that accepted sockets inherit from the listener, and outgoing ones are given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) keep_alive: Duration,
+    /// `SO_SNDBUF`, 0 leaves the kernel's choice.
+    pub(crate) send_buf: usize,
+    /// `SO_RCVBUF`, 0 leaves the kernel's choice.
+    pub(crate) recv_buf: usize,
+    /// `TCP_NOTSENT_LOWAT`, 0 leaves the kernel's choice.
+    pub(crate) notsent_lowat: u32,
+}
+
+impl Options {
+    fn apply(&self, socket: &Socket, tcp: bool) -> io::Result<()> {
+        if self.send_buf != 0 {
+            socket.set_send_buffer_size(self.send_buf)?;
+        }
+        if self.recv_buf != 0 {
+            socket.set_recv_buffer_size(self.recv_buf)?;
+        }
+        if tcp {
+            socket.set_tcp_nodelay(true)?;
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(self.keep_alive))?;
+            if self.notsent_lowat != 0 {
+                socket.set_tcp_notsent_lowat(self.notsent_lowat)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Binds and listens on a TCP address, once or for `count` listeners of one port.
+///
+/// The first bind is made without `SO_REUSEPORT`, so that a port in use is an error and never a
+/// share of somebody else's connections.
+pub(crate) fn listen_tcp(
+    addr: SocketAddr,
+    count: usize,
+    backlog: u32,
+    options: &Options,
+) -> io::Result<Vec<OwnedFd>> {
+    let first = tcp_socket(addr)?;
+    first.set_reuse_address(true)?;
+    options.apply(&first, true)?;
+    first.bind(&addr.into())?;
+    if count > 1 {
+        first.set_reuse_port(true)?;
+    }
+    let bound = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..count {
+        let socket = tcp_socket(addr)?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        options.apply(&socket, true)?;
+        socket.bind(&bound)?;
+        sockets.push(socket);
+    }
+    for socket in &sockets {
+        socket.listen(backlog.cast_signed())?;
+    }
+    Ok(sockets.into_iter().map(OwnedFd::from).collect())
+}
+
+/// Binds and listens on a Unix path. The caller removes the file.
+pub(crate) fn listen_unix(path: &Path, backlog: u32, options: &Options) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    options.apply(&socket, false)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(backlog.cast_signed())?;
+    Ok(socket.into())
+}
+
+/// Takes over a listener that the host made.
+pub(crate) fn adopt_listener(fd: BorrowedFd<'_>, options: &Options) -> io::Result<()> {
+    let socket = SockRef::from(&fd);
+    socket.set_nonblocking(true)?;
+    let tcp = socket.local_addr()?.as_socket().is_some();
+    options.apply(&socket, tcp)
+}
+
+/// Starts to connect. The socket becomes writable when that is done, one way or the other.
+pub(crate) fn connect(to: &SockAddr, options: &Options) -> io::Result<OwnedFd> {
+    let tcp = to.as_socket().is_some();
+    let protocol = tcp.then_some(Protocol::TCP);
+    let socket = Socket::new(to.domain(), Type::STREAM.nonblocking(), protocol)?;
+    options.apply(&socket, tcp)?;
+    match socket.connect(to) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+fn tcp_socket(addr: SocketAddr) -> io::Result<Socket> {
+    Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking(), Some(Protocol::TCP))
+}
+
+/// Accepts one connection.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SockAddr)> {
+    let accept = |storage: *mut _, len: *mut _| {
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let fd = retry(|| {
+            let storage: *mut libc::sockaddr = storage;
+            // SAFETY: `storage` and `len` are live and describe one `sockaddr_storage`.
+            check(unsafe { libc::accept4(listener.as_raw_fd(), storage, len, flags) })
+        })?;
+        // SAFETY: the kernel just returned this descriptor and nobody else has it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    };
+    // SAFETY: on success `accept4` has initialised the address up to the length that it wrote.
+    unsafe { SockAddr::try_init(|storage, len| accept(storage.cast(), len)) }
+}
+
+/// Receives what is there, at most `buf.len()` bytes; 0 is the end of the stream.
+pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    recv_raw(fd, buf.as_mut_ptr(), buf.len())
+}
+
+/// Receives into the spare capacity of `buf`, of which there must be some.
+pub(crate) fn recv_append(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
+    let spare: &mut [MaybeUninit<u8>] = buf.spare_capacity_mut();
+    debug_assert!(!spare.is_empty(), "0 bytes asked would look like the end of the stream");
+    let count = recv_raw(fd, spare.as_mut_ptr().cast(), spare.len())?;
+    let len = buf.len() + count;
+    // SAFETY: the kernel initialised `count` bytes of the spare capacity.
+    unsafe { buf.set_len(len) };
+    Ok(count)
+}
+
+fn recv_raw(fd: BorrowedFd<'_>, buf: *mut u8, len: usize) -> io::Result<usize> {
+    retry(|| {
+        // SAFETY: the callers pass a live, writable range of `len` bytes.
+        check_len(unsafe { libc::recv(fd.as_raw_fd(), buf.cast(), len, 0) })
+    })
+}
+
+/// Sends as much as the socket takes.
+pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    retry(|| {
+        // SAFETY: `bytes` is live for the call and as long as it says.
+        check_len(unsafe {
+            libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
+        })
+    })
+}
+
+/// Says that nothing more will be sent.
+pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
+    SockRef::from(&fd).shutdown(std::net::Shutdown::Write)
+}
+
+/// Ends both directions; the descriptor stays open.
+pub(crate) fn shutdown_both(fd: BorrowedFd<'_>) -> io::Result<()> {
+    SockRef::from(&fd).shutdown(std::net::Shutdown::Both)
+}
+
+/// The error that waits on the socket, if any.
+pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
+    SockRef::from(&fd).take_error()
+}
+
+pub(crate) fn local_addr(fd: BorrowedFd<'_>) -> io::Result<SockAddr> {
+    SockRef::from(&fd).local_addr()
+}
+
+/// Process, user and group at the other end of a Unix socket, as they were when it connected.
+pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<(i32, u32, u32)> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    // SAFETY: `credentials` and `len` are live and describe one `ucred`.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok((credentials.pid, credentials.uid, credentials.gid))
+}
+
+/// A descriptor that is worth nothing but its number, to be given up when there are no others.
+pub(crate) fn reserve_descriptor() -> io::Result<OwnedFd> {
+    std::fs::File::open("/dev/null").map(OwnedFd::from)
+}
+
