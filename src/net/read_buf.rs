@@ -128,7 +128,7 @@ impl ReadBuf {
         }
     }
 
-    /// Makes room for the next receive and returns by how much the capacity will grow.
+    /// By how much the capacity has to grow for the next receive.
     pub(super) fn growth(&self, first_size: usize) -> usize {
         if self.spare_after_compaction() > 0 {
             return 0;
@@ -142,22 +142,25 @@ impl ReadBuf {
         self.bytes.capacity() - (self.bytes.len() - self.start)
     }
 
+    /// Grows by what [`growth`](Self::growth) said.
+    pub(super) fn grow(&mut self, growth: usize) {
+        let spare = self.bytes.capacity() - self.bytes.len();
+        self.bytes.reserve_exact(spare + growth);
+    }
+
     /// Receives behind what is there. Returns bytes asked for and bytes received.
-    pub(super) fn recv(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        growth: usize,
-    ) -> io::Result<(usize, usize)> {
+    pub(super) fn recv(&mut self, fd: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
+        self.compact();
+        let asked = self.bytes.capacity() - self.bytes.len();
+        let received = socket::recv_append(fd, &mut self.bytes)?;
+        Ok((asked, received))
+    }
+
+    fn compact(&mut self) {
         if self.start > 0 {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
-        if growth > 0 {
-            self.bytes.reserve_exact(self.bytes.capacity() - self.bytes.len() + growth);
-        }
-        let asked = self.bytes.capacity() - self.bytes.len();
-        let received = socket::recv_append(fd, &mut self.bytes)?;
-        Ok((asked, received))
     }
 
     /// Gives back what an empty buffer, or one much too large, holds.

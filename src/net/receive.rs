@@ -199,8 +199,16 @@ impl Round<'_> {
             return Next::Rest;
         }
         if marks.has(ABORT | CUT) {
-            let reason = lock(&self.conn.reason).take();
-            let reason = if marks.has(CUT) { Some(CloseReason::Cut) } else { reason };
+            let noted = lock(&self.conn.reason).take();
+            let reason = match noted {
+                _ if marks.has(CUT) => Some(CloseReason::Cut),
+                Some(CloseReason::Reset(error) | CloseReason::Io(error))
+                    if recv.stage == Stage::Connecting =>
+                {
+                    Some(CloseReason::ConnectFailed(error))
+                }
+                reason => reason,
+            };
             self.finish(recv, reason);
             return Next::Rest;
         }
@@ -214,7 +222,8 @@ impl Round<'_> {
             self.open(recv);
         }
         let mut next = Next::Rest;
-        if recv.stage == Stage::Open && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
+        let wanted = recv.stage == Stage::Open && !recv.ended;
+        if wanted && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
             next = self.receive(recv, lent);
         }
         if marks.has(CLOSE) {
@@ -318,13 +327,18 @@ impl Round<'_> {
         let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
         self.conn.count(Counter::RecvCalls, 1);
         // A large buffer that is kept is used, as large frames come seldom alone.
-        let own = recv.buf.capacity() > 0;
+        let before = recv.buf.capacity();
+        let own = before > 0;
         let (asked, received) = if own {
             let growth = recv.buf.growth(first_size);
-            if growth > 0 && !self.may_grow(recv, growth) {
-                return Ok((0, 0));
+            if growth > 0 {
+                if !self.may_grow(recv, growth) {
+                    return Ok((0, 0));
+                }
+                recv.buf.grow(growth);
+                self.account(recv, before);
             }
-            recv.buf.recv(fd, growth)?
+            recv.buf.recv(fd)?
         } else {
             let received = socket::recv(fd, lent.read_buf)?;
             (lent.read_buf.len(), received)

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Instant;
 
@@ -68,12 +68,43 @@ pub(crate) struct Seat {
     pub(super) counters: Counters,
     /// Counts what the worker has completed. Written by it alone.
     pub(super) beat: AtomicU64,
-    /// Not at rest. Written by the worker alone.
-    pub(super) running: AtomicBool,
-    /// Holds a poll permit. Who swaps it to `false` has the permit.
-    pub(super) polls: AtomicBool,
+    /// At rest, or running with a poll permit or without.
+    pub(super) state: SeatState,
     /// Events that the worker has taken and not begun.
     pub(super) batch: [Event; MOST_EVENTS],
+}
+
+/// What a worker is doing. The permit of one that runs may be taken away; one that rests keeps its
+/// own.
+#[derive(Debug, Default)]
+pub(crate) struct SeatState(AtomicU8);
+
+const RESTING: u8 = 0;
+const RUNNING: u8 = 1;
+const RUNNING_WITH_PERMIT: u8 = 2;
+
+impl SeatState {
+    pub(super) fn run(&self, with_permit: bool) {
+        let state = if with_permit { RUNNING_WITH_PERMIT } else { RUNNING };
+        self.0.store(state, Ordering::Release);
+    }
+
+    /// Whether there is still a permit.
+    pub(super) fn rest(&self) -> bool {
+        self.0.swap(RESTING, Ordering::AcqRel) == RUNNING_WITH_PERMIT
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != RESTING
+    }
+
+    /// Takes the permit of a worker that runs, for its own thread or another one.
+    pub(super) fn take_permit(&self) -> bool {
+        let (from, to) = (RUNNING_WITH_PERMIT, RUNNING);
+        // The usual case needs no locked instruction.
+        self.0.load(Ordering::Relaxed) == from
+            && self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
 
 /// An event in a batch. Who swaps the token out has the event, and the reference to its slot.
@@ -121,8 +152,7 @@ impl Seat {
             name,
             counters: Counters::new(),
             beat: AtomicU64::new(0),
-            running: AtomicBool::new(false),
-            polls: AtomicBool::new(false),
+            state: SeatState::default(),
             batch: Default::default(),
         }
     }

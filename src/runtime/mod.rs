@@ -8,6 +8,7 @@
 
 mod alarm;
 mod builder;
+mod climb;
 mod cost;
 mod drain;
 mod foreign;

@@ -1,7 +1,7 @@
 //! [`Mode`]: how many workers a group lets poll at a time.
 //!
-//! *Calm*: handlers are quick. One worker waits in epoll and serves what comes; more are added, each
-//! looking without waiting, while batches come full. *Open*: some handler is known to be slow.
+//! *Calm*: handlers are quick. One worker waits in epoll and serves what comes; while batches come
+//! full, more may look without waiting, if that is found to help ([`Climb`]). *Open*: some handler is known to be slow.
 //! Everybody may wait in epoll, one event at a time, so that somebody is always there whatever CPU
 //! the slow one occupies. Why, is measured in the guide.
 
@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
+use super::climb::Climb;
 use super::park::Demand;
 use crate::sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::shim::{Mutex, lock};
 
 /// Shared by the workers of a group. All fields are hints: a stale one costs time, not correctness.
 #[derive(Debug)]
@@ -18,8 +20,7 @@ pub(crate) struct Mode {
     started: Instant,
     /// Permits when open.
     most: u64,
-    /// Extra pollers at most when calm.
-    most_extra: u32,
+    climb: Mutex<Climb>,
     state: CachePadded<State>,
 }
 
@@ -29,28 +30,29 @@ struct State {
     slow: AtomicU32,
     /// Nanoseconds after `started` until which the group stays open.
     open_until: AtomicU64,
-    /// Pollers beyond the first, when calm.
+    /// Pollers beyond the first, when calm. Written under `climb`.
     extra: AtomicU32,
+    /// Events taken when calm, by all pollers.
+    events: AtomicU64,
 }
 
 /// How long a group stays open after the last slow handler.
 const OPEN_FOR: Duration = Duration::from_millis(20);
-/// So many full batches in a row call for another poller.
-pub(crate) const FULL_BATCHES: u32 = 8;
-
 impl Mode {
     /// `most` workers may poll at once; `cpus` is the group's share of the machine.
     pub(crate) fn new(most: usize, cpus: usize) -> Self {
         let most = most.max(1);
         let most_extra = u32::try_from(cpus.min(most).saturating_sub(1)).unwrap_or(u32::MAX);
+        let started = Instant::now();
         Self {
-            started: Instant::now(),
+            started,
             most: most as u64,
-            most_extra,
+            climb: Mutex::new(Climb::new(most_extra, started)),
             state: CachePadded::new(State {
                 slow: AtomicU32::new(0),
                 open_until: AtomicU64::new(0),
                 extra: AtomicU32::new(0),
+                events: AtomicU64::new(0),
             }),
         }
     }
@@ -77,18 +79,20 @@ impl Mode {
         self.state.slow.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Batches come full: one more may poll.
-    pub(crate) fn add_poller(&self) {
-        let extra = self.state.extra.load(Ordering::Relaxed);
-        if extra < self.most_extra {
-            self.state.extra.store(extra + 1, Ordering::Relaxed);
+    /// A calm poller took so many events, as many as it could or not. The first one of them also
+    /// judges.
+    pub(crate) fn note_batch(&self, now: Instant, events: usize, full: bool, first: bool) {
+        let before = self.state.events.fetch_add(events as u64, Ordering::Relaxed);
+        if first {
+            let extra = lock(&self.climb).note(now, before + events as u64, full);
+            self.state.extra.store(extra, Ordering::Relaxed);
         }
     }
 
-    /// One looked and found nothing: there are enough without it.
-    pub(crate) fn remove_poller(&self) {
-        let extra = self.state.extra.load(Ordering::Relaxed);
-        self.state.extra.store(extra.saturating_sub(1), Ordering::Relaxed);
+    /// A calm poller looked and found nothing: there are enough without it.
+    pub(crate) fn note_idle(&self, now: Instant) {
+        let extra = lock(&self.climb).note_idle(now);
+        self.state.extra.store(extra, Ordering::Relaxed);
     }
 
     fn nanos(&self, at: Instant) -> u64 {
@@ -110,17 +114,5 @@ mod tests {
         mode.end_slow(now);
         assert!(mode.demand(now + OPEN_FOR / 2).all_wait);
         assert_eq!(mode.demand(now + OPEN_FOR), Demand { pollers: 1, all_wait: false });
-    }
-
-    #[test]
-    fn extra_pollers_are_bounded_by_the_cpus() {
-        let mode = Mode::new(4, 2);
-        let now = Instant::now();
-        mode.add_poller();
-        mode.add_poller();
-        assert_eq!(mode.demand(now).pollers, 2);
-        mode.remove_poller();
-        mode.remove_poller();
-        assert_eq!(mode.demand(now).pollers, 1);
     }
 }

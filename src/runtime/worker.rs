@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::cost::{Class, Cost};
 use super::group::{EVENTFD, Group, LEAVE_NOW, MOST_EVENTS, RUN, Seat, TIMERFD};
-use super::mode::FULL_BATCHES;
 use super::park::{Demand, Rest};
 use super::slots::Token;
 use super::source::{Lent, Turn};
@@ -24,7 +23,6 @@ pub(super) struct Worker {
     /// The end of the last thing that was timed.
     now: Instant,
     due: Vec<Due>,
-    full_batches: u32,
     lookout: Lookout,
 }
 
@@ -36,6 +34,13 @@ struct Lookout {
     tick: Duration,
     /// For how long nobody ran.
     quiet: Duration,
+}
+
+/// What a lookout has taken over.
+#[derive(Debug, Default)]
+struct Relieved {
+    events: bool,
+    permit: bool,
 }
 
 /// Time between two looks while something happens; a worker that completed nothing in between is
@@ -51,13 +56,13 @@ impl Worker {
         let beats = vec![0; group.seats.len()];
         let lookout = Lookout { beats, ..Lookout::default() };
         let (now, due) = (Instant::now(), Vec::new());
-        Self { group, seat, read_buf, now, due, full_batches: 0, lookout }
+        Self { group, seat, read_buf, now, due, lookout }
     }
 
     /// Works until the group stops.
     pub(super) fn run(mut self) {
         self.group.enter(self.seat);
-        self.set_running(true);
+        self.rise(false);
         loop {
             // 1. Work in progress first.
             self.run_tasks();
@@ -67,12 +72,11 @@ impl Worker {
             }
             // 3. Announce the rest, then look once more.
             let demand = self.group.mode.demand(self.now);
-            let has_permit = self.seat().polls.swap(false, Ordering::AcqRel);
+            let has_permit = self.seat().state.rest();
             let rest = self.group.park.rest(has_permit, demand);
-            let may_poll = !matches!(rest, Rest::Sleep { .. });
-            self.seat().polls.store(may_poll, Ordering::Release);
             if !self.group.queue.is_empty() || self.group.stopping() != RUN {
                 self.group.park.rise(rest);
+                self.rise(!matches!(rest, Rest::Sleep { .. }));
                 continue;
             }
             if self.group.park.wants_poller(demand) {
@@ -80,8 +84,7 @@ impl Worker {
             }
             // 4. Rest.
             match rest {
-                Rest::Wait => self.poll(Some(rest), demand),
-                Rest::Look => self.poll(None, demand),
+                Rest::Wait | Rest::Look => self.poll(rest, demand),
                 Rest::Sleep { lookout } => self.sleep(lookout),
             }
         }
@@ -101,7 +104,7 @@ impl Worker {
             if in_a_row == self.group.config().tasks_per_poll {
                 in_a_row = 0;
                 let demand = self.group.mode.demand(self.now);
-                self.poll(None, demand);
+                self.poll(Rest::Look, demand);
             }
             if self.group.stopping() == LEAVE_NOW {
                 return;
@@ -124,7 +127,7 @@ impl Worker {
     ///
     /// `times` gets the time that it took; a source times itself.
     fn start(&mut self, class: Class, times: Option<&Cost>, code: impl FnOnce(&mut Lent<'_>)) {
-        if class != Class::Cheap && self.seat().polls.swap(false, Ordering::AcqRel) {
+        if class != Class::Cheap && self.seat().state.take_permit() {
             self.group.park.give_permit();
         }
         if class == Class::Dear {
@@ -149,10 +152,11 @@ impl Worker {
         beat.store(beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    fn set_running(&self, running: bool) {
+    /// Ends a rest, as the others see it.
+    fn rise(&self, with_permit: bool) {
         // Who has just risen is not stuck.
         self.beat();
-        self.seat().running.store(running, Ordering::Relaxed);
+        self.seat().state.run(with_permit);
     }
 
     /// Before anything is started: nothing that others could do may be left lying behind it.
@@ -163,18 +167,17 @@ impl Worker {
         }
     }
 
-    /// Takes events and delivers them. With a rest, it waits for them and ends the rest.
-    fn poll(&mut self, rest: Option<Rest>, demand: Demand) {
+    /// Takes events and delivers them; waits for them if it may, and ends the rest.
+    ///
+    /// Also called in the midst of running, to look: with or without a permit, which stays.
+    fn poll(&mut self, rest: Rest, demand: Demand) {
         let per_wait = self.group.config().epoll_events_per_thread.min(MOST_EVENTS);
         let most = if demand.all_wait { 1 } else { per_wait };
         let mut events = [Event::EMPTY; MOST_EVENTS];
-        if rest.is_some() {
-            self.set_running(false);
-        }
-        let waited = self.group.epoll.wait(&mut events[..most], rest.is_some());
-        if let Some(rest) = rest {
-            self.set_running(true);
-            self.group.park.rise(rest);
+        let waited = self.group.epoll.wait(&mut events[..most], rest == Rest::Wait);
+        self.group.park.rise(rest);
+        if !self.seat().state.runs() {
+            self.rise(true);
         }
         self.now = Instant::now();
         let count = waited.unwrap_or_else(|error| {
@@ -184,26 +187,16 @@ impl Worker {
         });
         self.count(Counter::EpollWaits, 1);
         self.count(Counter::EpollEvents, count as u64);
-        self.judge_batch(count, most, rest, demand);
+        if !demand.all_wait {
+            match rest {
+                Rest::Look if count == 0 => self.group.mode.note_idle(self.now),
+                _ => self.group.mode.note_batch(self.now, count, count == most, rest == Rest::Wait),
+            }
+        }
         if self.group.park.wants_lookout() && count > 0 {
             self.group.wake_one();
         }
         self.deliver(&events[..count]);
-    }
-
-    /// Full batches call for another poller; one that looked in vain can be spared.
-    fn judge_batch(&mut self, count: usize, most: usize, rest: Option<Rest>, demand: Demand) {
-        if demand.all_wait {
-            return;
-        }
-        self.full_batches = if count == most { self.full_batches + 1 } else { 0 };
-        if self.full_batches >= FULL_BATCHES {
-            self.full_batches = 0;
-            self.group.mode.add_poller();
-        }
-        if count == 0 && rest.is_none() {
-            self.group.mode.remove_poller();
-        }
     }
 
     /// Steps 5 to 7 of the loop: pin, timers, deliver.
@@ -268,18 +261,20 @@ impl Worker {
 
     /// Sleeps until woken. The lookout wakes by itself to see whether somebody is stuck.
     fn sleep(&mut self, lookout: bool) {
-        self.set_running(false);
         let mut rest = Rest::Sleep { lookout };
         self.lookout.tick = SHORTEST_TICK;
         self.lookout.quiet = Duration::ZERO;
         self.note_beats();
+        let mut permit = false;
         loop {
             let watching = rest == Rest::Sleep { lookout: true };
             let woken = self.group.park.sleep(watching.then_some(self.lookout.tick));
             if woken {
                 break;
             }
-            if self.relieve_the_stuck() {
+            let relieved = self.relieve_the_stuck();
+            permit = relieved.permit;
+            if permit || relieved.events {
                 break;
             }
             if self.lookout.quiet >= QUIET {
@@ -287,38 +282,39 @@ impl Worker {
                 rest = Rest::Sleep { lookout: false };
             }
         }
-        self.set_running(true);
         self.group.park.rise(rest);
+        self.rise(permit);
         self.now = Instant::now();
         self.count_wake_up();
     }
 
     /// Takes from workers that completed nothing since the last look what others could do: the rest
-    /// of their batch, and the permit. `true` when there is something to do for this worker.
-    fn relieve_the_stuck(&mut self) -> bool {
+    /// of their batch, and the permit.
+    fn relieve_the_stuck(&mut self) -> Relieved {
         let group = Arc::clone(&self.group);
         let mut anybody_runs = false;
-        let mut relieved = false;
-        for (index, seat) in group.seats.iter().enumerate() {
-            if !seat.running.load(Ordering::Relaxed) {
+        let mut relieved = Relieved::default();
+        for (seat, beat) in group.seats.iter().zip(&self.lookout.beats) {
+            if !seat.state.runs() {
                 continue;
             }
-            let beat = seat.beat.load(Ordering::Relaxed);
-            let stuck = self.lookout.beats[index] == beat;
             anybody_runs = true;
-            if !stuck {
+            if seat.beat.load(Ordering::Relaxed) != *beat {
                 continue;
             }
             for event in &seat.batch {
                 if let Some((token, readiness)) = event.take() {
                     self.count(Counter::BatchEventsStolen, 1);
                     group.notify_pinned(token, |source| source.queue_ready(readiness));
-                    relieved = true;
+                    relieved.events = true;
                 }
             }
-            if seat.polls.swap(false, Ordering::AcqRel) {
-                self.seat().polls.store(true, Ordering::Release);
-                relieved = true;
+            if seat.state.take_permit() {
+                if relieved.permit {
+                    // One is enough for this worker.
+                    group.park.give_permit();
+                }
+                relieved.permit = true;
             }
         }
         self.note_beats();
@@ -343,10 +339,9 @@ impl Worker {
     }
 
     fn leave(&self) {
-        if self.seat().polls.swap(false, Ordering::AcqRel) {
+        if self.seat().state.rest() {
             self.group.park.give_permit();
         }
-        self.set_running(false);
         self.group.sweep();
         self.group.pass_stop_on();
         Group::exit();

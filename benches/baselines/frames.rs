@@ -1,0 +1,96 @@
+//! What both baselines know of the protocol: where frames end, and the two kinds that want work
+//! done before they are echoed.
+//!
+//! ```text
+//!  0         8        12     13
+//!  +---------+--------+------+------ - -
+//!  | session | length | kind | body         length counts the kind and the body
+//!  +---------+--------+------+------ - -
+//! ```
+
+use std::thread;
+use std::time::Duration;
+
+use super::cpu;
+
+/// The stream cannot be followed: the connection is closed without a word.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+const HEADER_BYTES: usize = 13;
+const LENGTH_AT: usize = 8;
+/// Header without the kind, which the length counts.
+const KIND_AT: usize = 12;
+const LONGEST: usize = 64 << 20;
+const BURN: u8 = 0x7e;
+const SLEEP: u8 = 0x7d;
+
+/// Does the work that the whole frames at the start of `bytes` ask for; returns where the last
+/// of them ends.
+pub(crate) fn perform(bytes: &[u8]) -> Result<usize, Broken> {
+    let mut end = 0;
+    while let Some(header) = bytes[end..].first_chunk::<HEADER_BYTES>() {
+        let length = &header[LENGTH_AT..KIND_AT];
+        let length = u32::from_le_bytes(length.try_into().map_err(|_| Broken)?) as usize;
+        if !(1..=LONGEST).contains(&length) {
+            return Err(Broken);
+        }
+        let frame_bytes = KIND_AT + length;
+        let Some(frame) = bytes[end..].get(..frame_bytes) else {
+            break;
+        };
+        let kind = header[KIND_AT];
+        if kind == BURN || kind == SLEEP {
+            let micros = frame[HEADER_BYTES..].first_chunk().ok_or(Broken)?;
+            let time = Duration::from_micros(u32::from_le_bytes(*micros).into());
+            if kind == BURN {
+                cpu::burn(time);
+            } else {
+                thread::sleep(time);
+            }
+        }
+        end += frame_bytes;
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+        let mut frame = 7u64.to_le_bytes().to_vec();
+        frame.extend((body.len() as u32 + 1).to_le_bytes());
+        frame.push(kind);
+        frame.extend(body);
+        frame
+    }
+
+    #[test]
+    fn whole_frames_end_where_their_length_says() {
+        let two = [frame(1, b"abc"), frame(1, b"")].concat();
+        for cut in 0..=two.len() {
+            let expected = match cut {
+                0..16 => 0,
+                16..29 => 16,
+                _ => 29,
+            };
+            assert_eq!(perform(&two[..cut]).unwrap(), expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn length_zero_and_slow_frames_without_a_time_are_broken() {
+        let mut empty = frame(1, b"");
+        empty[LENGTH_AT] = 0;
+        assert!(perform(&empty).is_err());
+        assert!(perform(&frame(BURN, b"abc")).is_err());
+    }
+
+    #[test]
+    fn a_burning_frame_takes_cpu_time() {
+        let before = cpu::of_thread();
+        perform(&frame(BURN, &2000u32.to_le_bytes())).unwrap();
+        assert!(cpu::of_thread() - before >= Duration::from_millis(2));
+    }
+}

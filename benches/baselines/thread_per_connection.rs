@@ -1,0 +1,56 @@
+//! A blocking thread for each connection: the fairness that the kernel's scheduler gives.
+//!
+//! Each thread receives, does what the frames ask for, sends, and receives again. A slow handler
+//! holds up nobody but its own peer, and the scheduler shares the CPUs among those that run: that
+//! is the latency to compare with when some handlers are slow. The price is a stack and two context
+//! switches a request, so it is no model for many connections.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use socket2::{Domain, Socket, Type};
+
+use super::frames;
+
+const RECEIVE_BYTES: usize = 64 << 10;
+const LISTEN_QUEUE: i32 = 4096;
+
+/// Starts to accept; all threads serve until their peers leave or the process ends.
+pub(crate) fn start(address: SocketAddr) -> io::Result<SocketAddr> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_QUEUE)?;
+    let listener = TcpListener::from(socket);
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            // An error ends its connection, as it would end any connection.
+            thread::spawn(move || serve(socket));
+        }
+    });
+    Ok(address)
+}
+
+fn serve(mut socket: TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    let mut filled = 0;
+    loop {
+        let count = match socket.read(&mut buffer[filled..]) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        filled += count;
+        let whole = frames::perform(&buffer[..filled])?;
+        socket.write_all(&buffer[..whole])?;
+        buffer.copy_within(whole..filled, 0);
+        filled -= whole;
+        if filled == buffer.len() {
+            buffer.resize(2 * filled, 0);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Tests that need a process of their own: for its limits, or to measure its memory.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+
+/// Names the test that a child process is to run.
+const ROLE: &str = "EPOLL_GROUP_TEST_CHILD";
+
+/// Whether this process was started to run `test`.
+pub(crate) fn is_child(test: &str) -> bool {
+    std::env::var(ROLE).is_ok_and(|role| role == test)
+}
+
+/// Runs `code` in a process of its own: this test binary again, with this one test.
+#[track_caller]
+pub(crate) fn in_child(test: &str, code: impl FnOnce()) {
+    if is_child(test) {
+        code();
+        return;
+    }
+    let output = command(test, None).output().expect("this binary runs again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+}
+
+fn command(test: &str, descriptors: Option<u32>) -> Command {
+    let binary = std::env::current_exe().expect("the path of this test");
+    let mut command = match descriptors {
+        None => Command::new(binary),
+        Some(limit) => {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")]).arg(binary);
+            shell
+        }
+    };
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, test);
+    command
+}
+
+/// A child that is told what to do, line by line, and answers each with a line.
+pub(crate) struct Puppet {
+    child: Child,
+    answers: BufReader<std::process::ChildStderr>,
+}
+
+impl Puppet {
+    /// Starts this binary again with `test`, with room for so many descriptors.
+    pub(crate) fn start(test: &str, descriptors: u32) -> Self {
+        let mut command = command(test, Some(descriptors));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("this binary runs again");
+        let answers = BufReader::new(child.stderr.take().expect("piped"));
+        Self { child, answers }
+    }
+
+    /// Gives an order and returns the answer.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, order: &str) -> String {
+        let stdin = self.child.stdin.as_mut().expect("piped");
+        writeln!(stdin, "{order}").expect("the child listens");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("text");
+        let answer = line.strip_prefix("> ").and_then(|line| line.strip_suffix('\n'));
+        answer.map_or_else(|| panic!("{order}: {line}{}", self.rest()), str::to_owned)
+    }
+
+    fn rest(&mut self) -> String {
+        let lines = self.answers.by_ref().lines().map_while(Result::ok);
+        lines.take(20).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other end of a [`Puppet`]: answers orders until there are no more.
+pub(crate) fn obey(mut act: impl FnMut(&str) -> String) {
+    for order in std::io::stdin().lines() {
+        let answer = act(&order.expect("text"));
+        writeln!(std::io::stderr(), "> {answer}").expect("somebody listens");
+    }
+}
+
+/// Memory of this process that is in RAM, in bytes.
+pub(crate) fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages = statm.split_whitespace().nth(1).expect("the second field");
+    pages.parse::<usize>().expect("a number") * 4096
+}
+
+/// Open descriptors of this process.
+pub(crate) fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("Linux").count()
+}
+
+/// User and system time of this process, in clock ticks of 10 ms.
+pub(crate) fn cpu_ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let (_, fields) = stat.rsplit_once(") ").expect("the name of the process");
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    ticks.map(|field| field.parse::<u64>().expect("a number")).sum()
+}
