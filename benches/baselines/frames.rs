@@ -8,6 +8,7 @@
 //!  +---------+--------+------+------ - -
 //! ```
 
+use std::io::{self, ErrorKind};
 use std::thread;
 use std::time::Duration;
 
@@ -52,6 +53,12 @@ pub(crate) fn perform(bytes: &[u8]) -> Result<usize, Broken> {
         end += frame_bytes;
     }
     Ok(end)
+}
+
+impl From<Broken> for io::Error {
+    fn from(_: Broken) -> Self {
+        ErrorKind::InvalidData.into()
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::thread;
 
 use socket2::{Domain, Socket, Type};
 
-use super::frames::{self, Broken};
+use super::frames;
 
 /// One connection, owned by the thread that accepted it.
 struct Connection {
@@ -186,12 +186,6 @@ impl Connection {
 
     fn watch(&self, epoll: &OwnedFd, bits: i32) -> io::Result<()> {
         control(epoll, libc::EPOLL_CTL_MOD, self.socket.as_raw_fd(), bits)
-    }
-}
-
-impl From<Broken> for io::Error {
-    fn from(_: Broken) -> Self {
-        ErrorKind::InvalidData.into()
     }
 }
 

@@ -14,6 +14,7 @@ use super::task::Task;
 use super::timers::Due;
 use crate::stats::Counter;
 use crate::sys::epoll::Event;
+use crate::sys::sched::Slice;
 
 /// A worker thread of a group. All of a group are equal.
 pub(super) struct Worker {
@@ -24,6 +25,7 @@ pub(super) struct Worker {
     now: Instant,
     due: Vec<Due>,
     lookout: Lookout,
+    slice: Slice,
 }
 
 /// What a lookout remembers between two looks.
@@ -56,7 +58,7 @@ impl Worker {
         let beats = vec![0; group.seats.len()];
         let lookout = Lookout { beats, ..Lookout::default() };
         let (now, due) = (Instant::now(), Vec::new());
-        Self { group, seat, read_buf, now, due, lookout }
+        Self { group, seat, read_buf, now, due, lookout, slice: Slice::of_this_thread() }
     }
 
     /// Works until the group stops.
@@ -132,6 +134,8 @@ impl Worker {
         }
         if class == Class::Dear {
             self.group.mode.begin_slow();
+            // So that others get the CPU between, and back to it before a whole slice is over.
+            self.slice.set_short(true);
         }
         self.wake_for_what_waits();
         let mut lent = Lent { turn: Turn::ALONE, read_buf: &mut self.read_buf, now: self.now };
@@ -173,6 +177,7 @@ impl Worker {
     fn poll(&mut self, rest: Rest, demand: Demand) {
         let per_wait = self.group.config().epoll_events_per_thread.min(MOST_EVENTS);
         let most = if demand.all_wait { 1 } else { per_wait };
+        self.slice.set_short(demand.all_wait);
         let mut events = [Event::EMPTY; MOST_EVENTS];
         let waited = self.group.epoll.wait(&mut events[..most], rest == Rest::Wait);
         self.group.park.rise(rest);

@@ -13,6 +13,7 @@
 
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
+pub(crate) mod sched;
 pub(crate) mod socket;
 pub(crate) mod timerfd;
 

@@ -22,7 +22,7 @@ use epoll_group::{Config, Runtime};
 pub(crate) use peer::Peer;
 
 /// Generous: what does not happen within this will not happen.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// Waits until `condition` holds. The only place where tests wait for something that no channel
 /// tells.

@@ -1,1 +1,81 @@
-fn main() {}
+//! `compare`: epoll-group beside what it is measured against.
+//!
+//! ```text
+//! cargo run --release -p compare -- --scenario cpu            # for the record: some minutes
+//! cargo run --release -p compare -- --scenario cpu --quick    # for a first look: half a minute
+//! cargo run --release -p compare -- --help
+//! ```
+//!
+//! It predicts service: real sockets, real load, every answer compared. A server that shares a
+//! machine with other work is at the mercy of that work, so nothing is measured alone. The servers
+//! live side by side, each a process of its own with its connections open, and are loaded in short
+//! windows in turn, A B B A …; what counts is the ratio of neighbouring windows, as a median over
+//! many pairs, beside the same ratio of a server to its own twin (the floor: what the rig itself
+//! cannot tell apart). One binary is all of it: it starts itself again as server.
+//!
+//! Results are asserted for correctness, never for speed.
+
+mod args;
+mod environment;
+mod experiment;
+mod hold;
+mod idle;
+mod meter;
+mod process;
+mod scenario;
+mod serve;
+mod spec;
+mod spread;
+mod syscalls;
+mod table;
+
+// What the echo example and the baselines already know.
+#[expect(dead_code, reason = "the example measures more than this needs")]
+#[path = "../../../examples/echo/cpu.rs"]
+mod cpu;
+#[path = "../../baselines/frames.rs"]
+mod frames;
+#[path = "../../baselines/limit.rs"]
+mod limit;
+#[path = "../../../examples/echo/load.rs"]
+mod load;
+#[path = "../../../examples/echo/protocol.rs"]
+mod protocol;
+#[path = "../../../examples/echo/terminal.rs"]
+mod terminal;
+#[path = "../../baselines/thread_per_connection.rs"]
+mod thread_per_connection;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use args::Command;
+use terminal::Output;
+
+/// Exit status of a command line that makes no sense.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let mut out = Output::new();
+    let command = match Command::from_env() {
+        Ok(command) => command,
+        Err(error) => return fail(&error, ExitCode::from(USAGE)),
+    };
+    let result = match command {
+        Command::Measure(args) => scenario::run(&args, &mut out),
+        Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
+        Command::Hold(target, connections) => hold::run(target, connections, &mut out),
+        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
+    };
+    match result.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(error.as_ref(), ExitCode::FAILURE),
+    }
+}
+
+fn fail(error: &dyn Error, status: ExitCode) -> ExitCode {
+    // If even standard error is gone, the exit status still says it.
+    let _ = writeln!(io::stderr(), "compare: {error}");
+    status
+}

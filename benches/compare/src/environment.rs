@@ -1,0 +1,72 @@
+//! Where and with what the numbers were taken: a result without this is an anecdote.
+
+use std::fs;
+use std::process::Command;
+
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Environment {
+    pub(crate) command: String,
+    pub(crate) date: String,
+    pub(crate) commit: String,
+    pub(crate) rustc: String,
+    pub(crate) kernel: String,
+    pub(crate) cpu: String,
+    pub(crate) cpus: usize,
+    pub(crate) governor: String,
+}
+
+impl Environment {
+    pub(crate) fn look() -> Self {
+        let commit = output("git", &["describe", "--always", "--dirty", "--abbrev=10"]);
+        let governor = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+        let mut command = vec!["compare".to_owned()];
+        command.extend(std::env::args().skip(1));
+        Self {
+            command: command.join(" "),
+            date: output("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
+            commit,
+            rustc: output("rustc", &["--version"]),
+            kernel: output("uname", &["-r"]),
+            cpu: cpu_model(),
+            cpus: std::thread::available_parallelism().map_or(0, usize::from),
+            governor: governor.map_or_else(|_| "not visible".to_owned(), |text| trimmed(&text)),
+        }
+    }
+}
+
+impl std::fmt::Display for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "- command: `{}`", self.command)?;
+        writeln!(f, "- date: {}, commit: {}", self.date, self.commit)?;
+        writeln!(f, "- {}, Linux {}", self.rustc, self.kernel)?;
+        let (cpu, cpus, governor) = (&self.cpu, self.cpus, &self.governor);
+        writeln!(f, "- {cpus} x {cpu}, governor: {governor}")
+    }
+}
+
+fn cpu_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mut lines = text.lines();
+    let model = lines.find_map(|line| line.strip_prefix("model name"));
+    model.map_or_else(unknown, |model| {
+        trimmed(model.trim_start_matches([' ', '\t', ':']))
+    })
+}
+
+/// What a command prints, or that it is not known: no measurement fails for want of it.
+fn output(program: &str, args: &[&str]) -> String {
+    match Command::new(program).args(args).output() {
+        Ok(output) if output.status.success() => trimmed(&String::from_utf8_lossy(&output.stdout)),
+        _ => unknown(),
+    }
+}
+
+fn trimmed(text: &str) -> String {
+    text.trim().to_owned()
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}

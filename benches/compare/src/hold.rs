@@ -1,0 +1,34 @@
+//! The other end of idle connections, as a process of its own.
+//!
+//! Opens them, exchanges one frame on each, says `holding N`, and keeps quiet until its input
+//! ends; then it asks once more on each, so that what was measured is known to have been alive.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use super::load::{Load, Options, Target, raise_descriptor_limit};
+
+pub(crate) fn run(
+    target: Target,
+    connections: usize,
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
+    raise_descriptor_limit()?;
+    let mut load = Load::connect(&Options {
+        connections,
+        ..Options::new(target)
+    })?;
+    writeln!(out, "holding {connections}")?;
+    out.flush()?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+
+    let before = load.answers_total();
+    let report = load.run_for(Duration::from_millis(1), |_| ())?;
+    if let Some(failure) = report.first_error {
+        return Err(failure.to_string().into());
+    }
+    let answered = load.answers_total() - before;
+    writeln!(out, "answered {answered}")?;
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The server half of this program: one of the servers, until standard input ends.
+//!
+//! Says `listening on ADDR` when it can be connected to. That its input ends is how the rig ends
+//! it, and what happens when the rig itself is killed: no server outlives its rig.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::{Config, Runtime};
+
+use super::limit;
+use super::load::raise_descriptor_limit;
+use super::protocol::Echo;
+use super::spec::{Kind, Setting, Spec};
+use super::thread_per_connection;
+
+/// The rig has closed its connections by then: there is nothing to wait for.
+const DRAIN: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(
+    spec: &Spec,
+    address: SocketAddr,
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
+    raise_descriptor_limit()?;
+    match spec.kind {
+        Kind::Limit => {
+            let threads = match spec.setting(Setting::Threads) {
+                Some(threads) => threads,
+                None => thread::available_parallelism()?.get(),
+            };
+            announce(limit::start(address, threads)?, out)
+        }
+        Kind::ThreadPerConnection => announce(thread_per_connection::start(address)?, out),
+        Kind::EpollGroup => epoll_group(spec, address, out),
+    }
+}
+
+/// The library as it comes, but for the settings that the spec names.
+fn epoll_group(
+    spec: &Spec,
+    address: SocketAddr,
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let mut config = Config::default();
+    for &(setting, value) in &spec.settings {
+        config = match setting {
+            Setting::Threads => config.epoll_threads_per_group(value),
+            Setting::Groups => config.epoll_groups(value),
+            Setting::Events => config.epoll_events_per_thread(value),
+            Setting::Pollers => config.max_epoll_wait_total_threads(value),
+            Setting::TasksPerPoll => config.tasks_per_poll(value),
+            Setting::ReadBudget => config.read_budget_bytes(value),
+        };
+    }
+    let runtime = Runtime::builder().config(config).name("echo").start()?;
+    let handle = runtime.handle();
+    let echo = Echo::default();
+    let _listener = runtime.listen(address, echo.clone())?;
+    announce_until_told(&_listener.local_addr().to_string(), out)?;
+    let report = runtime.drain(DRAIN);
+    writeln!(out, "answered {}", echo.answered())?;
+    writeln!(out, "{report}")?;
+    writeln!(out, "{}", handle.stats())?;
+    Ok(())
+}
+
+fn announce(address: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    announce_until_told(&address.to_string(), out)
+}
+
+fn announce_until_told(address: &str, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    writeln!(out, "listening on {address}")?;
+    out.flush()?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}

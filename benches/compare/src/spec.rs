@@ -1,0 +1,167 @@
+//! Names of servers: `KIND[:THREADS][:SETTING=VALUE …][@BINARY]`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A server as the command line names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spec {
+    pub(crate) kind: Kind,
+    /// In the order given; `THREADS` alone is the setting `threads`.
+    pub(crate) settings: Vec<(Setting, usize)>,
+    /// Another build of this program, to compare two versions of the library.
+    pub(crate) binary: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Limit,
+    ThreadPerConnection,
+    EpollGroup,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    Threads,
+    Groups,
+    Events,
+    Pollers,
+    TasksPerPoll,
+    ReadBudget,
+}
+
+const KINDS: [(&str, Kind); 3] = [
+    ("limit", Kind::Limit),
+    ("thread-per-connection", Kind::ThreadPerConnection),
+    ("epoll-group", Kind::EpollGroup),
+];
+
+const SETTINGS: [(&str, Setting); 6] = [
+    ("threads", Setting::Threads),
+    ("groups", Setting::Groups),
+    ("events", Setting::Events),
+    ("pollers", Setting::Pollers),
+    ("tasks-per-poll", Setting::TasksPerPoll),
+    ("read-budget", Setting::ReadBudget),
+];
+
+impl Spec {
+    /// A server as it comes.
+    pub(crate) fn plain(kind: Kind) -> Self {
+        Self {
+            kind,
+            settings: Vec::new(),
+            binary: None,
+        }
+    }
+
+    /// The last value given, which is the one that counts.
+    pub(crate) fn setting(&self, setting: Setting) -> Option<usize> {
+        let mut given = self.settings.iter().rev();
+        given
+            .find(|(name, _)| *name == setting)
+            .map(|(_, value)| *value)
+    }
+
+    /// The same server from this very binary: what the started process is told.
+    pub(crate) fn without_binary(&self) -> Self {
+        Self {
+            binary: None,
+            ..self.clone()
+        }
+    }
+}
+
+impl Setting {
+    /// The baselines have threads and nothing else to set.
+    fn fits(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Limit => self == Self::Threads,
+            Kind::ThreadPerConnection => false,
+            Kind::EpollGroup => true,
+        }
+    }
+}
+
+impl FromStr for Spec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (server, binary) = match text.split_once('@') {
+            Some((server, binary)) => (server, Some(PathBuf::from(binary))),
+            None => (text, None),
+        };
+        let mut parts = server.split(':');
+        let name = parts.next().unwrap_or_default();
+        let kind = named(&KINDS, name).ok_or_else(|| {
+            format!("server {name} is none of limit, thread-per-connection, epoll-group")
+        })?;
+        let mut settings = Vec::new();
+        for part in parts {
+            let (setting, value) = part.split_once('=').unwrap_or(("threads", part));
+            let known = named(&SETTINGS, setting).filter(|setting| setting.fits(kind));
+            let known = known.ok_or_else(|| format!("{name} has no setting {setting}"))?;
+            let value = value
+                .parse()
+                .map_err(|_| format!("{setting} {value} of {name} is not a number"))?;
+            settings.push((known, value));
+        }
+        Ok(Self {
+            kind,
+            settings,
+            binary,
+        })
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(&KINDS, self.kind))?;
+        for (setting, value) in &self.settings {
+            match setting {
+                Setting::Threads => write!(f, ":{value}")?,
+                other => write!(f, ":{}={value}", name_of(&SETTINGS, *other))?,
+            }
+        }
+        match &self.binary {
+            Some(binary) => write!(f, "@{}", binary.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    let entry = table.iter().find(|(known, _)| *known == name);
+    entry.map(|(_, value)| *value)
+}
+
+fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: T) -> &'static str {
+    let entry = table.iter().find(|(_, known)| *known == value);
+    entry.map_or("", |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_displayed_is_what_was_parsed() {
+        for text in [
+            "limit:2",
+            "thread-per-connection",
+            "epoll-group",
+            "epoll-group:4:events=1:groups=2@/tmp/old/compare",
+        ] {
+            let spec: Spec = text.parse().unwrap();
+            assert_eq!(spec.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn unknown_names_and_settings_are_named_in_the_error() {
+        for text in ["tokio", "limit:events=1", "epoll-group:2x", "limit:"] {
+            assert!(text.parse::<Spec>().is_err(), "{text}");
+        }
+    }
+}

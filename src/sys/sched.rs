@@ -1,0 +1,56 @@
+//! The time slice of a thread under the kernel's fair scheduler.
+
+use std::time::Duration;
+
+/// The calling thread's slice, and what it was before anybody changed it.
+///
+/// A thread with a short slice may interrupt one with a longer slice when it wakes, and is
+/// interrupted sooner itself; its share of the CPU stays the same. Kernels before 6.12 ignore this.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    /// `None` when the thread is not scheduled fairly, or the kernel does not tell.
+    original: Option<libc::sched_attr>,
+    short: bool,
+}
+
+/// The kernel takes 0.1 ms to 100 ms.
+const SHORT: Duration = Duration::from_micros(100);
+
+impl Slice {
+    /// That of the calling thread.
+    pub(crate) fn of_this_thread() -> Self {
+        Self { original: fair_attributes(), short: false }
+    }
+
+    /// Makes the slice short, or what it was. Must be called by the thread it belongs to.
+    pub(crate) fn set_short(&mut self, short: bool) {
+        if self.short == short {
+            return;
+        }
+        self.short = short;
+        let Some(mut attributes) = self.original else { return };
+        if short {
+            attributes.sched_runtime = u64::try_from(SHORT.as_nanos()).unwrap_or(u64::MAX);
+        }
+        // SAFETY: `attributes` is live for the call, and its size is noted inside it.
+        let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+        if result != 0 {
+            // A sandbox that forbids it: go on without.
+            self.original = None;
+        }
+    }
+}
+
+/// Attributes of the calling thread, if it is scheduled fairly.
+fn fair_attributes() -> Option<libc::sched_attr> {
+    let size = u32::try_from(size_of::<libc::sched_attr>()).ok()?;
+    let mut attributes = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
+    // SAFETY: the kernel writes at most `size` bytes to `attributes`, which has that many.
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0)
+    };
+    // SAFETY: all zero is a valid value, and the kernel wrote over it.
+    let attributes = unsafe { attributes.assume_init() };
+    let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(libc::c_int::cast_unsigned);
+    (result == 0 && fair.contains(&attributes.sched_policy)).then_some(attributes)
+}
