@@ -1,26 +1,135 @@
-//! draft
+//! An event-loop networking library for database servers and proxies on Linux, without async:
+//! handlers are plain blocking Rust.
+//!
+//! ```text
+//!   sockets, timers                 a group: one shared epoll, four equal workers
+//!  ┌──────────────┐     ┌──────────────────────────────────────────────────────────────┐
+//!  │ connection ──┼──┐  │  ┌────────┐  wait   ┌─────────┐  quick: here, at once          │
+//!  │ connection ──┼──┼──┼─▶│ epoll  │────────▶│ worker  │──────────────▶ your handler    │
+//!  │ listener   ──┼──┘  │  │ (edges)│         └─────────┘                     │ send     │
+//!  │ timerfd    ──┼─────┼─▶│        │◀─┐      ┌─────────┐  slow: queued       ▼          │
+//!  │ eventfd    ──┼─────┼─▶└────────┘  └──────│ worker  │◀────────────┐  socket, else    │
+//!  └──────────────┘     │   who waits there    │ asleep …│   task queue│  the connection's│
+//!                       │   depends on how     └─────────┘             │  backlog         │
+//!  your threads ── spawn, send, close, after ─────────────────────────▶┘                  │
+//!                       └──────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A [`Runtime`] owns groups of workers. Each connection belongs to one group; any worker of that
+//! group may receive, run your handler and send for it, one at a time. A handler that blocks holds
+//! up its own connection and one worker; the others go on. Nothing is lost when a queue is full, and
+//! a peer that is slow, hostile or gone costs bounded memory and nobody's time.
+//!
+//! # Example
+//!
+//! A server that returns what it gets, and a client on the same workers:
+//!
+//! ```
+//! use std::sync::mpsc;
+//! use std::time::Duration;
+//!
+//! use epoll_group::Runtime;
+//! use epoll_group::net::{Close, Connection, Input, Protocol};
+//!
+//! struct Echo;
+//!
+//! impl Protocol for Echo {
+//!     type State = ();
+//!
+//!     fn opened(&self, _conn: &Connection) {}
+//!
+//!     fn received(&self, conn: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+//!         conn.send(input.take_all());
+//!         Ok(())
+//!     }
+//! }
+//!
+//! struct Ask(mpsc::Sender<Vec<u8>>);
+//!
+//! impl Protocol for Ask {
+//!     type State = ();
+//!
+//!     fn opened(&self, conn: &Connection) {
+//!         conn.send("hello");
+//!     }
+//!
+//!     fn received(&self, conn: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+//!         let _ = self.0.send(input.take_all().to_vec());
+//!         conn.close("answered");
+//!         Ok(())
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let runtime = Runtime::builder().threads_per_group(4).start()?;
+//!     let listener = runtime.listen("127.0.0.1:0", Echo)?;
+//!
+//!     let (answer, answers) = mpsc::channel();
+//!     runtime.connect(listener.local_addr(), Ask(answer))?;
+//!     assert_eq!(answers.recv()?, b"hello");
+//!
+//!     let report = runtime.drain(Duration::from_secs(5));
+//!     assert_eq!(report.cut, 0);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Where to go from here
+//!
+//! * [`net`]: connections, and what a protocol on top of them sees
+//! * [`Handle`]: tasks, timers, foreign descriptors
+//! * [`Config`]: every limit and time, with range and default
+//! * [`guide`]: why it is built like this, what it promises, and how its concurrency works
+//! * [`codec`]: the wire format, alone, without sockets or threads
+//!
+//! # Features
+//!
+//! `server` (default): everything but [`codec`], on Linux. Without default features the codec is
+//! built alone, on any system.
+//!
+//! # What it does not do
+//!
+//! No async, no TLS, no other system than Linux, no signals, no printing, no process exit. It writes
+//! log events through `tracing` and leaves collecting them to you.
+
 #[cfg(all(feature = "server", not(target_os = "linux")))]
-compile_error!("epoll-group runs on Linux only: its feature `server` is built on epoll, eventfd and timerfd. The codec alone builds anywhere with `default-features = false`.");
+compile_error!(
+    "epoll-group runs on Linux only: its feature `server` is built on epoll, eventfd and timerfd. \
+     The codec alone builds anywhere with `default-features = false`."
+);
 
 pub mod codec;
 
-#[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod config;
 #[cfg(all(feature = "server", target_os = "linux"))]
+pub mod guide;
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod net;
-#[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod runtime;
-#[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod stats;
 #[cfg(all(feature = "server", target_os = "linux"))]
 mod sync;
-#[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod sys;
 
-#[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub use config::{Config, ConfigError};
-#[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub use runtime::{
-    Builder, DrainReport, Handle, Interest, Readiness, Registration, Runtime, SpawnError, StartError,
-    ThreadInfo, Timer,
+    Builder, DrainReport, Handle, Interest, Readiness, Registration, Runtime, SpawnError,
+    StartError, ThreadInfo, Timer,
 };
+
+/// For loom only what it models is built: what synchronises, not what calls the system.
+#[cfg(all(feature = "server", target_os = "linux", loom))]
+#[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
+mod runtime {
+    mod alarm;
+    mod park;
+    mod queue;
+    mod slots;
+    mod timer;
+}

@@ -13,7 +13,7 @@ use epoll_group::Config;
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 use epoll_group::stats::Counter;
 use support::protocol::{Bytes, echo};
-use support::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
+use support::{BOTH, LONG, Peer, Server, config, eventually, pattern};
 
 const KIB: usize = 1024;
 
@@ -36,7 +36,11 @@ fn sends_from_many_threads_stay_whole_and_in_the_order_of_each() {
         let senders: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let conn = conn.clone();
-                thread::spawn(move || (0..EACH).for_each(|n| drop(conn.send(message(thread, n)))))
+                thread::spawn(move || {
+                    for n in 0..EACH {
+                        conn.send(message(thread, n));
+                    }
+                })
             })
             .collect();
         let mut next = [0; THREADS as usize];

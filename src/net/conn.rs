@@ -100,7 +100,7 @@ impl Connection {
     /// Gives the value back when there is one already.
     pub fn set_user_data<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
-        let _ = self.0.parts().user.get_or_init(|| Box::new(value.take()) as Box<dyn Any + Send + Sync>);
+        let _ = self.0.parts().user.get_or_init(|| Box::new(value.take().expect("called once")));
         value.map_or(Ok(()), Err)
     }
 
@@ -309,9 +309,13 @@ impl Conn {
         let connection = Connection(conn);
         let conn = &connection.0;
         let full = || io::Error::other("all slots of the group are in use");
-        let token = conn.group.prepare(Box::new(connection.clone())).ok_or_else(full)?;
-        let _ = conn.token.set(token);
-        conn.group.usage().connection_opened();
+        // Complete before it is published: from then on a drain may end it at any time.
+        let source = |token| -> Box<dyn Source> {
+            let _ = conn.token.set(token);
+            conn.group.usage().connection_opened();
+            Box::new(connection.clone())
+        };
+        let token = conn.group.prepare(source).ok_or_else(full)?;
         if let Err(error) = conn.group.watch(conn.fd(), Interest::STREAM, token) {
             conn.group.usage().connection_closed();
             conn.group.release(token);
@@ -414,7 +418,8 @@ impl Conn {
 
     /// The end: from here on no event or timer reaches the context.
     pub(super) fn retire(&self) {
-        if let Some((_, id)) = lock(&self.deadline).take() {
+        let deadline = lock(&self.deadline).take();
+        if let Some((_, id)) = deadline {
             self.group.cancel_deadline(id);
         }
         // The peer may be gone already, which is as good.

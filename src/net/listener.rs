@@ -345,9 +345,12 @@ impl Acceptor {
             cost: Cost::unknown(),
         });
         let full = || io::Error::other("all slots of the group are in use");
-        let token = group.prepare(Box::new(Watched(Arc::clone(&acceptor)))).ok_or_else(full)?;
-        let _ = acceptor.token.set(token);
-        group.usage().listener_opened();
+        let source = |token| -> Box<dyn Source> {
+            let _ = acceptor.token.set(token);
+            group.usage().listener_opened();
+            Box::new(Watched(Arc::clone(&acceptor)))
+        };
+        let token = group.prepare(source).ok_or_else(full)?;
         if let Err(error) = group.watch(acceptor.socket.as_fd(), Interest::READABLE, token) {
             group.usage().listener_closed();
             group.release(token);

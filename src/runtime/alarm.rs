@@ -11,7 +11,9 @@
 use std::time::{Duration, Instant};
 
 use super::timer::{TimerHeap, TimerId};
-use crate::sync::shim::{Mutex, lock};
+use crate::sync::mutant::mutant;
+use crate::sync::shim::{Mutex, MutexGuard, lock};
+#[cfg(not(loom))]
 use crate::sys::timerfd::TimerFd;
 
 /// A deadline that is earlier than the armed one by no more than this waits for it: moving the
@@ -23,6 +25,7 @@ pub(crate) trait Arm {
     fn arm(&self, delay: Duration);
 }
 
+#[cfg(not(loom))]
 impl Arm for TimerFd {
     fn arm(&self, delay: Duration) {
         if let Err(error) = Self::arm(self, delay) {
@@ -61,7 +64,7 @@ impl<T, A: Arm> Alarm<T, A> {
     pub(crate) fn insert(&self, deadline: Instant, now: Instant, due: T) -> (TimerId, Armed) {
         let mut state = lock(&self.state);
         let id = state.heap.insert(deadline, due);
-        (id, self.rearm(&mut state, now))
+        (id, self.rearm(state, now))
     }
 
     /// Takes out what was not due yet. The kernel's timer may expire for nothing.
@@ -72,11 +75,11 @@ impl<T, A: Arm> Alarm<T, A> {
     /// Takes what is due, after the kernel's timer expired.
     pub(crate) fn take_due(&self, now: Instant, due: &mut Vec<T>) -> Armed {
         let mut state = lock(&self.state);
-        state.armed = state.armed.filter(|armed| *armed > now);
+        state.armed = state.armed.filter(|armed| mutant!(*armed > now, ArmedIsKept => true));
         while let Some((_, item)) = state.heap.pop_due(now) {
             due.push(item);
         }
-        self.rearm(&mut state, now)
+        self.rearm(state, now)
     }
 
     /// Deadlines that are waited for.
@@ -84,14 +87,19 @@ impl<T, A: Arm> Alarm<T, A> {
         lock(&self.state).heap.len()
     }
 
-    fn rearm(&self, state: &mut State<T>, now: Instant) -> Armed {
+    fn rearm(&self, mut state: MutexGuard<'_, State<T>>, now: Instant) -> Armed {
         let Some(earliest) = state.heap.next_deadline() else { return Armed::Kept };
-        let soon_enough = state.armed.is_some_and(|armed| armed <= earliest + SLACK);
-        if soon_enough {
+        let soon_enough = |armed| mutant!(armed <= earliest + SLACK, LaterIsKept => true);
+        if state.armed.is_some_and(soon_enough) {
             return Armed::Kept;
         }
-        self.armer.arm(earliest.saturating_duration_since(now));
         state.armed = Some(earliest);
+        // Under the lock, so that the kernel is told in the order in which `armed` changes.
+        let _lock = mutant!(Some(state), ArmAfterUnlock => { drop(state); None });
+        self.armer.arm(earliest.saturating_duration_since(now));
         Armed::Set
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
 use std::sync::Arc;
 use std::thread;
@@ -131,7 +131,8 @@ fn start_threads(runtime: &mut Runtime, hooks: &Hooks) -> Result<(), StartError>
             let name = seat.name.clone();
             let info = ThreadInfo { name: name.clone(), group: group.index(), worker };
             let (group, hooks, ready) = (Arc::clone(&group), hooks.clone(), ready.clone());
-            let exit = exits.enter();
+            let left = Arc::new(AtomicBool::new(false));
+            let exit = exits.enter(&left);
             let body = move || {
                 let _exit = exit;
                 run_hook(&group, hooks.start.as_ref(), &info);
@@ -144,7 +145,7 @@ fn start_threads(runtime: &mut Runtime, hooks: &Hooks) -> Result<(), StartError>
                 .name(name.clone())
                 .spawn(body)
                 .map_err(|source| StartError::Thread { name: name.clone(), source })?;
-            threads.push(drain::Thread { name, handle, exits: Arc::clone(&exits) });
+            threads.push(drain::Thread { name, handle, exits: Arc::clone(&exits), left });
         }
     }
     drop(ready);

@@ -1,7 +1,7 @@
 //! The end of a runtime, in numbered steps.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -45,6 +45,8 @@ pub(super) struct Thread {
     pub(super) name: String,
     pub(super) handle: JoinHandle<()>,
     pub(super) exits: Arc<Exits>,
+    /// Set when it has nothing more to do.
+    pub(super) left: Arc<AtomicBool>,
 }
 
 /// Counts the threads that have not ended.
@@ -56,12 +58,15 @@ pub(super) struct Exits {
 }
 
 /// Held by a thread until its end, whatever that is.
-pub(super) struct Exit(Arc<Exits>);
+pub(super) struct Exit {
+    exits: Arc<Exits>,
+    left: Arc<AtomicBool>,
+}
 
 impl Exits {
-    pub(super) fn enter(self: &Arc<Self>) -> Exit {
+    pub(super) fn enter(self: &Arc<Self>, left: &Arc<AtomicBool>) -> Exit {
         self.alive.fetch_add(1, Ordering::Relaxed);
-        Exit(Arc::clone(self))
+        Exit { exits: Arc::clone(self), left: Arc::clone(left) }
     }
 
     /// Waits until no more than `but` threads are alive.
@@ -80,10 +85,11 @@ impl Exits {
 
 impl Drop for Exit {
     fn drop(&mut self) {
-        let guard = lock(&self.0.lock);
-        self.0.alive.fetch_sub(1, Ordering::AcqRel);
+        self.left.store(true, Ordering::Release);
+        let guard = lock(&self.exits.lock);
+        self.exits.alive.fetch_sub(1, Ordering::AcqRel);
         drop(guard);
-        self.0.changed.notify_all();
+        self.exits.changed.notify_all();
     }
 }
 
@@ -107,15 +113,14 @@ pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> D
     let done = || usage.listeners() == 0 && usage.connections() <= own;
     usage.wait_until(deadline, done);
     // 4. What is left at the deadline is cut; a little time for the workers to do so.
+    //    Foreign descriptors, which nothing finishes, end here in any case.
     let late = !done();
-    if late {
-        notify(shared, CUT);
-    }
+    notify(shared, CUT);
     let cut_deadline = deadline.max(Instant::now() + GRACE);
     if late {
         usage.wait_until(cut_deadline, || usage.connections() <= own);
     }
-    let left_over = usage.connections();
+    let left_over = usage.connections().saturating_sub(own);
     // 5. The threads finish what is queued, and leave.
     for group in &shared.groups {
         group.stop(LEAVE_WHEN_EMPTY);
@@ -133,16 +138,11 @@ pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> D
         if thread.handle.thread().id() == here {
             continue;
         }
-        if thread.handle.is_finished() || thread.exits.alive.load(Ordering::Acquire) == own {
+        if thread.left.load(Ordering::Acquire) {
             // A worker's panics end at its tasks; there is no result to lose.
             let _ = thread.handle.join();
         } else {
             stuck.push(thread.name);
-        }
-    }
-    if stuck.is_empty() && !on_worker {
-        for group in &shared.groups {
-            group.sweep();
         }
     }
 

@@ -49,8 +49,11 @@ pub(super) fn register(
         cost: Cost::unknown(),
     });
     let full = || io::Error::other("all slots of the group are in use");
-    let token = group.prepare(Box::new(Watched(Arc::clone(&foreign)))).ok_or_else(full)?;
-    let _ = foreign.token.set(token);
+    let source = |token| -> Box<dyn Source> {
+        let _ = foreign.token.set(token);
+        Box::new(Watched(Arc::clone(&foreign)))
+    };
+    let token = group.prepare(source).ok_or_else(full)?;
     if let Err(error) = group.watch(foreign.fd.as_fd(), interest, token) {
         group.release(token);
         return Err(error);
@@ -91,8 +94,10 @@ impl Foreign {
                 let code = running.take();
                 guard(&self.group, "drop", || drop(code));
                 self.end();
-            } else if let Some(code) = running.as_mut() {
-                let readiness = readiness_of(marks);
+            } else if let Some(code) = running.as_mut()
+                && let readiness = readiness_of(marks)
+                && !readiness.is_empty()
+            {
                 guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
                 lent.charge(&self.cost);
             }

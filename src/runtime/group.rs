@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Instant;
 
@@ -50,6 +50,8 @@ pub(crate) struct Group {
     /// For threads that have no seat here.
     counters: CachePadded<Counters>,
     stop: AtomicU8,
+    /// Workers that have not left.
+    alive: AtomicUsize,
 }
 
 /// The callers of `spawn_wait` that wait for room in the queue.
@@ -126,6 +128,8 @@ const _: () = assert!(EVENTFD < Token::FIRST && TIMERFD < Token::FIRST);
 pub(super) const RUN: u8 = 0;
 pub(super) const LEAVE_WHEN_EMPTY: u8 = 1;
 pub(super) const LEAVE_NOW: u8 = 2;
+/// The last worker has left.
+const OVER: u8 = 3;
 
 thread_local! {
     /// Group and seat of the worker that this thread is.
@@ -190,6 +194,7 @@ impl Group {
             seats: names.into_iter().map(|name| CachePadded::new(Seat::new(name))).collect(),
             counters: CachePadded::new(Counters::new()),
             stop: AtomicU8::new(RUN),
+            alive: AtomicUsize::new(0),
         }))
     }
 
@@ -209,7 +214,11 @@ impl Group {
         self.usage.next_connection_id()
     }
 
+    /// After something was registered: whether it came too late to be told of the drain.
     pub(crate) fn is_draining(&self) -> bool {
+        // SeqCst: pairs with the fence in `Usage::start_draining`. Either this sees the flag, or the
+        // drain sees what was registered.
+        fence(Ordering::SeqCst);
         self.usage.is_draining()
     }
 
@@ -225,11 +234,21 @@ impl Group {
     }
 
     pub(super) fn enter(&self, seat: usize) {
+        self.alive.fetch_add(1, Ordering::Relaxed);
         CURRENT.set(Some((self, seat)));
     }
 
-    pub(super) fn exit() {
+    /// The last to leave sees to what is queued, and from then on whoever queues something does.
+    pub(super) fn exit(&self) {
         CURRENT.set(None);
+        // Of the others that wait, one is woken, who does the same.
+        self.eventfd.signal();
+        if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.stop.store(OVER, Ordering::Release);
+            // SeqCst: pairs with the fence in `push`.
+            fence(Ordering::SeqCst);
+            self.sweep();
+        }
     }
 
     /// Counts, in the block of this thread if it is one of the group's workers.
@@ -248,6 +267,11 @@ impl Group {
             self.count(Counter::TasksOverflowed, 1);
         }
         self.wake_one();
+        // The wake-up has a SeqCst fence, which pairs with the one in `exit`. Either this sees that
+        // there is nobody any more, or the last worker sees the task.
+        if self.stopping() == OVER {
+            self.sweep();
+        }
     }
 
     /// Queues what the caller takes back when the queue is full.
@@ -268,7 +292,7 @@ impl Group {
             // SeqCst: pairs with the fence in `pop`. Either the pop sees this waiter, or the look at
             // the queue below sees the room.
             self.room.waiting.fetch_add(1, Ordering::SeqCst);
-            std::sync::atomic::fence(Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             while self.queue.len() >= self.config.epoll_work_queue_capacity && !give_up() {
                 let waited = self.room.freed.wait(waiting);
                 waiting = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -284,7 +308,7 @@ impl Group {
     pub(super) fn pop(&self) -> Option<Task> {
         let task = self.queue.pop()?;
         // SeqCst: pairs with the fence in `push_wait`.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.room.waiting.load(Ordering::Relaxed) > 0 {
             drop(lock(&self.room.lock));
             self.room.freed.notify_one();
@@ -345,8 +369,8 @@ impl Group {
     // ---- sources ----
 
     /// Gives a source its slot, with one reference. It is not watched yet.
-    pub(crate) fn prepare(&self, source: Box<dyn Source>) -> Option<Token> {
-        self.slots.insert(source)
+    pub(crate) fn prepare(&self, make: impl FnOnce(Token) -> Box<dyn Source>) -> Option<Token> {
+        self.slots.insert_with(make)
     }
 
     /// Watches a descriptor for the source in that slot, whose first reference this uses.
@@ -469,11 +493,6 @@ impl Group {
                 Task::Run(_) | Task::Discard(_) => drop(guard(self, "drop", || drop(task))),
             }
         }
-    }
-
-    /// Passes the news of the stop on to the next one that waits.
-    pub(super) fn pass_stop_on(&self) {
-        self.eventfd.signal();
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {

@@ -1,5 +1,6 @@
 //! [`Handle`]: how threads, handlers and timers reach a runtime.
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -26,7 +27,7 @@ impl Handle {
     /// The closure comes back when the task queue is full (`epoll_work_queue_capacity`) or the
     /// runtime drains.
     pub fn spawn(&self, code: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
-        self.spawn_by(Box::new(code), Group::try_push)
+        self.spawn_by(boxed(code), Group::try_push)
     }
 
     /// Like [`spawn`](Self::spawn), but waits for room in a full queue.
@@ -39,7 +40,7 @@ impl Handle {
         if self.current_group().is_some() {
             return self.spawn(code);
         }
-        self.spawn_by(Box::new(code), |group, task| {
+        self.spawn_by(boxed(code), |group, task| {
             group.push_wait(task, || self.usage().is_draining())
         })
     }
@@ -137,6 +138,16 @@ impl Handle {
     pub(super) fn current_group(&self) -> Option<&Arc<Group>> {
         self.shared.groups.iter().find(|group| group.is_current())
     }
+}
+
+/// Boxes a closure, unless it is one that came back in a box: each try would add a box around it.
+fn boxed(code: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {
+    let mut code = Some(code);
+    let any: &mut dyn Any = &mut code;
+    if let Some(Some(boxed)) = any.downcast_mut::<Option<Box<dyn FnOnce() + Send>>>().map(Option::take) {
+        return boxed;
+    }
+    Box::new(code.expect("taken only above"))
 }
 
 /// A closure that was not queued, with the reason.

@@ -27,6 +27,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::shim::{Condvar, Mutex, lock};
 
@@ -118,7 +119,10 @@ impl Word {
 
     fn rise(self, rest: Rest) -> Self {
         match rest {
-            Rest::Wait => Self((self.0 - WAITER) & !WAKING_WAITER),
+            Rest::Wait => {
+                let ended = mutant!(WAKING_WAITER, RiseKeepsWakeUp => 0);
+                Self((self.0 - WAITER) & !ended)
+            }
             Rest::Look => self,
             Rest::Sleep { lookout } => {
                 let word = (self.0 - SLEEPER) & !WAKING_SLEEPER;
@@ -159,7 +163,7 @@ impl Park {
         });
         // SeqCst: pairs with the fence in `wake`. Either the look at the queue that follows sees the
         // push, or that push sees this rest.
-        fence(Ordering::SeqCst);
+        mutant!(fence(Ordering::SeqCst), RestWithoutFence => ());
         rest.expect("resting is always possible")
     }
 
@@ -170,14 +174,22 @@ impl Park {
             let _ = self.update(|word| Some((word.rise(rest), ())));
             // SeqCst: pairs with the fence in `wake`. A push that saw the wake-up under way is seen
             // by the look at the queue that follows.
-            fence(Ordering::SeqCst);
+            mutant!(fence(Ordering::SeqCst), RiseWithoutFence => ());
         }
+    }
+
+    /// Ends a wake-up whose edge was received by a worker that only looked into epoll: the waiter
+    /// that it was meant for slept on. The caller must look at the queue after this.
+    pub(crate) fn end_waking(&self) {
+        self.word.fetch_and(mutant!(!WAKING_WAITER, EdgeKeepsWakeUp => !0), Ordering::AcqRel);
+        // SeqCst: as in `rise`.
+        fence(Ordering::SeqCst);
     }
 
     /// After something was queued: whom to wake, if anybody.
     pub(crate) fn wake(&self) -> Option<Wake> {
-        // SeqCst: pairs with the fences in `rest` and `rise`.
-        fence(Ordering::SeqCst);
+        // SeqCst: pairs with the fences in `rest`, `rise` and `end_waking`.
+        mutant!(fence(Ordering::SeqCst), WakeWithoutFence => ());
         self.update(Word::wake)
     }
 
@@ -282,6 +294,9 @@ impl fmt::Debug for Park {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -64,7 +64,7 @@ impl<T> TaskQueue<T> {
     pub(crate) fn pop(&self) -> Option<T> {
         if self.overflow_len() > 0 {
             let turn = self.overflow.pops.fetch_add(1, Ordering::Relaxed);
-            if turn % 2 == 0
+            if turn.is_multiple_of(2)
                 && let Some(task) = self.pop_overflow()
             {
                 return Some(task);
@@ -107,40 +107,65 @@ const KEPT_OVERFLOW: usize = 1024;
 #[cfg(not(loom))]
 type Ring<T> = crossbeam_queue::ArrayQueue<T>;
 
-/// Crossbeam's queue does not know loom; a locked one stands in for it, so that models check what is
-/// built on top.
+/// Crossbeam's queue does not know loom. This stands in for it, so that models check what is built on
+/// top. As there, pushing and popping touch words of their own: a pop makes nothing visible to a push.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Ring<T> {
-    list: Mutex<VecDeque<T>>,
-    capacity: usize,
+    /// Not loom's: whose turn it is follows from the rest.
+    slots: Vec<std::sync::Mutex<Option<T>>>,
+    /// Pops and pushes so far, each written under its lock.
+    head: AtomicUsize,
+    tail: AtomicUsize,
+    popping: Mutex<()>,
+    pushing: Mutex<()>,
 }
 
 #[cfg(loom)]
 impl<T> Ring<T> {
     fn new(capacity: usize) -> Self {
-        Self { list: Mutex::new(VecDeque::new()), capacity }
+        Self {
+            slots: (0..capacity).map(|_| std::sync::Mutex::new(None)).collect(),
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+            popping: Mutex::new(()),
+            pushing: Mutex::new(()),
+        }
     }
 
     fn push(&self, task: T) -> Result<(), T> {
-        let mut list = lock(&self.list);
-        if list.len() == self.capacity {
+        let _lock = lock(&self.pushing);
+        let tail = self.tail.load(Ordering::Relaxed);
+        if tail - self.head.load(Ordering::Acquire) == self.slots.len() {
             return Err(task);
         }
-        list.push_back(task);
+        *self.slot(tail) = Some(task);
+        self.tail.store(tail + 1, Ordering::Release);
         Ok(())
     }
 
     fn pop(&self) -> Option<T> {
-        lock(&self.list).pop_front()
+        let _lock = lock(&self.popping);
+        let head = self.head.load(Ordering::Relaxed);
+        if head == self.tail.load(Ordering::Acquire) {
+            return None;
+        }
+        let task = self.slot(head).take();
+        self.head.store(head + 1, Ordering::Release);
+        task
+    }
+
+    fn slot(&self, n: usize) -> std::sync::MutexGuard<'_, Option<T>> {
+        self.slots[n % self.slots.len()].lock().expect("nothing panics under this lock")
     }
 
     fn is_empty(&self) -> bool {
-        lock(&self.list).is_empty()
+        self.len() == 0
     }
 
     fn len(&self) -> usize {
-        lock(&self.list).len()
+        let head = self.head.load(Ordering::Acquire);
+        self.tail.load(Ordering::Acquire).saturating_sub(head)
     }
 }
 

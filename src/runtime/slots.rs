@@ -18,6 +18,7 @@
 use std::fmt;
 use std::ptr;
 
+use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::sync::shim::{Mutex, UnsafeCell, lock};
 
@@ -103,21 +104,31 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts a value into a free slot, with one reference, which belongs to the caller.
+    /// Puts a value into a free slot, with one reference, which belongs to the caller. The value is
+    /// told its token before anybody can find it.
     ///
     /// `None`: all 2^28 slots are in use.
-    pub(crate) fn insert(&self, value: T) -> Option<Token> {
+    pub(crate) fn insert_with(&self, make: impl FnOnce(Token) -> T) -> Option<Token> {
         let index = self.free_slot()?;
         let slot = self.slot(index)?;
-        let cell = slot.value.get_mut();
-        // SAFETY: the slot is free and this thread took it from the free list, so no reference
-        // exists, and none can come to be before the store below.
-        *unsafe { cell.deref() } = Some(value);
-        drop(cell);
         let version = version(slot.word.load(Ordering::Relaxed));
+        let token = Token { slot: index, version };
+        let value = make(token);
+        {
+            let cell = slot.value.get_mut();
+            // SAFETY: the slot is free and this thread took it from the free list, so no reference
+            // exists, and none can come to be before the store below.
+            *unsafe { cell.deref() } = Some(value);
+        }
         // Release: pairs with the Acquire of `pin`, which then sees the value.
-        slot.word.store(pack(version, 1), Ordering::Release);
-        Some(Token { slot: index, version })
+        let ordering = mutant!(Ordering::Release, InsertRelaxed => Ordering::Relaxed);
+        slot.word.store(pack(version, 1), ordering);
+        Some(token)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn insert(&self, value: T) -> Option<Token> {
+        self.insert_with(|_| value)
     }
 
     /// Adds a reference, unless the token is stale.
@@ -125,14 +136,16 @@ impl<T> Slots<T> {
         let Some(slot) = self.slot(token.slot) else { return false };
         let mut word = slot.word.load(Ordering::Relaxed);
         loop {
-            if version(word) != token.version || references(word) == 0 {
+            let same = mutant!(version(word) == token.version, PinIgnoresVersion => true);
+            let alive = mutant!(references(word) > 0, PinRevives => true);
+            if !same || !alive {
                 return false;
             }
             // Acquire: pairs with the Release of `insert`.
             match slot.word.compare_exchange_weak(
                 word,
                 word + 1,
-                Ordering::Acquire,
+                mutant!(Ordering::Acquire, PinRelaxed => Ordering::Relaxed),
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return true,
@@ -159,7 +172,8 @@ impl<T> Slots<T> {
         let slot = self.slot(token.slot).expect("a pinned slot exists");
         // Release: what was done with the value happens before it is taken. Acquire: who was last
         // hands it on having seen all of that.
-        let before = slot.word.fetch_sub(1, Ordering::AcqRel);
+        let ordering = mutant!(Ordering::AcqRel, ReleaseRelaxed => Ordering::Relaxed);
+        let before = slot.word.fetch_sub(1, ordering);
         debug_assert!(references(before) > 0, "{token:?} was released too often");
         if references(before) == 1 { Released::Last } else { Released::Alive }
     }
@@ -173,11 +187,12 @@ impl<T> Slots<T> {
             debug_assert!(false, "{token:?} was taken while it is {word:#x}");
             return None;
         }
-        let cell = slot.value.get_mut();
-        // SAFETY: no reference exists, none can come to be (`pin` fails at 0), and only the one who
-        // was told `Last` gets here.
-        let value = unsafe { cell.deref() }.take();
-        drop(cell);
+        let value = {
+            let cell = slot.value.get_mut();
+            // SAFETY: no reference exists, none can come to be (`pin` fails at 0), and only the one
+            // who was told `Last` gets here.
+            unsafe { cell.deref() }.take()
+        };
         let next = match token.version.wrapping_add(1) {
             0 => 1,
             next => next,
@@ -290,6 +305,9 @@ const fn version(word: u64) -> u32 {
 const fn references(word: u64) -> u32 {
     word as u32
 }
+
+#[cfg(all(test, loom))]
+mod model;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

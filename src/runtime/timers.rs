@@ -54,7 +54,8 @@ impl Timer {
         }
         if let Some(group) = self.group.upgrade() {
             group.count(Counter::TimersCancelled, 1);
-            if let Some(id) = lock(&callback.entry).take() {
+            let entry = lock(&callback.entry).take();
+            if let Some(id) = entry {
                 drop(group.cancel_due(id));
             }
         }

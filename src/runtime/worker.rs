@@ -49,6 +49,8 @@ struct Relieved {
 /// stuck. Doubles while nothing happens.
 const SHORTEST_TICK: Duration = Duration::from_micros(500);
 const LONGEST_TICK: Duration = Duration::from_millis(10);
+/// Tasks in a row for longer than this, and the worker looks into epoll.
+const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
 /// After so long without anybody running there is nothing to look out for.
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -97,14 +99,18 @@ impl Worker {
         &self.group.seats[self.seat]
     }
 
-    /// Runs queued tasks, one pop at a time, until the queue is empty.
+    /// Runs queued tasks, one pop at a time, until the queue is empty. Looks into epoll now and
+    /// then, so that tasks never starve the network.
     fn run_tasks(&mut self) {
         let mut in_a_row = 0;
+        let mut looked = self.now;
         while let Some(task) = self.group.pop() {
             self.run_task(task);
             in_a_row += 1;
-            if in_a_row == self.group.config().tasks_per_poll {
+            let long_ago = self.now.saturating_duration_since(looked) >= LONGEST_WITHOUT_LOOK;
+            if in_a_row >= self.group.config().tasks_per_poll || long_ago {
                 in_a_row = 0;
+                looked = self.now;
                 let demand = self.group.mode.demand(self.now);
                 self.poll(Rest::Look, demand);
             }
@@ -179,9 +185,10 @@ impl Worker {
         let most = if demand.all_wait { 1 } else { per_wait };
         self.slice.set_short(demand.all_wait);
         let mut events = [Event::EMPTY; MOST_EVENTS];
+        let resting = !self.seat().state.runs();
         let waited = self.group.epoll.wait(&mut events[..most], rest == Rest::Wait);
         self.group.park.rise(rest);
-        if !self.seat().state.runs() {
+        if resting {
             self.rise(true);
         }
         self.now = Instant::now();
@@ -192,7 +199,7 @@ impl Worker {
         });
         self.count(Counter::EpollWaits, 1);
         self.count(Counter::EpollEvents, count as u64);
-        if !demand.all_wait {
+        if resting && !demand.all_wait {
             match rest {
                 Rest::Look if count == 0 => self.group.mode.note_idle(self.now),
                 _ => self.group.mode.note_batch(self.now, count, count == most, rest == Rest::Wait),
@@ -347,9 +354,7 @@ impl Worker {
         if self.seat().state.rest() {
             self.group.park.give_permit();
         }
-        self.group.sweep();
-        self.group.pass_stop_on();
-        Group::exit();
+        self.group.exit();
     }
 
     fn count_wake_up(&self) {

@@ -23,6 +23,7 @@ use std::fmt;
 use std::mem;
 use std::ops::{BitOr, BitOrAssign, Deref, DerefMut};
 
+use super::mutant::mutant;
 use super::shim::atomic::{AtomicU32, Ordering};
 use super::shim::{MutPtr, UnsafeCell};
 
@@ -115,7 +116,8 @@ impl<T> Runner<T> {
             }
         }
         // Acquire: as above. Release: what the notifier did before is seen by who takes the marks.
-        let before = self.word.fetch_or(marks.0 | OWNED, Ordering::AcqRel);
+        let ordering = mutant!(Ordering::AcqRel, NotifyWithoutRelease => Ordering::Acquire);
+        let before = self.word.fetch_or(marks.0 | OWNED, ordering);
         (before & OWNED == 0).then(|| self.running(Marks::NONE))
     }
 
@@ -130,7 +132,8 @@ impl<T> Runner<T> {
     ///
     /// `false` means that whoever runs next starts after this look.
     pub(crate) fn is_owned_or_flagged(&self) -> bool {
-        self.word.load(Ordering::Acquire) & (OWNED | FLAG) != 0
+        let bits = mutant!(OWNED | FLAG, LookAtFlagOnly => FLAG);
+        self.word.load(Ordering::Acquire) & bits != 0
     }
 
     fn running(&self, marks: Marks) -> Running<'_, T> {
@@ -180,7 +183,8 @@ impl<T> Running<'_, T> {
     }
 
     /// Sets or clears the flag that `is_owned_or_flagged` shows after the run.
-    pub(crate) fn set_flag(&mut self, on: bool) {
+    pub(crate) fn set_flag(&self, on: bool) {
+        let on = mutant!(on, FlagForgotten => false);
         if on {
             self.runner.word.fetch_or(FLAG, Ordering::Relaxed);
         } else {
@@ -197,12 +201,12 @@ impl<T> Running<'_, T> {
         // The access to the value must end before the right to it is given up.
         self.end_access();
         let mut word = runner.word.load(Ordering::Relaxed);
-        while word & MARKS == 0 {
+        while mutant!(word & MARKS == 0, FinishWithoutLook => true) {
             // Release: pairs with the Acquire of `notify`.
             match runner.word.compare_exchange_weak(
                 word,
                 word & !OWNED,
-                Ordering::Release,
+                mutant!(Ordering::Release, FinishRelaxed => Ordering::Relaxed),
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return None,
@@ -218,13 +222,14 @@ impl<T> Running<'_, T> {
         let marks = self.marks;
         self.end_access();
         // Release: pairs with the Acquire of `resume`.
-        runner.word.fetch_or(marks.0 | QUEUED, Ordering::Release);
+        let ordering = mutant!(Ordering::Release, QueueRelaxed => Ordering::Relaxed);
+        runner.word.fetch_or(marks.0 | QUEUED, ordering);
     }
 
     fn end_access(self) {
         let this = mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never touched again, so the pointer is moved out once.
-        drop(unsafe { std::ptr::read(&raw const this.value) });
+        let _ended = unsafe { std::ptr::read(&raw const this.value) };
     }
 }
 
@@ -252,6 +257,9 @@ impl<T> Drop for Running<'_, T> {
         self.runner.word.fetch_and(!OWNED, Ordering::Release);
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

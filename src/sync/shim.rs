@@ -7,7 +7,7 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
 
 #[cfg(loom)]
-pub(crate) use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
+pub(crate) use loom::cell::{MutPtr, UnsafeCell};
 
 /// `std::cell::UnsafeCell` with the part of loom's interface that is used here.
 #[cfg(not(loom))]

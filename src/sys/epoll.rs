@@ -135,6 +135,10 @@ impl Readiness {
         Self(bits)
     }
 
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// There is something to read, which may be the end of the stream.
     #[must_use]
     pub const fn is_readable(self) -> bool {

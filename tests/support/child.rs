@@ -65,6 +65,15 @@ impl Puppet {
         answer.map_or_else(|| panic!("{order}: {line}{}", self.rest()), str::to_owned)
     }
 
+    /// User and system time of the child, in clock ticks of 10 ms.
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.expect("the child lives");
+        let (_, fields) = stat.rsplit_once(") ").expect("the name of the process");
+        let ticks = fields.split_whitespace().skip(11).take(2);
+        ticks.map(|field| field.parse::<u64>().expect("a number")).sum()
+    }
+
     fn rest(&mut self) -> String {
         let lines = self.answers.by_ref().lines().map_while(Result::ok);
         lines.take(20).collect::<Vec<_>>().join("\n")
@@ -96,12 +105,4 @@ pub(crate) fn resident_bytes() -> usize {
 /// Open descriptors of this process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("Linux").count()
-}
-
-/// User and system time of this process, in clock ticks of 10 ms.
-pub(crate) fn cpu_ticks() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
-    let (_, fields) = stat.rsplit_once(") ").expect("the name of the process");
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    ticks.map(|field| field.parse::<u64>().expect("a number")).sum()
 }

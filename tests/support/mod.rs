@@ -9,6 +9,7 @@ pub(crate) mod child;
 pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod random;
+pub(crate) mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,275 @@
+//! The command line. Every error names the option, the value, and what would be allowed.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use lexopt::{Arg, Parser};
+
+use super::experiment::Shape;
+use super::load::{HEADER_BYTES, Heavy, Target};
+use super::spec::Spec;
+
+/// What the user asked for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Measure(Measure),
+    /// This process is a server of the rig.
+    Serve(Spec, SocketAddr),
+    /// This process holds idle connections for the rig.
+    Hold(Target, usize),
+    Help,
+}
+
+#[derive(Debug)]
+pub(crate) struct Measure {
+    pub(crate) scenario: Scenario,
+    pub(crate) pairs: usize,
+    pub(crate) window: Duration,
+    pub(crate) connections: Option<Vec<usize>>,
+    /// The load of [`Scenario::Servers`], for each number of connections.
+    pub(crate) shape: Shape,
+    pub(crate) servers: Option<Vec<Spec>>,
+    pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scenario {
+    Cpu,
+    Heavy,
+    Pipeline,
+    Idle,
+    /// No named one: the servers and the load of the command line.
+    Servers,
+}
+
+/// Why the command line makes no sense.
+#[derive(Debug)]
+pub(crate) struct UsageError(String);
+
+pub(crate) const HELP: &str = "\
+epoll-group beside what it is measured against.
+
+usage: compare --scenario NAME [options]   the numbers to reach, each with its target
+       compare --servers A,B[,C] [options] ratios of B, C … to A under the load given
+       compare serve SERVER ADDR           one of the servers, until standard input ends
+       compare hold ADDR N                 idle connections to it, until standard input ends
+
+scenarios (--servers replaces the ones to compare, the first is the base)
+  cpu        CPU time, system calls, throughput and p99 beside the limit, with the rig's floor
+  heavy      64 light connections beside one that burns 5 ms for each of its frames
+  pipeline   16 connections x 32 requests in flight, against the limit and against 512 x 1
+  idle       resident memory of 10 000 idle connections
+
+SERVER is limit, thread-per-connection or epoll-group, then :THREADS, then :SETTING=VALUE, and
+@BINARY for another build of this program: limit:2, epoll-group:4:events=1, epoll-group@/old/compare.
+Settings of epoll-group: threads (of each group), groups, events, pollers, tasks-per-poll,
+read-budget. What is not set is the library's default.
+
+measuring
+  --pairs N             pairs of windows (1..=10000; default 31)
+  --window-ms T         length of a window (10..=60000; default 500)
+  --quick               5 pairs of 200 ms: a first look, not for the record
+  --json FILE           raw numbers (a scenario: default target/compare/NAME.json)
+
+load
+  --connections N,N     connections (1..=19000 each; default 32,128,512,1024; idle: 10000)
+  --sessions S          sessions on each connection (1..=65536; default 1)
+  --pipeline P          requests in flight of each session (1..=65536; default 1)
+  --size BYTES          frame, 13 bytes of header included (13..=1048576; default 64)
+  --think-us T          pause between an answer and the next request (default 0)
+  --heavy N:US          N more connections, whose frames burn US microseconds of CPU each
+";
+
+const CONNECTIONS: RangeInclusive<usize> = 1..=19_000;
+const HEAVY_CONNECTIONS: RangeInclusive<usize> = 1..=1000;
+const HEAVY_MICROS: RangeInclusive<u64> = 0..=10_000_000;
+const PAIRS: RangeInclusive<usize> = 1..=10_000;
+const PIPELINE: RangeInclusive<usize> = 1..=65_536;
+const SESSIONS: RangeInclusive<usize> = 1..=65_536;
+const SIZE: RangeInclusive<usize> = HEADER_BYTES..=1 << 20;
+const THINK_MICROS: RangeInclusive<u64> = 0..=60_000_000;
+const WINDOW_MILLIS: RangeInclusive<u64> = 10..=60_000;
+
+const SCENARIOS: [(&str, Scenario); 4] = [
+    ("cpu", Scenario::Cpu),
+    ("heavy", Scenario::Heavy),
+    ("pipeline", Scenario::Pipeline),
+    ("idle", Scenario::Idle),
+];
+
+impl Command {
+    /// Reads the arguments of this process.
+    pub(crate) fn from_env() -> Result<Self, UsageError> {
+        Self::parse(Parser::from_env())
+    }
+
+    fn parse(mut parser: Parser) -> Result<Self, UsageError> {
+        let mut measure = Measure {
+            scenario: Scenario::Servers,
+            pairs: 31,
+            window: Duration::from_millis(500),
+            connections: None,
+            shape: Shape::plain(1),
+            servers: None,
+            json: None,
+        };
+        while let Some(arg) = parser.next()? {
+            match arg {
+                Arg::Short('h') | Arg::Long("help") => return Ok(Self::Help),
+                Arg::Value(command) if command == "serve" => return serve(&mut parser),
+                Arg::Value(command) if command == "hold" => return hold(&mut parser),
+                Arg::Long("quick") => {
+                    measure.pairs = 5;
+                    measure.window = Duration::from_millis(200);
+                }
+                Arg::Long(option) => {
+                    let option = format!("--{option}");
+                    if !measure.option(&option, &mut parser)? {
+                        return Err(UsageError(format!("no option {option}")));
+                    }
+                }
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        if measure.scenario == Scenario::Servers && measure.servers.is_none() {
+            let text = "compare needs --scenario or --servers";
+            return Err(UsageError(text.to_owned()));
+        }
+        Ok(Self::Measure(measure))
+    }
+}
+
+impl Measure {
+    /// Reads one option with its value; `false` when there is none of this name.
+    fn option(&mut self, option: &str, parser: &mut Parser) -> Result<bool, UsageError> {
+        match option {
+            "--scenario" => self.scenario = scenario(parser.value()?)?,
+            "--servers" => self.servers = Some(list(option, parser.value()?)?),
+            "--pairs" => self.pairs = number(option, parser.value()?, PAIRS)?,
+            "--window-ms" => {
+                let millis = number(option, parser.value()?, WINDOW_MILLIS)?;
+                self.window = Duration::from_millis(millis);
+            }
+            "--json" => self.json = Some(parser.value()?.into()),
+            "--connections" => {
+                let counts: Vec<usize> = list(option, parser.value()?)?;
+                if let Some(count) = counts.iter().find(|count| !CONNECTIONS.contains(count)) {
+                    let text = format!("{option} {count} is outside {CONNECTIONS:?}");
+                    return Err(UsageError(text));
+                }
+                self.connections = Some(counts);
+            }
+            "--sessions" => self.shape.sessions = number(option, parser.value()?, SESSIONS)?,
+            "--pipeline" => self.shape.pipeline = number(option, parser.value()?, PIPELINE)?,
+            "--size" => self.shape.frame_bytes = number(option, parser.value()?, SIZE)?,
+            "--think-us" => {
+                let micros = number(option, parser.value()?, THINK_MICROS)?;
+                self.shape.think = Duration::from_micros(micros);
+            }
+            "--heavy" => self.shape.heavy = Some(heavy(parser.value()?)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl Scenario {
+    /// `None`: the servers and the load of the command line.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        let entry = SCENARIOS.iter().find(|(_, scenario)| *scenario == self);
+        entry.map(|(name, _)| *name)
+    }
+}
+
+fn serve(parser: &mut Parser) -> Result<Command, UsageError> {
+    let spec = text("SERVER", parser.value()?)?;
+    let spec = spec.parse().map_err(UsageError)?;
+    let address = text("ADDR", parser.value()?)?;
+    let address = address
+        .parse()
+        .map_err(|_| UsageError(format!("ADDR {address} is not IP:PORT")))?;
+    Ok(Command::Serve(spec, address))
+}
+
+fn hold(parser: &mut Parser) -> Result<Command, UsageError> {
+    let target = text("ADDR", parser.value()?)?;
+    let target = target.parse().map_err(UsageError)?;
+    let connections = number("N", parser.value()?, CONNECTIONS)?;
+    Ok(Command::Hold(target, connections))
+}
+
+fn scenario(value: OsString) -> Result<Scenario, UsageError> {
+    let value = text("--scenario", value)?;
+    let entry = SCENARIOS.iter().find(|(name, _)| *name == value);
+    entry.map(|(_, scenario)| *scenario).ok_or_else(|| {
+        UsageError(format!(
+            "--scenario {value} is none of cpu, heavy, pipeline, idle"
+        ))
+    })
+}
+
+fn heavy(value: OsString) -> Result<Heavy, UsageError> {
+    let value = text("--heavy", value)?;
+    let Some((connections, micros)) = value.split_once(':') else {
+        return Err(UsageError(format!(
+            "--heavy {value} is not N:US, such as 1:5000"
+        )));
+    };
+    let micros = number("US of --heavy", micros.into(), HEAVY_MICROS)?;
+    Ok(Heavy {
+        connections: number("N of --heavy", connections.into(), HEAVY_CONNECTIONS)?,
+        burn: Duration::from_micros(micros),
+    })
+}
+
+fn list<T>(option: &str, value: OsString) -> Result<Vec<T>, UsageError>
+where
+    T: FromStr<Err: fmt::Display>,
+{
+    let value = text(option, value)?;
+    let parse = |item: &str| {
+        let error = |error| UsageError(format!("{option} {item}: {error}"));
+        item.parse().map_err(error)
+    };
+    value.split(',').map(parse).collect()
+}
+
+fn number<T>(option: &str, value: OsString, range: RangeInclusive<T>) -> Result<T, UsageError>
+where
+    T: FromStr + PartialOrd + fmt::Debug,
+{
+    let value = text(option, value)?;
+    match value.parse() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        Ok(_) => Err(UsageError(format!("{option} {value} is outside {range:?}"))),
+        Err(_) => Err(UsageError(format!(
+            "{option} {value} is not a number in {range:?}"
+        ))),
+    }
+}
+
+fn text(option: &str, value: OsString) -> Result<String, UsageError> {
+    value.into_string().map_err(|value| {
+        let value = value.display();
+        UsageError(format!("{option} {value} is not UTF-8"))
+    })
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (--help lists the options)", self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+impl From<lexopt::Error> for UsageError {
+    fn from(error: lexopt::Error) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -1,0 +1,463 @@
+//! Servers side by side, loaded in short windows in turn.
+//!
+//! 1. Start the server of every lane and open its connections; one short window warms each up.
+//! 2. In each cycle, load the lanes of every group one after the other: forwards and backwards in
+//!    turn when a group is a pair (A B B A …), in random order when it is larger.
+//! 3. After some cycles, start all over with new processes and connections: how connections fall
+//!    to threads, and where memory lies, would otherwise be one throw of the dice for all windows.
+//! 4. At the end, one more load for each lane while `perf` counts its system calls.
+
+use std::error::Error;
+use std::fmt;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::cpu;
+use super::load::{Heavy, Load, Options, Target};
+use super::meter::Usage;
+use super::process::Helper;
+use super::spec::{Kind, Spec};
+use super::spread::Spread;
+use super::syscalls;
+use super::terminal::ProgressLine;
+
+/// One server under one kind of load.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) spec: Spec,
+    pub(crate) shape: Shape,
+}
+
+/// What a server is loaded with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) connections: usize,
+    pub(crate) sessions: usize,
+    pub(crate) pipeline: usize,
+    pub(crate) frame_bytes: usize,
+    pub(crate) think: Duration,
+    pub(crate) heavy: Option<Heavy>,
+}
+
+/// Lanes, and which of them are loaded one right after the other.
+#[derive(Debug)]
+pub(crate) struct Experiment {
+    pub(crate) name: String,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) groups: Vec<Vec<usize>>,
+}
+
+/// How long and how often.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Plan {
+    pub(crate) cycles: usize,
+    pub(crate) window: Duration,
+    /// Cycles between two fresh starts.
+    pub(crate) fresh_every: usize,
+    pub(crate) counts_syscalls: bool,
+}
+
+/// One window. Times are nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Window {
+    pub(crate) requests: u64,
+    pub(crate) heavy_requests: u64,
+    pub(crate) seconds: f64,
+    pub(crate) requests_per_second: f64,
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) p999: u64,
+    pub(crate) max: u64,
+    pub(crate) server_cpu_per_request: f64,
+    pub(crate) voluntary_switches_per_request: f64,
+    pub(crate) involuntary_switches_per_request: f64,
+    pub(crate) client_cpu_per_request: f64,
+}
+
+/// The lanes of one group, each loaded once, in this order.
+#[derive(Debug, Serialize)]
+pub(crate) struct Round {
+    pub(crate) cycle: usize,
+    pub(crate) windows: Vec<(usize, Window)>,
+}
+
+/// All that was seen of an experiment.
+#[derive(Debug, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) name: String,
+    pub(crate) lanes: Vec<MeasuredLane>,
+    pub(crate) rounds: Vec<Round>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct MeasuredLane {
+    pub(crate) server: String,
+    pub(crate) load: String,
+    /// `None`: not counted, see `syscalls.rs`.
+    pub(crate) syscalls_per_request: Option<f64>,
+    /// Quantiles of all windows together.
+    pub(crate) pooled: Quantiles,
+    #[serde(skip)]
+    hist: Histogram<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Quantiles {
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) p999: u64,
+    pub(crate) max: u64,
+}
+
+/// Windows done and still to do, on standard error.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    line: ProgressLine,
+    started: Instant,
+    done: usize,
+    total: usize,
+}
+
+/// A lane whose server runs and whose connections are open.
+struct Live {
+    server: Helper,
+    load: Load,
+    counts_answers: bool,
+}
+
+/// Throws of the dice, the same ones each time.
+struct Dice(u64);
+
+const WARM_UP: Duration = Duration::from_millis(100);
+/// After a window: threads that have nothing to do leave their CPU, and their time is written up.
+const SETTLE: Duration = Duration::from_millis(5);
+
+/// Runs it to the end.
+///
+/// # Errors
+/// A server that does not start, and any connection on which anything but the right answer came.
+pub(crate) fn run(
+    experiment: &Experiment,
+    plan: &Plan,
+    progress: &mut Progress,
+) -> Result<Measured, Box<dyn Error>> {
+    let lanes = experiment.lanes.iter().map(MeasuredLane::new);
+    let mut measured = Measured {
+        name: experiment.name.clone(),
+        lanes: lanes.collect::<Result<_, _>>()?,
+        rounds: Vec::new(),
+    };
+    let mut dice = Dice(1);
+    for first in (0..plan.cycles).step_by(plan.fresh_every) {
+        let mut live = Vec::new();
+        for lane in &experiment.lanes {
+            live.push(Live::start(lane)?);
+        }
+        let end = (first + plan.fresh_every).min(plan.cycles);
+        for cycle in first..end {
+            for group in &experiment.groups {
+                let mut windows = Vec::new();
+                for lane in dice.order(group, cycle) {
+                    windows.push((lane, measured.window(lane, &mut live[lane], plan)?));
+                    progress.window_done(&measured, lane);
+                }
+                measured.rounds.push(Round { cycle, windows });
+            }
+        }
+        for (lane, live) in live.iter_mut().enumerate() {
+            if end == plan.cycles && plan.counts_syscalls {
+                measured.lanes[lane].syscalls_per_request = live.count_syscalls(plan.window)?;
+            }
+        }
+        for live in live {
+            live.finish()?;
+        }
+    }
+    for lane in &mut measured.lanes {
+        lane.pooled = Quantiles::of(&lane.hist);
+    }
+    progress.line.step_done(format_args!(
+        "{}: {} rounds",
+        measured.name,
+        measured.rounds.len()
+    ));
+    Ok(measured)
+}
+
+impl Experiment {
+    /// Windows in one cycle.
+    pub(crate) fn windows(&self) -> usize {
+        self.groups.iter().map(Vec::len).sum()
+    }
+}
+
+impl Shape {
+    /// So many connections with one request of 64 bytes in flight each.
+    pub(crate) fn plain(connections: usize) -> Self {
+        Self {
+            connections,
+            sessions: 1,
+            pipeline: 1,
+            frame_bytes: 64,
+            think: Duration::ZERO,
+            heavy: None,
+        }
+    }
+
+    fn options(&self, target: Target) -> Options {
+        Options {
+            connections: self.connections,
+            sessions_per_connection: self.sessions,
+            pipeline: self.pipeline,
+            frame_bytes: self.frame_bytes,
+            think: self.think,
+            heavy: self.heavy,
+            ..Options::new(target)
+        }
+    }
+}
+
+impl Measured {
+    /// Ratios of one lane to another over the rounds that both took part in.
+    pub(crate) fn ratio(
+        &self,
+        lane: usize,
+        base: usize,
+        metric: impl Fn(&Window) -> f64,
+    ) -> Option<Spread> {
+        let of = |round: &Round, wanted: usize| {
+            let mut windows = round.windows.iter();
+            let found = windows.find(|(lane, _)| *lane == wanted);
+            found.map(|(_, window)| metric(window))
+        };
+        let rounds = self.rounds.iter();
+        let ratios = rounds.filter_map(|round| Some(of(round, lane)? / of(round, base)?));
+        Spread::of(ratios.collect())
+    }
+
+    /// All windows of one lane.
+    pub(crate) fn values(&self, lane: usize, metric: impl Fn(&Window) -> f64) -> Option<Spread> {
+        let windows = self.rounds.iter().flat_map(|round| &round.windows);
+        let windows = windows.filter(|(found, _)| *found == lane);
+        Spread::of(windows.map(|(_, window)| metric(window)).collect())
+    }
+
+    fn window(
+        &mut self,
+        lane: usize,
+        live: &mut Live,
+        plan: &Plan,
+    ) -> Result<Window, Box<dyn Error>> {
+        let hist = &mut self.lanes[lane].hist;
+        live.window(plan.window, hist).map_err(|error| {
+            let lane = &self.lanes[lane];
+            format!("{} with {}: {error}", lane.server, lane.load).into()
+        })
+    }
+}
+
+impl MeasuredLane {
+    fn new(lane: &Lane) -> Result<Self, Box<dyn Error>> {
+        Ok(Self {
+            server: lane.spec.to_string(),
+            load: lane.shape.to_string(),
+            syscalls_per_request: None,
+            pooled: Quantiles::default(),
+            hist: Histogram::new(3)?,
+        })
+    }
+}
+
+impl Quantiles {
+    fn of(hist: &Histogram<u64>) -> Self {
+        Self {
+            p50: hist.value_at_quantile(0.5),
+            p99: hist.value_at_quantile(0.99),
+            p999: hist.value_at_quantile(0.999),
+            max: hist.max(),
+        }
+    }
+}
+
+impl Live {
+    fn start(lane: &Lane) -> Result<Self, Box<dyn Error>> {
+        let (server, target) = start_server(&lane.spec)?;
+        let mut live = Self {
+            load: Load::connect(&lane.shape.options(target))?,
+            server,
+            counts_answers: lane.spec.kind == Kind::EpollGroup,
+        };
+        live.window(WARM_UP, &mut Histogram::new(3)?)?;
+        Ok(live)
+    }
+
+    /// Loads it for so long; its latencies are added to `hist`.
+    fn window(
+        &mut self,
+        time: Duration,
+        hist: &mut Histogram<u64>,
+    ) -> Result<Window, Box<dyn Error>> {
+        let (before, client_before) = (Usage::of(self.server.pid())?, cpu::of_thread());
+        let report = self.load.run_for(time, |_| ())?;
+        let client_cpu = cpu::of_thread().saturating_sub(client_before);
+        thread::sleep(SETTLE);
+        let used = Usage::of(self.server.pid())?.since(&before);
+        if let Some(failure) = report.first_error {
+            return Err(failure.to_string().into());
+        }
+        hist.add(&report.hist)?;
+        let answers = (report.requests + report.heavy_requests).max(1) as f64;
+        let quantiles = Quantiles::of(&report.hist);
+        Ok(Window {
+            requests: report.requests,
+            heavy_requests: report.heavy_requests,
+            seconds: report.seconds,
+            requests_per_second: report.requests as f64 / report.seconds,
+            p50: quantiles.p50,
+            p99: quantiles.p99,
+            p999: quantiles.p999,
+            max: quantiles.max,
+            server_cpu_per_request: used.cpu.as_nanos() as f64 / answers,
+            voluntary_switches_per_request: used.voluntary_switches as f64 / answers,
+            involuntary_switches_per_request: used.involuntary_switches as f64 / answers,
+            client_cpu_per_request: client_cpu.as_nanos() as f64 / answers,
+        })
+    }
+
+    fn count_syscalls(&mut self, time: Duration) -> Result<Option<f64>, Box<dyn Error>> {
+        let before = self.load.answers_total();
+        let load = &mut self.load;
+        let calls = syscalls::count(self.server.pid(), || {
+            let report = load.run_for(time, |_| ())?;
+            match report.first_error {
+                Some(failure) => Err(failure.to_string().into()),
+                None => Ok(()),
+            }
+        })?;
+        let answers = self.load.answers_total() - before;
+        Ok(calls.map(|calls| calls as f64 / answers.max(1) as f64))
+    }
+
+    /// Ends both sides; a server that counts its answers has to come to the same number.
+    fn finish(self) -> Result<(), Box<dyn Error>> {
+        let received = self.load.answers_total();
+        drop(self.load);
+        let text = self.server.finish()?;
+        if !self.counts_answers {
+            return Ok(());
+        }
+        let sent = text.lines().find_map(|line| line.strip_prefix("answered "));
+        if sent.is_some_and(|sent| sent.parse() == Ok(received)) {
+            Ok(())
+        } else {
+            Err(format!("{received} answers were received, but the server says: {text}").into())
+        }
+    }
+}
+
+/// Starts the server and returns where it listens.
+pub(crate) fn start_server(spec: &Spec) -> Result<(Helper, Target), Box<dyn Error>> {
+    let binary = match &spec.binary {
+        Some(binary) => binary.clone(),
+        None => std::env::current_exe()?,
+    };
+    let mut command = Command::new(binary);
+    command
+        .arg("serve")
+        .arg(spec.without_binary().to_string())
+        .arg("127.0.0.1:0");
+    let (server, address) = Helper::start(&mut command, "listening on ")?;
+    Ok((server, address.parse()?))
+}
+
+impl Dice {
+    fn order(&mut self, group: &[usize], cycle: usize) -> Vec<usize> {
+        let mut order = group.to_vec();
+        if let [first, second] = *group {
+            if !cycle.is_multiple_of(2) {
+                order = vec![second, first];
+            }
+        } else {
+            for end in (1..order.len()).rev() {
+                order.swap(end, self.throw(end + 1));
+            }
+        }
+        order
+    }
+
+    /// A number below `sides` (xorshift).
+    fn throw(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % sides as u64) as usize
+    }
+}
+
+impl Progress {
+    pub(crate) fn new(windows: usize) -> Self {
+        Self {
+            line: ProgressLine::new(),
+            started: Instant::now(),
+            done: 0,
+            total: windows,
+        }
+    }
+
+    fn window_done(&mut self, measured: &Measured, lane: usize) {
+        self.done += 1;
+        let (done, total) = (self.done, self.total);
+        let each = self.started.elapsed() / done as u32;
+        let left = each * total.saturating_sub(done) as u32;
+        let (name, server) = (&measured.name, &measured.lanes[lane].server);
+        self.line.update(format_args!(
+            "{name}: {server}, window {done} of {total}, {} s left",
+            left.as_secs()
+        ));
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.connections)?;
+        if self.sessions > 1 {
+            write!(f, " x {} sessions", self.sessions)?;
+        }
+        write!(f, " x {}", self.pipeline)?;
+        if self.frame_bytes != 64 {
+            write!(f, ", {} bytes", self.frame_bytes)?;
+        }
+        if !self.think.is_zero() {
+            write!(f, ", think {} µs", self.think.as_micros())?;
+        }
+        if let Some(heavy) = self.heavy {
+            let (connections, micros) = (heavy.connections, heavy.burn.as_micros());
+            write!(f, ", heavy {connections}:{micros}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_alternate_and_larger_groups_keep_their_members() {
+        let mut dice = Dice(1);
+        assert_eq!(dice.order(&[0, 2], 0), [0, 2]);
+        assert_eq!(dice.order(&[0, 2], 1), [2, 0]);
+        let mut firsts = [false; 3];
+        for cycle in 0..50 {
+            let mut order = dice.order(&[0, 1, 2], cycle);
+            firsts[order[0]] = true;
+            order.sort_unstable();
+            assert_eq!(order, [0, 1, 2]);
+        }
+        assert_eq!(firsts, [true; 3]);
+    }
+}

@@ -1,0 +1,16 @@
+//! The guide: pages to read, no code.
+//!
+//! * [`design`]: the questions that shaped the crate, each with the answer and what was rejected
+//! * [`concurrency`]: who may touch what, and why nothing is forgotten
+//! * [`promises`]: what a slow, hostile or dead peer can do, what limits it, and the test that shows
+//!   it
+#![allow(clippy::doc_markdown, reason = "prose")]
+
+#[doc = include_str!("design.md")]
+pub mod design {}
+
+#[doc = include_str!("concurrency.md")]
+pub mod concurrency {}
+
+#[doc = include_str!("promises.md")]
+pub mod promises {}

@@ -1,0 +1,223 @@
+//! Loom models of the [`Runner`]: everything in `runner.rs` but letting go by a panic.
+//!
+//! The first model is receiving: notifiers with different marks, one of which queues. The second is
+//! sending: the order of calls is that of `net`, reduced to a counter of bytes; the socket is a lock
+//! around its room, as in the kernel.
+
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::{Marks, Runner, Running};
+use crate::sync::mutant::{Mutant, making};
+
+const MARKS: [Marks; 3] = [Marks::bit(0), Marks::bit(1), Marks::bit(2)];
+
+/// A thing with something to do for each mark.
+struct Thing {
+    /// How often each mark was taken.
+    runner: Runner<[u32; 3]>,
+    /// What happened before the mark was left.
+    happened: [AtomicBool; 3],
+}
+
+impl Thing {
+    fn notify(&self, n: usize) -> Option<Running<'_, [u32; 3]>> {
+        self.happened[n].store(true, Ordering::Relaxed);
+        self.runner.notify(MARKS[n])
+    }
+
+    fn run(&self, mut running: Running<'_, [u32; 3]>) {
+        loop {
+            let marks = running.take_marks();
+            for (n, mark) in MARKS.into_iter().enumerate() {
+                if marks.has(mark) {
+                    assert!(self.happened[n].load(Ordering::Relaxed), "seen by who takes the mark");
+                    running[n] += 1;
+                }
+            }
+            match running.finish() {
+                Some(again) => running = again,
+                None => return,
+            }
+        }
+    }
+}
+
+fn every_mark_is_taken_once() {
+    loom::model(|| {
+        let thing = Arc::new(Thing { runner: Runner::new([0; 3]), happened: Default::default() });
+        let here = Arc::clone(&thing);
+        let runs = thread::spawn(move || {
+            if let Some(running) = here.notify(0) {
+                here.run(running);
+            }
+        });
+        let here = Arc::clone(&thing);
+        let queues = thread::spawn(move || here.notify(1).map(Running::queue).is_some());
+        if let Some(running) = thing.notify(2) {
+            thing.run(running);
+        }
+        // Whoever resumes may know of the queueing by the word alone.
+        let resumed = thing.runner.resume().map(|running| thing.run(running)).is_some();
+        let queued = queues.join().expect("no panic");
+        if queued && !resumed {
+            thing.run(thing.runner.resume().expect("it was queued"));
+        }
+        runs.join().expect("no panic");
+        let running = thing.runner.notify(Marks::NONE).expect("idle at the end");
+        assert_eq!(*running, [1; 3]);
+        assert!(running.finish().is_none());
+    });
+}
+
+const WRITABLE: Marks = Marks::bit(0);
+const INBOX: Marks = Marks::bit(1);
+
+struct Conn {
+    send: Runner<Outbound>,
+    inbox: Mutex<u32>,
+    socket: Mutex<Socket>,
+}
+
+#[derive(Default)]
+struct Outbound {
+    backlog: u32,
+    blocked: bool,
+}
+
+#[derive(Default)]
+struct Socket {
+    room: u32,
+    taken: u32,
+    /// A send found no room: there will be an edge when there is some.
+    wants_edge: bool,
+}
+
+impl Conn {
+    fn send_one(&self) {
+        if let Some(running) = self.send.notify(Marks::NONE) {
+            self.run(running, 1);
+        } else {
+            *self.inbox.lock().expect("no panic") += 1;
+            if let Some(running) = self.send.notify(INBOX) {
+                self.run(running, 0);
+            }
+        }
+    }
+
+    fn run(&self, mut running: Running<'_, Outbound>, mut bytes: u32) {
+        loop {
+            let marks = running.take_marks();
+            running.backlog += std::mem::take(&mut bytes);
+            if marks.has(INBOX) {
+                running.backlog += std::mem::take(&mut *self.inbox.lock().expect("no panic"));
+            }
+            running.blocked &= !marks.has(WRITABLE);
+            if !running.blocked && running.backlog > 0 {
+                let mut socket = self.socket.lock().expect("no panic");
+                let sent = socket.room.min(running.backlog);
+                socket.room -= sent;
+                socket.taken += sent;
+                running.backlog -= sent;
+                running.blocked = running.backlog > 0;
+                socket.wants_edge |= running.blocked;
+            }
+            let blocked = running.blocked;
+            running.set_flag(blocked);
+            match running.finish() {
+                Some(again) => running = again,
+                None => return,
+            }
+        }
+    }
+
+    /// The peer reads; `true` when that is an edge.
+    fn make_room(&self) -> bool {
+        let mut socket = self.socket.lock().expect("no panic");
+        socket.room += 1;
+        std::mem::take(&mut socket.wants_edge)
+    }
+
+    /// What a worker does with a writable edge.
+    fn writable(&self) {
+        if self.send.is_owned_or_flagged()
+            && let Some(running) = self.send.notify(WRITABLE)
+        {
+            self.run(running, 0);
+        }
+    }
+}
+
+/// Two senders, and a worker that gets the edges of a peer that reads twice.
+fn what_is_sent_leaves() {
+    loom::model(|| {
+        let conn = Arc::new(Conn {
+            send: Runner::new(Outbound::default()),
+            inbox: Mutex::new(0),
+            socket: Mutex::default(),
+        });
+        let here = Arc::clone(&conn);
+        let sender = thread::spawn(move || here.send_one());
+        let here = Arc::clone(&conn);
+        let worker = thread::spawn(move || {
+            for _ in 0..2 {
+                if here.make_room() {
+                    here.writable();
+                }
+            }
+            // An edge that came for another reason.
+            here.writable();
+        });
+        conn.send_one();
+        sender.join().expect("no panic");
+        worker.join().expect("no panic");
+        assert_eq!(conn.socket.lock().expect("no panic").taken, 2, "a byte was left behind");
+    });
+}
+
+#[test]
+fn marks() {
+    every_mark_is_taken_once();
+}
+
+#[test]
+#[should_panic = "seen by who takes the mark"]
+fn marks_without_their_cause() {
+    making(Mutant::NotifyWithoutRelease, every_mark_is_taken_once);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn finish_without_release() {
+    making(Mutant::FinishRelaxed, every_mark_is_taken_once);
+}
+
+#[test]
+#[should_panic = "Causality violation"]
+fn queue_without_release() {
+    making(Mutant::QueueRelaxed, every_mark_is_taken_once);
+}
+
+#[test]
+#[should_panic = "left: [1, 1, 0]"]
+fn finish_without_second_look() {
+    making(Mutant::FinishWithoutLook, every_mark_is_taken_once);
+}
+
+#[test]
+fn sending() {
+    what_is_sent_leaves();
+}
+
+#[test]
+#[should_panic = "a byte was left behind"]
+fn sending_without_the_flag() {
+    making(Mutant::FlagForgotten, what_is_sent_leaves);
+}
+
+#[test]
+#[should_panic = "a byte was left behind"]
+fn sending_past_a_busy_sender() {
+    making(Mutant::LookAtFlagOnly, what_is_sent_leaves);
+}

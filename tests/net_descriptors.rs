@@ -1,0 +1,120 @@
+//! No descriptors left: the server runs in a child with room for 64, the clients here.
+#![cfg(feature = "server")]
+
+mod support;
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use epoll_group::net::Address;
+use epoll_group::net::ToAddress;
+use epoll_group::stats::Counter;
+use support::child::{Puppet, is_child, obey};
+use support::protocol::{Bytes, echo};
+use support::{Kind, Peer, Server, config};
+
+const CLIENTS: usize = 200;
+
+/// The child: an echo server that can use up all descriptors, and free them again.
+fn serve() {
+    let mut held: Vec<File> = Vec::new();
+    let server = Server::start(Kind::Tcp, config(), Bytes::new(echo));
+    obey(|order| match order {
+        "address" => server.address().to_string(),
+        "hold" => {
+            held.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+            held.len().to_string()
+        }
+        "free" => {
+            held.clear();
+            String::new()
+        }
+        counter => {
+            let known = Counter::ALL.iter().find(|known| known.name() == counter);
+            server.count(*known.expect("an order")).to_string()
+        }
+    });
+}
+
+/// A child whose listener has run out, and clients that wait in its backlog.
+struct Starved {
+    server: Puppet,
+    clients: Vec<Peer>,
+}
+
+impl Starved {
+    fn start(test: &str) -> Self {
+        let mut server = Puppet::start(test, 64);
+        let address = server.ask("address").to_address().expect("an address");
+        let held = server.number("hold");
+        assert!(held > 30, "most of the 64 are held: {held}");
+        let clients = (0..CLIENTS).map(|_| waiting(&address)).collect();
+        Self { server, clients }
+    }
+}
+
+/// A client with a request.
+fn waiting(address: &Address) -> Peer {
+    let mut peer = Peer::connect(address);
+    peer.send(b"question");
+    peer
+}
+
+impl Puppet {
+    fn number(&mut self, order: &str) -> u64 {
+        self.ask(order).parse().expect("a number")
+    }
+}
+
+#[test]
+fn without_descriptors_clients_are_told_by_a_close_and_nothing_spins() {
+    const NAME: &str = "without_descriptors_clients_are_told_by_a_close_and_nothing_spins";
+    if is_child(NAME) {
+        return serve();
+    }
+    let mut starved = Starved::start(NAME);
+    let began = Instant::now();
+    let cpu = starved.server.cpu_ticks();
+    for client in &mut starved.clients[..4] {
+        assert!(client.receive_all().0.is_empty(), "closed unserved");
+    }
+    let server = &mut starved.server;
+    let (refused, took) = (server.number("connections_refused_descriptors"), began.elapsed());
+    // One per tick: the first after a second of looking more and more seldom, then each second.
+    assert!(refused >= 4);
+    assert!(refused <= 2 + took.as_secs(), "{refused} in {took:?}");
+    let errors = server.number("accept_errors_resources");
+    let pauses = server.number("accept_pauses");
+    assert!(errors.max(pauses) <= 12 + 2 * took.as_secs(), "{errors} errors, {pauses} pauses");
+    let used = server.cpu_ticks() - cpu;
+    assert!(used <= 10 + took.as_secs() * 5, "{used} ticks of CPU in {took:?}");
+    assert_eq!(server.number("connections_accepted"), 0);
+    // When there is room the rest is served; the next one may just be on its way out.
+    server.ask("free");
+    let refused = server.number("connections_refused_descriptors") as usize;
+    for client in &mut starved.clients[refused + 1..] {
+        assert_eq!(client.receive(8), b"question");
+        client.finish();
+    }
+}
+
+#[test]
+fn once_descriptors_are_free_the_backlog_is_served_without_a_new_connection() {
+    const NAME: &str = "once_descriptors_are_free_the_backlog_is_served_without_a_new_connection";
+    if is_child(NAME) {
+        return serve();
+    }
+    let mut starved = Starved::start(NAME);
+    starved.server.ask("free");
+    let began = Instant::now();
+    for mut client in starved.clients {
+        // Each gives its descriptor back for those behind it.
+        assert_eq!(client.receive(8), b"question");
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "promised within a second: {took:?}");
+    assert_eq!(starved.server.number("connections_refused_descriptors"), 0);
+    assert_eq!(starved.server.number("connections_accepted"), CLIENTS as u64);
+    let errors = starved.server.number("accept_errors_resources");
+    assert!(errors <= 2 * CLIENTS as u64 + 20, "{errors} failed accepts");
+}

@@ -1,0 +1,145 @@
+//! Limits: each is reached, counted, and leaves the runtime able to go on.
+#![cfg(feature = "server")]
+
+mod support;
+
+use std::time::Duration;
+
+use epoll_group::stats::Counter;
+use support::peer::frame;
+use support::protocol::{Bytes, Frames, echo};
+use support::{BOTH, LONG, Server, config, eventually, pattern};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn max_connections_refuses_with_a_close_and_recovers() {
+    for kind in BOTH {
+        let server = Server::start(kind, config().max_connections(10), Bytes::new(echo));
+        let mut peers: Vec<_> = (0..10).map(|_| server.peer()).collect();
+        peers.iter_mut().for_each(|peer| peer.echo(b"in"));
+        for refused in 1..=5 {
+            assert!(server.peer().receive_all().0.is_empty(), "{kind:?}");
+            server.wait_for(Counter::ConnectionsRefusedLimit, refused);
+        }
+        peers.iter_mut().for_each(|peer| peer.echo(b"still in"));
+        peers.truncate(9);
+        eventually(LONG, || server.stats().connections == 9);
+        server.peer().echo(b"a place");
+        assert_eq!(server.count(Counter::ConnectionsRefusedLimit), 5);
+    }
+}
+
+#[test]
+fn max_silent_connections_refuses_and_leaves_room_for_those_that_speak() {
+    for kind in BOTH {
+        let server = Server::start(kind, config().max_silent_connections(10), Bytes::new(echo));
+        let mut spoken: Vec<_> = (0..20)
+            .map(|_| {
+                let mut peer = server.peer();
+                peer.echo(b"hello");
+                peer
+            })
+            .collect();
+        let mut mute: Vec<_> = (0..10).map(|_| server.peer()).collect();
+        eventually(LONG, || server.stats().silent_connections == 10);
+        for refused in 1..=5 {
+            assert!(server.peer().receive_all().0.is_empty(), "{kind:?}");
+            server.wait_for(Counter::ConnectionsRefusedSilentLimit, refused);
+        }
+        spoken.iter_mut().for_each(|peer| peer.echo(b"again"));
+        mute[0].echo(b"not mute any more");
+        assert_eq!(server.stats().silent_connections, 9);
+        server.peer().echo(b"a place");
+        drop(mute);
+        eventually(LONG, || server.stats().silent_connections == 0);
+    }
+}
+
+#[test]
+fn who_sends_nothing_is_closed_after_first_bytes_timeout() {
+    for kind in BOTH {
+        let (protocol, ends) = Bytes::with_ends(echo);
+        let config = config().first_bytes_timeout(Duration::from_millis(100));
+        let server = Server::start(kind, config, protocol);
+        let mut spoken = server.peer();
+        spoken.echo(b"hello");
+        let mut mute: Vec<_> = (0..20).map(|_| server.peer()).collect();
+        for peer in &mut mute {
+            assert!(peer.receive_to_finish().is_empty());
+        }
+        let reasons = ends.wait_for(20);
+        let expected = "the peer sent nothing within first_bytes_timeout 100ms";
+        assert!(reasons.iter().all(|reason| reason == expected), "{kind:?}: {reasons:?}");
+        assert_eq!(server.count(Counter::ClosedFirstBytesTimeout), 20);
+        // Silence after the first bytes is allowed.
+        spoken.echo(b"still here");
+        eventually(LONG, || server.stats().silent_connections == 0);
+    }
+}
+
+#[test]
+fn max_buffered_bytes_closes_who_would_grow_past_it() {
+    for kind in BOTH {
+        let protocol = Frames::default();
+        let ends = protocol.ends.clone();
+        let server = Server::start(kind, config().max_buffered_bytes(4 * MIB), protocol);
+        let unfinished = &frame(1, &pattern(32 * MIB))[..MIB];
+        let mut peers: Vec<_> = (0..8).map(|_| server.peer()).collect();
+        for peer in &mut peers {
+            // The connection may be cut while it sends.
+            let _ = std::io::Write::write_all(peer, unfinished);
+        }
+        server.wait_for(Counter::ClosedMemoryBudget, 1);
+        assert!(server.stats().buffered_bytes <= 4 * MIB as u64);
+        let reasons = ends.wait_for(1);
+        assert!(reasons[0].ends_with("would exceed max_buffered_bytes 4194304"), "{reasons:?}");
+        drop(peers);
+        server.wait_until_empty();
+        assert_eq!(server.stats().buffered_bytes, 0, "{kind:?}");
+        server.peer().echo(&frame(2, &pattern(MIB)));
+    }
+}
+
+#[test]
+fn max_buffered_bytes_closes_whose_backlog_would_pass_it() {
+    for kind in BOTH {
+        let (protocol, ends) = Bytes::with_ends(|conn, input| {
+            input.take_all();
+            for _ in 0..64 {
+                conn.send(vec![7; MIB]);
+            }
+            Ok(())
+        });
+        let server = Server::start(kind, config().max_buffered_bytes(16 * MIB), protocol);
+        for round in 1..=3 {
+            let mut peer = server.peer();
+            peer.send(b"more than there is room for");
+            let reasons = ends.wait_for(round);
+            let expected = "would exceed max_buffered_bytes 16777216";
+            assert!(reasons[round - 1].ends_with(expected), "{kind:?}: {reasons:?}");
+            assert_eq!(server.count(Counter::ClosedMemoryBudget), round as u64);
+            server.wait_until_empty();
+            assert_eq!(server.stats().buffered_bytes, 0);
+        }
+    }
+}
+
+#[test]
+fn a_frame_at_max_allowed_packet_passes_and_one_beyond_does_not() {
+    const LIMIT: usize = 100_000;
+    for kind in BOTH {
+        let protocol = Frames::default();
+        let ends = protocol.ends.clone();
+        let server = Server::start(kind, config().max_allowed_packet(LIMIT), protocol);
+        let mut peer = server.peer();
+        peer.echo(&frame(1, &pattern(LIMIT)));
+        let mut other = server.peer();
+        other.send(&frame(2, &pattern(LIMIT + 64))[..13]);
+        assert!(other.receive_all().0.is_empty());
+        let reasons = ends.wait_for(1);
+        assert_eq!(reasons, ["100077 input bytes exceed max_allowed_packet 100000"], "{kind:?}");
+        assert_eq!(server.count(Counter::ClosedFrameTooLong), 1);
+        peer.echo(&frame(3, &pattern(LIMIT)));
+    }
+}
