@@ -128,8 +128,10 @@ pub use runtime::{
 #[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
 mod runtime {
     mod alarm;
+    mod end;
     mod park;
     mod queue;
+    mod seat;
     mod slots;
     mod timer;
 }

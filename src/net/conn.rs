@@ -400,6 +400,10 @@ impl Conn {
     pub(super) fn arm(&self, at: Instant) {
         let Some(token) = self.token.get() else { return };
         let mut deadline = lock(&self.deadline);
+        // After `retire` nobody would cancel it: it looks under this lock once it is `Closed`.
+        if self.phase() == Phase::Closed {
+            return;
+        }
         match *deadline {
             Some((armed, _)) if armed <= at => return,
             Some((_, id)) => self.group.cancel_deadline(id),

@@ -80,9 +80,10 @@ impl fmt::Debug for Input<'_> {
 
 /// A connection's own buffer: it holds the beginning of a frame whose end has not arrived.
 ///
-/// Memory follows what was received: capacity is at most twice that, or the first size. Empty, it
-/// holds nothing, but for a large one that is kept for the next large frame until
-/// [`shrink`](Self::shrink).
+/// A frame that fits into the worker's buffer is completed there, behind a copy of what is here; only
+/// a larger one is received into this. Memory follows what was received: capacity is at most twice
+/// that, or the first size. Empty, it holds nothing, but for a large one that is kept for the next
+/// large frame until [`shrink`](Self::shrink).
 #[derive(Debug, Default)]
 pub(super) struct ReadBuf {
     bytes: Vec<u8>,
@@ -105,15 +106,25 @@ impl ReadBuf {
         self.bytes.capacity()
     }
 
-    /// Keeps what a receive into the worker's buffer left over.
-    pub(super) fn keep(&mut self, rest: &[u8], needed: usize, first_size: usize) {
-        debug_assert!(self.is_empty(), "leftovers have no bytes before them");
+    /// What the protocol said that the frame at the front needs; 0 if it did not say.
+    pub(super) const fn needed(&self) -> usize {
+        self.needed
+    }
+
+    /// Takes what is left of bytes that were looked at elsewhere, in place of what is here.
+    pub(super) fn replace(&mut self, rest: &[u8], needed: usize, first_size: usize) {
         self.clear();
+        self.append(rest, needed, first_size);
+        self.release_if_small(first_size);
+    }
+
+    /// Adds bytes that were received elsewhere.
+    pub(super) fn append(&mut self, bytes: &[u8], needed: usize, first_size: usize) {
         self.needed = needed;
-        if self.bytes.capacity() < rest.len() {
-            self.bytes.reserve_exact(rest.len().max(first_size));
+        if self.bytes.capacity() == 0 && !bytes.is_empty() {
+            self.bytes.reserve_exact(bytes.len().max(first_size));
         }
-        self.bytes.extend_from_slice(rest);
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Notes what was consumed of `bytes`.
@@ -122,9 +133,13 @@ impl ReadBuf {
         self.needed = needed;
         if self.is_empty() {
             self.clear();
-            if self.bytes.capacity() <= first_size {
-                self.bytes = Vec::new();
-            }
+        }
+        self.release_if_small(first_size);
+    }
+
+    fn release_if_small(&mut self, first_size: usize) {
+        if self.is_empty() && self.bytes.capacity() <= first_size {
+            self.bytes = Vec::new();
         }
     }
 

@@ -326,22 +326,25 @@ impl Round<'_> {
         let fd = self.conn.fd();
         let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
         self.conn.count(Counter::RecvCalls, 1);
-        // A large buffer that is kept is used, as large frames come seldom alone.
-        let before = recv.buf.capacity();
-        let own = before > 0;
+        let partial = recv.buf.bytes().len();
+        // What fits is completed in the worker's buffer, with whatever follows it: fewer receives,
+        // and no growth here. What does not is received where it stays.
+        let own = recv.buf.needed() > lent.read_buf.len() || partial > lent.read_buf.len() / 2;
         let (asked, received) = if own {
             let growth = recv.buf.growth(first_size);
             if growth > 0 {
                 if !self.may_grow(recv, growth) {
                     return Ok((0, 0));
                 }
+                let before = recv.buf.capacity();
                 recv.buf.grow(growth);
                 self.account(recv, before);
             }
             recv.buf.recv(fd)?
         } else {
-            let received = socket::recv(fd, lent.read_buf)?;
-            (lent.read_buf.len(), received)
+            let (front, space) = lent.read_buf.split_at_mut(partial);
+            front.copy_from_slice(recv.buf.bytes());
+            (space.len(), socket::recv(fd, space)?)
         };
         if received == 0 {
             return Ok((asked, 0));
@@ -354,7 +357,7 @@ impl Round<'_> {
         self.conn.count(Counter::BytesReceived, received as u64);
         let before = recv.buf.capacity();
         let Recv { buf, handler, .. } = recv;
-        let bytes = if own { buf.bytes() } else { &lent.read_buf[..received] };
+        let bytes = if own { buf.bytes() } else { &lent.read_buf[..partial + received] };
         let total = bytes.len();
         let mut input = Input::new(bytes);
         let result = self.call(handler, |handler, conn| handler.received(conn, &mut input));
@@ -362,8 +365,10 @@ impl Round<'_> {
         let left = total - consumed;
         if own {
             buf.consume(consumed, needed, first_size);
-        } else if left > 0 {
-            buf.keep(&lent.read_buf[consumed..received], needed, first_size);
+        } else if consumed == 0 {
+            buf.append(&lent.read_buf[partial..total], needed, first_size);
+        } else {
+            buf.replace(&lent.read_buf[consumed..total], needed, first_size);
         }
         self.account(recv, before);
         match result {
@@ -408,7 +413,11 @@ impl Round<'_> {
         let config = self.conn.group.config();
         let after = recv.buf.capacity();
         if before != after {
-            self.conn.group.usage().buffer_changed(before, after);
+            let bytes = self.conn.group.usage().buffer_changed(before, after);
+            let limit = config.max_buffered_bytes;
+            if after > before && bytes > limit {
+                self.start_closing(recv, CloseReason::MemoryBudget { bytes, limit });
+            }
         }
         if after > config.tcp_fixed_dealing_buf && (before != after || !recv.buf.is_empty()) {
             let at = Instant::now() + config.big_buf_release_after;

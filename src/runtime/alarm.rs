@@ -82,6 +82,11 @@ impl<T, A: Arm> Alarm<T, A> {
         self.rearm(state, now)
     }
 
+    /// Takes out everything, due or not, to be dropped by the caller outside the lock.
+    pub(crate) fn take_all(&self) -> TimerHeap<T> {
+        std::mem::replace(&mut lock(&self.state).heap, TimerHeap::new())
+    }
+
     /// Deadlines that are waited for.
     pub(crate) fn len(&self) -> usize {
         lock(&self.state).heap.len()

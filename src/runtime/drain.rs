@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::group::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
+use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
 use super::source::{CUT, DRAIN};
 use super::Shared;
 use crate::stats::Counter;
@@ -144,6 +144,9 @@ pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> D
         } else {
             stuck.push(thread.name);
         }
+    }
+    for group in &shared.groups {
+        group.end_timers();
     }
 
     let after = counted(shared);

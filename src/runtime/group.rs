@@ -14,9 +14,11 @@ use crossbeam_utils::CachePadded;
 
 use super::alarm::{Alarm, Armed};
 use super::cost::Cost;
+use super::end::{End, RUN};
 use super::mode::Mode;
 use super::park::{Park, Wake};
 use super::queue::{Pushed, TaskQueue};
+use super::seat::SeatState;
 use super::slots::{Released, Slots, Token};
 use super::source::{Source, TIMER};
 use super::task::{Task, guard};
@@ -49,9 +51,7 @@ pub(crate) struct Group {
     pub(super) seats: Box<[CachePadded<Seat>]>,
     /// For threads that have no seat here.
     counters: CachePadded<Counters>,
-    stop: AtomicU8,
-    /// Workers that have not left.
-    alive: AtomicUsize,
+    end: End,
 }
 
 /// The callers of `spawn_wait` that wait for room in the queue.
@@ -76,39 +76,6 @@ pub(crate) struct Seat {
     pub(super) batch: [Event; MOST_EVENTS],
 }
 
-/// What a worker is doing. The permit of one that runs may be taken away; one that rests keeps its
-/// own.
-#[derive(Debug, Default)]
-pub(crate) struct SeatState(AtomicU8);
-
-const RESTING: u8 = 0;
-const RUNNING: u8 = 1;
-const RUNNING_WITH_PERMIT: u8 = 2;
-
-impl SeatState {
-    pub(super) fn run(&self, with_permit: bool) {
-        let state = if with_permit { RUNNING_WITH_PERMIT } else { RUNNING };
-        self.0.store(state, Ordering::Release);
-    }
-
-    /// Whether there is still a permit.
-    pub(super) fn rest(&self) -> bool {
-        self.0.swap(RESTING, Ordering::AcqRel) == RUNNING_WITH_PERMIT
-    }
-
-    pub(super) fn runs(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != RESTING
-    }
-
-    /// Takes the permit of a worker that runs, for its own thread or another one.
-    pub(super) fn take_permit(&self) -> bool {
-        let (from, to) = (RUNNING_WITH_PERMIT, RUNNING);
-        // The usual case needs no locked instruction.
-        self.0.load(Ordering::Relaxed) == from
-            && self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-}
-
 /// An event in a batch. Who swaps the token out has the event, and the reference to its slot.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
@@ -123,13 +90,6 @@ pub(crate) const MOST_EVENTS: usize = 16;
 pub(super) const EVENTFD: u64 = 0;
 pub(super) const TIMERFD: u64 = 1;
 const _: () = assert!(EVENTFD < Token::FIRST && TIMERFD < Token::FIRST);
-
-/// How far the end of a group has come.
-pub(super) const RUN: u8 = 0;
-pub(super) const LEAVE_WHEN_EMPTY: u8 = 1;
-pub(super) const LEAVE_NOW: u8 = 2;
-/// The last worker has left.
-const OVER: u8 = 3;
 
 thread_local! {
     /// Group and seat of the worker that this thread is.
@@ -193,8 +153,7 @@ impl Group {
             slots: Slots::new(),
             seats: names.into_iter().map(|name| CachePadded::new(Seat::new(name))).collect(),
             counters: CachePadded::new(Counters::new()),
-            stop: AtomicU8::new(RUN),
-            alive: AtomicUsize::new(0),
+            end: End::new(),
         }))
     }
 
@@ -234,7 +193,7 @@ impl Group {
     }
 
     pub(super) fn enter(&self, seat: usize) {
-        self.alive.fetch_add(1, Ordering::Relaxed);
+        self.end.enter();
         CURRENT.set(Some((self, seat)));
     }
 
@@ -243,10 +202,7 @@ impl Group {
         CURRENT.set(None);
         // Of the others that wait, one is woken, who does the same.
         self.eventfd.signal();
-        if self.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.stop.store(OVER, Ordering::Release);
-            // SeqCst: pairs with the fence in `push`.
-            fence(Ordering::SeqCst);
+        if self.end.leave() {
             self.sweep();
         }
     }
@@ -267,9 +223,8 @@ impl Group {
             self.count(Counter::TasksOverflowed, 1);
         }
         self.wake_one();
-        // The wake-up has a SeqCst fence, which pairs with the one in `exit`. Either this sees that
-        // there is nobody any more, or the last worker sees the task.
-        if self.stopping() == OVER {
+        // After the fence of the wake-up, see `End::leave`.
+        if self.end.is_over() {
             self.sweep();
         }
     }
@@ -350,7 +305,7 @@ impl Group {
 
     /// Drops something as a task, unless this already is the place for it.
     pub(crate) fn discard<T: Any + Send>(&self, remains: T) {
-        if self.is_current() && RECLAIMING.get() || self.stop.load(Ordering::Acquire) != RUN {
+        if self.is_current() && RECLAIMING.get() || self.stopping() != RUN {
             drop(remains);
         } else {
             self.push(Task::Discard(Box::new(remains)));
@@ -431,7 +386,17 @@ impl Group {
     pub(super) fn insert_due(&self, deadline: Instant, now: Instant, due: Due) -> TimerId {
         let (id, armed) = self.alarm.insert(deadline, now, due);
         self.count_armed(armed);
+        if self.stopping() != RUN {
+            // `end_timers` may have been here already: nobody would ever take it out.
+            drop(self.cancel_due(id));
+        }
         id
+    }
+
+    /// After the stop: no timer fires any more, and what they hold (perhaps this group) is dropped.
+    pub(super) fn end_timers(&self) {
+        let timers = self.alarm.take_all();
+        guard(self, "drop", || drop(timers));
     }
 
     pub(super) fn cancel_due(&self, id: TimerId) -> Option<Due> {
@@ -468,7 +433,7 @@ impl Group {
     // ---- the end ----
 
     pub(super) fn stop(&self, how: u8) {
-        self.stop.fetch_max(how, Ordering::AcqRel);
+        self.end.advance(how);
         // Every sleeper gets a token of its own. Of the waiters one is woken, who wakes the next
         // when it leaves.
         for _ in &self.seats {
@@ -480,7 +445,7 @@ impl Group {
     }
 
     pub(super) fn stopping(&self) -> u8 {
-        self.stop.load(Ordering::Acquire)
+        self.end.stage()
     }
 
     /// What is left when the workers leave: contexts whose last reference is gone. Everything else

@@ -125,7 +125,8 @@ impl Word {
             }
             Rest::Look => self,
             Rest::Sleep { lookout } => {
-                let word = (self.0 - SLEEPER) & !WAKING_SLEEPER;
+                let ended = mutant!(WAKING_SLEEPER, RiseKeepsWakeUp => 0);
+                let word = (self.0 - SLEEPER) & !ended;
                 Self(if lookout { word & !LOOKOUT } else { word })
             }
         }
@@ -178,8 +179,8 @@ impl Park {
         }
     }
 
-    /// Ends a wake-up whose edge was received by a worker that only looked into epoll: the waiter
-    /// that it was meant for slept on. The caller must look at the queue after this.
+    /// Ends a wake-up whose edge the caller received: perhaps by only looking into epoll, and then
+    /// the waiter that it was meant for sleeps on. The caller must look at the queue after this.
     pub(crate) fn end_waking(&self) {
         self.word.fetch_and(mutant!(!WAKING_WAITER, EdgeKeepsWakeUp => !0), Ordering::AcqRel);
         // SeqCst: as in `rise`.

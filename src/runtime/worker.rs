@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::cost::{Class, Cost};
-use super::group::{EVENTFD, Group, LEAVE_NOW, MOST_EVENTS, RUN, Seat, TIMERFD};
+use super::end::{LEAVE_NOW, RUN};
+use super::group::{EVENTFD, Group, MOST_EVENTS, Seat, TIMERFD};
 use super::park::{Demand, Rest};
 use super::slots::Token;
 use super::source::{Lent, Turn};
@@ -234,6 +235,8 @@ impl Worker {
             }
         }
         if woken {
+            // Perhaps in the place of another one, who waits on.
+            self.group.park.end_waking();
             self.count_wake_up();
         }
         // 6. Timers: their callbacks are tasks.

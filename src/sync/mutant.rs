@@ -1,8 +1,8 @@
 //! Mistakes on purpose: what the loom models must notice.
 //!
 //! A model that passes says little until it was seen to fail. So the lines that a model is about are
-//! written as `mutant!(right, Name => wrong)`: outside of models that is `right` and nothing else; a
-//! model that is run by [`making`] gets `wrong`, and has to panic.
+//! written as `mutant!(right, Name => wrong)`: outside of models that is `right` and nothing else. A
+//! test of [`mutants!`] runs a model with `wrong`, and the model has to fail.
 
 #[cfg(not(all(test, loom)))]
 macro_rules! mutant {
@@ -24,12 +24,35 @@ macro_rules! mutant {
 
 pub(crate) use mutant;
 
+/// Tests that `model` fails with `message` when `Name` is made.
+///
+/// Each runs in a process of its own: when loom finds a deadlock, destructors end the process.
 #[cfg(all(test, loom))]
-pub(crate) use making::{Mutant, is_made, making};
+macro_rules! mutants {
+    ($($test:ident: $name:ident, $model:expr, $message:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            let test = concat!(module_path!(), "::", stringify!($test));
+            let mutant = $crate::sync::mutant::Mutant::$name;
+            $crate::sync::mutant::must_fail(test, mutant, $message, || $model);
+        }
+    )*};
+}
+
+#[cfg(all(test, loom))]
+pub(crate) use mutants;
+
+#[cfg(all(test, loom))]
+pub(crate) use making::{Mutant, explore, is_made, must_fail};
 
 #[cfg(all(test, loom))]
 mod making {
     use std::cell::Cell;
+    use std::env;
+    use std::io::{self, Write as _};
+    use std::process::Command;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Mutant {
@@ -50,7 +73,7 @@ mod making {
         ArmAfterUnlock,
         ArmedIsKept,
         LaterIsKept,
-        // Park
+        // Park, and those who use it
         WakeWithoutFence,
         RestWithoutFence,
         RiseWithoutFence,
@@ -59,9 +82,10 @@ mod making {
         RestWithoutLook,
         NoWakeBeforeStart,
         PermitLeftUnclaimed,
-        WaiterShowsPermit,
+        RestingShowsPermit,
         StopWakesOne,
         StopNotPassedOn,
+        EndWithoutFence,
     }
 
     thread_local! {
@@ -73,16 +97,35 @@ mod making {
         MADE.get() == Some(mutant)
     }
 
-    /// Runs a model with one mistake in the code.
-    pub(crate) fn making(mutant: Mutant, model: impl FnOnce()) {
-        struct Reset;
-        impl Drop for Reset {
-            fn drop(&mut self) {
-                MADE.set(None);
-            }
+    /// Runs a model in every interleaving, and says how many that were (to be seen with `--nocapture`).
+    pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
+        let runs = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&runs);
+        loom::model(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            model();
+        });
+        let name = std::thread::current().name().map(str::to_owned);
+        let runs = runs.load(Ordering::Relaxed);
+        writeln!(io::stderr(), "{}: {runs} interleavings", name.unwrap_or_default()).expect("stderr");
+    }
+
+    /// Set in the process that makes a mistake.
+    const CHILD: &str = "EPOLL_GROUP_MUTANT";
+
+    pub(crate) fn must_fail(test: &str, mutant: Mutant, message: &str, model: impl FnOnce()) {
+        if env::var_os(CHILD).is_some() {
+            MADE.set(Some(mutant));
+            return model();
         }
-        MADE.set(Some(mutant));
-        let _reset = Reset;
-        model();
+        let (_, test) = test.split_once("::").expect("the crate comes first");
+        let output = Command::new(env::current_exe().expect("this test"))
+            .args(["--exact", test, "--nocapture"])
+            .envs([(CHILD, "1"), ("RUST_BACKTRACE", "0")])
+            .output()
+            .expect("runs");
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "the model passes with {mutant:?}:\n{said}");
+        assert!(said.contains(message), "{mutant:?} fails, but without '{message}':\n{said}");
     }
 }

@@ -184,8 +184,7 @@ impl<T> Running<'_, T> {
 
     /// Sets or clears the flag that `is_owned_or_flagged` shows after the run.
     pub(crate) fn set_flag(&self, on: bool) {
-        let on = mutant!(on, FlagForgotten => false);
-        if on {
+        if mutant!(on, FlagForgotten => false) {
             self.runner.word.fetch_or(FLAG, Ordering::Relaxed);
         } else {
             self.runner.word.fetch_and(!FLAG, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use lexopt::{Arg, Parser};
 
 use super::experiment::Shape;
 use super::load::{HEADER_BYTES, Heavy, Target};
-use super::spec::Spec;
+use super::spec::{Kind, Spec};
 
 /// What the user asked for.
 #[derive(Debug)]
@@ -28,13 +28,20 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct Measure {
     pub(crate) scenario: Scenario,
-    pub(crate) pairs: usize,
-    pub(crate) window: Duration,
+    pub(crate) length: Length,
     pub(crate) connections: Option<Vec<usize>>,
     /// The load of [`Scenario::Servers`], for each number of connections.
     pub(crate) shape: Shape,
     pub(crate) servers: Option<Vec<Spec>>,
     pub(crate) json: Option<PathBuf>,
+}
+
+/// How much is measured, as far as it was said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Length {
+    pairs: Option<usize>,
+    window: Option<Duration>,
+    quick: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +63,7 @@ epoll-group beside what it is measured against.
 
 usage: compare --scenario NAME [options]   the numbers to reach, each with its target
        compare --servers A,B[,C] [options] ratios of B, C … to A under the load given
+       compare --all [options]             the same with one of each kind
        compare serve SERVER ADDR           one of the servers, until standard input ends
        compare hold ADDR N                 idle connections to it, until standard input ends
 
@@ -66,7 +74,7 @@ scenarios (--servers replaces the ones to compare, the first is the base)
   idle       resident memory of 10 000 idle connections
 
 SERVER is limit, thread-per-connection or epoll-group, then :THREADS, then :SETTING=VALUE, and
-@BINARY for another build of this program: limit:2, epoll-group:4:events=1, epoll-group@/old/compare.
+@BINARY for another build of this program: limit:2, epoll-group:4:events=1, epoll-group@/old/one.
 Settings of epoll-group: threads (of each group), groups, events, pollers, tasks-per-poll,
 read-budget. What is not set is the library's default.
 
@@ -76,7 +84,7 @@ measuring
   --quick               5 pairs of 200 ms: a first look, not for the record
   --json FILE           raw numbers (a scenario: default target/compare/NAME.json)
 
-load
+load (a scenario has its own, but cpu and idle take --connections)
   --connections N,N     connections (1..=19000 each; default 32,128,512,1024; idle: 10000)
   --sessions S          sessions on each connection (1..=65536; default 1)
   --pipeline P          requests in flight of each session (1..=65536; default 1)
@@ -85,6 +93,7 @@ load
   --heavy N:US          N more connections, whose frames burn US microseconds of CPU each
 ";
 
+const ALL: [Kind; 3] = [Kind::Limit, Kind::ThreadPerConnection, Kind::EpollGroup];
 const CONNECTIONS: RangeInclusive<usize> = 1..=19_000;
 const HEAVY_CONNECTIONS: RangeInclusive<usize> = 1..=1000;
 const HEAVY_MICROS: RangeInclusive<u64> = 0..=10_000_000;
@@ -111,30 +120,34 @@ impl Command {
     fn parse(mut parser: Parser) -> Result<Self, UsageError> {
         let mut measure = Measure {
             scenario: Scenario::Servers,
-            pairs: 31,
-            window: Duration::from_millis(500),
+            length: Length::default(),
             connections: None,
             shape: Shape::plain(1),
             servers: None,
             json: None,
         };
+        let mut load_option = None;
         while let Some(arg) = parser.next()? {
             match arg {
                 Arg::Short('h') | Arg::Long("help") => return Ok(Self::Help),
                 Arg::Value(command) if command == "serve" => return serve(&mut parser),
                 Arg::Value(command) if command == "hold" => return hold(&mut parser),
-                Arg::Long("quick") => {
-                    measure.pairs = 5;
-                    measure.window = Duration::from_millis(200);
-                }
+                Arg::Long("quick") => measure.length.quick = true,
+                Arg::Long("all") => measure.servers = Some(ALL.map(Spec::plain).into()),
                 Arg::Long(option) => {
                     let option = format!("--{option}");
-                    if !measure.option(&option, &mut parser)? {
+                    if measure.load_option(&option, &mut parser)? {
+                        load_option = Some(option);
+                    } else if !measure.option(&option, &mut parser)? {
                         return Err(UsageError(format!("no option {option}")));
                     }
                 }
                 other => return Err(other.unexpected().into()),
             }
+        }
+        if let (Some(option), Some(name)) = (load_option, measure.scenario.name()) {
+            let text = format!("scenario {name} has its own load: {option} makes no sense with it");
+            return Err(UsageError(text));
         }
         if measure.scenario == Scenario::Servers && measure.servers.is_none() {
             let text = "compare needs --scenario or --servers";
@@ -150,10 +163,10 @@ impl Measure {
         match option {
             "--scenario" => self.scenario = scenario(parser.value()?)?,
             "--servers" => self.servers = Some(list(option, parser.value()?)?),
-            "--pairs" => self.pairs = number(option, parser.value()?, PAIRS)?,
+            "--pairs" => self.length.pairs = Some(number(option, parser.value()?, PAIRS)?),
             "--window-ms" => {
                 let millis = number(option, parser.value()?, WINDOW_MILLIS)?;
-                self.window = Duration::from_millis(millis);
+                self.length.window = Some(Duration::from_millis(millis));
             }
             "--json" => self.json = Some(parser.value()?.into()),
             "--connections" => {
@@ -164,6 +177,14 @@ impl Measure {
                 }
                 self.connections = Some(counts);
             }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Likewise, one that says what the load is.
+    fn load_option(&mut self, option: &str, parser: &mut Parser) -> Result<bool, UsageError> {
+        match option {
             "--sessions" => self.shape.sessions = number(option, parser.value()?, SESSIONS)?,
             "--pipeline" => self.shape.pipeline = number(option, parser.value()?, PIPELINE)?,
             "--size" => self.shape.frame_bytes = number(option, parser.value()?, SIZE)?,
@@ -175,6 +196,18 @@ impl Measure {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+}
+
+impl Length {
+    pub(crate) fn pairs(&self) -> usize {
+        self.pairs.unwrap_or(if self.quick { 5 } else { 31 })
+    }
+
+    pub(crate) fn window(&self) -> Duration {
+        let millis = if self.quick { 200 } else { 500 };
+        let usual = Duration::from_millis(millis);
+        self.window.unwrap_or(usual)
     }
 }
 

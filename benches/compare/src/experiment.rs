@@ -5,7 +5,7 @@
 //!    turn when a group is a pair (A B B A …), in random order when it is larger.
 //! 3. After some cycles, start all over with new processes and connections: how connections fall
 //!    to threads, and where memory lies, would otherwise be one throw of the dice for all windows.
-//! 4. At the end, one more load for each lane while `perf` counts its system calls.
+//! 4. Before each fresh start, one more window for each lane while `perf` counts its system calls.
 
 use std::error::Error;
 use std::fmt;
@@ -14,11 +14,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::cpu;
 use super::load::{Heavy, Load, Options, Target};
-use super::meter::Usage;
+use super::meter::{Usage, machine_busy};
 use super::process::Helper;
 use super::spec::{Kind, Spec};
 use super::spread::Spread;
@@ -55,6 +55,7 @@ pub(crate) struct Experiment {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Plan {
     pub(crate) cycles: usize,
+    #[serde(rename = "window_ms", serialize_with = "millis")]
     pub(crate) window: Duration,
     /// Cycles between two fresh starts.
     pub(crate) fresh_every: usize,
@@ -76,6 +77,8 @@ pub(crate) struct Window {
     pub(crate) voluntary_switches_per_request: f64,
     pub(crate) involuntary_switches_per_request: f64,
     pub(crate) client_cpu_per_request: f64,
+    /// CPU seconds that neither the server nor the rig has used: what else the machine did.
+    pub(crate) other_cpu_seconds: f64,
 }
 
 /// The lanes of one group, each loaded once, in this order.
@@ -97,8 +100,8 @@ pub(crate) struct Measured {
 pub(crate) struct MeasuredLane {
     pub(crate) server: String,
     pub(crate) load: String,
-    /// `None`: not counted, see `syscalls.rs`.
-    pub(crate) syscalls_per_request: Option<f64>,
+    /// One for each fresh start; none when nothing could count them, see `syscalls.rs`.
+    pub(crate) syscalls_per_request: Vec<f64>,
     /// Quantiles of all windows together.
     pub(crate) pooled: Quantiles,
     #[serde(skip)]
@@ -169,8 +172,9 @@ pub(crate) fn run(
             }
         }
         for (lane, live) in live.iter_mut().enumerate() {
-            if end == plan.cycles && plan.counts_syscalls {
-                measured.lanes[lane].syscalls_per_request = live.count_syscalls(plan.window)?;
+            if plan.counts_syscalls {
+                let counted = live.count_syscalls(plan.window)?;
+                measured.lanes[lane].syscalls_per_request.extend(counted);
             }
         }
         for live in live {
@@ -246,6 +250,17 @@ impl Measured {
         Spread::of(windows.map(|(_, window)| metric(window)).collect())
     }
 
+    /// CPU seconds per second that went to other work than this: above 0.05 or so, the numbers
+    /// are those of a machine that was not quiet.
+    pub(crate) fn other_cpus(&self) -> f64 {
+        let windows = self.rounds.iter().flat_map(|round| &round.windows);
+        let sum = |(other, time): (f64, f64), (_, window): &(usize, Window)| {
+            (other + window.other_cpu_seconds, time + window.seconds)
+        };
+        let (other, time) = windows.fold((0.0, 0.0), sum);
+        (other / time).max(0.0)
+    }
+
     fn window(
         &mut self,
         lane: usize,
@@ -261,11 +276,15 @@ impl Measured {
 }
 
 impl MeasuredLane {
+    pub(crate) fn syscalls(&self) -> Option<Spread> {
+        Spread::of(self.syscalls_per_request.clone())
+    }
+
     fn new(lane: &Lane) -> Result<Self, Box<dyn Error>> {
         Ok(Self {
             server: lane.spec.to_string(),
             load: lane.shape.to_string(),
-            syscalls_per_request: None,
+            syscalls_per_request: Vec::new(),
             pooled: Quantiles::default(),
             hist: Histogram::new(3)?,
         })
@@ -301,11 +320,13 @@ impl Live {
         time: Duration,
         hist: &mut Histogram<u64>,
     ) -> Result<Window, Box<dyn Error>> {
+        let busy_before = machine_busy()?;
         let (before, client_before) = (Usage::of(self.server.pid())?, cpu::of_thread());
         let report = self.load.run_for(time, |_| ())?;
         let client_cpu = cpu::of_thread().saturating_sub(client_before);
         thread::sleep(SETTLE);
         let used = Usage::of(self.server.pid())?.since(&before);
+        let busy = machine_busy()?.saturating_sub(busy_before).as_secs_f64();
         if let Some(failure) = report.first_error {
             return Err(failure.to_string().into());
         }
@@ -325,6 +346,7 @@ impl Live {
             voluntary_switches_per_request: used.voluntary_switches as f64 / answers,
             involuntary_switches_per_request: used.involuntary_switches as f64 / answers,
             client_cpu_per_request: client_cpu.as_nanos() as f64 / answers,
+            other_cpu_seconds: busy - (used.cpu + client_cpu).as_secs_f64(),
         })
     }
 
@@ -419,6 +441,10 @@ impl Progress {
             left.as_secs()
         ));
     }
+}
+
+fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u128(time.as_millis())
 }
 
 impl fmt::Display for Shape {

@@ -29,6 +29,9 @@ pub(crate) fn run(
         return Err(failure.to_string().into());
     }
     let answered = load.answers_total() - before;
-    writeln!(out, "answered {answered}")?;
+    if answered < connections as u64 {
+        return Err(format!("{answered} answers on {connections} connections").into());
+    }
+    writeln!(out, "all answered")?;
     Ok(())
 }

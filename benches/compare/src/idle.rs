@@ -36,11 +36,11 @@ impl Idle {
     /// One exchange on each connection, then nothing.
     pub(crate) fn measure(spec: &Spec, connections: usize) -> Result<Self, Box<dyn Error>> {
         let (server, target) = start_server(spec)?;
-        release(hold(&target, WARM_UP_CONNECTIONS)?, WARM_UP_CONNECTIONS)?;
+        release(hold(&target, WARM_UP_CONNECTIONS)?)?;
         let resident_before = settled(server.pid())?;
         let holder = hold(&target, connections)?;
         let resident_after = settled(server.pid())?;
-        release(holder, connections)?;
+        release(holder)?;
         let resident_closed = settled(server.pid())?;
         server.finish()?;
         Ok(Self {
@@ -64,13 +64,11 @@ fn hold(target: &Target, connections: usize) -> Result<Helper, Box<dyn Error>> {
     Ok(Helper::start(&mut command, "holding ")?.0)
 }
 
-/// Closes the connections; each had to answer once more before.
-fn release(holder: Helper, connections: usize) -> Result<(), Box<dyn Error>> {
-    let text = holder.finish()?;
-    if text.trim() == format!("answered {connections}") {
-        Ok(())
-    } else {
-        Err(format!("of {connections} idle connections: {}", text.trim()).into())
+/// Closes the connections; each has answered once more before.
+fn release(holder: Helper) -> Result<(), Box<dyn Error>> {
+    match holder.finish()?.trim() {
+        "all answered" => Ok(()),
+        other => Err(format!("the idle connections say {other:?}").into()),
     }
 }
 

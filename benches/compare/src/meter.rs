@@ -1,6 +1,10 @@
-//! What the kernel knows of another process: CPU time, context switches, resident memory.
+//! What the kernel knows of another process (CPU time, context switches, resident memory) and of
+//! the machine as a whole.
 
-#![expect(unsafe_code, reason = "std has no door to the CPU time clock of a process")]
+#![expect(
+    unsafe_code,
+    reason = "std has no door to the CPU time clock of a process"
+)]
 
 use std::error::Error;
 use std::fs;
@@ -19,6 +23,13 @@ pub(crate) struct Usage {
     /// Threads that had to make room.
     pub(crate) involuntary_switches: u64,
 }
+
+/// Places in the cpu line of `/proc/stat`; what follows steal is counted before already.
+const IDLE: usize = 3;
+const IO_WAIT: usize = 4;
+const STEAL: usize = 7;
+/// The unit of `/proc/stat` is a hundredth of a second, whatever the kernel's own tick is.
+const TICK: Duration = Duration::from_millis(10);
 
 impl Usage {
     pub(crate) fn of(pid: u32) -> Result<Self, Box<dyn Error>> {
@@ -55,6 +66,21 @@ impl Usage {
 pub(crate) fn resident_bytes(pid: u32) -> Result<u64, Box<dyn Error>> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     Ok(field(&text, "Rss:")? * 1024)
+}
+
+/// CPU time that the machine has not spent idle, all CPUs together, what a hypervisor took away
+/// included. Counted in ticks: good for the sum of many windows, not for one.
+pub(crate) fn machine_busy() -> Result<Duration, Box<dyn Error>> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "));
+    let line = line.ok_or("no cpu line in /proc/stat")?;
+    let mut busy = 0;
+    for (place, ticks) in line.split_whitespace().take(STEAL + 1).enumerate() {
+        if place != IDLE && place != IO_WAIT {
+            busy += ticks.parse::<u64>()?;
+        }
+    }
+    Ok(TICK * u32::try_from(busy)?)
 }
 
 /// The number after `name` at the start of a line.
@@ -95,6 +121,11 @@ mod tests {
         crate::cpu::burn(Duration::from_millis(20));
         let used = Usage::of(std::process::id()).unwrap().since(&before);
         assert!(used.cpu >= Duration::from_millis(19), "{used:?}");
+    }
+
+    #[test]
+    fn the_machine_has_been_busy_since_it_started() {
+        assert!(machine_busy().unwrap() > Duration::ZERO);
     }
 
     #[test]

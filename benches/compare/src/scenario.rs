@@ -31,11 +31,9 @@ struct Outcome {
 #[derive(Debug, Serialize)]
 struct Check {
     what: String,
-    /// `None`: could not be measured.
-    found: Option<f64>,
-    /// The quartiles, when it is a median of ratios.
-    spread: Option<Spread>,
-    /// The same ratio between the base and its own twin.
+    /// `None`: could not be measured. The median is what counts.
+    found: Option<Spread>,
+    /// The same between the base and its own twin.
     floor: Option<Spread>,
     target: Target,
 }
@@ -49,6 +47,7 @@ enum Target {
 /// Lanes 0 and 1 of a comparison, and the twin of lane 0 that shows what the rig cannot tell.
 const BASE: usize = 0;
 const SUBJECT: usize = 1;
+const CPU_TWIN: usize = 2;
 
 const CPU_CONNECTIONS: [usize; 4] = [32, 128, 512, 1024];
 const IDLE_CONNECTIONS: usize = 10_000;
@@ -59,10 +58,11 @@ const FRESH_EVERY: usize = 8;
 pub(crate) fn run(args: &Measure, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
     let plan = Plan {
-        cycles: args.pairs,
-        window: args.window,
+        cycles: args.length.pairs(),
+        window: args.length.window(),
         fresh_every: FRESH_EVERY,
-        counts_syscalls: true,
+        // Burning CPU time is mostly asking for the time: calls that say nothing of the server.
+        counts_syscalls: args.scenario != Scenario::Heavy && args.shape.heavy.is_none(),
     };
     let mut outcome = Outcome {
         environment: Environment::look(),
@@ -110,7 +110,13 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     for (&count, measured) in counts.iter().zip(&outcome.experiments) {
         let ratio = |what: &str, metric: fn(&Window) -> f64, target| {
             let what = format!("{what}, {count} connections: ratio");
-            Check::ratio(what, measured, (SUBJECT, BASE, Some(CPU_TWIN)), metric, target)
+            Check::ratio(
+                what,
+                measured,
+                (SUBJECT, BASE, Some(CPU_TWIN)),
+                metric,
+                target,
+            )
         };
         let throughput: fn(&Window) -> f64 = |window| window.requests_per_second;
         checks.push(ratio("requests/s", throughput, Target::AtLeast(0.9)));
@@ -120,7 +126,11 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
             _ => None,
         };
         if let Some(limit) = p99_limit {
-            checks.push(ratio("p99", |window| window.p99 as f64, Target::AtMost(limit)));
+            checks.push(ratio(
+                "p99",
+                |window| window.p99 as f64,
+                Target::AtMost(limit),
+            ));
         }
         let more_syscalls = match count {
             32 => Some(0.1),
@@ -128,12 +138,10 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
             _ => None,
         };
         if let Some(limit) = more_syscalls {
-            let calls = |lane: usize| measured.lanes[lane].syscalls_per_request;
             checks.push(Check {
                 what: format!("system calls per request, {count} connections: difference"),
-                found: calls(SUBJECT).zip(calls(BASE)).map(|(ours, base)| ours - base),
-                spread: None,
-                floor: None,
+                found: more_calls(measured, SUBJECT),
+                floor: more_calls(measured, CPU_TWIN),
                 target: Target::AtMost(limit),
             });
         }
@@ -142,23 +150,28 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-const CPU_TWIN: usize = 2;
-
 /// The four ratios of CPU time as one number.
 fn median_of_ratios(experiments: &[Measured]) -> Check {
     let metric = |window: &Window| window.server_cpu_per_request;
     let over_all = |lane: usize| {
-        let ratios = experiments.iter().filter_map(|measured| measured.ratio(lane, BASE, metric));
+        let ratios = experiments
+            .iter()
+            .filter_map(|measured| measured.ratio(lane, BASE, metric));
         Spread::of(ratios.map(|ratio| ratio.median).collect())
     };
-    let spread = over_all(SUBJECT);
     Check {
         what: "server CPU per request, median over the numbers of connections: ratio".to_owned(),
-        found: spread.map(|spread| spread.median),
-        spread,
+        found: over_all(SUBJECT),
         floor: over_all(CPU_TWIN),
         target: Target::AtMost(1.10),
     }
+}
+
+/// System calls per request beyond those of the base, start by start.
+fn more_calls(measured: &Measured, lane: usize) -> Option<Spread> {
+    let calls = |lane: usize| &measured.lanes[lane].syscalls_per_request;
+    let both = calls(lane).iter().zip(calls(BASE));
+    Spread::of(both.map(|(ours, base)| ours - base).collect())
 }
 
 /// Light connections beside one whose handler burns CPU without pause.
@@ -188,14 +201,35 @@ fn heavy(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let against_limit = (subject, limit, Some(limit_twin));
     let against_threads = (subject, threads, Some(threads_twin));
     let check = |what: &str, lanes, metric: fn(&Window) -> f64, limit| {
-        Check::ratio(what.to_owned(), measured, lanes, metric, Target::AtMost(limit))
+        Check::ratio(
+            what.to_owned(),
+            measured,
+            lanes,
+            metric,
+            Target::AtMost(limit),
+        )
     };
     let p99: fn(&Window) -> f64 = |window| window.p99 as f64;
     let p999: fn(&Window) -> f64 = |window| window.p999 as f64;
     outcome.checks = vec![
-        check("p99 of the light ones: ratio to the limit", against_limit, p99, 0.25),
-        check("p99 of the light ones: ratio to a thread each", against_threads, p99, 1.1),
-        check("p99.9 of the light ones: ratio to the limit", against_limit, p999, 0.4),
+        check(
+            "p99 of the light ones: ratio to the limit",
+            against_limit,
+            p99,
+            0.25,
+        ),
+        check(
+            "p99 of the light ones: ratio to a thread each",
+            against_threads,
+            p99,
+            1.1,
+        ),
+        check(
+            "p99.9 of the light ones: ratio to the limit",
+            against_limit,
+            p999,
+            0.4,
+        ),
     ];
     Ok(())
 }
@@ -225,7 +259,13 @@ fn pipeline(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>>
     let measured = &outcome.experiments[0];
     let check = |what: &str, lanes, limit| {
         let metric = |window: &Window| window.server_cpu_per_request;
-        Check::ratio(what.to_owned(), measured, lanes, metric, Target::AtMost(limit))
+        Check::ratio(
+            what.to_owned(),
+            measured,
+            lanes,
+            metric,
+            Target::AtMost(limit),
+        )
     };
     outcome.checks = vec![
         check(
@@ -254,9 +294,11 @@ fn idle(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let subject = specs[SUBJECT].to_string();
     let ours = outcome.idle.iter().filter(|idle| idle.server == subject);
     let checks = ours.map(|idle| Check {
-        what: format!("resident bytes per idle connection, {} of them", idle.connections),
-        found: Some(idle.bytes_per_connection()),
-        spread: None,
+        what: format!(
+            "resident bytes per idle connection, {} of them",
+            idle.connections
+        ),
+        found: Spread::of(vec![idle.bytes_per_connection()]),
         floor: None,
         target: Target::AtMost(1024.0),
     });
@@ -317,9 +359,19 @@ impl Outcome {
                 "Medians of {pairs} rounds of {millis} ms windows; [quartiles]; ratios are those \
                  of neighbouring windows to the first server.\n"
             )?;
+            let others = self.experiments.iter().map(Measured::other_cpus);
+            writeln!(
+                out,
+                "Other work took up to {:.2} of {} CPUs meanwhile.\n",
+                others.fold(0.0, f64::max),
+                self.environment.cpus
+            )?;
             let lanes = self.experiments.iter().flat_map(|measured| &measured.lanes);
-            if lanes.clone().any(|lane| lane.syscalls_per_request.is_none()) {
-                writeln!(out, "System calls: perf is missing or not allowed to count them.\n")?;
+            if self.plan.counts_syscalls && lanes.clone().any(|lane| lane.syscalls().is_none()) {
+                writeln!(
+                    out,
+                    "System calls: perf is missing or not allowed to count them.\n"
+                )?;
             }
         }
         if !self.idle.is_empty() {
@@ -351,18 +403,16 @@ impl Check {
         metric: impl Fn(&Window) -> f64,
         target: Target,
     ) -> Self {
-        let spread = measured.ratio(lane, base, &metric);
         Self {
             what,
-            found: spread.map(|spread| spread.median),
-            spread,
+            found: measured.ratio(lane, base, &metric),
             floor: twin.and_then(|twin| measured.ratio(twin, base, &metric)),
             target,
         }
     }
 
     fn is_met(&self) -> Option<bool> {
-        let found = self.found?;
+        let found = self.found?.median;
         Some(match self.target {
             Target::AtMost(limit) => found <= limit,
             Target::AtLeast(limit) => found >= limit,
@@ -394,7 +444,7 @@ fn measured_table(experiments: &[Measured]) -> Table {
             };
             let ratio = |metric: fn(&Window) -> f64| {
                 let spread = (place != BASE).then(|| measured.ratio(place, BASE, metric));
-                or_dash(spread.flatten().map(|spread| spread.ratio()))
+                or_dash(spread.flatten().map(|spread| spread.to_string()))
             };
             table.row(vec![
                 lane.server.clone(),
@@ -413,7 +463,7 @@ fn measured_table(experiments: &[Measured]) -> Table {
                     median(|window| window.voluntary_switches_per_request),
                     median(|window| window.involuntary_switches_per_request)
                 ),
-                or_dash(lane.syscalls_per_request.map(|calls| format!("{calls:.2}"))),
+                or_dash(lane.syscalls().map(|calls| format!("{:.2}", calls.median))),
             ]);
         }
     }
@@ -446,14 +496,10 @@ fn idle_table(idle: &[Idle]) -> Table {
 fn check_table(checks: &[Check]) -> Table {
     let mut table = Table::new(&["number", "found", "floor (twin)", "target", "met"]);
     for check in checks {
-        let found = match check.spread {
-            Some(spread) => Some(spread.ratio()),
-            None => check.found.map(|found| format!("{found:.2}")),
-        };
         table.row(vec![
             check.what.clone(),
-            or_dash(found),
-            or_dash(check.floor.map(|floor| floor.ratio())),
+            or_dash(check.found.map(|found| found.to_string())),
+            or_dash(check.floor.map(|floor| floor.to_string())),
             match check.target {
                 Target::AtMost(limit) => format!("≤ {limit}"),
                 Target::AtLeast(limit) => format!("≥ {limit}"),

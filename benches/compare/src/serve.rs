@@ -59,8 +59,8 @@ fn epoll_group(
     let runtime = Runtime::builder().config(config).name("echo").start()?;
     let handle = runtime.handle();
     let echo = Echo::default();
-    let _listener = runtime.listen(address, echo.clone())?;
-    announce_until_told(&_listener.local_addr().to_string(), out)?;
+    let listener = runtime.listen(address, echo.clone())?;
+    announce_until_told(&listener.local_addr().to_string(), out)?;
     let report = runtime.drain(DRAIN);
     writeln!(out, "answered {}", echo.answered())?;
     writeln!(out, "{report}")?;

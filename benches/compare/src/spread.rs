@@ -1,5 +1,7 @@
 //! Many measurements of one thing, as quartiles.
 
+use std::fmt;
+
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -20,7 +22,10 @@ impl Spread {
         let (&min, &max) = (values.first()?, values.last()?);
         let quantile = |quantile: f64| {
             let place = quantile * (values.len() - 1) as f64;
-            let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
+            let (below, above) = (
+                values[place.floor() as usize],
+                values[place.ceil() as usize],
+            );
             below + (above - below) * place.fract()
         };
         Some(Self {
@@ -32,10 +37,16 @@ impl Spread {
             max,
         })
     }
+}
 
-    /// `0.97 [0.95–1.01]`: the median and the quartiles.
-    pub(crate) fn ratio(&self) -> String {
-        format!("{:.2} [{:.2}–{:.2}]", self.median, self.lower, self.upper)
+impl fmt::Display for Spread {
+    /// `0.97 [0.95–1.01]`: the median and the quartiles, or a number that stands alone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2}", self.median)?;
+        match self.count {
+            1 => Ok(()),
+            _ => write!(f, " [{:.2}–{:.2}]", self.lower, self.upper),
+        }
     }
 }
 

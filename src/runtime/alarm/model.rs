@@ -8,7 +8,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::{Alarm, Arm};
-use crate::sync::mutant::{Mutant, making};
+use crate::sync::mutant::{explore, mutants};
 
 /// Milliseconds since the start of the model.
 type Millis = u64;
@@ -76,7 +76,7 @@ impl Group {
 }
 
 fn insert_take_cancel() {
-    loom::model(|| {
+    explore(|| {
         let kernel = Kernel::default();
         let (start, alarm) = (Instant::now(), Alarm::new(kernel.clone()));
         let group = Arc::new(Group { start, kernel, alarm });
@@ -113,20 +113,8 @@ fn timers() {
     insert_take_cancel();
 }
 
-#[test]
-#[should_panic = "the kernel's timer is not set"]
-fn kernel_told_out_of_order() {
-    making(Mutant::ArmAfterUnlock, insert_take_cancel);
-}
-
-#[test]
-#[should_panic = "the kernel's timer is not set"]
-fn expired_timer_taken_for_armed() {
-    making(Mutant::ArmedIsKept, insert_take_cancel);
-}
-
-#[test]
-#[should_panic = "the kernel's timer is not set"]
-fn later_timer_taken_for_soon_enough() {
-    making(Mutant::LaterIsKept, insert_take_cancel);
+mutants! {
+    kernel_told_out_of_order: ArmAfterUnlock, insert_take_cancel(), "the kernel's timer is not set";
+    expired_timer_taken_for_armed: ArmedIsKept, insert_take_cancel(), "the kernel's timer is not set";
+    later_timer_taken_for_soon_enough: LaterIsKept, insert_take_cancel(), "the kernel's timer is not set";
 }

@@ -10,15 +10,16 @@
 
 use std::collections::VecDeque;
 
-use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::{Demand, Park, Rest, Wake};
+use crate::runtime::end::{End, LEAVE_WHEN_EMPTY, RUN};
 use crate::runtime::queue::TaskQueue;
-use crate::sync::mutant::{Mutant, making, mutant};
+use crate::runtime::seat::SeatState;
+use crate::sync::mutant::{explore, mutant, mutants};
 
-const WORKERS: usize = 2;
 /// Handlers are quick: one waits in epoll, the other sleeps.
 const CALM: Demand = Demand { pollers: 1, all_wait: false };
 /// Batches come full: one waits, the other looks.
@@ -71,20 +72,23 @@ impl Epoll {
 }
 
 struct Group {
+    workers: usize,
     park: Park,
     queue: TaskQueue<Task>,
     epoll: Epoll,
-    stop: AtomicU8,
+    end: End,
+    /// Things that were begun or swept.
     begun: AtomicUsize,
 }
 
 impl Group {
-    fn new(capacity: usize) -> Arc<Self> {
+    fn new(workers: usize, capacity: usize) -> Arc<Self> {
         Arc::new(Self {
+            workers,
             park: Park::new(),
             queue: TaskQueue::new(capacity),
             epoll: Epoll::default(),
-            stop: AtomicU8::new(0),
+            end: End::new(),
             begun: AtomicUsize::new(0),
         })
     }
@@ -92,6 +96,15 @@ impl Group {
     fn push(&self, task: Task) {
         let _ = self.queue.push(task);
         self.wake_one();
+        if self.end.is_over() {
+            self.sweep();
+        }
+    }
+
+    fn sweep(&self) {
+        while self.queue.pop().is_some() {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn wake_one(&self) {
@@ -103,28 +116,29 @@ impl Group {
     }
 
     fn stop(&self) {
-        self.stop.fetch_max(1, Ordering::AcqRel);
+        self.end.advance(LEAVE_WHEN_EMPTY);
         if mutant!(false, StopWakesOne => true) {
             return self.wake_one();
         }
-        for _ in 0..WORKERS {
+        for _ in 0..self.workers {
             self.park.post();
         }
         self.epoll.add(Edge::EventFd);
     }
 
     fn stopping(&self) -> bool {
-        self.stop.load(Ordering::Acquire) != 0
+        self.end.stage() != RUN
     }
 
 }
 
-fn start_workers(group: &Arc<Group>, demand: Demand) -> Vec<thread::JoinHandle<()>> {
-    let start = |_| {
-        let mut worker = Worker { group: Arc::clone(group), demand, has_permit: false };
+fn start_workers(group: &Arc<Group>, demands: &[Demand]) -> Vec<thread::JoinHandle<()>> {
+    let start = |demand: &Demand| {
+        let group = Arc::clone(group);
+        let mut worker = Worker { group, demand: *demand, has_permit: false };
         thread::spawn(move || drop(worker.run()))
     };
-    (0..WORKERS).map(start).collect()
+    demands.iter().map(start).collect()
 }
 
 fn join(workers: Vec<thread::JoinHandle<()>>) {
@@ -146,6 +160,7 @@ impl Worker {
     /// `Worker::run` in `worker.rs`, with its numbers.
     fn run(&mut self) -> Result<(), Gone> {
         let group = Arc::clone(&self.group);
+        group.end.enter();
         loop {
             // 1.
             while let Some(task) = group.queue.pop() {
@@ -154,7 +169,7 @@ impl Worker {
                 self.poll(None)?;
             }
             // 2.
-            if group.stopping() {
+            if group.stopping() && group.queue.is_empty() {
                 break;
             }
             // 3.
@@ -173,7 +188,7 @@ impl Worker {
                 Rest::Wait => self.poll(Some(rest))?,
                 Rest::Look => {
                     self.poll(None)?;
-                    // Found or not, it does not look for ever.
+                    // It does not look for ever: that is up to the mode.
                     self.demand = CALM;
                 }
                 Rest::Sleep { .. } => {
@@ -188,15 +203,19 @@ impl Worker {
         if mutant!(true, StopNotPassedOn => false) {
             group.epoll.add(Edge::EventFd);
         }
+        if group.end.leave() {
+            group.sweep();
+        }
         Ok(())
     }
 
     fn poll(&mut self, rest: Option<Rest>) -> Result<(), Gone> {
         let edge = self.group.epoll.wait(rest.is_some());
-        match rest {
-            Some(rest) => self.group.park.rise(rest),
-            None if edge == Some(Edge::EventFd) => self.group.park.end_waking(),
-            None => {}
+        if let Some(rest) = rest {
+            self.group.park.rise(rest);
+        }
+        if edge == Some(Edge::EventFd) {
+            self.group.park.end_waking();
         }
         if edge == Some(Edge::Conn) { self.start(Task::Stuck) } else { Ok(()) }
     }
@@ -222,10 +241,10 @@ impl Worker {
 }
 
 /// Tasks that are pushed while both workers come to rest, or rest.
-fn pushes(demand: Demand, capacity: usize, tasks: &'static [Task]) {
-    loom::model(move || {
-        let group = Group::new(capacity);
-        let workers = start_workers(&group, demand);
+fn pushes(demands: [Demand; 2], capacity: usize, tasks: &'static [Task]) {
+    explore(move || {
+        let group = Group::new(2, capacity);
+        let workers = start_workers(&group, &demands);
         for task in tasks {
             group.push(*task);
         }
@@ -237,103 +256,144 @@ fn pushes(demand: Demand, capacity: usize, tasks: &'static [Task]) {
 const TWO: &[Task] = &[Task::Stuck, Task::Stuck];
 const THREE: &[Task] = &[Task::Quick, Task::Stuck, Task::Stuck];
 
-/// Two connections have something, and then a task is pushed: for two workers that is one too many,
-/// so of the three things two are begun.
-fn polling_goes_on(demand: Demand) {
-    loom::model(move || {
-        let group = Group::new(2);
-        let workers = start_workers(&group, demand);
+#[derive(Clone, Copy)]
+enum Last {
+    Event,
+    Task,
+}
+
+/// A connection has something, then another one, or a task is pushed. No handler returns: who takes
+/// the first gives the permit back, and somebody else has to be there for the last.
+fn polling_goes_on(demands: [Demand; 2], last: Last) {
+    explore(move || {
+        let group = Group::new(2, 2);
+        let workers = start_workers(&group, &demands);
         group.epoll.add(Edge::Conn);
-        group.epoll.add(Edge::Conn);
+        match last {
+            Last::Event => group.epoll.add(Edge::Conn),
+            Last::Task => group.push(Task::Stuck),
+        }
         join(workers);
         assert_eq!(group.begun.load(Ordering::Relaxed), 2);
     });
 }
 
-/// One that is stuck holds the permit; or it does no longer, and goes to rest at this moment.
-///
-/// `running` and `polls` are those of its seat. That nothing was completed since the last look is
-/// taken for granted.
+/// A lookout finds a worker stuck that holds the permit, and goes to rest at this moment after all.
+/// That it completed nothing since the last look is taken for granted.
 fn permit_is_taken_from_the_stuck() {
-    loom::model(|| {
+    explore(|| {
         let park = Arc::new(Park::new());
-        let seat = Arc::new((AtomicBool::new(true), AtomicBool::new(true)));
+        let seat = Arc::new(SeatState::default());
         let first = park.rest(false, CALM);
         park.rise(first);
+        seat.run(true);
         let sleeping = park.rest(false, CALM);
         let (park_2, seat_2) = (Arc::clone(&park), Arc::clone(&seat));
         let stuck = thread::spawn(move || {
-            let (running, polls) = &*seat_2;
-            let has_permit = polls.swap(false, Ordering::AcqRel);
-            let rest = park_2.rest(has_permit, CALM);
-            if mutant!(false, WaiterShowsPermit => true) {
-                polls.store(rest == Rest::Wait, Ordering::Release);
-            }
-            running.store(false, Ordering::Relaxed);
-            rest
+            let has_permit = seat_2.rest();
+            park_2.rest(has_permit, CALM)
         });
-        let (running, polls) = &*seat;
-        let taken = running.load(Ordering::Relaxed) && polls.swap(false, Ordering::AcqRel);
+        let taken = seat.runs() && seat.take_permit();
         let mine = taken.then(|| {
             park.rise(sleeping);
             park.rest(true, CALM)
         });
         let theirs = stuck.join().expect("no panic");
-        let waiting = [mine, Some(theirs)].iter().filter(|rest| **rest == Some(Rest::Wait)).count();
-        assert_eq!(waiting, 1, "one waits, whoever it is");
-        assert_ne!(mine, Some(Rest::Look), "it would look for ever");
+        let waits = [mine, Some(theirs)].map(|rest| rest == Some(Rest::Wait));
+        // One that looks while the other waits would do so without end.
+        assert!(waits[0] != waits[1] && mine != Some(Rest::Look), "one waits and the other sleeps");
         assert_eq!(park.word().pollers(), 1);
     });
 }
 
 /// Workers that come to rest, or rest, or run the one task, are told to stop.
-fn stop(demand: Demand, tasks: &'static [Task]) {
-    loom::model(move || {
-        let group = Group::new(2);
-        let workers = start_workers(&group, demand);
+fn stop<const N: usize>(demands: [Demand; N], tasks: &'static [Task]) {
+    explore(move || {
+        let group = Group::new(N, 2);
+        let threads = start_workers(&group, &demands);
         for task in tasks {
             group.push(*task);
         }
         group.stop();
-        join(workers);
+        join(threads);
         assert_eq!(group.begun.load(Ordering::Relaxed), tasks.len());
         assert_eq!((group.park.resting(), group.park.word().pollers()), (0, 0));
     });
 }
 
+/// A task is pushed while the workers leave: one of them runs it, or the last one or the pusher sweeps
+/// it out of the queue.
+fn push_at_the_end<const N: usize>(demands: [Demand; N]) {
+    explore(move || {
+        let group = Group::new(N, 2);
+        let workers = start_workers(&group, &demands);
+        let here = Arc::clone(&group);
+        let pusher = thread::spawn(move || here.push(Task::Quick));
+        group.stop();
+        join(workers);
+        pusher.join().expect("no panic");
+        assert_eq!(group.begun.load(Ordering::Relaxed), 1, "a task is left behind");
+    });
+}
+
+#[test]
+fn push_at_the_end_one_worker() {
+    push_at_the_end([CALM]);
+}
+
+#[test]
+fn push_at_the_end_two_workers() {
+    push_at_the_end([CALM; 2]);
+}
+
 #[test]
 fn two_pushes_calm() {
-    pushes(CALM, 2, TWO);
+    pushes([CALM; 2], 2, TWO);
 }
 
 #[test]
 fn two_pushes_open() {
-    pushes(OPEN, 2, TWO);
+    pushes([OPEN; 2], 2, TWO);
 }
 
 #[test]
 fn two_pushes_busy() {
-    pushes(BUSY, 2, TWO);
+    pushes([BUSY; 2], 2, TWO);
 }
 
 #[test]
 fn two_pushes_of_which_one_overflows() {
-    pushes(CALM, 1, TWO);
+    pushes([CALM; 2], 1, TWO);
 }
 
 #[test]
 fn three_pushes_and_a_look_in_between() {
-    pushes(CALM, 3, THREE);
+    pushes([CALM; 2], 3, THREE);
+}
+
+#[test]
+fn two_pushes_while_the_mode_changes() {
+    pushes([CALM, OPEN], 2, TWO);
+}
+
+#[test]
+fn polling_goes_on_while_the_mode_changes() {
+    polling_goes_on([OPEN, CALM], Last::Event);
+}
+
+#[test]
+fn an_event_and_a_push() {
+    polling_goes_on([CALM; 2], Last::Task);
 }
 
 #[test]
 fn polling_goes_on_calm() {
-    polling_goes_on(CALM);
+    polling_goes_on([CALM; 2], Last::Event);
 }
 
 #[test]
 fn polling_goes_on_open() {
-    polling_goes_on(OPEN);
+    polling_goes_on([OPEN; 2], Last::Event);
 }
 
 #[test]
@@ -343,76 +403,30 @@ fn permit_of_the_stuck() {
 
 #[test]
 fn stop_calm() {
-    stop(CALM, &[Task::Quick]);
+    stop([CALM; 2], &[Task::Quick]);
+}
+
+#[test]
+fn stop_calm_three_workers() {
+    stop([CALM; 3], &[]);
 }
 
 #[test]
 fn stop_open() {
-    stop(OPEN, &[]);
+    stop([OPEN; 2], &[Task::Quick]);
 }
 
-#[test]
-#[should_panic = "deadlock"]
-fn wake_without_fence() {
-    making(Mutant::WakeWithoutFence, || pushes(CALM, 2, TWO));
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn rest_without_fence() {
-    making(Mutant::RestWithoutFence, || pushes(CALM, 2, TWO));
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn rise_without_fence() {
-    making(Mutant::RiseWithoutFence, || pushes(CALM, 2, TWO));
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn rise_that_keeps_the_wake_up() {
-    making(Mutant::RiseKeepsWakeUp, || pushes(OPEN, 2, TWO));
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn rest_without_look() {
-    making(Mutant::RestWithoutLook, || pushes(CALM, 2, TWO));
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn start_without_waking() {
-    making(Mutant::NoWakeBeforeStart, || pushes(CALM, 2, TWO));
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn edge_that_a_look_swallows() {
-    making(Mutant::EdgeKeepsWakeUp, || pushes(BUSY, 2, TWO));
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn permit_that_nobody_claims() {
-    making(Mutant::PermitLeftUnclaimed, || polling_goes_on(CALM));
-}
-
-#[test]
-#[should_panic]
-fn permit_that_a_waiter_shows() {
-    making(Mutant::WaiterShowsPermit, permit_is_taken_from_the_stuck);
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn stop_that_wakes_one() {
-    making(Mutant::StopWakesOne, || stop(CALM, &[]));
-}
-
-#[test]
-#[should_panic = "deadlock"]
-fn stop_not_passed_on() {
-    making(Mutant::StopNotPassedOn, || stop(OPEN, &[]));
+mutants! {
+    wake_without_fence: WakeWithoutFence, pushes([CALM; 2], 2, TWO), "deadlock";
+    rest_without_fence: RestWithoutFence, pushes([CALM; 2], 2, TWO), "deadlock";
+    rise_without_fence: RiseWithoutFence, pushes([CALM; 2], 2, TWO), "deadlock";
+    rise_that_keeps_the_wake_up: RiseKeepsWakeUp, pushes([CALM; 2], 2, TWO), "deadlock";
+    rest_without_look: RestWithoutLook, pushes([CALM; 2], 2, TWO), "deadlock";
+    start_without_waking: NoWakeBeforeStart, pushes([CALM; 2], 2, TWO), "deadlock";
+    edge_that_a_look_swallows: EdgeKeepsWakeUp, pushes([BUSY; 2], 2, TWO), "deadlock";
+    permit_that_nobody_claims: PermitLeftUnclaimed, polling_goes_on([CALM; 2], Last::Event), "deadlock";
+    permit_that_a_resting_one_shows: RestingShowsPermit, permit_is_taken_from_the_stuck(), "one waits and the other sleeps";
+    stop_that_wakes_one: StopWakesOne, stop([CALM; 3], &[]), "deadlock";
+    stop_not_passed_on: StopNotPassedOn, stop([OPEN; 2], &[]), "deadlock";
+    end_without_fence: EndWithoutFence, push_at_the_end([CALM]), "a task is left behind";
 }

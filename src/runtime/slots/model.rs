@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
 use super::{Released, Slots, Token};
-use crate::sync::mutant::{Mutant, making};
+use crate::sync::mutant::{explore, mutants};
 
 struct Table {
     slots: Slots<u32>,
@@ -39,7 +39,7 @@ impl Table {
 }
 
 fn pin_close_reclaim_reuse() {
-    loom::model(|| {
+    explore(|| {
         let slots = Slots::new();
         let first = slots.insert(1).expect("room");
         let (lasts, second) = (AtomicUsize::new(0), AtomicU64::new(0));
@@ -72,32 +72,10 @@ fn slots() {
     pin_close_reclaim_reuse();
 }
 
-#[test]
-#[should_panic]
-fn pin_of_any_version() {
-    making(Mutant::PinIgnoresVersion, pin_close_reclaim_reuse);
-}
-
-#[test]
-#[should_panic]
-fn pin_of_the_dead() {
-    making(Mutant::PinRevives, pin_close_reclaim_reuse);
-}
-
-#[test]
-#[should_panic = "Causality violation"]
-fn pin_without_acquire() {
-    making(Mutant::PinRelaxed, pin_close_reclaim_reuse);
-}
-
-#[test]
-#[should_panic = "Causality violation"]
-fn insert_without_release() {
-    making(Mutant::InsertRelaxed, pin_close_reclaim_reuse);
-}
-
-#[test]
-#[should_panic = "Causality violation"]
-fn release_without_order() {
-    making(Mutant::ReleaseRelaxed, pin_close_reclaim_reuse);
+mutants! {
+    pin_of_any_version: PinIgnoresVersion, pin_close_reclaim_reuse(), "reached another value";
+    pin_of_the_dead: PinRevives, pin_close_reclaim_reuse(), "panicked";
+    pin_without_acquire: PinRelaxed, pin_close_reclaim_reuse(), "Causality violation";
+    insert_without_release: InsertRelaxed, pin_close_reclaim_reuse(), "Causality violation";
+    release_without_order: ReleaseRelaxed, pin_close_reclaim_reuse(), "Causality violation";
 }

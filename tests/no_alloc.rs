@@ -1,0 +1,100 @@
+//! In steady state a request costs no heap allocation: counted on the workers by the allocator itself.
+#![cfg(feature = "server")]
+#![expect(unsafe_code, reason = "a global allocator that counts")]
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use epoll_group::Runtime;
+use epoll_group::stats::Counter;
+use support::Peer;
+use support::protocol::{Bytes, Frames, echo};
+use support::peer::frame;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn note() {
+    // A thread may allocate when its thread-locals are gone already.
+    if COUNTED.try_with(Cell::get).unwrap_or(false) {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: everything is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note();
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        note();
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CONNECTIONS: usize = 32;
+const ROUNDS: usize = 1000;
+/// What may happen now and then, whatever the number of requests.
+const FEW: u64 = 16;
+
+/// One round: a request on every connection, then all the answers.
+fn round(peers: &mut [Peer], request: &[u8], answer: &mut [u8]) {
+    for peer in &mut *peers {
+        peer.send(request);
+    }
+    for peer in peers {
+        std::io::Read::read_exact(peer, answer).expect("an answer");
+        assert!(answer == request);
+    }
+}
+
+#[test]
+fn a_request_allocates_nothing_once_its_connection_is_warm() {
+    let runtime = Runtime::builder()
+        .groups(1)
+        .threads_per_group(4)
+        .on_thread_start(|_| COUNTED.set(true))
+        .start()
+        .expect("a runtime");
+    let plain = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
+    let framed = runtime.listen("127.0.0.1:0", Frames::default()).expect("a listener");
+    let request = frame(7, &[1; 64]);
+    for listener in [plain, framed] {
+        let mut answer = vec![0; request.len()];
+        let connect = || Peer::connect(listener.local_addr());
+        let mut peers: Vec<_> = std::iter::repeat_with(connect).take(CONNECTIONS).collect();
+        for _ in 0..ROUNDS {
+            round(&mut peers, &request, &mut answer);
+        }
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        assert!(before > 0, "the workers are counted");
+        let received = runtime.stats().get(Counter::Receives);
+        for _ in 0..ROUNDS {
+            round(&mut peers, &request, &mut answer);
+        }
+        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        let requests = runtime.stats().get(Counter::Receives) - received;
+        assert!(requests >= (CONNECTIONS * ROUNDS) as u64);
+        assert!(allocations <= FEW, "{allocations} allocations in {requests} requests");
+    }
+}
