@@ -104,6 +104,9 @@ pub mod codec;
 mod config;
 #[cfg(all(feature = "server", target_os = "linux"))]
 pub mod guide;
+#[doc(hidden)]
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+pub mod internal;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod net;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]

@@ -76,7 +76,10 @@ impl Protocol for Tagged {
 
     fn closed(&self, conn: &Connection, state: State, _: &CloseReason) {
         if state.connection != conn.id().get() {
-            self.fault(format!("closed with the state of {}: {conn:?}", state.connection));
+            self.fault(format!(
+                "closed with the state of {}: {conn:?}",
+                state.connection
+            ));
         }
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
@@ -102,7 +105,9 @@ fn client(server: &Server, first: u64, seed: u64) {
     for tag in first..first + CONNECTIONS / THREADS {
         let mut peer = server.peer();
         let messages = random.below(6);
-        let bytes: Vec<u8> = (0..messages).flat_map(|number| encode(tag, number)).collect();
+        let bytes: Vec<u8> = (0..messages)
+            .flat_map(|number| encode(tag, number))
+            .collect();
         peer.send(&bytes);
         open.push((peer, tag, messages));
         if open.len() > 8 {
@@ -179,7 +184,9 @@ fn no_event_or_byte_reaches_a_newer_connection(kind: Kind) {
                 scope.spawn(move || client(server, first, seed.wrapping_add(thread)))
             })
             .collect();
-        clients.into_iter().for_each(|client| client.join().expect("no fault at a client"));
+        clients
+            .into_iter()
+            .for_each(|client| client.join().expect("no fault at a client"));
         server.wait_until_empty();
         *protocol.late.lock().expect("unpoisoned") = mpsc::channel().0;
         senders.join().expect("no panic");

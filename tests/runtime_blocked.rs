@@ -140,9 +140,8 @@ fn a_batch_with_a_blocking_request(peers: usize) -> u64 {
 
 #[test]
 fn what_came_in_one_batch_with_a_blocking_request_is_served_before_it_ends() {
-    let mut taken_over = 0;
-    for peers in [1, 3, 7, 15, 31, 15, 15, 15] {
-        taken_over += a_batch_with_a_blocking_request(peers);
-    }
-    assert!(taken_over > 0, "no batch had anything behind its blocking request");
+    // How the kernel deals the events to workers and batches is not ours to say; some rounds will do.
+    let rounds = [1, 3, 7, 15, 31].into_iter().chain(std::iter::repeat_n(15, 95));
+    let taken_over = rounds.map(a_batch_with_a_blocking_request).find(|taken| *taken > 0);
+    assert!(taken_over.is_some(), "no batch had anything behind its blocking request");
 }

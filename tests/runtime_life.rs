@@ -212,7 +212,10 @@ fn starting_and_ending_200_times_leaves_no_descriptor_and_no_thread() {
 
 /// With everything that could hold on to a group.
 fn a_whole_life(number: usize) {
-    let config = Config::default().epoll_groups(2).epoll_threads_per_group(2);
+    let config = Config::default()
+        .epoll_groups(2)
+        .epoll_threads_per_group(2)
+        .linger_timeout(Duration::from_millis(2));
     let runtime = Runtime::builder().config(config).start().expect("a runtime");
     let handle = runtime.handle();
     let own = handle.clone();

@@ -217,6 +217,6 @@ fn a_panic_in_draining_does_not_hold_up_the_drain() {
     let handle: Handle = runtime.handle();
     let report = runtime.drain(LONG);
     assert_eq!((report.cut, report.finished, report.stuck.len()), (0, 1, 0));
-    assert_eq!(told.recv_timeout(LONG).as_deref(), Ok("the runtime drained"));
+    assert_eq!(told.recv_timeout(LONG).as_deref(), Ok("the handler panicked"));
     assert_eq!(handle.stats().get(Counter::Panics), 1);
 }

@@ -52,6 +52,12 @@ pub trait Protocol: Send + Sync + 'static {
     /// outgoing one when it is established.
     fn opened(&self, conn: &Connection) -> Self::State;
 
+    /// An outgoing connection came to nothing: it could not be established, or was closed before it
+    /// was. No other call is made for it.
+    fn connect_failed(&self, conn: &Connection, reason: &CloseReason) {
+        let _ = (conn, reason);
+    }
+
     /// Bytes have arrived. What is not consumed is there again at the next call, in front of what
     /// arrives until then.
     ///

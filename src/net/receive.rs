@@ -23,6 +23,7 @@ pub(super) trait Erased: Send + Sync {
     fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler>;
     fn released(&self, conn: &Connection, turn: Turn);
     fn drained(&self, conn: &Connection);
+    fn connect_failed(&self, conn: &Connection, reason: &CloseReason);
 }
 
 /// A protocol with the state of one connection.
@@ -53,6 +54,10 @@ impl<P: Protocol> Erased for Typed<P> {
 
     fn drained(&self, conn: &Connection) {
         self.0.drained(conn);
+    }
+
+    fn connect_failed(&self, conn: &Connection, reason: &CloseReason) {
+        self.0.connect_failed(conn, reason);
     }
 }
 
@@ -260,6 +265,11 @@ impl Round<'_> {
             return;
         }
         match socket::take_error(self.conn.fd()) {
+            // An early `send` may have taken the error away.
+            Ok(None) if !socket::is_connected(self.conn.fd()) => {
+                let error = io::ErrorKind::NotConnected.into();
+                self.finish(recv, Some(CloseReason::ConnectFailed(error)));
+            }
             Ok(None) => {
                 recv.stage = Stage::New;
                 self.conn.count(Counter::ConnectionsConnected, 1);
@@ -333,12 +343,12 @@ impl Round<'_> {
         let (asked, received) = if own {
             let growth = recv.buf.growth(first_size);
             if growth > 0 {
-                if !self.may_grow(recv, growth) {
+                if !self.reserve(recv, growth) {
                     return Ok((0, 0));
                 }
-                let before = recv.buf.capacity();
+                let reserved = recv.buf.capacity() + growth;
                 recv.buf.grow(growth);
-                self.account(recv, before);
+                self.account(recv, reserved);
             }
             recv.buf.recv(fd)?
         } else {
@@ -397,15 +407,17 @@ impl Round<'_> {
         }
     }
 
-    /// Whether the runtime's budget allows for a larger buffer. If not, this connection ends.
-    fn may_grow(&self, recv: &mut Recv, growth: usize) -> bool {
+    /// Takes the growth of a buffer from the runtime's budget. If that is spent, this connection ends.
+    fn reserve(&self, recv: &mut Recv, growth: usize) -> bool {
+        let usage = self.conn.group.usage();
         let limit = self.conn.group.config().max_buffered_bytes;
-        let bytes = self.conn.group.usage().buffered_bytes() + growth;
-        let may = bytes <= limit;
-        if !may {
+        let bytes = usage.buffer_changed(0, growth);
+        let granted = bytes <= limit;
+        if !granted {
+            usage.buffer_changed(growth, 0);
             self.finish(recv, Some(CloseReason::MemoryBudget { bytes, limit }));
         }
-        may
+        granted
     }
 
     /// Keeps the sum of buffer sizes, and sees that a large one does not stay for ever.
@@ -441,10 +453,11 @@ impl Round<'_> {
     /// Everything that had arrived is delivered: the last word, and the end.
     fn drain(&self, recv: &mut Recv) {
         recv.idle = self.received == 0 && self.conn.pending.load(Ordering::Relaxed) == 0;
-        if let Some(handler) = &mut recv.handler {
-            guard(&self.conn.group, "draining", || handler.draining(self.connection));
-        }
-        self.finish_requests(recv, CloseReason::Draining);
+        let last_word = recv.handler.as_mut().and_then(|handler| {
+            guard(&self.conn.group, "draining", || handler.draining(self.connection))
+        });
+        let reason = last_word.map_or(CloseReason::Panic, |()| CloseReason::Draining);
+        self.finish_requests(recv, reason);
     }
 
     /// Closes when no request is held any more.
@@ -540,6 +553,7 @@ impl Round<'_> {
     /// The end, in order or not. `None` takes the reason that was noted when closing began.
     fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
         let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
+        let was_connecting = recv.stage == Stage::Connecting;
         recv.stage = Stage::Closed;
         self.conn.advance(Phase::Closed);
         self.conn.discard_backlog(self.connection);
@@ -553,6 +567,9 @@ impl Round<'_> {
         tracing::debug!(id = %self.connection.id(), %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
             guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
+        } else if was_connecting {
+            let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
+            guard(&self.conn.group, "connect_failed", failed);
         }
         self.conn.retire();
     }

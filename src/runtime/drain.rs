@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
 use super::source::{CUT, DRAIN};
+use super::task::serves_a_connection;
 use super::Shared;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
@@ -110,7 +111,8 @@ pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> D
     notify(shared, DRAIN);
     // 3. Wait for them. A handler that drains its own runtime does not wait for its own connection.
     let own = usize::from(on_worker);
-    let done = || usage.listeners() == 0 && usage.connections() <= own;
+    let served = usize::from(on_worker && serves_a_connection());
+    let done = || usage.listeners() == 0 && usage.connections() <= served;
     usage.wait_until(deadline, done);
     // 4. What is left at the deadline is cut; a little time for the workers to do so.
     //    Foreign descriptors, which nothing finishes, end here in any case.
@@ -118,11 +120,11 @@ pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> D
     notify(shared, CUT);
     let cut_deadline = deadline.max(Instant::now() + GRACE);
     if late {
-        usage.wait_until(cut_deadline, || usage.connections() <= own);
+        usage.wait_until(cut_deadline, || usage.connections() <= served);
     }
-    let left_over = usage.connections().saturating_sub(own);
     // 5. The threads finish what is queued, and leave.
     for group in &shared.groups {
+        group.end_spawning();
         group.stop(LEAVE_WHEN_EMPTY);
     }
     if let Some(thread) = threads.first() {
@@ -149,6 +151,8 @@ pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> D
         group.end_timers();
     }
 
+    // Those that nobody closed any more, and so are not among the closed ones below.
+    let left_over = usage.connections().saturating_sub(served);
     let after = counted(shared);
     DrainReport {
         finished: after.finished - before.finished,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::source::{CUT, FIRST_OWN_MARK, Lent, Source};
+use super::task::beside_connections;
 use super::{Cost, Group, Interest, Readiness, Token, guard};
 use crate::sync::runner::{Marks, Runner, Running};
 
@@ -98,7 +99,8 @@ impl Foreign {
                 && let readiness = readiness_of(marks)
                 && !readiness.is_empty()
             {
-                guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
+                let code = || guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
+                beside_connections(code);
                 lent.charge(&self.cost);
             }
             match running.finish() {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Instant;
 
@@ -43,6 +43,8 @@ pub(crate) struct Group {
     alarm: Alarm<Due, TimerFd>,
     pub(super) queue: TaskQueue<Task>,
     room: Room,
+    /// Threads between the look at the drain and the push.
+    spawning: CachePadded<AtomicU32>,
     pub(super) park: CachePadded<Park>,
     pub(super) mode: Mode,
     /// What closures cost on the average.
@@ -147,6 +149,7 @@ impl Group {
             alarm: Alarm::new(timerfd),
             queue,
             room: Room::default(),
+            spawning: CachePadded::new(AtomicU32::new(0)),
             park: CachePadded::new(Park::new()),
             mode: Mode::new(pollers, cpus),
             task_cost: Cost::unknown(),
@@ -231,9 +234,23 @@ impl Group {
 
     /// Queues what the caller takes back when the queue is full.
     pub(super) fn try_push(&self, task: Task) -> Result<(), Task> {
-        self.queue.try_push(task)?;
+        self.spawning.fetch_add(1, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `start_draining`. Either this sees the drain, or the drain
+        // waits in `end_spawning` until the task is queued.
+        fence(Ordering::SeqCst);
+        let refused = if self.is_draining() { Err(task) } else { self.queue.try_push(task) };
+        // Release: pairs with the Acquire of `end_spawning`.
+        self.spawning.fetch_sub(1, Ordering::Release);
+        refused?;
         self.wake_one();
         Ok(())
+    }
+
+    /// After the drain has begun: everything that `try_push` accepted is queued when this returns.
+    pub(super) fn end_spawning(&self) {
+        while self.spawning.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
     }
 
     /// Queues, waiting for room until `give_up` says otherwise.

@@ -36,9 +36,10 @@ pub use timers::Timer;
 
 pub(crate) use cost::Cost;
 pub(crate) use group::Group;
+pub(crate) use queue::TaskQueue;
 pub(crate) use slots::Token;
 pub(crate) use task::guard;
-pub(crate) use timer::TimerId;
+pub(crate) use timer::{TimerHeap, TimerId};
 pub(crate) use usage::Usage;
 
 pub use crate::sys::epoll::{Interest, Readiness};

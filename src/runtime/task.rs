@@ -1,6 +1,7 @@
 //! [`Task`]: what stands in the queue of a group, and how it is run.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -32,7 +33,7 @@ impl Task {
             }
             Self::Run(closure) => {
                 group.count(Counter::TasksRun, 1);
-                guard(group, "task", closure);
+                beside_connections(|| guard(group, "task", closure));
                 lent.now = Instant::now();
             }
             Self::Reclaim(token) => drop(guard(group, "drop", || group.reclaim(token))),
@@ -50,6 +51,24 @@ impl fmt::Debug for Task {
             Self::Discard(_) => f.write_str("Discard"),
         }
     }
+}
+
+thread_local! {
+    /// This thread runs a task, a timer or a foreign callback.
+    static BESIDE_CONNECTIONS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs code that does not panic and that no connection's progress depends on.
+pub(super) fn beside_connections<R>(code: impl FnOnce() -> R) -> R {
+    let before = BESIDE_CONNECTIONS.replace(true);
+    let result = code();
+    BESIDE_CONNECTIONS.set(before);
+    result
+}
+
+/// Whether this thread, which is a worker, is in a call for a connection.
+pub(super) fn serves_a_connection() -> bool {
+    !BESIDE_CONNECTIONS.get()
 }
 
 /// Runs code of the user. A panic ends here: it is counted and logged, and `None` comes back.

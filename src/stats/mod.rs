@@ -94,7 +94,7 @@ counters! {
     TasksRun "tasks_run" "tasks run",
     TasksOverflowed "tasks_overflowed" "tasks that met a full queue and went to the overflow list",
     SpawnRefused "spawn_refused" "closures given back to their spawner: queue full or draining",
-    TimersSet "timers_set" "timers set, repetitions included",
+    TimersSet "timers_set" "timers set, a repeating one once",
     TimersFired "timers_fired" "timers fired",
     TimersCancelled "timers_cancelled" "timers cancelled before they fired",
     TimerfdArmed "timerfd_armed" "times a timerfd was armed",

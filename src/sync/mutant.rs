@@ -43,7 +43,7 @@ macro_rules! mutants {
 pub(crate) use mutants;
 
 #[cfg(all(test, loom))]
-pub(crate) use making::{Mutant, explore, is_made, must_fail};
+pub(crate) use making::{Mutant, explore, explore_up_to, is_made, must_fail};
 
 #[cfg(all(test, loom))]
 mod making {
@@ -83,7 +83,7 @@ mod making {
         NoWakeBeforeStart,
         PermitLeftUnclaimed,
         RestingShowsPermit,
-        StopWakesOne,
+        StopPostsNobody,
         StopNotPassedOn,
         EndWithoutFence,
     }
@@ -97,17 +97,30 @@ mod making {
         MADE.get() == Some(mutant)
     }
 
-    /// Runs a model in every interleaving, and says how many that were (to be seen with `--nocapture`).
+    /// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS`, and says how many that
+    /// were (to be seen with `--nocapture`).
     pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
+        explore_up_to(usize::MAX, model);
+    }
+
+    /// The same for a model that is too large for more than `most` preemptions.
+    pub(crate) fn explore_up_to(most: usize, model: impl Fn() + Send + Sync + 'static) {
         let runs = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&runs);
-        loom::model(move || {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(2).min(most));
+        builder.check(move || {
             counter.fetch_add(1, Ordering::Relaxed);
             model();
         });
         let name = std::thread::current().name().map(str::to_owned);
         let runs = runs.load(Ordering::Relaxed);
-        writeln!(io::stderr(), "{}: {runs} interleavings", name.unwrap_or_default()).expect("stderr");
+        writeln!(
+            io::stderr(),
+            "{}: {runs} interleavings",
+            name.unwrap_or_default()
+        )
+        .expect("stderr");
     }
 
     /// Set in the process that makes a mistake.
@@ -124,8 +137,15 @@ mod making {
             .envs([(CHILD, "1"), ("RUST_BACKTRACE", "0")])
             .output()
             .expect("runs");
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "the model passes with {mutant:?}:\n{said}");
-        assert!(said.contains(message), "{mutant:?} fails, but without '{message}':\n{said}");
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success(),
+            "the model passes with {mutant:?}:\n{said}"
+        );
+        assert!(
+            said.contains(message),
+            "{mutant:?} fails, but without '{message}':\n{said}"
+        );
     }
 }

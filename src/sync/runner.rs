@@ -297,11 +297,11 @@ mod tests {
     #[test]
     fn a_panic_lets_go_and_the_flag_stays() {
         let runner = Runner::new(());
-        let mut running = runner.notify(Marks::NONE).expect("idle");
+        let running = runner.notify(Marks::NONE).expect("idle");
         running.set_flag(true);
         drop(running);
         assert!(runner.is_owned_or_flagged());
-        let mut running = runner.notify(Marks::NONE).expect("idle again");
+        let running = runner.notify(Marks::NONE).expect("idle again");
         running.set_flag(false);
         assert!(running.finish().is_none());
         assert!(!runner.is_owned_or_flagged());

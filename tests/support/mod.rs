@@ -59,7 +59,10 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(kind: Kind, config: Config, protocol: impl Protocol) -> Self {
-        let runtime = Runtime::builder().config(config).start().expect("a runtime");
+        let runtime = Runtime::builder()
+            .config(config)
+            .start()
+            .expect("a runtime");
         let (listener, dir) = match kind {
             Kind::Tcp => (runtime.listen("127.0.0.1:0", protocol), None),
             Kind::Unix => {
@@ -97,7 +100,10 @@ impl Server {
         let began = Instant::now();
         while self.count(counter) < count {
             let stats = self.stats();
-            assert!(began.elapsed() < LONG, "{count} {counter:?} did not come:\n{stats}");
+            assert!(
+                began.elapsed() < LONG,
+                "{count} {counter:?} did not come:\n{stats}"
+            );
             thread::park_timeout(Duration::from_millis(1));
         }
     }
@@ -145,5 +151,7 @@ impl Drop for TempDir {
 
 /// Bytes that differ from place to place, so that a shift or a swap shows.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at % 251) as u8 ^ (at / 65_521) as u8).collect()
+    (0..len)
+        .map(|at| (at % 251) as u8 ^ (at / 65_521) as u8)
+        .collect()
 }

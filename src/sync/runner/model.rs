@@ -32,7 +32,10 @@ impl Thing {
             let marks = running.take_marks();
             for (n, mark) in MARKS.into_iter().enumerate() {
                 if marks.has(mark) {
-                    assert!(self.happened[n].load(Ordering::Relaxed), "seen by who takes the mark");
+                    assert!(
+                        self.happened[n].load(Ordering::Relaxed),
+                        "seen by who takes the mark"
+                    );
                     running[n] += 1;
                 }
             }
@@ -46,7 +49,10 @@ impl Thing {
 
 fn every_mark_is_taken_once() {
     explore(|| {
-        let thing = Arc::new(Thing { runner: Runner::new([0; 3]), happened: Default::default() });
+        let thing = Arc::new(Thing {
+            runner: Runner::new([0; 3]),
+            happened: Default::default(),
+        });
         let here = Arc::clone(&thing);
         let runs = thread::spawn(move || {
             if let Some(running) = here.notify(0) {
@@ -55,7 +61,9 @@ fn every_mark_is_taken_once() {
         });
         let here = Arc::clone(&thing);
         let queues = thread::spawn(move || {
-            let Some(mut running) = here.notify(1) else { return false };
+            let Some(mut running) = here.notify(1) else {
+                return false;
+            };
             // As one whose budget is spent: what it took is left for who resumes.
             let marks = running.take_marks();
             running.mark(marks);
@@ -66,7 +74,11 @@ fn every_mark_is_taken_once() {
             thing.run(running);
         }
         // Whoever resumes may know of the queueing by the word alone.
-        let resumed = thing.runner.resume().map(|running| thing.run(running)).is_some();
+        let resumed = thing
+            .runner
+            .resume()
+            .map(|running| thing.run(running))
+            .is_some();
         let queued = queues.join().expect("no panic");
         if queued && !resumed {
             thing.run(thing.runner.resume().expect("it was queued"));
@@ -179,7 +191,11 @@ fn what_is_sent_leaves() {
         conn.send_one();
         sender.join().expect("no panic");
         worker.join().expect("no panic");
-        assert_eq!(conn.socket.lock().expect("no panic").taken, 2, "a byte was left behind");
+        assert_eq!(
+            conn.socket.lock().expect("no panic").taken,
+            2,
+            "a byte was left behind"
+        );
     });
 }
 

@@ -1,0 +1,81 @@
+//! A door for benches into what the crate does not promise. Nothing here is stable.
+
+use std::time::Instant;
+
+use crate::runtime::{TaskQueue, TimerHeap, TimerId};
+
+/// The task queue of a group.
+#[derive(Debug)]
+pub struct Queue(TaskQueue<u64>);
+
+impl Queue {
+    /// With so many places.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self(TaskQueue::new(capacity))
+    }
+
+    /// `false` when it is full.
+    pub fn try_push(&self, task: u64) -> bool {
+        self.0.try_push(task).is_ok()
+    }
+
+    /// Never refuses.
+    pub fn push(&self, task: u64) {
+        self.0.push(task);
+    }
+
+    /// The next one.
+    pub fn pop(&self) -> Option<u64> {
+        self.0.pop()
+    }
+}
+
+/// The deadlines of a group.
+#[derive(Debug)]
+pub struct Timers(TimerHeap<u64>);
+
+/// One of its deadlines.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(TimerId);
+
+impl Timers {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(TimerHeap::new())
+    }
+
+    /// Sets one.
+    pub fn insert(&mut self, at: Instant, payload: u64) -> Deadline {
+        Deadline(self.0.insert(at, payload))
+    }
+
+    /// Its payload, unless it has fired or was cancelled.
+    pub fn cancel(&mut self, deadline: Deadline) -> Option<u64> {
+        self.0.cancel(deadline.0)
+    }
+
+    /// Payload of the next one that is due.
+    pub fn pop_due(&mut self, now: Instant) -> Option<u64> {
+        self.0.pop_due(now).map(|(_, payload)| payload)
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// None waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
