@@ -1,6 +1,8 @@
 //! Echo over loopback, end to end. Predicts service, client included; `examples/echo` measures with
 //! many connections and the server's own CPU time.
 
+#![expect(clippy::print_stderr, reason = "a bench reports what criterion does not")]
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
@@ -17,12 +19,7 @@ impl Protocol for Echo {
 
     fn opened(&self, _: &Connection) {}
 
-    fn received(
-        &self,
-        conn: &Connection,
-        (): &mut (),
-        input: &mut Input<'_>,
-    ) -> Result<(), Close> {
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         conn.send(input.take_all());
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Waking: from `spawn` to the task's first instruction, and wake-ups that found nothing. Predicts
 //! service: it is the whole way of a task through a runtime at rest.
 
+#![expect(clippy::print_stderr, reason = "a bench reports what criterion does not")]
+
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 

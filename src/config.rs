@@ -415,75 +415,31 @@ impl Config {
 
     fn validate_groups(&self) -> Result<(), ConfigError> {
         within("epoll_groups", self.epoll_groups, 0..=128)?;
-        within(
-            "epoll_threads_per_group",
-            self.epoll_threads_per_group,
-            1..=128,
-        )?;
-        within(
-            "max_epoll_wait_total_threads",
-            self.max_epoll_wait_total_threads,
-            0..=128,
-        )?;
-        within(
-            "epoll_events_per_thread",
-            self.epoll_events_per_thread,
-            1..=16,
-        )?;
-        within(
-            "epoll_work_queue_capacity",
-            self.epoll_work_queue_capacity,
-            128..=4096,
-        )?;
+        within("epoll_threads_per_group", self.epoll_threads_per_group, 1..=128)?;
+        within("max_epoll_wait_total_threads", self.max_epoll_wait_total_threads, 0..=128)?;
+        within("epoll_events_per_thread", self.epoll_events_per_thread, 1..=16)?;
+        within("epoll_work_queue_capacity", self.epoll_work_queue_capacity, 128..=4096)?;
         within("tasks_per_poll", self.tasks_per_poll, 1..=4096)
     }
 
     fn validate_sockets(&self) -> Result<(), ConfigError> {
         within("tcp_listen_queue", self.tcp_listen_queue, 1..=4096)?;
-        within(
-            "tcp_keep_alive",
-            self.tcp_keep_alive,
-            SECOND..=7200 * SECOND,
-        )?;
+        within("tcp_keep_alive", self.tcp_keep_alive, SECOND..=7200 * SECOND)?;
         zero_or_within("tcp_send_buf", self.tcp_send_buf, 2 * KIB..=2 * MIB)?;
         zero_or_within("tcp_recv_buf", self.tcp_recv_buf, 2 * KIB..=2 * MIB)?;
-        within(
-            "tcp_notsent_lowat_bytes",
-            self.tcp_notsent_lowat_bytes,
-            0..=1 << 30,
-        )
+        within("tcp_notsent_lowat_bytes", self.tcp_notsent_lowat_bytes, 0..=1 << 30)
     }
 
     fn validate_receiving(&self) -> Result<(), ConfigError> {
-        within(
-            "tcp_fixed_dealing_buf",
-            self.tcp_fixed_dealing_buf,
-            4 * KIB..=64 * KIB,
-        )?;
-        within(
-            "worker_read_buf_bytes",
-            self.worker_read_buf_bytes,
-            4 * KIB..=MIB,
-        )?;
+        within("tcp_fixed_dealing_buf", self.tcp_fixed_dealing_buf, 4 * KIB..=64 * KIB)?;
+        within("worker_read_buf_bytes", self.worker_read_buf_bytes, 4 * KIB..=MIB)?;
         within("max_allowed_packet", self.max_allowed_packet, 4 * KIB..=GIB)?;
-        within(
-            "read_budget_bytes",
-            self.read_budget_bytes,
-            4 * KIB..=64 * MIB,
-        )?;
-        within(
-            "big_buf_release_after",
-            self.big_buf_release_after,
-            MILLISECOND..=3600 * SECOND,
-        )
+        within("read_budget_bytes", self.read_budget_bytes, 4 * KIB..=64 * MIB)?;
+        within("big_buf_release_after", self.big_buf_release_after, MILLISECOND..=3600 * SECOND)
     }
 
     fn validate_sending(&self) -> Result<(), ConfigError> {
-        within(
-            "net_write_timeout",
-            self.net_write_timeout,
-            MILLISECOND..=7200 * SECOND,
-        )?;
+        within("net_write_timeout", self.net_write_timeout, MILLISECOND..=7200 * SECOND)?;
         let high = self.write_high_watermark_bytes;
         within("write_high_watermark_bytes", high, 4 * KIB..=GIB)?;
         let low = self.write_low_watermark_bytes;
@@ -491,32 +447,16 @@ impl Config {
             let range = format!("0..={high} (write_high_watermark_bytes)");
             return Err(ConfigError::new("write_low_watermark_bytes", low, range));
         }
-        within(
-            "linger_timeout",
-            self.linger_timeout,
-            Duration::ZERO..=60 * SECOND,
-        )?;
+        within("linger_timeout", self.linger_timeout, Duration::ZERO..=60 * SECOND)?;
         within("linger_bytes", self.linger_bytes, 0..=16 * MIB)
     }
 
     fn validate_limits(&self) -> Result<(), ConfigError> {
         within("accept_budget", self.accept_budget, 1..=4096)?;
         within("max_connections", self.max_connections, 1..=1 << 24)?;
-        within(
-            "max_silent_connections",
-            self.max_silent_connections,
-            1..=1 << 24,
-        )?;
-        within(
-            "first_bytes_timeout",
-            self.first_bytes_timeout,
-            MILLISECOND..=3600 * SECOND,
-        )?;
-        within(
-            "max_buffered_bytes",
-            self.max_buffered_bytes,
-            MIB..=usize::MAX,
-        )
+        within("max_silent_connections", self.max_silent_connections, 1..=1 << 24)?;
+        within("first_bytes_timeout", self.first_bytes_timeout, MILLISECOND..=3600 * SECOND)?;
+        within("max_buffered_bytes", self.max_buffered_bytes, MIB..=usize::MAX)
     }
 }
 
@@ -559,11 +499,7 @@ pub struct ConfigError {
 impl ConfigError {
     /// `Debug` of a number is the number, and of a `Duration` it is `1.5s`.
     fn new(field: &'static str, value: impl fmt::Debug, range: String) -> Self {
-        Self {
-            field,
-            value: format!("{value:?}"),
-            range,
-        }
+        Self { field, value: format!("{value:?}"), range }
     }
 }
 
@@ -586,10 +522,7 @@ mod tests {
     use super::*;
 
     fn text(config: &Config) -> String {
-        config
-            .validate()
-            .expect_err("this is out of range")
-            .to_string()
+        config.validate().expect_err("this is out of range").to_string()
     }
 
     /// Sets one field to a value: accepted at both ends of the range, refused one step beyond, with
@@ -651,9 +584,7 @@ mod tests {
     #[test]
     fn the_watermarks_have_their_ranges_and_their_order() {
         let high = |bytes| {
-            Config::default()
-                .write_low_watermark_bytes(0)
-                .write_high_watermark_bytes(bytes)
+            Config::default().write_low_watermark_bytes(0).write_high_watermark_bytes(bytes)
         };
         assert_eq!(high(4096).validate(), Ok(()));
         assert_eq!(high(1 << 30).validate(), Ok(()));
@@ -665,10 +596,7 @@ mod tests {
             text(&high((1 << 30) + 1)),
             "write_high_watermark_bytes 1073741825 is outside 4096..=1073741824"
         );
-        assert_eq!(
-            high(5000).write_low_watermark_bytes(5000).validate(),
-            Ok(())
-        );
+        assert_eq!(high(5000).write_low_watermark_bytes(5000).validate(), Ok(()));
         assert_eq!(
             text(&high(5000).write_low_watermark_bytes(5001)),
             "write_low_watermark_bytes 5001 is outside 0..=5000 (write_high_watermark_bytes)"
@@ -682,10 +610,7 @@ mod tests {
 
     #[test]
     fn zero_leaves_a_socket_buffer_to_the_kernel() {
-        assert_eq!(
-            Config::default().tcp_send_buf(0).tcp_recv_buf(0).validate(),
-            Ok(())
-        );
+        assert_eq!(Config::default().tcp_send_buf(0).tcp_recv_buf(0).validate(), Ok(()));
         assert_eq!(
             text(&Config::default().tcp_send_buf(1)),
             "tcp_send_buf 1 is outside 0 or 2048..=2097152"
@@ -696,10 +621,6 @@ mod tests {
     fn no_field_is_left_unchecked() {
         let debug = format!("{:?}", Config::default());
         let fields = debug.matches(": ").count();
-        assert_eq!(
-            FIELDS.len() + 2,
-            fields,
-            "the two watermarks have a test of their own"
-        );
+        assert_eq!(FIELDS.len() + 2, fields, "the two watermarks have a test of their own");
     }
 }

@@ -126,6 +126,11 @@ pub use runtime::{
     StartError, ThreadInfo, Timer,
 };
 
+/// The README's example, compiled and run.
+#[cfg(all(doctest, feature = "server", target_os = "linux"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// For loom only what it models is built: what synchronises, not what calls the system.
 #[cfg(all(feature = "server", target_os = "linux", loom))]
 #[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]

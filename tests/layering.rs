@@ -22,14 +22,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sync", &["sys", "stats", "config"]),
     ("runtime", &["sync", "sys", "stats", "config"]),
     ("net", &["runtime", "sync", "sys", "stats", "config"]),
-    (
-        "session",
-        &["net", "codec", "runtime", "sync", "sys", "stats", "config"],
-    ),
-    (
-        "client",
-        &["net", "codec", "runtime", "sync", "sys", "stats", "config"],
-    ),
+    ("session", &["net", "codec", "runtime", "sync", "sys", "stats", "config"]),
+    ("client", &["net", "codec", "runtime", "sync", "sys", "stats", "config"]),
     ("pool", &["sync", "sys", "stats", "config"]),
 ];
 
@@ -49,18 +43,10 @@ fn every_use_follows_the_arrows() {
         let text = fs::read_to_string(&file).expect("source is readable UTF-8");
         if !EXEMPT.contains(&module[0].as_str()) {
             let faults = faults(&module, &text);
-            wrong.extend(
-                faults
-                    .into_iter()
-                    .map(|fault| format!("{}: {fault}", file.display())),
-            );
+            wrong.extend(faults.into_iter().map(|fault| format!("{}: {fault}", file.display())));
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "against the arrows:\n{}",
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "against the arrows:\n{}", wrong.join("\n"));
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -76,11 +62,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 
 /// `net/conn.rs` is `[net, conn]`, `net/mod.rs` is `[net]`.
 fn module_path(file: &Path) -> Vec<String> {
-    let mut path: Vec<_> = file
-        .with_extension("")
-        .iter()
-        .map(|part| part.to_string_lossy().into_owned())
-        .collect();
+    let mut path: Vec<_> =
+        file.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
     if path.len() > 1 && path.last().is_some_and(|name| name == "mod") {
         path.pop();
     }
@@ -139,10 +122,7 @@ fn strip_colons(text: &str) -> Option<&str> {
 /// `net::Close` gives `net`; `{net::{Close, Input}, sync}` gives `net` and `sync`.
 fn first_names(text: &str) -> Vec<String> {
     let name = |text: &str| -> String {
-        text.trim_start()
-            .chars()
-            .take_while(|c| c.is_alphanumeric() || *c == '_')
-            .collect()
+        text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
     };
     let Some(group) = text.strip_prefix('{') else {
         return vec![name(text)];
@@ -219,9 +199,7 @@ fn raw_string(text: &str) -> Option<usize> {
     let hashes = body.len() - body.trim_start_matches('#').len();
     let inside = body[hashes..].strip_prefix('"')?;
     let closing = format!("\"{}", "#".repeat(hashes));
-    let end = inside
-        .find(&closing)
-        .map_or(inside.len(), |position| position + closing.len());
+    let end = inside.find(&closing).map_or(inside.len(), |position| position + closing.len());
     Some(text.len() - inside.len() + end)
 }
 
@@ -241,9 +219,9 @@ fn string(text: &str) -> usize {
 fn character(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1);
     match (chars.next(), chars.next()) {
-        (Some((_, '\\')), Some(_)) => chars
-            .find(|&(_, c)| c == '\'')
-            .map_or(text.len(), |(position, _)| position + 1),
+        (Some((_, '\\')), Some(_)) => {
+            chars.find(|&(_, c)| c == '\'').map_or(text.len(), |(position, _)| position + 1)
+        }
         (Some(_), Some((position, '\''))) => position + 1,
         _ => 0, // a lifetime
     }
@@ -255,40 +233,19 @@ mod tests {
 
     fn found(file: &str, text: &str) -> Vec<String> {
         let names = |fault: String| fault.rsplit("::").next().unwrap_or("").replace('`', "");
-        faults(&module_path(Path::new(file)), text)
-            .into_iter()
-            .map(names)
-            .collect()
+        faults(&module_path(Path::new(file)), text).into_iter().map(names).collect()
     }
 
     #[test]
     fn what_follows_the_arrows_passes() {
         for (file, text) in [
-            (
-                "net/conn.rs",
-                "use crate::sync::Runner; use crate::{runtime::{Handle, Timer}, sys};",
-            ),
-            (
-                "session/mod.rs",
-                "use crate::codec::header::Header; use crate::net;",
-            ),
-            (
-                "sync/runner.rs",
-                "use super::shim; use super::super::sys; pub(crate) fn f() {}",
-            ),
-            (
-                "codec/row.rs",
-                "use super::header; mod tests { use super::super::header; }",
-            ),
+            ("net/conn.rs", "use crate::sync::Runner; use crate::{runtime::{Handle, Timer}, sys};"),
+            ("session/mod.rs", "use crate::codec::header::Header; use crate::net;"),
+            ("sync/runner.rs", "use super::shim; use super::super::sys; pub(crate) fn f() {}"),
+            ("codec/row.rs", "use super::header; mod tests { use super::super::header; }"),
             ("stats/mod.rs", "use std::sync::atomic::AtomicU64;"),
-            (
-                "sys/epoll.rs",
-                "use crate::stats::Counter; use crate::config::Config;",
-            ),
-            (
-                "sys/mod.rs",
-                "// crate::net\n/* crate::net /* nested */ crate::net */\nfn f() {}",
-            ),
+            ("sys/epoll.rs", "use crate::stats::Counter; use crate::config::Config;"),
+            ("sys/mod.rs", "// crate::net\n/* crate::net /* nested */ crate::net */\nfn f() {}"),
             (
                 "sys/mod.rs",
                 r##"const A: &str = r#"crate::net"#; const B: char = '"'; "crate::net";"##,
@@ -302,37 +259,13 @@ mod tests {
     fn what_goes_against_them_is_found() {
         for (file, text, expected) in [
             ("sys/epoll.rs", "use crate::net::Conn;", &["net"][..]),
-            (
-                "sync/mod.rs",
-                "use crate::{sys, runtime::Handle};",
-                &["runtime"],
-            ),
-            (
-                "net/conn.rs",
-                "use crate::codec::header::Header;",
-                &["codec"],
-            ),
-            (
-                "codec/header.rs",
-                "fn f() -> crate::stats::Counter { todo!() }",
-                &["stats"],
-            ),
-            (
-                "config.rs",
-                "mod tests { use super::super::sys; }",
-                &["sys"],
-            ),
+            ("sync/mod.rs", "use crate::{sys, runtime::Handle};", &["runtime"]),
+            ("net/conn.rs", "use crate::codec::header::Header;", &["codec"]),
+            ("codec/header.rs", "fn f() -> crate::stats::Counter { todo!() }", &["stats"]),
+            ("config.rs", "mod tests { use super::super::sys; }", &["sys"]),
             ("config.rs", "use super::stats;", &["stats"]),
-            (
-                "sys/mod.rs",
-                "fn f<'a>(x: &'a u8) { let _ = '\"'; crate :: pool :: x() }",
-                &["pool"],
-            ),
-            (
-                "runtime/task.rs",
-                "use super::super::net; use crate::Config;",
-                &["Config", "net"],
-            ),
+            ("sys/mod.rs", "fn f<'a>(x: &'a u8) { let _ = '\"'; crate :: pool :: x() }", &["pool"]),
+            ("runtime/task.rs", "use super::super::net; use crate::Config;", &["Config", "net"]),
             (
                 "sys/mod.rs",
                 "use crate::{\n    sys::Epoll,\n    net,\n    session::{Table},\n};",

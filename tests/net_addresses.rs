@@ -88,10 +88,7 @@ fn closed(events: &mpsc::Receiver<Event>) -> String {
 fn an_outgoing_connection_talks_to_a_listener() {
     for kind in BOTH {
         let server = Server::start(kind, config(), Bytes::new(echo));
-        let client = Runtime::builder()
-            .config(config())
-            .start()
-            .expect("a second runtime");
+        let client = Runtime::builder().config(config()).start().expect("a second runtime");
         let (protocol, events) = told();
         let conn = client.connect(server.address(), protocol).expect("begun");
         // What is sent before it is established waits.
@@ -113,15 +110,8 @@ fn a_refused_connection_is_told_with_the_reason_and_never_opened() {
     let port = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     port.bind(&any.into()).expect("a port");
-    let refusing = port
-        .local_addr()
-        .expect("its number")
-        .as_socket()
-        .expect("TCP");
-    let runtime = Runtime::builder()
-        .config(config())
-        .start()
-        .expect("a runtime");
+    let refusing = port.local_addr().expect("its number").as_socket().expect("TCP");
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
     for round in 1..=20 {
         let (protocol, events) = told();
         let conn = runtime.connect(refusing, protocol).expect("begun");
@@ -136,15 +126,9 @@ fn a_refused_connection_is_told_with_the_reason_and_never_opened() {
         }
         drop(conn);
         // No other call, and then the protocol goes with the connection.
-        let end = events
-            .recv_timeout(LONG)
-            .expect_err("there is nothing to call it for");
+        let end = events.recv_timeout(LONG).expect_err("there is nothing to call it for");
         let stats = runtime.stats();
-        assert_eq!(
-            end,
-            mpsc::RecvTimeoutError::Disconnected,
-            "round {round}:\n{stats}"
-        );
+        assert_eq!(end, mpsc::RecvTimeoutError::Disconnected, "round {round}:\n{stats}");
     }
     assert_eq!(runtime.stats().get(Counter::ConnectionsConnected), 0);
     assert_eq!(runtime.stats().buffered_bytes, 0);
@@ -153,15 +137,10 @@ fn a_refused_connection_is_told_with_the_reason_and_never_opened() {
 #[test]
 fn a_unix_socket_that_is_not_there_is_an_error_at_once() {
     let dir = TempDir::new();
-    let runtime = Runtime::builder()
-        .config(config())
-        .start()
-        .expect("a runtime");
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
     let (protocol, events) = told();
     assert!(runtime.connect(dir.socket().as_path(), protocol).is_err());
-    let end = events
-        .recv_timeout(LONG)
-        .expect_err("there is nothing to call it for");
+    let end = events.recv_timeout(LONG).expect_err("there is nothing to call it for");
     assert_eq!(end, mpsc::RecvTimeoutError::Disconnected);
 }
 
@@ -175,10 +154,7 @@ fn a_connection_knows_its_peer() {
         assert_eq!(&conn.local_addr().expect("an address"), server.address());
         match kind {
             Kind::Tcp => {
-                assert_eq!(
-                    conn.peer_addr(),
-                    &Address::Tcp(peer.local_addr().expect("TCP"))
-                );
+                assert_eq!(conn.peer_addr(), &Address::Tcp(peer.local_addr().expect("TCP")));
                 assert_eq!(conn.credentials(), None);
             }
             Kind::Unix => {
@@ -208,26 +184,16 @@ fn user_data_is_set_once_and_seen_by_all_handles() {
 #[test]
 fn ready_listeners_are_served() {
     let dir = TempDir::new();
-    let runtime = Runtime::builder()
-        .config(config().epoll_groups(2))
-        .start()
-        .expect("a runtime");
+    let runtime = Runtime::builder().config(config().epoll_groups(2)).start().expect("a runtime");
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let unix = UnixListener::bind(dir.socket()).expect("a path");
-    let listeners = [
-        runtime.listen(tcp, Bytes::new(echo)),
-        runtime.listen(unix, Bytes::new(echo)),
-    ];
+    let listeners = [runtime.listen(tcp, Bytes::new(echo)), runtime.listen(unix, Bytes::new(echo))];
     for listener in listeners {
         let listener = listener.expect("taken over");
-        let mut peers: Vec<_> = (0..8)
-            .map(|_| Peer::connect(listener.local_addr()))
-            .collect();
+        let mut peers: Vec<_> = (0..8).map(|_| Peer::connect(listener.local_addr())).collect();
         peers.iter_mut().for_each(|peer| peer.echo(b"hello"));
         listener.stop();
-        eventually(LONG, || {
-            Peer::try_connect(listener.local_addr(), None).is_err()
-        });
+        eventually(LONG, || Peer::try_connect(listener.local_addr(), None).is_err());
         peers.iter_mut().for_each(|peer| peer.echo(b"still here"));
     }
 }
@@ -251,10 +217,7 @@ fn an_address_in_use_is_an_error() {
 
 #[test]
 fn what_is_no_address_is_an_error() {
-    let runtime = Runtime::builder()
-        .config(config())
-        .start()
-        .expect("a runtime");
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
     let listened = runtime.listen("nonsense", Bytes::new(echo));
     assert!(matches!(listened, Err(ListenError::Address(_))));
     assert!(runtime.connect("nonsense", Bytes::new(echo)).is_err());
@@ -265,23 +228,16 @@ fn what_is_no_address_is_an_error() {
 #[test]
 fn the_file_of_a_unix_socket_goes_with_its_listener() {
     let dir = TempDir::new();
-    let runtime = Runtime::builder()
-        .config(config())
-        .start()
-        .expect("a runtime");
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
     let path = dir.socket();
     for _ in 0..2 {
-        let listener = runtime
-            .listen(path.as_path(), Bytes::new(echo))
-            .expect("a listener");
+        let listener = runtime.listen(path.as_path(), Bytes::new(echo)).expect("a listener");
         Peer::connect(listener.local_addr()).echo(b"hello");
         assert!(path.exists());
         listener.stop();
         eventually(LONG, || !path.exists());
     }
-    let _listener = runtime
-        .listen(path.as_path(), Bytes::new(echo))
-        .expect("a listener");
+    let _listener = runtime.listen(path.as_path(), Bytes::new(echo)).expect("a listener");
     let _ = runtime.drain(Duration::from_secs(10));
     assert!(!path.exists(), "the drain removed it");
 }

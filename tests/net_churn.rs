@@ -13,10 +13,7 @@ use support::{Kind, LONG, Server, config, eventually};
 /// Cycles; `EPOLL_GROUP_TEST_SCALE` multiplies them.
 fn cycles() -> usize {
     let scale = std::env::var("EPOLL_GROUP_TEST_SCALE").ok();
-    20_000
-        * scale.map_or(1, |text| {
-            text.parse().expect("EPOLL_GROUP_TEST_SCALE is a number")
-        })
+    20_000 * scale.map_or(1, |text| text.parse().expect("EPOLL_GROUP_TEST_SCALE is a number"))
 }
 
 /// Connects, asks, closes; every other one by a reset.
@@ -42,29 +39,20 @@ fn nothing_grows(name: &str, kind: Kind) {
         let server = Server::start(kind, config(), Frames::default());
         churn(&server, cycles() / 5);
         eventually(LONG, || server.stats().timers_pending == 0);
-        let (memory, fds, slots) = (
-            resident_bytes(),
-            descriptors(),
-            server.stats().slots_allocated,
-        );
+        let (memory, fds, slots) =
+            (resident_bytes(), descriptors(), server.stats().slots_allocated);
         churn(&server, cycles());
         eventually(LONG, || descriptors() <= fds);
         eventually(LONG, || server.stats().timers_pending == 0);
         let stats = server.stats();
-        assert!(
-            stats.slots_allocated <= slots + 256,
-            "from {slots} slots:\n{stats}"
-        );
+        assert!(stats.slots_allocated <= slots + 256, "from {slots} slots:\n{stats}");
         eventually(LONG, || {
             let stats = server.stats();
             stats.slots_allocated - stats.slots_free <= 1
         });
         assert_eq!(stats.buffered_bytes, 0);
         let grown = resident_bytes().saturating_sub(memory);
-        assert!(
-            grown < 2 << 20,
-            "{grown} bytes more than {memory}, fds {fds}:\n{stats}"
-        );
+        assert!(grown < 2 << 20, "{grown} bytes more than {memory}, fds {fds}:\n{stats}");
     });
 }
 
@@ -75,8 +63,5 @@ fn memory_descriptors_and_slots_stay_flat_over_tcp() {
 
 #[test]
 fn memory_descriptors_and_slots_stay_flat_over_unix_sockets() {
-    nothing_grows(
-        "memory_descriptors_and_slots_stay_flat_over_unix_sockets",
-        Kind::Unix,
-    );
+    nothing_grows("memory_descriptors_and_slots_stay_flat_over_unix_sockets", Kind::Unix);
 }

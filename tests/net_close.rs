@@ -17,20 +17,13 @@ use support::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
 /// A protocol that tells when it is called and goes on when it is told.
 type Gate = (mpsc::Receiver<Connection>, mpsc::Sender<()>);
 
-fn gated() -> (
-    impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync,
-    Gate,
-) {
+fn gated() -> (impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync, Gate) {
     let (inside, entered) = mpsc::channel();
     let (go, may_go) = mpsc::channel();
     let (inside, may_go) = (Mutex::new(inside), Mutex::new(may_go));
     let received = move |conn: &Connection, input: &mut Input<'_>| {
         let _ = inside.lock().expect("unpoisoned").send(conn.clone());
-        may_go
-            .lock()
-            .expect("unpoisoned")
-            .recv_timeout(LONG)
-            .expect("told to go on");
+        may_go.lock().expect("unpoisoned").recv_timeout(LONG).expect("told to go on");
         echo(conn, input)
     };
     (received, (entered, go))
@@ -49,11 +42,7 @@ fn an_end_that_arrives_while_the_handler_runs_is_seen() {
             peer.finish();
             go.send(()).expect("a handler");
             assert_eq!(peer.receive_to_finish(), b"question");
-            assert_eq!(
-                ends.wait_for(round)[round - 1],
-                "the peer finished",
-                "{kind:?}"
-            );
+            assert_eq!(ends.wait_for(round)[round - 1], "the peer finished", "{kind:?}");
         }
     }
 }
@@ -117,11 +106,7 @@ fn a_long_reply_before_our_close_arrives_whole_though_input_is_unread() {
             peer.send(&pattern(20_000));
             go.send(()).expect("a handler");
             let got = peer.receive_to_finish();
-            assert!(
-                got == *reply,
-                "{kind:?}, round {round}: {} of {REPLY} bytes",
-                got.len()
-            );
+            assert!(got == *reply, "{kind:?}, round {round}: {} of {REPLY} bytes", got.len());
             drop(peer);
             assert_eq!(ends.wait_for(round)[round - 1], "done");
         }
@@ -135,10 +120,7 @@ fn a_held_request_is_answered_after_the_half_close() {
         let defer = Mutex::new(defer);
         let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
             input.take_all();
-            let _ = defer
-                .lock()
-                .expect("unpoisoned")
-                .send((conn.clone(), conn.hold()));
+            let _ = defer.lock().expect("unpoisoned").send((conn.clone(), conn.hold()));
             Ok(())
         });
         let server = Server::start(kind, config(), protocol);
@@ -218,11 +200,7 @@ fn a_panic_in_a_handler_closes_only_its_connection() {
 /// Both workers are inside a handler, and clients with a request wait in the backlog.
 fn with_a_backlog(kind: Kind, test: impl FnOnce(&Server, &Gate, Vec<Peer>)) -> Server {
     let (received, gate) = gated();
-    let server = Server::start(
-        kind,
-        config().epoll_threads_per_group(2),
-        Bytes::new(received),
-    );
+    let server = Server::start(kind, config().epoll_threads_per_group(2), Bytes::new(received));
     let mut peers = Vec::new();
     for _ in 0..2 {
         let mut peer = server.peer();
@@ -235,11 +213,7 @@ fn with_a_backlog(kind: Kind, test: impl FnOnce(&Server, &Gate, Vec<Peer>)) -> S
         peer.send(b"question");
         peers.push(peer);
     }
-    assert_eq!(
-        server.count(Counter::ConnectionsAccepted),
-        2,
-        "the others wait"
-    );
+    assert_eq!(server.count(Counter::ConnectionsAccepted), 2, "the others wait");
     test(&server, &gate, peers);
     server
 }
@@ -248,10 +222,7 @@ fn with_a_backlog(kind: Kind, test: impl FnOnce(&Server, &Gate, Vec<Peer>)) -> S
 fn a_stopped_listener_resets_nobody_in_its_backlog() {
     for kind in BOTH {
         let server = with_a_backlog(kind, |server, gate, peers| {
-            let other = server
-                .runtime
-                .listen("127.0.0.1:0", Frames::default())
-                .expect("another");
+            let other = server.runtime.listen("127.0.0.1:0", Frames::default()).expect("another");
             server.listener.stop();
             (0..22).for_each(|_| gate.1.send(()).expect("handlers"));
             for mut peer in peers {
@@ -282,11 +253,7 @@ fn a_drain_resets_nobody_in_the_backlog() {
             (0..22).for_each(|_| go_on.send(()).expect("handlers"));
             for mut peer in waiting {
                 let (bytes, end) = peer.receive_all();
-                assert_eq!(
-                    (&bytes[..], end),
-                    (&b"question"[..], End::Finished),
-                    "{kind:?}"
-                );
+                assert_eq!((&bytes[..], end), (&b"question"[..], End::Finished), "{kind:?}");
             }
             let report = drained.join().expect("a report");
             assert_eq!((report.finished, report.cut), (22, 0), "{report}");

@@ -79,10 +79,7 @@ fn without_descriptors_clients_are_told_by_a_close_and_nothing_spins() {
         assert!(client.receive_all().0.is_empty(), "closed unserved");
     }
     let server = &mut starved.server;
-    let (refused, took) = (
-        server.number("connections_refused_descriptors"),
-        began.elapsed(),
-    );
+    let (refused, took) = (server.number("connections_refused_descriptors"), began.elapsed());
     // One per tick: the first after a second of looking more and more seldom, then each second.
     assert!(refused >= 4);
     assert!(refused <= 2 + took.as_secs(), "{refused} in {took:?}");
@@ -90,15 +87,9 @@ fn without_descriptors_clients_are_told_by_a_close_and_nothing_spins() {
     let pauses = server.number("accept_pauses");
     // One for each client that arrives, and the looks.
     let bound = CLIENTS as u64 + 12 + 2 * took.as_secs();
-    assert!(
-        errors.max(pauses) <= bound,
-        "{errors} errors, {pauses} pauses in {took:?}"
-    );
+    assert!(errors.max(pauses) <= bound, "{errors} errors, {pauses} pauses in {took:?}");
     let used = server.cpu_ticks() - cpu;
-    assert!(
-        used <= 10 + took.as_secs() * 5,
-        "{used} ticks of CPU in {took:?}"
-    );
+    assert!(used <= 10 + took.as_secs() * 5, "{used} ticks of CPU in {took:?}");
     assert_eq!(server.number("connections_accepted"), 0);
     // When there is room the rest is served; the next one may just be on its way out.
     server.ask("free");
@@ -123,15 +114,9 @@ fn once_descriptors_are_free_the_backlog_is_served_without_a_new_connection() {
         assert_eq!(client.receive(8), b"question");
     }
     let took = began.elapsed();
-    assert!(
-        took < Duration::from_secs(10),
-        "promised within a second: {took:?}"
-    );
+    assert!(took < Duration::from_secs(10), "promised within a second: {took:?}");
     assert_eq!(starved.server.number("connections_refused_descriptors"), 0);
-    assert_eq!(
-        starved.server.number("connections_accepted"),
-        CLIENTS as u64
-    );
+    assert_eq!(starved.server.number("connections_accepted"), CLIENTS as u64);
     let errors = starved.server.number("accept_errors_resources");
     assert!(errors <= 2 * CLIENTS as u64 + 20, "{errors} failed accepts");
 }

@@ -72,14 +72,9 @@ fn memory_follows_the_bytes_received_and_not_the_length_claimed() {
             peer.send(&header_with_length(64 << 20));
         }
         let sent = (PEERS * HEADER_BYTES) as u64;
-        server.wait_for(
-            Counter::BytesReceived,
-            sent + frame(1, b"warm").len() as u64,
-        );
+        server.wait_for(Counter::BytesReceived, sent + frame(1, b"warm").len() as u64);
         // A first buffer of 4 KiB each, and not 64 MiB.
-        eventually(LONG, || {
-            server.stats().buffered_bytes == (PEERS * 4096) as u64
-        });
+        eventually(LONG, || server.stats().buffered_bytes == (PEERS * 4096) as u64);
         let grown = resident_bytes().saturating_sub(before);
         assert!(grown < 10 << 20, "{PEERS} claims cost {grown} bytes");
         // More arrives, and memory follows it: at most twice as much.
@@ -135,10 +130,7 @@ fn a_need_beyond_max_allowed_packet_ends_the_connection_at_once() {
     peer.send(b"x");
     let (bytes, _) = peer.receive_all();
     assert!(bytes.is_empty());
-    assert_eq!(
-        ends.wait_for(1),
-        ["10000000 input bytes exceed max_allowed_packet 100000"]
-    );
+    assert_eq!(ends.wait_for(1), ["10000000 input bytes exceed max_allowed_packet 100000"]);
     assert_eq!(server.count(Counter::ClosedFrameTooLong), 1);
 }
 
@@ -152,10 +144,7 @@ fn input_that_nobody_consumes_ends_the_connection_at_max_allowed_packet() {
         let _ = std::io::Write::write_all(&mut peer, &pattern(1_000_000));
         assert_ne!(peer.receive_all().0.len(), 1, "nothing was sent");
         let reasons = ends.wait_for(1);
-        assert!(
-            reasons[0].ends_with("exceed max_allowed_packet 100000"),
-            "{kind:?}: {reasons:?}"
-        );
+        assert!(reasons[0].ends_with("exceed max_allowed_packet 100000"), "{kind:?}: {reasons:?}");
         server.wait_until_empty();
         assert_eq!(server.stats().buffered_bytes, 0);
         assert_eq!(server.count(Counter::ClosedFrameTooLong), 1);
@@ -179,10 +168,7 @@ fn a_reset_in_the_middle_of_a_frame_ends_only_that_connection() {
         }
         let reasons = ends.wait_for(6);
         if kind == Kind::Tcp {
-            assert!(
-                reasons.iter().all(|r| r.starts_with("the peer is gone")),
-                "{reasons:?}"
-            );
+            assert!(reasons.iter().all(|r| r.starts_with("the peer is gone")), "{reasons:?}");
             assert_eq!(server.count(Counter::ClosedReset), 6);
         }
         drop(other);
@@ -211,9 +197,7 @@ fn requests_before_a_half_close_are_answered() {
     for kind in BOTH {
         let server = Server::start(kind, config(), Frames::default());
         for requests in [1, 1000] {
-            let all: Vec<u8> = (0..requests)
-                .flat_map(|n| frame(n, &pattern(100)))
-                .collect();
+            let all: Vec<u8> = (0..requests).flat_map(|n| frame(n, &pattern(100))).collect();
             let mut peer = server.peer();
             peer.send(&all);
             peer.finish();

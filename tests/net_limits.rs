@@ -70,10 +70,7 @@ fn who_sends_nothing_is_closed_after_first_bytes_timeout() {
         }
         let reasons = ends.wait_for(20);
         let expected = "the peer sent nothing within first_bytes_timeout 100ms";
-        assert!(
-            reasons.iter().all(|reason| reason == expected),
-            "{kind:?}: {reasons:?}"
-        );
+        assert!(reasons.iter().all(|reason| reason == expected), "{kind:?}: {reasons:?}");
         assert_eq!(server.count(Counter::ClosedFirstBytesTimeout), 20);
         // Silence after the first bytes is allowed.
         spoken.echo(b"still here");
@@ -97,10 +94,7 @@ fn max_buffered_bytes_closes_who_would_grow_past_it() {
         // Beyond the limit is at most what each of four workers keeps of one small receive.
         assert!(server.stats().buffered_bytes <= 5 * MIB as u64);
         let reasons = ends.wait_for(1);
-        assert!(
-            reasons[0].ends_with("would exceed max_buffered_bytes 4194304"),
-            "{reasons:?}"
-        );
+        assert!(reasons[0].ends_with("would exceed max_buffered_bytes 4194304"), "{reasons:?}");
         drop(peers);
         server.wait_until_empty();
         assert_eq!(server.stats().buffered_bytes, 0, "{kind:?}");
@@ -124,10 +118,7 @@ fn max_buffered_bytes_closes_whose_backlog_would_pass_it() {
             peer.send(b"more than there is room for");
             let reasons = ends.wait_for(round);
             let expected = "would exceed max_buffered_bytes 16777216";
-            assert!(
-                reasons[round - 1].ends_with(expected),
-                "{kind:?}: {reasons:?}"
-            );
+            assert!(reasons[round - 1].ends_with(expected), "{kind:?}: {reasons:?}");
             assert_eq!(server.count(Counter::ClosedMemoryBudget), round as u64);
             server.wait_until_empty();
             assert_eq!(server.stats().buffered_bytes, 0);
@@ -148,11 +139,7 @@ fn a_frame_at_max_allowed_packet_passes_and_one_beyond_does_not() {
         other.send(&frame(2, &pattern(LIMIT + 64))[..13]);
         assert!(other.receive_all().0.is_empty());
         let reasons = ends.wait_for(1);
-        assert_eq!(
-            reasons,
-            ["100077 input bytes exceed max_allowed_packet 100000"],
-            "{kind:?}"
-        );
+        assert_eq!(reasons, ["100077 input bytes exceed max_allowed_packet 100000"], "{kind:?}");
         assert_eq!(server.count(Counter::ClosedFrameTooLong), 1);
         peer.echo(&frame(3, &pattern(LIMIT)));
     }

@@ -44,10 +44,7 @@ impl Protocol for Tagged {
 
     fn opened(&self, conn: &Connection) -> State {
         self.opened.fetch_add(1, Ordering::Relaxed);
-        State {
-            connection: conn.id().get(),
-            ..State::default()
-        }
+        State { connection: conn.id().get(), ..State::default() }
     }
 
     fn received(
@@ -76,10 +73,7 @@ impl Protocol for Tagged {
 
     fn closed(&self, conn: &Connection, state: State, _: &CloseReason) {
         if state.connection != conn.id().get() {
-            self.fault(format!(
-                "closed with the state of {}: {conn:?}",
-                state.connection
-            ));
+            self.fault(format!("closed with the state of {}: {conn:?}", state.connection));
         }
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
@@ -105,9 +99,7 @@ fn client(server: &Server, first: u64, seed: u64) {
     for tag in first..first + CONNECTIONS / THREADS {
         let mut peer = server.peer();
         let messages = random.below(6);
-        let bytes: Vec<u8> = (0..messages)
-            .flat_map(|number| encode(tag, number))
-            .collect();
+        let bytes: Vec<u8> = (0..messages).flat_map(|number| encode(tag, number)).collect();
         peer.send(&bytes);
         open.push((peer, tag, messages));
         if open.len() > 8 {
@@ -184,9 +176,7 @@ fn no_event_or_byte_reaches_a_newer_connection(kind: Kind) {
                 scope.spawn(move || client(server, first, seed.wrapping_add(thread)))
             })
             .collect();
-        clients
-            .into_iter()
-            .for_each(|client| client.join().expect("no fault at a client"));
+        clients.into_iter().for_each(|client| client.join().expect("no fault at a client"));
         server.wait_until_empty();
         *protocol.late.lock().expect("unpoisoned") = mpsc::channel().0;
         senders.join().expect("no panic");

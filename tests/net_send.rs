@@ -46,21 +46,13 @@ fn sends_from_many_threads_stay_whole_and_in_the_order_of_each() {
         let mut next = [0; THREADS as usize];
         for _ in 0..u32::from(THREADS) * EACH {
             let head = peer.receive(5);
-            let (thread, n) = (
-                head[0],
-                u32::from_le_bytes(head[1..].try_into().expect("four")),
-            );
+            let (thread, n) = (head[0], u32::from_le_bytes(head[1..].try_into().expect("four")));
             assert_eq!(n, next[usize::from(thread)], "{kind:?}, thread {thread}");
             next[usize::from(thread)] += 1;
             let expected = message(thread, n);
-            assert!(
-                peer.receive(expected.len() - 5) == expected[5..],
-                "{kind:?}: not whole"
-            );
+            assert!(peer.receive(expected.len() - 5) == expected[5..], "{kind:?}: not whole");
         }
-        senders
-            .into_iter()
-            .for_each(|sender| sender.join().expect("no panic"));
+        senders.into_iter().for_each(|sender| sender.join().expect("no panic"));
         conn.close("enough");
         assert!(peer.receive_to_finish().is_empty());
     }
@@ -130,10 +122,7 @@ fn reading_pauses_at_the_high_watermark_and_every_byte_arrives_in_order() {
         });
         server.wait_until_empty();
         let most = protocol.most.load(Ordering::Relaxed);
-        assert!(
-            most > HIGH && most <= HIGH + HELD_BY_A_TURN,
-            "{kind:?}: {most} bytes waited"
-        );
+        assert!(most > HIGH && most <= HIGH + HELD_BY_A_TURN, "{kind:?}: {most} bytes waited");
         assert!(protocol.drained.load(Ordering::Relaxed) > 0);
         assert_eq!(server.stats().buffered_bytes, 0);
     }
@@ -173,16 +162,10 @@ fn peers_that_never_read_hold_bounded_memory_and_no_worker() {
             }
             let held = server.stats().buffered_bytes;
             let bound = STUCK * (HIGH + HELD_BY_A_TURN);
-            assert!(
-                held <= bound as u64,
-                "{kind:?}: {held} bytes held, more than {bound}"
-            );
+            assert!(held <= bound as u64, "{kind:?}: {held} bytes held, more than {bound}");
         }
         let connections = server.stats().connections;
-        assert_eq!(
-            connections, 200,
-            "{kind:?}: within net_write_timeout nobody is closed"
-        );
+        assert_eq!(connections, 200, "{kind:?}: within net_write_timeout nobody is closed");
         drop(stuck);
         eventually(LONG, || server.stats().buffered_bytes == 0);
     }
@@ -199,9 +182,7 @@ fn peers_that_never_read_are_closed_after_net_write_timeout() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    others
-                        .iter_mut()
-                        .for_each(|other| other.echo(b"work goes on"));
+                    others.iter_mut().for_each(|other| other.echo(b"work goes on"));
                 }
             });
             let stuck = stuck_peers(&server);
@@ -211,9 +192,7 @@ fn peers_that_never_read_are_closed_after_net_write_timeout() {
         });
         let reasons = ends.wait_for(STUCK);
         assert!(
-            reasons
-                .iter()
-                .all(|r| r == "the peer did not read within net_write_timeout 300ms"),
+            reasons.iter().all(|r| r == "the peer did not read within net_write_timeout 300ms"),
             "{kind:?}: {reasons:?}"
         );
         assert_eq!(server.stats().connections, 100);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use epoll_group::Runtime;
 use epoll_group::stats::Counter;
 use support::Peer;
-use support::protocol::{Bytes, Frames, echo};
 use support::peer::frame;
+use support::protocol::{Bytes, Frames, echo};
 
 struct Counting;
 

@@ -30,9 +30,7 @@ fn server(gate: &Gate, kind: Kind, events: usize) -> Server {
         }
         Ok(())
     };
-    let config = support::config()
-        .epoll_threads_per_group(WORKERS)
-        .epoll_events_per_thread(events);
+    let config = support::config().epoll_threads_per_group(WORKERS).epoll_events_per_thread(events);
     Server::start(kind, config, Bytes::new(answer))
 }
 
@@ -86,7 +84,8 @@ fn the_network_tasks_and_timers_are_served_while_all_workers_but_one_are_blocked
         let handle = server.runtime.handle();
         handle.spawn(move || ran.send("task").expect("waited for")).expect("room");
         assert_eq!(has_run.recv_timeout(LONG), Ok("task"));
-        let _ = handle.after(Duration::from_millis(1), move || fired.send("timer").expect("waited for"));
+        let _ = handle
+            .after(Duration::from_millis(1), move || fired.send("timer").expect("waited for"));
         assert_eq!(has_run.recv_timeout(LONG), Ok("timer"));
         gate.open();
         for peer in &mut heavy {

@@ -211,7 +211,7 @@ fn starting_and_ending_200_times_leaves_no_descriptor_and_no_thread() {
 }
 
 /// With everything that could hold on to a group.
-fn a_whole_life(number: usize) {
+fn a_whole_life(number: u32) {
     let config = Config::default()
         .epoll_groups(2)
         .epoll_threads_per_group(2)
@@ -231,7 +231,7 @@ fn a_whole_life(number: usize) {
     let timer = handle.every(LONG, move || drop(mine.clone()));
     let (tell, _told) = mpsc::channel();
     let watched = watch(&handle, tell);
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         drop(runtime);
     } else {
         let report = runtime.drain(LONG);

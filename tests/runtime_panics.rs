@@ -127,12 +127,7 @@ impl Protocol for Panics {
         self.at("opened");
     }
 
-    fn received(
-        &self,
-        conn: &Connection,
-        (): &mut (),
-        input: &mut Input<'_>,
-    ) -> Result<(), Close> {
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         self.at("received");
         conn.send(input.take_all());
         Ok(())

@@ -310,7 +310,10 @@ fn two_tasks_that_wait_for_each_other_both_run() {
         let crowd = Arc::new(std::sync::Barrier::new(3));
         for _ in 0..2 {
             let crowd = Arc::clone(&crowd);
-            runtime.handle().spawn(move || drop(crowd.wait())).expect("room");
+            let meet = move || {
+                crowd.wait();
+            };
+            runtime.handle().spawn(meet).expect("room");
         }
         crowd.wait();
     }

@@ -19,7 +19,8 @@ fn a_timer_fires_once_not_early_and_not_much_late() {
     for delay in [Duration::ZERO, MS, 7 * MS, 40 * MS] {
         let (tell, told) = mpsc::channel();
         let set = Instant::now();
-        let _ = runtime.handle().after(delay, move || tell.send(Instant::now()).expect("waited for"));
+        let _ =
+            runtime.handle().after(delay, move || tell.send(Instant::now()).expect("waited for"));
         let fired = told.recv_timeout(LONG).expect("it fires") - set;
         assert!(fired >= delay, "{fired:?} is before {delay:?}");
         assert!(fired < delay + 2000 * MS, "{fired:?} is long after {delay:?}");
@@ -44,7 +45,9 @@ fn a_repeating_timer_repeats_at_its_distance_until_it_is_cancelled() {
     let runtime = workers(2);
     let (tell, told) = mpsc::channel();
     let set = Instant::now();
-    let timer = runtime.handle().every(2 * MS, move || { let _ = tell.send(Instant::now()); });
+    let timer = runtime.handle().every(2 * MS, move || {
+        let _ = tell.send(Instant::now());
+    });
     let mut before = set;
     for _ in 0..50 {
         let fired = told.recv_timeout(LONG).expect("it goes on");

@@ -117,11 +117,8 @@ impl Loop {
         if self.connections.len() <= place {
             self.connections.resize_with(place + 1, || None);
         }
-        self.connections[place] = Some(Connection {
-            socket,
-            partial: Vec::new(),
-            backlog: Vec::new(),
-        });
+        self.connections[place] =
+            Some(Connection { socket, partial: Vec::new(), backlog: Vec::new() });
         Ok(())
     }
 }
@@ -194,10 +191,7 @@ fn again(error: &io::Error) -> bool {
 }
 
 fn control(epoll: &OwnedFd, what: i32, fd: RawFd, bits: i32) -> io::Result<()> {
-    let mut event = libc::epoll_event {
-        events: bits as u32,
-        u64: fd as u64,
-    };
+    let mut event = libc::epoll_event { events: bits as u32, u64: fd as u64 };
     // SAFETY: the event outlives the call, and both descriptors are open: the caller owns them.
     checked(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), what, fd, &raw mut event) }).map(drop)
 }
@@ -213,9 +207,5 @@ fn wait(epoll: &OwnedFd, events: &mut [libc::epoll_event]) -> io::Result<usize> 
 }
 
 fn checked(result: i32) -> io::Result<i32> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

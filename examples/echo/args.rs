@@ -91,9 +91,7 @@ impl Command {
             Some(Arg::Value(command)) if command == "load" => load(&mut parser),
             Some(Arg::Value(command)) => {
                 let command = command.display();
-                Err(UsageError(format!(
-                    "command {command} is neither serve nor load"
-                )))
+                Err(UsageError(format!("command {command} is neither serve nor load")))
             }
             Some(other) => Err(other.unexpected().into()),
         }
@@ -114,11 +112,7 @@ fn serve(parser: &mut Parser) -> Result<Command, UsageError> {
         }
     }
     let listen = listen.ok_or_else(|| missing("serve", "--listen"))?;
-    Ok(Command::Serve(Serve {
-        listen,
-        groups,
-        threads,
-    }))
+    Ok(Command::Serve(Serve { listen, groups, threads }))
 }
 
 fn load(parser: &mut Parser) -> Result<Command, UsageError> {
@@ -165,19 +159,13 @@ fn load(parser: &mut Parser) -> Result<Command, UsageError> {
              flight exceeds {limit}"
         )));
     }
-    Ok(Command::Load(Load {
-        options,
-        time,
-        json,
-    }))
+    Ok(Command::Load(Load { options, time, json }))
 }
 
 fn heavy(value: OsString) -> Result<Heavy, UsageError> {
     let value = text("--heavy", value)?;
     let Some((connections, micros)) = value.split_once(':') else {
-        return Err(UsageError(format!(
-            "--heavy {value} is not N:US, such as 1:5000"
-        )));
+        return Err(UsageError(format!("--heavy {value} is not N:US, such as 1:5000")));
     };
     let micros = number("US of --heavy", micros.into(), HEAVY_MICROS)?;
     Ok(Heavy {
@@ -189,9 +177,7 @@ fn heavy(value: OsString) -> Result<Heavy, UsageError> {
 fn address(option: &str, value: OsString) -> Result<Target, UsageError> {
     let value = text(option, value)?;
     value.parse().map_err(|error| {
-        UsageError(format!(
-            "{option} {value} is neither HOST:PORT nor unix:PATH: {error}"
-        ))
+        UsageError(format!("{option} {value} is neither HOST:PORT nor unix:PATH: {error}"))
     })
 }
 
@@ -203,9 +189,7 @@ where
     match value.parse() {
         Ok(number) if range.contains(&number) => Ok(number),
         Ok(_) => Err(UsageError(format!("{option} {value} is outside {range:?}"))),
-        Err(_) => Err(UsageError(format!(
-            "{option} {value} is not a number in {range:?}"
-        ))),
+        Err(_) => Err(UsageError(format!("{option} {value} is not a number in {range:?}"))),
     }
 }
 

@@ -23,10 +23,7 @@ pub(crate) fn burn(time: Duration) {
 }
 
 fn read(clock: libc::clockid_t) -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one `timespec` to a place that is ours.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     assert_eq!(result, 0, "Linux has had this clock since 2.6.12");

@@ -33,10 +33,7 @@ pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr().to_string();
     let target: Target = address.parse()?;
 
-    writeln!(
-        out,
-        "listening on {address}; every answer is compared with its question"
-    )?;
+    writeln!(out, "listening on {address}; every answer is compared with its question")?;
     out.flush()?;
     let mut line = ProgressLine::new();
     let mut steps = Vec::new();
@@ -56,19 +53,13 @@ pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         let text = format!("{received} answers were received, but the server counts {sent}");
         return Err(text.into());
     }
-    writeln!(
-        out,
-        "{received} answers, each equal to its question; the server counts as many"
-    )?;
+    writeln!(out, "{received} answers, each equal to its question; the server counts as many")?;
     Ok(())
 }
 
 fn step(target: &Target, count: usize, line: &mut ProgressLine) -> Result<Step, Box<dyn Error>> {
     let name = connections(count);
-    let options = Options {
-        connections: count,
-        ..Options::new(target.clone())
-    };
+    let options = Options { connections: count, ..Options::new(target.clone()) };
     let mut load = Load::connect(&options)?;
     let before = server_cpu();
     let report = load.run_for(STEP, |progress| {
@@ -80,12 +71,7 @@ fn step(target: &Target, count: usize, line: &mut ProgressLine) -> Result<Step, 
     if let Some(error) = report.first_error {
         return Err(format!("with {name}: {error}").into());
     }
-    Ok(Step {
-        connections: count,
-        report,
-        answers: load.answers_total(),
-        server_cpu,
-    })
+    Ok(Step { connections: count, report, answers: load.answers_total(), server_cpu })
 }
 
 /// What the process has used, less this thread: the load runs here, the server elsewhere.

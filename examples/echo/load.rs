@@ -99,14 +99,8 @@ impl Load {
     /// # Errors
     /// The first connection that cannot be opened, or that does not echo.
     pub(crate) fn connect(options: &Options) -> io::Result<Self> {
-        let heavy = options.heavy.unwrap_or(Heavy {
-            connections: 0,
-            burn: Duration::ZERO,
-        });
-        let light_shape = Shape {
-            frame_bytes: options.frame_bytes,
-            burn: None,
-        };
+        let heavy = options.heavy.unwrap_or(Heavy { connections: 0, burn: Duration::ZERO });
+        let light_shape = Shape { frame_bytes: options.frame_bytes, burn: None };
         let heavy_shape = Shape {
             frame_bytes: options.frame_bytes.max(HEAVY_FRAME_BYTES),
             burn: Some(heavy.burn),
@@ -138,11 +132,7 @@ impl Load {
         };
         for index in 0..count {
             let (shape, sessions, pipeline) = if index < options.connections {
-                (
-                    light_shape,
-                    options.sessions_per_connection,
-                    options.pipeline,
-                )
+                (light_shape, options.sessions_per_connection, options.pipeline)
             } else {
                 (heavy_shape, 1, 1)
             };
@@ -229,11 +219,7 @@ impl Load {
         let heavy = (light..self.peers.len()).map(|index| (start, index));
         let light = (0..light).map(|index| (start + delay(index), index));
         let wakes = heavy.chain(light);
-        let wakes = wakes.map(|(at, peer)| Wake {
-            at,
-            peer,
-            again: Again::AllSessions,
-        });
+        let wakes = wakes.map(|(at, peer)| Wake { at, peer, again: Again::AllSessions });
         self.window.thinking.extend(wakes);
     }
 
@@ -262,18 +248,11 @@ impl Load {
             if now >= next_progress {
                 next_progress = now + nanos(PROGRESS_EVERY);
                 let answers = self.window.light.len() + self.window.heavy.len();
-                progress(&Progress {
-                    elapsed: Duration::from_nanos(now - start),
-                    answers,
-                });
+                progress(&Progress { elapsed: Duration::from_nanos(now - start), answers });
             }
             let next_wake = self.wake_thinkers(now)?;
-            let limit = end
-                .min(next_progress)
-                .min(next_wake)
-                .saturating_sub(self.clock.now());
-            self.poll
-                .wait(&mut self.events, Duration::from_nanos(limit))?;
+            let limit = end.min(next_progress).min(next_wake).saturating_sub(self.clock.now());
+            self.poll.wait(&mut self.events, Duration::from_nanos(limit))?;
             for place in 0..self.events.len() {
                 self.serve(self.events.get(place))?;
             }
@@ -327,11 +306,7 @@ impl Load {
                 asks_again: window.phase == Phase::Asking && !thinks,
                 thinking: (window.phase == Phase::Asking && thinks)
                     .then_some((&mut window.thinking, now + nanos(self.think))),
-                hist: if light {
-                    &mut window.light
-                } else {
-                    &mut window.heavy
-                },
+                hist: if light { &mut window.light } else { &mut window.heavy },
                 count: 0,
             };
             let result = peer.check(&self.buffer[..count], &self.pattern, &mut arrivals);
@@ -358,11 +333,7 @@ impl Load {
         if let Err(failure) = result {
             self.give_up(index, failure);
         } else if peer.is_blocked() != was_blocked {
-            let watch = if peer.is_blocked() {
-                Watch::ReadingAndWriting
-            } else {
-                Watch::Reading
-            };
+            let watch = if peer.is_blocked() { Watch::ReadingAndWriting } else { Watch::Reading };
             self.poll.modify(&*peer, index as u64, watch)?;
         }
         Ok(())
@@ -380,9 +351,7 @@ impl Load {
     fn give_up_unanswered(&mut self) {
         let waited = self.quiesce;
         for index in 0..self.peers.len() {
-            let unanswered = self.peers[index]
-                .as_ref()
-                .filter(|peer| peer.in_flight() > 0);
+            let unanswered = self.peers[index].as_ref().filter(|peer| peer.in_flight() > 0);
             if let Some(peer) = unanswered {
                 let count = peer.in_flight();
                 let failure = peer.failure(format!("{count} requests unanswered after {waited:?}"));

@@ -76,10 +76,7 @@ fn load_server(args: &args::Load, out: &mut Output) -> Result<(), Box<dyn Error>
         let (seconds, answers) = (progress.elapsed.as_secs_f64(), progress.answers);
         line.update(format_args!("{seconds:.1} s, {answers} answers"));
     })?;
-    line.step_done(format_args!(
-        "{} answers",
-        report.requests + report.heavy_requests
-    ));
+    line.step_done(format_args!("{} answers", report.requests + report.heavy_requests));
 
     if args.json {
         report::json(out, options, &report)?;

@@ -132,11 +132,7 @@ impl Opening {
             plain_frames += 1;
             plain_bytes += frame_bytes;
         };
-        Self {
-            plain_frames,
-            plain_bytes,
-            next,
-        }
+        Self { plain_frames, plain_bytes, next }
     }
 }
 
@@ -153,9 +149,7 @@ impl Work {
                 "body of {bytes} bytes in a frame of kind {kind:#04x}, which needs at least 4"
             )));
         };
-        Ok(Some(work(Duration::from_micros(
-            u32::from_le_bytes(micros).into(),
-        ))))
+        Ok(Some(work(Duration::from_micros(u32::from_le_bytes(micros).into()))))
     }
 
     fn perform(&self) {

@@ -44,17 +44,9 @@ pub(crate) fn table(out: &mut impl Write, rows: &[Row<'_>]) -> io::Result<()> {
     for heading in ["p50", "p99", "p99.9", "max"] {
         write!(out, "  {heading:>8}")?;
     }
-    writeln!(
-        out,
-        "{}",
-        if with_cpu { "  server CPU/request" } else { "" }
-    )?;
+    writeln!(out, "{}", if with_cpu { "  server CPU/request" } else { "" })?;
     for row in rows {
-        write!(
-            out,
-            "{:>11}  {:>10.0}",
-            row.connections, row.requests_per_second
-        )?;
+        write!(out, "{:>11}  {:>10.0}", row.connections, row.requests_per_second)?;
         for quantile in [0.5, 0.99, 0.999, 1.0] {
             let value = Nanos(row.hist.value_at_quantile(quantile) as f64).to_string();
             write!(out, "  {value:>8}")?;
@@ -77,19 +69,13 @@ pub(crate) fn histogram(
     let Some(buckets) = Buckets::spanning(columns) else {
         return writeln!(out, "no latencies: nothing was answered");
     };
-    let counts: Vec<Vec<u64>> = columns
-        .iter()
-        .map(|(_, hist)| buckets.counts(hist))
-        .collect();
+    let counts: Vec<Vec<u64>> = columns.iter().map(|(_, hist)| buckets.counts(hist)).collect();
     let column_chars = (LINE_CHARS - LABEL_CHARS) / columns.len();
     let bar_chars = column_chars.saturating_sub(SHARE_CHARS + 2).clamp(1, 50);
 
     let mut line = format!("{:>LABEL_CHARS$}", "latency");
     for (name, _) in columns {
-        line.push_str(&format!(
-            "  {name:<width$}",
-            width = bar_chars + SHARE_CHARS
-        ));
+        line.push_str(&format!("  {name:<width$}", width = bar_chars + SHARE_CHARS));
     }
     writeln!(out, "{}", line.trim_end())?;
     for (place, bucket) in (buckets.first..=buckets.last).enumerate() {
@@ -109,45 +95,18 @@ pub(crate) fn histogram(
 /// Prints one object on one line. Times are nanoseconds.
 pub(crate) fn json(out: &mut impl Write, options: &Options, report: &Report) -> io::Result<()> {
     let target = options.target.to_string();
-    write!(
-        out,
-        "{{\"connect\":{},\"connections\":{}",
-        Quoted(&target),
-        options.connections
-    )?;
-    write!(
-        out,
-        ",\"sessions_per_connection\":{}",
-        options.sessions_per_connection
-    )?;
-    write!(
-        out,
-        ",\"pipeline\":{},\"size\":{}",
-        options.pipeline, options.frame_bytes
-    )?;
+    write!(out, "{{\"connect\":{},\"connections\":{}", Quoted(&target), options.connections)?;
+    write!(out, ",\"sessions_per_connection\":{}", options.sessions_per_connection)?;
+    write!(out, ",\"pipeline\":{},\"size\":{}", options.pipeline, options.frame_bytes)?;
     write!(out, ",\"think_us\":{}", options.think.as_micros())?;
     let per_second = report.requests as f64 / report.seconds;
-    write!(
-        out,
-        ",\"requests\":{},\"seconds\":{:.6}",
-        report.requests, report.seconds
-    )?;
-    write!(
-        out,
-        ",\"requests_per_second\":{per_second:.1},\"latency_ns\":"
-    )?;
+    write!(out, ",\"requests\":{},\"seconds\":{:.6}", report.requests, report.seconds)?;
+    write!(out, ",\"requests_per_second\":{per_second:.1},\"latency_ns\":")?;
     json_latencies(out, &report.hist)?;
     if let Some(heavy) = options.heavy {
         let (connections, burn) = (heavy.connections, heavy.burn.as_micros());
-        write!(
-            out,
-            ",\"heavy\":{{\"connections\":{connections},\"burn_us\":{burn}"
-        )?;
-        write!(
-            out,
-            ",\"requests\":{},\"latency_ns\":",
-            report.heavy_requests
-        )?;
+        write!(out, ",\"heavy\":{{\"connections\":{connections},\"burn_us\":{burn}")?;
+        write!(out, ",\"requests\":{},\"latency_ns\":", report.heavy_requests)?;
         json_latencies(out, &report.heavy_hist)?;
         write!(out, "}}")?;
     }
@@ -159,13 +118,7 @@ pub(crate) fn json(out: &mut impl Write, options: &Options, report: &Report) -> 
 }
 
 fn json_latencies(out: &mut impl Write, hist: &Histogram<u64>) -> io::Result<()> {
-    write!(
-        out,
-        "{{\"count\":{},\"min\":{},\"mean\":{:.1}",
-        hist.len(),
-        hist.min(),
-        hist.mean()
-    )?;
+    write!(out, "{{\"count\":{},\"min\":{},\"mean\":{:.1}", hist.len(), hist.min(), hist.mean())?;
     for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)] {
         write!(out, ",\"{name}\":{}", hist.value_at_quantile(quantile))?;
     }
@@ -201,11 +154,7 @@ impl Buckets {
         let (min, max) = ranges.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))?;
         let octaves = (max as f64 / min as f64).log2().ceil() as i32;
         let steps_per_octave = if octaves > OCTAVES_IN_HALVES { 1 } else { 2 };
-        let mut buckets = Self {
-            steps_per_octave,
-            first: 0,
-            last: 0,
-        };
+        let mut buckets = Self { steps_per_octave, first: 0, last: 0 };
         buckets.first = buckets.of(min);
         buckets.last = buckets.of(max);
         Some(buckets)
@@ -224,9 +173,7 @@ impl Buckets {
     fn counts(&self, hist: &Histogram<u64>) -> Vec<u64> {
         let mut counts = vec![0; (self.last - self.first + 1) as usize];
         for value in hist.iter_recorded() {
-            let bucket = self
-                .of(value.value_iterated_to())
-                .clamp(self.first, self.last);
+            let bucket = self.of(value.value_iterated_to()).clamp(self.first, self.last);
             counts[(bucket - self.first) as usize] += value.count_since_last_iteration();
         }
         counts

@@ -19,9 +19,7 @@ pub(crate) struct ProgressLine {
 
 impl Output {
     pub(crate) fn new() -> Self {
-        Self {
-            stdout: io::stdout(),
-        }
+        Self { stdout: io::stdout() }
     }
 }
 
@@ -45,10 +43,7 @@ impl ProgressLine {
     pub(crate) fn new() -> Self {
         let stderr = io::stderr();
         let on_terminal = stderr.is_terminal();
-        Self {
-            stderr,
-            on_terminal,
-        }
+        Self { stderr, on_terminal }
     }
 
     /// Shows how far a step has come.

@@ -60,12 +60,7 @@ struct Deframer {
 
 impl Deframer {
     fn new(limit: u32) -> Self {
-        Self {
-            limit,
-            held: Vec::new(),
-            frames: Vec::new(),
-            error: None,
-        }
+        Self { limit, held: Vec::new(), frames: Vec::new(), error: None }
     }
 
     fn push(&mut self, piece: &[u8]) {
@@ -84,10 +79,7 @@ impl Deframer {
                     return;
                 }
             };
-            assert!(
-                header.body_bytes < self.limit,
-                "a frame above the limit was let through"
-            );
+            assert!(header.body_bytes < self.limit, "a frame above the limit was let through");
             let Some(frame) = rest.get(..header.frame_bytes()) else {
                 break;
             };
@@ -96,9 +88,6 @@ impl Deframer {
         }
         self.held.drain(..used);
         let most = HEADER_BYTES + usize::try_from(self.limit).unwrap_or(usize::MAX);
-        assert!(
-            self.held.len() < most,
-            "more is held than one frame within the limit"
-        );
+        assert!(self.held.len() < most, "more is held than one frame within the limit");
     }
 }

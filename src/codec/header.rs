@@ -58,15 +58,8 @@ impl Header {
     /// What [`Self::parse`] returns is never above it.
     #[must_use]
     pub const fn new(session: u64, kind: u8, body_bytes: u32) -> Self {
-        assert!(
-            body_bytes <= Self::MAX_BODY_BYTES,
-            "body exceeds what the length field can hold"
-        );
-        Self {
-            session,
-            kind,
-            body_bytes,
-        }
+        assert!(body_bytes <= Self::MAX_BODY_BYTES, "body exceeds what the length field can hold");
+        Self { session, kind, body_bytes }
     }
 
     /// Reads the header at the start of `input`; `Ok(None)` asks for more bytes.
@@ -90,17 +83,10 @@ impl Header {
             return Err(HeaderError::ZeroLength);
         };
         if length > max_length {
-            return Err(HeaderError::TooLong {
-                length,
-                limit: max_length,
-            });
+            return Err(HeaderError::TooLong { length, limit: max_length });
         }
         let session = u64::from_le_bytes([s0, s1, s2, s3, s4, s5, s6, s7]);
-        Ok(Some(Self {
-            session,
-            kind,
-            body_bytes,
-        }))
+        Ok(Some(Self { session, kind, body_bytes }))
     }
 
     /// The header as it goes on the wire.
@@ -117,9 +103,7 @@ impl Header {
     #[must_use]
     pub fn frame_bytes(&self) -> usize {
         // Only a 16-bit or 32-bit `usize` can saturate, and a buffer of that size cannot exist.
-        usize::try_from(self.body_bytes)
-            .unwrap_or(usize::MAX)
-            .saturating_add(HEADER_BYTES)
+        usize::try_from(self.body_bytes).unwrap_or(usize::MAX).saturating_add(HEADER_BYTES)
     }
 }
 
@@ -150,10 +134,7 @@ impl fmt::Display for HeaderError {
 impl Error for HeaderError {}
 
 #[cfg(test)]
-#[expect(
-    clippy::indexing_slicing,
-    reason = "a test may panic on its own mistakes"
-)]
+#[expect(clippy::indexing_slicing, reason = "a test may panic on its own mistakes")]
 mod tests {
     use proptest::prelude::*;
 
@@ -170,14 +151,8 @@ mod tests {
     #[test]
     fn known_bytes_both_ways() {
         let cases = [
-            (
-                Header::new(2, 110, 0),
-                [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x6e],
-            ),
-            (
-                Header::new(2, 101, 15),
-                [2, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0x65],
-            ),
+            (Header::new(2, 110, 0), [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x6e]),
+            (Header::new(2, 101, 15), [2, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0x65]),
             (
                 Header::new(0x0102_0304_0506_0708, 9, 0x0a0b_0c0d - 1),
                 [8, 7, 6, 5, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a, 9],
@@ -194,16 +169,8 @@ mod tests {
         let header = Header::new(7, 0x7e, 3);
         let frame = [&header.encode()[..], b"abc"].concat();
         for cut in 0..=frame.len() {
-            let expected = if cut < HEADER_BYTES {
-                None
-            } else {
-                Some(header)
-            };
-            assert_eq!(
-                Header::parse(&frame[..cut], LIMIT),
-                Ok(expected),
-                "cut at {cut}"
-            );
+            let expected = if cut < HEADER_BYTES { None } else { Some(header) };
+            assert_eq!(Header::parse(&frame[..cut], LIMIT), Ok(expected), "cut at {cut}");
         }
     }
 
@@ -212,11 +179,7 @@ mod tests {
         for length in [0, u32::MAX] {
             let bytes = bytes_with_length(length);
             for cut in 0..HEADER_BYTES {
-                assert_eq!(
-                    Header::parse(&bytes[..cut], LIMIT),
-                    Ok(None),
-                    "cut at {cut}"
-                );
+                assert_eq!(Header::parse(&bytes[..cut], LIMIT), Ok(None), "cut at {cut}");
             }
             assert!(Header::parse(&bytes, LIMIT).is_err());
         }
@@ -234,18 +197,9 @@ mod tests {
     #[test]
     fn the_limit_itself_passes_and_one_more_does_not() {
         let at = Header::parse(&bytes_with_length(LIMIT), LIMIT);
-        assert_eq!(
-            at.map(|header| header.map(|h| h.body_bytes)),
-            Ok(Some(LIMIT - 1))
-        );
-        let error = HeaderError::TooLong {
-            length: LIMIT + 1,
-            limit: LIMIT,
-        };
-        assert_eq!(
-            Header::parse(&bytes_with_length(LIMIT + 1), LIMIT),
-            Err(error)
-        );
+        assert_eq!(at.map(|header| header.map(|h| h.body_bytes)), Ok(Some(LIMIT - 1)));
+        let error = HeaderError::TooLong { length: LIMIT + 1, limit: LIMIT };
+        assert_eq!(Header::parse(&bytes_with_length(LIMIT + 1), LIMIT), Err(error));
         assert_eq!(error.to_string(), "length 67108865 exceeds 67108864");
     }
 
@@ -253,10 +207,7 @@ mod tests {
     fn the_largest_length_is_representable() {
         let header = Header::new(u64::MAX, u8::MAX, Header::MAX_BODY_BYTES);
         assert_eq!(header.encode(), [0xff; HEADER_BYTES]);
-        assert_eq!(
-            Header::parse(&[0xff; HEADER_BYTES], u32::MAX),
-            Ok(Some(header))
-        );
+        assert_eq!(Header::parse(&[0xff; HEADER_BYTES], u32::MAX), Ok(Some(header)));
         #[cfg(target_pointer_width = "64")]
         assert_eq!(header.frame_bytes(), (1 << 32) + 11);
     }

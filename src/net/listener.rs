@@ -1,37 +1,19 @@
-//! Listeners: accepting, also when descriptors run out.
-//!
-//! What each error of `accept4` means is decided in one table, [`policy`]:
-//!
-//! | errno | whose | what follows |
-//! |---|---|---|
-//! | `EAGAIN` | nobody's | the backlog is empty: wait for the next edge |
-//! | `EINTR` | nobody's | again, at once (in `sys`) |
-//! | `ECONNABORTED`, `EPROTO`, `EPERM`, `ENETDOWN`, `ENOPROTOOPT`, `EHOSTDOWN`, `ENONET`, `EHOSTUNREACH`, `EOPNOTSUPP`, `ENETUNREACH`, `ETIMEDOUT` | the connection's | counted, on to the next |
-//! | `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` | ours | pause, see below |
-//! | anything else (`EBADF`, `EINVAL`, `ENOTSOCK`, `EFAULT`) | the listener's | it is broken: logged, closed |
-//!
-//! **Pause.** An edge-triggered listener hears nothing more about a backlog that it failed to empty,
-//! so it looks by itself: after 10 ms, doubling to 1 s, and at once when a descriptor of this runtime
-//! is closed. After a second without success, each look gives up a descriptor that was held in
-//! reserve, accepts one connection with it and closes it, so that clients learn that there is no
-//! room for them.
+//! Listeners, as the user sees them, and outgoing connections.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use super::Protocol;
+use super::accept::{Acceptor, Part, Unlink};
 use super::address::{Address, Listen, ToAddress, ToListen};
-use super::conn::{Conn, ConnectError, Connection};
-use super::receive::{Erased, Recv, Typed};
-use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
-use crate::runtime::{Cost, Group, Handle, Readiness, Runtime, TimerId, Token};
-use crate::stats::Counter;
-use crate::sync::runner::{Marks, Runner, Running};
-use crate::sys::epoll::Interest;
+use super::conn::Conn;
+use super::connection::{ConnectError, Connection};
+use super::handler::{Erased, Typed};
+use super::receive::Recv;
+use crate::runtime::{Handle, Runtime};
 use crate::sys::socket::{self, Options};
 
 /// An open listener. Dropping this does not close it: [`stop`](Self::stop) does, or the end of the
@@ -40,13 +22,6 @@ use crate::sys::socket::{self, Options};
 pub struct Listener {
     local: Address,
     parts: Vec<Part>,
-}
-
-/// One of its sockets.
-#[derive(Debug)]
-struct Part {
-    group: Arc<Group>,
-    token: Token,
 }
 
 impl Listener {
@@ -60,7 +35,7 @@ impl Listener {
     /// reset; then it closes. Its connections and other listeners go on.
     pub fn stop(&self) {
         for part in &self.parts {
-            part.group.notify_source(part.token, STOP);
+            part.stop();
         }
     }
 }
@@ -231,329 +206,6 @@ fn open_sockets(
                     .map(|socket| (vec![socket], Some(path.clone()))),
             };
             sockets.map_err(|source| ListenError::Bind { address, source })
-        }
-    }
-}
-
-/// Removes the file of a Unix socket that we bound.
-#[derive(Debug)]
-struct Unlink(PathBuf);
-
-impl Drop for Unlink {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(%error, path = %self.0.display(), "unlink");
-        }
-    }
-}
-
-/// One listening socket, watched by one group. Closed with the last reference to its slot.
-struct Acceptor {
-    group: Arc<Group>,
-    socket: OwnedFd,
-    _unlink: Option<Arc<Unlink>>,
-    /// Deals connections round the groups; `None` when each group has its own socket.
-    deal: Option<Handle>,
-    protocol: Arc<dyn Erased>,
-    token: OnceLock<Token>,
-    accept: Runner<Accept>,
-    cost: Cost,
-}
-
-/// What only one acceptor at a time may touch.
-struct Accept {
-    /// Given up to tell a client that there is no room.
-    reserve: Option<OwnedFd>,
-    /// Accept what waits, then close.
-    stopping: bool,
-    closed: bool,
-    starving: Option<Starving>,
-    wake_up: Option<TimerId>,
-}
-
-/// Since when and how patiently a listener waits for descriptors.
-#[derive(Clone, Copy)]
-struct Starving {
-    since: Instant,
-    pause: Duration,
-}
-
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
-const STOP: Marks = Marks::bit(FIRST_OWN_MARK + 1);
-
-/// What an error of `accept4` calls for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Policy {
-    /// The backlog is empty.
-    Rest,
-    /// It is the connection's fault.
-    Next,
-    /// Descriptors or memory are short.
-    Pause,
-    /// The listener cannot be used any more.
-    Broken,
-}
-
-fn policy(error: &io::Error) -> Policy {
-    match error.raw_os_error() {
-        Some(libc::EAGAIN) => Policy::Rest,
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Policy::Pause,
-        Some(
-            libc::ECONNABORTED
-            | libc::EPROTO
-            | libc::EPERM
-            | libc::ENETDOWN
-            | libc::ENOPROTOOPT
-            | libc::EHOSTDOWN
-            | libc::ENONET
-            | libc::EHOSTUNREACH
-            | libc::EOPNOTSUPP
-            | libc::ENETUNREACH
-            | libc::ETIMEDOUT,
-        ) => Policy::Next,
-        _ => Policy::Broken,
-    }
-}
-
-impl Acceptor {
-    /// Watches a listening socket; the group keeps it.
-    fn start(
-        group: &Arc<Group>,
-        socket: OwnedFd,
-        deal: Option<Handle>,
-        protocol: Arc<dyn Erased>,
-        unlink: Option<Arc<Unlink>>,
-    ) -> io::Result<Part> {
-        let accept = Accept {
-            reserve: Some(socket::reserve_descriptor()?),
-            stopping: false,
-            closed: false,
-            starving: None,
-            wake_up: None,
-        };
-        let acceptor = Arc::new(Self {
-            group: Arc::clone(group),
-            socket,
-            _unlink: unlink,
-            deal,
-            protocol,
-            token: OnceLock::new(),
-            accept: Runner::new(accept),
-            cost: Cost::unknown(),
-        });
-        let full = || io::Error::other("all slots of the group are in use");
-        let source = |token| -> Box<dyn Source> {
-            let _ = acceptor.token.set(token);
-            group.usage().listener_opened();
-            Box::new(Watched(Arc::clone(&acceptor)))
-        };
-        let token = group.prepare(source).ok_or_else(full)?;
-        if let Err(error) = group.watch(acceptor.socket.as_fd(), Interest::READABLE, token) {
-            group.usage().listener_closed();
-            group.release(token);
-            return Err(error);
-        }
-        if group.is_draining() {
-            group.notify_source(token, DRAIN);
-        }
-        Ok(Part { group: Arc::clone(group), token })
-    }
-
-    fn run(&self, mut running: Running<'_, Accept>, lent: &mut Lent<'_>) {
-        loop {
-            let marks = running.take_marks();
-            let more = self.turn(&mut running, marks);
-            if more {
-                running.mark(READABLE);
-                running.queue();
-                if !self.token.get().is_some_and(|token| self.group.push_source(*token)) {
-                    drop(self.accept.resume());
-                }
-                break;
-            }
-            match running.finish() {
-                Some(again) => running = again,
-                None => break,
-            }
-        }
-        lent.charge(&self.cost);
-    }
-
-    /// One round. `true` when the budget was spent before the backlog was empty.
-    fn turn(&self, accept: &mut Accept, marks: Marks) -> bool {
-        if accept.closed {
-            return false;
-        }
-        if marks.has(CUT) {
-            self.close(accept);
-            return false;
-        }
-        accept.stopping |= marks.has(STOP | DRAIN);
-        for _ in 0..self.group.config().accept_budget {
-            match socket::accept(self.socket.as_fd()) {
-                Ok((socket, peer)) => {
-                    accept.starving = None;
-                    self.admit(socket, Address::from_raw(&peer));
-                }
-                Err(error) => {
-                    if self.failed(accept, &error) {
-                        return false;
-                    }
-                }
-            }
-        }
-        true
-    }
-
-    /// Acts on an error; `true` when that ends the turn.
-    fn failed(&self, accept: &mut Accept, error: &io::Error) -> bool {
-        match policy(error) {
-            Policy::Next => {
-                self.group.count(Counter::AcceptErrorsPeer, 1);
-                return false;
-            }
-            Policy::Rest if accept.stopping => self.close(accept),
-            Policy::Rest => accept.starving = None,
-            Policy::Pause => {
-                self.group.count(Counter::AcceptErrorsResources, 1);
-                self.pause(accept);
-            }
-            Policy::Broken => {
-                self.group.count(Counter::AcceptErrorsOther, 1);
-                tracing::error!(%error, "accept4: the listener is closed");
-                self.close(accept);
-            }
-        }
-        true
-    }
-
-    /// Serves a connection, or refuses it.
-    fn admit(&self, socket: OwnedFd, peer: Address) {
-        let config = self.group.config();
-        let usage = self.group.usage();
-        let refused = if usage.connections() >= config.max_connections {
-            Some(Counter::ConnectionsRefusedLimit)
-        } else if usage.silent() >= config.max_silent_connections {
-            Some(Counter::ConnectionsRefusedSilentLimit)
-        } else {
-            None
-        };
-        if let Some(counter) = refused {
-            self.group.count(counter, 1);
-            return;
-        }
-        let group = self.deal.as_ref().map_or(&self.group, Handle::next_group);
-        let silent_until = Instant::now() + config.first_bytes_timeout;
-        usage.silent_opened();
-        let protocol = Arc::clone(&self.protocol);
-        let recv = Recv::accepted(silent_until);
-        match Conn::start(Arc::clone(group), socket, peer, protocol, recv) {
-            Ok(_) => self.group.count(Counter::ConnectionsAccepted, 1),
-            Err(error) => {
-                usage.silent_spoke();
-                self.group.count(Counter::AcceptErrorsOther, 1);
-                tracing::warn!(%error, "an accepted connection could not be watched");
-            }
-        }
-    }
-
-    /// Looks again in a while, or when a descriptor is closed.
-    fn pause(&self, accept: &mut Accept) {
-        let Some(token) = self.token.get() else { return };
-        self.group.count(Counter::AcceptPauses, 1);
-        let now = Instant::now();
-        let pause = match &mut accept.starving {
-            None => {
-                accept.starving = Some(Starving { since: now, pause: FIRST_PAUSE });
-                FIRST_PAUSE
-            }
-            Some(starving) => {
-                starving.pause = (starving.pause * 2).min(LONGEST_PAUSE);
-                if now.duration_since(starving.since) >= LONGEST_PAUSE {
-                    self.turn_one_away(accept);
-                }
-                accept.starving.map_or(FIRST_PAUSE, |starving| starving.pause)
-            }
-        };
-        if let Some(id) = accept.wake_up.take() {
-            self.group.cancel_deadline(id);
-        }
-        accept.wake_up = Some(self.group.insert_deadline(now + pause, *token));
-        self.group.usage().starve(Arc::downgrade(&self.group), *token);
-    }
-
-    /// Tells one client that there is no room, by closing its connection.
-    fn turn_one_away(&self, accept: &mut Accept) {
-        drop(accept.reserve.take());
-        if let Ok((socket, _)) = socket::accept(self.socket.as_fd()) {
-            self.group.count(Counter::ConnectionsRefusedDescriptors, 1);
-            drop(socket);
-        }
-        // If somebody was quicker, the next look tries again.
-        accept.reserve = socket::reserve_descriptor().ok();
-    }
-
-    fn close(&self, accept: &mut Accept) {
-        accept.closed = true;
-        accept.reserve = None;
-        if let Some(id) = accept.wake_up.take() {
-            self.group.cancel_deadline(id);
-        }
-        if let Some(token) = self.token.get() {
-            self.group.unwatch(self.socket.as_fd(), *token);
-        }
-        self.group.usage().listener_closed();
-    }
-}
-
-/// What stands in the slot.
-struct Watched(Arc<Acceptor>);
-
-impl Source for Watched {
-    fn ready(&self, _: Readiness, lent: &mut Lent<'_>) {
-        if let Some(running) = self.0.accept.notify(READABLE) {
-            self.0.run(running, lent);
-        }
-    }
-
-    fn queue_ready(&self, _: Readiness) -> bool {
-        self.queue_marks(READABLE)
-    }
-
-    fn queue_marks(&self, marks: Marks) -> bool {
-        self.0.accept.notify(marks).map(Running::queue).is_some()
-    }
-
-    fn resume(&self, lent: &mut Lent<'_>) {
-        if let Some(running) = self.0.accept.resume() {
-            self.0.run(running, lent);
-        }
-    }
-
-    fn cost(&self) -> &Cost {
-        &self.0.cost
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_errno_of_accept4_has_its_policy() {
-        let of = |errno| policy(&io::Error::from_raw_os_error(errno));
-        assert_eq!(of(libc::EAGAIN), Policy::Rest);
-        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM] {
-            assert_eq!(of(errno), Policy::Pause);
-        }
-        for errno in [libc::ECONNABORTED, libc::EPROTO, libc::EPERM, libc::ENETUNREACH] {
-            assert_eq!(of(errno), Policy::Next);
-        }
-        for errno in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK, libc::EFAULT] {
-            assert_eq!(of(errno), Policy::Broken);
         }
     }
 }

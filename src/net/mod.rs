@@ -21,9 +21,13 @@
 //!
 //! This module knows bytes, never messages.
 
+mod accept;
 mod address;
 mod close;
 mod conn;
+mod connection;
+mod ending;
+mod handler;
 mod listener;
 mod read_buf;
 mod receive;
@@ -31,7 +35,7 @@ mod send_queue;
 
 pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
 pub use close::{Close, CloseReason};
-pub use conn::{ConnectError, Connection, ConnectionId, Hold};
+pub use connection::{ConnectError, Connection, ConnectionId, Hold};
 pub use listener::{ListenError, Listener};
 pub use read_buf::Input;
 pub use send_queue::Sent;

@@ -149,7 +149,8 @@ impl ReadBuf {
             return 0;
         }
         let doubled = (self.bytes.len() * 2).max(first_size);
-        let target = if self.needed > self.bytes.len() { doubled.min(self.needed) } else { doubled };
+        let target =
+            if self.needed > self.bytes.len() { doubled.min(self.needed) } else { doubled };
         target - self.bytes.capacity().min(target)
     }
 

@@ -1,106 +1,45 @@
-//! The receiving side of a connection: from readiness to the protocol, and the end.
+//! The receiving side of a connection: from readiness to the protocol.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::close::{Close, CloseReason};
 use super::conn::{
-    ABORT, CLOSE, Conn, Connection, FLUSHED, HOLDS_DONE, HUNG_UP, Phase, READABLE, RESUME, WRITABLE,
+    ABORT, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, Phase, READABLE, RESUME, WRITABLE,
 };
+use super::connection::Connection;
+use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
-use super::Protocol;
+use crate::runtime::guard;
 use crate::runtime::source::{CUT, DRAIN, Lent, TIMER};
-use crate::runtime::{Turn, guard};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
 use crate::sys::socket;
 
-/// A protocol without its type: what a listener's connections share.
-pub(super) trait Erased: Send + Sync {
-    fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler>;
-    fn released(&self, conn: &Connection, turn: Turn);
-    fn drained(&self, conn: &Connection);
-    fn connect_failed(&self, conn: &Connection, reason: &CloseReason);
-}
-
-/// A protocol with the state of one connection.
-pub(super) trait Handler: Send {
-    fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close>;
-    fn ended(&mut self, conn: &Connection) -> Result<(), Close>;
-    fn draining(&mut self, conn: &Connection);
-    fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason);
-}
-
-/// The only implementation of [`Erased`].
-pub(super) struct Typed<P>(pub(super) P);
-
-struct Session<P: Protocol> {
-    protocol: Arc<Typed<P>>,
-    state: P::State,
-}
-
-impl<P: Protocol> Erased for Typed<P> {
-    fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler> {
-        let state = self.0.opened(conn);
-        Box::new(Session { protocol: self, state })
-    }
-
-    fn released(&self, conn: &Connection, turn: Turn) {
-        self.0.released(conn, turn);
-    }
-
-    fn drained(&self, conn: &Connection) {
-        self.0.drained(conn);
-    }
-
-    fn connect_failed(&self, conn: &Connection, reason: &CloseReason) {
-        self.0.connect_failed(conn, reason);
-    }
-}
-
-impl<P: Protocol> Handler for Session<P> {
-    fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
-        self.protocol.0.received(conn, &mut self.state, input)
-    }
-
-    fn ended(&mut self, conn: &Connection) -> Result<(), Close> {
-        self.protocol.0.ended(conn, &mut self.state)
-    }
-
-    fn draining(&mut self, conn: &Connection) {
-        self.protocol.0.draining(conn, &mut self.state);
-    }
-
-    fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason) {
-        let Self { protocol, state } = *self;
-        protocol.0.closed(conn, state, reason);
-    }
-}
-
 /// What only one receiver at a time may touch.
 pub(super) struct Recv {
-    stage: Stage,
+    pub(super) stage: Stage,
     /// The socket is hung up or in error: read on to the end whatever a read returns.
     hung_up: bool,
     /// The end of the stream was read.
-    ended: bool,
+    pub(super) ended: bool,
     /// When the drain came nothing had arrived and nothing waited to leave.
-    idle: bool,
+    pub(super) idle: bool,
     /// The peer has not sent anything yet; it must do so by this time.
     pub(super) silent_until: Option<Instant>,
     /// When a large empty buffer is given back.
-    shrink_at: Option<Instant>,
-    buf: ReadBuf,
-    handler: Option<Box<dyn Handler>>,
-    reason: Option<CloseReason>,
+    pub(super) shrink_at: Option<Instant>,
+    pub(super) buf: ReadBuf,
+    pub(super) handler: Option<Box<dyn Handler>>,
+    pub(super) reason: Option<CloseReason>,
 }
 
 /// Where the receiving side is; see the picture in [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// An outgoing connection that is not established.
     Connecting,
     /// No event has been looked at yet.
@@ -111,7 +50,10 @@ enum Stage {
     /// Nothing more may be sent; the backlog is to leave.
     Flushing,
     /// The peer knows that we are done; its rest is read and dropped.
-    Lingering { until: Instant, left: usize },
+    Lingering {
+        until: Instant,
+        left: usize,
+    },
     Closed,
 }
 
@@ -189,10 +131,10 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
 }
 
 /// One stay in the Runner.
-struct Round<'a> {
-    connection: &'a Connection,
-    conn: &'a Conn,
-    received: usize,
+pub(super) struct Round<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) conn: &'a Conn,
+    pub(super) received: usize,
     /// `received` of the protocol was called, so the time that this took says something.
     timed: bool,
 }
@@ -437,147 +379,7 @@ impl Round<'_> {
             self.conn.arm(at);
         }
     }
-
-    fn end_of_stream(&self, recv: &mut Recv) {
-        recv.ended = true;
-        let Recv { handler, .. } = recv;
-        let Some(handler) = handler else { return };
-        let ended = || handler.ended(self.connection);
-        let result = guard(&self.conn.group, "ended", ended);
-        match result.unwrap_or(Err(Close(CloseReason::Panic))) {
-            Ok(()) => {}
-            Err(close) => self.finish_requests(recv, close.0),
-        }
-    }
-
-    /// Everything that had arrived is delivered: the last word, and the end.
-    fn drain(&self, recv: &mut Recv) {
-        recv.idle = self.received == 0 && self.conn.pending.load(Ordering::Relaxed) == 0;
-        let last_word = recv.handler.as_mut().and_then(|handler| {
-            guard(&self.conn.group, "draining", || handler.draining(self.connection))
-        });
-        let reason = last_word.map_or(CloseReason::Panic, |()| CloseReason::Draining);
-        self.finish_requests(recv, reason);
-    }
-
-    /// Closes when no request is held any more.
-    fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
-        recv.stage = Stage::Finishing;
-        if self.conn.no_holds() {
-            self.start_closing(recv, reason);
-        } else {
-            recv.reason = Some(reason);
-        }
-    }
-
-    /// Nothing more may be sent; what was sent leaves first.
-    fn start_closing(&self, recv: &mut Recv, reason: CloseReason) {
-        if matches!(recv.stage, Stage::Flushing | Stage::Lingering { .. } | Stage::Closed) {
-            return;
-        }
-        recv.stage = Stage::Flushing;
-        recv.reason = Some(reason);
-        self.conn.advance(Phase::Closing);
-        // A mark comes back at once when nothing waits.
-        self.conn.tell_when_flushed(self.connection);
-    }
-
-    fn flushed(&self, recv: &mut Recv) {
-        let config = self.conn.group.config();
-        let nothing_to_lose = recv.ended || !self.conn.sent_any.load(Ordering::Relaxed);
-        let failed = socket::shutdown_write(self.conn.fd()).is_err();
-        if failed || nothing_to_lose || config.linger_timeout.is_zero() {
-            self.finish(recv, None);
-            return;
-        }
-        let limit = if recv.idle { IDLE_LINGER } else { config.linger_timeout };
-        let until = Instant::now() + limit.min(config.linger_timeout);
-        recv.stage = Stage::Lingering { until, left: config.linger_bytes };
-        self.conn.arm(until);
-        // What has arrived made its edge before.
-        self.conn.notify_recv(READABLE);
-    }
-
-    /// Reads and drops, so that the close is not a reset and the peer does not lose what was sent.
-    fn linger(&self, recv: &mut Recv, scratch: &mut [u8]) {
-        let Stage::Lingering { until, mut left } = recv.stage else { return };
-        loop {
-            match socket::recv(self.conn.fd(), scratch) {
-                Ok(0) => break,
-                Ok(received) => match left.checked_sub(received) {
-                    Some(rest) => left = rest,
-                    None => break,
-                },
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    recv.stage = Stage::Lingering { until, left };
-                    return;
-                }
-                Err(_) => break,
-            }
-        }
-        self.finish(recv, None);
-    }
-
-    fn look_at_deadlines(&self, recv: &mut Recv) {
-        let config = self.conn.group.config();
-        let now = Instant::now();
-        self.conn.disarm_passed(now);
-        if recv.silent_until.is_some_and(|until| until <= now) {
-            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
-            self.finish(recv, Some(reason));
-            return;
-        }
-        if let Stage::Lingering { until, .. } = recv.stage
-            && until <= now
-        {
-            self.finish(recv, None);
-            return;
-        }
-        if recv.shrink_at.is_some_and(|at| at <= now) {
-            recv.shrink_at = None;
-            let before = recv.buf.capacity();
-            recv.buf.shrink(config.tcp_fixed_dealing_buf);
-            self.conn.group.usage().buffer_changed(before, recv.buf.capacity());
-        }
-        let linger = match recv.stage {
-            Stage::Lingering { until, .. } => Some(until),
-            _ => None,
-        };
-        let deadlines = [recv.silent_until, recv.shrink_at, linger];
-        if let Some(next) = deadlines.into_iter().flatten().min() {
-            self.conn.arm(next);
-        }
-        self.conn.check_due(self.connection);
-    }
-
-    /// The end, in order or not. `None` takes the reason that was noted when closing began.
-    fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
-        let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
-        let was_connecting = recv.stage == Stage::Connecting;
-        recv.stage = Stage::Closed;
-        self.conn.advance(Phase::Closed);
-        self.conn.discard_backlog(self.connection);
-        self.conn.count(reason.counter(), 1);
-        self.conn.count(Counter::ConnectionsClosed, 1);
-        if recv.silent_until.take().is_some() {
-            self.conn.group.usage().silent_spoke();
-        }
-        self.conn.group.usage().buffer_changed(recv.buf.capacity(), 0);
-        recv.buf.release();
-        tracing::debug!(id = %self.connection.id(), %reason, "connection closed");
-        if let Some(handler) = recv.handler.take() {
-            guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
-        } else if was_connecting {
-            let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
-            guard(&self.conn.group, "connect_failed", failed);
-        }
-        self.conn.retire();
-    }
 }
-
-/// An idle connection has no request under way, and its replies have left long ago; this is for the
-/// request that a peer sends just now.
-const IDLE_LINGER: Duration = Duration::from_millis(50);
 
 /// A frame's header may come on top of `max_allowed_packet`.
 const HEADER_ALLOWANCE: usize = 64;

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::close::CloseReason;
-use super::conn::{ABORT, Conn, Connection, FLUSHED, Phase, RESUME, WRITABLE};
+use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
+use super::connection::Connection;
 use crate::runtime::guard;
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};

@@ -94,7 +94,10 @@ impl<T, A: Arm> Alarm<T, A> {
 
     fn rearm(&self, mut state: MutexGuard<'_, State<T>>, now: Instant) -> Armed {
         let Some(earliest) = state.heap.next_deadline() else { return Armed::Kept };
-        let soon_enough = |armed| mutant!(armed <= earliest + SLACK, LaterIsKept => true);
+        let soon_enough = |armed: Instant| {
+            let later = armed.saturating_duration_since(earliest);
+            mutant!(later <= SLACK, LaterIsKept => true)
+        };
         if state.armed.is_some_and(soon_enough) {
             return Armed::Kept;
         }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc;
-use std::sync::Arc;
 use std::thread;
 
 use super::drain::{self, Exits};

@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::Shared;
 use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
 use super::source::{CUT, DRAIN};
 use super::task::serves_a_connection;
-use super::Shared;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 

@@ -23,10 +23,7 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new() -> Self {
-        Self {
-            stage: AtomicU8::new(RUN),
-            alive: AtomicUsize::new(0),
-        }
+        Self { stage: AtomicU8::new(RUN), alive: AtomicUsize::new(0) }
     }
 
     pub(crate) fn advance(&self, stage: u8) {

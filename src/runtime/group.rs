@@ -13,6 +13,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 
 use super::alarm::{Alarm, Armed};
+use super::batch::{Event, MOST_EVENTS};
 use super::cost::Cost;
 use super::end::{End, RUN};
 use super::mode::Mode;
@@ -20,7 +21,7 @@ use super::park::{Park, Wake};
 use super::queue::{Pushed, TaskQueue};
 use super::seat::SeatState;
 use super::slots::{Released, Slots, Token};
-use super::source::{Source, TIMER};
+use super::source::{CUT, Lent, Source, TIMER, Turn};
 use super::task::{Task, guard};
 use super::timer::TimerId;
 use super::timers::Due;
@@ -29,7 +30,7 @@ use crate::config::Config;
 use crate::stats::{Counter, Counters, Snapshot};
 use crate::sync::runner::Marks;
 use crate::sync::shim::lock;
-use crate::sys::epoll::{Epoll, Interest, Readiness};
+use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::eventfd::EventFd;
 use crate::sys::timerfd::TimerFd;
 
@@ -78,16 +79,6 @@ pub(crate) struct Seat {
     pub(super) batch: [Event; MOST_EVENTS],
 }
 
-/// An event in a batch. Who swaps the token out has the event, and the reference to its slot.
-#[derive(Debug, Default)]
-pub(crate) struct Event {
-    token: AtomicU64,
-    readiness: AtomicU32,
-}
-
-/// The range of `epoll_events_per_thread` ends here.
-pub(crate) const MOST_EVENTS: usize = 16;
-
 /// `epoll_event.data` of the two descriptors that have no slot.
 pub(super) const EVENTFD: u64 = 0;
 pub(super) const TIMERFD: u64 = 1;
@@ -96,20 +87,6 @@ const _: () = assert!(EVENTFD < Token::FIRST && TIMERFD < Token::FIRST);
 thread_local! {
     /// Group and seat of the worker that this thread is.
     static CURRENT: Cell<Option<(*const Group, usize)>> = const { Cell::new(None) };
-}
-
-impl Event {
-    pub(super) fn put(&self, token: Token, readiness: Readiness) {
-        self.readiness.store(readiness.bits(), Ordering::Relaxed);
-        // Release: pairs with the Acquire of `take`.
-        self.token.store(token.encode(), Ordering::Release);
-    }
-
-    pub(super) fn take(&self) -> Option<(Token, Readiness)> {
-        let token = self.token.swap(0, Ordering::AcqRel);
-        let readiness = Readiness::from_bits(self.readiness.load(Ordering::Relaxed));
-        (token != 0).then(|| (Token::decode(token), readiness))
-    }
 }
 
 impl Seat {
@@ -206,6 +183,9 @@ impl Group {
         // Of the others that wait, one is woken, who does the same.
         self.eventfd.signal();
         if self.end.leave() {
+            // What is still registered waits for events that nobody receives any more: behind a
+            // handler that outlived the drain, or registered too late to be told.
+            self.notify_all(CUT);
             self.sweep();
         }
     }
@@ -465,16 +445,31 @@ impl Group {
         self.end.stage()
     }
 
-    /// What is left when the workers leave: contexts whose last reference is gone. Everything else
-    /// that is still queued belongs to nobody any more.
+    /// What is left when the workers leave: registered things end, contexts whose last reference is
+    /// gone are reclaimed. Everything else that is still queued belongs to nobody any more.
     pub(super) fn sweep(&self) {
+        // What this queues meanwhile is taken by the loop that is at work already: one level deep.
+        if std::ptr::eq(SWEEPING.get(), self) {
+            return;
+        }
+        let _reset = ResetSweeping(SWEEPING.replace(self));
         while let Some(task) = self.queue.pop() {
             match task {
-                Task::Source(token) => self.release(token),
+                Task::Source(token) => drop(guard(self, "cut", || self.cut(token))),
                 Task::Reclaim(token) => drop(guard(self, "drop", || self.reclaim(token))),
                 Task::Run(_) | Task::Discard(_) => drop(guard(self, "drop", || drop(task))),
             }
         }
+    }
+
+    /// Ends something that was queued. Its code is not called any more, but for the last word.
+    fn cut(&self, token: Token) {
+        let mut lent = Lent { turn: Turn::ALONE, read_buf: &mut [], now: Instant::now() };
+        self.with_pinned(token, |source| {
+            // Queued already: the mark stays with it.
+            let _ = source.queue_marks(CUT);
+            source.resume(&mut lent);
+        });
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
@@ -497,6 +492,16 @@ impl Group {
 thread_local! {
     /// This thread is running [`Group::reclaim`].
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
+    /// The group whose queue this thread sweeps.
+    static SWEEPING: Cell<*const Group> = const { Cell::new(std::ptr::null()) };
+}
+
+struct ResetSweeping(*const Group);
+
+impl Drop for ResetSweeping {
+    fn drop(&mut self) {
+        SWEEPING.set(self.0);
+    }
 }
 
 struct ResetReclaiming;

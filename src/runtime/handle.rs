@@ -144,7 +144,9 @@ impl Handle {
 fn boxed(code: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {
     let mut code = Some(code);
     let any: &mut dyn Any = &mut code;
-    if let Some(Some(boxed)) = any.downcast_mut::<Option<Box<dyn FnOnce() + Send>>>().map(Option::take) {
+    if let Some(Some(boxed)) =
+        any.downcast_mut::<Option<Box<dyn FnOnce() + Send>>>().map(Option::take)
+    {
         return boxed;
     }
     Box::new(code.expect("taken only above"))

@@ -238,7 +238,8 @@ impl Park {
                 None => semaphore = self.posted.wait(semaphore).unwrap_or_else(poisoned),
                 Some(limit) => {
                     let result = self.posted.wait_timeout(semaphore, limit);
-                    let (guard, timeout) = result.unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let (guard, timeout) =
+                        result.unwrap_or_else(std::sync::PoisonError::into_inner);
                     semaphore = guard;
                     if timeout.timed_out() && semaphore.tokens == 0 {
                         return false;
@@ -271,12 +272,8 @@ impl Park {
             let (next, result) = step(Word(word))?;
             // AcqRel: what one worker did before it rested or woke happens before what the next one
             // to change the word does.
-            match self.word.compare_exchange_weak(
-                word,
-                next.0,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
+            match self.word.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => return Some(result),
                 Err(now) => word = now,
             }

@@ -14,11 +14,7 @@ const RUNNING_WITH_PERMIT: u8 = 2;
 
 impl SeatState {
     pub(crate) fn run(&self, with_permit: bool) {
-        let state = if with_permit {
-            RUNNING_WITH_PERMIT
-        } else {
-            RUNNING
-        };
+        let state = if with_permit { RUNNING_WITH_PERMIT } else { RUNNING };
         self.0.store(state, Ordering::Release);
     }
 
@@ -37,9 +33,6 @@ impl SeatState {
         let (from, to) = (RUNNING_WITH_PERMIT, RUNNING);
         // The usual case needs no locked instruction.
         self.0.load(Ordering::Relaxed) == from
-            && self
-                .0
-                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+            && self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }

@@ -44,6 +44,18 @@ impl Token {
         #[expect(clippy::cast_possible_truncation, reason = "takes the halves apart")]
         Self { slot: data as u32, version: (data >> 32) as u32 }
     }
+
+    /// The token and four bits beside it: slot numbers leave them free.
+    pub(crate) const fn encode_with(self, bits: u8) -> u64 {
+        debug_assert!(self.slot < 1 << SLOT_BITS && bits < 16);
+        self.encode() | (bits as u64) << SLOT_BITS
+    }
+
+    /// What [`encode_with`](Self::encode_with) made.
+    pub(crate) const fn decode_with(data: u64) -> (Self, u8) {
+        let bits = data >> SLOT_BITS & 0xf;
+        (Self::decode(data & !(0xf << SLOT_BITS)), bits as u8)
+    }
 }
 
 impl fmt::Debug for Token {
@@ -89,6 +101,9 @@ const FIRST_CHUNK: usize = 64;
 #[cfg(loom)]
 const FIRST_CHUNK: usize = 1;
 const CHUNKS: usize = 22;
+/// Slot numbers are below 2 to this.
+const SLOT_BITS: u32 = 28;
+const _: () = assert!(FIRST_CHUNK << CHUNKS <= 1 << SLOT_BITS);
 
 // SAFETY: values are shared by reference between the holders of references (`T: Sync`) and leave
 // by `take` on any thread (`T: Send`).
@@ -341,6 +356,7 @@ mod tests {
         // SAFETY: pinned in the line above.
         assert_eq!(*unsafe { slots.get(second) }, "second");
         assert!(Token::decode(second.encode()) == second && second.encode() >= Token::FIRST);
+        assert!(Token::decode_with(second.encode_with(0xf)) == (second, 0xf));
     }
 
     #[test]

@@ -75,11 +75,7 @@ impl<T> TimerHeap<T> {
             }
         };
         self.live += 1;
-        self.heap.push(Entry {
-            deadline,
-            age,
-            slot,
-        });
+        self.heap.push(Entry { deadline, age, slot });
         TimerId { age, slot }
     }
 
@@ -108,12 +104,7 @@ impl<T> TimerHeap<T> {
     /// Call it until it says `None`. The id is the one that [`Self::insert`] returned; cancelling
     /// it from here on does nothing.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(TimerId, T)> {
-        while let Some(&Entry {
-            deadline,
-            age,
-            slot,
-        }) = self.heap.peek()
-        {
+        while let Some(&Entry { deadline, age, slot }) = self.heap.peek() {
             if deadline > now && self.occupied_by(slot, age) {
                 return None;
             }
@@ -169,11 +160,7 @@ impl<T> TimerHeap<T> {
                     Some(Slot::Occupied { age, .. }) if *age == entry.age
                 )
             });
-            debug_assert_eq!(
-                self.heap.len(),
-                self.live,
-                "every live timer has one heap entry"
-            );
+            debug_assert_eq!(self.heap.len(), self.live, "every live timer has one heap entry");
         }
         if self.heap.capacity() > SHRINK_MIN && self.heap.len() < self.heap.capacity() / 4 {
             self.heap.shrink_to(self.heap.len() * 2);
@@ -228,10 +215,7 @@ struct Entry {
 
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
-        other
-            .deadline
-            .cmp(&self.deadline)
-            .then_with(|| other.age.cmp(&self.age))
+        other.deadline.cmp(&self.deadline).then_with(|| other.age.cmp(&self.age))
     }
 }
 
@@ -260,9 +244,7 @@ mod tests {
     }
 
     fn drain<T>(heap: &mut TimerHeap<T>, now: Instant) -> Vec<T> {
-        std::iter::from_fn(|| heap.pop_due(now))
-            .map(|(_, payload)| payload)
-            .collect()
+        std::iter::from_fn(|| heap.pop_due(now)).map(|(_, payload)| payload).collect()
     }
 
     #[test]
@@ -313,10 +295,7 @@ mod tests {
         let cancelled = heap.insert(start, 'a');
         assert_eq!(heap.cancel(cancelled), Some('a'));
         let fired = heap.insert(start, 'b');
-        assert_eq!(
-            fired.slot, cancelled.slot,
-            "the test needs the slot to be used again"
-        );
+        assert_eq!(fired.slot, cancelled.slot, "the test needs the slot to be used again");
         assert_eq!(heap.cancel(cancelled), None);
         assert_eq!(heap.pop_due(start), Some((fired, 'b')));
         heap.insert(start, 'c');
@@ -354,17 +333,9 @@ mod tests {
         for round in 0..100_000 {
             let id = heap.insert(after(start, round), round);
             assert_eq!(heap.cancel(id), Some(round));
-            assert!(
-                heap.heap.len() <= 2 * heap.len() + SWEEP_MIN + 1,
-                "{}",
-                heap.heap.len()
-            );
+            assert!(heap.heap.len() <= 2 * heap.len() + SWEEP_MIN + 1, "{}", heap.heap.len());
         }
-        assert!(
-            heap.heap.capacity() <= SHRINK_MIN,
-            "{}",
-            heap.heap.capacity()
-        );
+        assert!(heap.heap.capacity() <= SHRINK_MIN, "{}", heap.heap.capacity());
         assert_eq!(heap.slots.len(), 2);
     }
 
@@ -373,9 +344,7 @@ mod tests {
         let start = Instant::now();
         for fire in [true, false] {
             let mut heap = TimerHeap::new();
-            let ids: Vec<_> = (0..100_000)
-                .map(|n| heap.insert(after(start, n), n))
-                .collect();
+            let ids: Vec<_> = (0..100_000).map(|n| heap.insert(after(start, n), n)).collect();
             if fire {
                 assert_eq!(drain(&mut heap, after(start, 100_000)).len(), 100_000);
             } else {
@@ -384,16 +353,8 @@ mod tests {
                 }
             }
             assert_eq!(heap.len(), 0);
-            assert!(
-                heap.heap.capacity() <= 4 * SHRINK_MIN,
-                "{}",
-                heap.heap.capacity()
-            );
-            assert!(
-                heap.slots.capacity() <= 4 * SHRINK_MIN,
-                "{}",
-                heap.slots.capacity()
-            );
+            assert!(heap.heap.capacity() <= 4 * SHRINK_MIN, "{}", heap.heap.capacity());
+            assert!(heap.slots.capacity() <= 4 * SHRINK_MIN, "{}", heap.slots.capacity());
         }
     }
 
@@ -401,9 +362,7 @@ mod tests {
     fn a_timer_at_the_end_of_the_slab_survives_the_shrinking() {
         let start = Instant::now();
         let mut heap = TimerHeap::new();
-        let ids: Vec<_> = (0..10_000)
-            .map(|n| heap.insert(after(start, n), n))
-            .collect();
+        let ids: Vec<_> = (0..10_000).map(|n| heap.insert(after(start, n), n)).collect();
         for &id in &ids[..9_999] {
             heap.cancel(id);
         }
@@ -438,10 +397,7 @@ mod tests {
         }
 
         fn drain(&mut self, now: Instant) -> Vec<usize> {
-            let mut due: Vec<_> = self
-                .0
-                .extract_if(.., |(deadline, _)| *deadline <= now)
-                .collect();
+            let mut due: Vec<_> = self.0.extract_if(.., |(deadline, _)| *deadline <= now).collect();
             due.sort_by_key(|&(deadline, _)| deadline); // stable: equal ones stay in order
             due.into_iter().map(|(_, payload)| payload).collect()
         }

@@ -141,7 +141,8 @@ impl Callback {
         super::task::guard(group, "timer", &mut code);
         *lock(&self.code) = Some(Code::Every(code));
         if !self.live.load(Ordering::Acquire) {
-            drop(lock(&self.code).take());
+            let code = lock(&self.code).take();
+            drop(code);
         } else if let Some(interval) = self.every {
             self.insert(group, interval);
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::batch::MOST_EVENTS;
 use super::cost::{Class, Cost};
 use super::end::{LEAVE_NOW, RUN};
-use super::group::{EVENTFD, Group, MOST_EVENTS, Seat, TIMERFD};
+use super::group::{EVENTFD, Group, Seat, TIMERFD};
 use super::park::{Demand, Rest};
 use super::slots::Token;
 use super::source::{Lent, Turn};

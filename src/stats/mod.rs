@@ -125,9 +125,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) const fn new() -> Self {
-        Self {
-            values: [const { AtomicU64::new(0) }; COUNTERS],
-        }
+        Self { values: [const { AtomicU64::new(0) }; COUNTERS] }
     }
 
     /// Adds `n`, from any thread.
@@ -139,10 +137,7 @@ impl Counters {
     /// it: two at once would lose counts (and nothing worse).
     pub(crate) fn bump(&self, counter: Counter, n: u64) {
         let value = &self.values[counter as usize];
-        value.store(
-            value.load(Ordering::Relaxed).wrapping_add(n),
-            Ordering::Relaxed,
-        );
+        value.store(value.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
     /// Current value, from any thread.
@@ -153,12 +148,8 @@ impl Counters {
 
 impl fmt::Debug for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = Counter::ALL
-            .iter()
-            .map(|&counter| (counter.name(), self.get(counter)));
-        f.debug_map()
-            .entries(values.filter(|&(_, value)| value != 0))
-            .finish()
+        let values = Counter::ALL.iter().map(|&counter| (counter.name(), self.get(counter)));
+        f.debug_map().entries(values.filter(|&(_, value)| value != 0)).finish()
     }
 }
 
@@ -217,37 +208,13 @@ impl Snapshot {
             ("workers", self.workers, "worker threads alive"),
             ("parked", self.parked, "workers asleep"),
             ("queue_len", self.queue_len, "tasks in the queues"),
-            (
-                "overflow_len",
-                self.overflow_len,
-                "tasks in the overflow lists",
-            ),
+            ("overflow_len", self.overflow_len, "tasks in the overflow lists"),
             ("connections", self.connections, "connections open"),
-            (
-                "silent_connections",
-                self.silent_connections,
-                "accepted, nothing received yet",
-            ),
-            (
-                "slots_allocated",
-                self.slots_allocated,
-                "slots for connection contexts",
-            ),
-            (
-                "slots_free",
-                self.slots_free,
-                "slots that wait for a connection",
-            ),
-            (
-                "buffered_bytes",
-                self.buffered_bytes,
-                "bytes in read buffers and backlogs",
-            ),
-            (
-                "timers_pending",
-                self.timers_pending,
-                "timers that have not fired yet",
-            ),
+            ("silent_connections", self.silent_connections, "accepted, nothing received yet"),
+            ("slots_allocated", self.slots_allocated, "slots for connection contexts"),
+            ("slots_free", self.slots_free, "slots that wait for a connection"),
+            ("buffered_bytes", self.buffered_bytes, "bytes in read buffers and backlogs"),
+            ("timers_pending", self.timers_pending, "timers that have not fired yet"),
         ]
     }
 }
@@ -303,11 +270,7 @@ mod tests {
         let mut names = HashSet::new();
         for (position, &counter) in Counter::ALL.iter().enumerate() {
             assert_eq!(counter as usize, position, "{}", counter.name());
-            assert!(
-                names.insert(counter.name()),
-                "{} is there twice",
-                counter.name()
-            );
+            assert!(names.insert(counter.name()), "{} is there twice", counter.name());
             assert!(counter.name().len() <= NAME_WIDTH, "{}", counter.name());
             let snake = |c: char| c.is_ascii_lowercase() || c == '_';
             assert!(counter.name().chars().all(snake), "{}", counter.name());
@@ -355,10 +318,7 @@ mod tests {
     fn the_text_has_each_gauge_and_only_the_counters_that_counted() {
         let counters = Counters::new();
         counters.add(Counter::BytesSent, 1234);
-        let mut snapshot = Snapshot {
-            workers: 4,
-            ..Snapshot::default()
-        };
+        let mut snapshot = Snapshot { workers: 4, ..Snapshot::default() };
         snapshot.absorb(&counters);
         let text = snapshot.to_string();
         assert_eq!(text.lines().count(), 12);

@@ -115,12 +115,8 @@ mod making {
         });
         let name = std::thread::current().name().map(str::to_owned);
         let runs = runs.load(Ordering::Relaxed);
-        writeln!(
-            io::stderr(),
-            "{}: {runs} interleavings",
-            name.unwrap_or_default()
-        )
-        .expect("stderr");
+        writeln!(io::stderr(), "{}: {runs} interleavings", name.unwrap_or_default())
+            .expect("stderr");
     }
 
     /// Set in the process that makes a mistake.
@@ -139,13 +135,7 @@ mod making {
             .expect("runs");
         let said =
             String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success(),
-            "the model passes with {mutant:?}:\n{said}"
-        );
-        assert!(
-            said.contains(message),
-            "{mutant:?} fails, but without '{message}':\n{said}"
-        );
+        assert!(!output.status.success(), "the model passes with {mutant:?}:\n{said}");
+        assert!(said.contains(message), "{mutant:?} fails, but without '{message}':\n{said}");
     }
 }

@@ -149,7 +149,10 @@ impl<T> fmt::Debug for Runner<T> {
             OWNED => "running",
             _ => "queued",
         };
-        f.debug_struct("Runner").field("state", &state).field("marks", &Marks(word & MARKS)).finish()
+        f.debug_struct("Runner")
+            .field("state", &state)
+            .field("marks", &Marks(word & MARKS))
+            .finish()
     }
 }
 

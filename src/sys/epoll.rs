@@ -109,9 +109,8 @@ impl Interest {
     /// Bytes can be written.
     pub const WRITABLE: Self = Self(libc::EPOLLOUT as u32);
     /// Everything a stream socket can report: in, out, peer finished, urgent data.
-    pub(crate) const STREAM: Self = Self(
-        (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32,
-    );
+    pub(crate) const STREAM: Self =
+        Self((libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32);
 }
 
 impl BitOr for Interest {
@@ -137,6 +136,21 @@ impl Readiness {
 
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// What the layers above tell apart, in four bits: in, out, hung up, error.
+    pub(crate) fn condensed(self) -> u8 {
+        let hung_up = libc::EPOLLHUP | libc::EPOLLRDHUP;
+        let all = [libc::EPOLLIN | libc::EPOLLPRI, libc::EPOLLOUT, hung_up, libc::EPOLLERR];
+        let set = |bits: libc::c_int| self.0 & bits.cast_unsigned() != 0;
+        all.into_iter().enumerate().fold(0, |sum, (n, bits)| sum | u8::from(set(bits)) << n)
+    }
+
+    /// The same again.
+    pub(crate) fn from_condensed(bits: u8) -> Self {
+        let all = [libc::EPOLLIN, libc::EPOLLOUT, libc::EPOLLHUP, libc::EPOLLERR];
+        let set = all.into_iter().enumerate().filter(|(n, _)| bits >> n & 1 != 0);
+        Self(set.fold(0, |sum, (_, bit)| sum | bit.cast_unsigned()))
     }
 
     /// There is something to read, which may be the end of the stream.
@@ -176,5 +190,31 @@ impl fmt::Debug for Readiness {
         ];
         let set = names.iter().filter(|(bit, _)| self.0 & *bit as u32 != 0);
         f.debug_set().entries(set.map(|(_, name)| name)).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condensed_readiness_says_the_same() {
+        let bits = [
+            libc::EPOLLIN,
+            libc::EPOLLPRI,
+            libc::EPOLLOUT,
+            libc::EPOLLRDHUP,
+            libc::EPOLLHUP,
+            libc::EPOLLERR,
+        ];
+        for chosen in 0..1_u32 << bits.len() {
+            let set = bits.iter().enumerate().filter(|(n, _)| chosen >> n & 1 != 0);
+            let before = Readiness(set.fold(0, |sum, (_, bit)| sum | bit.cast_unsigned()));
+            let after = Readiness::from_condensed(before.condensed());
+            assert_eq!(after.is_readable(), before.is_readable());
+            assert_eq!(after.is_writable(), before.is_writable());
+            assert_eq!(after.is_hung_up(), before.is_hung_up());
+            assert_eq!(after.is_error(), before.is_error());
+        }
     }
 }

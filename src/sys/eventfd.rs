@@ -28,9 +28,7 @@ impl EventFd {
         let one = 1_u64.to_ne_bytes();
         let written = retry(|| {
             // SAFETY: `one` is a live array of the length that is passed.
-            check_len(unsafe {
-                libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len())
-            })
+            check_len(unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) })
         });
         debug_assert!(written.is_ok(), "eventfd write failed: {written:?}");
     }

@@ -21,11 +21,7 @@ use std::io;
 
 /// Turns the `-1` convention of the C library into a result, taking `errno` at once.
 fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
-    if returned == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(returned)
-    }
+    if returned == -1 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
 /// Like [`check`], for calls that return a byte count.

@@ -46,9 +46,8 @@ fn fair_attributes() -> Option<libc::sched_attr> {
     let size = u32::try_from(size_of::<libc::sched_attr>()).ok()?;
     let mut attributes = std::mem::MaybeUninit::<libc::sched_attr>::zeroed();
     // SAFETY: the kernel writes at most `size` bytes to `attributes`, which has that many.
-    let result = unsafe {
-        libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0)
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0) };
     // SAFETY: all zero is a valid value, and the kernel wrote over it.
     let attributes = unsafe { attributes.assume_init() };
     let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(libc::c_int::cast_unsigned);

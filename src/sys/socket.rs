@@ -202,4 +202,3 @@ pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<(i32, u32, u32)
 pub(crate) fn reserve_descriptor() -> io::Result<OwnedFd> {
     std::fs::File::open("/dev/null").map(OwnedFd::from)
 }
-

@@ -18,15 +18,10 @@ pub(crate) fn in_child(test: &str, code: impl FnOnce()) {
         code();
         return;
     }
-    let output = command(test, None)
-        .output()
-        .expect("this binary runs again");
+    let output = command(test, None).output().expect("this binary runs again");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}\n{errors}"
-    );
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
 }
 
 fn command(test: &str, descriptors: Option<u32>) -> Command {
@@ -35,15 +30,11 @@ fn command(test: &str, descriptors: Option<u32>) -> Command {
         None => Command::new(binary),
         Some(limit) => {
             let mut shell = Command::new("sh");
-            shell
-                .args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")])
-                .arg(binary);
+            shell.args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")]).arg(binary);
             shell
         }
     };
-    command
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ROLE, test);
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, test);
     command
 }
 
@@ -57,10 +48,7 @@ impl Puppet {
     /// Starts this binary again with `test`, with room for so many descriptors.
     pub(crate) fn start(test: &str, descriptors: u32) -> Self {
         let mut command = command(test, Some(descriptors));
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("this binary runs again");
         let answers = BufReader::new(child.stderr.take().expect("piped"));
         Self { child, answers }
@@ -73,9 +61,7 @@ impl Puppet {
         writeln!(stdin, "{order}").expect("the child listens");
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("text");
-        let answer = line
-            .strip_prefix("> ")
-            .and_then(|line| line.strip_suffix('\n'));
+        let answer = line.strip_prefix("> ").and_then(|line| line.strip_suffix('\n'));
         answer.map_or_else(|| panic!("{order}: {line}{}", self.rest()), str::to_owned)
     }
 
@@ -85,9 +71,7 @@ impl Puppet {
         let stat = stat.expect("the child lives");
         let (_, fields) = stat.rsplit_once(") ").expect("the name of the process");
         let ticks = fields.split_whitespace().skip(11).take(2);
-        ticks
-            .map(|field| field.parse::<u64>().expect("a number"))
-            .sum()
+        ticks.map(|field| field.parse::<u64>().expect("a number")).sum()
     }
 
     fn rest(&mut self) -> String {

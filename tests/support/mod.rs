@@ -1,9 +1,6 @@
 //! What the tests over real sockets share: servers, peers, frames, and waiting without sleeping.
 
-#![allow(
-    dead_code,
-    reason = "each test file is a crate of its own and uses a part of this"
-)]
+#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
 pub(crate) mod child;
 pub(crate) mod peer;
@@ -59,10 +56,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(kind: Kind, config: Config, protocol: impl Protocol) -> Self {
-        let runtime = Runtime::builder()
-            .config(config)
-            .start()
-            .expect("a runtime");
+        let runtime = Runtime::builder().config(config).start().expect("a runtime");
         let (listener, dir) = match kind {
             Kind::Tcp => (runtime.listen("127.0.0.1:0", protocol), None),
             Kind::Unix => {
@@ -71,11 +65,7 @@ impl Server {
             }
         };
         let listener = listener.expect("a listener");
-        Self {
-            runtime,
-            listener,
-            _dir: dir,
-        }
+        Self { runtime, listener, _dir: dir }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -100,10 +90,7 @@ impl Server {
         let began = Instant::now();
         while self.count(counter) < count {
             let stats = self.stats();
-            assert!(
-                began.elapsed() < LONG,
-                "{count} {counter:?} did not come:\n{stats}"
-            );
+            assert!(began.elapsed() < LONG, "{count} {counter:?} did not come:\n{stats}");
             thread::park_timeout(Duration::from_millis(1));
         }
     }
@@ -151,7 +138,5 @@ impl Drop for TempDir {
 
 /// Bytes that differ from place to place, so that a shift or a swap shows.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|at| (at % 251) as u8 ^ (at / 65_521) as u8)
-        .collect()
+    (0..len).map(|at| (at % 251) as u8 ^ (at / 65_521) as u8).collect()
 }

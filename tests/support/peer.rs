@@ -80,9 +80,7 @@ impl Peer {
     #[track_caller]
     pub(crate) fn receive_frame(&mut self) -> Vec<u8> {
         let mut bytes = self.receive(HEADER_BYTES);
-        let header = Header::parse(&bytes, u32::MAX)
-            .expect("a good header")
-            .expect("all of it");
+        let header = Header::parse(&bytes, u32::MAX).expect("a good header").expect("all of it");
         bytes.extend(self.receive(header.body_bytes as usize));
         bytes
     }
@@ -101,9 +99,7 @@ impl Peer {
 
     /// Goes away without a word; TCP sends a reset.
     pub(crate) fn reset(self) {
-        self.0
-            .set_linger(Some(Duration::ZERO))
-            .expect("a reset to come");
+        self.0.set_linger(Some(Duration::ZERO)).expect("a reset to come");
     }
 
     /// Another handle of the same socket, for another thread.

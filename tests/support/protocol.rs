@@ -46,11 +46,7 @@ impl Protocol for Frames {
     fn opened(&self, _: &Connection) {}
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
-        let limit = if self.limit == 0 {
-            64 << 20
-        } else {
-            self.limit
-        };
+        let limit = if self.limit == 0 { 64 << 20 } else { self.limit };
         while let Some(header) = Header::parse(input.bytes(), limit).map_err(Close::error)? {
             if input.len() < header.frame_bytes() {
                 input.need(header.frame_bytes());
@@ -77,10 +73,7 @@ where
     F: Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync + 'static,
 {
     pub(crate) fn new(received: F) -> Self {
-        Self {
-            received,
-            ends: Ends::default(),
-        }
+        Self { received, ends: Ends::default() }
     }
 
     /// With a second handle to the reasons.

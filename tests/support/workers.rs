@@ -10,11 +10,7 @@ use super::{LONG, eventually};
 
 /// One group with so many workers.
 pub(crate) fn workers(count: usize) -> Runtime {
-    Runtime::builder()
-        .groups(1)
-        .threads_per_group(count)
-        .start()
-        .expect("a runtime")
+    Runtime::builder().groups(1).threads_per_group(count).start().expect("a runtime")
 }
 
 /// Waits until every worker rests.
@@ -53,10 +49,7 @@ impl Gate {
     /// Waits until `count` are held back at the same time.
     #[track_caller]
     pub(crate) fn wait_for(&self, count: usize) {
-        let waited = self
-            .0
-            .1
-            .wait_timeout_while(self.lock(), LONG, |inside| inside.now < count);
+        let waited = self.0.1.wait_timeout_while(self.lock(), LONG, |inside| inside.now < count);
         let (inside, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         assert!(!timeout.timed_out(), "{} came of {count}", inside.now);
     }

@@ -223,9 +223,8 @@ fn serve(parser: &mut Parser) -> Result<Command, UsageError> {
     let spec = text("SERVER", parser.value()?)?;
     let spec = spec.parse().map_err(UsageError)?;
     let address = text("ADDR", parser.value()?)?;
-    let address = address
-        .parse()
-        .map_err(|_| UsageError(format!("ADDR {address} is not IP:PORT")))?;
+    let address =
+        address.parse().map_err(|_| UsageError(format!("ADDR {address} is not IP:PORT")))?;
     Ok(Command::Serve(spec, address))
 }
 
@@ -240,18 +239,14 @@ fn scenario(value: OsString) -> Result<Scenario, UsageError> {
     let value = text("--scenario", value)?;
     let entry = SCENARIOS.iter().find(|(name, _)| *name == value);
     entry.map(|(_, scenario)| *scenario).ok_or_else(|| {
-        UsageError(format!(
-            "--scenario {value} is none of cpu, heavy, pipeline, idle"
-        ))
+        UsageError(format!("--scenario {value} is none of cpu, heavy, pipeline, idle"))
     })
 }
 
 fn heavy(value: OsString) -> Result<Heavy, UsageError> {
     let value = text("--heavy", value)?;
     let Some((connections, micros)) = value.split_once(':') else {
-        return Err(UsageError(format!(
-            "--heavy {value} is not N:US, such as 1:5000"
-        )));
+        return Err(UsageError(format!("--heavy {value} is not N:US, such as 1:5000")));
     };
     let micros = number("US of --heavy", micros.into(), HEAVY_MICROS)?;
     Ok(Heavy {
@@ -280,9 +275,7 @@ where
     match value.parse() {
         Ok(number) if range.contains(&number) => Ok(number),
         Ok(_) => Err(UsageError(format!("{option} {value} is outside {range:?}"))),
-        Err(_) => Err(UsageError(format!(
-            "{option} {value} is not a number in {range:?}"
-        ))),
+        Err(_) => Err(UsageError(format!("{option} {value} is not a number in {range:?}"))),
     }
 }
 

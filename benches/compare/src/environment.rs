@@ -50,9 +50,7 @@ fn cpu_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut lines = text.lines();
     let model = lines.find_map(|line| line.strip_prefix("model name"));
-    model.map_or_else(unknown, |model| {
-        trimmed(model.trim_start_matches([' ', '\t', ':']))
-    })
+    model.map_or_else(unknown, |model| trimmed(model.trim_start_matches([' ', '\t', ':'])))
 }
 
 /// What a command prints, or that it is not known: no measurement fails for want of it.

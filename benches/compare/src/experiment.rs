@@ -184,11 +184,7 @@ pub(crate) fn run(
     for lane in &mut measured.lanes {
         lane.pooled = Quantiles::of(&lane.hist);
     }
-    progress.line.step_done(format_args!(
-        "{}: {} rounds",
-        measured.name,
-        measured.rounds.len()
-    ));
+    progress.line.step_done(format_args!("{}: {} rounds", measured.name, measured.rounds.len()));
     Ok(measured)
 }
 
@@ -388,10 +384,7 @@ pub(crate) fn start_server(spec: &Spec) -> Result<(Helper, Target), Box<dyn Erro
         None => std::env::current_exe()?,
     };
     let mut command = Command::new(binary);
-    command
-        .arg("serve")
-        .arg(spec.without_binary().to_string())
-        .arg("127.0.0.1:0");
+    command.arg("serve").arg(spec.without_binary().to_string()).arg("127.0.0.1:0");
     let (server, address) = Helper::start(&mut command, "listening on ")?;
     Ok((server, address.parse()?))
 }
@@ -422,12 +415,7 @@ impl Dice {
 
 impl Progress {
     pub(crate) fn new(windows: usize) -> Self {
-        Self {
-            line: ProgressLine::new(),
-            started: Instant::now(),
-            done: 0,
-            total: windows,
-        }
+        Self { line: ProgressLine::new(), started: Instant::now(), done: 0, total: windows }
     }
 
     fn window_done(&mut self, measured: &Measured, lane: usize) {

@@ -15,10 +15,7 @@ pub(crate) fn run(
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
-    let mut load = Load::connect(&Options {
-        connections,
-        ..Options::new(target)
-    })?;
+    let mut load = Load::connect(&Options { connections, ..Options::new(target) })?;
     writeln!(out, "holding {connections}")?;
     out.flush()?;
     io::copy(&mut io::stdin(), &mut io::sink())?;

@@ -1,10 +1,7 @@
 //! What the kernel knows of another process (CPU time, context switches, resident memory) and of
 //! the machine as a whole.
 
-#![expect(
-    unsafe_code,
-    reason = "std has no door to the CPU time clock of a process"
-)]
+#![expect(unsafe_code, reason = "std has no door to the CPU time clock of a process")]
 
 use std::error::Error;
 use std::fs;
@@ -33,10 +30,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 impl Usage {
     pub(crate) fn of(pid: u32) -> Result<Self, Box<dyn Error>> {
-        let mut usage = Self {
-            cpu: cpu_time(pid)?,
-            ..Self::default()
-        };
+        let mut usage = Self { cpu: cpu_time(pid)?, ..Self::default() };
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
             // A thread that ends meanwhile takes its count along.
             let Ok(status) = fs::read_to_string(task?.path().join("status")) else {
@@ -99,10 +93,7 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one `timespec` to a place that is ours.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     if result < 0 {

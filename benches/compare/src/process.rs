@@ -25,10 +25,7 @@ impl Helper {
             .spawn()
             .map_err(|error| format!("{program}: {error}"))?;
         let stdout = child.stdout.take().ok_or("no standard output")?;
-        let mut helper = Self {
-            child,
-            stdout: BufReader::new(stdout),
-        };
+        let mut helper = Self { child, stdout: BufReader::new(stdout) };
         let mut line = String::new();
         helper.stdout.read_line(&mut line)?;
         match line.trim_end().strip_prefix(greeting) {

@@ -94,10 +94,7 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let [base, subject] = compared(args, [Kind::Limit, Kind::EpollGroup])?;
     let counts = args.connections.as_deref().unwrap_or(&CPU_CONNECTIONS);
     let experiments = counts.iter().map(|&count| {
-        let lane = |spec: &Spec| Lane {
-            spec: spec.clone(),
-            shape: Shape::plain(count),
-        };
+        let lane = |spec: &Spec| Lane { spec: spec.clone(), shape: Shape::plain(count) };
         Experiment {
             name: format!("{count} connections"),
             lanes: vec![lane(&base), lane(&subject), lane(&base)],
@@ -110,13 +107,7 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     for (&count, measured) in counts.iter().zip(&outcome.experiments) {
         let ratio = |what: &str, metric: fn(&Window) -> f64, target| {
             let what = format!("{what}, {count} connections: ratio");
-            Check::ratio(
-                what,
-                measured,
-                (SUBJECT, BASE, Some(CPU_TWIN)),
-                metric,
-                target,
-            )
+            Check::ratio(what, measured, (SUBJECT, BASE, Some(CPU_TWIN)), metric, target)
         };
         let throughput: fn(&Window) -> f64 = |window| window.requests_per_second;
         checks.push(ratio("requests/s", throughput, Target::AtLeast(0.9)));
@@ -126,11 +117,7 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
             _ => None,
         };
         if let Some(limit) = p99_limit {
-            checks.push(ratio(
-                "p99",
-                |window| window.p99 as f64,
-                Target::AtMost(limit),
-            ));
+            checks.push(ratio("p99", |window| window.p99 as f64, Target::AtMost(limit)));
         }
         let more_syscalls = match count {
             32 => Some(0.1),
@@ -154,9 +141,7 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
 fn median_of_ratios(experiments: &[Measured]) -> Check {
     let metric = |window: &Window| window.server_cpu_per_request;
     let over_all = |lane: usize| {
-        let ratios = experiments
-            .iter()
-            .filter_map(|measured| measured.ratio(lane, BASE, metric));
+        let ratios = experiments.iter().filter_map(|measured| measured.ratio(lane, BASE, metric));
         Spread::of(ratios.map(|ratio| ratio.median).collect())
     };
     Check {
@@ -180,17 +165,11 @@ fn heavy(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let [limit, threads, subject] = compared(args, kinds)?;
     let shape = Shape {
         think: Duration::from_micros(6400),
-        heavy: Some(Heavy {
-            connections: 1,
-            burn: Duration::from_millis(5),
-        }),
+        heavy: Some(Heavy { connections: 1, burn: Duration::from_millis(5) }),
         ..Shape::plain(64)
     };
     let specs = [&limit, &threads, &subject, &limit, &threads];
-    let lanes = specs.map(|spec| Lane {
-        spec: spec.clone(),
-        shape,
-    });
+    let lanes = specs.map(|spec| Lane { spec: spec.clone(), shape });
     let (limit, threads, subject, limit_twin, threads_twin) = (0, 1, 2, 3, 4);
     outcome.measure(&[Experiment {
         name: "heavy".to_owned(),
@@ -201,35 +180,14 @@ fn heavy(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let against_limit = (subject, limit, Some(limit_twin));
     let against_threads = (subject, threads, Some(threads_twin));
     let check = |what: &str, lanes, metric: fn(&Window) -> f64, limit| {
-        Check::ratio(
-            what.to_owned(),
-            measured,
-            lanes,
-            metric,
-            Target::AtMost(limit),
-        )
+        Check::ratio(what.to_owned(), measured, lanes, metric, Target::AtMost(limit))
     };
     let p99: fn(&Window) -> f64 = |window| window.p99 as f64;
     let p999: fn(&Window) -> f64 = |window| window.p999 as f64;
     outcome.checks = vec![
-        check(
-            "p99 of the light ones: ratio to the limit",
-            against_limit,
-            p99,
-            0.25,
-        ),
-        check(
-            "p99 of the light ones: ratio to a thread each",
-            against_threads,
-            p99,
-            1.1,
-        ),
-        check(
-            "p99.9 of the light ones: ratio to the limit",
-            against_limit,
-            p999,
-            0.4,
-        ),
+        check("p99 of the light ones: ratio to the limit", against_limit, p99, 0.25),
+        check("p99 of the light ones: ratio to a thread each", against_threads, p99, 1.1),
+        check("p99.9 of the light ones: ratio to the limit", against_limit, p999, 0.4),
     ];
     Ok(())
 }
@@ -237,14 +195,8 @@ fn heavy(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
 /// As many requests in flight on few connections as on many.
 fn pipeline(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let [base, subject] = compared(args, [Kind::Limit, Kind::EpollGroup])?;
-    let deep = Shape {
-        pipeline: 32,
-        ..Shape::plain(16)
-    };
-    let lane = |spec: &Spec, shape| Lane {
-        spec: spec.clone(),
-        shape,
-    };
+    let deep = Shape { pipeline: 32, ..Shape::plain(16) };
+    let lane = |spec: &Spec, shape| Lane { spec: spec.clone(), shape };
     let (wide, twin) = (2, 3);
     outcome.measure(&[Experiment {
         name: "pipeline".to_owned(),
@@ -259,13 +211,7 @@ fn pipeline(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>>
     let measured = &outcome.experiments[0];
     let check = |what: &str, lanes, limit| {
         let metric = |window: &Window| window.server_cpu_per_request;
-        Check::ratio(
-            what.to_owned(),
-            measured,
-            lanes,
-            metric,
-            Target::AtMost(limit),
-        )
+        Check::ratio(what.to_owned(), measured, lanes, metric, Target::AtMost(limit))
     };
     outcome.checks = vec![
         check(
@@ -294,10 +240,7 @@ fn idle(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let subject = specs[SUBJECT].to_string();
     let ours = outcome.idle.iter().filter(|idle| idle.server == subject);
     let checks = ours.map(|idle| Check {
-        what: format!(
-            "resident bytes per idle connection, {} of them",
-            idle.connections
-        ),
+        what: format!("resident bytes per idle connection, {} of them", idle.connections),
         found: Spread::of(vec![idle.bytes_per_connection()]),
         floor: None,
         target: Target::AtMost(1024.0),
@@ -311,14 +254,8 @@ fn servers(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> 
     let specs = args.servers.as_deref().unwrap_or_default();
     let counts = args.connections.as_deref().unwrap_or(&CPU_CONNECTIONS);
     let experiments = counts.iter().map(|&connections| {
-        let shape = Shape {
-            connections,
-            ..args.shape
-        };
-        let lane = |spec: &Spec| Lane {
-            spec: spec.clone(),
-            shape,
-        };
+        let shape = Shape { connections, ..args.shape };
+        let lane = |spec: &Spec| Lane { spec: spec.clone(), shape };
         Experiment {
             name: shape.to_string(),
             lanes: specs.iter().map(lane).collect(),
@@ -368,10 +305,7 @@ impl Outcome {
             )?;
             let lanes = self.experiments.iter().flat_map(|measured| &measured.lanes);
             if self.plan.counts_syscalls && lanes.clone().any(|lane| lane.syscalls().is_none()) {
-                writeln!(
-                    out,
-                    "System calls: perf is missing or not allowed to count them.\n"
-                )?;
+                writeln!(out, "System calls: perf is missing or not allowed to count them.\n")?;
             }
         }
         if !self.idle.is_empty() {

@@ -49,27 +49,18 @@ const SETTINGS: [(&str, Setting); 6] = [
 impl Spec {
     /// A server as it comes.
     pub(crate) fn plain(kind: Kind) -> Self {
-        Self {
-            kind,
-            settings: Vec::new(),
-            binary: None,
-        }
+        Self { kind, settings: Vec::new(), binary: None }
     }
 
     /// The last value given, which is the one that counts.
     pub(crate) fn setting(&self, setting: Setting) -> Option<usize> {
         let mut given = self.settings.iter().rev();
-        given
-            .find(|(name, _)| *name == setting)
-            .map(|(_, value)| *value)
+        given.find(|(name, _)| *name == setting).map(|(_, value)| *value)
     }
 
     /// The same server from this very binary: what the started process is told.
     pub(crate) fn without_binary(&self) -> Self {
-        Self {
-            binary: None,
-            ..self.clone()
-        }
+        Self { binary: None, ..self.clone() }
     }
 }
 
@@ -107,11 +98,7 @@ impl FromStr for Spec {
                 .map_err(|_| format!("{setting} {value} of {name} is not a number"))?;
             settings.push((known, value));
         }
-        Ok(Self {
-            kind,
-            settings,
-            binary,
-        })
+        Ok(Self { kind, settings, binary })
     }
 }
 

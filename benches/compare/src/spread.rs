@@ -22,10 +22,7 @@ impl Spread {
         let (&min, &max) = (values.first()?, values.last()?);
         let quantile = |quantile: f64| {
             let place = quantile * (values.len() - 1) as f64;
-            let (below, above) = (
-                values[place.floor() as usize],
-                values[place.ceil() as usize],
-            );
+            let (below, above) = (values[place.floor() as usize], values[place.ceil() as usize]);
             below + (above - below) * place.fract()
         };
         Some(Self {
@@ -58,10 +55,7 @@ mod tests {
     fn quartiles_lie_between_their_neighbours() {
         let spread = Spread::of(vec![4.0, 1.0, 3.0, 2.0]).unwrap();
         assert_eq!((spread.min, spread.max), (1.0, 4.0));
-        assert_eq!(
-            (spread.lower, spread.median, spread.upper),
-            (1.75, 2.5, 3.25)
-        );
+        assert_eq!((spread.lower, spread.median, spread.upper), (1.75, 2.5, 3.25));
         assert_eq!(Spread::of(vec![7.0]).unwrap().median, 7.0);
         assert_eq!(Spread::of(vec![f64::NAN]), None);
     }

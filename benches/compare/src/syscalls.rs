@@ -36,8 +36,7 @@ pub(crate) fn count(
 /// The first field of the line that names the event, when it is a number.
 fn counted(line: &str) -> Option<u64> {
     let (count, rest) = line.split_once(',')?;
-    rest.contains("raw_syscalls:sys_enter")
-        .then(|| count.parse().ok())?
+    rest.contains("raw_syscalls:sys_enter").then(|| count.parse().ok())?
 }
 
 #[cfg(test)]
@@ -48,10 +47,7 @@ mod tests {
     fn the_count_is_the_first_field() {
         let line = "1234,,raw_syscalls:sys_enter,1000,100.00,,";
         assert_eq!(counted(line), Some(1234));
-        assert_eq!(
-            counted("<not counted>,,raw_syscalls:sys_enter,0,100.00,,"),
-            None
-        );
+        assert_eq!(counted("<not counted>,,raw_syscalls:sys_enter,0,100.00,,"), None);
         assert_eq!(counted("# started on Sat Jan  1"), None);
     }
 }

@@ -10,9 +10,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(heading: &[&str]) -> Self {
-        Self {
-            rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()],
-        }
+        Self { rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
@@ -25,9 +23,8 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chars = |cell: &String| cell.chars().count();
         let column = |place: usize| self.rows.iter().map(move |row| chars(&row[place]));
-        let widths: Vec<usize> = (0..self.rows[0].len())
-            .map(|place| column(place).max().unwrap_or(0))
-            .collect();
+        let widths: Vec<usize> =
+            (0..self.rows[0].len()).map(|place| column(place).max().unwrap_or(0)).collect();
         for (place, row) in self.rows.iter().enumerate() {
             for (cell, width) in row.iter().zip(&widths) {
                 write!(f, "| {cell:width$} ")?;

@@ -62,10 +62,7 @@ impl FromStr for Target {
             return Ok(Self::Unix(path.into()));
         }
         let mut addresses = text.to_socket_addrs().map_err(|error| error.to_string())?;
-        addresses
-            .next()
-            .map(Self::Tcp)
-            .ok_or_else(|| "this name has no address".to_owned())
+        addresses.next().map(Self::Tcp).ok_or_else(|| "this name has no address".to_owned())
     }
 }
 

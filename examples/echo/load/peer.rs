@@ -89,13 +89,7 @@ impl Peer {
             socket: Socket::connect(target)?,
             shape,
             pipeline,
-            sessions: vec![
-                Session {
-                    asked: 0,
-                    answered: 0
-                };
-                sessions
-            ],
+            sessions: vec![Session { asked: 0, answered: 0 }; sessions],
             sent_at: vec![0; sessions * pipeline],
             due: VecDeque::with_capacity(sessions * pipeline),
             out: Vec::new(),
@@ -173,9 +167,8 @@ impl Peer {
             match self.socket.read(buffer) {
                 Ok(0) => {
                     let open = self.in_flight;
-                    return Err(self.failure(format!(
-                        "closed by the server with {open} requests unanswered"
-                    )));
+                    return Err(self
+                        .failure(format!("closed by the server with {open} requests unanswered")));
                 }
                 Ok(count) => return Ok(Some(count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -228,10 +221,7 @@ impl Peer {
     }
 
     pub(super) fn failure(&self, what: String) -> Failure {
-        Failure {
-            connection: self.index,
-            what,
-        }
+        Failure { connection: self.index, what }
     }
 
     fn write_down(&mut self, pattern: &Pattern, now: u64) {
@@ -256,14 +246,12 @@ impl Peer {
         let open = self.sessions.get(session as usize);
         let known = open.filter(|_| id == session_id(self.index, session));
         let Some(open) = known else {
-            return Err(self.failure(format!(
-                "an answer to {id:#x}, which is none of its sessions"
-            )));
+            return Err(
+                self.failure(format!("an answer to {id:#x}, which is none of its sessions"))
+            );
         };
         if open.asked == open.answered {
-            return Err(self.failure(format!(
-                "session {session}: an answer that nobody asked for"
-            )));
+            return Err(self.failure(format!("session {session}: an answer that nobody asked for")));
         }
         self.answer.session = session;
         self.answer.question = Question::new(self.shape, id, open.answered);
@@ -327,9 +315,7 @@ impl Socket {
 
 impl Clock {
     pub(super) fn start() -> Self {
-        Self {
-            zero: Instant::now(),
-        }
+        Self { zero: Instant::now() }
     }
 
     pub(super) fn now(self) -> u64 {

@@ -102,11 +102,7 @@ impl Question {
             return Ok(());
         }
         let from = offset - self.head_bytes;
-        same(
-            offset,
-            &self.tail(pattern)[from..from + found_tail.len()],
-            found_tail,
-        )
+        same(offset, &self.tail(pattern)[from..from + found_tail.len()], found_tail)
     }
 
     fn tail<'a>(&self, pattern: &'a Pattern) -> &'a [u8] {
@@ -117,11 +113,7 @@ impl Question {
 impl Pattern {
     pub(super) fn new(longest_frame_bytes: usize) -> Self {
         let words = (SHIFTS + longest_frame_bytes).div_ceil(8) as u64;
-        Self {
-            bytes: (1..=words)
-                .flat_map(|word| spread(word).to_le_bytes())
-                .collect(),
-        }
+        Self { bytes: (1..=words).flat_map(|word| spread(word).to_le_bytes()).collect() }
     }
 }
 
@@ -129,16 +121,9 @@ fn same(offset: usize, expected: &[u8], found: &[u8]) -> Result<(), Difference> 
     if expected == found {
         return Ok(());
     }
-    let at = expected
-        .iter()
-        .zip(found)
-        .position(|(expected, found)| expected != found);
+    let at = expected.iter().zip(found).position(|(expected, found)| expected != found);
     let at = at.unwrap_or(0);
-    Err(Difference {
-        offset: offset + at,
-        expected: expected[at],
-        found: found[at],
-    })
+    Err(Difference { offset: offset + at, expected: expected[at], found: found[at] })
 }
 
 /// Spreads the bits of a number over all of its bytes (the finisher of splitmix64).

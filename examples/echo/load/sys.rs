@@ -2,10 +2,7 @@
 //!
 //! It knows nothing of frames or connections; a token comes back as it went in.
 
-#![expect(
-    unsafe_code,
-    reason = "epoll, prctl and rlimit have no safe form in std"
-)]
+#![expect(unsafe_code, reason = "epoll, prctl and rlimit have no safe form in std")]
 
 use std::fmt;
 use std::io;
@@ -50,29 +47,16 @@ impl Poll {
         checked(fd)?;
         // SAFETY: the call above has just returned this descriptor, and nobody else owns it.
         let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self {
-            epoll,
-            rounds_up: false,
-        })
+        Ok(Self { epoll, rounds_up: false })
     }
 
     pub(super) fn add(&self, socket: &impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
-        self.control(
-            libc::EPOLL_CTL_ADD,
-            socket.as_fd().as_raw_fd(),
-            token,
-            watch,
-        )
+        self.control(libc::EPOLL_CTL_ADD, socket.as_fd().as_raw_fd(), token, watch)
     }
 
     /// Changes what is reported; what is already true is reported again.
     pub(super) fn modify(&self, socket: &impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
-        self.control(
-            libc::EPOLL_CTL_MOD,
-            socket.as_fd().as_raw_fd(),
-            token,
-            watch,
-        )
+        self.control(libc::EPOLL_CTL_MOD, socket.as_fd().as_raw_fd(), token, watch)
     }
 
     /// Waits until a socket is ready or `limit` has passed.
@@ -129,10 +113,7 @@ impl Poll {
             Watch::Reading => reading,
             Watch::ReadingAndWriting => reading | libc::EPOLLOUT,
         };
-        let mut event = libc::epoll_event {
-            events: bits as u32,
-            u64: token,
-        };
+        let mut event = libc::epoll_event { events: bits as u32, u64: token };
         // SAFETY: the event outlives the call, and both descriptors are open: we own or borrow them.
         let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), what, fd, &raw mut event) };
         checked(result).map(drop)
@@ -141,10 +122,7 @@ impl Poll {
 
 impl Events {
     pub(super) fn with_room_for(sockets: usize) -> Self {
-        Self {
-            buffer: vec![libc::epoll_event { events: 0, u64: 0 }; sockets],
-            filled: 0,
-        }
+        Self { buffer: vec![libc::epoll_event { events: 0, u64: 0 }; sockets], filled: 0 }
     }
 
     /// How many sockets the last wait reported.
@@ -166,9 +144,7 @@ impl Events {
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries((0..self.filled).map(|place| self.get(place)))
-            .finish()
+        f.debug_list().entries((0..self.filled).map(|place| self.get(place))).finish()
     }
 }
 
@@ -182,10 +158,7 @@ pub(super) fn wake_precisely() -> io::Result<()> {
 
 /// Raises the soft limit on open descriptors to the hard one and returns it.
 pub(crate) fn raise_descriptor_limit() -> io::Result<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one `rlimit` to a place that is ours.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     checked(result)?;
@@ -199,9 +172,5 @@ pub(crate) fn raise_descriptor_limit() -> io::Result<u64> {
 }
 
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

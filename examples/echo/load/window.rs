@@ -72,16 +72,11 @@ impl Window {
 
 impl Answers for Arrivals<'_> {
     fn answered(&mut self, session: u32, sent_at: u64) -> bool {
-        self.hist
-            .saturating_record(self.now.saturating_sub(sent_at));
+        self.hist.saturating_record(self.now.saturating_sub(sent_at));
         self.count += 1;
         if let Some((thinking, at)) = &mut self.thinking {
             let again = Again::Session(session);
-            thinking.push_back(Wake {
-                at: *at,
-                peer: self.peer,
-                again,
-            });
+            thinking.push_back(Wake { at: *at, peer: self.peer, again });
         }
         self.asks_again
     }

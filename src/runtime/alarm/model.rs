@@ -79,11 +79,7 @@ fn insert_take_cancel() {
     explore(|| {
         let kernel = Kernel::default();
         let (start, alarm) = (Instant::now(), Alarm::new(kernel.clone()));
-        let group = Arc::new(Group {
-            start,
-            kernel,
-            alarm,
-        });
+        let group = Arc::new(Group { start, kernel, alarm });
         let (a, _) = group.alarm.insert(group.at(20), start, 'a');
         let _ = group.alarm.insert(group.at(1000), start, 'c');
 
@@ -101,20 +97,14 @@ fn insert_take_cancel() {
             let timer = group.kernel.0.lock().expect("no panic");
             timer.edge || timer.expires.is_some_and(|expires| expires <= 40 + 25 + 1)
         };
-        assert!(
-            armed,
-            "the kernel's timer is not set for the earliest deadline"
-        );
+        assert!(armed, "the kernel's timer is not set for the earliest deadline");
         for now in [70, 140] {
             out.extend(group.poll(now));
         }
         out.sort_unstable();
         assert_eq!(out, ['a', 'b'], "each once, fired or cancelled");
         assert_eq!(group.alarm.len(), 1);
-        assert!(
-            group.kernel.0.lock().expect("no panic").expires.is_some(),
-            "c is waited for"
-        );
+        assert!(group.kernel.0.lock().expect("no panic").expires.is_some(), "c is waited for");
     });
 }
 

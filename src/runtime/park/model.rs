@@ -21,20 +21,11 @@ use crate::runtime::seat::SeatState;
 use crate::sync::mutant::{explore, explore_up_to, mutant, mutants};
 
 /// Handlers are quick: one waits in epoll, the other sleeps.
-const CALM: Demand = Demand {
-    pollers: 1,
-    all_wait: false,
-};
+const CALM: Demand = Demand { pollers: 1, all_wait: false };
 /// Batches come full: one waits, the other looks.
-const BUSY: Demand = Demand {
-    pollers: 2,
-    all_wait: false,
-};
+const BUSY: Demand = Demand { pollers: 2, all_wait: false };
 /// Handlers are slow: both wait.
-const OPEN: Demand = Demand {
-    pollers: 2,
-    all_wait: true,
-};
+const OPEN: Demand = Demand { pollers: 2, all_wait: true };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
@@ -140,11 +131,7 @@ impl Group {
 fn start_workers(group: &Arc<Group>, demands: &[Demand]) -> Vec<thread::JoinHandle<()>> {
     let start = |demand: &Demand| {
         let group = Arc::clone(group);
-        let mut worker = Worker {
-            group,
-            demand: *demand,
-            has_permit: false,
-        };
+        let mut worker = Worker { group, demand: *demand, has_permit: false };
         thread::spawn(move || drop(worker.run()))
     };
     demands.iter().map(start).collect()
@@ -182,9 +169,7 @@ impl Worker {
                 break;
             }
             // 3.
-            let rest = group
-                .park
-                .rest(std::mem::take(&mut self.has_permit), self.demand);
+            let rest = group.park.rest(std::mem::take(&mut self.has_permit), self.demand);
             self.has_permit = !matches!(rest, Rest::Sleep { .. });
             let looks_again = mutant!(true, RestWithoutLook => false);
             if looks_again && (!group.queue.is_empty() || group.stopping()) {
@@ -228,11 +213,7 @@ impl Worker {
         if edge == Some(Edge::EventFd) {
             self.group.park.end_waking();
         }
-        if edge == Some(Edge::Conn) {
-            self.start(Task::Stuck)
-        } else {
-            Ok(())
-        }
+        if edge == Some(Edge::Conn) { self.start(Task::Stuck) } else { Ok(()) }
     }
 
     fn start(&mut self, task: Task) -> Result<(), Gone> {
@@ -315,10 +296,7 @@ fn permit_is_taken_from_the_stuck() {
         let theirs = stuck.join().expect("no panic");
         let waits = [mine, Some(theirs)].map(|rest| rest == Some(Rest::Wait));
         // One that looks while the other waits would do so without end.
-        assert!(
-            waits[0] != waits[1] && mine != Some(Rest::Look),
-            "one waits and the other sleeps"
-        );
+        assert!(waits[0] != waits[1] && mine != Some(Rest::Look), "one waits and the other sleeps");
         assert_eq!(park.word().pollers(), 1);
     });
 }
@@ -351,11 +329,7 @@ fn push_at_the_end<const N: usize>(demands: [Demand; N]) {
         group.stop();
         join(workers);
         pusher.join().expect("no panic");
-        assert_eq!(
-            group.begun.load(Ordering::Relaxed),
-            1,
-            "a task is left behind"
-        );
+        assert_eq!(group.begun.load(Ordering::Relaxed), 1, "a task is left behind");
     });
 }
 

@@ -32,11 +32,7 @@ impl Table {
     fn event(&self, token: Token, value: u32) {
         if self.slots.pin(token) {
             // SAFETY: pinned.
-            assert_eq!(
-                *unsafe { self.slots.get(token) },
-                value,
-                "reached another value"
-            );
+            assert_eq!(*unsafe { self.slots.get(token) }, value, "reached another value");
             self.release(token, value);
         }
     }
@@ -47,11 +43,7 @@ fn pin_close_reclaim_reuse() {
         let slots = Slots::new();
         let first = slots.insert(1).expect("room");
         let (lasts, second) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let table = Arc::new(Table {
-            slots,
-            lasts,
-            second,
-        });
+        let table = Arc::new(Table { slots, lasts, second });
         let here = Arc::clone(&table);
         let closes = thread::spawn(move || {
             here.release(first, 1);

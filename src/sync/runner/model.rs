@@ -32,10 +32,7 @@ impl Thing {
             let marks = running.take_marks();
             for (n, mark) in MARKS.into_iter().enumerate() {
                 if marks.has(mark) {
-                    assert!(
-                        self.happened[n].load(Ordering::Relaxed),
-                        "seen by who takes the mark"
-                    );
+                    assert!(self.happened[n].load(Ordering::Relaxed), "seen by who takes the mark");
                     running[n] += 1;
                 }
             }
@@ -49,10 +46,7 @@ impl Thing {
 
 fn every_mark_is_taken_once() {
     explore(|| {
-        let thing = Arc::new(Thing {
-            runner: Runner::new([0; 3]),
-            happened: Default::default(),
-        });
+        let thing = Arc::new(Thing { runner: Runner::new([0; 3]), happened: Default::default() });
         let here = Arc::clone(&thing);
         let runs = thread::spawn(move || {
             if let Some(running) = here.notify(0) {
@@ -74,11 +68,7 @@ fn every_mark_is_taken_once() {
             thing.run(running);
         }
         // Whoever resumes may know of the queueing by the word alone.
-        let resumed = thing
-            .runner
-            .resume()
-            .map(|running| thing.run(running))
-            .is_some();
+        let resumed = thing.runner.resume().map(|running| thing.run(running)).is_some();
         let queued = queues.join().expect("no panic");
         if queued && !resumed {
             thing.run(thing.runner.resume().expect("it was queued"));
@@ -191,11 +181,7 @@ fn what_is_sent_leaves() {
         conn.send_one();
         sender.join().expect("no panic");
         worker.join().expect("no panic");
-        assert_eq!(
-            conn.socket.lock().expect("no panic").taken,
-            2,
-            "a byte was left behind"
-        );
+        assert_eq!(conn.socket.lock().expect("no panic").taken, 2, "a byte was left behind");
     });
 }
 

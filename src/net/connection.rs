@@ -1,0 +1,196 @@
+//! [`Connection`]: what the user holds.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::address::{Address, Credentials};
+use super::close::Close;
+use super::conn::{CLOSE, Conn, HOLDS_DONE, Phase};
+use super::send_queue::Sent;
+use crate::sys::socket;
+
+/// A connection: a cheap handle, to be cloned and sent anywhere.
+///
+/// It stays valid after the connection has ended: `send` then says
+/// [`Closed`](Sent::Closed). The descriptor is closed when the last handle is dropped, so its number
+/// cannot belong to somebody else while anybody may still use it; the socket itself is shut down
+/// when the connection ends.
+#[derive(Clone)]
+pub struct Connection(pub(super) Arc<Conn>);
+
+/// Identifies a connection within its runtime, also in the log. Never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub(super) u64);
+
+impl ConnectionId {
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConnectionId({})", self.0)
+    }
+}
+
+impl Connection {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> ConnectionId {
+        self.0.id
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn peer_addr(&self) -> &Address {
+        &self.0.peer
+    }
+
+    /// Our end.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; it is asked at each call.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        socket::local_addr(self.0.fd()).map(|addr| Address::from_raw(&addr))
+    }
+
+    /// Who is at the other end of a Unix socket; `None` for TCP.
+    #[must_use]
+    pub fn credentials(&self) -> Option<Credentials> {
+        match self.0.peer {
+            Address::Unix(_) => {
+                let (pid, uid, gid) = socket::peer_credentials(self.0.fd()).ok()?;
+                Some(Credentials { pid, uid, gid })
+            }
+            Address::Tcp(_) => None,
+        }
+    }
+
+    /// What [`set_user_data`](Self::set_user_data) attached, if it is a `T`.
+    #[must_use]
+    pub fn user_data<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.parts().user.get()?.downcast_ref()
+    }
+
+    /// Attaches a value for all who have a handle, once.
+    ///
+    /// # Errors
+    ///
+    /// Gives the value back when there is one already.
+    pub fn set_user_data<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        let _ = self.0.parts().user.get_or_init(|| Box::new(value.take().expect("called once")));
+        value.map_or(Ok(()), Err)
+    }
+
+    /// Sends bytes, from any thread, without waiting.
+    ///
+    /// The bytes of one call stay together, and the calls of one thread in order. What the socket
+    /// does not take is copied to the connection's backlog and leaves as the peer reads. Above
+    /// `write_high_watermark_bytes` the connection's input is not read, until the backlog is down to
+    /// `write_low_watermark_bytes`; a peer that does not drain it within `net_write_timeout` is
+    /// disconnected.
+    pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
+        self.0.send(self, bytes.as_ref())
+    }
+
+    /// Ends the connection, from any thread, without waiting.
+    ///
+    /// What was sent before leaves first, as long as the peer takes it; later sends are refused. The
+    /// first reason counts.
+    pub fn close(&self, reason: impl Into<Close>) {
+        self.0.begin_close(reason.into().0, CLOSE);
+    }
+
+    /// Bytes that were sent and that the socket has not taken yet.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.0.pending.load(Ordering::Relaxed)
+    }
+
+    /// It has ended, or is about to: nothing more can be sent.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.phase() >= Phase::Closing
+    }
+
+    /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither
+    /// the peer's half-close nor a drain ends the connection.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.0.holds.fetch_add(1, Ordering::Relaxed);
+        Hold(self.clone())
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("id", &self.0.id)
+            .field("peer", &self.0.peer)
+            .field("phase", &self.0.phase())
+            .field("pending_bytes", &self.pending_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request in progress, see [`Connection::hold`].
+#[derive(Debug)]
+pub struct Hold(Connection);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let conn = &self.0.0;
+        let last = conn.holds.fetch_sub(1, Ordering::AcqRel) == 1;
+        // SeqCst: pairs with the fence in `Conn::no_holds`. Either this thread sees that somebody
+        // waits for the holds, or that one sees that there are none.
+        fence(Ordering::SeqCst);
+        if last && conn.finishing.load(Ordering::Relaxed) {
+            conn.notify_recv(HOLDS_DONE);
+        }
+    }
+}
+
+/// Why an outgoing connection was not even begun.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The text is not an address, or its name does not resolve.
+    Address(io::Error),
+    /// The system refused.
+    Io(io::Error),
+    /// The runtime drains.
+    Draining,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(error) => write!(f, "connect address: {error}"),
+            Self::Io(error) => write!(f, "connect: {error}"),
+            Self::Draining => f.write_str("connect: the runtime drains"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Address(error) | Self::Io(error) => Some(error),
+            Self::Draining => None,
+        }
+    }
+}

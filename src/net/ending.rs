@@ -1,0 +1,154 @@
+//! How a connection ends, on its receiving side: in order, at a deadline, or at once.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::close::{Close, CloseReason};
+use super::conn::{Phase, READABLE};
+use super::receive::{Recv, Round, Stage};
+use crate::runtime::guard;
+use crate::stats::Counter;
+use crate::sys::socket;
+
+impl Round<'_> {
+    pub(super) fn end_of_stream(&self, recv: &mut Recv) {
+        recv.ended = true;
+        let Recv { handler, .. } = recv;
+        let Some(handler) = handler else { return };
+        let ended = || handler.ended(self.connection);
+        let result = guard(&self.conn.group, "ended", ended);
+        match result.unwrap_or(Err(Close(CloseReason::Panic))) {
+            Ok(()) => {}
+            Err(close) => self.finish_requests(recv, close.0),
+        }
+    }
+
+    /// Everything that had arrived is delivered: the last word, and the end.
+    pub(super) fn drain(&self, recv: &mut Recv) {
+        recv.idle = self.received == 0 && self.conn.pending.load(Ordering::Relaxed) == 0;
+        let last_word = recv.handler.as_mut().and_then(|handler| {
+            guard(&self.conn.group, "draining", || handler.draining(self.connection))
+        });
+        let reason = last_word.map_or(CloseReason::Panic, |()| CloseReason::Draining);
+        self.finish_requests(recv, reason);
+    }
+
+    /// Closes when no request is held any more.
+    pub(super) fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
+        recv.stage = Stage::Finishing;
+        if self.conn.no_holds() {
+            self.start_closing(recv, reason);
+        } else {
+            recv.reason = Some(reason);
+        }
+    }
+
+    /// Nothing more may be sent; what was sent leaves first.
+    pub(super) fn start_closing(&self, recv: &mut Recv, reason: CloseReason) {
+        if matches!(recv.stage, Stage::Flushing | Stage::Lingering { .. } | Stage::Closed) {
+            return;
+        }
+        recv.stage = Stage::Flushing;
+        recv.reason = Some(reason);
+        self.conn.advance(Phase::Closing);
+        // A mark comes back at once when nothing waits.
+        self.conn.tell_when_flushed(self.connection);
+    }
+
+    pub(super) fn flushed(&self, recv: &mut Recv) {
+        let config = self.conn.group.config();
+        let nothing_to_lose = recv.ended || !self.conn.sent_any.load(Ordering::Relaxed);
+        let failed = socket::shutdown_write(self.conn.fd()).is_err();
+        if failed || nothing_to_lose || config.linger_timeout.is_zero() {
+            self.finish(recv, None);
+            return;
+        }
+        let limit = if recv.idle { IDLE_LINGER } else { config.linger_timeout };
+        let until = Instant::now() + limit.min(config.linger_timeout);
+        recv.stage = Stage::Lingering { until, left: config.linger_bytes };
+        self.conn.arm(until);
+        // What has arrived made its edge before.
+        self.conn.notify_recv(READABLE);
+    }
+
+    /// Reads and drops, so that the close is not a reset and the peer does not lose what was sent.
+    pub(super) fn linger(&self, recv: &mut Recv, scratch: &mut [u8]) {
+        let Stage::Lingering { until, mut left } = recv.stage else { return };
+        loop {
+            match socket::recv(self.conn.fd(), scratch) {
+                Ok(0) => break,
+                Ok(received) => match left.checked_sub(received) {
+                    Some(rest) => left = rest,
+                    None => break,
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    recv.stage = Stage::Lingering { until, left };
+                    return;
+                }
+                Err(_) => break,
+            }
+        }
+        self.finish(recv, None);
+    }
+
+    pub(super) fn look_at_deadlines(&self, recv: &mut Recv) {
+        let config = self.conn.group.config();
+        let now = Instant::now();
+        self.conn.disarm_passed(now);
+        if recv.silent_until.is_some_and(|until| until <= now) {
+            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
+            self.finish(recv, Some(reason));
+            return;
+        }
+        if let Stage::Lingering { until, .. } = recv.stage
+            && until <= now
+        {
+            self.finish(recv, None);
+            return;
+        }
+        if recv.shrink_at.is_some_and(|at| at <= now) {
+            recv.shrink_at = None;
+            let before = recv.buf.capacity();
+            recv.buf.shrink(config.tcp_fixed_dealing_buf);
+            self.conn.group.usage().buffer_changed(before, recv.buf.capacity());
+        }
+        let linger = match recv.stage {
+            Stage::Lingering { until, .. } => Some(until),
+            _ => None,
+        };
+        let deadlines = [recv.silent_until, recv.shrink_at, linger];
+        if let Some(next) = deadlines.into_iter().flatten().min() {
+            self.conn.arm(next);
+        }
+        self.conn.check_due(self.connection);
+    }
+
+    /// The end, in order or not. `None` takes the reason that was noted when closing began.
+    pub(super) fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
+        let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
+        let was_connecting = recv.stage == Stage::Connecting;
+        recv.stage = Stage::Closed;
+        self.conn.advance(Phase::Closed);
+        self.conn.discard_backlog(self.connection);
+        self.conn.count(reason.counter(), 1);
+        self.conn.count(Counter::ConnectionsClosed, 1);
+        if recv.silent_until.take().is_some() {
+            self.conn.group.usage().silent_spoke();
+        }
+        self.conn.group.usage().buffer_changed(recv.buf.capacity(), 0);
+        recv.buf.release();
+        tracing::debug!(id = %self.connection.id(), %reason, "connection closed");
+        if let Some(handler) = recv.handler.take() {
+            guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
+        } else if was_connecting {
+            let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
+            guard(&self.conn.group, "connect_failed", failed);
+        }
+        self.conn.retire();
+    }
+}
+
+/// An idle connection has no request under way, and its replies have left long ago; this is for the
+/// request that a peer sends just now.
+const IDLE_LINGER: Duration = Duration::from_millis(50);

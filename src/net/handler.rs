@@ -1,0 +1,70 @@
+//! A [`Protocol`] without its type, so that connections and listeners need none.
+
+use std::sync::Arc;
+
+use super::close::{Close, CloseReason};
+use super::connection::Connection;
+use super::read_buf::Input;
+use super::{Protocol, Turn};
+
+/// A protocol without its type: what a listener's connections share.
+pub(super) trait Erased: Send + Sync {
+    fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler>;
+    fn released(&self, conn: &Connection, turn: Turn);
+    fn drained(&self, conn: &Connection);
+    fn connect_failed(&self, conn: &Connection, reason: &CloseReason);
+}
+
+/// A protocol with the state of one connection.
+pub(super) trait Handler: Send {
+    fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close>;
+    fn ended(&mut self, conn: &Connection) -> Result<(), Close>;
+    fn draining(&mut self, conn: &Connection);
+    fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason);
+}
+
+/// The only implementation of [`Erased`].
+pub(super) struct Typed<P>(pub(super) P);
+
+struct Session<P: Protocol> {
+    protocol: Arc<Typed<P>>,
+    state: P::State,
+}
+
+impl<P: Protocol> Erased for Typed<P> {
+    fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler> {
+        let state = self.0.opened(conn);
+        Box::new(Session { protocol: self, state })
+    }
+
+    fn released(&self, conn: &Connection, turn: Turn) {
+        self.0.released(conn, turn);
+    }
+
+    fn drained(&self, conn: &Connection) {
+        self.0.drained(conn);
+    }
+
+    fn connect_failed(&self, conn: &Connection, reason: &CloseReason) {
+        self.0.connect_failed(conn, reason);
+    }
+}
+
+impl<P: Protocol> Handler for Session<P> {
+    fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
+        self.protocol.0.received(conn, &mut self.state, input)
+    }
+
+    fn ended(&mut self, conn: &Connection) -> Result<(), Close> {
+        self.protocol.0.ended(conn, &mut self.state)
+    }
+
+    fn draining(&mut self, conn: &Connection) {
+        self.protocol.0.draining(conn, &mut self.state);
+    }
+
+    fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason) {
+        let Self { protocol, state } = *self;
+        protocol.0.closed(conn, state, reason);
+    }
+}
