@@ -16,9 +16,11 @@
 //! reserve, accepts one connection with it and closes it, so that clients learn that there is no
 //! room for them.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -46,14 +48,35 @@ impl Part {
     }
 }
 
-/// Removes the file of a Unix socket that we bound.
+/// Removes the file of a Unix socket that we bound, unless another one has taken its place: that of
+/// the process that was started to replace this one, say.
 #[derive(Debug)]
-pub(super) struct Unlink(pub(super) PathBuf);
+pub(super) struct Unlink {
+    path: PathBuf,
+    file: Option<(u64, u64)>,
+}
+
+impl Unlink {
+    /// For a path that was just bound.
+    pub(super) fn new(path: PathBuf) -> Self {
+        let file = identity(&path);
+        Self { path, file }
+    }
+}
+
+/// Device and inode.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
 
 impl Drop for Unlink {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(%error, path = %self.0.display(), "unlink");
+        if self.file.is_some()
+            && self.file == identity(&self.path)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::debug!(%error, path = %self.path.display(), "unlink");
         }
     }
 }
@@ -203,11 +226,17 @@ impl Acceptor {
             return false;
         }
         accept.stopping |= marks.has(STOP | DRAIN);
+        let mut asked = false;
         for _ in 0..self.group.config().accept_budget {
             match socket::accept(self.socket.as_fd()) {
                 Ok((socket, peer)) => {
                     accept.starving = None;
                     self.admit(socket, Address::from_raw(&peer));
+                }
+                Err(error) if !asked && policy(&error) == Policy::Pause => {
+                    // And once more: a descriptor that was closed before this told nobody.
+                    asked = true;
+                    self.ask_for_descriptor();
                 }
                 Err(error) => {
                     if self.failed(accept, &error) {
@@ -292,16 +321,31 @@ impl Acceptor {
         if let Some(id) = accept.wake_up.take() {
             self.group.cancel_deadline(id);
         }
-        accept.wake_up = Some(self.group.insert_deadline(now + pause, *token));
-        self.group.usage().starve(Arc::downgrade(&self.group), *token);
+        if !accept.closed {
+            accept.wake_up = Some(self.group.insert_deadline(now + pause, *token));
+        }
+    }
+
+    /// To be told when a descriptor is closed.
+    fn ask_for_descriptor(&self) {
+        if let Some(token) = self.token.get() {
+            self.group.usage().starve(Arc::downgrade(&self.group), *token);
+        }
     }
 
     /// Tells one client that there is no room, by closing its connection.
     fn turn_one_away(&self, accept: &mut Accept) {
         drop(accept.reserve.take());
-        if let Ok((socket, _)) = socket::accept(self.socket.as_fd()) {
-            self.group.count(Counter::ConnectionsRefusedDescriptors, 1);
-            drop(socket);
+        match socket::accept(self.socket.as_fd()) {
+            Ok((socket, _)) => {
+                self.group.count(Counter::ConnectionsRefusedDescriptors, 1);
+                drop(socket);
+            }
+            Err(error) if accept.stopping && policy(&error) == Policy::Rest => {
+                self.close(accept);
+                return;
+            }
+            Err(_) => {}
         }
         // If somebody was quicker, the next look tries again.
         accept.reserve = socket::reserve_descriptor().ok();

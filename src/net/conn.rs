@@ -13,7 +13,7 @@ use super::connection::{Connection, ConnectionId};
 use super::handler::Erased;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
-use crate::runtime::source::{FIRST_OWN_MARK, Lent, Source};
+use crate::runtime::source::{CUT, FIRST_OWN_MARK, Lent, Source, TIMER};
 use crate::runtime::{Cost, Group, TimerId, Token, Usage};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
@@ -272,7 +272,18 @@ impl Source for Connection {
     }
 
     fn queue_marks(&self, marks: Marks) -> bool {
-        self.0.recv.notify(marks).map(Running::queue).is_some()
+        let conn = &self.0;
+        if marks.has(CUT) {
+            // A handler that outlives the drain learns it from `is_closed` and `send`.
+            conn.advance(Phase::Closing);
+        }
+        let queued = conn.recv.notify(marks).map(Running::queue).is_some();
+        if !queued && marks.has(TIMER) {
+            // A handler that waits for its peer to read is told so when that takes too long.
+            conn.disarm_passed(Instant::now());
+            conn.check_due(self);
+        }
+        queued
     }
 
     fn resume(&self, lent: &mut Lent<'_>) {
@@ -305,7 +316,8 @@ impl Conn {
         if readiness.is_readable() {
             marks |= READABLE;
         }
-        if readiness.is_hung_up() {
+        // A receive stops at an urgent byte, and so says nothing about what is behind it.
+        if readiness.is_hung_up() || readiness.is_urgent() {
             marks |= HUNG_UP;
         }
         marks

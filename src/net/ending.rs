@@ -9,6 +9,7 @@ use super::conn::{Phase, READABLE};
 use super::receive::{Recv, Round, Stage};
 use crate::runtime::guard;
 use crate::stats::Counter;
+use crate::sync::runner::Marks;
 use crate::sys::socket;
 
 impl Round<'_> {
@@ -92,11 +93,20 @@ impl Round<'_> {
         self.finish(recv, None);
     }
 
-    pub(super) fn look_at_deadlines(&self, recv: &mut Recv) {
+    /// Where nothing is read any more, nothing else tells that the peer has reset the connection.
+    pub(super) fn look_for_reset(&self, recv: &mut Recv) {
+        let unread = recv.stage == Stage::Finishing || recv.stage == Stage::Open && recv.ended;
+        if unread && let Ok(Some(error)) = socket::take_error(self.conn.fd()) {
+            self.finish(recv, Some(CloseReason::from_io(error)));
+        }
+    }
+
+    pub(super) fn look_at_deadlines(&self, recv: &mut Recv, marks: Marks) {
         let config = self.conn.group.config();
         let now = Instant::now();
         self.conn.disarm_passed(now);
-        if recv.silent_until.is_some_and(|until| until <= now) {
+        // What came in time and was not looked at in time is our fault.
+        if recv.silent_until.is_some_and(|until| until <= now) && !marks.has(READABLE) {
             let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
             self.finish(recv, Some(reason));
             return;

@@ -104,7 +104,7 @@ impl Handle {
         let local = local.unwrap_or_else(|| Err(io::Error::other("no listener")));
         let local = Address::from_raw(&local.map_err(ListenError::Watch)?);
         let per_group = sockets.len() == self.groups().len();
-        let unlink = unlink.map(|path| Arc::new(Unlink(path)));
+        let unlink = unlink.map(|path| Arc::new(Unlink::new(path)));
         let mut listener = Listener { local, parts: Vec::new() };
         for (index, socket) in sockets.into_iter().enumerate() {
             let group = if per_group { &self.groups()[index] } else { self.next_group() };

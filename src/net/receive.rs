@@ -160,13 +160,16 @@ impl Round<'_> {
             return Next::Rest;
         }
         if marks.has(TIMER) {
-            self.look_at_deadlines(recv);
+            self.look_at_deadlines(recv, marks);
         }
         if recv.stage == Stage::Connecting {
             self.establish(recv, marks);
         }
         if recv.stage == Stage::New {
             self.open(recv);
+        }
+        if marks.has(HUNG_UP) {
+            self.look_for_reset(recv);
         }
         let mut next = Next::Rest;
         let wanted = recv.stage == Stage::Open && !recv.ended;

@@ -80,9 +80,12 @@ impl Conn {
     }
 
     fn leave_in_inbox(&self, bytes: &[u8]) {
-        let mut inbox = lock(&self.inbox);
-        inbox.extend_from_slice(bytes);
-        self.change_pending(0, bytes.len());
+        let total = {
+            let mut inbox = lock(&self.inbox);
+            inbox.extend_from_slice(bytes);
+            self.note_pending(0, bytes.len())
+        };
+        self.keep_budget(total);
     }
 
     /// The receiving side has paused: [`RESUME`] comes when the backlog is at the low watermark.
@@ -259,6 +262,7 @@ impl Conn {
         let resume = out.reader_waits && low;
         if resume {
             out.reader_waits = false;
+            self.count(Counter::ReadsResumed, 1);
             self.notify_recv(RESUME);
         }
         if out.closer_waits && out.backlog.is_empty() {
@@ -278,13 +282,24 @@ impl Conn {
         self.change_pending(dropped, 0);
     }
 
-    /// Keeps the sums. Past the runtime's budget the connection is ended.
+    /// Keeps the sums, and the runtime's budget.
     fn change_pending(&self, before: usize, after: usize) {
-        let change = after.wrapping_sub(before);
-        self.pending.fetch_add(change, Ordering::Relaxed);
-        let total = self.group.usage().buffer_changed(before, after);
+        let total = self.note_pending(before, after);
+        if after > before {
+            self.keep_budget(total);
+        }
+    }
+
+    /// Keeps the sums, and returns what the runtime buffers in all.
+    fn note_pending(&self, before: usize, after: usize) -> usize {
+        self.pending.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        self.group.usage().buffer_changed(before, after)
+    }
+
+    /// Past the runtime's budget the connection is ended. Not to be called under a lock.
+    fn keep_budget(&self, total: usize) {
         let limit = self.group.config().max_buffered_bytes;
-        if after > before && total > limit {
+        if total > limit {
             self.begin_close(CloseReason::MemoryBudget { bytes: total, limit }, ABORT);
         }
     }

@@ -138,9 +138,14 @@ impl Readiness {
         self.0 == 0
     }
 
-    /// What the layers above tell apart, in four bits: in, out, hung up, error.
+    /// There is an urgent byte.
+    pub(crate) const fn is_urgent(self) -> bool {
+        self.0 & libc::EPOLLPRI as u32 != 0
+    }
+
+    /// What the layers above tell apart, in four bits: in, out, hung up or urgent, error.
     pub(crate) fn condensed(self) -> u8 {
-        let hung_up = libc::EPOLLHUP | libc::EPOLLRDHUP;
+        let hung_up = libc::EPOLLHUP | libc::EPOLLRDHUP | libc::EPOLLPRI;
         let all = [libc::EPOLLIN | libc::EPOLLPRI, libc::EPOLLOUT, hung_up, libc::EPOLLERR];
         let set = |bits: libc::c_int| self.0 & bits.cast_unsigned() != 0;
         all.into_iter().enumerate().fold(0, |sum, (n, bits)| sum | u8::from(set(bits)) << n)
@@ -213,7 +218,7 @@ mod tests {
             let after = Readiness::from_condensed(before.condensed());
             assert_eq!(after.is_readable(), before.is_readable());
             assert_eq!(after.is_writable(), before.is_writable());
-            assert_eq!(after.is_hung_up(), before.is_hung_up());
+            assert_eq!(after.is_hung_up(), before.is_hung_up() || before.is_urgent());
             assert_eq!(after.is_error(), before.is_error());
         }
     }
