@@ -120,9 +120,9 @@ impl Config {
     /// Workers, of all groups together, that may wait in epoll at the same time. The others wait
     /// for queued tasks only.
     ///
-    /// *Range* 0..=128. *Default* 0: automatic, chosen from the number of CPUs. *Price*: threads
-    /// beyond the CPUs that wait in epoll split the events into smaller batches and cost a system
-    /// call each; too few, and events wait while handlers run.
+    /// *Range* 0..=128. *Default* 0: all. How many do at a given time the runtime decides by what the
+    /// handlers do, see the guide; this is the upper bound for when they are slow. *Price* of a low
+    /// bound: events wait while handlers run.
     #[must_use]
     pub const fn max_epoll_wait_total_threads(mut self, threads: usize) -> Self {
         self.max_epoll_wait_total_threads = threads;
@@ -188,7 +188,7 @@ impl Config {
         self
     }
 
-    /// Send buffer of the kernel for each TCP connection (`SO_SNDBUF`).
+    /// Send buffer of the kernel for each connection, TCP or Unix (`SO_SNDBUF`).
     ///
     /// *Unit* bytes. *Range* 0, or 2048..=2097152. *Default* 0: the kernel sizes it as needed.
     /// *Price*: kernel memory for each peer that does not read; a fixed size also ends the
@@ -199,7 +199,7 @@ impl Config {
         self
     }
 
-    /// Receive buffer of the kernel for each TCP connection (`SO_RCVBUF`).
+    /// Receive buffer of the kernel for each connection, TCP or Unix (`SO_RCVBUF`).
     ///
     /// *Unit* bytes. *Range* 0, or 2048..=2097152. *Default* 0: the kernel sizes it as needed.
     /// *Price*: kernel memory for each peer that sends faster than it is served; a fixed size also

@@ -186,8 +186,8 @@ impl Acceptor {
         };
         let token = group.prepare(source).ok_or_else(full)?;
         if let Err(error) = group.watch(acceptor.socket.as_fd(), Interest::READABLE, token) {
-            group.usage().listener_closed();
-            group.release(token);
+            // A drain may be about to close it: leave that to whoever comes first.
+            group.notify_source(token, CUT);
             return Err(error);
         }
         if group.is_draining() {
@@ -287,13 +287,11 @@ impl Acceptor {
         }
         let group = self.deal.as_ref().map_or(&self.group, Handle::next_group);
         let silent_until = Instant::now() + config.first_bytes_timeout;
-        usage.silent_opened();
         let protocol = Arc::clone(&self.protocol);
         let recv = Recv::accepted(silent_until);
         match Conn::start(Arc::clone(group), socket, peer, protocol, recv) {
             Ok(_) => self.group.count(Counter::ConnectionsAccepted, 1),
             Err(error) => {
-                usage.silent_spoke();
                 self.group.count(Counter::AcceptErrorsOther, 1);
                 tracing::warn!(%error, "an accepted connection could not be watched");
             }

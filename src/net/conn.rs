@@ -48,6 +48,8 @@ pub(super) struct Conn {
     /// The receiving side waits for the holds.
     pub(super) finishing: AtomicBool,
     cost: Cost,
+    /// The socket is watched for room only while something is blocked.
+    pub(super) room_on_demand: bool,
     /// The earliest deadline of this connection, and its entry in the group's timers.
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
@@ -102,6 +104,7 @@ impl Conn {
         recv: Recv,
     ) -> io::Result<Connection> {
         let first_deadline = recv.silent_until;
+        let room_on_demand = matches!(peer, Address::Unix(_));
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
             peer,
@@ -122,6 +125,7 @@ impl Conn {
             holds: AtomicUsize::new(0),
             finishing: AtomicBool::new(false),
             cost: Cost::unknown(),
+            room_on_demand,
             deadline: Mutex::new(None),
             group,
         });
@@ -132,13 +136,22 @@ impl Conn {
         let source = |token| -> Box<dyn Source> {
             let _ = conn.token.set(token);
             conn.group.usage().connection_opened();
+            if first_deadline.is_some() {
+                conn.group.usage().silent_opened();
+            }
             Box::new(connection.clone())
         };
         let token = conn.group.prepare(source).ok_or_else(full)?;
-        if let Err(error) = conn.group.watch(conn.fd(), Interest::STREAM, token) {
-            conn.group.usage().connection_closed();
-            conn.group.release(token);
+        let interest = if room_on_demand { Interest::INPUT } else { Interest::STREAM };
+        if let Err(error) = conn.group.watch(conn.fd(), interest, token) {
+            // A drain may be about to end it: leave that to whoever comes first.
+            let reason = CloseReason::Io(io::Error::new(error.kind(), "epoll_ctl"));
+            conn.begin_close(reason, ABORT);
             return Err(error);
+        }
+        if room_on_demand {
+            // The first event, which another socket gets because it has room.
+            conn.notify_recv(WRITABLE);
         }
         if let Some(deadline) = first_deadline {
             conn.arm(deadline);
@@ -198,6 +211,11 @@ impl Conn {
     /// Sends a run to the back of the queue.
     pub(super) fn schedule(&self, running: Running<'_, Recv>) {
         running.queue();
+        self.push();
+    }
+
+    /// Pushes what was queued.
+    pub(super) fn push(&self) {
         if let Some(token) = self.token.get()
             && self.group.push_source(*token)
         {
@@ -239,6 +257,16 @@ impl Conn {
         }
     }
 
+    /// Watches the socket for something else.
+    pub(super) fn rewatch(&self, interest: Interest) {
+        if let Some(token) = self.token.get()
+            && let Err(error) = self.group.rewatch(self.fd(), interest, *token)
+        {
+            // It has been deregistered meanwhile.
+            tracing::debug!(%error, "epoll_ctl(MOD)");
+        }
+    }
+
     /// The end: from here on no event or timer reaches the context.
     pub(super) fn retire(&self) {
         let deadline = lock(&self.deadline).take();
@@ -257,7 +285,7 @@ impl Conn {
 impl Source for Connection {
     fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>) {
         let conn = &self.0;
-        let marks = conn.marks_of(self, readiness);
+        let marks = conn.marks_of(readiness);
         if marks.is_empty() {
             return;
         }
@@ -267,7 +295,7 @@ impl Source for Connection {
     }
 
     fn queue_ready(&self, readiness: Readiness) -> bool {
-        let marks = self.0.marks_of(self, readiness);
+        let marks = self.0.marks_of(readiness);
         !marks.is_empty() && self.queue_marks(marks)
     }
 
@@ -281,7 +309,7 @@ impl Source for Connection {
         if !queued && marks.has(TIMER) {
             // A handler that waits for its peer to read is told so when that takes too long.
             conn.disarm_passed(Instant::now());
-            conn.check_due(self);
+            conn.check_due();
         }
         queued
     }
@@ -299,7 +327,7 @@ impl Source for Connection {
 
 impl Conn {
     /// Serves the sending side, and says what is in it for the receiving side.
-    fn marks_of(&self, connection: &Connection, readiness: Readiness) -> Marks {
+    fn marks_of(&self, readiness: Readiness) -> Marks {
         let mut marks = Marks::NONE;
         if readiness.is_writable() {
             if self.phase() == Phase::Opening {
@@ -310,7 +338,7 @@ impl Conn {
             if self.send.is_owned_or_flagged()
                 && let Some(running) = self.send.notify(WRITABLE)
             {
-                self.run_send(connection, running, &[]);
+                self.run_send(running, &[]);
             }
         }
         if readiness.is_readable() {

@@ -85,7 +85,8 @@ impl Connection {
         self.0.parts().user.get()?.downcast_ref()
     }
 
-    /// Attaches a value for all who have a handle, once.
+    /// Attaches a value for all who have a handle, once. It should not own a handle (or a
+    /// [`Hold`]) of this connection, which would then never be dropped.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl Connection {
     /// `write_low_watermark_bytes`; a peer that does not drain it within `net_write_timeout` is
     /// disconnected.
     pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
-        self.0.send(self, bytes.as_ref())
+        self.0.send(bytes.as_ref())
     }
 
     /// Ends the connection, from any thread, without waiting.
@@ -172,6 +173,8 @@ pub enum ConnectError {
     Address(io::Error),
     /// The system refused.
     Io(io::Error),
+    /// `max_connections` is reached.
+    Limit(usize),
     /// The runtime drains.
     Draining,
 }
@@ -181,6 +184,7 @@ impl fmt::Display for ConnectError {
         match self {
             Self::Address(error) => write!(f, "connect address: {error}"),
             Self::Io(error) => write!(f, "connect: {error}"),
+            Self::Limit(limit) => write!(f, "connect: max_connections {limit} is reached"),
             Self::Draining => f.write_str("connect: the runtime drains"),
         }
     }
@@ -190,7 +194,7 @@ impl std::error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Address(error) | Self::Io(error) => Some(error),
-            Self::Draining => None,
+            Self::Limit(_) | Self::Draining => None,
         }
     }
 }

@@ -25,12 +25,15 @@ impl Round<'_> {
         }
     }
 
-    /// Everything that had arrived is delivered: the last word, and the end.
+    /// Everything that had arrived is delivered, and what that made runnable is released: the last
+    /// word, and the end.
     pub(super) fn drain(&self, recv: &mut Recv) {
-        recv.idle = self.received == 0 && self.conn.pending.load(Ordering::Relaxed) == 0;
+        let sent_any = self.conn.sent_any.swap(false, Ordering::Relaxed);
         let last_word = recv.handler.as_mut().and_then(|handler| {
             guard(&self.conn.group, "draining", || handler.draining(self.connection))
         });
+        let quiet = !self.conn.sent_any.fetch_or(sent_any, Ordering::Relaxed);
+        recv.idle = quiet && !recv.busy && self.conn.pending.load(Ordering::Relaxed) == 0;
         let reason = last_word.map_or(CloseReason::Panic, |()| CloseReason::Draining);
         self.finish_requests(recv, reason);
     }
@@ -54,7 +57,7 @@ impl Round<'_> {
         recv.reason = Some(reason);
         self.conn.advance(Phase::Closing);
         // A mark comes back at once when nothing waits.
-        self.conn.tell_when_flushed(self.connection);
+        self.conn.tell_when_flushed();
     }
 
     pub(super) fn flushed(&self, recv: &mut Recv) {
@@ -131,7 +134,7 @@ impl Round<'_> {
         if let Some(next) = deadlines.into_iter().flatten().min() {
             self.conn.arm(next);
         }
-        self.conn.check_due(self.connection);
+        self.conn.check_due();
     }
 
     /// The end, in order or not. `None` takes the reason that was noted when closing began.
@@ -140,7 +143,7 @@ impl Round<'_> {
         let was_connecting = recv.stage == Stage::Connecting;
         recv.stage = Stage::Closed;
         self.conn.advance(Phase::Closed);
-        self.conn.discard_backlog(self.connection);
+        self.conn.discard_backlog();
         self.conn.count(reason.counter(), 1);
         self.conn.count(Counter::ConnectionsClosed, 1);
         if recv.silent_until.take().is_some() {

@@ -93,10 +93,10 @@ impl Handle {
         at: impl ToListen,
         protocol: P,
     ) -> Result<Listener, ListenError> {
+        let at = at.to_listen().map_err(ListenError::Address)?;
         if self.usage().is_draining() {
             return Err(ListenError::Draining);
         }
-        let at = at.to_listen().map_err(ListenError::Address)?;
         let protocol: Arc<dyn Erased> = Arc::new(Typed(protocol));
         let options = options(self);
         let (sockets, unlink) = open_sockets(self, at, &options)?;
@@ -123,7 +123,9 @@ impl Handle {
 
     /// Begins an outgoing connection, served by the workers like an accepted one. Returns at once;
     /// [`Protocol::opened`] is called when it is established, and what is sent before that waits.
-    /// When it fails, the connection is closed and `opened` never called.
+    /// When it fails, [`Protocol::connect_failed`] is called and nothing else. How long that may take
+    /// is the kernel's decision (about two minutes for a host that does not answer); `close` gives up
+    /// earlier. A Unix socket whose backlog is full fails at once.
     ///
     /// # Errors
     ///
@@ -133,11 +135,15 @@ impl Handle {
         to: impl ToAddress,
         protocol: P,
     ) -> Result<Connection, ConnectError> {
+        let to = to.to_address().map_err(ConnectError::Address)?;
+        let raw = to.to_raw().map_err(ConnectError::Address)?;
         if self.usage().is_draining() {
             return Err(ConnectError::Draining);
         }
-        let to = to.to_address().map_err(ConnectError::Address)?;
-        let raw = to.to_raw().map_err(ConnectError::Address)?;
+        let limit = self.config().max_connections;
+        if self.usage().connections() >= limit {
+            return Err(ConnectError::Limit(limit));
+        }
         let socket = socket::connect(&raw, &options(self)).map_err(ConnectError::Io)?;
         let protocol = Arc::new(Typed(protocol));
         Conn::start(Arc::clone(self.group_here()), socket, to, protocol, Recv::outgoing())

@@ -78,7 +78,8 @@ pub trait Protocol: Send + Sync + 'static {
     /// Follows `received` on the same thread, when another thread may already receive for this
     /// connection: the place to run, or to hand out, what the bytes made runnable. What `received`
     /// found is passed by way of [`Connection::user_data`]. `turn` says whether other events wait
-    /// behind this one.
+    /// behind this one. The connection does not end between the two, unless it breaks: what is sent
+    /// here in answer to the last bytes before the peer's half-close, a drain or a [`Close`] leaves.
     fn released(&self, conn: &Connection, turn: Turn) {
         let _ = (conn, turn);
     }
@@ -95,8 +96,7 @@ pub trait Protocol: Send + Sync + 'static {
         Err(Close::by_peer())
     }
 
-    /// The backlog has been above the high watermark and is at the low one again. Called from
-    /// whichever thread noticed, beside other calls.
+    /// The backlog has been above the high watermark and is at the low one again.
     fn drained(&self, conn: &Connection) {
         let _ = conn;
     }

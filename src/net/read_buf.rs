@@ -114,7 +114,9 @@ impl ReadBuf {
     /// Takes what is left of bytes that were looked at elsewhere, in place of what is here.
     pub(super) fn replace(&mut self, rest: &[u8], needed: usize, first_size: usize) {
         self.clear();
-        self.append(rest, needed, first_size);
+        if !rest.is_empty() {
+            self.append(rest, needed, first_size);
+        }
         self.release_if_small(first_size);
     }
 

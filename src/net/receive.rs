@@ -1,6 +1,7 @@
 //! The receiving side of a connection: from readiness to the protocol.
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use super::connection::Connection;
 use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::guard;
-use crate::runtime::source::{CUT, DRAIN, Lent, TIMER};
+use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -26,6 +27,12 @@ pub(super) struct Recv {
     hung_up: bool,
     /// The end of the stream was read.
     pub(super) ended: bool,
+    /// What happens to the connection once what was received has been released.
+    ending: Option<Ending>,
+    /// The drain came while this was paused.
+    drain_later: bool,
+    /// What had arrived when the drain came has been received, and it was not nothing.
+    pub(super) busy: bool,
     /// When the drain came nothing had arrived and nothing waited to leave.
     pub(super) idle: bool,
     /// The peer has not sent anything yet; it must do so by this time.
@@ -57,6 +64,14 @@ pub(super) enum Stage {
     Closed,
 }
 
+/// How a receive ended that was the last one.
+#[derive(Debug)]
+enum Ending {
+    EndOfStream,
+    Close(CloseReason),
+    Abort(CloseReason),
+}
+
 /// What a round found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
@@ -64,6 +79,10 @@ enum Next {
     Rest,
     /// There is more, but it is somebody else's turn.
     Requeue,
+    /// Not read any further: the backlog is high. [`RESUME`] will come.
+    Paused,
+    /// It is about to end, but first what was received is to be released. Then these marks are left.
+    Release(Marks),
 }
 
 impl Recv {
@@ -82,6 +101,9 @@ impl Recv {
             stage,
             hung_up: false,
             ended: false,
+            ending: None,
+            drain_later: false,
+            busy: false,
             idle: false,
             silent_until: None,
             shrink_at: None,
@@ -109,6 +131,13 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             conn.schedule(running);
             break;
         }
+        if let Next::Release(marks) = next {
+            running.mark(marks);
+            running.queue();
+            round.release(lent);
+            conn.push();
+            break;
+        }
         match running.finish() {
             None => break,
             Some(again) if over => {
@@ -119,12 +148,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             Some(again) => running = again,
         }
     }
-    if round.received > 0 {
-        let released = || conn.protocol().released(connection, lent.turn);
-        if guard(&conn.group, "released", released).is_none() {
-            conn.begin_close(CloseReason::Panic, ABORT);
-        }
-    }
+    round.release(lent);
     if round.timed {
         lent.charge(conn.cost());
     }
@@ -140,15 +164,41 @@ pub(super) struct Round<'a> {
 }
 
 impl Round<'_> {
+    /// Lets the protocol run what the bytes made runnable, once for what was received in this stay.
+    fn release(&mut self, lent: &Lent<'_>) {
+        if mem::take(&mut self.received) > 0 {
+            let released = || self.conn.protocol().released(self.connection, lent.turn);
+            if guard(&self.conn.group, "released", released).is_none() {
+                self.conn.begin_close(CloseReason::Panic, ABORT);
+            }
+        }
+    }
+
+    /// One look at what the marks say. Ends are never acted on while something is unreleased.
     fn turn(&mut self, recv: &mut Recv, marks: Marks, lent: &mut Lent<'_>) -> Next {
         recv.hung_up |= marks.has(HUNG_UP);
         if recv.stage == Stage::Closed {
             return Next::Rest;
         }
-        if marks.has(ABORT | CUT) {
+        // Nothing ends the connection before what was received has been released.
+        if self.received > 0 && (marks.has(ENDING) || recv.ending.is_some()) {
+            recv.busy |= marks.has(DRAIN);
+            return Next::Release(marks);
+        }
+        match recv.ending.take() {
+            None => {}
+            Some(Ending::EndOfStream) => self.end_of_stream(recv),
+            Some(Ending::Close(reason)) => self.start_closing(recv, reason),
+            Some(Ending::Abort(reason)) => {
+                self.finish(recv, Some(reason));
+                return Next::Rest;
+            }
+        }
+        if marks.has(ABORT | CUT | OVER) {
             let noted = lock(&self.conn.reason).take();
             let reason = match noted {
                 _ if marks.has(CUT) => Some(CloseReason::Cut),
+                None if marks.has(OVER) => Some(CloseReason::Draining),
                 Some(CloseReason::Reset(error) | CloseReason::Io(error))
                     if recv.stage == Stage::Connecting =>
                 {
@@ -171,10 +221,20 @@ impl Round<'_> {
         if marks.has(HUNG_UP) {
             self.look_for_reset(recv);
         }
+        if marks.has(RESUME) && recv.handler.is_some() {
+            self.room_again(recv);
+        }
         let mut next = Next::Rest;
-        let wanted = recv.stage == Stage::Open && !recv.ended;
+        // A peer that answers every reply with a request would never run dry: after one time it is.
+        let served = marks.has(DRAIN) && recv.busy && !self.is_high();
+        let wanted = recv.stage == Stage::Open && !recv.ended && !served;
         if wanted && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
             next = self.receive(recv, lent);
+        }
+        if recv.ending.is_some() || self.received > 0 && marks.has(ENDING) {
+            recv.busy |= marks.has(DRAIN) && next == Next::Rest;
+            let more = if next == Next::Requeue { READABLE } else { Marks::NONE };
+            return Next::Release(marks.only(ENDING) | more);
         }
         if marks.has(CLOSE) {
             let reason = lock(&self.conn.reason).take();
@@ -185,6 +245,8 @@ impl Round<'_> {
                 Stage::Connecting => self.finish(recv, Some(CloseReason::Draining)),
                 // There is more to receive before this one is done.
                 Stage::Open if next == Next::Requeue => self.conn.notify_recv(DRAIN),
+                // The rest of its requests wait until the peer has read.
+                Stage::Open if next == Next::Paused => recv.drain_later = true,
                 Stage::Open => self.drain(recv),
                 _ => {}
             }
@@ -202,6 +264,23 @@ impl Round<'_> {
             self.linger(recv, lent.read_buf);
         }
         next
+    }
+
+    /// The backlog is above the high watermark: whoever does not read is not read.
+    fn is_high(&self) -> bool {
+        let high = self.conn.group.config().write_high_watermark_bytes;
+        self.conn.pending.load(Ordering::Relaxed) > high
+    }
+
+    /// The backlog was high and is low again.
+    fn room_again(&self, recv: &mut Recv) {
+        if mem::take(&mut recv.drain_later) {
+            self.conn.notify_recv(DRAIN);
+        }
+        let drained = || self.conn.protocol().drained(self.connection);
+        if guard(&self.conn.group, "drained", drained).is_none() {
+            recv.ending = Some(Ending::Close(CloseReason::Panic));
+        }
     }
 
     /// An outgoing connection has been established, or not.
@@ -240,11 +319,11 @@ impl Round<'_> {
         let config = self.conn.group.config();
         let budget = config.read_budget_bytes;
         loop {
-            if self.conn.pending.load(Ordering::Relaxed) > config.write_high_watermark_bytes {
-                // A mark comes back at once when the backlog is low again already.
+            if self.is_high() {
+                // The mark comes back at once when the backlog is low again already.
                 self.conn.count(Counter::ReadsPaused, 1);
-                self.conn.resume_when_low(self.connection);
-                return Next::Rest;
+                self.conn.resume_when_low();
+                return Next::Paused;
             }
             if self.received >= budget {
                 return Next::Requeue;
@@ -253,15 +332,15 @@ impl Round<'_> {
                 Ok(counts) => counts,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Rest,
                 Err(error) => {
-                    self.finish(recv, Some(CloseReason::from_io(error)));
+                    recv.ending = Some(Ending::Abort(CloseReason::from_io(error)));
                     return Next::Rest;
                 }
             };
-            if recv.stage != Stage::Open {
+            if recv.ending.is_some() {
                 return Next::Rest;
             }
             if received == 0 {
-                self.end_of_stream(recv);
+                recv.ending = Some(Ending::EndOfStream);
                 return Next::Rest;
             }
             // Fewer than asked: the socket is empty, and the next arrival is an edge. Not so when
@@ -327,7 +406,7 @@ impl Round<'_> {
         }
         self.account(recv, before);
         match result {
-            Err(close) => self.start_closing(recv, close.0),
+            Err(close) => recv.ending = Some(Ending::Close(close.0)),
             Ok(()) => self.check_left_over(recv, left.max(needed)),
         }
         Ok((asked, received))
@@ -348,7 +427,7 @@ impl Round<'_> {
     fn check_left_over(&self, recv: &mut Recv, bytes: usize) {
         let limit = self.conn.group.config().max_allowed_packet;
         if bytes > limit + HEADER_ALLOWANCE {
-            self.start_closing(recv, CloseReason::InputTooLong { bytes, limit });
+            recv.ending = Some(Ending::Close(CloseReason::InputTooLong { bytes, limit }));
         }
     }
 
@@ -360,7 +439,7 @@ impl Round<'_> {
         let granted = bytes <= limit;
         if !granted {
             usage.buffer_changed(growth, 0);
-            self.finish(recv, Some(CloseReason::MemoryBudget { bytes, limit }));
+            recv.ending = Some(Ending::Abort(CloseReason::MemoryBudget { bytes, limit }));
         }
         granted
     }
@@ -373,7 +452,7 @@ impl Round<'_> {
             let bytes = self.conn.group.usage().buffer_changed(before, after);
             let limit = config.max_buffered_bytes;
             if after > before && bytes > limit {
-                self.start_closing(recv, CloseReason::MemoryBudget { bytes, limit });
+                recv.ending = Some(Ending::Close(CloseReason::MemoryBudget { bytes, limit }));
             }
         }
         if after > config.tcp_fixed_dealing_buf && (before != after || !recv.buf.is_empty()) {
@@ -383,6 +462,10 @@ impl Round<'_> {
         }
     }
 }
+
+/// Marks that may end the connection.
+const ENDING: Marks =
+    ABORT.or(CUT).or(OVER).or(CLOSE).or(DRAIN).or(TIMER).or(HOLDS_DONE).or(FLUSHED);
 
 /// A frame's header may come on top of `max_allowed_packet`.
 const HEADER_ALLOWANCE: usize = 64;

@@ -11,14 +11,13 @@ use std::time::Instant;
 
 use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
-use super::connection::Connection;
-use crate::runtime::guard;
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
+use crate::sys::epoll::Interest;
 use crate::sys::socket;
 
-/// What became of the bytes of a [`send`](Connection::send).
+/// What became of the bytes of a [`send`](super::Connection::send).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sent {
@@ -40,8 +39,11 @@ pub(super) struct Outbound {
     sent_bytes: u64,
     /// By when how many bytes must have been sent in all.
     due: Option<(Instant, u64)>,
-    /// The receiving side has paused until the backlog is at the low watermark.
-    reader_waits: bool,
+    /// The backlog has been above the high watermark, or a reader found it so with what was in the
+    /// inbox; and it has not been at the low one since.
+    was_high: bool,
+    /// Room is watched for, see `Conn::watch_for_room`.
+    watched: bool,
     /// The receiving side waits for the backlog to be empty.
     closer_waits: bool,
 }
@@ -58,7 +60,7 @@ const CHECK_DUE: Marks = Marks::bit(15);
 const DISCARD: Marks = Marks::bit(11);
 
 impl Conn {
-    pub(super) fn send(&self, connection: &Connection, bytes: &[u8]) -> Sent {
+    pub(super) fn send(&self, bytes: &[u8]) -> Sent {
         if self.phase() >= Phase::Closing {
             return Sent::Closed;
         }
@@ -66,11 +68,11 @@ impl Conn {
             return Sent::Sent;
         }
         if let Some(running) = self.send.notify(Marks::NONE) {
-            self.run_send(connection, running, bytes);
+            self.run_send(running, bytes);
         } else {
             self.leave_in_inbox(bytes);
             if let Some(running) = self.send.notify(INBOX) {
-                self.run_send(connection, running, &[]);
+                self.run_send(running, &[]);
             }
         }
         match self.pending.load(Ordering::Relaxed) {
@@ -88,65 +90,63 @@ impl Conn {
         self.keep_budget(total);
     }
 
-    /// The receiving side has paused: [`RESUME`] comes when the backlog is at the low watermark.
-    pub(super) fn resume_when_low(&self, connection: &Connection) {
-        self.mark_send(connection, READER_WAITS);
+    /// The receiving side has paused, because of the backlog or of what is in the inbox: [`RESUME`]
+    /// comes when the backlog is at the low watermark.
+    pub(super) fn resume_when_low(&self) {
+        self.mark_send(READER_WAITS);
     }
 
     /// [`FLUSHED`] comes when the backlog is empty.
-    pub(super) fn tell_when_flushed(&self, connection: &Connection) {
-        self.mark_send(connection, CLOSER_WAITS);
+    pub(super) fn tell_when_flushed(&self) {
+        self.mark_send(CLOSER_WAITS);
     }
 
     /// A deadline of the connection has passed, perhaps this one.
-    pub(super) fn check_due(&self, connection: &Connection) {
-        self.mark_send(connection, CHECK_DUE);
+    pub(super) fn check_due(&self) {
+        self.mark_send(CHECK_DUE);
     }
 
     /// The connection is over.
-    pub(super) fn discard_backlog(&self, connection: &Connection) {
-        self.mark_send(connection, DISCARD);
+    pub(super) fn discard_backlog(&self) {
+        self.mark_send(DISCARD);
     }
 
-    fn mark_send(&self, connection: &Connection, marks: Marks) {
+    fn mark_send(&self, marks: Marks) {
         if let Some(running) = self.send.notify(marks) {
-            self.run_send(connection, running, &[]);
+            self.run_send(running, &[]);
         }
     }
 
     /// Does what the marks say, with `bytes` to send behind everything that is there.
-    pub(super) fn run_send(
-        &self,
-        connection: &Connection,
-        mut running: Running<'_, Outbound>,
-        mut bytes: &[u8],
-    ) {
+    pub(super) fn run_send(&self, mut running: Running<'_, Outbound>, mut bytes: &[u8]) {
         loop {
             let marks = running.take_marks();
-            let drained = self.send_turn(&mut running, marks, bytes);
+            self.send_turn(&mut running, marks, bytes);
             bytes = &[];
-            let blocked = running.blocked;
-            running.set_flag(blocked);
-            let again = running.finish();
-            if drained {
-                let drained = || self.protocol().drained(connection);
-                if guard(&self.group, "drained", drained).is_none() {
-                    self.begin_close(CloseReason::Panic, ABORT);
-                }
-            }
-            match again {
+            self.watch_for_room(&mut running);
+            running.set_flag(running.blocked);
+            match running.finish() {
                 Some(next) => running = next,
                 None => return,
             }
         }
     }
 
-    /// One round. `true` when a paused reader is told to go on.
-    fn send_turn(&self, out: &mut Outbound, marks: Marks, bytes: &[u8]) -> bool {
+    /// Unix sockets report room each time the peer reads, whether anybody wants to know or not. So
+    /// they are watched for it only while something is blocked.
+    fn watch_for_room(&self, out: &mut Outbound) {
+        if self.room_on_demand && out.blocked != out.watched {
+            out.watched = out.blocked;
+            let interest = if out.blocked { Interest::STREAM } else { Interest::INPUT };
+            self.rewatch(interest);
+        }
+    }
+
+    fn send_turn(&self, out: &mut Outbound, marks: Marks, bytes: &[u8]) {
         let before = out.backlog.len();
         if marks.has(DISCARD) || self.phase() == Phase::Closed {
             self.drop_backlog(out);
-            return false;
+            return;
         }
         if marks.has(INBOX) {
             let mut inbox = lock(&self.inbox);
@@ -155,6 +155,7 @@ impl Conn {
             inbox.clear();
             inbox.shrink_to(KEPT_INBOX);
         }
+        self.note_height(out);
         out.blocked &= !marks.has(WRITABLE);
         let inboxed = out.backlog.len() - before;
         let mut rest = bytes;
@@ -169,7 +170,7 @@ impl Conn {
             self.change_pending(before + inboxed, 0);
             out.backlog.clear();
             self.begin_close(CloseReason::from_io(error), ABORT);
-            return false;
+            return;
         }
         if !rest.is_empty() {
             self.count(Counter::BacklogBytesQueued, rest.len() as u64);
@@ -179,8 +180,14 @@ impl Conn {
         if before + inboxed != after {
             self.change_pending(before + inboxed, after);
         }
+        self.note_height(out);
         self.keep_time(out, marks);
-        self.tell_waiting(out, marks)
+        self.tell_waiting(out, marks);
+    }
+
+    /// Notes that the backlog has been above the high watermark, where a reader pauses.
+    fn note_height(&self, out: &mut Outbound) {
+        out.was_high |= out.backlog.len() > self.group.config().write_high_watermark_bytes;
     }
 
     /// Sends the backlog as far as the socket takes it.
@@ -254,22 +261,19 @@ impl Conn {
         }
     }
 
-    /// Notes who waits, and tells those whose time has come.
-    fn tell_waiting(&self, out: &mut Outbound, marks: Marks) -> bool {
-        out.reader_waits |= marks.has(READER_WAITS);
-        out.closer_waits |= marks.has(CLOSER_WAITS);
-        let low = out.backlog.len() <= self.group.config().write_low_watermark_bytes;
-        let resume = out.reader_waits && low;
-        if resume {
-            out.reader_waits = false;
+    /// Tells the receiving side what it may wait for.
+    fn tell_waiting(&self, out: &mut Outbound, marks: Marks) {
+        out.was_high |= marks.has(READER_WAITS);
+        if out.was_high && out.backlog.len() <= self.group.config().write_low_watermark_bytes {
+            out.was_high = false;
             self.count(Counter::ReadsResumed, 1);
             self.notify_recv(RESUME);
         }
+        out.closer_waits |= marks.has(CLOSER_WAITS);
         if out.closer_waits && out.backlog.is_empty() {
             out.closer_waits = false;
             self.notify_recv(FLUSHED);
         }
-        resume
     }
 
     fn drop_backlog(&self, out: &mut Outbound) {

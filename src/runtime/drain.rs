@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
-use super::source::{CUT, DRAIN};
+use super::source::{CUT, DRAIN, OVER};
 use super::task::serves_a_connection;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
@@ -19,7 +19,7 @@ use crate::sync::shim::lock;
 pub struct DrainReport {
     /// Connections that ended in order: everything received was answered and has left.
     pub finished: u64,
-    /// Connections that were accepted and closed unserved, and closures that `spawn` gave back.
+    /// Connections that were turned away at a limit, and closures that `spawn` gave back.
     pub refused: u64,
     /// Connections that were cut at the deadline, with requests or replies unfinished.
     pub cut: u64,
@@ -115,9 +115,10 @@ pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> D
     let done = || usage.listeners() == 0 && usage.connections() <= served;
     usage.wait_until(deadline, done);
     // 4. What is left at the deadline is cut; a little time for the workers to do so.
-    //    Foreign descriptors, which nothing finishes, end here in any case.
+    //    Foreign descriptors, which nothing finishes, and the connection of a handler that drains its
+    //    own runtime end in any case.
     let late = !done();
-    notify(shared, CUT);
+    notify(shared, if late { CUT } else { OVER });
     let cut_deadline = deadline.max(Instant::now() + GRACE);
     if late {
         usage.wait_until(cut_deadline, || usage.connections() <= served);
@@ -186,8 +187,15 @@ fn counted(shared: &Shared) -> Counted {
     let cut = snapshot.get(Counter::ClosedCut);
     Counted {
         finished: snapshot.get(Counter::ConnectionsClosed) - cut,
-        refused: snapshot.get(Counter::ConnectionsRefusedDraining)
-            + snapshot.get(Counter::SpawnRefused),
+        refused: [
+            Counter::ConnectionsRefusedLimit,
+            Counter::ConnectionsRefusedSilentLimit,
+            Counter::ConnectionsRefusedDescriptors,
+            Counter::SpawnRefused,
+        ]
+        .map(|counter| snapshot.get(counter))
+        .iter()
+        .sum(),
         cut,
     }
 }

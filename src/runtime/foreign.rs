@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::source::{CUT, FIRST_OWN_MARK, Lent, Source};
+use super::source::{CUT, FIRST_OWN_MARK, Lent, OVER, Source};
 use super::task::beside_connections;
 use super::{Cost, Group, Interest, Readiness, Token, guard};
 use crate::sync::runner::{Marks, Runner, Running};
@@ -89,9 +89,9 @@ impl Foreign {
     }
 
     fn run(&self, mut running: Running<'_, Option<Code>>, lent: &mut Lent<'_>) {
-        loop {
+        for rounds in 1.. {
             let marks = running.take_marks();
-            if marks.has(END | CUT) {
+            if marks.has(END | CUT | OVER) {
                 let code = running.take();
                 guard(&self.group, "drop", || drop(code));
                 self.end();
@@ -104,12 +104,24 @@ impl Foreign {
                 lent.charge(&self.cost);
             }
             match running.finish() {
-                Some(again) => running = again,
+                Some(again) if rounds < ROUNDS => running = again,
+                Some(again) => {
+                    again.queue();
+                    let pushed =
+                        self.token.get().is_some_and(|token| self.group.push_source(*token));
+                    if !pushed {
+                        drop(self.code.resume());
+                    }
+                    return;
+                }
                 None => return,
             }
         }
     }
 }
+
+/// So many calls in a row, then it is somebody else's turn.
+const ROUNDS: u32 = 16;
 
 impl Source for Watched {
     fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>) {

@@ -335,6 +335,16 @@ impl Group {
         self.epoll.add(fd, interest, token.encode())
     }
 
+    /// Watches it for something else.
+    pub(crate) fn rewatch(
+        &self,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        token: Token,
+    ) -> io::Result<()> {
+        self.epoll.modify(fd, interest, token.encode())
+    }
+
     /// Ends what [`watch`](Self::watch) began.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>, token: Token) {
         if let Err(error) = self.epoll.delete(fd) {

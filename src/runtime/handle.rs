@@ -87,13 +87,17 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// What the system says; regular files, for example, cannot be watched.
+    /// What the system says; regular files, for example, cannot be watched. And when the runtime
+    /// drains.
     pub fn register(
         &self,
         fd: impl Into<OwnedFd>,
         interest: Interest,
         code: impl FnMut(BorrowedFd<'_>, Readiness) + Send + 'static,
     ) -> io::Result<Registration> {
+        if self.usage().is_draining() {
+            return Err(io::Error::other("the runtime drains"));
+        }
         foreign::register(self.group_here(), fd.into(), interest, Box::new(code))
     }
 

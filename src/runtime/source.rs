@@ -91,4 +91,6 @@ pub(crate) const TIMER: Marks = Marks::bit(0);
 pub(crate) const DRAIN: Marks = Marks::bit(1);
 /// The deadline of the drain has passed: end now.
 pub(crate) const CUT: Marks = Marks::bit(2);
-pub(crate) const FIRST_OWN_MARK: u32 = 3;
+/// The drain is over: what nothing finishes ends now.
+pub(crate) const OVER: Marks = Marks::bit(3);
+pub(crate) const FIRST_OWN_MARK: u32 = 4;

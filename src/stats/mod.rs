@@ -55,8 +55,6 @@ counters! {
         "accepted and closed at once: max_silent_connections reached",
     ConnectionsRefusedDescriptors "connections_refused_descriptors"
         "accepted on the reserve descriptor and closed: none was free",
-    ConnectionsRefusedDraining "connections_refused_draining"
-        "closed unserved because the runtime was draining",
     AcceptErrorsPeer "accept_errors_peer"
         "accept failures of one connection: the peer or the network gave up",
     AcceptErrorsResources "accept_errors_resources"
@@ -165,7 +163,7 @@ impl fmt::Debug for Counters {
 pub struct Snapshot {
     /// Epoll groups.
     pub groups: u64,
-    /// Worker threads alive.
+    /// Worker threads that were started.
     pub workers: u64,
     /// Workers asleep, waiting for events or tasks.
     pub parked: u64,
@@ -205,7 +203,7 @@ impl Snapshot {
     const fn gauges(&self) -> [(&'static str, u64, &'static str); 11] {
         [
             ("groups", self.groups, "epoll groups"),
-            ("workers", self.workers, "worker threads alive"),
+            ("workers", self.workers, "worker threads that were started"),
             ("parked", self.parked, "workers asleep"),
             ("queue_len", self.queue_len, "tasks in the queues"),
             ("overflow_len", self.overflow_len, "tasks in the overflow lists"),
@@ -323,7 +321,7 @@ mod tests {
         let text = snapshot.to_string();
         assert_eq!(text.lines().count(), 12);
         assert!(
-            text.contains("workers                                     4  worker threads alive")
+            text.contains("workers                                     4  worker threads that were started")
         );
         assert!(
             text.ends_with("bytes_sent                               1234  bytes taken by sockets")

@@ -40,8 +40,18 @@ impl Marks {
         Self(1 << (MARKS_SHIFT + n))
     }
 
+    /// `|` where a constant is wanted.
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// Those that are in `other`, too.
+    pub(crate) const fn only(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     pub(crate) const fn is_empty(self) -> bool {

@@ -24,15 +24,30 @@ impl Epoll {
 
     /// Registers `fd`, edge-triggered. What is ready already is reported by the next wait.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, interest: Interest, data: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, interest, data)
+    }
+
+    /// Registers `fd` anew, for something else. What is ready is reported by the next wait.
+    pub(crate) fn modify(
+        &self,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        data: u64,
+    ) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, interest, data)
+    }
+
+    fn control(
+        &self,
+        operation: libc::c_int,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        data: u64,
+    ) -> io::Result<()> {
         let mut event = libc::epoll_event { events: interest.0 | libc::EPOLLET as u32, u64: data };
         // SAFETY: both descriptors are open (owned and borrowed), `event` outlives the call.
         check(unsafe {
-            libc::epoll_ctl(
-                self.fd.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
-                fd.as_raw_fd(),
-                &raw mut event,
-            )
+            libc::epoll_ctl(self.fd.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event)
         })?;
         Ok(())
     }
@@ -108,6 +123,8 @@ impl Interest {
     pub const READABLE: Self = Self(libc::EPOLLIN as u32);
     /// Bytes can be written.
     pub const WRITABLE: Self = Self(libc::EPOLLOUT as u32);
+    /// Everything a stream socket can report, but for room.
+    pub(crate) const INPUT: Self = Self((libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32);
     /// Everything a stream socket can report: in, out, peer finished, urgent data.
     pub(crate) const STREAM: Self =
         Self((libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32);

@@ -87,6 +87,9 @@ pub(crate) fn listen_unix(path: &Path, backlog: u32, options: &Options) -> io::R
 /// Takes over a listener that the host made.
 pub(crate) fn adopt_listener(fd: BorrowedFd<'_>, options: &Options) -> io::Result<()> {
     let socket = SockRef::from(&fd);
+    if !socket.is_listener()? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket does not listen"));
+    }
     socket.set_nonblocking(true)?;
     let tcp = socket.local_addr()?.as_socket().is_some();
     options.apply(&socket, tcp)
