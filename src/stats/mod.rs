@@ -320,9 +320,9 @@ mod tests {
         snapshot.absorb(&counters);
         let text = snapshot.to_string();
         assert_eq!(text.lines().count(), 12);
-        assert!(
-            text.contains("workers                                     4  worker threads that were started")
-        );
+        assert!(text.contains(
+            "workers                                     4  worker threads that were started"
+        ));
         assert!(
             text.ends_with("bytes_sent                               1234  bytes taken by sockets")
         );
