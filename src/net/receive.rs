@@ -31,8 +31,10 @@ pub(super) struct Recv {
     ending: Option<Ending>,
     /// The drain came while this was paused.
     drain_later: bool,
-    /// What had arrived when the drain came has been received, and it was not nothing.
+    /// Something had arrived when the drain came.
     pub(super) busy: bool,
+    /// Everything that had arrived when the drain came has been received.
+    dry: bool,
     /// When the drain came nothing had arrived and nothing waited to leave.
     pub(super) idle: bool,
     /// The peer has not sent anything yet; it must do so by this time.
@@ -104,6 +106,7 @@ impl Recv {
             ending: None,
             drain_later: false,
             busy: false,
+            dry: false,
             idle: false,
             silent_until: None,
             shrink_at: None,
@@ -226,13 +229,14 @@ impl Round<'_> {
         }
         let mut next = Next::Rest;
         // A peer that answers every reply with a request would never run dry: after one time it is.
-        let served = marks.has(DRAIN) && recv.busy && !self.is_high();
+        let served = marks.has(DRAIN) && recv.dry;
         let wanted = recv.stage == Stage::Open && !recv.ended && !served;
         if wanted && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
             next = self.receive(recv, lent);
         }
         if recv.ending.is_some() || self.received > 0 && marks.has(ENDING) {
-            recv.busy |= marks.has(DRAIN) && next == Next::Rest;
+            recv.busy |= marks.has(DRAIN);
+            recv.dry |= marks.has(DRAIN) && next == Next::Rest;
             let more = if next == Next::Requeue { READABLE } else { Marks::NONE };
             return Next::Release(marks.only(ENDING) | more);
         }
@@ -455,7 +459,8 @@ impl Round<'_> {
                 recv.ending = Some(Ending::Close(CloseReason::MemoryBudget { bytes, limit }));
             }
         }
-        if after > config.tcp_fixed_dealing_buf && (before != after || !recv.buf.is_empty()) {
+        let used = before != after || !recv.buf.is_empty();
+        if after > config.tcp_fixed_dealing_buf && (used || recv.shrink_at.is_none()) {
             let at = Instant::now() + config.big_buf_release_after;
             recv.shrink_at = Some(at);
             self.conn.arm(at);
