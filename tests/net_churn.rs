@@ -51,8 +51,13 @@ fn nothing_grows(name: &str, kind: Kind) {
             stats.slots_allocated - stats.slots_free <= 1
         });
         assert_eq!(stats.buffered_bytes, 0);
+        // A sanitizer keeps what was freed, to notice when it is used.
+        let sanitized = std::env::var_os("SANITIZER").is_some();
         let grown = resident_bytes().saturating_sub(memory);
-        assert!(grown < 2 << 20, "{grown} bytes more than {memory}, fds {fds}:\n{stats}");
+        assert!(
+            sanitized || grown < 2 << 20,
+            "{grown} bytes more than {memory}, fds {fds}:\n{stats}"
+        );
     });
 }
 
