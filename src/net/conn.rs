@@ -225,10 +225,26 @@ impl Conn {
         drop(self.recv.resume());
     }
 
+    /// A request is in progress beyond `received`.
+    pub(super) fn begin_hold(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is done.
+    pub(super) fn end_hold(&self) {
+        let last = self.holds.fetch_sub(1, Ordering::AcqRel) == 1;
+        // SeqCst: pairs with the fence in `no_holds`. Either this thread sees that somebody waits for
+        // the holds, or that one sees that there are none.
+        fence(Ordering::SeqCst);
+        if last && self.finishing.load(Ordering::Relaxed) {
+            self.notify_recv(HOLDS_DONE);
+        }
+    }
+
     /// No request is in progress; from now on the last one to end says so.
     pub(super) fn no_holds(&self) -> bool {
         self.finishing.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `Hold::drop`.
+        // SeqCst: pairs with the fence in `end_hold`.
         fence(Ordering::SeqCst);
         self.holds.load(Ordering::Acquire) == 0
     }

@@ -4,11 +4,11 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::address::{Address, Credentials};
 use super::close::Close;
-use super::conn::{CLOSE, Conn, HOLDS_DONE, Phase};
+use super::conn::{CLOSE, Conn, Phase};
 use super::send_queue::Sent;
 use crate::sys::socket;
 
@@ -132,7 +132,7 @@ impl Connection {
     /// the peer's half-close nor a drain ends the connection.
     #[must_use]
     pub fn hold(&self) -> Hold {
-        self.0.holds.fetch_add(1, Ordering::Relaxed);
+        self.0.begin_hold();
         Hold(self.clone())
     }
 }
@@ -154,14 +154,7 @@ pub struct Hold(Connection);
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let conn = &self.0.0;
-        let last = conn.holds.fetch_sub(1, Ordering::AcqRel) == 1;
-        // SeqCst: pairs with the fence in `Conn::no_holds`. Either this thread sees that somebody
-        // waits for the holds, or that one sees that there are none.
-        fence(Ordering::SeqCst);
-        if last && conn.finishing.load(Ordering::Relaxed) {
-            conn.notify_recv(HOLDS_DONE);
-        }
+        self.0.0.end_hold();
     }
 }
 

@@ -85,7 +85,7 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// The peer has finished sending, after everything that it sent was passed to `received`. It may
-    /// still read.
+    /// still read. `released` for the last of it may be running on another thread, or follow.
     ///
     /// # Errors
     ///
@@ -107,7 +107,8 @@ pub trait Protocol: Send + Sync + 'static {
         let _ = (conn, state);
     }
 
-    /// The connection has ended, the last call for it.
+    /// The connection has ended, the last call for it; if it broke, a `released` that was under way
+    /// on another thread may end after this.
     fn closed(&self, conn: &Connection, state: Self::State, reason: &CloseReason) {
         let _ = (conn, state, reason);
     }

@@ -123,12 +123,13 @@ const ROUNDS: u32 = 16;
 /// Runs the receiving side until there is nothing to do or its budget is spent.
 pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent: &mut Lent<'_>) {
     let conn = &*connection.0;
-    let mut round = Round { connection, conn, received: 0, timed: false };
+    let mut round = Round { connection, conn, received: 0, held: false, timed: false };
     for rounds in 1.. {
         let marks = running.take_marks();
         let next = round.turn(&mut running, marks, lent);
         let over = rounds == ROUNDS || round.received >= conn.group.config().read_budget_bytes;
         if next == Next::Requeue {
+            round.hold();
             running.mark(READABLE);
             conn.count(Counter::TurnsRequeued, 1);
             conn.schedule(running);
@@ -141,6 +142,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             conn.push();
             break;
         }
+        round.hold();
         match running.finish() {
             None => break,
             Some(again) if over => {
@@ -162,11 +164,21 @@ pub(super) struct Round<'a> {
     pub(super) connection: &'a Connection,
     pub(super) conn: &'a Conn,
     pub(super) received: usize,
+    /// What was received is a request in progress until it is released.
+    held: bool,
     /// `received` of the protocol was called, so the time that this took says something.
     timed: bool,
 }
 
 impl Round<'_> {
+    /// Before the Runner is given up: somebody else may receive from then on, also the end, and that
+    /// has to wait until what was received here has been released.
+    fn hold(&mut self) {
+        if self.received > 0 && !mem::replace(&mut self.held, true) {
+            self.conn.begin_hold();
+        }
+    }
+
     /// Lets the protocol run what the bytes made runnable, once for what was received in this stay.
     fn release(&mut self, lent: &Lent<'_>) {
         if mem::take(&mut self.received) > 0 {
@@ -174,6 +186,9 @@ impl Round<'_> {
             if guard(&self.conn.group, "released", released).is_none() {
                 self.conn.begin_close(CloseReason::Panic, ABORT);
             }
+        }
+        if mem::take(&mut self.held) {
+            self.conn.end_hold();
         }
     }
 
