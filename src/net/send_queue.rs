@@ -193,10 +193,7 @@ impl Conn {
     /// Sends the backlog as far as the socket takes it.
     fn flush(&self, out: &mut Outbound) -> std::io::Result<()> {
         while !out.blocked && !out.backlog.is_empty() {
-            let front = out.backlog.front();
-            let asked = front.len();
             let sent = self.send_some(out.backlog.front(), &mut out.blocked)?;
-            out.blocked |= sent < asked;
             out.sent_bytes += sent as u64;
             out.backlog.consume(sent);
         }

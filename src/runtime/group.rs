@@ -215,9 +215,8 @@ impl Group {
     /// Queues what the caller takes back when the queue is full.
     pub(super) fn try_push(&self, task: Task) -> Result<(), Task> {
         self.spawning.fetch_add(1, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `start_draining`. Either this sees the drain, or the drain
-        // waits in `end_spawning` until the task is queued.
-        fence(Ordering::SeqCst);
+        // Either the look, behind its fence, sees the drain, or the drain waits in `end_spawning`
+        // until the task is queued.
         let refused = if self.is_draining() { Err(task) } else { self.queue.try_push(task) };
         // Release: pairs with the Acquire of `end_spawning`.
         self.spawning.fetch_sub(1, Ordering::Release);
