@@ -4,6 +4,8 @@
 //! * [`concurrency`]: who may touch what, and why nothing is forgotten
 //! * [`promises`]: what a slow, hostile or dead peer can do, what limits it, and the test that shows
 //!   it
+//! * [`tuning`]: every tunable with default and range, those of the original and what became of
+//!   them, and how they are set by name, from files and while the runtime runs
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -14,3 +16,6 @@ pub mod concurrency {}
 
 #[doc = include_str!("promises.md")]
 pub mod promises {}
+
+#[doc = include_str!("tuning.md")]
+pub mod tuning {}

@@ -1,0 +1,123 @@
+//! Tests that what is written about the tunables agrees with the table.
+
+use std::collections::BTreeMap;
+
+use super::{Config, Field};
+
+const GUIDE: &str = include_str!("../guide/tuning.md");
+const SETTERS: [&str; 4] = [
+    include_str!("connections.rs"),
+    include_str!("growth.rs"),
+    include_str!("observe.rs"),
+    include_str!("threads.rs"),
+];
+
+/// The rows of all tables of the guide that have this column, each as column → text.
+fn rows(column: &str) -> Vec<BTreeMap<&'static str, &'static str>> {
+    let cells = |line: &'static str| line.trim_matches('|').split('|').map(str::trim);
+    let mut found = Vec::new();
+    let mut head = Vec::new();
+    for line in GUIDE.lines() {
+        if !line.starts_with('|') {
+            head.clear();
+        } else if head.is_empty() {
+            head = cells(line).collect();
+        } else if head.contains(&column) && !line.starts_with("|---") {
+            assert_eq!(cells(line).count(), head.len(), "{line}");
+            found.push(head.iter().copied().zip(cells(line)).collect());
+        }
+    }
+    found
+}
+
+/// The documentation of a setter, without marks and line breaks.
+fn setter_doc(field: &Field) -> String {
+    let head = format!("    pub const fn {}(", field.name());
+    let before = SETTERS.iter().find_map(|text| text.split_once(&head)).expect("it has a setter").0;
+    let lines = before.lines().rev().skip(1);
+    let mut doc: Vec<_> =
+        lines.map_while(|line| line.trim_start().strip_prefix("///")).map(str::trim).collect();
+    doc.reverse();
+    doc.join(" ")
+}
+
+/// What follows a word that opens a part of the documentation.
+fn after<'a>(doc: &'a str, mark: &str) -> &'a str {
+    doc.split_once(mark).unwrap_or_else(|| panic!("{mark} is missing: {doc}")).1.trim_start()
+}
+
+/// A number or a time as prose has it: `64 MiB` is `67108864`, `10 s` is `10s`.
+fn plain(prose: &str) -> String {
+    let mut words = prose.split([' ', ':', ',', ';']).map(|word| word.trim_end_matches('.'));
+    let number = words.next().expect("there is a word");
+    let shift = match words.next() {
+        Some("KiB") => 10,
+        Some("MiB") => 20,
+        Some("GiB") => 30,
+        Some(unit @ ("ms" | "s")) => return format!("{number}{unit}"),
+        _ => return number.to_owned(),
+    };
+    (number.parse::<usize>().expect("a number") << shift).to_string()
+}
+
+#[test]
+fn the_guide_has_every_tunable_once_with_default_range_and_when() {
+    let mut missing: Vec<_> = Config::FIELDS.iter().map(Field::name).collect();
+    for row in rows("ours").iter().filter(|row| row["ours"] != "–") {
+        let name = row["ours"].trim_matches('`');
+        let position = missing.iter().position(|known| *known == name);
+        missing.swap_remove(position.unwrap_or_else(|| panic!("{name} is unknown or twice")));
+
+        let field = Field::named(name).expect("it is known");
+        assert_eq!(row["default"], field.default_value(), "{name}");
+        assert_eq!(row["range"], field.range(), "{name}");
+        let when = match (field.is_live(), setter_doc(field)) {
+            (false, _) => "start",
+            (true, doc) if doc.contains("*Live*, for new connections.") => "new connections",
+            (true, _) => "live",
+        };
+        assert_eq!(row["when"], when, "{name}");
+        if let Some(unit) = row.get("unit") {
+            assert_eq!(*unit, field.unit().to_string(), "{name}");
+        }
+    }
+    assert_eq!(missing, Vec::<&str>::new(), "the guide has no row for these");
+}
+
+#[test]
+fn the_guide_accounts_for_every_tunable_of_the_original() {
+    let rows = rows("original");
+    assert_eq!(rows.len(), 40);
+    for row in rows {
+        let original = row["original"].trim_matches('`');
+        assert!(!row["what became of it"].is_empty(), "{original}");
+        let ours = Field::named(&format!("polarx_rpc_{original}")).map(Field::name);
+        let expected = ours.map_or_else(|_| "–".to_owned(), |name| format!("`{name}`"));
+        assert_eq!(row["ours"], expected, "an operator's name for it leads there: {original}");
+    }
+}
+
+#[test]
+fn the_setters_say_default_price_and_when() {
+    for field in Config::FIELDS {
+        let name = field.name();
+        let doc = setter_doc(field);
+        assert_eq!(doc.contains("*Live"), field.is_live(), "{name}");
+        assert_eq!(doc.contains("*Start only.*"), !field.is_live(), "{name}");
+        assert!(doc.contains("*Range* "), "{name}");
+        assert!(doc.contains("*Price*"), "{name}");
+        assert_eq!(plain(after(&doc, "*Default*")), field.default_value(), "{name}");
+    }
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn the_example_of_a_file_is_valid() {
+    let start = GUIDE.split_once("```toml\n").expect("there is one").1;
+    let example = start.split_once("```").expect("it ends").0;
+    assert_eq!(example.lines().count(), 10);
+    let config: Config = toml::from_str(example).expect("it is valid");
+    assert_eq!(config.max_allowed_packet, 16 << 20);
+    assert_eq!(config.tcp_keep_alive.as_secs(), 60);
+    assert_eq!(config.validate_threads(config.epoll_groups), Ok(()));
+}

@@ -1,0 +1,174 @@
+//! The table of the tunables: what is known of each beside its value.
+
+use std::fmt;
+
+use super::Config;
+use super::error::ConfigError;
+use super::value::nearest;
+
+/// What a tunable counts, and so what a plain number means to [`Config::set`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Pieces: threads, events, connections.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// A time; a plain number is milliseconds.
+    Milliseconds,
+    /// A time; a plain number is seconds.
+    Seconds,
+    /// On or off.
+    Switch,
+}
+
+/// `count`, `bytes`, `ms`, `s` or `switch`.
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Count => "count",
+            Self::Bytes => "bytes",
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+            Self::Switch => "switch",
+        })
+    }
+}
+
+/// One tunable of [`Config`]: what an admin command or a config file has to know of it.
+///
+/// *Shape*: an entry of [`Config::FIELDS`], there for the life of the process.
+///
+/// ```
+/// use epoll_group::Config;
+///
+/// let config = Config::default();
+/// for field in Config::FIELDS {
+///     let live = if field.is_live() { "live" } else { "start only" };
+///     let (name, value) = (field.name(), field.value_in(&config));
+///     println!("{name} = {value}  # {} in {}, {live}", field.unit(), field.range());
+/// }
+/// ```
+pub struct Field {
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    pub(super) live: bool,
+    pub(super) range: fn() -> String,
+    pub(super) read: fn(&Config) -> String,
+    pub(super) check: fn(&Config) -> Result<(), ConfigError>,
+    pub(super) write: fn(&mut Config, &str) -> Result<(), ConfigError>,
+}
+
+impl Field {
+    /// Name of the tunable, which is also that of its setter.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub const fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// May it change while the runtime runs?
+    #[must_use]
+    pub const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// What is allowed, as text: `0..=128`, `1ms..=10s`, `true or false`.
+    #[must_use]
+    pub fn range(&self) -> String {
+        (self.range)()
+    }
+
+    /// Its default, as text that [`Config::set`] understands.
+    #[must_use]
+    pub fn default_value(&self) -> String {
+        self.value_in(&Config::default())
+    }
+
+    /// Its value in a configuration, as text that [`Config::set`] understands.
+    #[must_use]
+    pub fn value_in(&self, config: &Config) -> String {
+        (self.read)(config)
+    }
+
+    pub(super) fn check(&self, config: &Config) -> Result<(), ConfigError> {
+        (self.check)(config)
+    }
+
+    pub(super) fn write(&self, config: &mut Config, text: &str) -> Result<(), ConfigError> {
+        (self.write)(config, text)
+    }
+
+    /// The tunable that an operator calls so.
+    pub(super) fn named(given: &str) -> Result<&'static Self, ConfigError> {
+        let mut name = given.trim().to_ascii_lowercase();
+        for prefix in ["polarx_rpc_", "epoll_group_"] {
+            if let Some(rest) = name.strip_prefix(prefix) {
+                name = rest.to_owned();
+            }
+        }
+        Config::FIELDS.iter().find(|field| field.name == name).ok_or_else(|| {
+            let names = Config::FIELDS.iter().map(Self::name);
+            ConfigError::unknown(given, nearest(&name, names))
+        })
+    }
+}
+
+impl fmt::Debug for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Field")
+            .field("name", &self.name)
+            .field("unit", &self.unit)
+            .field("live", &self.live)
+            .field("range", &self.range())
+            .field("default", &self.default_value())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes of the table the struct with its defaults, and [`Config::FIELDS`].
+macro_rules! tunables {
+    (
+        $(#[$meta:meta])*
+        pub struct $config:ident {
+            $($name:ident: $type:ty = $default:expr, $range:expr, $unit:ident, $when:ident;)+
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $config {
+            $(pub(crate) $name: $type,)+
+        }
+
+        impl Default for $config {
+            /// The defaults that each setter names.
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        impl $config {
+            /// All tunables, in the order in which [`validate`](Self::validate) checks them.
+            pub const FIELDS: &'static [Field] = &[$(Field {
+                name: stringify!($name),
+                unit: Unit::$unit,
+                live: $crate::config::fields::tunables!(@live $when),
+                range: || Allowed::<$type>::from($range).to_string(),
+                read: |config| format!("{:?}", config.$name),
+                check: |config| Allowed::from($range).check(stringify!($name), config.$name),
+                write: |config, text| {
+                    let range = Allowed::from($range);
+                    config.$name = range.parse(stringify!($name), Unit::$unit, text)?;
+                    Ok(())
+                },
+            },)+];
+        }
+    };
+    (@live live) => { true };
+    (@live start) => { false };
+}
+pub(super) use tunables;

@@ -1,0 +1,126 @@
+//! Setters: when a group gets more threads than its base, and when they leave again.
+
+use std::time::Duration;
+
+use super::Config;
+
+/// Threads that are added while the base ones wait.
+impl Config {
+    /// Extra workers that a group is brought to at once when it begins to grow, and not shrunk
+    /// below while it has need of more than its base.
+    ///
+    /// *Live.* *Range* 0..=16. *Default* 0: one at a time, as they are needed. *Price*: threads
+    /// started for a short stall that one of them would have covered.
+    #[must_use]
+    pub const fn dynamic_threads(mut self, threads: usize) -> Self {
+        self.dynamic_threads = threads;
+        self
+    }
+
+    /// Time without need after which an added thread leaves.
+    ///
+    /// *Live.* *Range* 10 ms..=600 s, where the original starts at 1 s: its threads learn it when
+    /// they wake, ours sleep for this time. *Default* 10 s: the next burst finds them there.
+    /// *Price*: idle threads with their stack and read buffer; too low, and each burst starts them
+    /// again.
+    #[must_use]
+    pub const fn dynamic_threads_shrink_time(mut self, unneeded: Duration) -> Self {
+        self.dynamic_threads_shrink_time = unneeded;
+        self
+    }
+
+    /// Workers of a group that may wait inside handlers before one is added for each further one
+    /// that does.
+    ///
+    /// *Live.* *Range* 0..=100; counts as at most one less than
+    /// [`epoll_threads_per_group`](Self::epoll_threads_per_group), so that a group never stands
+    /// still for it. *Default* 2: of four workers half still serve. *Price*: the higher, the fewer
+    /// workers are left when the first one is added; at 0 every short wait starts a thread.
+    #[must_use]
+    pub const fn thread_scale_thresh(mut self, waiting: usize) -> Self {
+        self.thread_scale_thresh = waiting;
+        self
+    }
+
+    /// Interval at which the watchdog looks for groups in which nothing completes while work
+    /// waits, and for handlers that run long.
+    ///
+    /// *Live.* *Range* 1 ms..=10 s. *Default* 500 ms: it is the second net, for handlers that wait
+    /// without saying so. *Price* of a long interval: such a group stands still for longer; of a
+    /// short one: a wake-up per interval while there is work.
+    #[must_use]
+    pub const fn thread_deadlock_check_interval(mut self, interval: Duration) -> Self {
+        self.thread_deadlock_check_interval = interval;
+        self
+    }
+
+    /// Threads of the runtime, of all kinds but the watchdog.
+    ///
+    /// *Live*; with fewer than there are, none is added until enough have left. *Range* 2..=32768,
+    /// and at least the groups times ([`epoll_threads_per_group`](Self::epoll_threads_per_group) +
+    /// [`reserve_threads_per_group`](Self::reserve_threads_per_group)), which is checked when the
+    /// number of groups is known. *Default* 1024. *Price*: a stack and a read buffer for each
+    /// thread that waits; too low, and handlers that wait for one another stand still when it is
+    /// reached.
+    #[must_use]
+    pub const fn max_threads(mut self, threads: usize) -> Self {
+        self.max_threads = threads;
+        self
+    }
+
+    /// Threads of each group, above the limits for the rest, that are kept for work in progress,
+    /// logins and administration: whoever holds what the others wait for gets a thread.
+    ///
+    /// *Start only.* *Range* 0..=16; with 0 such work competes with all other. *Default* 1: one
+    /// that does not wait is enough, as another is started when it does. *Price*: a thread each as
+    /// soon as there is such work and no other to do it.
+    #[must_use]
+    pub const fn reserve_threads_per_group(mut self, threads: usize) -> Self {
+        self.reserve_threads_per_group = threads;
+        self
+    }
+}
+
+/// Taskers: threads that are added while tasks queue up.
+impl Config {
+    /// Whether threads are added for a long task queue.
+    ///
+    /// *Live.* *Range* true or false. *Default* true. *Price*: more threads than CPUs while the
+    /// queue is long; without them tasks wait for the workers there are.
+    #[must_use]
+    pub const fn enable_tasker(mut self, enable: bool) -> Self {
+        self.enable_tasker = enable;
+        self
+    }
+
+    /// Queued tasks that each thread of a group is expected to carry; when more are queued,
+    /// taskers are added.
+    ///
+    /// *Live.* *Range* 1..=50. *Default* 3. *Price*: the higher, the longer tasks wait before help
+    /// comes; the lower, the more threads for a short burst.
+    #[must_use]
+    pub const fn tasker_multiply(mut self, tasks: usize) -> Self {
+        self.tasker_multiply = tasks;
+        self
+    }
+
+    /// Taskers that a group gets at most with one look of the watchdog.
+    ///
+    /// *Live.* *Range* 1..=50. *Default* 2: growth is steady, and stops soon after the queue has
+    /// shortened. *Price*: the higher, the more threads for a burst that was about to end.
+    #[must_use]
+    pub const fn tasker_extend_step(mut self, threads: usize) -> Self {
+        self.tasker_extend_step = threads;
+        self
+    }
+
+    /// Whether taskers may wait in epoll as well, rather than for queued tasks only.
+    ///
+    /// *Live.* *Range* true or false. *Default* true: a tasker without a task serves connections.
+    /// *Price*: more threads that share the events of a group, and its locks.
+    #[must_use]
+    pub const fn enable_epoll_in_tasker(mut self, enable: bool) -> Self {
+        self.enable_epoll_in_tasker = enable;
+        self
+    }
+}

@@ -1,0 +1,191 @@
+//! Every tunable of a runtime, with its range, default and unit.
+//!
+//! A [`Config`] is built by value, checked once when the runtime starts, and read from then on as
+//! an immutable snapshot ([`settings`]). Each tunable stands once in the table below, from which
+//! come the field, its default and its check, the way to it by name and what serde reads; beside
+//! it only its setter, with the documentation, is written.
+//!
+//! Sizes are bytes and counts are counts unless the type is a [`Duration`]. Where 0 means
+//! something of its own (automatic, leave it to the kernel), the tunable says so.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+mod connections;
+#[cfg(test)]
+mod documents;
+mod error;
+mod fields;
+mod growth;
+mod observe;
+#[cfg(feature = "serde")]
+mod serde;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod value;
+
+pub use error::{ConfigError, ConfigErrorKind};
+use fields::tunables;
+pub use fields::{Field, Unit};
+pub use settings::ReconfigureError;
+pub(crate) use settings::Settings;
+use value::{Allowed, SWITCH, zero_or};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+tunables! {
+    /// The tunables of one runtime.
+    ///
+    /// *Shape*: a plain value; [`Default`] is fit for service, and each setter takes and returns
+    /// it. A *live* tunable can get another value while the runtime runs, one that is *start only*
+    /// cannot; where it says *for new connections*, those that are open keep what they have.
+    ///
+    /// ```
+    /// use epoll_group::Config;
+    /// use std::time::Duration;
+    ///
+    /// let config = Config::default().epoll_groups(2).net_write_timeout(Duration::from_secs(5));
+    /// assert!(config.validate().is_ok());
+    ///
+    /// let error = config.epoll_groups(200).validate().unwrap_err();
+    /// assert_eq!(error.to_string(), "epoll_groups 200 is outside 0..=128");
+    /// ```
+    ///
+    /// By name, for environment variables, admin commands and files ([`set`](Self::set); with the
+    /// feature `serde` also `Deserialize` and `Serialize`, as a map from names to values):
+    ///
+    /// ```
+    /// # use epoll_group::{Config, ConfigError};
+    /// let config = Config::default().set("max_allowed_packet", "16MiB")?;
+    /// assert_eq!(config.get("max_allowed_packet").as_deref(), Some("16777216"));
+    ///
+    /// let error = config.set("epol_groups", "2").unwrap_err();
+    /// let expected = "unknown tunable \"epol_groups\", did you mean epoll_groups?";
+    /// assert_eq!(error.to_string(), expected);
+    /// # Ok::<(), ConfigError>(())
+    /// ```
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Config {
+        // name: type = default, range, unit, when it may change
+        auto_cpu_affinity: bool = true, SWITCH, Switch, start;
+        multi_affinity_in_group: bool = true, SWITCH, Switch, start;
+        force_all_cores: bool = false, SWITCH, Switch, start;
+        epoll_groups: usize = 0, 0..=128, Count, start;
+        min_auto_epoll_groups: usize = 1, 1..=128, Count, start;
+        epoll_extra_groups: usize = 0, 0..=32, Count, start;
+        epoll_threads_per_group: usize = 4, 1..=128, Count, start;
+        max_epoll_wait_total_threads: usize = 0, 0..=128, Count, start;
+        epoll_events_per_thread: usize = 16, 1..=16, Count, live;
+        epoll_work_queue_capacity: usize = 256, 128..=4096, Count, start;
+        tasks_per_poll: usize = 64, 1..=4096, Count, live;
+
+        dynamic_threads: usize = 0, 0..=16, Count, live;
+        dynamic_threads_shrink_time: Duration = 10 * SECOND,
+            10 * MILLISECOND..=600 * SECOND, Milliseconds, live;
+        thread_scale_thresh: usize = 2, 0..=100, Count, live;
+        thread_deadlock_check_interval: Duration = 500 * MILLISECOND,
+            MILLISECOND..=10 * SECOND, Milliseconds, live;
+        enable_tasker: bool = true, SWITCH, Switch, live;
+        tasker_multiply: usize = 3, 1..=50, Count, live;
+        tasker_extend_step: usize = 2, 1..=50, Count, live;
+        enable_epoll_in_tasker: bool = true, SWITCH, Switch, live;
+        max_threads: usize = 1024, 2..=MOST_THREADS, Count, live;
+        reserve_threads_per_group: usize = 1, 0..=16, Count, start;
+
+        tcp_listen_queue: u32 = 128, 1..=4096, Count, start;
+        tcp_keep_alive: Duration = 30 * SECOND, SECOND..=7200 * SECOND, Seconds, live;
+        tcp_send_buf: usize = 0, zero_or(2 * KIB..=2 * MIB), Bytes, live;
+        tcp_recv_buf: usize = 0, zero_or(2 * KIB..=2 * MIB), Bytes, live;
+        tcp_notsent_lowat_bytes: u32 = 0, 0..=1 << 30, Bytes, live;
+        tcp_fixed_dealing_buf: usize = 4 * KIB, 4 * KIB..=64 * KIB, Bytes, live;
+        worker_read_buf_bytes: usize = 64 * KIB, 4 * KIB..=MIB, Bytes, start;
+        max_allowed_packet: usize = 64 * MIB, 4 * KIB..=GIB, Bytes, live;
+        read_budget_bytes: usize = 256 * KIB, 4 * KIB..=64 * MIB, Bytes, live;
+        big_buf_release_after: Duration = 10 * SECOND,
+            MILLISECOND..=3600 * SECOND, Milliseconds, live;
+        net_write_timeout: Duration = 10 * SECOND,
+            MILLISECOND..=7200 * SECOND, Milliseconds, live;
+        write_high_watermark_bytes: usize = MIB, 4 * KIB..=GIB, Bytes, live;
+        write_low_watermark_bytes: usize = 256 * KIB, 0..=GIB, Bytes, live;
+        linger_timeout: Duration = SECOND, Duration::ZERO..=60 * SECOND, Milliseconds, live;
+        linger_bytes: usize = 64 * KIB, 0..=16 * MIB, Bytes, live;
+        accept_budget: usize = 64, 1..=4096, Count, live;
+        max_connections: usize = 65_536, 1..=1 << 24, Count, live;
+        max_silent_connections: usize = 16_384, 1..=1 << 24, Count, live;
+        first_bytes_timeout: Duration = 10 * SECOND,
+            MILLISECOND..=3600 * SECOND, Milliseconds, live;
+        max_buffered_bytes: usize = GIB, MIB..=usize::MAX, Bytes, live;
+
+        handler_report_after: Duration = 10 * SECOND,
+            MILLISECOND..=3600 * SECOND, Milliseconds, live;
+        enable_thread_pool_log: bool = true, SWITCH, Switch, live;
+        enable_perf_hist: bool = false, SWITCH, Switch, live;
+    }
+}
+
+const MOST_THREADS: usize = 32_768;
+
+impl Config {
+    /// Checks every tunable; starting a runtime does it too.
+    ///
+    /// # Errors
+    ///
+    /// The first tunable that is outside its range, with its value and that range. Nothing was
+    /// started, nothing ends.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        Self::FIELDS.iter().try_for_each(|field| field.check(self))?;
+        let [low, high] = [self.write_low_watermark_bytes, self.write_high_watermark_bytes];
+        if low > high {
+            let range = format!("0..={high} (write_high_watermark_bytes)");
+            return Err(ConfigError::out_of_range("write_low_watermark_bytes", low, range));
+        }
+        Ok(())
+    }
+
+    /// Checks that the threads a runtime of so many groups starts with are allowed.
+    pub(crate) fn validate_threads(&self, groups: usize) -> Result<(), ConfigError> {
+        let [base, reserve] = [self.epoll_threads_per_group, self.reserve_threads_per_group];
+        let least = groups.saturating_mul(base.saturating_add(reserve));
+        if self.max_threads >= least {
+            return Ok(());
+        }
+        let sum = format!("{base} epoll_threads_per_group + {reserve} reserve_threads_per_group");
+        let range = format!("{least}..={MOST_THREADS} ({groups} groups x ({sum}))");
+        Err(ConfigError::out_of_range("max_threads", self.max_threads, range))
+    }
+
+    /// Sets a tunable by its name.
+    ///
+    /// *Names* are those of the setters, in upper or lower case, also behind the prefixes
+    /// `polarx_rpc_` and `epoll_group_`: `POLARX_RPC_EPOLL_GROUP_DYNAMIC_THREADS` is
+    /// [`dynamic_threads`](Self::dynamic_threads).
+    ///
+    /// *Values*: counts as `8`; sizes in bytes, or as `64KiB`, `1MiB`, `1GiB` (and `64K`, `1M`,
+    /// `1G`); switches as `true`, `on`, `1` or `false`, `off`, `0`; times as `250ms`, `1.5s`,
+    /// `10s`, `1m`, `1h`, and a plain number counts in the tunable's own [`Unit`]. What
+    /// [`get`](Self::get) returns is read back as the same value.
+    ///
+    /// # Errors
+    ///
+    /// No tunable has that name, or the value is not of its kind or outside its range. What two
+    /// tunables demand of each other is left to [`validate`](Self::validate), so that the order in
+    /// which they are set does not matter.
+    pub fn set(mut self, name: &str, value: &str) -> Result<Self, ConfigError> {
+        Field::named(name)?.write(&mut self, value)?;
+        Ok(self)
+    }
+
+    /// The value of the tunable with that name, as text that [`set`](Self::set) understands;
+    /// `None` if there is no such tunable. Names as for [`set`](Self::set).
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<String> {
+        Field::named(name).ok().map(|field| field.value_in(self))
+    }
+}
