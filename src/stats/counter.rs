@@ -1,0 +1,209 @@
+//! Counters and their table.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Declares [`Counter`] from one table, so that no name, help text or position is written twice.
+macro_rules! counters {
+    ($($variant:ident $name:literal $help:literal,)+) => {
+        /// The name of one counter. All of them only ever rise.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Counter {
+            $(#[doc = concat!("`", $name, "`: ", $help, ".")] $variant,)+
+        }
+
+        impl Counter {
+            /// Every counter, in the order of the text form.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// Name in snake case, fit for a metrics system.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// What it counts, in one line.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $help,)+
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    ConnectionsAccepted "connections_accepted" "connections accepted and served",
+    ConnectionsConnected "connections_connected" "outgoing connections established",
+    ConnectionsClosed "connections_closed" "connections ended, for whatever reason",
+    ConnectionsRefusedLimit "connections_refused_limit"
+        "accepted and closed at once: max_connections reached",
+    ConnectionsRefusedSilentLimit "connections_refused_silent_limit"
+        "accepted and closed at once: max_silent_connections reached",
+    ConnectionsRefusedDescriptors "connections_refused_descriptors"
+        "accepted on the reserve descriptor and closed: none was free",
+    AcceptErrorsPeer "accept_errors_peer"
+        "accept failures of one connection: the peer or the network gave up",
+    AcceptErrorsResources "accept_errors_resources"
+        "accept failures for want of descriptors or memory",
+    AcceptErrorsOther "accept_errors_other" "accept failures of any other kind",
+    AcceptPauses "accept_pauses" "times a listener stopped accepting for a while",
+
+    ClosedByPeer "closed_by_peer" "connections ended because the peer finished",
+    ClosedByHandler "closed_by_handler" "connections ended by the protocol or through their handle",
+    ClosedReset "closed_reset" "connections reset by the peer",
+    ClosedIoError "closed_io_error" "connections ended by any other socket error",
+    ClosedWriteTimeout "closed_write_timeout"
+        "connections ended: the peer took nothing for net_write_timeout",
+    ClosedFirstBytesTimeout "closed_first_bytes_timeout"
+        "connections ended: nothing came within first_bytes_timeout",
+    ClosedFrameTooLong "closed_frame_too_long"
+        "connections ended: unconsumed input beyond max_allowed_packet",
+    ClosedMemoryBudget "closed_memory_budget" "connections ended: max_buffered_bytes reached",
+    ClosedPanic "closed_panic" "connections ended by a panic in their handler",
+    ClosedDraining "closed_draining" "connections ended in good order by a drain",
+    ClosedCut "closed_cut" "connections cut at the deadline of a drain",
+
+    Receives "receives" "calls of Protocol::received",
+    RecvCalls "recv_calls" "recv system calls",
+    SendCalls "send_calls" "send system calls",
+    BytesReceived "bytes_received" "bytes read from sockets",
+    BytesSent "bytes_sent" "bytes taken by sockets",
+    BacklogBytesQueued "backlog_bytes_queued"
+        "bytes that had to wait in a backlog before they were sent",
+    ReadsPaused "reads_paused" "times reading stopped at the high watermark",
+    ReadsResumed "reads_resumed" "times reading went on at the low watermark",
+    TurnsRequeued "turns_requeued"
+        "receive turns that ran out of budget and went to the back of the queue",
+
+    TasksRun "tasks_run" "tasks run",
+    UrgentTasks "urgent_tasks" "tasks that went to the lane of work in progress",
+    TasksOverflowed "tasks_overflowed" "tasks that met a full queue and went to the overflow list",
+    SpawnRefused "spawn_refused" "closures given back to their spawner: queue full or draining",
+    TimersSet "timers_set" "timers set, a repeating one once",
+    TimersFired "timers_fired" "timers fired",
+    TimersCancelled "timers_cancelled" "timers cancelled before they fired",
+    TimerfdArmed "timerfd_armed" "times a timerfd was armed",
+    Panics "panics" "panics caught in handlers, tasks and timers",
+
+    WakeupsSent "wakeups_sent" "times a worker was woken for queued work",
+    WakeupsUseful "wakeups_useful" "woken workers that found work",
+    WakeupsFutile "wakeups_futile" "woken workers that found none",
+    EpollWaits "epoll_waits" "epoll_wait system calls",
+    EpollEvents "epoll_events" "events returned by epoll_wait",
+    StaleEvents "stale_events" "events for a connection that was gone already",
+    BatchEventsInline "batch_events_inline"
+        "events delivered in place by the worker that received them",
+    BatchEventsQueued "batch_events_queued" "events queued by the worker that received them",
+    BatchEventsStolen "batch_events_stolen" "queued events that another worker delivered",
+    Reclaimed "reclaimed" "connection contexts reclaimed",
+
+    ThreadsStartedStall "threads_started_stall" "threads added because handlers wait (announced)",
+    ThreadsStartedBacklog "threads_started_backlog" "taskers added because the queue was long",
+    ThreadsStartedWatchdog "threads_started_watchdog"
+        "threads added because nothing completed while work waited",
+    ThreadsStartedReserve "threads_started_reserve"
+        "reserve threads added because all others waited",
+    ThreadsLeft "threads_left" "dynamic threads that left",
+    ThreadStartFailed "thread_start_failed" "threads that the system refused",
+    ThreadsLimited "threads_limited" "times a thread was wanted and max_threads reached",
+    Stalls "stalls" "announced stalls",
+    StallsUncounted "stalls_uncounted" "announced waits of kinds that do not count",
+    WatchdogChecks "watchdog_checks" "looks of the watchdog",
+    HandlersReported "handlers_reported" "handlers that ran longer than handler_report_after",
+    AffinitySet "affinity_set" "times a thread was bound to its CPUs",
+    AffinityFailed "affinity_failed" "times the system refused to bind",
+    Reconfigured "reconfigured" "times the configuration was changed",
+}
+
+/// One block of counters, all of them, starting at zero.
+///
+/// *Shape*: half a KiB, aligned so that two blocks share no cache line. A worker owns one and
+/// uses [`bump`](Self::bump); everybody else shares another and uses [`add`](Self::add).
+#[repr(align(128))]
+pub(crate) struct Counters {
+    /// Written by the owner of the block or, through `add`, by many; read by `Snapshot::absorb`.
+    pub(super) values: [AtomicU64; COUNTERS],
+}
+
+impl Counters {
+    pub(crate) const fn new() -> Self {
+        Self { values: [const { AtomicU64::new(0) }; COUNTERS] }
+    }
+
+    /// Adds `n`, from any thread.
+    pub(crate) fn add(&self, counter: Counter, n: u64) {
+        self.values[counter as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Adds `n` without a locked instruction. Only the one thread that owns this block may call
+    /// it: two at once would lose counts (and nothing worse).
+    pub(crate) fn bump(&self, counter: Counter, n: u64) {
+        let value = &self.values[counter as usize];
+        value.store(value.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Current value, from any thread.
+    pub(crate) fn get(&self, counter: Counter) -> u64 {
+        self.values[counter as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = Counter::ALL.iter().map(|&counter| (counter.name(), self.get(counter)));
+        f.debug_map().entries(values.filter(|&(_, value)| value != 0)).finish()
+    }
+}
+
+/// How many counters there are.
+pub(super) const COUNTERS: usize = Counter::ALL.len();
+
+/// Columns of the longest name.
+pub(super) const NAME_WIDTH: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_enum_and_names_are_unique() {
+        let mut names = HashSet::new();
+        for (position, &counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(counter as usize, position, "{}", counter.name());
+            assert!(names.insert(counter.name()), "{} is there twice", counter.name());
+            assert!(counter.name().len() <= NAME_WIDTH, "{}", counter.name());
+            let snake = |c: char| c.is_ascii_lowercase() || c == '_';
+            assert!(counter.name().chars().all(snake), "{}", counter.name());
+            let camel: String = counter.name().split('_').map(capitalised).collect();
+            assert_eq!(format!("{counter:?}"), camel);
+        }
+    }
+
+    fn capitalised(word: &str) -> String {
+        word[..1].to_ascii_uppercase() + &word[1..]
+    }
+
+    #[test]
+    fn many_writers_lose_no_count() {
+        let counters = Counters::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| counters.add(Counter::TasksRun, 1)));
+            }
+        });
+        assert_eq!(counters.get(Counter::TasksRun), 40_000);
+    }
+
+    #[test]
+    fn blocks_share_no_cache_line() {
+        assert_eq!(align_of::<Counters>(), 128);
+        assert_eq!(size_of::<Counters>(), 512);
+    }
+}
