@@ -1,8 +1,11 @@
 //! A door for benches into what the crate does not promise. Nothing here is stable.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::runtime::{TaskQueue, TimerHeap, TimerId};
+use crate::stall::{self, Announce};
 
 /// The task queue of a group.
 #[derive(Debug)]
@@ -77,5 +80,44 @@ impl Timers {
 impl Default for Timers {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Counts the waits that this thread announces from now on, as if it were a worker.
+#[derive(Debug)]
+pub struct Stalls(Rc<Count>);
+
+#[derive(Debug, Default)]
+struct Count(Cell<usize>);
+
+impl Announce for Count {
+    fn begin(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+
+    fn end(&self) {}
+
+    fn uncounted(&self) {}
+}
+
+impl Stalls {
+    /// None yet.
+    #[must_use]
+    pub fn listen() -> Self {
+        let count = Rc::<Count>::default();
+        stall::install(Some(count.clone()));
+        Self(count)
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.0.get()
+    }
+}
+
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        stall::install(None);
     }
 }

@@ -1,6 +1,47 @@
-//! Synchronisation: the [`Runner`](runner::Runner), and the shim that lets loom see it.
+//! Locks for handlers: drop-in [`Mutex`], [`RwLock`] and [`Condvar`] that tell the runtime when
+//! they really wait.
+//!
+//! Use them where a handler may wait for another one: a lock that is held across a request, a
+//! condition that another session brings about. The runtime then knows that the worker waits, and
+//! starts another when too many do (see [`stall`]). For a lock that is held for some
+//! instructions only, std's does as well; ours costs the same.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use epoll_group::Runtime;
+//! use epoll_group::sync::{Condvar, Mutex};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::builder().start()?;
+//! let gate = Arc::new((Mutex::new(false), Condvar::new()));
+//! for _ in 0..3 {
+//!     let gate = gate.clone();
+//!     runtime.handle().spawn(move || {
+//!         let open = gate.0.lock().expect("nobody panicked");
+//!         drop(gate.1.wait_while(open, |open| !*open));
+//!     })?;
+//! }
+//! *gate.0.lock().expect("nobody panicked") = true;
+//! gate.1.notify_all();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! On a thread that is no worker of a runtime they are std's and nothing more.
+//!
+//! Where the lock is free, it costs what std's costs. Where it is not, a worker tries for about as
+//! long as std spins, and only then announces the wait: what is over in a moment starts no thread.
 #![allow(unsafe_code)]
 
+#[cfg(not(loom))]
+mod locks;
 pub(crate) mod mutant;
 pub(crate) mod runner;
 pub(crate) mod shim;
+#[cfg(not(loom))]
+#[doc(hidden)] // its path is `epoll_group::stall`
+pub mod stall;
+
+#[cfg(not(loom))]
+pub use locks::{Condvar, Mutex, RwLock};

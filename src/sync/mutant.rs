@@ -73,7 +73,17 @@ mod making {
         ArmAfterUnlock,
         ArmedIsKept,
         LaterIsKept,
+        // Watch
+        RiseWithoutAlert,
+        RiseAtOnceWithoutAlert,
+        WatchWithoutFence,
         // Park, and those who use it
+        StallShowsPermit,
+        StallWakesNobody,
+        LeaveUnseen,
+        LeaveWithoutLook,
+        LeaveKeepsPermit,
+        LeaveWakesNobody,
         WakeWithoutFence,
         RestWithoutFence,
         RiseWithoutFence,
