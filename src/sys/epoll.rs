@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::BitOr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use super::{check, retry};
 
@@ -68,10 +69,15 @@ impl Epoll {
 
     /// Waits until something is ready, fills `events` and returns how many there are.
     ///
-    /// `block` false only looks. A signal is not an event: the wait goes on.
-    pub(crate) fn wait(&self, events: &mut [Event], block: bool) -> io::Result<usize> {
+    /// Without a limit until something is; with one, none when the time is over. A signal is not an
+    /// event: the wait goes on, from the start of the time.
+    pub(crate) fn wait(&self, events: &mut [Event], limit: Option<Duration>) -> io::Result<usize> {
         let capacity = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
-        let timeout = if block { -1 } else { 0 };
+        let timeout = limit.map_or(-1, |limit| {
+            // Rounded up: a wait for less than a millisecond would not wait at all.
+            let millis = limit.as_micros().div_ceil(1000);
+            libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX)
+        });
         let count = retry(|| {
             // SAFETY: `events` is a live, writable array of `capacity` elements whose layout is
             // that of `epoll_event` (`repr(transparent)`).

@@ -11,11 +11,14 @@
 //! It knows nothing of groups, connections or bytes of a protocol.
 #![allow(unsafe_code)]
 
+pub(crate) mod affinity;
+pub(crate) mod cpu_set;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
 pub(crate) mod sched;
 pub(crate) mod socket;
 pub(crate) mod timerfd;
+pub(crate) mod topology;
 
 use std::io;
 

@@ -53,3 +53,13 @@ fn fair_attributes() -> Option<libc::sched_attr> {
     let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH].map(libc::c_int::cast_unsigned);
     (result == 0 && fair.contains(&attributes.sched_policy)).then_some(attributes)
 }
+
+/// CPU time that the process has used so far, on all CPUs together.
+pub(crate) fn process_cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes to `time`, which is live for the call.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    debug_assert_eq!(result, 0, "the clock exists");
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+}

@@ -1,0 +1,200 @@
+//! The CPUs that a thread may run on: asking, and binding.
+//!
+//! The masks of the C library's `cpu_set_t` end at 1024 CPUs. The system calls do not: they take a
+//! buffer of any length, and one that is too short for the machine is refused with `EINVAL`. So
+//! the buffer grows until it is taken.
+
+use std::io;
+use std::num::NonZero;
+use std::thread;
+
+use super::check;
+use super::cpu_set::{CpuSet, MAX_CPU};
+
+/// What a thread may use of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Usable {
+    /// The CPUs that it may run on.
+    pub(crate) cpus: CpuSet,
+    /// How many threads can really run at once, at least 1: the CPUs, or fewer where a quota gives
+    /// the process less time than that.
+    ///
+    /// The quota is found by [`thread::available_parallelism`]. On Linux that is the smaller of the
+    /// number of CPUs in the calling thread's mask and the smallest quota on the way from the
+    /// process's cgroup up to the root (`cpu.max`, in version 1 `cpu.cfs_quota_us` by
+    /// `cpu.cfs_period_us`), rounded down to whole CPUs (its documentation, and std's
+    /// `sys/thread/unix.rs`, of Rust 1.95). It knows masks up to 1024 CPUs only, so ours counts as
+    /// well.
+    pub(crate) parallelism: usize,
+}
+
+impl Usable {
+    /// As the calling thread's mask says: what the process was given, unless somebody bound this
+    /// thread to less.
+    ///
+    /// # Errors
+    ///
+    /// Where a sandbox forbids asking.
+    pub(crate) fn by_mask() -> io::Result<Self> {
+        let cpus = allowed()?;
+        let parallelism = thread::available_parallelism().map_or(usize::MAX, NonZero::get);
+        let parallelism = parallelism.min(cpus.len()).max(1);
+        Ok(Self { cpus, parallelism })
+    }
+
+    /// Of `wanted` what the kernel would let the calling thread have if it asked: a mask (taskset)
+    /// can be widened, a cpuset (of a container) cannot. So nothing in here is refused later on.
+    ///
+    /// It binds the calling thread to `wanted`, looks, and binds it back.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel gives none of `wanted`, or a sandbox forbids to ask or bind.
+    pub(crate) fn by_force(wanted: &CpuSet) -> io::Result<Self> {
+        let before = allowed()?;
+        bind(wanted)?;
+        let usable = Self::by_mask();
+        bind(&before)?;
+        usable
+    }
+}
+
+/// The CPUs that the calling thread may run on.
+///
+/// # Errors
+///
+/// Where a sandbox forbids asking.
+pub(crate) fn allowed() -> io::Result<CpuSet> {
+    let mut words = WORDS_AT_FIRST;
+    loop {
+        match mask(words) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && words < WORDS_AT_MOST => {
+                words *= 2;
+            }
+            result => return result.map(|mask| cpus_of(&mask)),
+        }
+    }
+}
+
+/// Lets the calling thread run on these CPUs only. Of those that are offline or outside of the
+/// process's cpuset the kernel takes no notice, as long as one is left.
+///
+/// # Errors
+///
+/// `EINVAL` when the thread may run on none of them; others where a sandbox forbids it. The thread
+/// then stays where it was.
+pub(crate) fn bind(cpus: &CpuSet) -> io::Result<()> {
+    let mask = mask_of(cpus);
+    let bytes = size_of_val(mask.as_slice());
+    // SAFETY: `mask` is live for the call and has as many bytes as are passed; the kernel only
+    // reads them, and sees in them an array of longs, whatever the length of `cpu_set_t`.
+    check(unsafe { libc::sched_setaffinity(0, bytes, mask.as_ptr().cast()) })?;
+    Ok(())
+}
+
+/// A CPU is bit `cpu % 64` of word `cpu / 64` (32 where a long has 32), in the machine's own order.
+type Word = libc::c_ulong;
+
+const BITS: usize = Word::BITS as usize;
+const WORDS_AT_FIRST: usize = 1024 / BITS;
+const WORDS_AT_MOST: usize = (MAX_CPU + 1) / BITS;
+
+fn mask(words: usize) -> io::Result<Vec<Word>> {
+    let mut mask: Vec<Word> = vec![0; words];
+    let bytes = size_of_val(mask.as_slice());
+    // SAFETY: `mask` is live for the call and has as many bytes as are passed; the kernel writes no
+    // more than those, as an array of longs, whatever the length of `cpu_set_t`.
+    check(unsafe { libc::sched_getaffinity(0, bytes, mask.as_mut_ptr().cast()) })?;
+    Ok(mask)
+}
+
+fn cpus_of(mask: &[Word]) -> CpuSet {
+    let is_set = |cpu: &usize| mask[cpu / BITS] >> (cpu % BITS) & 1 == 1;
+    (0..mask.len() * BITS).filter(is_set).collect()
+}
+
+fn mask_of(cpus: &CpuSet) -> Vec<Word> {
+    let mut mask = vec![0; WORDS_AT_FIRST];
+    for cpu in cpus.iter().take_while(|&cpu| cpu <= MAX_CPU) {
+        let word = cpu / BITS;
+        mask.resize(mask.len().max(word + 1), 0);
+        mask[word] |= 1 << (cpu % BITS);
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// On a thread of its own, so that no other test is bound.
+    fn apart<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| scope.spawn(test).join().expect("the test's thread"))
+    }
+
+    #[test]
+    fn a_thread_runs_where_it_is_bound_and_can_be_bound_back() {
+        apart(|| {
+            let before = allowed().expect("asking is allowed");
+            assert!(!before.is_empty());
+            for cpu in before.iter() {
+                let one = CpuSet::from_iter([cpu]);
+                bind(&one).expect("an allowed CPU");
+                assert_eq!(allowed().expect("asking is allowed"), one);
+            }
+            bind(&before).expect("what was allowed before");
+            assert_eq!(allowed().expect("asking is allowed"), before);
+        });
+    }
+
+    #[test]
+    fn cpus_that_are_not_there_are_left_out_and_alone_refused() {
+        apart(|| {
+            let before = allowed().expect("asking is allowed");
+            let beyond = [MAX_CPU, MAX_CPU + 1, usize::MAX];
+            bind(&before.iter().chain(beyond).collect()).expect("some are there");
+            assert_eq!(allowed().expect("asking is allowed"), before);
+            for nowhere in [CpuSet::new(), beyond.into_iter().collect()] {
+                let error = bind(&nowhere).expect_err("no such CPU");
+                assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+            }
+            assert_eq!(allowed().expect("asking is allowed"), before);
+        });
+    }
+
+    #[test]
+    fn force_goes_beyond_the_mask_and_leaves_it_as_it_was() {
+        apart(|| {
+            let all = allowed().expect("asking is allowed");
+            let one: CpuSet = all.iter().take(1).collect();
+            bind(&one).expect("an allowed CPU");
+            let bound = Usable::by_mask().expect("asking is allowed");
+            assert_eq!(bound, Usable { cpus: one.clone(), parallelism: 1 });
+
+            let wanted = all.iter().chain([MAX_CPU]).collect();
+            let forced = Usable::by_force(&wanted).expect("some are there");
+            assert_eq!(forced.cpus, all);
+            assert!((1..=all.len()).contains(&forced.parallelism));
+            assert_eq!(allowed().expect("asking is allowed"), one);
+        });
+    }
+
+    #[test]
+    fn a_mask_of_any_length_is_taken() {
+        let all = mask(WORDS_AT_FIRST).or_else(|_| mask(WORDS_AT_MOST)).expect("long enough");
+        let longer = mask(WORDS_AT_MOST).expect("long enough");
+        assert_eq!(cpus_of(&all), cpus_of(&longer));
+    }
+
+    proptest! {
+        #[test]
+        fn a_mask_says_the_same_as_its_set(
+            cpus in prop::collection::btree_set(0..=MAX_CPU, 0..50),
+        ) {
+            let set: CpuSet = cpus.into_iter().collect();
+            prop_assert_eq!(cpus_of(&mask_of(&set)), set);
+        }
+    }
+}
