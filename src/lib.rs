@@ -78,7 +78,9 @@
 //!
 //! * [`net`]: connections, and what a protocol on top of them sees
 //! * [`Handle`]: tasks, timers, foreign descriptors
+//! * [`stall`] and [`sync`]: how a handler says that it is about to wait, and locks that do
 //! * [`Config`]: every limit and time, with range and default
+//! * [`placement`]: which group and worker runs on which CPUs
 //! * [`guide`]: why it is built like this, what it promises, and how its concurrency works
 //! * [`codec`]: the wire format, alone, without sockets or threads
 //!
@@ -86,6 +88,10 @@
 //!
 //! `server` (default): everything but [`codec`], on Linux. Without default features the codec is
 //! built alone, on any system.
+//!
+//! `metrics`: what is counted and timed, through the facade of that name.
+//!
+//! `serde`: [`Config`] is read from config files and written to them, see [`guide::tuning`].
 //!
 //! # What it does not do
 //!
@@ -114,17 +120,22 @@ mod runtime;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod stats;
 #[cfg(all(feature = "server", target_os = "linux"))]
-mod sync;
+pub mod sync;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod sys;
 
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
-pub use config::{Config, ConfigError};
+pub use config::{Config, ConfigError, ConfigErrorKind, Field, ReconfigureError, Unit};
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+pub use runtime::placement;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub use runtime::{
-    Builder, DrainReport, Handle, Interest, Readiness, Registration, Runtime, SpawnError,
-    StartError, ThreadInfo, Timer,
+    Builder, Class, DrainReport, Handle, Interest, Readiness, Registration, Runtime, SpawnError,
+    StartError, ThreadInfo, ThreadKind, Timer,
 };
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+#[doc(inline)]
+pub use sync::stall;
 
 /// The README's example, compiled and run.
 #[cfg(all(doctest, feature = "server", target_os = "linux"))]
@@ -142,4 +153,5 @@ mod runtime {
     mod seat;
     mod slots;
     mod timer;
+    mod watch;
 }

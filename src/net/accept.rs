@@ -29,7 +29,7 @@ use super::conn::Conn;
 use super::handler::Erased;
 use super::receive::Recv;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
-use crate::runtime::{Cost, Group, Handle, Readiness, TimerId, Token};
+use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sys::epoll::Interest;
@@ -89,6 +89,8 @@ pub(super) struct Acceptor {
     /// Deals connections round the groups; `None` when each group has its own socket.
     deal: Option<Handle>,
     protocol: Arc<dyn Erased>,
+    /// Of the connections.
+    class: Class,
     token: OnceLock<Token>,
     accept: Runner<Accept>,
     cost: Cost,
@@ -159,6 +161,7 @@ impl Acceptor {
         socket: OwnedFd,
         deal: Option<Handle>,
         protocol: Arc<dyn Erased>,
+        class: Class,
         unlink: Option<Arc<Unlink>>,
     ) -> io::Result<Part> {
         let accept = Accept {
@@ -174,6 +177,7 @@ impl Acceptor {
             _unlink: unlink,
             deal,
             protocol,
+            class,
             token: OnceLock::new(),
             accept: Runner::new(accept),
             cost: Cost::unknown(),
@@ -289,7 +293,7 @@ impl Acceptor {
         let silent_until = Instant::now() + config.first_bytes_timeout;
         let protocol = Arc::clone(&self.protocol);
         let recv = Recv::accepted(silent_until);
-        match Conn::start(Arc::clone(group), socket, peer, protocol, recv) {
+        match Conn::start(Arc::clone(group), socket, peer, protocol, self.class, recv) {
             Ok(_) => self.group.count(Counter::ConnectionsAccepted, 1),
             Err(error) => {
                 self.group.count(Counter::AcceptErrorsOther, 1);
@@ -388,6 +392,11 @@ impl Source for Watched {
 
     fn cost(&self) -> &Cost {
         &self.0.cost
+    }
+
+    /// Accepting never waits for anybody, and somebody may be about to log in.
+    fn class(&self) -> Class {
+        Class::Admin
     }
 }
 

@@ -14,7 +14,7 @@ use super::handler::Erased;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
 use crate::runtime::source::{CUT, FIRST_OWN_MARK, Lent, Source, TIMER};
-use crate::runtime::{Cost, Group, TimerId, Token, Usage};
+use crate::runtime::{Class, Cost, Group, TimerId, Token, Usage};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
@@ -33,6 +33,8 @@ pub(super) struct Conn {
     /// Set before anything is published.
     token: OnceLock<Token>,
     phase: AtomicU8,
+    /// A [`Class`].
+    class: AtomicU8,
     pub(super) recv: Runner<Recv>,
     pub(super) send: Runner<Outbound>,
     /// Bytes of senders who found another one sending.
@@ -101,8 +103,11 @@ impl Conn {
         socket: OwnedFd,
         peer: Address,
         protocol: Arc<dyn Erased>,
+        class: Class,
         recv: Recv,
     ) -> io::Result<Connection> {
+        // From now on until it is retired.
+        group.note_urgent(Class::Ordinary, class);
         let first_deadline = recv.silent_until;
         let room_on_demand = matches!(peer, Address::Unix(_));
         let conn = Arc::new(Self {
@@ -116,6 +121,7 @@ impl Conn {
             }),
             token: OnceLock::new(),
             phase: AtomicU8::new(Phase::Opening as u8),
+            class: AtomicU8::new(class as u8),
             recv: Runner::new(recv),
             send: Runner::new(Outbound::default()),
             inbox: Mutex::new(Vec::new()),
@@ -185,6 +191,24 @@ impl Conn {
 
     pub(super) fn cost(&self) -> &Cost {
         &self.cost
+    }
+
+    pub(super) fn class(&self) -> Class {
+        Class::from_u8(self.class.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_class(&self, class: Class) {
+        self.replace_class(class);
+        // After `retire` nobody would take it back.
+        if self.phase() == Phase::Closed {
+            self.replace_class(Class::Ordinary);
+        }
+    }
+
+    fn replace_class(&self, class: Class) {
+        // AcqRel: who comes after `retire` sees that the phase is `Closed`.
+        let before = Class::from_u8(self.class.swap(class as u8, Ordering::AcqRel));
+        self.group.note_urgent(before, class);
     }
 
     pub(super) fn count(&self, counter: Counter, n: u64) {
@@ -294,6 +318,8 @@ impl Conn {
         if let Some(token) = self.token.get() {
             self.group.unwatch(self.fd(), *token);
         }
+        // Handles may outlive it for long, and need no thread.
+        self.replace_class(Class::Ordinary);
         self.group.usage().connection_closed();
     }
 }
@@ -338,6 +364,10 @@ impl Source for Connection {
 
     fn cost(&self) -> &Cost {
         &self.0.cost
+    }
+
+    fn class(&self) -> Class {
+        self.0.class()
     }
 }
 
@@ -389,6 +419,7 @@ impl Drop for TellStarved {
 
 impl Drop for Conn {
     fn drop(&mut self) {
+        self.group.note_urgent(self.class(), Class::Ordinary);
         if let Some(parts) = self.parts.take() {
             self.group.discard(parts);
         }

@@ -10,6 +10,7 @@ use super::address::{Address, Credentials};
 use super::close::Close;
 use super::conn::{CLOSE, Conn, Phase};
 use super::send_queue::Sent;
+use crate::runtime::Class;
 use crate::sys::socket;
 
 /// A connection: a cheap handle, to be cloned and sent anywhere.
@@ -114,6 +115,19 @@ impl Connection {
     /// first reason counts.
     pub fn close(&self, reason: impl Into<Close>) {
         self.0.begin_close(reason.into().0, CLOSE);
+    }
+
+    /// How urgent its work is.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        self.0.class()
+    }
+
+    /// Changes how urgent its work is, from any thread: when a session on it begins a transaction,
+    /// say, and takes locks that others wait for. A run that is queued already stays where it is; the
+    /// next one goes by the new class.
+    pub fn set_class(&self, class: Class) {
+        self.0.set_class(class);
     }
 
     /// Bytes that were sent and that the socket has not taken yet.

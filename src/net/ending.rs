@@ -41,6 +41,7 @@ impl Round<'_> {
     /// Closes when no request is held any more.
     pub(super) fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
         recv.stage = Stage::Finishing;
+        self.set_closing(recv, true);
         if self.conn.no_holds() {
             self.start_closing(recv, reason);
         } else {
@@ -54,6 +55,7 @@ impl Round<'_> {
             return;
         }
         recv.stage = Stage::Flushing;
+        self.set_closing(recv, true);
         recv.reason = Some(reason);
         self.conn.advance(Phase::Closing);
         // A mark comes back at once when nothing waits.
@@ -142,6 +144,8 @@ impl Round<'_> {
         let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
         let was_connecting = recv.stage == Stage::Connecting;
         recv.stage = Stage::Closed;
+        self.set_paused(recv, false);
+        self.set_closing(recv, false);
         self.conn.advance(Phase::Closed);
         self.conn.discard_backlog();
         self.conn.count(reason.counter(), 1);

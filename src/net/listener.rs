@@ -109,7 +109,8 @@ impl Handle {
         for (index, socket) in sockets.into_iter().enumerate() {
             let group = if per_group { &self.groups()[index] } else { self.next_group() };
             let deal = if per_group { None } else { Some(self.clone()) };
-            let part = Acceptor::start(group, socket, deal, Arc::clone(&protocol), unlink.clone());
+            let protocol = Arc::clone(&protocol);
+            let part = Acceptor::start(group, socket, deal, protocol, self.class(), unlink.clone());
             match part {
                 Ok(part) => listener.parts.push(part),
                 Err(error) => {
@@ -140,13 +141,14 @@ impl Handle {
         if self.usage().is_draining() {
             return Err(ConnectError::Draining);
         }
-        let limit = self.config().max_connections;
+        let limit = self.settings().max_connections;
         if self.usage().connections() >= limit {
             return Err(ConnectError::Limit(limit));
         }
         let socket = socket::connect(&raw, &options(self)).map_err(ConnectError::Io)?;
         let protocol = Arc::new(Typed(protocol));
-        Conn::start(Arc::clone(self.group_here()), socket, to, protocol, Recv::outgoing())
+        let group = Arc::clone(self.group_here());
+        Conn::start(group, socket, to, protocol, self.class(), Recv::outgoing())
             .map_err(ConnectError::Io)
     }
 }
@@ -180,7 +182,7 @@ impl Runtime {
 }
 
 fn options(handle: &Handle) -> Options {
-    let config = handle.config();
+    let config = handle.settings();
     Options {
         keep_alive: config.tcp_keep_alive,
         send_buf: config.tcp_send_buf,
@@ -195,7 +197,7 @@ fn open_sockets(
     at: Listen,
     options: &Options,
 ) -> Result<(Vec<OwnedFd>, Option<PathBuf>), ListenError> {
-    let backlog = handle.config().tcp_listen_queue;
+    let backlog = handle.settings().tcp_listen_queue;
     match at {
         Listen::Ready(socket) => {
             socket::adopt_listener(socket.as_fd(), options).map_err(ListenError::Watch)?;

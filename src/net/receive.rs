@@ -31,6 +31,9 @@ pub(super) struct Recv {
     ending: Option<Ending>,
     /// The drain came while this was paused.
     drain_later: bool,
+    /// Counted as not read, and as ending.
+    paused: bool,
+    closing: bool,
     /// Something had arrived when the drain came.
     pub(super) busy: bool,
     /// Everything that had arrived when the drain came has been received.
@@ -105,6 +108,8 @@ impl Recv {
             ended: false,
             ending: None,
             drain_later: false,
+            paused: false,
+            closing: false,
             busy: false,
             dry: false,
             idle: false,
@@ -123,7 +128,15 @@ const ROUNDS: u32 = 16;
 /// Runs the receiving side until there is nothing to do or its budget is spent.
 pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent: &mut Lent<'_>) {
     let conn = &*connection.0;
-    let mut round = Round { connection, conn, received: 0, held: false, timed: false };
+    let mut round = Round {
+        connection,
+        conn,
+        received: 0,
+        held: false,
+        timed: false,
+        observed: conn.group.note_scheduled(lent),
+        first_at: None,
+    };
     for rounds in 1.. {
         let marks = running.take_marks();
         let next = round.turn(&mut running, marks, lent);
@@ -156,6 +169,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
     round.release(lent);
     if round.timed {
         lent.charge(conn.cost());
+        conn.group.note_run(round.first_at, lent);
     }
 }
 
@@ -168,6 +182,10 @@ pub(super) struct Round<'a> {
     held: bool,
     /// `received` of the protocol was called, so the time that this took says something.
     timed: bool,
+    /// Histograms are on.
+    observed: bool,
+    /// When the first receive was done, if anybody wants to know.
+    first_at: Option<Instant>,
 }
 
 impl Round<'_> {
@@ -291,8 +309,21 @@ impl Round<'_> {
         self.conn.pending.load(Ordering::Relaxed) > high
     }
 
+    pub(super) fn set_paused(&self, recv: &mut Recv, paused: bool) {
+        if mem::replace(&mut recv.paused, paused) != paused {
+            self.conn.group.usage().pause_changed(paused);
+        }
+    }
+
+    pub(super) fn set_closing(&self, recv: &mut Recv, closing: bool) {
+        if mem::replace(&mut recv.closing, closing) != closing {
+            self.conn.group.usage().closing_changed(closing);
+        }
+    }
+
     /// The backlog was high and is low again.
     fn room_again(&self, recv: &mut Recv) {
+        self.set_paused(recv, false);
         if mem::take(&mut recv.drain_later) {
             self.conn.notify_recv(DRAIN);
         }
@@ -341,6 +372,7 @@ impl Round<'_> {
             if self.is_high() {
                 // The mark comes back at once when the backlog is low again already.
                 self.conn.count(Counter::ReadsPaused, 1);
+                self.set_paused(recv, true);
                 self.conn.resume_when_low();
                 return Next::Paused;
             }
@@ -406,7 +438,9 @@ impl Round<'_> {
             self.conn.group.usage().silent_spoke();
         }
         self.received += received;
-        self.timed = true;
+        if !mem::replace(&mut self.timed, true) && self.observed {
+            self.first_at = Some(self.conn.group.note_received(lent));
+        }
         self.conn.count(Counter::BytesReceived, received as u64);
         let before = recv.buf.capacity();
         let Recv { buf, handler, .. } = recv;

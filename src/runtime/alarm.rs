@@ -72,12 +72,14 @@ impl<T, A: Arm> Alarm<T, A> {
         lock(&self.state).heap.cancel(id)
     }
 
-    /// Takes what is due, after the kernel's timer expired.
-    pub(crate) fn take_due(&self, now: Instant, due: &mut Vec<T>) -> Armed {
+    /// Takes what is due, each with its deadline, after the kernel's timer expired.
+    pub(crate) fn take_due(&self, now: Instant, due: &mut Vec<(Instant, T)>) -> Armed {
         let mut state = lock(&self.state);
         state.armed = state.armed.filter(|armed| mutant!(*armed > now, ArmedIsKept => true));
-        while let Some((_, item)) = state.heap.pop_due(now) {
-            due.push(item);
+        while let Some(deadline) = state.heap.next_deadline()
+            && let Some((_, item)) = state.heap.pop_due(now)
+        {
+            due.push((deadline, item));
         }
         self.rearm(state, now)
     }

@@ -3,14 +3,18 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
-use std::thread;
 
-use super::drain::{self, Exits};
-use super::worker::Worker;
-use super::{Group, Handle, Runtime, Shared, Usage, guard};
-use crate::config::{Config, ConfigError};
+use super::binding::Binding;
+use super::class::Class;
+use super::group::Parts;
+use super::placement::{self, Machine};
+use super::threads::{Hooks, ThreadInfo, ThreadKind, Threads};
+use super::watch::Watch;
+use super::watchdog::Watchdog;
+use super::{Group, Handle, Runtime, Shared, Usage};
+use crate::config::{Config, ConfigError, Settings};
 
 /// Configures and starts a [`Runtime`].
 #[derive(Default)]
@@ -18,26 +22,6 @@ pub struct Builder {
     config: Config,
     name: Option<String>,
     hooks: Hooks,
-}
-
-type Hook = Arc<dyn Fn(&ThreadInfo) + Send + Sync>;
-
-#[derive(Clone, Default)]
-struct Hooks {
-    start: Option<Hook>,
-    stop: Option<Hook>,
-}
-
-/// Says which thread a hook runs on.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ThreadInfo {
-    /// Name of the thread, of which the kernel shows the first 15 bytes.
-    pub name: String,
-    /// Index of its group.
-    pub group: usize,
-    /// Index of the worker in its group.
-    pub worker: usize,
 }
 
 impl Builder {
@@ -91,72 +75,76 @@ impl Builder {
     /// started is stopped again.
     pub fn start(self) -> Result<Runtime, StartError> {
         self.config.validate().map_err(StartError::Config)?;
-        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        // Where a sandbox forbids to ask, the threads run where the kernel puts them.
+        let machine = Binding::machine(&self.config).ok();
+        let cpus = machine.as_ref().map_or(1, Machine::parallelism);
         let threads = self.config.epoll_threads_per_group;
         let groups = match self.config.epoll_groups {
-            0 => cpus.div_ceil(threads),
+            0 => {
+                let (at_least, extra) =
+                    (self.config.min_auto_epoll_groups, self.config.epoll_extra_groups);
+                placement::automatic_groups(cpus, threads, at_least, extra)
+            }
             groups => groups,
         };
         let pollers = match self.config.max_epoll_wait_total_threads {
             0 => threads,
             total => (total / groups).clamp(1, threads),
         };
-        let prefix = self.name.as_deref().unwrap_or("eg");
-        let config = Arc::new(self.config);
-        let usage = Arc::new(Usage::default());
+        let binding = Arc::new(Binding::new(&self.config, groups, machine.as_ref()));
+        let settings = Settings::new(self.config, groups).map_err(StartError::Config)?;
+        let settings = Arc::new(settings);
+        let (usage, watch) = (Arc::new(Usage::default()), Arc::new(Watch::new()));
+        let prefix = self.name.unwrap_or_else(|| "eg".into());
+        let (settings_2, usage_2) = (Arc::clone(&settings), Arc::clone(&usage));
+        let all_threads = Arc::new(Threads::new(prefix, self.hooks, settings_2, usage_2));
+        let parts = Parts {
+            cpus: cpus.div_ceil(groups),
+            pollers,
+            settings: Arc::clone(&settings),
+            usage: Arc::clone(&usage),
+            threads: Arc::clone(&all_threads),
+            watch: Arc::clone(&watch),
+            binding: Arc::clone(&binding),
+        };
         let groups: Vec<Arc<Group>> = (0..groups)
-            .map(|group| {
-                let names = (0..threads).map(|worker| format!("{prefix}-{group}-{worker}"));
-                let (config, usage) = (Arc::clone(&config), Arc::clone(&usage));
-                let share = cpus.div_ceil(groups);
-                Group::new(group, names.collect(), share, pollers, config, usage)
-            })
+            .map(|index| Group::new(index, parts.clone()))
             .collect::<io::Result<_>>()
             .map_err(StartError::Descriptors)?;
-        let shared = Arc::new(Shared { groups, usage, config, next_group: AtomicUsize::new(0) });
-        let mut runtime = Runtime { handle: Handle { shared }, threads: Some(Vec::new()) };
-        start_threads(&mut runtime, &self.hooks)?;
+        let watchdog =
+            Watchdog::new(Arc::clone(&watch), Arc::clone(&settings), binding, &groups, cpus);
+        let next_group = AtomicUsize::new(0);
+        let shared = Shared { groups, usage, settings, threads: all_threads, watch, next_group };
+        let handle = Handle { shared: Arc::new(shared), class: Class::Ordinary };
+        // Dropping it stops those that run.
+        let runtime = Runtime { handle, drained: false };
+        start_threads(&runtime.handle.shared, watchdog)
+            .map_err(|(name, source)| StartError::Thread { name, source })?;
         Ok(runtime)
     }
 }
 
-/// Adds the threads to the runtime one by one, so that dropping it stops those that run.
-fn start_threads(runtime: &mut Runtime, hooks: &Hooks) -> Result<(), StartError> {
-    let exits = Arc::new(Exits::default());
+fn start_threads(shared: &Shared, watchdog: Watchdog) -> Result<(), (String, io::Error)> {
     let (ready, all_ready) = mpsc::channel();
-    let groups = runtime.handle.shared.groups.clone();
-    let threads = runtime.threads.get_or_insert_default();
-    for group in groups {
-        for (worker, seat) in group.seats.iter().enumerate() {
-            let name = seat.name.clone();
-            let info = ThreadInfo { name: name.clone(), group: group.index(), worker };
-            let (group, hooks, ready) = (Arc::clone(&group), hooks.clone(), ready.clone());
-            let left = Arc::new(AtomicBool::new(false));
-            let exit = exits.enter(&left);
-            let body = move || {
-                let _exit = exit;
-                run_hook(&group, hooks.start.as_ref(), &info);
-                let _ = ready.send(());
-                drop(ready);
-                Worker::new(Arc::clone(&group), worker).run();
-                run_hook(&group, hooks.stop.as_ref(), &info);
-            };
-            let handle = thread::Builder::new()
-                .name(name.clone())
-                .spawn(body)
-                .map_err(|source| StartError::Thread { name: name.clone(), source })?;
-            threads.push(drain::Thread { name, handle, exits: Arc::clone(&exits), left });
+    let config = shared.settings.current();
+    for group in &shared.groups {
+        for _ in 0..config.epoll_threads_per_group {
+            group.expect_base();
+            shared.threads.start_permanent(group, ThreadKind::Base, ready.clone())?;
         }
     }
-    drop(ready);
+    for group in &shared.groups {
+        for _ in 0..config.reserve_threads_per_group {
+            group.expect_standby();
+            shared.threads.start_permanent(group, ThreadKind::Reserve, ready.clone())?;
+        }
+    }
+    shared.threads.start_watchdog(move || {
+        drop(ready);
+        watchdog.run();
+    })?;
     all_ready.iter().for_each(drop);
     Ok(())
-}
-
-fn run_hook(group: &Group, hook: Option<&Hook>, info: &ThreadInfo) {
-    if let Some(hook) = hook {
-        guard(group, "thread hook", || hook(info));
-    }
 }
 
 impl fmt::Debug for Builder {

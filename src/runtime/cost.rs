@@ -17,7 +17,7 @@ pub(crate) struct Cost {
 
 /// What to expect of the next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum Pace {
     /// It will be over before another thread would be awake.
     Cheap,
     /// Nobody knows yet; treated as if it were dear.
@@ -38,11 +38,11 @@ impl Cost {
         Self { nanos: AtomicU32::new(UNKNOWN) }
     }
 
-    pub(crate) fn class(&self) -> Class {
+    pub(crate) fn pace(&self) -> Pace {
         match self.nanos.load(Ordering::Relaxed) {
-            UNKNOWN => Class::Unknown,
-            nanos if nanos < CHEAP_NANOS => Class::Cheap,
-            _ => Class::Dear,
+            UNKNOWN => Pace::Unknown,
+            nanos if nanos < CHEAP_NANOS => Pace::Cheap,
+            _ => Pace::Dear,
         }
     }
 
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn unknown_is_dear_and_one_quick_run_makes_it_cheap() {
         let cost = Cost::unknown();
-        assert_eq!(cost.class(), Class::Unknown);
+        assert_eq!(cost.pace(), Pace::Unknown);
         cost.add(QUICK);
-        assert_eq!(cost.class(), Class::Cheap);
+        assert_eq!(cost.pace(), Pace::Cheap);
     }
 
     #[test]
@@ -81,9 +81,9 @@ mod tests {
         let cost = Cost::unknown();
         cost.add(QUICK);
         cost.add(SLOW);
-        assert_eq!(cost.class(), Class::Cheap, "it may have been preempted");
+        assert_eq!(cost.pace(), Pace::Cheap, "it may have been preempted");
         cost.add(SLOW);
-        assert_eq!(cost.class(), Class::Dear);
+        assert_eq!(cost.pace(), Pace::Dear);
     }
 
     #[test]
@@ -93,6 +93,6 @@ mod tests {
             cost.add(SLOW);
             cost.add(QUICK);
         }
-        assert_eq!(cost.class(), Class::Dear);
+        assert_eq!(cost.pace(), Pace::Dear);
     }
 }

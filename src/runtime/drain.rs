@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Shared;
@@ -40,16 +39,6 @@ impl fmt::Display for DrainReport {
     }
 }
 
-/// A thread of the runtime.
-#[derive(Debug)]
-pub(super) struct Thread {
-    pub(super) name: String,
-    pub(super) handle: JoinHandle<()>,
-    pub(super) exits: Arc<Exits>,
-    /// Set when it has nothing more to do.
-    pub(super) left: Arc<AtomicBool>,
-}
-
 /// Counts the threads that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Exits {
@@ -71,7 +60,7 @@ impl Exits {
     }
 
     /// Waits until no more than `but` threads are alive.
-    fn wait(&self, but: usize, deadline: Instant) {
+    pub(super) fn wait(&self, but: usize, deadline: Instant) {
         let mut guard = lock(&self.lock);
         while self.alive.load(Ordering::Acquire) > but {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -97,12 +86,11 @@ impl Drop for Exit {
 /// For the cut ones to be told, and the threads to leave, after the deadline.
 const GRACE: Duration = Duration::from_millis(100);
 
-pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> DrainReport {
+pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let began = Instant::now();
     let deadline = began.checked_add(limit).unwrap_or_else(|| began + FAR);
-    let usage = &shared.usage;
-    let here = std::thread::current().id();
-    let on_worker = threads.iter().any(|thread| thread.handle.thread().id() == here);
+    let (usage, threads) = (&shared.usage, &shared.threads);
+    let on_worker = threads.is_one();
     let before = counted(shared);
 
     // 1. From here on `spawn` refuses, and what is accepted is told to finish.
@@ -128,26 +116,16 @@ pub(super) fn drain(shared: &Shared, threads: Vec<Thread>, limit: Duration) -> D
         group.end_spawning();
         group.stop(LEAVE_WHEN_EMPTY);
     }
-    if let Some(thread) = threads.first() {
-        thread.exits.wait(own, cut_deadline);
-        for group in &shared.groups {
-            group.stop(LEAVE_NOW);
-        }
-        thread.exits.wait(own, Instant::now() + GRACE);
+    threads.exits.wait(own, cut_deadline);
+    for group in &shared.groups {
+        group.stop(LEAVE_NOW);
     }
-    // 6. Join who left; name who did not.
-    let mut stuck = Vec::new();
-    for thread in threads {
-        if thread.handle.thread().id() == here {
-            continue;
-        }
-        if thread.left.load(Ordering::Acquire) {
-            // A worker's panics end at its tasks; there is no result to lose.
-            let _ = thread.handle.join();
-        } else {
-            stuck.push(thread.name);
-        }
-    }
+    threads.close();
+    threads.exits.wait(own, Instant::now() + GRACE);
+    // 6. The watchdog ends last of all. Join who left; name who did not.
+    shared.watch.stop();
+    threads.join_watchdog();
+    let stuck = threads.join_all();
     for group in &shared.groups {
         group.end_timers();
     }

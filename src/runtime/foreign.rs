@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::class::Class;
 use super::source::{CUT, FIRST_OWN_MARK, Lent, OVER, Source};
 use super::task::beside_connections;
 use super::{Cost, Group, Interest, Readiness, Token, guard};
@@ -22,6 +23,7 @@ pub struct Registration {
 
 struct Foreign {
     group: Arc<Group>,
+    class: Class,
     fd: OwnedFd,
     token: OnceLock<Token>,
     code: Runner<Option<Code>>,
@@ -37,12 +39,14 @@ const END: Marks = Marks::bit(FIRST_OWN_MARK + 4);
 
 pub(super) fn register(
     group: &Arc<Group>,
+    class: Class,
     fd: OwnedFd,
     interest: Interest,
     code: Code,
 ) -> io::Result<Registration> {
     let foreign = Arc::new(Foreign {
         group: Arc::clone(group),
+        class,
         fd,
         token: OnceLock::new(),
         code: Runner::new(Some(code)),
@@ -146,6 +150,10 @@ impl Source for Watched {
 
     fn cost(&self) -> &Cost {
         &self.0.cost
+    }
+
+    fn class(&self) -> Class {
+        self.0.class
     }
 }
 

@@ -1,82 +1,75 @@
 //! [`Group`]: one epoll, one eventfd, one timerfd, one task queue, one set of timers, and the seats of
 //! the workers that share them.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
 use super::alarm::{Alarm, Armed};
-use super::batch::{Event, MOST_EVENTS};
+use super::binding::Binding;
 use super::cost::Cost;
+use super::crew::Crew;
 use super::end::{End, RUN};
+use super::lanes::Lanes;
 use super::mode::Mode;
-use super::park::{Park, Wake};
-use super::queue::{Pushed, TaskQueue};
-use super::seat::SeatState;
+use super::park::Park;
+use super::seats::Seat;
 use super::slots::{Released, Slots, Token};
-use super::source::{CUT, Lent, Source, TIMER, Turn};
+use super::source::{Source, TIMER};
 use super::task::{Task, guard};
+use super::threads::Threads;
 use super::timer::TimerId;
 use super::timers::Due;
 use super::usage::Usage;
-use crate::config::Config;
-use crate::stats::{Counter, Counters, Snapshot};
-use crate::sync::runner::Marks;
-use crate::sync::shim::lock;
+use super::watch::Watch;
+use crate::config::{Config, Settings};
+use crate::stats::{Counter, Counters, Histograms, Snapshot};
 use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::eventfd::EventFd;
 use crate::sys::timerfd::TimerFd;
 
 pub(crate) struct Group {
-    me: Weak<Self>,
+    pub(super) me: Weak<Self>,
     index: usize,
-    config: Arc<Config>,
-    usage: Arc<Usage>,
+    settings: Arc<Settings>,
+    pub(super) usage: Arc<Usage>,
+    pub(super) threads: Arc<Threads>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) binding: Arc<Binding>,
+    pub(super) histograms: Histograms,
     pub(super) epoll: Epoll,
-    eventfd: EventFd,
+    pub(super) eventfd: EventFd,
     alarm: Alarm<Due, TimerFd>,
-    pub(super) queue: TaskQueue<Task>,
-    room: Room,
+    pub(super) lanes: Lanes<Task>,
+    pub(super) room: Room,
+    /// Closures that were accepted and have not ended. Statistics, and a bound for threads.
+    pub(super) closures: CachePadded<AtomicUsize>,
     /// Threads between the look at the drain and the push.
-    spawning: CachePadded<AtomicU32>,
+    pub(super) spawning: CachePadded<AtomicU32>,
     pub(super) park: CachePadded<Park>,
     pub(super) mode: Mode,
     /// What closures cost on the average.
     pub(super) task_cost: Cost,
-    slots: Slots<Box<dyn Source>>,
-    pub(super) seats: Box<[CachePadded<Seat>]>,
+    pub(super) slots: Slots<Box<dyn Source>>,
+    pub(super) crew: Crew,
     /// For threads that have no seat here.
     counters: CachePadded<Counters>,
-    end: End,
+    pub(super) end: End,
 }
 
 /// The callers of `spawn_wait` that wait for room in the queue.
 #[derive(Debug, Default)]
-struct Room {
+pub(super) struct Room {
     /// How many wait. Written under the lock.
-    waiting: AtomicU32,
-    lock: Mutex<()>,
-    freed: Condvar,
-}
-
-/// What a worker shows of itself to the others.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    pub(super) name: String,
-    pub(super) counters: Counters,
-    /// Counts what the worker has completed. Written by it alone.
-    pub(super) beat: AtomicU64,
-    /// At rest, or running with a poll permit or without.
-    pub(super) state: SeatState,
-    /// Events that the worker has taken and not begun.
-    pub(super) batch: [Event; MOST_EVENTS],
+    pub(super) waiting: AtomicU32,
+    pub(super) lock: Mutex<()>,
+    pub(super) freed: Condvar,
 }
 
 /// `epoll_event.data` of the two descriptors that have no slot.
@@ -89,49 +82,55 @@ thread_local! {
     static CURRENT: Cell<Option<(*const Group, usize)>> = const { Cell::new(None) };
 }
 
-impl Seat {
-    fn new(name: String) -> Self {
-        Self {
-            name,
-            counters: Counters::new(),
-            beat: AtomicU64::new(0),
-            state: SeatState::default(),
-            batch: Default::default(),
-        }
-    }
+/// What a group is made with.
+#[derive(Clone)]
+pub(super) struct Parts {
+    /// Its share of the machine.
+    pub(super) cpus: usize,
+    /// Workers that may wait in epoll at once.
+    pub(super) pollers: usize,
+    pub(super) settings: Arc<Settings>,
+    pub(super) usage: Arc<Usage>,
+    pub(super) threads: Arc<Threads>,
+    pub(super) watch: Arc<Watch>,
+    pub(super) binding: Arc<Binding>,
 }
 
 impl Group {
-    pub(super) fn new(
-        index: usize,
-        names: Vec<String>,
-        cpus: usize,
-        pollers: usize,
-        config: Arc<Config>,
-        usage: Arc<Usage>,
-    ) -> io::Result<Arc<Self>> {
+    pub(super) fn new(index: usize, parts: Parts) -> io::Result<Arc<Self>> {
+        let Parts { cpus, pollers, settings, usage, threads, watch, binding } = parts;
+        let histograms = Histograms::new();
+        histograms.switch(settings.current().enable_perf_hist);
         let epoll = Epoll::new()?;
         let eventfd = EventFd::new()?;
         let timerfd = TimerFd::new()?;
         epoll.add(eventfd.as_fd(), Interest::READABLE, EVENTFD)?;
         epoll.add(timerfd.as_fd(), Interest::READABLE, TIMERFD)?;
-        let queue = TaskQueue::new(config.epoll_work_queue_capacity);
+        let now = Instant::now();
+        let config = settings.current();
+        let lanes = Lanes::new(config.epoll_work_queue_capacity, now);
+        let permanent = config.epoll_threads_per_group + config.reserve_threads_per_group;
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
             index,
-            config,
+            settings,
             usage,
+            threads,
+            watch,
+            binding,
+            histograms,
             epoll,
             eventfd,
             alarm: Alarm::new(timerfd),
-            queue,
+            lanes,
             room: Room::default(),
+            closures: CachePadded::default(),
             spawning: CachePadded::new(AtomicU32::new(0)),
             park: CachePadded::new(Park::new()),
             mode: Mode::new(pollers, cpus),
             task_cost: Cost::unknown(),
             slots: Slots::new(),
-            seats: names.into_iter().map(|name| CachePadded::new(Seat::new(name))).collect(),
+            crew: Crew::new(permanent, now),
             counters: CachePadded::new(Counters::new()),
             end: End::new(),
         }))
@@ -141,8 +140,9 @@ impl Group {
         self.index
     }
 
+    /// The tunables as they are now, all of them at once.
     pub(crate) fn config(&self) -> &Config {
-        &self.config
+        self.settings.current()
     }
 
     pub(crate) const fn usage(&self) -> &Arc<Usage> {
@@ -164,7 +164,7 @@ impl Group {
     /// Seat of the worker of this group that the current thread is.
     pub(super) fn current_seat(&self) -> Option<&Seat> {
         let (group, seat) = CURRENT.get()?;
-        std::ptr::eq(group, self).then(|| &*self.seats[seat])
+        std::ptr::eq(group, self).then(|| &self.crew.seats[seat])
     }
 
     /// Whether this thread is a worker of this group.
@@ -177,17 +177,9 @@ impl Group {
         CURRENT.set(Some((self, seat)));
     }
 
-    /// The last to leave sees to what is queued, and from then on whoever queues something does.
-    pub(super) fn exit(&self) {
+    /// The thread is no worker of this group any more.
+    pub(super) fn forget_current() {
         CURRENT.set(None);
-        // Of the others that wait, one is woken, who does the same.
-        self.eventfd.signal();
-        if self.end.leave() {
-            // What is still registered waits for events that nobody receives any more: behind a
-            // handler that outlived the drain, or registered too late to be told.
-            self.notify_all(CUT);
-            self.sweep();
-        }
     }
 
     /// Counts, in the block of this thread if it is one of the group's workers.
@@ -196,125 +188,6 @@ impl Group {
             Some(seat) => seat.counters.bump(counter, n),
             None => self.counters.add(counter, n),
         }
-    }
-
-    // ---- tasks ----
-
-    /// Queues what may not be lost.
-    pub(crate) fn push(&self, task: Task) {
-        if self.queue.push(task) == Pushed::Overflowed {
-            self.count(Counter::TasksOverflowed, 1);
-        }
-        self.wake_one();
-        // After the fence of the wake-up, see `End::leave`.
-        if self.end.is_over() {
-            self.sweep();
-        }
-    }
-
-    /// Queues what the caller takes back when the queue is full.
-    pub(super) fn try_push(&self, task: Task) -> Result<(), Task> {
-        self.spawning.fetch_add(1, Ordering::Relaxed);
-        // Either the look, behind its fence, sees the drain, or the drain waits in `end_spawning`
-        // until the task is queued.
-        let refused = if self.is_draining() { Err(task) } else { self.queue.try_push(task) };
-        // Release: pairs with the Acquire of `end_spawning`.
-        self.spawning.fetch_sub(1, Ordering::Release);
-        refused?;
-        self.wake_one();
-        Ok(())
-    }
-
-    /// After the drain has begun: everything that `try_push` accepted is queued when this returns.
-    pub(super) fn end_spawning(&self) {
-        while self.spawning.load(Ordering::Acquire) > 0 {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Queues, waiting for room until `give_up` says otherwise.
-    pub(super) fn push_wait(&self, mut task: Task, give_up: impl Fn() -> bool) -> Result<(), Task> {
-        loop {
-            task = match self.try_push(task) {
-                Ok(()) => return Ok(()),
-                Err(task) => task,
-            };
-            let mut waiting = lock(&self.room.lock);
-            // SeqCst: pairs with the fence in `pop`. Either the pop sees this waiter, or the look at
-            // the queue below sees the room.
-            self.room.waiting.fetch_add(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            while self.queue.len() >= self.config.epoll_work_queue_capacity && !give_up() {
-                let waited = self.room.freed.wait(waiting);
-                waiting = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-            }
-            self.room.waiting.fetch_sub(1, Ordering::Relaxed);
-            drop(waiting);
-            if give_up() {
-                return Err(task);
-            }
-        }
-    }
-
-    pub(super) fn pop(&self) -> Option<Task> {
-        let task = self.queue.pop()?;
-        // SeqCst: pairs with the fence in `push_wait`.
-        fence(Ordering::SeqCst);
-        if self.room.waiting.load(Ordering::Relaxed) > 0 {
-            drop(lock(&self.room.lock));
-            self.room.freed.notify_one();
-        }
-        Some(task)
-    }
-
-    /// Queues a run of something registered; `false` when it is registered no more.
-    pub(crate) fn push_source(&self, token: Token) -> bool {
-        let pinned = self.slots.pin(token);
-        if pinned {
-            self.push(Task::Source(token));
-        }
-        pinned
-    }
-
-    /// Leaves marks for something registered, and queues it if nobody runs it.
-    pub(crate) fn notify_source(&self, token: Token, marks: Marks) {
-        if self.slots.pin(token) {
-            self.notify_pinned(token, |source| source.queue_marks(marks));
-        }
-    }
-
-    /// The same for every registered thing.
-    pub(super) fn notify_all(&self, marks: Marks) {
-        for token in self.slots.pin_all() {
-            self.notify_pinned(token, |source| source.queue_marks(marks));
-        }
-    }
-
-    /// Lets `queue` note something in a pinned source; the reference goes with the task, or back.
-    pub(super) fn notify_pinned(&self, token: Token, queue: impl FnOnce(&dyn Source) -> bool) {
-        if queue(self.pinned(token)) {
-            self.push(Task::Source(token));
-        } else {
-            self.release(token);
-        }
-    }
-
-    /// Drops something as a task, unless this already is the place for it.
-    pub(crate) fn discard<T: Any + Send>(&self, remains: T) {
-        if self.is_current() && RECLAIMING.get() || self.stopping() != RUN {
-            drop(remains);
-        } else {
-            self.push(Task::Discard(Box::new(remains)));
-        }
-    }
-
-    pub(super) fn wake_one(&self) {
-        match self.park.wake() {
-            None => return,
-            Some(Wake::Sleeper) => self.park.post(),
-            Some(Wake::Waiter) => self.eventfd.signal(),
-        }
-        self.count(Counter::WakeupsSent, 1);
     }
 
     // ---- sources ----
@@ -419,10 +292,11 @@ impl Group {
     }
 
     /// Queues what is due.
-    pub(super) fn fire_due(&self, now: Instant, due: &mut Vec<Due>) {
+    pub(super) fn fire_due(&self, now: Instant, due: &mut Vec<(Instant, Due)>) {
         let armed = self.alarm.take_due(now, due);
         self.count_armed(armed);
-        for due in due.drain(..) {
+        for (deadline, due) in due.drain(..) {
+            self.note_timer(now.saturating_duration_since(deadline));
             match due {
                 Due::Source(token) => self.notify_source(token, TIMER),
                 Due::Callback(callback) => self.push(callback.into_task(self.me.clone())),
@@ -436,62 +310,18 @@ impl Group {
         }
     }
 
-    // ---- the end ----
-
-    pub(super) fn stop(&self, how: u8) {
-        self.end.advance(how);
-        // Every sleeper gets a token of its own. Of the waiters one is woken, who wakes the next
-        // when it leaves.
-        for _ in &self.seats {
-            self.park.post();
-        }
-        self.eventfd.signal();
-        drop(lock(&self.room.lock));
-        self.room.freed.notify_all();
-    }
-
-    pub(super) fn stopping(&self) -> u8 {
-        self.end.stage()
-    }
-
-    /// What is left when the workers leave: registered things end, contexts whose last reference is
-    /// gone are reclaimed. Everything else that is still queued belongs to nobody any more.
-    pub(super) fn sweep(&self) {
-        // What this queues meanwhile is taken by the loop that is at work already: one level deep.
-        if std::ptr::eq(SWEEPING.get(), self) {
-            return;
-        }
-        let _reset = ResetSweeping(SWEEPING.replace(self));
-        while let Some(task) = self.queue.pop() {
-            match task {
-                Task::Source(token) => drop(guard(self, "cut", || self.cut(token))),
-                Task::Reclaim(token) => drop(guard(self, "drop", || self.reclaim(token))),
-                Task::Run(_) | Task::Discard(_) => drop(guard(self, "drop", || drop(task))),
-            }
-        }
-    }
-
-    /// Ends something that was queued. Its code is not called any more, but for the last word.
-    fn cut(&self, token: Token) {
-        let mut lent = Lent { turn: Turn::ALONE, read_buf: &mut [], now: Instant::now() };
-        self.with_pinned(token, |source| {
-            // Queued already: the mark stays with it.
-            let _ = source.queue_marks(CUT);
-            source.resume(&mut lent);
-        });
-    }
-
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
         snapshot.absorb(&self.counters);
-        for seat in &self.seats {
+        for seat in self.crew.seats.iter() {
             snapshot.absorb(&seat.counters);
         }
+        self.histograms.add_to(snapshot);
         let (allocated, free) = self.slots.usage();
+        self.crew.add_to(snapshot);
         snapshot.groups += 1;
-        snapshot.workers += self.seats.len() as u64;
         snapshot.parked += self.park.resting();
-        snapshot.queue_len += self.queue.len() as u64;
-        snapshot.overflow_len += self.queue.overflow_len() as u64;
+        self.lanes.add_to(snapshot);
+        snapshot.tasks_in_progress += self.closures.load(Ordering::Relaxed) as u64;
         snapshot.slots_allocated += allocated as u64;
         snapshot.slots_free += free as u64;
         snapshot.timers_pending += self.alarm.len() as u64;
@@ -500,17 +330,7 @@ impl Group {
 
 thread_local! {
     /// This thread is running [`Group::reclaim`].
-    static RECLAIMING: Cell<bool> = const { Cell::new(false) };
-    /// The group whose queue this thread sweeps.
-    static SWEEPING: Cell<*const Group> = const { Cell::new(std::ptr::null()) };
-}
-
-struct ResetSweeping(*const Group);
-
-impl Drop for ResetSweeping {
-    fn drop(&mut self) {
-        SWEEPING.set(self.0);
-    }
+    pub(super) static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 
 struct ResetReclaiming;
@@ -526,7 +346,7 @@ impl fmt::Debug for Group {
         f.debug_struct("Group")
             .field("index", &self.index)
             .field("park", &self.park)
-            .field("queue_len", &self.queue.len())
+            .field("queue_len", &self.lanes.len())
             .field("slots", &self.slots)
             .finish_non_exhaustive()
     }

@@ -8,18 +8,77 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::class::Class;
 use super::task::Task;
 use super::{Group, Interest, Readiness, Registration, Shared, Timer, Usage, foreign, timers};
-use crate::config::Config;
-use crate::stats::Snapshot;
+use crate::config::{Config, ReconfigureError};
+use crate::stats::{Counter, Snapshot};
 
 /// A cheap reference to a runtime, for any thread. It does not keep the runtime going.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
+    /// Of what is made through this handle.
+    pub(super) class: Class,
 }
 
 impl Handle {
+    /// The same runtime, for work of a class: what is spawned, set, registered, connected or accepted
+    /// through the new handle belongs to it.
+    ///
+    /// ```
+    /// use epoll_group::{Class, Runtime};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().start()?;
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// let look = move || tell.send("alive").expect("waited for");
+    /// runtime.handle().with_class(Class::Admin).spawn(look)?;
+    /// assert_eq!(told.recv()?, "alive");
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_class(&self, class: Class) -> Self {
+        Self { shared: Arc::clone(&self.shared), class }
+    }
+
+    /// The class of what is made through this handle.
+    #[must_use]
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Changes tunables while the runtime runs: `change` gets the current ones and returns them as
+    /// they are to be.
+    ///
+    /// Each thread goes on with the new ones at its next look, and sees all of them or none. `change`
+    /// runs again when another change came between.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was changed: a tunable is out of its range, or does not change while a runtime runs,
+    /// or there were too many different configurations. See [`ReconfigureError`].
+    pub fn reconfigure(
+        &self,
+        change: impl FnMut(Config) -> Config,
+    ) -> Result<(), ReconfigureError> {
+        self.shared.settings.update(change)?;
+        let on = self.settings().enable_perf_hist;
+        for group in &self.shared.groups {
+            group.histograms.switch(on);
+        }
+        self.groups()[0].count(Counter::Reconfigured, 1);
+        Ok(())
+    }
+
+    /// Empties the histograms of [`stats`](Self::stats), whether they are on or off.
+    pub fn reset_histograms(&self) {
+        for group in &self.shared.groups {
+            group.histograms.reset();
+        }
+    }
+
     /// Runs a closure on a worker.
     ///
     /// # Errors
@@ -52,31 +111,31 @@ impl Handle {
     ) -> Result<(), SpawnError> {
         let group = self.group_here();
         let refused = |kind, task| match task {
-            Task::Run(code) => {
-                group.count(crate::stats::Counter::SpawnRefused, 1);
+            Task::Run(_, code) => {
+                group.count(Counter::SpawnRefused, 1);
                 Err(SpawnError { kind, code })
             }
             _ => unreachable!("a push gives back what it was given"),
         };
         if self.usage().is_draining() {
-            return refused(Refused::Draining, Task::Run(code));
+            return refused(Refused::Draining, Task::Run(self.class, code));
         }
-        match push(group, Task::Run(code)) {
+        match push(group, Task::Run(self.class, code)) {
             Ok(()) => Ok(()),
             Err(task) if self.usage().is_draining() => refused(Refused::Draining, task),
-            Err(task) => refused(Refused::Full(self.shared.config.epoll_work_queue_capacity), task),
+            Err(task) => refused(Refused::Full(self.settings().epoll_work_queue_capacity), task),
         }
     }
 
     /// Calls `code` once, at or after `delay` from now, on a worker.
     pub fn after(&self, delay: Duration, code: impl FnOnce() + Send + 'static) -> Timer {
-        timers::after(self.group_here(), delay, Box::new(code))
+        timers::after(self.group_here(), self.class, delay, Box::new(code))
     }
 
     /// Calls `code` again and again, each time `interval` after the last call ended, on a worker.
     /// Intervals below 1 ms count as 1 ms.
     pub fn every(&self, interval: Duration, code: impl FnMut() + Send + 'static) -> Timer {
-        timers::every(self.group_here(), interval, Box::new(code))
+        timers::every(self.group_here(), self.class, interval, Box::new(code))
     }
 
     /// Watches a descriptor of the host (a signalfd, a pipe, a device) and calls `code` on a worker
@@ -98,7 +157,7 @@ impl Handle {
         if self.usage().is_draining() {
             return Err(io::Error::other("the runtime drains"));
         }
-        foreign::register(self.group_here(), fd.into(), interest, Box::new(code))
+        foreign::register(self.group_here(), self.class, fd.into(), interest, Box::new(code))
     }
 
     /// What was counted so far, and how things stand.
@@ -112,11 +171,19 @@ impl Handle {
         snapshot.connections = usage.connections() as u64;
         snapshot.silent_connections = usage.silent() as u64;
         snapshot.buffered_bytes = usage.buffered_bytes() as u64;
+        snapshot.paused_connections = usage.paused() as u64;
+        snapshot.closing_connections = usage.closing() as u64;
         snapshot
     }
 
-    pub(crate) fn config(&self) -> &Config {
-        &self.shared.config
+    /// The tunables as they are now.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        self.settings().clone()
+    }
+
+    pub(crate) fn settings(&self) -> &Config {
+        self.shared.settings.current()
     }
 
     pub(crate) fn usage(&self) -> &Arc<Usage> {

@@ -8,31 +8,49 @@
 
 mod alarm;
 mod batch;
+mod binding;
 mod builder;
+mod class;
 mod climb;
 mod cost;
+mod crew;
+mod dispatch;
 mod drain;
 mod end;
+mod ending;
 mod foreign;
 mod group;
 mod handle;
+mod lanes;
+mod lookout;
 mod mode;
 mod park;
+pub mod placement;
 mod queue;
+mod reserve;
+mod scale;
 mod seat;
+mod seats;
 mod slots;
 pub(crate) mod source;
+mod stalls;
 mod task;
+mod threads;
 mod timer;
 mod timers;
+mod timing;
 mod usage;
+mod watch;
+mod watchdog;
 mod worker;
 
-pub use builder::{Builder, StartError, ThreadInfo};
+pub use builder::{Builder, StartError};
+pub use class::Class;
 pub use drain::DrainReport;
 pub use foreign::Registration;
 pub use handle::{Handle, SpawnError};
 pub use source::Turn;
+pub use threads::{ThreadInfo, ThreadKind};
 pub use timers::Timer;
 
 pub(crate) use cost::Cost;
@@ -48,6 +66,10 @@ pub use crate::sys::epoll::{Interest, Readiness};
 use std::sync::Arc;
 use std::time::Duration;
 
+use threads::Threads;
+use watch::Watch;
+
+use crate::config::{Config, ReconfigureError, Settings};
 use crate::stats::Snapshot;
 
 /// Owns the groups and their threads.
@@ -56,8 +78,7 @@ use crate::stats::Snapshot;
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
-    /// Taken by the drain.
-    threads: Option<Vec<drain::Thread>>,
+    drained: bool,
 }
 
 impl Runtime {
@@ -79,6 +100,29 @@ impl Runtime {
         self.handle.stats()
     }
 
+    /// The tunables as they are now.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        self.handle.config()
+    }
+
+    /// Changes tunables while the runtime runs, see [`Handle::reconfigure`].
+    ///
+    /// # Errors
+    ///
+    /// Nothing was changed: see [`ReconfigureError`].
+    pub fn reconfigure(
+        &self,
+        change: impl FnMut(Config) -> Config,
+    ) -> Result<(), ReconfigureError> {
+        self.handle.reconfigure(change)
+    }
+
+    /// Empties the histograms, see [`Handle::reset_histograms`].
+    pub fn reset_histograms(&self) {
+        self.handle.reset_histograms();
+    }
+
     /// Ends the runtime in good order.
     ///
     /// Listeners accept what waits in their backlog and close. Each connection is served what has
@@ -93,14 +137,14 @@ impl Runtime {
     }
 
     fn drain_in_place(&mut self, deadline: Duration) -> DrainReport {
-        let threads = self.threads.take().unwrap_or_default();
-        drain::drain(&self.handle.shared, threads, deadline)
+        self.drained = true;
+        drain::drain(&self.handle.shared, deadline)
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if self.threads.is_some() {
+        if !self.drained {
             let _ = self.drain_in_place(DROP_DEADLINE);
         }
     }
@@ -114,7 +158,9 @@ const DROP_DEADLINE: Duration = Duration::from_millis(100);
 pub(crate) struct Shared {
     groups: Vec<Arc<Group>>,
     usage: Arc<Usage>,
-    config: Arc<crate::config::Config>,
+    settings: Arc<Settings>,
+    threads: Arc<Threads>,
+    watch: Arc<Watch>,
     /// Deals tasks and connections round. Statistics.
     next_group: std::sync::atomic::AtomicUsize,
 }

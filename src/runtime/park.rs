@@ -1,19 +1,21 @@
 //! [`Park`]: who rests where, and who is woken for what.
 //!
-//! A worker without work rests in one of two places:
+//! A worker without work rests in one of three places:
 //!
 //! * **waiting** in `epoll_wait`, which takes a *poll permit*. One permit is given while handlers
 //!   are quick: a second waiter would be woken by nearly every reply that a client answers, and
 //!   the kernel lets it preempt that client in the middle of its work (measured, see the guide).
 //!   While handlers are slow, every worker may have one;
 //! * **asleep** on a semaphore. The first one that sleeps is the *lookout*: it sleeps with a
-//!   time-out, to see whether a worker that holds a permit is stuck in a handler.
+//!   time-out, to see whether a worker that holds a permit is stuck in a handler;
+//! * **dozing** on another one: asleep, and never to have a permit. It is woken for tasks, before
+//!   those who could poll, and never to poll.
 //!
 //! Everything is in one word, so that "is somebody resting" and "is a wake-up under way" can never
 //! disagree:
 //!
 //! ```text
-//!  sleepers:16 │ pollers:16 │ waiters:16 │ WAKING_SLEEPER │ WAKING_WAITER │ LOOKOUT
+//!  sleepers:16 │ dozers:16 │ pollers:12 │ waiters:12 │ WAKING_… sleeper, dozer, waiter │ LOOKOUT
 //! ```
 //!
 //! The rule of waking. A push queues, then wakes somebody who rests unless a wake-up is under way
@@ -41,6 +43,14 @@ pub(crate) enum Rest {
     Look,
     /// Sleep until woken; the lookout for a limited time.
     Sleep { lookout: bool },
+    /// The same for who is not to poll.
+    Doze { lookout: bool },
+}
+
+impl Rest {
+    pub(crate) const fn is_lookout(self) -> bool {
+        matches!(self, Self::Sleep { lookout: true } | Self::Doze { lookout: true })
+    }
 }
 
 /// Whom to wake, and by what.
@@ -49,6 +59,8 @@ pub(crate) enum Rest {
 pub(crate) enum Wake {
     /// By [`Park::post`].
     Sleeper,
+    /// By [`Park::post`], too.
+    Dozer,
     /// By an edge on the eventfd.
     Waiter,
 }
@@ -62,44 +74,59 @@ pub(crate) struct Demand {
     pub(crate) all_wait: bool,
 }
 
+impl Demand {
+    /// For a worker that is not to poll at all.
+    pub(crate) const NO_POLLER: Self = Self { pollers: 0, all_wait: false };
+}
+
 pub(crate) struct Park {
     /// Written by all workers and by whoever pushes, by read-modify-write only; see the module.
     word: AtomicU64,
-    semaphore: Mutex<Semaphore>,
-    posted: Condvar,
+    sleepers: Semaphore,
+    dozers: Semaphore,
 }
 
-#[derive(Debug, Default)]
+/// Where those sleep who may poll, or those who may not.
 struct Semaphore {
-    tokens: u32,
+    tokens: Mutex<u32>,
+    posted: Condvar,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
 
+/// As many as there may be threads.
 const SLEEPER: u64 = 1;
-const POLLER: u64 = 1 << 16;
-const WAITER: u64 = 1 << 32;
-const WAKING_SLEEPER: u64 = 1 << 48;
-const WAKING_WAITER: u64 = 1 << 49;
-const LOOKOUT: u64 = 1 << 50;
+const DOZER: u64 = 1 << 16;
+/// As many as [`Demand::pollers`] says.
+const POLLER: u64 = 1 << 32;
+const WAITER: u64 = 1 << 44;
+const WAKING_SLEEPER: u64 = 1 << 56;
+const WAKING_DOZER: u64 = 1 << 57;
+const WAKING_WAITER: u64 = 1 << 58;
+const LOOKOUT: u64 = 1 << 59;
 const COUNT: u64 = 0xffff;
+const FEW: u64 = 0xfff;
 
 impl Word {
     const fn sleepers(self) -> u64 {
         self.0 & COUNT
     }
 
-    const fn pollers(self) -> u64 {
+    const fn dozers(self) -> u64 {
         self.0 >> 16 & COUNT
     }
 
+    const fn pollers(self) -> u64 {
+        self.0 >> 32 & FEW
+    }
+
     const fn waiters(self) -> u64 {
-        self.0 >> 32 & COUNT
+        self.0 >> 44 & FEW
     }
 
     const fn wake_up_under_way(self) -> bool {
-        self.0 & (WAKING_SLEEPER | WAKING_WAITER) != 0
+        self.0 & (WAKING_SLEEPER | WAKING_DOZER | WAKING_WAITER) != 0
     }
 
     /// The next word and the rest, for a worker that has a permit or not.
@@ -114,6 +141,9 @@ impl Word {
         }
         let word = if has_permit { self.0 - POLLER } else { self.0 };
         let lookout = word & LOOKOUT == 0;
+        if demand == Demand::NO_POLLER {
+            return (Self((word + DOZER) | LOOKOUT), Rest::Doze { lookout });
+        }
         (Self((word + SLEEPER) | LOOKOUT), Rest::Sleep { lookout })
     }
 
@@ -124,15 +154,25 @@ impl Word {
                 Self((self.0 - WAITER) & !ended)
             }
             Rest::Look => self,
-            Rest::Sleep { lookout } => {
-                let ended = mutant!(WAKING_SLEEPER, RiseKeepsWakeUp => 0);
-                let word = (self.0 - SLEEPER) & !ended;
-                Self(if lookout { word & !LOOKOUT } else { word })
-            }
+            Rest::Sleep { lookout } => self.get_up(SLEEPER, WAKING_SLEEPER, lookout),
+            Rest::Doze { lookout } => self.get_up(DOZER, WAKING_DOZER, lookout),
         }
     }
 
+    fn get_up(self, one: u64, waking: u64, lookout: bool) -> Self {
+        let word = (self.0 - one) & !mutant!(waking, RiseKeepsWakeUp => 0);
+        Self(if lookout { word & !LOOKOUT } else { word })
+    }
+
     fn wake(self) -> Option<(Self, Wake)> {
+        if !self.wake_up_under_way() && self.dozers() > 0 {
+            Some((Self(self.0 | WAKING_DOZER), Wake::Dozer))
+        } else {
+            self.wake_to_poll()
+        }
+    }
+
+    fn wake_to_poll(self) -> Option<(Self, Wake)> {
         if self.wake_up_under_way() {
             None
         } else if self.sleepers() > 0 {
@@ -147,11 +187,8 @@ impl Word {
 
 impl Park {
     pub(crate) fn new() -> Self {
-        Self {
-            word: AtomicU64::new(0),
-            semaphore: Mutex::new(Semaphore::default()),
-            posted: Condvar::new(),
-        }
+        let semaphore = || Semaphore { tokens: Mutex::new(0), posted: Condvar::new() };
+        Self { word: AtomicU64::new(0), sleepers: semaphore(), dozers: semaphore() }
     }
 
     /// Announces a rest. The caller must look at the queue after this and before it rests.
@@ -194,14 +231,24 @@ impl Park {
         self.update(Word::wake)
     }
 
+    /// After a permit was given back: whom to wake who may take it, if anybody.
+    pub(crate) fn wake_to_poll(&self) -> Option<Wake> {
+        self.update(Word::wake_to_poll)
+    }
+
     /// Gives the permit back, before something slow is run.
     pub(crate) fn give_permit(&self) {
         self.word.fetch_sub(POLLER, Ordering::AcqRel);
     }
 
     /// The lookout goes to sleep without a time-out, as everybody is at rest.
-    pub(crate) fn end_lookout(&self) {
+    pub(crate) fn end_lookout(&self, rest: Rest) -> Rest {
         self.word.fetch_and(!LOOKOUT, Ordering::AcqRel);
+        match rest {
+            Rest::Sleep { .. } => Rest::Sleep { lookout: false },
+            Rest::Doze { .. } => Rest::Doze { lookout: false },
+            Rest::Wait | Rest::Look => rest,
+        }
     }
 
     /// Permits are free, and somebody sleeps who could take one.
@@ -213,53 +260,26 @@ impl Park {
     /// Somebody sleeps, and nobody is on the lookout.
     pub(crate) fn wants_lookout(&self) -> bool {
         let word = self.word();
-        word.0 & LOOKOUT == 0 && word.sleepers() > 0
+        word.0 & LOOKOUT == 0 && word.sleepers() + word.dozers() > 0
     }
 
     /// Workers at rest.
     pub(crate) fn resting(&self) -> u64 {
         let word = self.word();
-        word.sleepers() + word.waiters()
+        word.sleepers() + word.dozers() + word.waiters()
     }
 
-    /// Lets one sleeper go; the other half of [`Wake::Sleeper`].
-    pub(crate) fn post(&self) {
-        lock(&self.semaphore).tokens += 1;
-        self.posted.notify_one();
+    /// Lets a sleeper or a dozer go; the other half of such a wake-up. A waiter is not woken here.
+    pub(crate) fn post(&self, wake: Wake) {
+        let semaphore = if wake == Wake::Dozer { &self.dozers } else { &self.sleepers };
+        *lock(&semaphore.tokens) += 1;
+        semaphore.posted.notify_one();
     }
 
-    /// Sleeps until somebody posts. `false` when the time was over first.
-    #[cfg(not(loom))]
-    pub(crate) fn sleep(&self, limit: Option<Duration>) -> bool {
-        let mut semaphore = lock(&self.semaphore);
-        while semaphore.tokens == 0 {
-            let poisoned = std::sync::PoisonError::into_inner;
-            match limit {
-                None => semaphore = self.posted.wait(semaphore).unwrap_or_else(poisoned),
-                Some(limit) => {
-                    let result = self.posted.wait_timeout(semaphore, limit);
-                    let (guard, timeout) =
-                        result.unwrap_or_else(std::sync::PoisonError::into_inner);
-                    semaphore = guard;
-                    if timeout.timed_out() && semaphore.tokens == 0 {
-                        return false;
-                    }
-                }
-            }
-        }
-        semaphore.tokens -= 1;
-        true
-    }
-
-    /// In a model nobody's time is ever over.
-    #[cfg(loom)]
-    pub(crate) fn sleep(&self, _limit: Option<Duration>) -> bool {
-        let mut semaphore = lock(&self.semaphore);
-        while semaphore.tokens == 0 {
-            semaphore = self.posted.wait(semaphore).expect("not poisoned");
-        }
-        semaphore.tokens -= 1;
-        true
+    /// Sleeps or dozes until somebody posts. `false` when the time was over first.
+    pub(crate) fn sleep(&self, rest: Rest, limit: Option<Duration>) -> bool {
+        let dozes = matches!(rest, Rest::Doze { .. });
+        if dozes { &self.dozers } else { &self.sleepers }.take(limit)
     }
 
     fn word(&self) -> Word {
@@ -281,11 +301,47 @@ impl Park {
     }
 }
 
+impl Semaphore {
+    #[cfg(not(loom))]
+    fn take(&self, limit: Option<Duration>) -> bool {
+        let mut tokens = lock(&self.tokens);
+        while *tokens == 0 {
+            let poisoned = std::sync::PoisonError::into_inner;
+            match limit {
+                None => tokens = self.posted.wait(tokens).unwrap_or_else(poisoned),
+                Some(limit) => {
+                    let result = self.posted.wait_timeout(tokens, limit);
+                    let (guard, timeout) =
+                        result.unwrap_or_else(std::sync::PoisonError::into_inner);
+                    tokens = guard;
+                    if timeout.timed_out() && *tokens == 0 {
+                        return false;
+                    }
+                }
+            }
+        }
+        *tokens -= 1;
+        true
+    }
+
+    /// In a model nobody's time is ever over.
+    #[cfg(loom)]
+    fn take(&self, _limit: Option<Duration>) -> bool {
+        let mut tokens = lock(&self.tokens);
+        while *tokens == 0 {
+            tokens = self.posted.wait(tokens).expect("not poisoned");
+        }
+        *tokens -= 1;
+        true
+    }
+}
+
 impl fmt::Debug for Park {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.word();
         f.debug_struct("Park")
             .field("sleepers", &word.sleepers())
+            .field("dozers", &word.dozers())
             .field("pollers", &word.pollers())
             .field("waiters", &word.waiters())
             .field("wake_up_under_way", &word.wake_up_under_way())
@@ -351,6 +407,29 @@ mod tests {
         assert_eq!(park.wake(), Some(Wake::Waiter));
         park.rise(waiting);
         assert_eq!(park.wake(), None, "nobody rests");
+    }
+
+    #[test]
+    fn who_dozes_is_woken_for_tasks_and_never_to_poll() {
+        let park = Park::new();
+        let dozing = park.rest(false, Demand::NO_POLLER);
+        assert_eq!(dozing, Rest::Doze { lookout: true });
+        assert!(!park.wants_poller(CALM), "nobody sleeps who could poll");
+        assert_eq!(park.wake_to_poll(), None);
+        let waiting = park.rest(false, CALM);
+        let sleeping = park.rest(false, CALM);
+        assert_eq!(sleeping, Rest::Sleep { lookout: false });
+        assert_eq!(park.resting(), 3);
+        assert_eq!(park.wake(), Some(Wake::Dozer), "first of all");
+        assert_eq!(park.wake_to_poll(), None, "one is under way");
+        park.rise(dozing);
+        assert_eq!(park.wake(), Some(Wake::Sleeper));
+        park.rise(sleeping);
+        park.rise(waiting);
+        // A lookout that dozed has taken the permit, and cannot use it.
+        let dozing = park.rest(true, Demand::NO_POLLER);
+        assert_eq!(park.word().pollers(), 0);
+        park.rise(dozing);
     }
 
     #[test]

@@ -4,13 +4,14 @@ use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicU8, Ordering};
 
 /// What a worker is doing. The permit of one that runs may be taken away; one that rests keeps its
-/// own.
+/// own; one whose handler announced that it waits has none.
 #[derive(Debug, Default)]
 pub(crate) struct SeatState(AtomicU8);
 
 const RESTING: u8 = 0;
 const RUNNING: u8 = 1;
 const RUNNING_WITH_PERMIT: u8 = 2;
+const STALLED: u8 = 3;
 
 impl SeatState {
     pub(crate) fn run(&self, with_permit: bool) {
@@ -24,8 +25,26 @@ impl SeatState {
         self.0.swap(resting, Ordering::AcqRel) == RUNNING_WITH_PERMIT
     }
 
+    /// The handler waits. Whether there is still a permit, which is to be given back.
+    pub(crate) fn stall(&self) -> bool {
+        let stalled = mutant!(STALLED, StallShowsPermit => RUNNING_WITH_PERMIT);
+        self.0.swap(stalled, Ordering::AcqRel) == RUNNING_WITH_PERMIT
+    }
+
+    /// The wait is over, or the handler that began it.
+    pub(crate) fn go_on(&self) {
+        // Nobody else touches one that waits. One that does not may have a permit to lose.
+        if self.0.load(Ordering::Relaxed) == STALLED {
+            self.run(false);
+        }
+    }
+
     pub(crate) fn runs(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != RESTING
+        matches!(self.0.load(Ordering::Relaxed), RUNNING | RUNNING_WITH_PERMIT)
+    }
+
+    pub(crate) fn rests(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == RESTING
     }
 
     /// Takes the permit of a worker that runs, for its own thread or another one.
@@ -34,5 +53,24 @@ impl SeatState {
         // The usual case needs no locked instruction.
         self.0.load(Ordering::Relaxed) == from
             && self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_ends_late_takes_no_permit_away() {
+        let state = SeatState::default();
+        state.run(true);
+        assert!(state.stall(), "the permit is to be given back");
+        state.go_on();
+        assert!(state.runs() && !state.rest(), "it has none any more");
+        state.run(true);
+        state.go_on();
+        assert!(state.rest(), "it has kept it");
+        state.go_on();
+        assert!(state.rests());
     }
 }

@@ -1,8 +1,10 @@
 //! [`Source`]: what the runtime delivers readiness to, without knowing what it is.
 
+use std::cell::Cell;
 use std::mem;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::class::Class;
 use super::cost::Cost;
 use crate::sync::runner::Marks;
 use crate::sys::epoll::Readiness;
@@ -52,13 +54,19 @@ pub(crate) struct Lent<'w> {
     /// The time at which the last thing ended that was timed. Who times a run takes it as the start
     /// and sets it to the end, so that a batch of n events costs n + 1 looks at the clock.
     pub(crate) now: Instant,
+    /// Time since `now` that the handler spent in announced waits.
+    pub(crate) waited: &'w Cell<Duration>,
+    /// When this was made runnable: its event was received, or it was queued.
+    pub(crate) runnable_at: Instant,
 }
 
 impl Lent<'_> {
     /// Notes in `cost` how long it took since the last thing ended that was timed.
     pub(crate) fn charge(&mut self, cost: &Cost) {
         let started = mem::replace(&mut self.now, Instant::now());
-        cost.add(self.now.saturating_duration_since(started));
+        let elapsed = self.now.saturating_duration_since(started);
+        // A wait that was announced has given everything back that others could want.
+        cost.add(elapsed.saturating_sub(self.waited.take()));
     }
 }
 
@@ -81,6 +89,9 @@ pub(crate) trait Source: Send + Sync {
 
     /// How long a run takes, as far as known.
     fn cost(&self) -> &Cost;
+
+    /// Whose work it is.
+    fn class(&self) -> Class;
 }
 
 /// Marks that every source understands; its own start at [`FIRST_OWN_MARK`].

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use super::Group;
+use super::class::Class;
 use super::slots::Token;
 use super::source::{Lent, Turn};
 use crate::stats::Counter;
@@ -17,7 +18,7 @@ pub(crate) enum Task {
     /// Something registered that was queued. Owns a reference.
     Source(Token),
     /// Code of the user: a spawned closure, a timer's callback.
-    Run(Box<dyn FnOnce() + Send>),
+    Run(Class, Box<dyn FnOnce() + Send>),
     /// A slot whose last reference is gone.
     Reclaim(Token),
     /// Something whose destructor is to run here and not where it was dropped.
@@ -31,7 +32,7 @@ impl Task {
                 lent.turn = Turn::ALONE;
                 group.with_pinned(token, |source| source.resume(lent));
             }
-            Self::Run(closure) => {
+            Self::Run(_, closure) => {
                 group.count(Counter::TasksRun, 1);
                 beside_connections(|| guard(group, "task", closure));
                 lent.now = Instant::now();
@@ -46,7 +47,7 @@ impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Source(token) => write!(f, "Source({token:?})"),
-            Self::Run(_) => f.write_str("Run"),
+            Self::Run(..) => f.write_str("Run"),
             Self::Reclaim(token) => write!(f, "Reclaim({token:?})"),
             Self::Discard(_) => f.write_str("Discard"),
         }

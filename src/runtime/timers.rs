@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::Group;
+use super::class::Class;
 use super::slots::Token;
 use super::task::Task;
 use super::timer::TimerId;
@@ -22,6 +23,7 @@ pub(crate) enum Due {
 
 /// A timer's callback and its state.
 pub(crate) struct Callback {
+    class: Class,
     /// Neither ran as a one-shot nor was cancelled.
     live: AtomicBool,
     /// Distance of a repeating one.
@@ -72,24 +74,37 @@ impl fmt::Debug for Timer {
     }
 }
 
-pub(crate) fn after(group: &Arc<Group>, delay: Duration, code: Box<dyn FnOnce() + Send>) -> Timer {
-    set(group, delay, None, Code::Once(code))
+pub(crate) fn after(
+    group: &Arc<Group>,
+    class: Class,
+    delay: Duration,
+    code: Box<dyn FnOnce() + Send>,
+) -> Timer {
+    set(group, class, delay, None, Code::Once(code))
 }
 
 pub(crate) fn every(
     group: &Arc<Group>,
+    class: Class,
     interval: Duration,
     code: Box<dyn FnMut() + Send>,
 ) -> Timer {
     let interval = interval.max(SHORTEST_INTERVAL);
-    set(group, interval, Some(interval), Code::Every(code))
+    set(group, class, interval, Some(interval), Code::Every(code))
 }
 
 /// A repeating timer does not run more often than this.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
-fn set(group: &Arc<Group>, delay: Duration, every: Option<Duration>, code: Code) -> Timer {
+fn set(
+    group: &Arc<Group>,
+    class: Class,
+    delay: Duration,
+    every: Option<Duration>,
+    code: Code,
+) -> Timer {
     let callback = Arc::new(Callback {
+        class,
         live: AtomicBool::new(true),
         every,
         code: Mutex::new(Some(code)),
@@ -117,7 +132,7 @@ impl Callback {
     /// The task for a callback that is due.
     pub(crate) fn into_task(self: Arc<Self>, group: Weak<Group>) -> Task {
         *lock(&self.entry) = None;
-        Task::Run(Box::new(move || self.run(&group)))
+        Task::Run(self.class, Box::new(move || self.run(&group)))
     }
 
     fn run(self: Arc<Self>, group: &Weak<Group>) {

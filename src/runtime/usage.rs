@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, Weak};
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
+
 use super::Group;
 use super::slots::Token;
 use super::source::TIMER;
@@ -15,6 +17,11 @@ pub(crate) struct Usage {
     connections: AtomicUsize,
     silent: AtomicUsize,
     buffered_bytes: AtomicUsize,
+    /// Connections above the high watermark, which are not read, and connections that end.
+    paused: AtomicUsize,
+    closing: AtomicUsize,
+    /// Connections and closures of an urgent class, of all groups.
+    urgent_units: CachePadded<AtomicUsize>,
     next_connection_id: AtomicU64,
     draining: AtomicBool,
     /// Listeners that are open.
@@ -52,6 +59,37 @@ impl Usage {
 
     pub(crate) fn silent(&self) -> usize {
         self.silent.load(Ordering::Relaxed)
+    }
+
+    /// A connection is not read any more for a while, or is again.
+    pub(crate) fn pause_changed(&self, paused: bool) {
+        change(&self.paused, paused);
+    }
+
+    pub(crate) fn paused(&self) -> usize {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// A connection begins to end, or has ended.
+    pub(crate) fn closing_changed(&self, closing: bool) {
+        change(&self.closing, closing);
+    }
+
+    pub(crate) fn closing(&self) -> usize {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn urgent_unit_began(&self) {
+        self.urgent_units.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn urgent_unit_ended(&self) {
+        self.urgent_units.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn urgent_units(&self) -> usize {
+        // Of two threads that change a class to and fro, the second may be counted first.
+        usize::try_from(self.urgent_units.load(Ordering::Relaxed).cast_signed()).unwrap_or(0)
     }
 
     pub(crate) fn listener_opened(&self) {
@@ -149,5 +187,13 @@ impl Usage {
                 group.notify_source(listener, TIMER);
             }
         }
+    }
+}
+
+fn change(count: &AtomicUsize, up: bool) {
+    if up {
+        count.fetch_add(1, Ordering::Relaxed);
+    } else {
+        count.fetch_sub(1, Ordering::Relaxed);
     }
 }

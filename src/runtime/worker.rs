@@ -1,104 +1,223 @@
 //! The worker loop.
 
 use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::batch::MOST_EVENTS;
-use super::cost::{Class, Cost};
+use super::class::Class;
+use super::cost::{Cost, Pace};
 use super::end::{LEAVE_NOW, RUN};
-use super::group::{EVENTFD, Group, Seat, TIMERFD};
+use super::group::{EVENTFD, Group, TIMERFD};
+use super::lanes::Taste;
+use super::lookout::{Lookout, SHORTEST_TICK};
 use super::park::{Demand, Rest};
+use super::seats::Seat;
 use super::slots::Token;
 use super::source::{Lent, Turn};
+use super::stalls::Stalls;
 use super::task::Task;
+use super::threads::ThreadKind;
 use super::timers::Due;
-use crate::stats::Counter;
+use crate::stats::{Counter, Stage};
 use crate::sys::epoll::Event;
 use crate::sys::sched::Slice;
 
-/// A worker thread of a group. All of a group are equal.
+/// A worker thread of a group. All of a group are equal, but that the reserve runs urgent work alone.
 pub(super) struct Worker {
-    group: Arc<Group>,
+    pub(super) group: Arc<Group>,
     seat: usize,
+    kind: ThreadKind,
+    role: Role,
     read_buf: Vec<u8>,
     /// The end of the last thing that was timed.
-    now: Instant,
-    due: Vec<Due>,
-    lookout: Lookout,
+    pub(super) now: Instant,
+    due: Vec<(Instant, Due)>,
+    pub(super) lookout: Lookout,
     slice: Slice,
+    stalls: Rc<Stalls>,
+    /// When the events at hand were received.
+    polled_at: Instant,
+    /// Tasks taken so far.
+    taken: u32,
+    /// Version of the plan by which it was bound to its CPUs.
+    bound: usize,
+    /// When one that was added next asks whether it is to leave.
+    asks_at: Instant,
 }
 
-/// What a lookout remembers between two looks.
-#[derive(Debug, Default)]
-struct Lookout {
-    /// Beat of every seat at the last look.
-    beats: Vec<u64>,
-    tick: Duration,
-    /// For how long nobody ran.
-    quiet: Duration,
+/// How a thread of the reserve begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    StandingBy,
+    Called,
 }
 
-/// What a lookout has taken over.
-#[derive(Debug, Default)]
-struct Relieved {
-    events: bool,
-    permit: bool,
-}
-
-/// Time between two looks while something happens; a worker that completed nothing in between is
-/// stuck. Doubles while nothing happens.
-const SHORTEST_TICK: Duration = Duration::from_micros(500);
-const LONGEST_TICK: Duration = Duration::from_millis(10);
 /// Tasks in a row for longer than this, and the worker looks into epoll.
 const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
-/// After so long without anybody running there is nothing to look out for.
-const QUIET: Duration = Duration::from_millis(100);
+/// So often a reserve thread that was called looks whether it is needed still.
+const RESERVE_LOOKS: Duration = Duration::from_millis(100);
+/// Every so many tasks an ordinary one goes first, so that urgent ones without end starve nobody.
+const ORDINARY_SHARE: u32 = 16;
 
 impl Worker {
-    pub(super) fn new(group: Arc<Group>, seat: usize) -> Self {
+    pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind, role: Role) -> Self {
         let read_buf = vec![0; group.config().worker_read_buf_bytes];
-        let beats = vec![0; group.seats.len()];
-        let lookout = Lookout { beats, ..Lookout::default() };
-        let (now, due) = (Instant::now(), Vec::new());
-        Self { group, seat, read_buf, now, due, lookout, slice: Slice::of_this_thread() }
+        let stalls = Stalls::new(Arc::clone(&group), seat, kind);
+        let now = Instant::now();
+        let mut worker = Self {
+            group,
+            seat,
+            kind,
+            role,
+            read_buf,
+            now,
+            due: Vec::new(),
+            lookout: Lookout::default(),
+            slice: Slice::of_this_thread(),
+            stalls,
+            polled_at: now,
+            taken: 0,
+            bound: 0,
+            asks_at: now,
+        };
+        worker.ask_later();
+        worker
     }
 
-    /// Works until the group stops.
+    /// Works until the group stops, or until it is one too many.
     pub(super) fn run(mut self) {
         self.group.enter(self.seat);
+        // Also who stands by first of all.
+        self.stay_bound();
+        let stalls = Rc::clone(&self.stalls);
+        let _announced = stalls.install();
+        if self.kind == ThreadKind::Reserve {
+            while self.role == Role::Called || self.group.stand_by() {
+                self.role = Role::StandingBy;
+                self.serve();
+            }
+        } else {
+            self.serve();
+        }
+        self.group.exit();
+    }
+
+    fn serve(&mut self) {
+        self.now = Instant::now();
         self.rise(false);
         loop {
+            self.stay_bound();
             // 1. Work in progress first.
             self.run_tasks();
             // 2. The end.
-            if self.group.stopping() != RUN && self.must_leave() {
+            if self.group.stopping() != RUN && self.must_leave() || self.is_surplus() {
                 break;
             }
             // 3. Announce the rest, then look once more.
             let demand = self.group.mode.demand(self.now);
+            let own = if self.polls() { demand } else { Demand::NO_POLLER };
             let has_permit = self.seat().state.rest();
-            let rest = self.group.park.rest(has_permit, demand);
-            if !self.group.queue.is_empty() || self.group.stopping() != RUN {
+            let rest = self.group.park.rest(has_permit, own);
+            // After the fence of the rest, see `Group::note_stuck`.
+            self.group.end_stuck(self.seat());
+            if self.group.lanes.has(self.taste()) || self.group.stopping() != RUN {
                 self.group.park.rise(rest);
-                self.rise(!matches!(rest, Rest::Sleep { .. }));
+                self.rise(matches!(rest, Rest::Wait | Rest::Look));
+                // The watchdog may have seen the rest, and lain down.
+                self.group.watch.alert();
                 continue;
             }
-            if self.group.park.wants_poller(demand) {
-                self.group.wake_one();
-            }
+            self.group.wake_poller(demand);
             // 4. Rest.
             match rest {
-                Rest::Wait | Rest::Look => self.poll(rest, demand),
-                Rest::Sleep { lookout } => self.sleep(lookout),
+                Rest::Wait | Rest::Look => self.poll(Some(rest), demand),
+                Rest::Sleep { .. } | Rest::Doze { .. } => self.sleep(rest),
             }
         }
-        self.leave();
+        let state = &self.seat().state;
+        // Nobody is to count on one that leaves.
+        let leaves = self.kind != ThreadKind::Reserve;
+        let has_permit = if leaves { state.stall() } else { state.rest() };
+        if has_permit {
+            self.group.park.give_permit();
+        }
+        self.group.wake_for_what_waits(self.group.mode.demand(self.now));
     }
 
-    fn seat(&self) -> &Seat {
-        &self.group.seats[self.seat]
+    /// Runs on the CPUs that it is meant to, also when the process was given others.
+    fn stay_bound(&mut self) {
+        let version = self.group.binding.version();
+        if version == self.bound {
+            return;
+        }
+        self.bound = version;
+        match self.group.binding.bind(self.kind, self.group.index(), self.seat) {
+            Ok(()) => self.count(Counter::AffinitySet, 1),
+            Err(error) => {
+                self.count(Counter::AffinityFailed, 1);
+                tracing::debug!(%error, group = self.group.index(), "sched_setaffinity");
+            }
+        }
+    }
+
+    pub(super) fn seat(&self) -> &Seat {
+        &self.group.crew.seats[self.seat]
+    }
+
+    /// Whether it looks into epoll at all.
+    fn polls(&self) -> bool {
+        self.kind != ThreadKind::Tasker || self.group.config().enable_epoll_in_tasker
+    }
+
+    /// What it may run at the moment.
+    fn taste(&self) -> Taste {
+        if self.kind != ThreadKind::Reserve || self.group.stopping() != RUN {
+            Taste::Everything
+        } else if self.group.has_place_for_login() {
+            Taste::Urgent
+        } else {
+            Taste::Progress
+        }
+    }
+
+    /// For how long it rests without being woken.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        match self.kind {
+            ThreadKind::Base => None,
+            ThreadKind::Worker | ThreadKind::Tasker => {
+                Some(self.asks_at.saturating_duration_since(self.now).max(SHORTEST_TICK))
+            }
+            ThreadKind::Reserve => Some(RESERVE_LOOKS),
+        }
+    }
+
+    /// Whether a thread that was added or called is not needed any more.
+    fn is_surplus(&mut self) -> bool {
+        match self.kind {
+            ThreadKind::Base => false,
+            ThreadKind::Reserve => !self.group.reserve_is_needed(),
+            ThreadKind::Worker | ThreadKind::Tasker if self.now < self.asks_at => false,
+            ThreadKind::Worker | ThreadKind::Tasker => {
+                self.ask_later();
+                let leaves = self.group.may_leave(self.kind, self.now);
+                // Since it decided to leave nobody counts on it: something may have come before.
+                if leaves && !self.group.lanes.is_empty() {
+                    self.group.stay(self.kind);
+                    return false;
+                }
+                if leaves {
+                    self.count(Counter::ThreadsLeft, 1);
+                }
+                leaves
+            }
+        }
+    }
+
+    fn ask_later(&mut self) {
+        self.asks_at = self.now + self.group.config().dynamic_threads_shrink_time / 2;
     }
 
     /// Runs queued tasks, one pop at a time, until the queue is empty. Looks into epoll now and
@@ -106,15 +225,17 @@ impl Worker {
     fn run_tasks(&mut self) {
         let mut in_a_row = 0;
         let mut looked = self.now;
-        while let Some(task) = self.group.pop() {
-            self.run_task(task);
+        while let Some((task, queued_at)) = self.pop() {
+            self.run_task(task, queued_at);
             in_a_row += 1;
             let long_ago = self.now.saturating_duration_since(looked) >= LONGEST_WITHOUT_LOOK;
             if in_a_row >= self.group.config().tasks_per_poll || long_ago {
                 in_a_row = 0;
                 looked = self.now;
-                let demand = self.group.mode.demand(self.now);
-                self.poll(Rest::Look, demand);
+                if self.polls() {
+                    let demand = self.group.mode.demand(self.now);
+                    self.poll(None, demand);
+                }
             }
             if self.group.stopping() == LEAVE_NOW {
                 return;
@@ -122,40 +243,87 @@ impl Worker {
         }
     }
 
-    fn run_task(&mut self, task: Task) {
-        let group = Arc::clone(&self.group);
-        let class = match &task {
-            Task::Source(token) => group.pinned(*token).cost().class(),
-            Task::Run(_) => group.task_cost.class(),
-            Task::Reclaim(_) | Task::Discard(_) => Class::Cheap,
+    fn pop(&mut self) -> Option<(Task, Instant)> {
+        let taste = match self.taste() {
+            Taste::Everything if self.taken.is_multiple_of(ORDINARY_SHARE) => Taste::OrdinaryFirst,
+            taste => taste,
         };
-        let times = matches!(task, Task::Run(_)).then_some(&group.task_cost);
-        self.start(class, times, |lent| task.run(&group, lent));
+        let queued = self.group.pop(taste)?;
+        self.taken = self.taken.wrapping_add(1);
+        Some(queued)
+    }
+
+    fn run_task(&mut self, task: Task, queued_at: Instant) {
+        let group = Arc::clone(&self.group);
+        let class = group.class_of(&task);
+        if !class.is_urgent() && self.taste() != Taste::Everything {
+            // It was urgent when it was queued.
+            return group.push(task);
+        }
+        let (pace, times) = match &task {
+            Task::Source(token) => (group.pinned(*token).cost().pace(), None),
+            Task::Run(..) => (group.task_cost.pace(), Some(&group.task_cost)),
+            Task::Reclaim(_) | Task::Discard(_) => (Pace::Cheap, None),
+        };
+        let is_closure = times.is_some();
+        if group.histograms.is_on() {
+            group
+                .histograms
+                .record(Stage::WorkQueue, self.now.saturating_duration_since(queued_at));
+        }
+        self.start(class, pace, queued_at, times, |lent| task.run(&group, lent));
+        if is_closure {
+            group.note_closure_ended(class);
+        }
     }
 
     /// Runs something that may call into the user's code.
     ///
     /// `times` gets the time that it took; a source times itself.
-    fn start(&mut self, class: Class, times: Option<&Cost>, code: impl FnOnce(&mut Lent<'_>)) {
-        if class != Class::Cheap && self.seat().state.take_permit() {
+    fn start(
+        &mut self,
+        class: Class,
+        pace: Pace,
+        runnable_at: Instant,
+        times: Option<&Cost>,
+        code: impl FnOnce(&mut Lent<'_>),
+    ) {
+        if pace != Pace::Cheap && self.seat().state.take_permit() {
             self.group.park.give_permit();
         }
-        if class == Class::Dear {
-            self.group.mode.begin_slow();
+        if pace == Pace::Dear {
+            self.stalls.begin_slow();
             // So that others get the CPU between, and back to it before a whole slice is over.
             self.slice.set_short(true);
         }
-        self.wake_for_what_waits();
-        let mut lent = Lent { turn: Turn::ALONE, read_buf: &mut self.read_buf, now: self.now };
+        self.group.wake_for_what_waits(self.group.mode.demand(self.now));
+        self.seat().class.store(class as u8, Ordering::Relaxed);
+        let login = self.kind == ThreadKind::Reserve && class == Class::Login;
+        if login {
+            self.group.begin_login();
+        }
+        let mut lent = Lent {
+            turn: Turn::ALONE,
+            read_buf: &mut self.read_buf,
+            now: self.now,
+            waited: self.stalls.waited(),
+            runnable_at,
+        };
         code(&mut lent);
         if let Some(cost) = times {
+            let from = self.now;
             lent.charge(cost);
+            self.group.note_closure_run(from, &lent);
         }
         self.now = lent.now;
-        if class == Class::Dear {
-            self.group.mode.end_slow(self.now);
+        self.stalls.end_run(self.now);
+        if login {
+            self.group.end_login();
         }
+        let completed = &self.seat().completed;
+        completed.store(completed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.beat();
+        self.group.end_stuck(self.seat());
     }
 
     /// Shows the lookout that something was completed.
@@ -165,35 +333,29 @@ impl Worker {
     }
 
     /// Ends a rest, as the others see it.
-    fn rise(&self, with_permit: bool) {
+    pub(super) fn rise(&self, with_permit: bool) {
         // Who has just risen is not stuck.
         self.beat();
         self.seat().state.run(with_permit);
     }
 
-    /// Before anything is started: nothing that others could do may be left lying behind it.
-    fn wake_for_what_waits(&self) {
-        let demand = self.group.mode.demand(self.now);
-        if !self.group.queue.is_empty() || self.group.park.wants_poller(demand) {
-            self.group.wake_one();
-        }
-    }
-
     /// Takes events and delivers them; waits for them if it may, and ends the rest.
     ///
-    /// Also called in the midst of running, to look: with or without a permit, which stays.
-    fn poll(&mut self, rest: Rest, demand: Demand) {
+    /// Without a rest, in the midst of running, it looks: with or without a permit, which stays.
+    fn poll(&mut self, rest: Option<Rest>, demand: Demand) {
         let per_wait = self.group.config().epoll_events_per_thread.min(MOST_EVENTS);
         let most = if demand.all_wait { 1 } else { per_wait };
         self.slice.set_short(demand.all_wait);
         let mut events = [Event::EMPTY; MOST_EVENTS];
-        let resting = !self.seat().state.runs();
-        let waited = self.group.epoll.wait(&mut events[..most], rest == Rest::Wait);
-        self.group.park.rise(rest);
-        if resting {
+        let limit = if rest == Some(Rest::Wait) { self.patience() } else { Some(Duration::ZERO) };
+        let waited = self.group.epoll.wait(&mut events[..most], limit);
+        if let Some(rest) = rest {
+            self.group.park.rise(rest);
             self.rise(true);
+            self.group.watch.alert();
         }
         self.now = Instant::now();
+        self.polled_at = self.now;
         let count = waited.unwrap_or_else(|error| {
             // The descriptor is ours and open, the array is ours: nothing can fail but a bug.
             tracing::error!(%error, "epoll_wait");
@@ -201,11 +363,15 @@ impl Worker {
         });
         self.count(Counter::EpollWaits, 1);
         self.count(Counter::EpollEvents, count as u64);
-        if resting && !demand.all_wait {
-            match rest {
-                Rest::Look if count == 0 => self.group.mode.note_idle(self.now),
-                _ => self.group.mode.note_batch(self.now, count, count == most, rest == Rest::Wait),
+        match rest {
+            Some(Rest::Look) if count == 0 && !demand.all_wait => {
+                self.group.mode.note_idle(self.now);
             }
+            Some(rest) if !demand.all_wait => {
+                let first = rest == Rest::Wait;
+                self.group.mode.note_batch(self.now, count, count == most, first);
+            }
+            _ => {}
         }
         if self.group.park.wants_lookout() && count > 0 {
             self.group.wake_one();
@@ -217,7 +383,7 @@ impl Worker {
     fn deliver(&mut self, events: &[Event]) {
         // 5. Pin every context before anything runs; note what is no context.
         let (mut timers_due, mut woken) = (false, false);
-        let mut classes = [Class::Cheap; MOST_EVENTS];
+        let mut paces = [Pace::Cheap; MOST_EVENTS];
         let mut pinned = 0;
         for event in events {
             match event.data() {
@@ -226,7 +392,7 @@ impl Worker {
                 data => {
                     let token = Token::decode(data);
                     if self.group.pin(token) {
-                        classes[pinned] = self.group.pinned(token).cost().class();
+                        paces[pinned] = self.group.pinned(token).cost().pace();
                         self.seat().batch[pinned].put(token, event.readiness());
                         pinned += 1;
                     } else {
@@ -249,9 +415,9 @@ impl Worker {
         // 7. Deliver: what is known to be quick first, so that nothing stands behind what is not.
         let mut index = 0;
         for quick in [true, false] {
-            for (event, class) in classes[..pinned].iter().enumerate() {
-                if quick == (*class == Class::Cheap) {
-                    self.deliver_one(event, *class, Turn::new(index, pinned));
+            for (event, pace) in paces[..pinned].iter().enumerate() {
+                if quick == (*pace == Pace::Cheap) {
+                    self.deliver_one(event, *pace, Turn::new(index, pinned));
                     index += 1;
                 }
             }
@@ -260,114 +426,33 @@ impl Worker {
 
     /// Runs an event here when it is quick or the last one; queues it otherwise. Another worker may
     /// have taken it, if this one was stuck.
-    fn deliver_one(&mut self, event: usize, class: Class, turn: Turn) {
+    fn deliver_one(&mut self, event: usize, pace: Pace, turn: Turn) {
         let Some((token, readiness)) = self.seat().batch[event].take() else { return };
-        if class != Class::Cheap && !turn.is_last() {
+        let class = self.group.pinned(token).class();
+        if pace != Pace::Cheap && !turn.is_last() || !self.taste().includes(class) {
             self.count(Counter::BatchEventsQueued, 1);
             self.group.notify_pinned(token, |source| source.queue_ready(readiness));
             return;
         }
         self.count(Counter::BatchEventsInline, 1);
         let group = Arc::clone(&self.group);
-        self.start(class, None, |lent| {
+        self.start(class, pace, self.polled_at, None, |lent| {
             lent.turn = turn;
             group.with_pinned(token, |source| source.ready(readiness, lent));
         });
     }
 
-    /// Sleeps until woken. The lookout wakes by itself to see whether somebody is stuck.
-    fn sleep(&mut self, lookout: bool) {
-        let mut rest = Rest::Sleep { lookout };
-        self.lookout.tick = SHORTEST_TICK;
-        self.lookout.quiet = Duration::ZERO;
-        self.note_beats();
-        let mut permit = false;
-        loop {
-            let watching = rest == Rest::Sleep { lookout: true };
-            let woken = self.group.park.sleep(watching.then_some(self.lookout.tick));
-            if woken {
-                break;
-            }
-            let relieved = self.relieve_the_stuck();
-            permit = relieved.permit;
-            if permit || relieved.events {
-                break;
-            }
-            if self.lookout.quiet >= QUIET {
-                self.group.park.end_lookout();
-                rest = Rest::Sleep { lookout: false };
-            }
-        }
-        self.group.park.rise(rest);
-        self.rise(permit);
-        self.now = Instant::now();
-        self.count_wake_up();
-    }
-
-    /// Takes from workers that completed nothing since the last look what others could do: the rest
-    /// of their batch, and the permit.
-    fn relieve_the_stuck(&mut self) -> Relieved {
-        let group = Arc::clone(&self.group);
-        let mut anybody_runs = false;
-        let mut relieved = Relieved::default();
-        for (seat, beat) in group.seats.iter().zip(&self.lookout.beats) {
-            if !seat.state.runs() {
-                continue;
-            }
-            anybody_runs = true;
-            if seat.beat.load(Ordering::Relaxed) != *beat {
-                continue;
-            }
-            for event in &seat.batch {
-                if let Some((token, readiness)) = event.take() {
-                    self.count(Counter::BatchEventsStolen, 1);
-                    group.notify_pinned(token, |source| source.queue_ready(readiness));
-                    relieved.events = true;
-                }
-            }
-            if seat.state.take_permit() {
-                if relieved.permit {
-                    // One is enough for this worker.
-                    group.park.give_permit();
-                }
-                relieved.permit = true;
-            }
-        }
-        self.note_beats();
-        if anybody_runs {
-            self.lookout.quiet = Duration::ZERO;
-            self.lookout.tick = SHORTEST_TICK;
-        } else {
-            self.lookout.quiet += self.lookout.tick;
-            self.lookout.tick = (self.lookout.tick * 2).min(LONGEST_TICK);
-        }
-        relieved
-    }
-
-    fn note_beats(&mut self) {
-        for (seat, beat) in self.group.seats.iter().zip(&mut self.lookout.beats) {
-            *beat = seat.beat.load(Ordering::Relaxed);
-        }
-    }
-
     fn must_leave(&self) -> bool {
-        self.group.queue.is_empty() || self.group.stopping() == LEAVE_NOW
+        self.group.lanes.is_empty() || self.group.stopping() == LEAVE_NOW
     }
 
-    fn leave(&self) {
-        if self.seat().state.rest() {
-            self.group.park.give_permit();
-        }
-        self.group.exit();
-    }
-
-    fn count_wake_up(&self) {
-        let useful = !self.group.queue.is_empty();
+    pub(super) fn count_wake_up(&self) {
+        let useful = !self.group.lanes.is_empty();
         let counter = if useful { Counter::WakeupsUseful } else { Counter::WakeupsFutile };
         self.count(counter, 1);
     }
 
-    fn count(&self, counter: Counter, n: u64) {
+    pub(super) fn count(&self, counter: Counter, n: u64) {
         self.seat().counters.bump(counter, n);
     }
 }

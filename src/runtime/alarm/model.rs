@@ -71,7 +71,7 @@ impl Group {
             let now = self.kernel.now();
             let _ = self.alarm.take_due(self.at(now), &mut due);
         }
-        due
+        due.into_iter().map(|(_, what)| what).collect()
     }
 }
 

@@ -5,12 +5,13 @@
 //! when nothing is lost all of them end.
 //!
 //! Left out: the lookout's time-out (nobody's time is ever over in a model; what it does when it finds
-//! somebody stuck is a model of its own), how a group comes to its demand, timers, and the ring of the
-//! queue (see `queue.rs`).
+//! somebody stuck is a model of its own), how a group comes to its demand, when it has threads to
+//! spare, timers, and the ring of the queue (see `queue.rs`). A thread that is started in place of one
+//! that waits is played by the latter.
 
 use std::collections::VecDeque;
 
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -32,13 +33,15 @@ enum Task {
     Quick,
     /// Its handler never returns.
     Stuck,
+    /// The same, though it was known to be quick; it announces a wait.
+    Stalls,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edge {
     EventFd,
-    /// Of a connection whose handler never returns.
-    Conn,
+    /// Of a connection.
+    Conn(Task),
 }
 
 /// Edge-triggered: an edge is in the list once and goes to one of those who ask.
@@ -51,7 +54,7 @@ struct Epoll {
 impl Epoll {
     fn add(&self, edge: Edge) {
         let mut edges = self.edges.lock().expect("no panic");
-        if edge == Edge::Conn || !edges.contains(&edge) {
+        if edge != Edge::EventFd || !edges.contains(&edge) {
             edges.push_back(edge);
         }
         self.more.notify_one();
@@ -77,20 +80,51 @@ struct Group {
     queue: TaskQueue<Task>,
     epoll: Epoll,
     end: End,
+    /// Workers that run or could run something.
+    free: AtomicUsize,
     /// Things that were begun or swept.
     begun: AtomicUsize,
+    /// Told of each thing that is begun, if anybody listens.
+    told: Option<(Mutex<usize>, Condvar)>,
 }
 
 impl Group {
     fn new(workers: usize, capacity: usize) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::with(workers, capacity, None))
+    }
+
+    fn that_tells(workers: usize, capacity: usize) -> Arc<Self> {
+        let told = Some((Mutex::new(0), Condvar::new()));
+        Arc::new(Self::with(workers, capacity, told))
+    }
+
+    fn with(workers: usize, capacity: usize, told: Option<(Mutex<usize>, Condvar)>) -> Self {
+        Self {
             workers,
             park: Park::new(),
             queue: TaskQueue::new(capacity),
             epoll: Epoll::default(),
             end: End::new(),
+            free: AtomicUsize::new(workers),
             begun: AtomicUsize::new(0),
-        })
+            told,
+        }
+    }
+
+    fn tell(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        if let Some((begun, changed)) = &self.told {
+            *begun.lock().expect("no panic") += 1;
+            changed.notify_one();
+        }
+    }
+
+    fn wait_until_begun(&self, count: usize) {
+        let (begun, changed) = self.told.as_ref().expect("a group that tells");
+        let mut begun = begun.lock().expect("no panic");
+        while *begun < count {
+            begun = changed.wait(begun).expect("no panic");
+        }
     }
 
     fn push(&self, task: Task) {
@@ -108,17 +142,36 @@ impl Group {
     }
 
     fn wake_one(&self) {
-        match self.park.wake() {
+        self.make(self.park.wake());
+    }
+
+    fn wake_poller(&self, demand: Demand) {
+        if self.park.wants_poller(demand) && mutant!(true, PermitLeftUnclaimed => false) {
+            self.make(self.park.wake_to_poll());
+        }
+    }
+
+    fn wake_for_what_waits(&self, demand: Demand) {
+        if self.queue.is_empty() {
+            self.wake_poller(demand);
+        } else {
+            self.wake_one();
+        }
+    }
+
+    fn make(&self, wake: Option<Wake>) {
+        match wake {
             None => {}
-            Some(Wake::Sleeper) => self.park.post(),
             Some(Wake::Waiter) => self.epoll.add(Edge::EventFd),
+            Some(wake) => self.park.post(wake),
         }
     }
 
     fn stop(&self) {
         self.end.advance(LEAVE_WHEN_EMPTY);
         for _ in 0..mutant!(self.workers, StopPostsNobody => 0) {
-            self.park.post();
+            self.park.post(Wake::Sleeper);
+            self.park.post(Wake::Dozer);
         }
         self.epoll.add(Edge::EventFd);
     }
@@ -131,7 +184,7 @@ impl Group {
 fn start_workers(group: &Arc<Group>, demands: &[Demand]) -> Vec<thread::JoinHandle<()>> {
     let start = |demand: &Demand| {
         let group = Arc::clone(group);
-        let mut worker = Worker { group, demand: *demand, has_permit: false };
+        let mut worker = Worker::new(group, *demand);
         thread::spawn(move || drop(worker.run()))
     };
     demands.iter().map(start).collect()
@@ -145,19 +198,51 @@ fn join(workers: Vec<thread::JoinHandle<()>>) {
 
 struct Worker {
     group: Arc<Group>,
+    /// The group's.
     demand: Demand,
+    /// It never polls.
+    dozes: bool,
     has_permit: bool,
+    leaves: Leaves,
+}
+
+/// When a worker finds that it is one too many.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    Never,
+    AtOnce,
+    /// When it has served something and could poll on.
+    WithPermit,
 }
 
 /// This worker is in a handler that never returns.
 struct Gone;
 
 impl Worker {
-    /// `Worker::run` in `worker.rs`, with its numbers.
+    fn new(group: Arc<Group>, demand: Demand) -> Self {
+        let dozes = demand == Demand::NO_POLLER;
+        let demand = if dozes { CALM } else { demand };
+        Self { group, demand, dozes, has_permit: false, leaves: Leaves::Never }
+    }
+
+    /// `Worker::run` in `worker.rs`.
     fn run(&mut self) -> Result<(), Gone> {
         let group = Arc::clone(&self.group);
         group.end.enter();
-        loop {
+        let left = self.serve()?;
+        if !left && mutant!(true, StopNotPassedOn => false) {
+            group.epoll.add(Edge::EventFd);
+        }
+        if group.end.leave() && !left {
+            group.sweep();
+        }
+        Ok(())
+    }
+
+    /// `Worker::serve`, with its numbers. Whether it left while the others go on.
+    fn serve(&mut self) -> Result<bool, Gone> {
+        let group = Arc::clone(&self.group);
+        let left = loop {
             // 1.
             while let Some(task) = group.queue.pop() {
                 self.start(task)?;
@@ -166,19 +251,21 @@ impl Worker {
             }
             // 2.
             if group.stopping() && group.queue.is_empty() {
-                break;
+                break false;
+            }
+            if self.is_surplus() {
+                break true;
             }
             // 3.
-            let rest = group.park.rest(std::mem::take(&mut self.has_permit), self.demand);
-            self.has_permit = !matches!(rest, Rest::Sleep { .. });
+            let own = if self.dozes { Demand::NO_POLLER } else { self.demand };
+            let rest = group.park.rest(std::mem::take(&mut self.has_permit), own);
+            self.has_permit = matches!(rest, Rest::Wait | Rest::Look);
             let looks_again = mutant!(true, RestWithoutLook => false);
             if looks_again && (!group.queue.is_empty() || group.stopping()) {
                 group.park.rise(rest);
                 continue;
             }
-            if group.park.wants_poller(self.demand) {
-                group.wake_one();
-            }
+            group.wake_poller(self.demand);
             // 4.
             match rest {
                 Rest::Wait => self.poll(Some(rest))?,
@@ -187,22 +274,41 @@ impl Worker {
                     // It does not look for ever: that is up to the mode.
                     self.demand = CALM;
                 }
-                Rest::Sleep { .. } => {
-                    let _ = group.park.sleep(None);
+                Rest::Sleep { .. } | Rest::Doze { .. } => {
+                    let _ = group.park.sleep(rest, None);
                     group.park.rise(rest);
                 }
             }
-        }
-        if std::mem::take(&mut self.has_permit) {
+        };
+        if std::mem::take(&mut self.has_permit) && mutant!(true, LeaveKeepsPermit => false) {
             group.park.give_permit();
         }
-        if mutant!(true, StopNotPassedOn => false) {
-            group.epoll.add(Edge::EventFd);
+        mutant!(group.wake_for_what_waits(self.demand), LeaveWakesNobody => ());
+        Ok(left)
+    }
+
+    /// `Worker::is_surplus`, with `Group::may_leave`. It asks once.
+    fn is_surplus(&mut self) -> bool {
+        let group = &self.group;
+        let asks = match self.leaves {
+            Leaves::Never => false,
+            Leaves::AtOnce => true,
+            Leaves::WithPermit => self.has_permit,
+        };
+        if !asks || group.free.load(Ordering::SeqCst) <= 1 {
+            return false;
         }
-        if group.end.leave() {
-            group.sweep();
+        self.leaves = Leaves::Never;
+        group.free.fetch_sub(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let nobody_else = || group.free.load(Ordering::SeqCst) == 0;
+        // The look finds a task; that nobody else would hear of an event, only the count says.
+        let seen = mutant!(nobody_else(), LeaveUnseen => false) || !group.queue.is_empty();
+        let stays = mutant!(seen, LeaveWithoutLook => false);
+        if stays {
+            group.free.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(())
+        !stays
     }
 
     fn poll(&mut self, rest: Option<Rest>) -> Result<(), Gone> {
@@ -213,25 +319,34 @@ impl Worker {
         if edge == Some(Edge::EventFd) {
             self.group.park.end_waking();
         }
-        if edge == Some(Edge::Conn) { self.start(Task::Stuck) } else { Ok(()) }
+        if let Some(Edge::Conn(task)) = edge { self.start(task) } else { Ok(()) }
     }
 
     fn start(&mut self, task: Task) -> Result<(), Gone> {
-        let quick = task == Task::Quick;
-        if !quick && std::mem::take(&mut self.has_permit) {
+        if task == Task::Stuck && std::mem::take(&mut self.has_permit) {
             self.group.park.give_permit();
         }
-        // `wake_for_what_waits`.
-        let wants_poller = || {
-            self.group.park.wants_poller(self.demand) && mutant!(true, PermitLeftUnclaimed => false)
-        };
-        if mutant!(true, NoWakeBeforeStart => false)
-            && (!self.group.queue.is_empty() || wants_poller())
-        {
-            self.group.wake_one();
+        mutant!(self.group.wake_for_what_waits(self.demand), NoWakeBeforeStart => ());
+        self.group.tell();
+        match task {
+            Task::Quick => Ok(()),
+            Task::Stuck => Err(Gone),
+            Task::Stalls => self.stall(),
         }
-        self.group.begun.fetch_add(1, Ordering::Relaxed);
-        if quick { Ok(()) } else { Err(Gone) }
+    }
+
+    /// `Stalls::begin`, and the thread that is started if nobody else is free.
+    fn stall(&mut self) -> Result<(), Gone> {
+        let free = self.group.free.fetch_sub(1, Ordering::SeqCst) - 1;
+        if std::mem::take(&mut self.has_permit) {
+            self.group.park.give_permit();
+        }
+        mutant!(self.group.wake_for_what_waits(self.demand), StallWakesNobody => ());
+        if free == 0 {
+            self.group.free.fetch_add(1, Ordering::SeqCst);
+            drop(Self::new(Arc::clone(&self.group), self.demand).run());
+        }
+        Err(Gone)
     }
 }
 
@@ -257,19 +372,64 @@ enum Last {
     Task,
 }
 
+impl Last {
+    fn happens(self, group: &Group, task: Task) {
+        match self {
+            Self::Event => group.epoll.add(Edge::Conn(task)),
+            Self::Task => group.push(task),
+        }
+    }
+}
+
 /// A connection has something, then another one, or a task is pushed. No handler returns: who takes
-/// the first gives the permit back, and somebody else has to be there for the last.
-fn polling_goes_on(demands: [Demand; 2], last: Last) {
+/// the first gives the permit back, at once or when it waits, and somebody else has to be there for the
+/// last.
+fn polling_goes_on(demands: [Demand; 2], first: Task, last: Last) {
     explore(move || {
         let group = Group::new(2, 2);
         let workers = start_workers(&group, &demands);
-        group.epoll.add(Edge::Conn);
-        match last {
-            Last::Event => group.epoll.add(Edge::Conn),
-            Last::Task => group.push(Task::Stuck),
-        }
+        group.epoll.add(Edge::Conn(first));
+        last.happens(&group, Task::Stuck);
         join(workers);
         assert_eq!(group.begun.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// Starts a worker that leaves, and one that does not.
+fn one_leaves(group: &Arc<Group>, when: Leaves) -> Vec<thread::JoinHandle<()>> {
+    // Who leaves is not the last of a group.
+    group.end.enter();
+    let mut leaving = Worker::new(Arc::clone(group), CALM);
+    leaving.leaves = when;
+    let mut threads = vec![thread::spawn(move || drop(leaving.run()))];
+    threads.extend(start_workers(group, &[CALM]));
+    threads
+}
+
+/// A worker leaves, as it has found another one free, while that one begins to wait: somebody is there
+/// for what comes last.
+fn leaving_beside_a_stall(last: Last) {
+    explore(move || {
+        let group = Group::that_tells(2, 2);
+        let threads = one_leaves(&group, Leaves::AtOnce);
+        group.push(Task::Stalls);
+        last.happens(&group, Task::Stalls);
+        group.wait_until_begun(2);
+        group.stop();
+        join(threads);
+    });
+}
+
+/// A worker that has a permit leaves: another one goes on in its place.
+fn leaving_with_the_permit(last: Last) {
+    explore(move || {
+        let group = Group::that_tells(2, 2);
+        let threads = one_leaves(&group, Leaves::WithPermit);
+        group.epoll.add(Edge::Conn(Task::Quick));
+        last.happens(&group, Task::Stalls);
+        group.wait_until_begun(2);
+        group.stop();
+        join(threads);
     });
 }
 
@@ -298,6 +458,40 @@ fn permit_is_taken_from_the_stuck() {
         // One that looks while the other waits would do so without end.
         assert!(waits[0] != waits[1] && mine != Some(Rest::Look), "one waits and the other sleeps");
         assert_eq!(park.word().pollers(), 1);
+    });
+}
+
+/// A worker that has the permit begins to wait while a lookout that sleeps finds it stuck. Who of the
+/// two gives the permit on, the lookout polls then. That it completed nothing since the last look is
+/// taken for granted.
+fn permit_of_one_that_waits() {
+    explore(|| {
+        let park = Arc::new(Park::new());
+        let seat = Arc::new(SeatState::default());
+        let first = park.rest(false, CALM);
+        park.rise(first);
+        seat.run(true);
+        let sleeping = park.rest(false, CALM);
+        let (park_2, seat_2) = (Arc::clone(&park), Arc::clone(&seat));
+        let waits = thread::spawn(move || {
+            if seat_2.stall() {
+                park_2.give_permit();
+            }
+            let wants_poller = park_2.wants_poller(CALM);
+            if wants_poller && let Some(wake) = park_2.wake_to_poll() {
+                park_2.post(wake);
+            }
+            // It is over.
+            seat_2.go_on();
+        });
+        let taken = seat.runs() && seat.take_permit();
+        if !taken {
+            let _ = park.sleep(sleeping, None);
+        }
+        park.rise(sleeping);
+        let mine = park.rest(taken, CALM);
+        waits.join().expect("no panic");
+        assert_eq!((mine, park.word().pollers()), (Rest::Wait, 1), "one polls, with one permit");
     });
 }
 
@@ -374,23 +568,73 @@ fn two_pushes_while_the_mode_changes() {
 }
 
 #[test]
+fn two_pushes_of_which_one_waits() {
+    pushes([CALM; 2], 2, &[Task::Stalls, Task::Stuck]);
+}
+
+#[test]
+fn two_pushes_while_one_dozes() {
+    pushes([Demand::NO_POLLER, CALM], 2, TWO);
+}
+
+#[test]
+fn two_pushes_while_both_doze() {
+    pushes([Demand::NO_POLLER; 2], 2, TWO);
+}
+
+#[test]
 fn polling_goes_on_while_the_mode_changes() {
-    polling_goes_on([OPEN, CALM], Last::Event);
+    polling_goes_on([OPEN, CALM], Task::Stuck, Last::Event);
 }
 
 #[test]
 fn an_event_and_a_push() {
-    polling_goes_on([CALM; 2], Last::Task);
+    polling_goes_on([CALM; 2], Task::Stuck, Last::Task);
 }
 
 #[test]
 fn polling_goes_on_calm() {
-    polling_goes_on([CALM; 2], Last::Event);
+    polling_goes_on([CALM; 2], Task::Stuck, Last::Event);
 }
 
 #[test]
 fn polling_goes_on_open() {
-    polling_goes_on([OPEN; 2], Last::Event);
+    polling_goes_on([OPEN; 2], Task::Stuck, Last::Event);
+}
+
+#[test]
+fn polling_goes_on_while_one_waits() {
+    polling_goes_on([CALM; 2], Task::Stalls, Last::Event);
+}
+
+#[test]
+fn an_event_that_waits_and_a_push() {
+    polling_goes_on([CALM; 2], Task::Stalls, Last::Task);
+}
+
+#[test]
+fn one_leaves_while_the_other_begins_to_wait_and_an_event_comes() {
+    leaving_beside_a_stall(Last::Event);
+}
+
+#[test]
+fn one_leaves_while_the_other_begins_to_wait_and_a_task_comes() {
+    leaving_beside_a_stall(Last::Task);
+}
+
+#[test]
+fn one_with_the_permit_leaves_and_an_event_comes() {
+    leaving_with_the_permit(Last::Event);
+}
+
+#[test]
+fn one_with_the_permit_leaves_and_a_task_comes() {
+    leaving_with_the_permit(Last::Task);
+}
+
+#[test]
+fn permit_of_a_stall() {
+    permit_of_one_that_waits();
 }
 
 #[test]
@@ -409,6 +653,11 @@ fn stop_calm_three_workers() {
 }
 
 #[test]
+fn stop_while_one_dozes() {
+    stop([CALM, Demand::NO_POLLER], &[Task::Quick]);
+}
+
+#[test]
 fn stop_open() {
     stop([OPEN; 2], &[Task::Quick]);
 }
@@ -421,9 +670,15 @@ mutants! {
     rest_without_look: RestWithoutLook, pushes([CALM; 2], 2, TWO), "deadlock";
     start_without_waking: NoWakeBeforeStart, pushes([CALM; 2], 2, TWO), "deadlock";
     edge_that_a_look_swallows: EdgeKeepsWakeUp, pushes([BUSY; 2], 2, TWO), "deadlock";
-    permit_that_nobody_claims: PermitLeftUnclaimed, polling_goes_on([CALM; 2], Last::Event), "deadlock";
+    permit_that_nobody_claims: PermitLeftUnclaimed, polling_goes_on([CALM; 2], Task::Stuck, Last::Event), "deadlock";
+    permit_that_one_shows_who_waits: StallShowsPermit, permit_of_one_that_waits(), "attempt to subtract with overflow";
+    stall_that_wakes_nobody: StallWakesNobody, polling_goes_on([CALM; 2], Task::Stalls, Last::Event), "deadlock";
+    leave_beside_a_stall: LeaveUnseen, leaving_beside_a_stall(Last::Event), "deadlock";
+    leave_without_look: LeaveWithoutLook, leaving_beside_a_stall(Last::Task), "deadlock";
+    leave_with_the_permit: LeaveKeepsPermit, leaving_with_the_permit(Last::Event), "deadlock";
+    leave_without_waking: LeaveWakesNobody, leaving_with_the_permit(Last::Event), "deadlock";
     permit_that_a_resting_one_shows: RestingShowsPermit, permit_is_taken_from_the_stuck(), "one waits and the other sleeps";
-    stop_without_posts: StopPostsNobody, stop([CALM; 2], &[]), "deadlock";
+    stop_without_posts: StopPostsNobody, stop([CALM, Demand::NO_POLLER], &[]), "deadlock";
     stop_not_passed_on: StopNotPassedOn, stop([OPEN; 2], &[]), "deadlock";
     end_without_fence: EndWithoutFence, push_at_the_end([CALM]), "a task is left behind";
 }

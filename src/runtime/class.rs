@@ -1,0 +1,66 @@
+//! [`Class`]: how urgent a piece of work is for the progress of others.
+
+/// What a layer above says of its work, so that the right work gets a thread when threads are short.
+///
+/// Everything but [`Ordinary`](Self::Ordinary) goes to a lane of its own that workers look at first,
+/// and may be run by the reserve threads of a group once all its other threads wait. So the holder
+/// of a lock always gets a thread, however many wait for it; somebody can always log in; and an
+/// operator can always look inside.
+///
+/// A [`Handle`](crate::Handle) gives its class to what it spawns, sets, listens to, connects and
+/// registers, see [`Handle::with_class`](crate::Handle::with_class); a connection can change its own
+/// with [`Connection::set_class`](crate::net::Connection::set_class).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// Nothing else depends on it; the default.
+    #[default]
+    Ordinary,
+    /// It may hold what others wait for: a session inside a transaction.
+    InProgress,
+    /// Somebody is about to log in. Of these a group's reserve runs no more at a time than
+    /// `reserve_threads_per_group`, so that a flood of logins cannot use it up.
+    Login,
+    /// An operator's.
+    Admin,
+}
+
+impl Class {
+    /// Name in snake case, for logs and statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ordinary => "ordinary",
+            Self::InProgress => "in_progress",
+            Self::Login => "login",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Whether it goes to a lane of its own.
+    pub(crate) const fn is_urgent(self) -> bool {
+        !matches!(self, Self::Ordinary)
+    }
+
+    pub(crate) const fn from_u8(class: u8) -> Self {
+        match class {
+            1 => Self::InProgress,
+            2 => Self::Login,
+            3 => Self::Admin,
+            _ => Self::Ordinary,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_survives_as_a_number() {
+        for class in [Class::Ordinary, Class::InProgress, Class::Login, Class::Admin] {
+            assert_eq!(Class::from_u8(class as u8), class);
+            assert_eq!(class.is_urgent(), class != Class::Ordinary);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! How a group gets its tasks: who queues them, in which lane, and who is woken for them.
+
+use std::any::Any;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
+
+use super::class::Class;
+use super::end::RUN;
+use super::group::{Group, RECLAIMING};
+use super::lanes::Taste;
+use super::park::{Demand, Wake};
+use super::queue::Pushed;
+use super::slots::Token;
+use super::source::Source;
+use super::task::Task;
+use crate::stats::Counter;
+use crate::sync::runner::Marks;
+use crate::sync::shim::lock;
+
+impl Group {
+    /// Queues what may not be lost.
+    pub(crate) fn push(&self, task: Task) {
+        let class = self.class_of(&task);
+        self.note_accepted(&task);
+        if class.is_urgent() {
+            self.count(Counter::UrgentTasks, 1);
+        }
+        if self.lanes.push(class, task) == Pushed::Overflowed {
+            self.count(Counter::TasksOverflowed, 1);
+        }
+        self.wake_one();
+        // After the fence of the wake-up, see `End::leave`.
+        if self.end.is_over() {
+            self.sweep();
+        }
+    }
+
+    /// Queues what the caller takes back when the queue is full.
+    pub(super) fn try_push(&self, task: Task) -> Result<(), Task> {
+        let class = self.class_of(&task);
+        self.spawning.fetch_add(1, Ordering::Relaxed);
+        self.note_accepted(&task);
+        // Either the look, behind its fence, sees the drain, or the drain waits in `end_spawning`
+        // until the task is queued.
+        let pushed = if self.is_draining() { Err(task) } else { self.lanes.try_push(class, task) };
+        // Release: pairs with the Acquire of `end_spawning`.
+        self.spawning.fetch_sub(1, Ordering::Release);
+        pushed.inspect_err(|task| self.note_ended(task))?;
+        if class.is_urgent() {
+            self.count(Counter::UrgentTasks, 1);
+        }
+        self.wake_one();
+        Ok(())
+    }
+
+    /// The lane it goes to. What is to be dropped may hold what others wait for.
+    pub(super) fn class_of(&self, task: &Task) -> Class {
+        match task {
+            Task::Source(token) => self.pinned(*token).class(),
+            Task::Run(class, _) => *class,
+            Task::Reclaim(_) | Task::Discard(_) => Class::InProgress,
+        }
+    }
+
+    fn note_accepted(&self, task: &Task) {
+        if let Task::Run(class, _) = task {
+            self.closures.fetch_add(1, Ordering::Relaxed);
+            self.note_urgent(Class::Ordinary, *class);
+        }
+    }
+
+    /// A closure was run, dropped or given back.
+    pub(super) fn note_ended(&self, task: &Task) {
+        if let Task::Run(class, _) = task {
+            self.note_closure_ended(*class);
+        }
+    }
+
+    pub(super) fn note_closure_ended(&self, class: Class) {
+        self.closures.fetch_sub(1, Ordering::Relaxed);
+        self.note_urgent(class, Class::Ordinary);
+    }
+
+    /// Something that could use a thread of its own changes its class.
+    pub(crate) fn note_urgent(&self, before: Class, after: Class) {
+        match (before.is_urgent(), after.is_urgent()) {
+            (false, true) => self.usage.urgent_unit_began(),
+            (true, false) => self.usage.urgent_unit_ended(),
+            _ => {}
+        }
+    }
+
+    /// Everything that could use a thread of its own.
+    pub(super) fn sessions(&self) -> usize {
+        let (allocated, free) = self.slots.usage();
+        allocated - free + self.closures.load(Ordering::Relaxed)
+    }
+
+    /// After the drain has begun: everything that `try_push` accepted is queued when this returns.
+    pub(super) fn end_spawning(&self) {
+        while self.spawning.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Queues, waiting for room until `give_up` says otherwise.
+    pub(super) fn push_wait(&self, mut task: Task, give_up: impl Fn() -> bool) -> Result<(), Task> {
+        let class = self.class_of(&task);
+        loop {
+            task = match self.try_push(task) {
+                Ok(()) => return Ok(()),
+                Err(task) => task,
+            };
+            let mut waiting = lock(&self.room.lock);
+            // SeqCst: pairs with the fence in `pop`. Either the pop sees this waiter, or the look at
+            // the queue below sees the room.
+            self.room.waiting.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            let capacity = self.config().epoll_work_queue_capacity;
+            while self.lanes.len_of(class) >= capacity && !give_up() {
+                let waited = self.room.freed.wait(waiting);
+                waiting = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+            self.room.waiting.fetch_sub(1, Ordering::Relaxed);
+            drop(waiting);
+            if give_up() {
+                return Err(task);
+            }
+        }
+    }
+
+    /// The next task, and when it was queued.
+    pub(super) fn pop(&self, taste: Taste) -> Option<(Task, Instant)> {
+        let task = self.lanes.pop(taste)?;
+        // SeqCst: pairs with the fence in `push_wait`.
+        fence(Ordering::SeqCst);
+        if self.room.waiting.load(Ordering::Relaxed) > 0 {
+            drop(lock(&self.room.lock));
+            // All: they may wait for room in different lanes.
+            self.room.freed.notify_all();
+        }
+        Some(task)
+    }
+
+    /// Queues a run of something registered; `false` when it is registered no more.
+    pub(crate) fn push_source(&self, token: Token) -> bool {
+        let pinned = self.slots.pin(token);
+        if pinned {
+            self.push(Task::Source(token));
+        }
+        pinned
+    }
+
+    /// Leaves marks for something registered, and queues it if nobody runs it.
+    pub(crate) fn notify_source(&self, token: Token, marks: Marks) {
+        if self.slots.pin(token) {
+            self.notify_pinned(token, |source| source.queue_marks(marks));
+        }
+    }
+
+    /// The same for every registered thing.
+    pub(super) fn notify_all(&self, marks: Marks) {
+        for token in self.slots.pin_all() {
+            self.notify_pinned(token, |source| source.queue_marks(marks));
+        }
+    }
+
+    /// Lets `queue` note something in a pinned source; the reference goes with the task, or back.
+    pub(super) fn notify_pinned(&self, token: Token, queue: impl FnOnce(&dyn Source) -> bool) {
+        if queue(self.pinned(token)) {
+            self.push(Task::Source(token));
+        } else {
+            self.release(token);
+        }
+    }
+
+    /// Drops something as a task, unless this already is the place for it.
+    pub(crate) fn discard<T: Any + Send>(&self, remains: T) {
+        if self.is_current() && RECLAIMING.get() || self.stopping() != RUN {
+            drop(remains);
+        } else {
+            self.push(Task::Discard(Box::new(remains)));
+        }
+    }
+
+    /// For something that is queued.
+    pub(super) fn wake_one(&self) {
+        self.make(self.park.wake());
+    }
+
+    /// For a permit that is free.
+    pub(super) fn wake_poller(&self, demand: Demand) {
+        if self.park.wants_poller(demand) {
+            self.make(self.park.wake_to_poll());
+        }
+    }
+
+    fn make(&self, wake: Option<Wake>) {
+        match wake {
+            None => return,
+            Some(Wake::Waiter) => self.eventfd.signal(),
+            Some(wake) => self.park.post(wake),
+        }
+        self.count(Counter::WakeupsSent, 1);
+    }
+
+    /// Nothing that others could do may be left lying behind what this thread begins.
+    pub(super) fn wake_for_what_waits(&self, demand: Demand) {
+        if self.lanes.is_empty() {
+            self.wake_poller(demand);
+        } else {
+            // Who is woken wakes one who polls, if it is none.
+            self.wake_one();
+        }
+    }
+
+    /// Nobody does anything, and nobody is about to.
+    pub(super) fn rests(&self) -> bool {
+        self.park.resting() == self.crew.serving() as u64 && self.lanes.is_empty()
+    }
+}

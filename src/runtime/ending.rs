@@ -1,0 +1,91 @@
+//! How a group ends: its workers are told, and the last one to leave sees to what is left.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use super::end::RUN;
+use super::group::Group;
+use super::lanes::Taste;
+use super::park::Wake;
+use super::slots::Token;
+use super::source::{CUT, Lent, Turn};
+use super::task::{Task, guard};
+use crate::sync::shim::lock;
+
+impl Group {
+    pub(super) fn stop(&self, how: u8) {
+        self.end.advance(how);
+        // Every sleeper gets a token of its own. Of the waiters one is woken, who wakes the next
+        // when it leaves. Who comes later sees the stage.
+        for _ in 0..self.crew.seats.count() {
+            self.park.post(Wake::Sleeper);
+            self.park.post(Wake::Dozer);
+        }
+        self.crew.stop();
+        self.eventfd.signal();
+        drop(lock(&self.room.lock));
+        self.room.freed.notify_all();
+    }
+
+    pub(super) fn stopping(&self) -> u8 {
+        self.end.stage()
+    }
+
+    /// What is left when the workers leave: registered things end, contexts whose last reference is
+    /// gone are reclaimed. Everything else that is still queued belongs to nobody any more.
+    pub(super) fn sweep(&self) {
+        // What this queues meanwhile is taken by the loop that is at work already: one level deep.
+        if std::ptr::eq(SWEEPING.get(), self) {
+            return;
+        }
+        let _reset = ResetSweeping(SWEEPING.replace(self));
+        while let Some((task, _)) = self.pop(Taste::Everything) {
+            self.note_ended(&task);
+            match task {
+                Task::Source(token) => drop(guard(self, "cut", || self.cut(token))),
+                Task::Reclaim(token) => drop(guard(self, "drop", || self.reclaim(token))),
+                Task::Run(..) | Task::Discard(_) => drop(guard(self, "drop", || drop(task))),
+            }
+        }
+    }
+
+    /// Ends something that was queued. Its code is not called any more, but for the last word.
+    fn cut(&self, token: Token) {
+        let (now, waited) = (Instant::now(), Cell::default());
+        let mut lent =
+            Lent { turn: Turn::ALONE, read_buf: &mut [], now, waited: &waited, runnable_at: now };
+        self.with_pinned(token, |source| {
+            // Queued already: the mark stays with it.
+            let _ = source.queue_marks(CUT);
+            source.resume(&mut lent);
+        });
+    }
+
+    /// The last to leave sees to what is queued, and from then on whoever queues something does.
+    pub(super) fn exit(&self) {
+        Self::forget_current();
+        if self.stopping() != RUN {
+            // Of the others that wait, one is woken, who does the same.
+            self.eventfd.signal();
+        }
+        if self.end.leave() {
+            // What is still registered waits for events that nobody receives any more: behind a
+            // handler that outlived the drain, or registered too late to be told.
+            self.notify_all(CUT);
+            self.sweep();
+        }
+    }
+}
+
+thread_local! {
+    /// The group whose queue this thread sweeps.
+    static SWEEPING: Cell<*const Group> = const { Cell::new(std::ptr::null()) };
+}
+
+struct ResetSweeping(*const Group);
+
+impl Drop for ResetSweeping {
+    fn drop(&mut self) {
+        SWEEPING.set(self.0);
+    }
+}

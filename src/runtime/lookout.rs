@@ -1,0 +1,116 @@
+//! The lookout: a worker at rest that sees whether another one is stuck, and takes over from it what
+//! others could do. Part of the [`Worker`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::park::Rest;
+use super::worker::Worker;
+use crate::stats::Counter;
+
+/// What a lookout remembers between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Lookout {
+    /// Beat of every seat at the last look.
+    beats: Vec<u64>,
+    tick: Duration,
+    /// For how long nobody ran.
+    quiet: Duration,
+}
+
+/// What a lookout has taken over.
+#[derive(Debug, Default)]
+struct Relieved {
+    events: bool,
+    permit: bool,
+}
+
+/// Time between two looks while something happens; a worker that completed nothing in between is
+/// stuck. Doubles while nothing happens.
+pub(super) const SHORTEST_TICK: Duration = Duration::from_micros(500);
+const LONGEST_TICK: Duration = Duration::from_millis(10);
+/// After so long without anybody running there is nothing to look out for.
+const QUIET: Duration = Duration::from_millis(100);
+
+impl Worker {
+    /// Sleeps until woken. The lookout wakes by itself to see whether somebody is stuck.
+    pub(super) fn sleep(&mut self, mut rest: Rest) {
+        self.lookout.tick = SHORTEST_TICK;
+        self.lookout.quiet = Duration::ZERO;
+        self.note_beats();
+        let until = self.patience().map(|patience| Instant::now() + patience);
+        let mut permit = false;
+        let woken = loop {
+            let watching = rest.is_lookout();
+            let limit = if watching { Some(self.lookout.tick) } else { self.patience() };
+            let woken = self.group.park.sleep(rest, limit);
+            if woken || !watching {
+                break woken;
+            }
+            let relieved = self.relieve_the_stuck();
+            permit = relieved.permit;
+            // Who was added or called also looks whether it is to leave.
+            let patient = until.is_none_or(|until| Instant::now() < until);
+            if permit || relieved.events || !patient {
+                break false;
+            }
+            if self.lookout.quiet >= QUIET {
+                rest = self.group.park.end_lookout(rest);
+            }
+        };
+        self.group.park.rise(rest);
+        self.rise(permit);
+        self.group.watch.alert();
+        self.now = Instant::now();
+        if woken {
+            self.count_wake_up();
+        }
+    }
+
+    /// Takes from workers that completed nothing since the last look what others could do: the rest
+    /// of their batch, and the permit.
+    fn relieve_the_stuck(&mut self) -> Relieved {
+        let group = Arc::clone(&self.group);
+        let mut anybody_runs = false;
+        let mut relieved = Relieved::default();
+        for (seat, beat) in group.crew.seats.iter().zip(&self.lookout.beats) {
+            if !seat.state.runs() {
+                continue;
+            }
+            anybody_runs = true;
+            if seat.beat.load(Ordering::Relaxed) != *beat {
+                continue;
+            }
+            for event in &seat.batch {
+                if let Some((token, readiness)) = event.take() {
+                    self.count(Counter::BatchEventsStolen, 1);
+                    group.notify_pinned(token, |source| source.queue_ready(readiness));
+                    relieved.events = true;
+                }
+            }
+            if seat.state.take_permit() {
+                if relieved.permit {
+                    // One is enough for this worker.
+                    group.park.give_permit();
+                }
+                relieved.permit = true;
+            }
+        }
+        self.note_beats();
+        if anybody_runs {
+            self.lookout.quiet = Duration::ZERO;
+            self.lookout.tick = SHORTEST_TICK;
+        } else {
+            self.lookout.quiet += self.lookout.tick;
+            self.lookout.tick = (self.lookout.tick * 2).min(LONGEST_TICK);
+        }
+        relieved
+    }
+
+    fn note_beats(&mut self) {
+        let beats = self.group.crew.seats.iter().map(|seat| seat.beat.load(Ordering::Relaxed));
+        self.lookout.beats.clear();
+        self.lookout.beats.extend(beats);
+    }
+}

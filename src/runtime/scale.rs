@@ -1,0 +1,439 @@
+//! When a group gets more threads, and when they leave: numbers and the time in, a decision out.
+//!
+//! Three grades, from what is known to what is only feared:
+//!
+//! 1. *instant*: a handler announces that it waits. If too many do, a worker is added ([`Scale::on_stall`]);
+//! 2. *soon*: the watchdog finds that nothing was completed since it last looked, though work waits and
+//!    every thread is inside a handler. It adds 1, 2, 4 … workers for as long as that lasts
+//!    ([`Scale::on_check`]);
+//! 3. *backlog*: the watchdog finds the queue long, though handlers complete and the CPUs have time to
+//!    spare. It adds taskers.
+//!
+//! Dynamic threads leave when for a whole `dynamic_threads_shrink_time` fewer were needed. What was
+//! needed is remembered as a peak over that time, so that a wait that switches on and off keeps as many
+//! threads as it needs, and no more: neither does it make threads come and go, nor does one busy moment
+//! keep all of them.
+
+use std::time::{Duration, Instant};
+
+/// How many threads a group has, and what for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Threads for life.
+    pub(super) base: usize,
+    /// Base threads and added workers.
+    pub(super) workers: usize,
+    /// Threads added for a long queue.
+    pub(super) taskers: usize,
+    /// Of these, those that look into epoll, and so do all that a worker does.
+    pub(super) polling_taskers: usize,
+    /// Of both, those whose handler has announced that it waits.
+    pub(super) stalled: usize,
+    /// Of both, those that the watchdog found in the same handler twice.
+    pub(super) stuck: usize,
+    /// Everything that could use a thread of its own: what is registered, and closures in progress.
+    pub(super) sessions: usize,
+    /// Tasks in the queue.
+    pub(super) queued: usize,
+    /// Places in the queue.
+    pub(super) capacity: usize,
+}
+
+impl Load {
+    /// Threads that run or could run something.
+    pub(super) const fn free(&self) -> usize {
+        (self.workers + self.taskers).saturating_sub(self.stalled + self.stuck)
+    }
+
+    /// Workers that may be added before there is a thread for each session beyond the base.
+    const fn room(&self) -> usize {
+        (self.sessions + self.base).saturating_sub(self.workers + self.polling_taskers)
+    }
+}
+
+/// The tunables that bear on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// `thread_scale_thresh`.
+    pub(super) thresh: usize,
+    /// `dynamic_threads`.
+    pub(super) dynamic_threads: usize,
+    /// `dynamic_threads_shrink_time`.
+    pub(super) shrink_time: Duration,
+    /// `tasker_multiply`; `None` when taskers are not enabled.
+    pub(super) tasker_multiply: Option<usize>,
+    /// `tasker_extend_step`.
+    pub(super) tasker_extend_step: usize,
+}
+
+impl Rules {
+    /// At least one thread is always to be free of waits.
+    fn tolerated(&self, base: usize) -> usize {
+        self.thresh.min(base.saturating_sub(1))
+    }
+
+    fn preferred(&self, base: usize) -> usize {
+        base + self.dynamic_threads
+    }
+}
+
+/// What the watchdog saw of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// A handler or task was completed since the last look.
+    pub(super) progress: bool,
+    /// Every thread is inside a handler, so nobody serves the queue or waits in epoll.
+    pub(super) all_inside: bool,
+    /// The process uses about all the CPU time that it can get.
+    pub(super) saturated: bool,
+}
+
+/// How many threads to add.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(super) struct Growth {
+    pub(super) workers: usize,
+    pub(super) taskers: usize,
+}
+
+/// What a group remembers of its need for threads.
+#[derive(Debug)]
+pub(super) struct Scale {
+    /// Added at the next check without progress.
+    next_step: usize,
+    /// Workers beyond the base that were needed at once.
+    workers: Peak,
+    /// When the queue was last long.
+    backlog_at: Option<Instant>,
+}
+
+impl Scale {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { next_step: 1, workers: Peak::new(now), backlog_at: None }
+    }
+
+    /// Whether a stall needs a look at all; so that most of them need no lock. Goes by the threads only.
+    pub(super) fn concerns(load: &Load, rules: &Rules) -> bool {
+        load.stalled + load.base > load.workers + rules.tolerated(load.base)
+            || rules.dynamic_threads > 0 && load.workers < rules.preferred(load.base)
+    }
+
+    /// Notes what so many at once needed, whether or not there was enough already.
+    pub(super) fn note_stalled(
+        &mut self,
+        now: Instant,
+        stalled: usize,
+        base: usize,
+        rules: &Rules,
+    ) {
+        let needed = stalled.saturating_sub(rules.tolerated(base));
+        self.workers.note(now, rules.shrink_time, needed);
+    }
+
+    /// A handler has announced that it waits, and is counted in `load`. Workers to add.
+    pub(super) fn on_stall(&mut self, now: Instant, load: &Load, rules: &Rules) -> usize {
+        self.note_stalled(now, load.stalled, load.base, rules);
+        let mut wanted = load.base + load.stalled.saturating_sub(rules.tolerated(load.base));
+        // Once it scales, it goes to the preferred number at once.
+        if load.workers >= wanted && load.stalled > load.workers / 4 {
+            wanted = rules.preferred(load.base);
+        }
+        wanted.saturating_sub(load.workers).min(load.room())
+    }
+
+    /// Everybody rested until now.
+    pub(super) fn begin_looking(&mut self) {
+        self.next_step = 1;
+    }
+
+    /// The watchdog looks, an interval after the last time.
+    pub(super) fn on_check(
+        &mut self,
+        now: Instant,
+        load: &Load,
+        seen: Seen,
+        rules: &Rules,
+    ) -> Growth {
+        self.note_stalled(now, load.stalled + load.stuck, load.base, rules);
+        if seen.progress {
+            self.next_step = 1;
+        }
+        if seen.all_inside && !seen.progress {
+            let step = self.next_step;
+            self.next_step = (step * 2).min(LARGEST_STEP);
+            return Growth { workers: step.min(load.room()), taskers: 0 };
+        }
+        Growth { workers: 0, taskers: self.taskers(now, load, seen, rules) }
+    }
+
+    fn taskers(&mut self, now: Instant, load: &Load, seen: Seen, rules: &Rules) -> usize {
+        let Some(multiply) = rules.tasker_multiply else { return 0 };
+        let threads = load.workers + load.taskers;
+        let half_full = load.queued * 2 > load.capacity;
+        if half_full || load.queued > (multiply / 2).max(1) * threads {
+            self.backlog_at = Some(now);
+        }
+        let long = half_full || load.queued > multiply * threads;
+        let useful = threads < load.sessions && threads < load.queued;
+        // Where every CPU is busy another thread only takes turns with the others.
+        if !long || !useful || seen.saturated {
+            return 0;
+        }
+        ((load.queued - threads) / multiply).clamp(1, rules.tasker_extend_step)
+    }
+
+    /// Whether an added worker is one too many.
+    pub(super) fn worker_may_leave(&mut self, now: Instant, load: &Load, rules: &Rules) -> bool {
+        let needed = self.workers.needed(now, rules.shrink_time).max(rules.dynamic_threads);
+        load.workers > load.base + needed && load.free() > 1
+    }
+
+    /// Whether a tasker is one too many.
+    pub(super) fn tasker_may_leave(&self, now: Instant, load: &Load, rules: &Rules) -> bool {
+        let quiet = self.backlog_at.is_none_or(|at| now.duration_since(at) > rules.shrink_time);
+        quiet && load.free() > 1
+    }
+}
+
+/// So that growth is felt at once where it helps, and a hundred threads do not come for one that would
+/// have done.
+const LARGEST_STEP: usize = 64;
+
+/// The highest of what was noted in a time that just passed: in this window, and in the one before.
+#[derive(Debug)]
+struct Peak {
+    since: Instant,
+    before: usize,
+    current: usize,
+}
+
+impl Peak {
+    const fn new(now: Instant) -> Self {
+        Self { since: now, before: 0, current: 0 }
+    }
+
+    fn note(&mut self, now: Instant, window: Duration, value: usize) {
+        self.turn(now, window);
+        self.current = self.current.max(value);
+    }
+
+    fn needed(&mut self, now: Instant, window: Duration) -> usize {
+        self.turn(now, window);
+        self.before.max(self.current)
+    }
+
+    fn turn(&mut self, now: Instant, window: Duration) {
+        let elapsed = now.saturating_duration_since(self.since);
+        if elapsed >= window {
+            self.before = if elapsed < window * 2 { self.current } else { 0 };
+            self.current = 0;
+            self.since = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules = Rules {
+        thresh: 2,
+        dynamic_threads: 0,
+        shrink_time: Duration::from_secs(10),
+        tasker_multiply: Some(3),
+        tasker_extend_step: 2,
+    };
+
+    const LOAD: Load = Load {
+        base: 4,
+        workers: 4,
+        taskers: 0,
+        polling_taskers: 0,
+        stalled: 0,
+        stuck: 0,
+        sessions: 1000,
+        queued: 0,
+        capacity: 256,
+    };
+
+    const STUCK: Seen = Seen { progress: false, all_inside: true, saturated: false };
+    const BUSY: Seen = Seen { progress: true, all_inside: true, saturated: false };
+
+    #[test]
+    fn stalls_beyond_the_threshold_get_a_worker_each() {
+        // Base, threshold, workers, stalled, sessions, dynamic_threads: workers to add.
+        let table = [
+            (4, 2, 4, 1, 1000, 0, 0),
+            (4, 2, 4, 2, 1000, 0, 0),
+            (4, 2, 4, 3, 1000, 0, 1),
+            (4, 2, 5, 3, 1000, 0, 0),
+            (4, 2, 5, 4, 1000, 0, 1),
+            // The threshold leaves one thread free at least.
+            (4, 100, 4, 4, 1000, 0, 1),
+            (1, 2, 1, 1, 1000, 0, 1),
+            (4, 0, 4, 1, 1000, 0, 1),
+            // One was refused before: it is made up for.
+            (4, 2, 4, 5, 1000, 0, 3),
+            // More than all sessions and the base are of no use.
+            (4, 2, 6, 6, 2, 0, 0),
+            // Once it scales, to the preferred number at once.
+            (4, 2, 4, 1, 1000, 3, 0),
+            (4, 2, 4, 2, 1000, 3, 3),
+            (4, 2, 7, 4, 1000, 3, 0),
+        ];
+        for (base, thresh, workers, stalled, sessions, dynamic_threads, expected) in table {
+            let now = Instant::now();
+            let load = Load { base, workers, stalled, sessions, ..LOAD };
+            let rules = Rules { thresh, dynamic_threads, ..RULES };
+            let added = Scale::new(now).on_stall(now, &load, &rules);
+            assert_eq!(added, expected, "{load:?} {rules:?}");
+            assert!(added == 0 || Scale::concerns(&load, &rules), "{load:?} {rules:?}");
+        }
+    }
+
+    #[test]
+    fn taskers_that_poll_count_among_the_threads_that_sessions_can_use() {
+        let now = Instant::now();
+        let stalled = Load { stalled: 6, taskers: 2, sessions: 6, ..LOAD };
+        for (polling_taskers, expected) in [(0, 4), (1, 4), (2, 4), (3, 3), (6, 0)] {
+            let load = Load { polling_taskers, ..stalled };
+            assert_eq!(Scale::new(now).on_stall(now, &load, &RULES), expected, "{load:?}");
+            let growth = (0..6).map(|_| Scale::new(now).on_check(now, &load, STUCK, &RULES));
+            assert!(growth.into_iter().all(|growth| growth.workers == expected.min(1)), "{load:?}");
+        }
+    }
+
+    #[test]
+    fn without_progress_growth_doubles_and_with_it_starts_again() {
+        let now = Instant::now();
+        let mut scale = Scale::new(now);
+        let mut steps = Vec::new();
+        for _ in 0..5 {
+            steps.push(scale.on_check(now, &LOAD, STUCK, &RULES).workers);
+        }
+        assert_eq!(steps, [1, 2, 4, 8, 16]);
+        assert_eq!(scale.on_check(now, &LOAD, BUSY, &RULES), Growth::default());
+        assert_eq!(scale.on_check(now, &LOAD, STUCK, &RULES).workers, 1);
+    }
+
+    #[test]
+    fn sixteen_sleepers_on_four_threads_take_five_checks() {
+        let now = Instant::now();
+        let mut scale = Scale::new(now);
+        let mut workers = 4;
+        let mut checks = 0;
+        while workers <= 16 {
+            checks += 1;
+            let load = Load { workers, sessions: 18, ..LOAD };
+            workers += scale.on_check(now, &load, STUCK, &RULES).workers;
+        }
+        assert!(checks <= 5, "{checks} checks");
+    }
+
+    #[test]
+    fn growth_ends_at_sessions_and_base() {
+        let now = Instant::now();
+        let load = Load { workers: 6, sessions: 2, ..LOAD };
+        assert_eq!(Scale::new(now).on_check(now, &load, STUCK, &RULES).workers, 0);
+    }
+
+    #[test]
+    fn a_long_queue_gets_taskers() {
+        let seen = Seen { progress: true, ..Seen::default() };
+        let saturated = Seen { saturated: true, ..seen };
+        // Queued, workers, taskers, sessions, seen: taskers to add.
+        let table = [
+            (12, 4, 0, 1000, seen, 0),
+            (13, 4, 0, 1000, seen, 2),
+            (13, 4, 0, 1000, saturated, 0),
+            (13, 4, 1, 1000, seen, 0),
+            (129, 60, 0, 1000, seen, 2),
+            // No more than there are sessions.
+            (13, 4, 0, 4, seen, 0),
+            (17, 4, 1, 1000, seen, 2),
+        ];
+        for (queued, workers, taskers, sessions, seen, expected) in table {
+            let now = Instant::now();
+            let load = Load { queued, workers, taskers, sessions, ..LOAD };
+            let growth = Scale::new(now).on_check(now, &load, seen, &RULES);
+            assert_eq!(growth, Growth { workers: 0, taskers: expected }, "{load:?} {seen:?}");
+        }
+        let now = Instant::now();
+        let rules = Rules { tasker_multiply: None, ..RULES };
+        let load = Load { queued: 200, ..LOAD };
+        assert_eq!(Scale::new(now).on_check(now, &load, seen, &rules), Growth::default());
+    }
+
+    #[test]
+    fn a_worker_leaves_when_for_the_shrink_time_fewer_were_needed() {
+        let start = Instant::now();
+        let mut scale = Scale::new(start);
+        let stalled = Load { stalled: 6, ..LOAD };
+        assert_eq!(scale.on_stall(start, &stalled, &RULES), 4);
+        let calm = Load { workers: 8, ..LOAD };
+        let shrink = RULES.shrink_time;
+        assert!(!scale.worker_may_leave(start + shrink / 2, &calm, &RULES));
+        assert!(!scale.worker_may_leave(start + shrink, &calm, &RULES), "the last window counts");
+        assert!(scale.worker_may_leave(start + shrink * 2, &calm, &RULES));
+        let base = Load { workers: 4, ..LOAD };
+        assert!(!scale.worker_may_leave(start + shrink * 2, &base, &RULES), "the base stays");
+        let rules = Rules { dynamic_threads: 4, ..RULES };
+        assert!(!scale.worker_may_leave(start + shrink * 2, &calm, &rules), "they are preferred");
+    }
+
+    #[test]
+    fn one_busy_moment_keeps_only_the_threads_it_needed() {
+        let start = Instant::now();
+        let mut scale = Scale::new(start);
+        let _ = scale.on_stall(start, &Load { stalled: 20, ..LOAD }, &RULES);
+        let later = start + RULES.shrink_time + Duration::from_secs(1);
+        let _ = scale.on_stall(later, &Load { stalled: 3, workers: 22, ..LOAD }, &RULES);
+        let still_later = later + RULES.shrink_time;
+        let load = |workers| Load { workers, ..LOAD };
+        assert!(scale.worker_may_leave(still_later, &load(22), &RULES));
+        assert!(scale.worker_may_leave(still_later, &load(6), &RULES));
+        assert!(!scale.worker_may_leave(still_later, &load(5), &RULES));
+    }
+
+    #[test]
+    fn a_wait_that_comes_and_goes_makes_nobody_leave() {
+        let mut now = Instant::now();
+        let mut scale = Scale::new(now);
+        let mut workers = 4;
+        let mut started = 0;
+        for round in 0..1000 {
+            now += Duration::from_millis(100);
+            let stalled = if round % 2 == 0 { 8 } else { 0 };
+            let load = Load { workers, stalled, ..LOAD };
+            let added = scale.on_stall(now, &load, &RULES);
+            workers += added;
+            started += added;
+            assert!(!scale.worker_may_leave(now, &Load { workers, ..load }, &RULES));
+        }
+        assert_eq!(started, 6);
+    }
+
+    #[test]
+    fn the_last_free_thread_does_not_leave() {
+        let start = Instant::now();
+        let later = start + RULES.shrink_time * 3;
+        let mut scale = Scale::new(start);
+        let load = Load { workers: 6, stalled: 5, ..LOAD };
+        assert!(!scale.worker_may_leave(later, &load, &RULES));
+        let load = Load { taskers: 1, stalled: 4, ..LOAD };
+        assert!(!scale.tasker_may_leave(later, &load, &RULES));
+    }
+
+    #[test]
+    fn a_tasker_leaves_when_the_queue_was_short_for_the_shrink_time() {
+        let start = Instant::now();
+        let mut scale = Scale::new(start);
+        let load = Load { taskers: 2, ..LOAD };
+        assert!(scale.tasker_may_leave(start, &load, &RULES));
+        let seen = Seen { progress: true, ..Seen::default() };
+        let _ = scale.on_check(start, &Load { queued: 13, ..LOAD }, seen, &RULES);
+        assert!(!scale.tasker_may_leave(start + RULES.shrink_time, &load, &RULES));
+        let later = start + RULES.shrink_time + Duration::from_nanos(1);
+        assert!(scale.tasker_may_leave(later, &load, &RULES));
+    }
+}

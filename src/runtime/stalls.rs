@@ -1,0 +1,120 @@
+//! [`Stalls`]: what a worker does when its handler announces that it waits.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::group::Group;
+use super::seats::Seat;
+use super::threads::ThreadKind;
+use crate::stats::Counter;
+use crate::sync::stall::{self, Announce};
+
+/// Of one worker, on its own thread.
+pub(super) struct Stalls {
+    group: Arc<Group>,
+    seat: usize,
+    kind: ThreadKind,
+    /// The group is open because of the handler, which is known to be slow.
+    slow: Cell<bool>,
+    /// It was, until the handler began to wait.
+    was_slow: Cell<bool>,
+    /// Since when it waits, as long as it is counted among those that do.
+    began: Cell<Option<Instant>>,
+    /// Time waited since it was last taken.
+    waited: Cell<Duration>,
+}
+
+/// Until this is dropped the waits of the thread are announced to its worker.
+pub(super) struct Installed(Rc<Stalls>);
+
+impl Stalls {
+    pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind) -> Rc<Self> {
+        let (slow, was_slow) = (Cell::default(), Cell::default());
+        let (began, waited) = (Cell::default(), Cell::default());
+        Rc::new(Self { group, seat, kind, slow, was_slow, began, waited })
+    }
+
+    pub(super) fn install(self: &Rc<Self>) -> Installed {
+        let announce: Rc<Self> = Rc::clone(self);
+        stall::install(Some(announce));
+        Installed(Rc::clone(self))
+    }
+
+    /// A handler begins that is known to be slow.
+    pub(super) fn begin_slow(&self) {
+        self.group.mode.begin_slow();
+        self.slow.set(true);
+    }
+
+    /// A handler has ended, slow or not. Its wait has not, if it has kept the guard: it counts until
+    /// that is dropped, but here something else goes on.
+    pub(super) fn end_run(&self, now: Instant) {
+        if self.slow.take() {
+            self.group.mode.end_slow(now);
+        }
+        self.was_slow.set(false);
+        self.waited.set(Duration::ZERO);
+        self.seat().state.go_on();
+    }
+
+    /// What to leave out when a run is timed: a handler that waits does not use its thread.
+    pub(super) const fn waited(&self) -> &Cell<Duration> {
+        &self.waited
+    }
+
+    fn seat(&self) -> &Seat {
+        &self.group.crew.seats[self.seat]
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        stall::install(None);
+        // The seat is somebody else's before long.
+        if self.0.began.take().is_some() {
+            self.0.group.end_stall(self.0.kind);
+        }
+    }
+}
+
+impl Announce for Stalls {
+    fn begin(&self) {
+        let now = Instant::now();
+        self.began.set(Some(now));
+        self.group.begin_stall(self.kind, self.seat());
+        if self.slow.take() {
+            self.group.mode.end_slow(now);
+            self.was_slow.set(true);
+        }
+        // What only this thread could do goes to the others: its permit, and its batch.
+        if self.seat().state.stall() {
+            self.group.park.give_permit();
+        }
+        for event in &self.seat().batch {
+            if let Some((token, readiness)) = event.take() {
+                self.group.count(Counter::BatchEventsQueued, 1);
+                self.group.notify_pinned(token, |source| source.queue_ready(readiness));
+            }
+        }
+        // Whoever is there goes on at once; a thread that has to come first takes its time.
+        self.group.wake_for_what_waits(self.group.mode.demand(now));
+        self.group.see_to_stall(self.kind);
+    }
+
+    fn end(&self) {
+        // Its worker may have left.
+        let Some(began) = self.began.take() else { return };
+        self.group.end_stall(self.kind);
+        self.seat().state.go_on();
+        if self.was_slow.take() {
+            self.begin_slow();
+        }
+        self.waited.set(self.waited.get() + began.elapsed());
+    }
+
+    fn uncounted(&self) {
+        self.group.count(Counter::StallsUncounted, 1);
+    }
+}
