@@ -27,7 +27,8 @@ fn check(runtime: &Runtime, prefix: &str, panics: u64) {
     all_rest(runtime);
     let stats = runtime.stats();
     assert_eq!((stats.get(Counter::Panics), stats.workers), (panics, WORKERS as u64));
-    let names: Vec<_> = (0..WORKERS).map(|worker| format!("{prefix}-0-{worker}")).collect();
+    let mut names: Vec<_> = (0..WORKERS).map(|worker| format!("{prefix}-0-{worker}")).collect();
+    names.extend([format!("{prefix}-0-r{WORKERS}"), format!("{prefix}-watchdog")]);
     assert_eq!(threads_named(prefix), names);
     let (ran, has_run) = mpsc::channel();
     runtime.handle().spawn(move || ran.send(()).expect("waited for")).expect("room");
@@ -104,11 +105,13 @@ fn panics_in_thread_hooks_leave_the_threads_working_and_ending() {
         })
         .start()
         .expect("a runtime");
-    check(&runtime, "ph", WORKERS as u64);
+    // The workers, and one that stands by.
+    let threads = WORKERS + 1;
+    check(&runtime, "ph", threads as u64);
     let handle = runtime.handle();
     let report = runtime.drain(LONG);
-    assert_eq!((report.stuck.len(), stopped.load(Ordering::Relaxed)), (0, WORKERS));
-    assert_eq!(handle.stats().get(Counter::Panics), 2 * WORKERS as u64);
+    assert_eq!((report.stuck.len(), stopped.load(Ordering::Relaxed)), (0, threads));
+    assert_eq!(handle.stats().get(Counter::Panics), 2 * threads as u64);
 }
 
 /// Panics in the call that has this name.

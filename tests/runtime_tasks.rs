@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Handle, Runtime};
-use support::workers::{Gate, all_rest, workers};
+use support::workers::{Gate, all_rest, only_one_worker, workers};
 use support::{LONG, eventually};
 
 /// Spawns a task and waits until it has run.
@@ -116,7 +116,7 @@ fn spawn_until_accepted(
 
 #[test]
 fn a_closure_that_came_back_can_be_tried_again_any_number_of_times() {
-    let runtime = workers(1);
+    let runtime = only_one_worker();
     let handle = runtime.handle();
     let gate = Gate::default();
     fill(&handle, &gate);
@@ -153,7 +153,7 @@ fn a_full_queue_says_so_and_how_long_it_is() {
 #[test]
 fn those_who_wait_for_room_all_get_it() {
     const WAITERS: usize = 16;
-    let runtime = workers(1);
+    let runtime = only_one_worker();
     let handle = runtime.handle();
     let gate = Gate::default();
     fill(&handle, &gate);
@@ -269,7 +269,9 @@ fn wide() -> Runtime {
     let config = Config::default()
         .epoll_groups(1)
         .epoll_threads_per_group(WORKERS)
-        .epoll_work_queue_capacity(1024);
+        .epoll_work_queue_capacity(1024)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false);
     Runtime::builder().config(config).start().expect("a runtime")
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use epoll_group::stats::Counter;
-use support::workers::{Gate, all_rest, workers};
+use support::workers::{Gate, all_rest, only_one_worker, workers};
 use support::{LONG, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -158,7 +158,7 @@ fn dropping_a_timer_does_not_cancel_it() {
 #[test]
 fn timers_fire_in_the_order_of_their_deadlines_under_load() {
     const TIMERS: u32 = 200;
-    let runtime = workers(1);
+    let runtime = only_one_worker();
     let handle = runtime.handle();
     let busy = Arc::new(AtomicUsize::new(1));
     let (tell, told) = mpsc::channel();

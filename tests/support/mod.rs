@@ -6,6 +6,8 @@ pub(crate) mod child;
 pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod random;
+pub(crate) mod rows;
+pub(crate) mod threads;
 pub(crate) mod workers;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +23,14 @@ pub(crate) use peer::Peer;
 
 /// Generous: what does not happen within this will not happen.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// How often something is done that is done often: `EG_TEST_DIVISOR` makes it less, for runs
+/// under tools that make everything slow, and for many runs.
+pub(crate) fn often(times: u32) -> u32 {
+    let divisor = std::env::var("EG_TEST_DIVISOR").ok();
+    let divisor = divisor.map_or(1, |text| text.parse().expect("a number"));
+    (times / divisor).max(1)
+}
 
 /// Waits until `condition` holds. The only place where tests wait for something that no channel
 /// tells.

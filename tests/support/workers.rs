@@ -8,9 +8,21 @@ use epoll_group::Runtime;
 
 use super::{LONG, eventually};
 
-/// One group with so many workers.
+/// One group with so many workers; none are added, however long a handler is held back.
 pub(crate) fn workers(count: usize) -> Runtime {
-    Runtime::builder().groups(1).threads_per_group(count).start().expect("a runtime")
+    let config = epoll_group::Config::default()
+        .epoll_groups(1)
+        .epoll_threads_per_group(count)
+        .thread_deadlock_check_interval(std::time::Duration::from_secs(10))
+        .enable_tasker(false);
+    Runtime::builder().config(config).start().expect("a runtime")
+}
+
+/// One worker, to which none is added however long it is blocked.
+pub(crate) fn only_one_worker() -> Runtime {
+    // Beside it there is the reserve.
+    let config = super::config().epoll_threads_per_group(1).max_threads(2);
+    Runtime::builder().config(config).start().expect("a runtime")
 }
 
 /// Waits until every worker rests.
@@ -52,6 +64,11 @@ impl Gate {
         let waited = self.0.1.wait_timeout_while(self.lock(), LONG, |inside| inside.now < count);
         let (inside, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         assert!(!timeout.timed_out(), "{} came of {count}", inside.now);
+    }
+
+    /// How many are held back at the moment.
+    pub(crate) fn held(&self) -> usize {
+        self.lock().now
     }
 
     pub(crate) fn open(&self) {

@@ -1,0 +1,99 @@
+//! The system gives no more threads: growth fails and is counted, and nothing else does.
+//!
+//! The limit is `RLIMIT_NPROC`, which binds everybody but root. So as root the child takes a user id
+//! that nobody else has. Where neither works, the test says so and has shown nothing.
+#![cfg(feature = "server")]
+#![allow(unsafe_code, reason = "limits and user ids of the process are the system's own calls")]
+
+mod support;
+
+use std::io::Write;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::stats::Counter;
+use epoll_group::{Class, Runtime};
+use support::child::in_child;
+use support::protocol::{Bytes, echo};
+use support::threads::{Event, How, started};
+use support::{LONG, Peer, eventually};
+
+/// From here on this process gets no more threads; `false` when it does all the same.
+fn no_more_threads() -> bool {
+    // SAFETY: plain numbers in, a number out.
+    if unsafe { libc::geteuid() } == 0 {
+        let id = 1_000_000_000 + std::process::id();
+        // SAFETY: plain numbers in, a number out. It changes all threads of this child.
+        let result = unsafe { libc::setresuid(id, id, id) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    }
+    let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+    // SAFETY: `limit` is live for the call, which only reads it.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    let refused = thread::Builder::new().spawn(|| ()).is_err();
+    if !refused {
+        let text = "SKIPPED: this system gives threads in spite of RLIMIT_NPROC";
+        writeln!(std::io::stderr(), "{text}").expect("somebody reads");
+    }
+    refused
+}
+
+fn start(name: &str) -> Runtime {
+    let config = support::config().thread_deadlock_check_interval(Duration::from_millis(10));
+    Runtime::builder().config(config).name(name).start().expect("a runtime")
+}
+
+/// More handlers wait than there are threads, for something that urgent work brings about.
+fn urgent_work_runs(how: How) {
+    let runtime = start("rf");
+    let listener = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
+    let admin = runtime.handle().with_class(Class::Admin);
+    let admin = admin.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
+    if !no_more_threads() {
+        return;
+    }
+    let handle = runtime.handle();
+    for round in 1..=20 {
+        let event = Event::new(how);
+        let (tell, told) = mpsc::channel();
+        for _ in 0..16 {
+            let (event, tell) = (event.clone(), tell.clone());
+            let code = move || {
+                event.wait();
+                tell.send(()).expect("waited for");
+            };
+            handle.spawn_wait(code).expect("nobody drains");
+        }
+        event.wait_for(4);
+        eventually(LONG, || runtime.stats().get(Counter::ThreadStartFailed) >= round);
+        // An operator looks.
+        Peer::connect(admin.local_addr()).echo(b"what is going on?");
+        let holder = handle.with_class(Class::InProgress);
+        holder.spawn(move || event.happen()).expect("room");
+        (0..16).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+        // All is as before.
+        Peer::connect(listener.local_addr()).echo(b"anybody there?");
+    }
+    let stats = runtime.stats();
+    assert_eq!(started(&stats), [0; 4], "{stats}");
+    assert_eq!(stats.get(Counter::Panics), 0, "{stats}");
+    assert_eq!((stats.base_threads, stats.dynamic_threads, stats.reserve_threads), (4, 0, 1));
+    let report = runtime.drain(LONG);
+    assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+}
+
+#[test]
+fn threads_that_the_system_refuses_are_counted_and_the_reserve_goes_on_for_who_waits_aloud() {
+    let name =
+        "threads_that_the_system_refuses_are_counted_and_the_reserve_goes_on_for_who_waits_aloud";
+    in_child(name, || urgent_work_runs(How::Announced));
+}
+
+#[test]
+fn threads_that_the_system_refuses_are_counted_and_the_reserve_goes_on_for_who_just_waits() {
+    let name =
+        "threads_that_the_system_refuses_are_counted_and_the_reserve_goes_on_for_who_just_waits";
+    in_child(name, || urgent_work_runs(How::Blocked));
+}
