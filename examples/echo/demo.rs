@@ -1,4 +1,7 @@
-//! No arguments: a server and its load in one process, for about five seconds.
+//! No arguments: a server and its load in one process, and handlers that wait for one another.
+
+mod gate;
+mod waits;
 
 use std::error::Error;
 use std::io::Write;
@@ -54,7 +57,9 @@ pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         return Err(text.into());
     }
     writeln!(out, "{received} answers, each equal to its question; the server counts as many")?;
-    Ok(())
+
+    writeln!(out)?;
+    waits::run(out)
 }
 
 fn step(target: &Target, count: usize, line: &mut ProgressLine) -> Result<Step, Box<dyn Error>> {

@@ -2,22 +2,32 @@
 //!
 //! ```text
 //! cargo run --release --example echo                              # serves and loads itself, 5 s
-//! cargo run --release --example echo -- serve --listen 127.0.0.1:4711
+//! cargo run --release --example echo -- serve --config examples/echo/echo.toml \
+//!     --admin unix:/tmp/echo.admin
 //! cargo run --release --example echo -- load --connect 127.0.0.1:4711 --connections 64
+//! cargo run --release --example echo -- top --connect unix:/tmp/echo.admin
+//! cargo run --release --example echo -- admin --connect unix:/tmp/echo.admin help
 //! ```
 //!
 //! `protocol.rs` is the server, and the file to read first; `demo.rs` and `serve.rs` start and
-//! drain a runtime around it; the rest is the load generator and what a program needs besides.
+//! drain a runtime around it. `settings.rs` reads its tunables, `admin.rs` lets an operator look
+//! and change them while it runs, `top.rs` draws what that says. The rest is the load generator
+//! and what a program needs besides.
 
+mod admin;
 mod args;
 mod cpu;
 mod demo;
 mod load;
+mod periodic;
 mod protocol;
 mod report;
 mod serve;
+mod settings;
 mod signals;
 mod terminal;
+mod top;
+mod units;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -41,6 +51,8 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(&mut out),
         Command::Serve(args) => serve::run(&args, &mut out),
         Command::Load(args) => load_server(&args, &mut out),
+        Command::Top(args) => top::run(&args, &mut out),
+        Command::Admin(args) => ask(&args, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
     };
     match result.and_then(|()| Ok(out.flush()?)) {
@@ -53,6 +65,12 @@ fn fail(error: &dyn Error, status: ExitCode) -> ExitCode {
     // If even standard error is gone, the exit status still says it.
     let _ = writeln!(io::stderr(), "echo: {error}");
     status
+}
+
+/// Prints what an admin listener answers.
+fn ask(args: &args::Ask, out: &mut Output) -> Result<(), Box<dyn Error>> {
+    let answer = admin::Client::connect(&args.target)?.ask(&args.command)?;
+    Ok(out.write_all(answer.as_bytes())?)
 }
 
 /// Loads a server that runs elsewhere.

@@ -7,13 +7,14 @@
 //! | 0x7e | microseconds | burns so much CPU time on the handling thread |
 //! | 0x7d | microseconds | sleeps so long there, announced to nobody |
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use epoll_group::codec::header::{HEADER_BYTES, Header};
-use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
+use epoll_group::net::{Close, CloseReason, Connection, ConnectionId, Input, Protocol};
 
 use super::cpu;
 
@@ -27,9 +28,23 @@ const LONGEST: u32 = 64 << 20;
 /// Echoes frames, and counts them. A clone shares the count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Echo {
-    /// Written by `closed`, read by whoever asks. Relaxed: a count, it orders nothing.
-    answered: Arc<AtomicU64>,
+    /// Locked when a connection opens or ends and when somebody asks, never for a frame.
+    tally: Arc<Mutex<Tally>>,
 }
+
+#[derive(Debug, Default)]
+struct Tally {
+    /// Frames answered on connections that have ended.
+    ended: u64,
+    open: HashMap<ConnectionId, Arc<Answered>>,
+}
+
+/// Frames answered on one connection. Only one thread at a time is in `received`, so it loads and
+/// stores; relaxed, as a count orders nothing. Alone in its cache lines, as another thread may
+/// write its neighbour.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Answered(AtomicU64);
 
 /// What stands at the start of some input.
 struct Opening {
@@ -55,25 +70,40 @@ enum Work {
 }
 
 impl Echo {
-    /// Frames answered on all connections that have been closed.
+    /// Frames answered so far.
     pub(crate) fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
+        let tally = self.tally();
+        tally.ended + tally.open.values().map(|answered| answered.get()).sum::<u64>()
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Answered {
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, frames: u64) {
+        self.0.store(self.get() + frames, Ordering::Relaxed);
     }
 }
 
 impl Protocol for Echo {
-    /// Frames answered on this connection: only one thread at a time is in `received`, so this
-    /// needs no atomic.
-    type State = u64;
+    type State = Arc<Answered>;
 
-    fn opened(&self, _conn: &Connection) -> u64 {
-        0
+    fn opened(&self, conn: &Connection) -> Arc<Answered> {
+        let answered = Arc::<Answered>::default();
+        self.tally().open.insert(conn.id(), Arc::clone(&answered));
+        answered
     }
 
     fn received(
         &self,
         conn: &Connection,
-        answered: &mut u64,
+        answered: &mut Arc<Answered>,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
         loop {
@@ -83,7 +113,7 @@ impl Protocol for Echo {
                 // socket does not take now leaves later, and while much of it waits, the
                 // connection is not read: no need to look at what `send` returns.
                 conn.send(input.take(opening.plain_bytes));
-                *answered += opening.plain_frames;
+                answered.add(opening.plain_frames);
             }
             match opening.next {
                 Next::Partial(size) => {
@@ -95,15 +125,17 @@ impl Protocol for Echo {
                 Next::Slow { frame_bytes, work } => {
                     work.perform();
                     conn.send(input.take(frame_bytes));
-                    *answered += 1;
+                    answered.add(1);
                 }
                 Next::Broken(close) => return Err(close),
             }
         }
     }
 
-    fn closed(&self, _conn: &Connection, answered: u64, _reason: &CloseReason) {
-        self.answered.fetch_add(answered, Ordering::Relaxed);
+    fn closed(&self, conn: &Connection, answered: Arc<Answered>, _reason: &CloseReason) {
+        let mut tally = self.tally();
+        tally.open.remove(&conn.id());
+        tally.ended += answered.get();
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::load::{Options, Report};
+use super::units::Nanos;
 
 /// One line of the table.
 #[derive(Debug)]
@@ -24,9 +25,6 @@ struct Buckets {
     first: i32,
     last: i32,
 }
-
-/// Nanoseconds, printed with three digits and a unit.
-struct Nanos(f64);
 
 /// Text as a JSON string.
 struct Quoted<'a>(&'a str);
@@ -177,23 +175,6 @@ impl Buckets {
             counts[(bucket - self.first) as usize] += value.count_since_last_iteration();
         }
         counts
-    }
-}
-
-impl fmt::Display for Nanos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-        // 999.6 would be printed with four digits: it belongs to the next unit.
-        let fitting = units.into_iter().find(|(unit, _)| self.0 >= unit * 0.9995);
-        let (unit, name) = fitting.unwrap_or((1.0, "ns"));
-        let value = self.0 / unit;
-        let decimals = match value {
-            _ if unit == 1.0 => 0,
-            value if value < 9.995 => 2,
-            value if value < 99.95 => 1,
-            _ => 0,
-        };
-        write!(f, "{value:.decimals$} {name}")
     }
 }
 

@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::time::Duration;
 
 /// The two signals that ask a server to end, blocked in this thread and its later children.
 pub(crate) struct EndSignals {
@@ -39,13 +40,30 @@ impl EndSignals {
 
     /// Waits for the next of them and returns its name.
     pub(crate) fn wait(&self) -> io::Result<&'static str> {
-        let mut signal = 0;
-        // SAFETY: the set is initialised, and the number is written to a place that is ours.
-        let error = unsafe { libc::sigwait(&raw const self.set, &raw mut signal) };
-        match (error, signal) {
-            (0, libc::SIGINT) => Ok("SIGINT"),
-            (0, _) => Ok("SIGTERM"),
-            (error, _) => Err(io::Error::from_raw_os_error(error)),
+        loop {
+            if let Some(name) = self.wait_for(Duration::from_secs(3600))? {
+                return Ok(name);
+            }
+        }
+    }
+
+    /// Waits for the next of them, but not longer than `limit`.
+    pub(crate) fn wait_for(&self, limit: Duration) -> io::Result<Option<&'static str>> {
+        let limit = libc::timespec {
+            tv_sec: limit.as_secs() as libc::time_t,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // SAFETY: set and limit outlive the call; what is known of the signal is not asked for.
+        let signal =
+            unsafe { libc::sigtimedwait(&raw const self.set, ptr::null_mut(), &raw const limit) };
+        match checked(signal) {
+            Ok(libc::SIGINT) => Ok(Some("SIGINT")),
+            Ok(_) => Ok(Some("SIGTERM")),
+            // EINTR: another signal had a handler. The caller looks at the time anyway.
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+                _ => Err(error),
+            },
         }
     }
 }
@@ -56,6 +74,6 @@ impl fmt::Debug for EndSignals {
     }
 }
 
-fn checked(result: libc::c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
