@@ -316,3 +316,37 @@ fn a_tasker_that_hears_nothing_of_the_network_does_not_stand_in_for_the_reserve(
     assert!(began.elapsed() < LONG / 2, "the gate gave up first");
     gate.open();
 }
+
+#[test]
+fn what_stands_behind_a_stuck_handler_is_found_also_when_the_lookout_got_up() {
+    // Nothing but the lookout and the watchdog wakes anybody.
+    let never = Duration::from_secs(600);
+    let config = support::config()
+        .thread_deadlock_check_interval(Duration::from_millis(5))
+        .dynamic_threads_shrink_time(never)
+        .first_bytes_timeout(never);
+    for _ in 0..support::often(30) {
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let wait = move |conn: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
+            let request = input.take_all();
+            match request {
+                b"wait" => waits.pass(),
+                b"open" => waits.open(),
+                _ => {}
+            }
+            conn.send(request);
+            Ok(())
+        };
+        let server = Server::start(Kind::Tcp, config.clone(), Bytes::new(wait));
+        let mut peers: Vec<_> = (0..64).map(|_| server.peer()).collect();
+        let mut last = server.peer();
+        // Known to be quick, so that many are taken at once.
+        peers.iter_mut().chain([&mut last]).for_each(|peer| peer.echo(b"quick"));
+        let began = Instant::now();
+        peers.iter_mut().for_each(|peer| peer.send(b"wait"));
+        last.echo(b"open");
+        assert!(began.elapsed() < LONG / 2, "the gate gave up first");
+        peers.iter_mut().for_each(|peer| assert_eq!(peer.receive(4), b"wait"));
+    }
+}

@@ -18,6 +18,10 @@ impl Event {
         self.0.store(token.encode_with(readiness.condensed()), Ordering::Release);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
     pub(super) fn take(&self) -> Option<(Token, Readiness)> {
         let word = self.0.swap(0, Ordering::AcqRel);
         let (token, condensed) = Token::decode_with(word);

@@ -10,6 +10,7 @@ use super::group::{Group, RECLAIMING};
 use super::lanes::Taste;
 use super::park::{Demand, Wake};
 use super::queue::Pushed;
+use super::seats::Seat;
 use super::slots::Token;
 use super::source::Source;
 use super::task::Task;
@@ -210,6 +211,13 @@ impl Group {
             self.wake_poller(demand);
         } else {
             // Who is woken wakes one who polls, if it is none.
+            self.wake_one();
+        }
+    }
+
+    /// Somebody who rests is to look out, if anybody has what others could take over when it is stuck.
+    pub(super) fn see_to_lookout(&self) {
+        if self.park.wants_lookout() && self.crew.seats.iter().any(Seat::holds) {
             self.wake_one();
         }
     }

@@ -62,6 +62,8 @@ impl Worker {
         self.group.park.rise(rest);
         self.rise(permit);
         self.group.watch.alert();
+        // This one may have been the lookout, or was woken to be the next one and finds something else.
+        self.group.see_to_lookout();
         self.now = Instant::now();
         if woken {
             self.count_wake_up();

@@ -43,6 +43,11 @@ impl SeatState {
         matches!(self.0.load(Ordering::Relaxed), RUNNING | RUNNING_WITH_PERMIT)
     }
 
+    /// Whether it runs with one, which may be taken away.
+    pub(crate) fn has_permit(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == RUNNING_WITH_PERMIT
+    }
+
     pub(crate) fn rests(&self) -> bool {
         self.0.load(Ordering::Relaxed) == RESTING
     }

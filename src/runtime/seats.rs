@@ -53,6 +53,11 @@ impl Seat {
         ThreadKind::from_u8(self.kind.load(Ordering::Acquire))
     }
 
+    /// It runs with a permit, or with events that it has not begun.
+    pub(super) fn holds(&self) -> bool {
+        self.state.has_permit() || self.batch.iter().any(|event| !event.is_empty())
+    }
+
     pub(super) fn sit(&self, kind: ThreadKind) {
         // At rest until it begins.
         let _ = self.state.rest();

@@ -3,7 +3,7 @@
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::batch::MOST_EVENTS;
@@ -373,9 +373,6 @@ impl Worker {
             }
             _ => {}
         }
-        if self.group.park.wants_lookout() && count > 0 {
-            self.group.wake_one();
-        }
         self.deliver(&events[..count]);
     }
 
@@ -399,6 +396,14 @@ impl Worker {
                         self.count(Counter::StaleEvents, 1);
                     }
                 }
+            }
+        }
+        if !events.is_empty() {
+            // SeqCst: pairs with the fence in `Park::rise`. Either a lookout that gets up sees what this
+            // one has, or this look sees that nobody is on the lookout.
+            fence(Ordering::SeqCst);
+            if self.group.park.wants_lookout() {
+                self.group.wake_one();
             }
         }
         if woken {

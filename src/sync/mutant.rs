@@ -79,6 +79,8 @@ mod making {
         WatchWithoutFence,
         // Park, and those who use it
         StallShowsPermit,
+        LookoutNotReplaced,
+        PollWithoutFence,
         StallWakesNobody,
         LeaveUnseen,
         LeaveWithoutLook,

@@ -433,6 +433,43 @@ fn leaving_with_the_permit(last: Last) {
     });
 }
 
+/// A lookout is woken for something else while a poller gets up with a batch. Somebody else sleeps, who
+/// is to look out then.
+fn the_lookout_is_replaced() {
+    explore(|| {
+        let park = Arc::new(Park::new());
+        let seat = Arc::new(SeatState::default());
+        let polling = park.rest(false, CALM);
+        let watching = park.rest(false, CALM);
+        let sleeping = park.rest(false, CALM);
+        let replace = |park: &Park| {
+            if park.wants_lookout()
+                && let Some(wake) = park.wake()
+            {
+                park.post(wake);
+            }
+        };
+        let park_2 = Arc::clone(&park);
+        let sleeper = thread::spawn(move || {
+            let _ = park_2.sleep(sleeping, None);
+            park_2.rise(sleeping);
+        });
+        let (park_2, seat_2) = (Arc::clone(&park), Arc::clone(&seat));
+        let poller = thread::spawn(move || {
+            park_2.rise(polling);
+            seat_2.run(true);
+            mutant!(fence(Ordering::SeqCst), PollWithoutFence => ());
+            replace(&park_2);
+        });
+        park.rise(watching);
+        if seat.has_permit() && mutant!(true, LookoutNotReplaced => false) {
+            replace(&park);
+        }
+        poller.join().expect("no panic");
+        sleeper.join().expect("no panic");
+    });
+}
+
 /// A lookout finds a worker stuck that holds the permit, and goes to rest at this moment after all.
 /// That it completed nothing since the last look is taken for granted.
 fn permit_is_taken_from_the_stuck() {
@@ -525,6 +562,11 @@ fn push_at_the_end<const N: usize>(demands: [Demand; N]) {
         pusher.join().expect("no panic");
         assert_eq!(group.begun.load(Ordering::Relaxed), 1, "a task is left behind");
     });
+}
+
+#[test]
+fn somebody_is_always_on_the_lookout() {
+    the_lookout_is_replaced();
 }
 
 #[test]
@@ -677,6 +719,8 @@ mutants! {
     leave_without_look: LeaveWithoutLook, leaving_beside_a_stall(Last::Task), "deadlock";
     leave_with_the_permit: LeaveKeepsPermit, leaving_with_the_permit(Last::Event), "deadlock";
     leave_without_waking: LeaveWakesNobody, leaving_with_the_permit(Last::Event), "deadlock";
+    lookout_that_nobody_replaces: LookoutNotReplaced, the_lookout_is_replaced(), "deadlock";
+    poll_without_fence: PollWithoutFence, the_lookout_is_replaced(), "deadlock";
     permit_that_a_resting_one_shows: RestingShowsPermit, permit_is_taken_from_the_stuck(), "one waits and the other sleeps";
     stop_without_posts: StopPostsNobody, stop([CALM, Demand::NO_POLLER], &[]), "deadlock";
     stop_not_passed_on: StopNotPassedOn, stop([OPEN; 2], &[]), "deadlock";
