@@ -29,6 +29,8 @@
 use std::error::Error;
 use std::fmt;
 
+use super::error::Scope;
+
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 13;
 
@@ -120,6 +122,21 @@ pub enum HeaderError {
         /// Largest length accepted.
         limit: u32,
     },
+    /// The version is not the one of this connection; in the galaxy dialect alone.
+    Version {
+        /// Version in the header.
+        found: u8,
+        /// Version of the connection.
+        expected: u8,
+    },
+}
+
+impl HeaderError {
+    /// What dies: always the connection, because where the next frame begins is not known.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Connection
+    }
 }
 
 impl fmt::Display for HeaderError {
@@ -127,6 +144,7 @@ impl fmt::Display for HeaderError {
         match self {
             Self::ZeroLength => f.write_str("length 0 is below 1"),
             Self::TooLong { length, limit } => write!(f, "length {length} exceeds {limit}"),
+            Self::Version { found, expected } => write!(f, "version {found} is not {expected}"),
         }
     }
 }
@@ -251,6 +269,7 @@ mod tests {
                 Err(HeaderError::TooLong { length, limit: l }) => {
                     prop_assert!(l == limit && length > limit);
                 }
+                Err(HeaderError::Version { .. }) => prop_assert!(false, "there is no version"),
             }
         }
     }

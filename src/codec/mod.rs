@@ -10,9 +10,28 @@
 //! ```
 //!
 //! The codec is sans-I/O. It knows no socket, clock, thread or configuration: the caller owns the
-//! buffers and says how large a frame may be. More bytes needed is a value (`Ok(None)`), not an
-//! error, and what a peer sends, whatever it is, never panics and never allocates.
+//! buffers and says in [`Limits`](limits::Limits) how much is believed. More bytes needed is a
+//! value (`Ok(None)`), not an error. What a peer sends, whatever it is, never panics and takes
+//! memory for what really came, not for what it announces.
 //! `cargo check --no-default-features` builds this module alone.
+//!
+//! # The way in
+//!
+//! 1. [`decoder`]: bytes in any pieces to frames, or frames in place from the caller's buffer
+//! 2. [`message`]: a frame to a message, one type per kind; [`unknown`] for proxies that change one
+//! 3. [`notice`], [`reply`], [`expect`], [`plan`], [`scalar`], [`cache`]: what messages mean
+//! 4. [`row`], [`chunk`]: cells of a result to a [`value`]; [`decimal`] and [`temporal`] for the
+//!    types that Rust lacks
+//!
+//! # The way out
+//!
+//! 1. [`encoder`]: results straight into the output buffer, without a message between; [`mod@column`]
+//!    describes what it sends, [`buffer`] is where the bytes go
+//! 2. [`message`]: everything else
+//! 3. [`auth`]: the arithmetic of the login, both sides
+//!
+//! Errors are small values that say what is wrong, and where, and what dies of it
+//! ([`error::Scope`]).
 
 #![forbid(unsafe_code)]
 #![warn(
@@ -26,4 +45,30 @@
     clippy::host_endian_bytes
 )]
 
+pub mod auth;
+pub mod buffer;
+pub mod cache;
+mod check;
+pub mod chunk;
+pub mod column;
+pub mod decimal;
+pub mod decoder;
+pub mod dialect;
+pub mod encoder;
+pub mod error;
+pub mod expect;
 pub mod header;
+pub mod kind;
+pub mod limits;
+pub mod message;
+pub mod notice;
+pub mod plan;
+mod reader;
+pub mod reply;
+pub mod row;
+pub mod scalar;
+mod statement;
+pub mod temporal;
+pub mod unknown;
+pub mod value;
+pub mod wire;

@@ -6,6 +6,7 @@
 //!   it
 //! * [`tuning`]: every tunable with default and range, those of the original and what became of
 //!   them, and how they are set by name, from files and while the runtime runs
+//! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -19,3 +20,6 @@ pub mod promises {}
 
 #[doc = include_str!("tuning.md")]
 pub mod tuning {}
+
+#[doc = include_str!("wire.md")]
+pub mod wire {}

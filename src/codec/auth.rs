@@ -1,0 +1,73 @@
+//! The arithmetic of the login: what is hashed, what is compared, how the texts look.
+//!
+//! Four frames, all on session 0, make a login:
+//!
+//! ```text
+//!  client                                                server
+//!    │  AuthenticateStart     mechanism "MYSQL41"           │
+//!    ├─────────────────────────────────────────────────────▶│
+//!    │  AuthenticateContinue  challenge, 20 random bytes    │
+//!    │◀─────────────────────────────────────────────────────┤
+//!    │  AuthenticateContinue  schema 00 user 00 [*40 hex]   │
+//!    ├─────────────────────────────────────────────────────▶│
+//!    │  AuthenticateOk, or Error                            │
+//!    │◀─────────────────────────────────────────────────────┤
+//! ```
+//!
+//! The password does not travel, and the server does not know it: it keeps
+//! `SHA1(SHA1(password))`, a [`StoredPassword`]. The client sends a [`Proof`],
+//!
+//! ```text
+//! stage1 = SHA1(password)      stage2 = SHA1(stage1)
+//! proof  = stage1 XOR SHA1(challenge ‖ stage2)
+//! ```
+//!
+//! from which the server computes `stage1` back and hashes it. Comparison is in constant time. An
+//! empty password is proved by sending none.
+//!
+//! # The newer form
+//!
+//! A [`Challenge`] of 21 or 45 bytes says in its last byte that the server expects the user's name
+//! in the first frame already, and that it is not hashed as a whole. With 45 bytes the password is
+//! replaced by its SHA-256-crypt digest ([`crypt_digest`]) before the same arithmetic. Known with
+//! certainty are the layout of the challenge and that of the reply. Not known: whether the salt of
+//! the digest is cut to 16 bytes, as SHA-256-crypt has it elsewhere. Here all 20 bytes count, which
+//! is what MySQL does for the same account. No recorded login of this form was at hand.
+//!
+//! # What it does not protect
+//!
+//! The scheme is SHA-1 without a protected channel. Who reads one login and knows the stored hash
+//! has `SHA1(password)`, and that is all it takes to log in. What comes after the login is neither
+//! encrypted nor signed.
+//!
+//! This module knows no connection and no order of frames. It logs nothing, and what is secret
+//! shows as `..` under `Debug`.
+//!
+//! # Examples
+//!
+//! ```
+//! use epoll_group::codec::auth::{Challenge, Reply, StoredPassword};
+//!
+//! // The client has a password and a challenge.
+//! let challenge = b"0123456789abcdefghij";
+//! let proof = Challenge::parse(challenge)?.prove(b"secret", 0)?;
+//! let bytes = Reply::new(b"root", proof).encode()?;
+//! assert!(bytes.starts_with(b"\0root\0*f5cac3f3b3d"));
+//!
+//! // The server has the stored hash, the challenge that it sent, and the reply.
+//! let stored = StoredPassword::parse(b"*14E65567ABDB5135D0CFD9A70B3032C179A49EE7")?;
+//! let reply = Reply::parse(&bytes)?;
+//! assert_eq!(reply.user, b"root");
+//! assert!(stored.accepts(challenge, reply.proof.as_ref()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod challenge;
+mod crypt;
+mod proof;
+mod reply;
+
+pub use challenge::{Challenge, ChallengeError, SALT_BYTES, printable_salt};
+pub use crypt::{CRYPT_DIGEST_BYTES, MAX_CRYPT_PASSWORD_BYTES, crypt_digest};
+pub use proof::{PROOF_BYTES, PROOF_TEXT_BYTES, Proof, StoredPassword, TextError};
+pub use reply::{Reply, ReplyError};

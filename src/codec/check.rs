@@ -1,0 +1,262 @@
+//! Looks a body over before anything is allocated for it.
+//!
+//! It walks the wire format along the [`Schema`] of the message and refuses what is cut, deeper,
+//! longer or more than the limits say, or lacks what it must have. The decoder behind it then
+//! meets nothing that it could fail at, and takes no more memory than was added up here.
+//!
+//! Tolerated, because existing peers send it or a newer one may: varints longer than necessary,
+//! fields in any order, a field that comes twice (the last one counts), unknown fields, values of
+//! optional enums that are not listed.
+
+use super::error::MessageError;
+use super::limits::Limits;
+use super::reader::{Reader, Tag, WIRE_BYTES, WIRE_FIXED32, WIRE_FIXED64, WIRE_VARINT};
+
+/// What the check must know about a message. Generated from the `.proto` files.
+#[derive(Debug)]
+pub(super) struct Schema {
+    /// Package and name.
+    pub(super) name: &'static str,
+    /// Memory of the decoded message, without what it points to.
+    pub(super) bytes: usize,
+    /// Bit n is set if field n is required.
+    pub(super) required: u32,
+    /// By field number; numbers without a field are [`Field::GAP`].
+    pub(super) fields: &'static [Field],
+}
+
+/// One field of a [`Schema`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Field {
+    pub(super) kind: Kind,
+    pub(super) place: Place,
+}
+
+/// Where the value of a field is kept, and how many there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the message itself.
+    Inline,
+    /// In memory of its own.
+    Boxed,
+    /// In a list.
+    List(List),
+}
+
+/// Which limit a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Parameters,
+    Columns,
+    Other,
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Varint,
+    Fixed32,
+    Fixed64,
+    /// Payload, bounded by the frame.
+    Bytes,
+    /// A name or the like, bounded by itself.
+    Text,
+    /// One of the listed numbers.
+    Enum(&'static [i32]),
+    Message(&'static Schema),
+    /// There is no field of this number.
+    Unknown,
+}
+
+impl Field {
+    pub(super) const GAP: Self = Self { kind: Kind::Unknown, place: Place::Inline };
+
+    pub(super) const fn one(kind: Kind) -> Self {
+        Self { kind, place: Place::Inline }
+    }
+
+    pub(super) const fn boxed(kind: Kind) -> Self {
+        Self { kind, place: Place::Boxed }
+    }
+
+    pub(super) const fn list(kind: Kind, list: List) -> Self {
+        Self { kind, place: Place::List(list) }
+    }
+}
+
+impl Schema {
+    /// The field of this number; an unknown one is a [`Field::GAP`].
+    pub(super) fn field(&self, number: u32) -> Field {
+        let field = usize::try_from(number).ok().and_then(|number| self.fields.get(number));
+        field.copied().unwrap_or(Field::GAP)
+    }
+}
+
+/// Looks `body` over as a message of this `schema`.
+pub(super) fn check(
+    body: &[u8],
+    schema: &'static Schema,
+    limits: &Limits,
+) -> Result<(), MessageError> {
+    let most = u64::try_from(body.len())
+        .unwrap_or(u64::MAX)
+        .saturating_mul(4)
+        .saturating_add(u64::from(limits.overhead_bytes));
+    let mut check = Check { limits, memory: 0, most };
+    check.message(Reader::new(body), schema, limits.depth.min(Limits::MAX_DEPTH))
+}
+
+struct Check<'a> {
+    limits: &'a Limits,
+    /// Memory of what was seen so far, and how much it may become.
+    memory: u64,
+    most: u64,
+}
+
+/// Highest number of a field that is a list, and one. The generator of the schemas knows it too.
+const COUNTED: usize = 9;
+
+/// Least memory of a byte string that is not empty.
+const LEAST_BYTES: usize = 8;
+
+impl Check<'_> {
+    fn message(
+        &mut self,
+        mut reader: Reader<'_>,
+        schema: &'static Schema,
+        depth: u32,
+    ) -> Result<(), MessageError> {
+        let mut missing = schema.required;
+        let mut counts = [0_u32; COUNTED];
+        while let Some(tag) = reader.tag()? {
+            let field = schema.field(tag.number);
+            if let Place::List(list) = field.place {
+                let count = usize::try_from(tag.number).ok().and_then(|at| counts.get_mut(at));
+                self.element(schema, &field, tag.number, list, count)?;
+            }
+            // A number above 31 has no field, so nothing of it is required.
+            let bit = 1_u32.checked_shl(tag.number).unwrap_or(0);
+            // Of a field that comes twice the last one counts, and it may be none.
+            if self.value(&mut reader, schema, &field, tag, depth)? {
+                missing &= !bit;
+            } else {
+                missing |= schema.required & bit;
+            }
+        }
+        if missing != 0 {
+            let field = missing.trailing_zeros();
+            return Err(MessageError::Missing { message: schema.name, field });
+        }
+        Ok(())
+    }
+
+    /// Looks one value over and says whether it counts as the field being there.
+    fn value(
+        &mut self,
+        reader: &mut Reader<'_>,
+        schema: &'static Schema,
+        field: &Field,
+        tag: Tag,
+        depth: u32,
+    ) -> Result<bool, MessageError> {
+        let wire = match field.kind {
+            Kind::Varint | Kind::Enum(_) => WIRE_VARINT,
+            Kind::Fixed64 => WIRE_FIXED64,
+            Kind::Fixed32 => WIRE_FIXED32,
+            Kind::Bytes | Kind::Text | Kind::Message(_) => WIRE_BYTES,
+            Kind::Unknown => {
+                reader.skip_within(tag, depth, self.depth())?;
+                return Ok(false);
+            }
+        };
+        if tag.wire != wire {
+            let (message, found) = (schema.name, tag.wire);
+            return Err(MessageError::WireType { message, field: tag.number, found });
+        }
+        match field.kind {
+            Kind::Enum(listed) => {
+                let value = reader.varint()?;
+                // Enums are 32 bits wide, sign-extended on the wire.
+                let listed = listed.iter().any(|&one| i64::from(one) == value.cast_signed());
+                return Ok(listed);
+            }
+            Kind::Bytes => self.spend(reader.bytes()?.len().max(LEAST_BYTES), 1)?,
+            Kind::Text => {
+                let bytes = u64::try_from(reader.bytes()?.len()).unwrap_or(u64::MAX);
+                let limit = self.limits.text_bytes;
+                if bytes > u64::from(limit) {
+                    let (message, field) = (schema.name, tag.number);
+                    return Err(MessageError::Text { message, field, bytes, limit });
+                }
+                self.spend(LEAST_BYTES, 1)?;
+                self.spend_bytes(bytes)?;
+            }
+            Kind::Message(inner) => {
+                let inside = reader.message()?;
+                let Some(depth) = depth.checked_sub(1) else {
+                    return Err(MessageError::Depth { limit: self.depth() });
+                };
+                if field.place == Place::Boxed {
+                    self.spend(inner.bytes, 1)?;
+                }
+                self.message(inside, inner, depth)?;
+            }
+            _ => reader.skip(tag)?,
+        }
+        Ok(true)
+    }
+
+    /// Counts one more element of a list.
+    fn element(
+        &mut self,
+        schema: &'static Schema,
+        field: &Field,
+        number: u32,
+        list: List,
+        count: Option<&mut u32>,
+    ) -> Result<(), MessageError> {
+        let limit = match list {
+            List::Parameters => self.limits.parameters,
+            List::Columns => self.limits.columns,
+            List::Other => self.limits.elements,
+        };
+        let bytes = match field.kind {
+            Kind::Message(inner) => inner.bytes,
+            _ => size_of::<Vec<u8>>(),
+        };
+        // The generator sees to it that every list has a number that is counted.
+        let Some(count) = count else {
+            return Err(MessageError::Elements { message: schema.name, field: number, limit: 0 });
+        };
+        if *count >= limit {
+            return Err(MessageError::Elements { message: schema.name, field: number, limit });
+        }
+        // A list has room for four elements first and doubles when it is full. While it does, the
+        // old half is still there: half as much again.
+        match *count {
+            0 => self.spend(bytes, 6)?,
+            full if full >= 4 && full.is_power_of_two() => {
+                self.spend(bytes, u64::from(full).saturating_mul(3).div_ceil(2))?;
+            }
+            _ => {}
+        }
+        *count = count.saturating_add(1);
+        Ok(())
+    }
+
+    fn spend(&mut self, bytes: usize, times: u64) -> Result<(), MessageError> {
+        self.spend_bytes(u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(times))
+    }
+
+    const fn spend_bytes(&mut self, bytes: u64) -> Result<(), MessageError> {
+        self.memory = self.memory.saturating_add(bytes);
+        if self.memory > self.most {
+            return Err(MessageError::Memory { bytes: self.memory, limit: self.most });
+        }
+        Ok(())
+    }
+
+    fn depth(&self) -> u32 {
+        self.limits.depth.min(Limits::MAX_DEPTH)
+    }
+}

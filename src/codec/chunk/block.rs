@@ -1,0 +1,151 @@
+use super::bitmap;
+use super::error::ChunkError;
+use super::kind::BlockKind;
+use crate::codec::value::Value;
+use crate::codec::wire::Reader;
+
+/// One column of a chunk as it stands in its frame.
+///
+/// *Shape*: two borrowed slices, `Copy`. What they mean takes the row count and the [`BlockKind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Block<'a> {
+    /// One bit a row, the highest of the first byte first; 1 is NULL. `None` without NULLs.
+    pub nulls: Option<&'a [u8]>,
+    /// The values of the rows that are not NULL, one behind the other.
+    pub values: &'a [u8],
+    /// Where the values stand.
+    pub member: Member,
+}
+
+/// The two places where values can stand in a column. They are read alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "the message has these two")]
+pub enum Member {
+    /// `fixed_size_column`: numbers and times.
+    Fixed,
+    /// `variable_size_column`: texts, decimals, sets.
+    Variable,
+}
+
+impl<'a> Block<'a> {
+    /// A column without a check.
+    #[must_use]
+    pub const fn new(nulls: Option<&'a [u8]>, values: &'a [u8], member: Member) -> Self {
+        Self { nulls, values, member }
+    }
+
+    /// How many of the first `rows` are NULL.
+    #[must_use]
+    pub fn null_count(&self, rows: u32) -> u32 {
+        let marked = bitmap::marked(self.nulls.unwrap_or_default(), index(rows));
+        // Not more than there are rows.
+        u32::try_from(marked).unwrap_or(rows)
+    }
+
+    /// The values of `rows` rows, NULLs among them, once the lengths are known to fit.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::BitmapLength`], [`ChunkError::ValueCount`]: the lengths do not fit. The
+    /// result ends. `column` is what they name.
+    pub fn values(
+        &self,
+        kind: BlockKind,
+        rows: u32,
+        column: u32,
+    ) -> Result<BlockValues<'a>, ChunkError> {
+        if let Some(nulls) = self.nulls
+            && nulls.len() != bitmap::bytes(index(rows))
+        {
+            return Err(ChunkError::BitmapLength { column, bytes: nulls.len(), rows });
+        }
+        let values = rows.saturating_sub(self.null_count(rows));
+        let (least, most) = kind.size();
+        let fits = index(values).checked_mul(least).is_some_and(|least| least <= self.values.len())
+            && most.is_none_or(|most| index(values).saturating_mul(most) >= self.values.len());
+        if !fits {
+            return Err(ChunkError::ValueCount { column, bytes: self.values.len(), values });
+        }
+        Ok(BlockValues {
+            kind,
+            nulls: self.nulls.unwrap_or_default(),
+            values: Reader::new(self.values),
+            column,
+            row: 0,
+            rows,
+        })
+    }
+}
+
+/// Goes through the values of one column, row by row.
+///
+/// *Shape*: a cursor, forward only, that copies nothing. Behind the last row it checks that there
+/// are no bytes left. After an error it is at its end.
+#[derive(Clone, Debug)]
+pub struct BlockValues<'a> {
+    kind: BlockKind,
+    nulls: &'a [u8],
+    values: Reader<'a>,
+    column: u32,
+    row: u32,
+    rows: u32,
+}
+
+impl<'a> BlockValues<'a> {
+    /// The value of the next row; `Ok(None)` behind the last.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError::Value`]: the bytes are no value of this kind. [`ChunkError::Trailing`]: bytes
+    /// are left behind the last. Either ends the result.
+    #[inline]
+    pub fn next_value(&mut self) -> Result<Option<Value<'a>>, ChunkError> {
+        let row = self.row;
+        if row >= self.rows {
+            return self.end();
+        }
+        self.row = row.saturating_add(1);
+        if bitmap::is_marked(self.nulls, index(row)) {
+            return Ok(Some(Value::Null));
+        }
+        match self.kind.read(&mut self.values) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => {
+                self.stop();
+                Err(ChunkError::Value { column: self.column, row, error })
+            }
+        }
+    }
+
+    /// Rows that were not read yet.
+    #[must_use]
+    pub const fn remaining(&self) -> u32 {
+        self.rows.saturating_sub(self.row)
+    }
+
+    fn end(&mut self) -> Result<Option<Value<'a>>, ChunkError> {
+        let bytes = self.values.rest().len();
+        self.stop();
+        if bytes == 0 { Ok(None) } else { Err(ChunkError::Trailing { column: self.column, bytes }) }
+    }
+
+    const fn stop(&mut self) {
+        self.row = self.rows;
+        self.values = Reader::new(&[]);
+    }
+}
+
+impl<'a> Iterator for BlockValues<'a> {
+    type Item = Result<Value<'a>, ChunkError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_value().transpose()
+    }
+}
+
+/// A row number, for what is indexed in memory.
+pub(super) fn index(row: u32) -> usize {
+    // A 16-bit `usize` saturates, and finds nothing there.
+    usize::try_from(row).unwrap_or(usize::MAX)
+}

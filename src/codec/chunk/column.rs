@@ -1,0 +1,124 @@
+use super::bitmap;
+use super::block::{Block, index};
+use super::error::ChunkWriteError;
+use super::kind::{self, BlockKind};
+use crate::codec::value::Value;
+
+/// One column of a chunk in the making.
+///
+/// *Shape*: owns its values as they go on the wire, and a bit a row once there is a NULL. Clearing
+/// keeps the memory.
+///
+/// # Examples
+///
+/// ```
+/// use epoll_group::codec::chunk::{BlockKind, ColumnBlock};
+/// use epoll_group::codec::value::Value;
+///
+/// let mut column = ColumnBlock::new(BlockKind::Signed);
+/// column.extend([Value::Signed(1), Value::Null, Value::Signed(-2)])?;
+/// assert_eq!(column.row_count(), 3);
+/// assert_eq!(column.as_block().nulls, Some(&[0x40][..]));
+/// assert_eq!(column.as_block().values, [2, 3]);
+/// # Ok::<(), epoll_group::codec::chunk::ChunkWriteError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ColumnBlock {
+    kind: BlockKind,
+    rows: u32,
+    /// Empty while no row is NULL.
+    nulls: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl ColumnBlock {
+    /// Without rows.
+    #[must_use]
+    pub const fn new(kind: BlockKind) -> Self {
+        Self { kind, rows: 0, nulls: Vec::new(), values: Vec::new() }
+    }
+
+    /// The kind of its values.
+    #[must_use]
+    pub const fn kind(&self) -> BlockKind {
+        self.kind
+    }
+
+    /// How many rows it has.
+    #[must_use]
+    pub const fn row_count(&self) -> u32 {
+        self.rows
+    }
+
+    /// Bytes of its values.
+    #[must_use]
+    pub const fn value_bytes(&self) -> usize {
+        self.values.len()
+    }
+
+    /// One more row.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkWriteError::Kind`], [`ChunkWriteError::TooManyRows`]. The column is as before.
+    pub fn push(&mut self, value: &Value<'_>) -> Result<(), ChunkWriteError> {
+        self.check(value, 0)?;
+        self.push_checked(value);
+        Ok(())
+    }
+
+    /// More rows.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::push`]; the values before stay.
+    #[allow(single_use_lifetimes, reason = "it cannot be left out here")]
+    pub fn extend<'a>(
+        &mut self,
+        values: impl IntoIterator<Item = Value<'a>>,
+    ) -> Result<(), ChunkWriteError> {
+        values.into_iter().try_for_each(|value| self.push(&value))
+    }
+
+    /// Its content.
+    #[must_use]
+    pub fn as_block(&self) -> Block<'_> {
+        let nulls = Some(&self.nulls[..]).filter(|nulls| !nulls.is_empty());
+        Block::new(nulls, &self.values, self.kind.member())
+    }
+
+    /// No rows any more.
+    pub fn clear(&mut self) {
+        self.rows = 0;
+        self.nulls.clear();
+        self.values.clear();
+    }
+
+    /// Can `value` be pushed? `column` is for the error.
+    pub(super) fn check(&self, value: &Value<'_>, column: usize) -> Result<(), ChunkWriteError> {
+        if self.rows == u32::MAX {
+            return Err(ChunkWriteError::TooManyRows);
+        }
+        match BlockKind::of(value) {
+            Some(found) if found != self.kind => {
+                Err(ChunkWriteError::Kind { column, expected: self.kind, found })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// One more row, after [`Self::check`].
+    pub(super) fn push_checked(&mut self, value: &Value<'_>) {
+        let row = index(self.rows);
+        self.rows = self.rows.saturating_add(1);
+        if matches!(value, Value::Null) {
+            bitmap::mark(&mut self.nulls, row);
+        } else {
+            kind::put(value, &mut self.values);
+        }
+        // Once there is a bitmap it has a bit for each row.
+        if !self.nulls.is_empty() {
+            self.nulls.resize(bitmap::bytes(index(self.rows)), 0);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+use std::error::Error;
+use std::fmt;
+
+use super::kind::BlockKind;
+use crate::codec::value::ValueError;
+use crate::codec::wire::WireError;
+
+/// Why bytes are no chunk, or not the one that the metadata promise. The peer's fault; the result
+/// cannot be read any further, and its request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChunkError {
+    /// The message is broken.
+    Wire(WireError),
+    /// A field of the message has another wire type than it must have.
+    WireType {
+        /// Number of the field, in whichever message it stands.
+        field: u32,
+    },
+    /// The row count is missing.
+    NoRowCount,
+    /// The row count is above 2³² − 1.
+    RowCountTooLarge {
+        /// What it was.
+        rows: u64,
+    },
+    /// A column has no values, not even of length 0, or has them twice, fixed and variable.
+    NoValues {
+        /// Which column of the frame.
+        column: u32,
+    },
+    /// Rows without columns.
+    NoColumns {
+        /// How many rows there should be.
+        rows: u32,
+    },
+    /// The bitmap does not have one bit a row.
+    BitmapLength {
+        /// Which column.
+        column: u32,
+        /// Bytes of the bitmap.
+        bytes: usize,
+        /// Rows of the chunk.
+        rows: u32,
+    },
+    /// So many values cannot have so many bytes.
+    ValueCount {
+        /// Which column.
+        column: u32,
+        /// Bytes of the values.
+        bytes: usize,
+        /// Rows that are not NULL.
+        values: u32,
+    },
+    /// A value is none of its kind.
+    Value {
+        /// Which column.
+        column: u32,
+        /// Which row.
+        row: u32,
+        /// What is wrong with it.
+        error: ValueError,
+    },
+    /// Bytes are left behind the last value.
+    Trailing {
+        /// Which column.
+        column: u32,
+        /// How many bytes.
+        bytes: usize,
+    },
+    /// The frames have more columns than the metadata.
+    TooManyColumns {
+        /// Columns of the frames so far.
+        columns: usize,
+        /// Columns of the metadata.
+        expected: usize,
+    },
+    /// Frames that belong together differ in the row count.
+    RowCountDiffers {
+        /// Of this frame.
+        rows: u32,
+        /// Of those before it.
+        expected: u32,
+    },
+    /// The frames that belong together are larger than the reader takes. A limit of ours.
+    TooLarge {
+        /// Bytes of the bodies so far.
+        bytes: usize,
+        /// Bytes that the reader takes.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for ChunkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wire(error) => error.fmt(f),
+            Self::WireType { field } => write!(f, "field {field} has another wire type"),
+            Self::NoRowCount => f.write_str("chunk without a row count"),
+            Self::RowCountTooLarge { rows } => write!(f, "row count {rows} exceeds {}", u32::MAX),
+            Self::NoValues { column } => write!(f, "column {column} has not one set of values"),
+            Self::NoColumns { rows } => write!(f, "{rows} rows without columns"),
+            Self::BitmapLength { column, bytes, rows } => {
+                write!(f, "bitmap of column {column} has {bytes} bytes for {rows} rows")
+            }
+            Self::ValueCount { column, bytes, values } => {
+                write!(f, "column {column} has {bytes} bytes for {values} values")
+            }
+            Self::Value { column, row, error } => write!(f, "column {column}, row {row}: {error}"),
+            Self::Trailing { column, bytes } => {
+                write!(f, "column {column} has {bytes} bytes behind the last value")
+            }
+            Self::TooManyColumns { columns, expected } => {
+                write!(f, "{columns} columns exceed {expected}")
+            }
+            Self::RowCountDiffers { rows, expected } => {
+                write!(f, "{rows} rows after frames of {expected}")
+            }
+            Self::TooLarge { bytes, limit } => write!(f, "chunk of {bytes} bytes exceeds {limit}"),
+        }
+    }
+}
+
+impl Error for ChunkError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Wire(error) => Some(error),
+            Self::Value { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<WireError> for ChunkError {
+    fn from(error: WireError) -> Self {
+        Self::Wire(error)
+    }
+}
+
+/// Why something cannot be written into a chunk. The caller's mistake, or a limit of the peer; what
+/// was written before is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChunkWriteError {
+    /// A value of another kind than its column.
+    Kind {
+        /// Which column; 0 where only one is written.
+        column: usize,
+        /// Kind of the column.
+        expected: BlockKind,
+        /// Kind of the value.
+        found: BlockKind,
+    },
+    /// A row with another number of values than there are columns.
+    RowWidth {
+        /// Values of the row.
+        values: usize,
+        /// Columns.
+        columns: usize,
+    },
+    /// Columns of different length.
+    RowCountDiffers {
+        /// Which column.
+        column: usize,
+        /// Its rows.
+        rows: u32,
+        /// Rows of the first one.
+        expected: u32,
+    },
+    /// There is no room for one more row: a chunk counts them in 32 bits.
+    TooManyRows,
+    /// One column makes a larger frame than allowed.
+    TooLarge {
+        /// Which column.
+        column: usize,
+        /// Bytes of the body with this column alone.
+        bytes: usize,
+        /// Bytes that are allowed.
+        limit: usize,
+    },
+}
+
+impl fmt::Display for ChunkWriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind { column, expected, found } => {
+                write!(f, "value of kind {found:?} in column {column} of kind {expected:?}")
+            }
+            Self::RowWidth { values, columns } => write!(f, "{values} values in {columns} columns"),
+            Self::RowCountDiffers { column, rows, expected } => {
+                write!(f, "column {column} has {rows} rows in place of {expected}")
+            }
+            Self::TooManyRows => f.write_str("rows exceed 32 bits"),
+            Self::TooLarge { column, bytes, limit } => {
+                write!(f, "column {column} of {bytes} bytes exceeds {limit}")
+            }
+        }
+    }
+}
+
+impl Error for ChunkWriteError {}

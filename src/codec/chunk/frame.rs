@@ -1,0 +1,160 @@
+use super::block::{Block, Member};
+use super::error::ChunkError;
+use crate::codec::message::resultset;
+use crate::codec::wire::{Reader, WireType};
+
+/// The body of one chunk frame, checked and borrowed.
+///
+/// *Shape*: the bytes, the row count and the column count, `Copy`. Columns are found by going
+/// through the bytes once more, which skips values and does not read them.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkFrame<'a> {
+    body: &'a [u8],
+    rows: u32,
+    columns: usize,
+}
+
+impl<'a> ChunkFrame<'a> {
+    /// Checks the message, and that each column has one set of values; not the values.
+    ///
+    /// Fields may come in any order, and unknown ones are passed over.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkError`], of which those that know kinds or several frames do not occur.
+    pub fn parse(body: &'a [u8]) -> Result<Self, ChunkError> {
+        let mut reader = Reader::new(body);
+        let mut rows = None;
+        let mut columns = 0_usize;
+        while let Some((field, wire)) = reader.field()? {
+            match field {
+                ROW_COUNT => {
+                    expect(field, wire, WireType::Varint)?;
+                    let count = reader.varint()?;
+                    let small = u32::try_from(count);
+                    rows = Some(small.map_err(|_| ChunkError::RowCountTooLarge { rows: count })?);
+                }
+                COLUMN => {
+                    expect(field, wire, WireType::Bytes)?;
+                    let column = u32::try_from(columns).unwrap_or(u32::MAX);
+                    block(reader.bytes()?, column)?;
+                    columns = columns.saturating_add(1);
+                }
+                _ => reader.skip(wire)?,
+            }
+        }
+        let rows = rows.ok_or(ChunkError::NoRowCount)?;
+        if columns == 0 && rows > 0 {
+            return Err(ChunkError::NoColumns { rows });
+        }
+        Ok(Self { body, rows, columns })
+    }
+
+    /// How many rows the chunk has.
+    #[must_use]
+    pub const fn row_count(&self) -> u32 {
+        self.rows
+    }
+
+    /// How many columns this frame has.
+    #[must_use]
+    pub const fn column_count(&self) -> usize {
+        self.columns
+    }
+
+    /// The columns of this frame.
+    pub fn columns(&self) -> impl Iterator<Item = Block<'a>> + Clone + use<'a> {
+        let mut reader = Reader::new(self.body);
+        std::iter::from_fn(move || {
+            loop {
+                // Checked when it was parsed: it ends at the end and nowhere else.
+                match reader.field().ok()?? {
+                    (COLUMN, _) => return block(reader.bytes().ok()?, 0).ok(),
+                    (_, wire) => reader.skip(wire).ok()?,
+                }
+            }
+        })
+    }
+
+    /// The same as a message that owns its bytes.
+    #[must_use]
+    pub fn to_message(&self) -> resultset::Chunk {
+        let columns = self.columns().map(|block| {
+            let value = block.values.to_vec();
+            let null_bitmap = block.nulls.map(<[u8]>::to_vec);
+            let (fixed_size_column, variable_size_column) = match block.member {
+                Member::Fixed => (Some(resultset::FixedSizeColumn { value }), None),
+                Member::Variable => (None, Some(resultset::VariableSizeColumn { value })),
+            };
+            resultset::Column { null_bitmap, fixed_size_column, variable_size_column }
+        });
+        resultset::Chunk { row_count: self.rows, columns: columns.collect() }
+    }
+
+    /// The whole body.
+    #[must_use]
+    pub const fn body(&self) -> &'a [u8] {
+        self.body
+    }
+}
+
+/// Reads the message of one column.
+fn block(bytes: &[u8], column: u32) -> Result<Block<'_>, ChunkError> {
+    let mut reader = Reader::new(bytes);
+    let mut nulls = None;
+    let mut values = None;
+    while let Some((field, wire)) = reader.field()? {
+        let member = match field {
+            NULL_BITMAP => {
+                expect(field, wire, WireType::Bytes)?;
+                nulls = Some(reader.bytes()?);
+                continue;
+            }
+            FIXED => Member::Fixed,
+            VARIABLE => Member::Variable,
+            _ => {
+                reader.skip(wire)?;
+                continue;
+            }
+        };
+        expect(field, wire, WireType::Bytes)?;
+        let found = value(reader.bytes()?)?;
+        values = match values {
+            // Of a member that comes in pieces the later one counts, as anywhere in protobuf.
+            Some((other, before)) if other == member => Some((member, found.or(before))),
+            None => Some((member, found)),
+            Some(_) => return Err(ChunkError::NoValues { column }),
+        };
+    }
+    match values {
+        Some((member, Some(values))) => Ok(Block::new(nulls, values, member)),
+        _ => Err(ChunkError::NoValues { column }),
+    }
+}
+
+/// Reads the message around the values.
+fn value(bytes: &[u8]) -> Result<Option<&[u8]>, ChunkError> {
+    let mut reader = Reader::new(bytes);
+    let mut value = None;
+    while let Some((field, wire)) = reader.field()? {
+        if field == VALUE {
+            expect(field, wire, WireType::Bytes)?;
+            value = Some(reader.bytes()?);
+        } else {
+            reader.skip(wire)?;
+        }
+    }
+    Ok(value)
+}
+
+fn expect(field: u32, found: WireType, expected: WireType) -> Result<(), ChunkError> {
+    if found == expected { Ok(()) } else { Err(ChunkError::WireType { field }) }
+}
+
+// Field numbers of the messages.
+pub(super) const ROW_COUNT: u32 = 1;
+pub(super) const COLUMN: u32 = 2;
+pub(super) const NULL_BITMAP: u32 = 1;
+pub(super) const FIXED: u32 = 2;
+pub(super) const VARIABLE: u32 = 3;
+pub(super) const VALUE: u32 = 1;

@@ -1,0 +1,181 @@
+use super::body::{ChunkBodies, chunk_bodies};
+use super::column::ColumnBlock;
+use super::error::ChunkWriteError;
+use super::kind::BlockKind;
+use crate::codec::encoder::{EncodeError, Encoder};
+use crate::codec::value::Value;
+use crate::codec::wire::MAX_VARINT_BYTES;
+
+/// Collects rows into a chunk and says when it is time to send it.
+///
+/// *Shape*: one [`ColumnBlock`] a column, whose memory is kept from chunk to chunk. With
+/// [`ChunkCut::default`] a column holds about 4 KiB, unless single values are larger.
+///
+/// A chunk that is full takes further rows; it is the caller who sends it.
+#[derive(Clone, Debug)]
+pub struct ChunkWriter {
+    columns: Vec<ColumnBlock>,
+    cut: ChunkCut,
+    rows: u32,
+    /// A column is nearly full.
+    full: bool,
+}
+
+/// When a chunk is full.
+///
+/// The defaults are those of the servers at hand. A reader must not rely on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChunkCut {
+    /// Rows at which it is; default 4096. 0 is taken as 1.
+    pub max_rows: u32,
+    /// Bytes of values of any one column at which the next value may not fit any more; default
+    /// 4096. Larger blocks mean fewer frames, and more memory and delay a chunk.
+    pub block_bytes: usize,
+}
+
+impl Default for ChunkCut {
+    fn default() -> Self {
+        Self { max_rows: 4096, block_bytes: 4096 }
+    }
+}
+
+impl ChunkWriter {
+    /// For columns of these kinds.
+    #[must_use]
+    pub fn new(kinds: &[BlockKind]) -> Self {
+        let columns = kinds.iter().map(|&kind| ColumnBlock::new(kind)).collect();
+        Self { columns, cut: ChunkCut::default(), rows: 0, full: false }
+    }
+
+    /// With another idea of when a chunk is full.
+    #[must_use]
+    pub const fn cut(mut self, cut: ChunkCut) -> Self {
+        self.cut = cut;
+        self
+    }
+
+    /// One more row, a value a column.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkWriteError::RowWidth`], [`ChunkWriteError::Kind`], [`ChunkWriteError::TooManyRows`].
+    /// The caller's mistakes; nothing of the row is kept.
+    pub fn row(&mut self, values: &[Value<'_>]) -> Result<(), ChunkWriteError> {
+        if values.len() != self.columns.len() {
+            let columns = self.columns.len();
+            return Err(ChunkWriteError::RowWidth { values: values.len(), columns });
+        }
+        if self.rows == u32::MAX {
+            return Err(ChunkWriteError::TooManyRows);
+        }
+        for (at, (column, value)) in self.columns.iter().zip(values).enumerate() {
+            column.check(value, at)?;
+        }
+        for (column, value) in self.columns.iter_mut().zip(values) {
+            column.push_checked(value);
+            self.full |= nearly_full(column, self.cut.block_bytes);
+        }
+        self.rows = self.rows.saturating_add(1);
+        Ok(())
+    }
+
+    /// Rows since the last [`Self::clear`].
+    #[must_use]
+    pub const fn row_count(&self) -> u32 {
+        self.rows
+    }
+
+    /// Is there no row?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Is it time to send what was collected?
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.full || (self.rows > 0 && self.rows >= self.cut.max_rows)
+    }
+
+    /// The bodies of the frames for what was collected; see [`chunk_bodies`].
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkWriteError::TooLarge`]: one column alone is above `max_body_bytes`.
+    pub fn bodies(&self, max_body_bytes: usize) -> Result<ChunkBodies<'_>, ChunkWriteError> {
+        chunk_bodies(&self.columns, max_body_bytes)
+    }
+
+    /// Writes the frames for what was collected and begins the next chunk. Without rows it writes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ChunkWriteError::TooLarge`]: one column alone is above what the encoder allows. Nothing was
+    /// written, and the rows are still here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use epoll_group::codec::buffer::OutBuffer;
+    /// use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
+    /// use epoll_group::codec::encoder::Encoder;
+    /// use epoll_group::codec::value::Value;
+    ///
+    /// let mut buffer = OutBuffer::default();
+    /// let mut out = Encoder::new(&mut buffer, 2);
+    /// let mut writer = ChunkWriter::new(&[BlockKind::Signed]);
+    /// for number in 0..10_000 {
+    ///     writer.row(&[Value::Signed(number)])?;
+    ///     if writer.is_full() {
+    ///         writer.write_to(&mut out)?;
+    ///     }
+    /// }
+    /// writer.write_to(&mut out)?;
+    /// # assert!(buffer.len() > 10_000 && buffer.len() < 25_000);
+    /// # Ok::<(), epoll_group::codec::chunk::ChunkWriteError>(())
+    /// ```
+    pub fn write_to(&mut self, out: &mut Encoder<'_>) -> Result<(), ChunkWriteError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        for body in self.bodies(out.max_body_bytes())? {
+            // It was measured, so it fits.
+            if let Err(EncodeError::TooLong { length, .. }) = body.write_to(out) {
+                let limit = out.max_body_bytes();
+                return Err(ChunkWriteError::TooLarge { column: 0, bytes: length, limit });
+            }
+        }
+        self.clear();
+        Ok(())
+    }
+
+    /// The columns collected.
+    #[must_use]
+    pub fn columns(&self) -> &[ColumnBlock] {
+        &self.columns
+    }
+
+    /// Begins the next chunk.
+    pub fn clear(&mut self) {
+        self.columns.iter_mut().for_each(ColumnBlock::clear);
+        self.rows = 0;
+        self.full = false;
+    }
+}
+
+/// May the next value not fit into a block of `block_bytes`?
+fn nearly_full(column: &ColumnBlock, block_bytes: usize) -> bool {
+    let next = match column.kind() {
+        BlockKind::Float => 4,
+        BlockKind::Double => 8,
+        BlockKind::Decimal | BlockKind::Bytes | BlockKind::Enum | BlockKind::Set => VARIABLE_BYTES,
+        _ => MAX_VARINT_BYTES,
+    };
+    column.value_bytes().saturating_add(next) > block_bytes
+}
+
+/// What is kept free for a value of any length: a prefix of five bytes, 32 of the value, and the
+/// byte that ends it.
+const VARIABLE_BYTES: usize = 5 + 32 + 1;

@@ -1,0 +1,248 @@
+//! Bytes in any pieces to whole frames.
+//!
+//! ```
+//! use epoll_group::codec::decoder::Decoder;
+//! use epoll_group::codec::limits::Limits;
+//! use epoll_group::codec::message::ClientMessage;
+//!
+//! let bytes = b"\x02\0\0\0\0\0\0\0\x10\0\0\0\x65\x0a\x08select 1\x40\x80\x50\x48\x01";
+//! let limits = Limits::default();
+//! let mut decoder = Decoder::new(limits);
+//! for piece in bytes.chunks(7) {
+//!     decoder.feed(piece);
+//!     while let Some(frame) = decoder.next_frame()? {
+//!         match frame.client_message(&limits)? {
+//!             ClientMessage::ExecSql(sql) => assert_eq!(sql.stmt(), b"select 1"),
+//!             other => unreachable!("{other:?}"),
+//!         }
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use super::dialect::Dialect;
+use super::error::MessageError;
+use super::header::{Header, HeaderError};
+use super::limits::Limits;
+use super::message::{ClientMessage, ServerMessage};
+
+/// One whole frame, in the buffer in which it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    header: Header,
+    dialect: Dialect,
+    body: &'a [u8],
+    bytes: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The frame at the start of `input` and its bytes there, header included; `Ok(None)` asks for
+    /// more bytes. Nothing is copied.
+    ///
+    /// # Errors
+    ///
+    /// All are the peer's fault and end the connection, see [`HeaderError`].
+    pub fn parse(
+        input: &'a [u8],
+        dialect: Dialect,
+        limits: &Limits,
+    ) -> Result<Option<(Self, usize)>, HeaderError> {
+        let Some(header) = dialect.parse(input, limits.frame_bytes)? else {
+            return Ok(None);
+        };
+        Ok(Self::cut(input, dialect, header))
+    }
+
+    /// The frame at the start of `input`, whose header is known, if all of it is there.
+    fn cut(input: &'a [u8], dialect: Dialect, header: Header) -> Option<(Self, usize)> {
+        let bytes = input.get(..dialect.frame_bytes(&header))?;
+        let body = bytes.get(dialect.header_bytes()..)?;
+        Some((Self { header, dialect, body, bytes }, bytes.len()))
+    }
+
+    /// Its header.
+    #[must_use]
+    pub const fn header(&self) -> Header {
+        self.header
+    }
+
+    /// The session it belongs to.
+    #[must_use]
+    pub const fn session(&self) -> u64 {
+        self.header.session
+    }
+
+    /// What its body is; the numbers mean other things in the other direction.
+    #[must_use]
+    pub const fn kind(&self) -> u8 {
+        self.header.kind
+    }
+
+    /// The form of its header.
+    #[must_use]
+    pub const fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Its body.
+    #[must_use]
+    pub const fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    /// All of it, header and body: what a proxy passes on when it changes nothing.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The message, if a client sent it.
+    ///
+    /// # Errors
+    ///
+    /// A malformed body ends the connection, one beyond `limits` the request: see
+    /// [`MessageError::scope`].
+    pub fn client_message(&self, limits: &Limits) -> Result<ClientMessage, MessageError> {
+        ClientMessage::decode(self.header.kind, self.body, limits)
+    }
+
+    /// The message, if a server sent it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::client_message`].
+    pub fn server_message(&self, limits: &Limits) -> Result<ServerMessage, MessageError> {
+        ServerMessage::decode(self.dialect, self.header.kind, self.body, limits)
+    }
+}
+
+/// Takes the bytes of one direction of a connection as they come, and gives its frames.
+///
+/// *Shape*: owned by whoever reads the connection. It holds what was fed and not yet taken as
+/// frames, and at most about as much again, never what a header merely announces. What it has room
+/// for goes back when nothing is held.
+///
+/// A caller who has its bytes in a buffer already reads them there: [`Frame::parse`].
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    limits: Limits,
+    dialect: Dialect,
+    buffer: Vec<u8>,
+    /// Bytes at the start of `buffer` that were given out as frames.
+    taken: usize,
+    /// The header at `taken`, once it was let through: limits that change later do not concern it.
+    header: Option<Header>,
+    failed: Option<HeaderError>,
+}
+
+impl Decoder {
+    /// For headers of 13 bytes.
+    #[must_use]
+    pub const fn new(limits: Limits) -> Self {
+        Self::with_dialect(limits, Dialect::Legacy)
+    }
+
+    /// For headers of 14 bytes, which all have the same version.
+    #[must_use]
+    pub const fn galaxy(limits: Limits, version: u8) -> Self {
+        Self::with_dialect(limits, Dialect::Galaxy { version })
+    }
+
+    /// For a dialect that is known at run time.
+    #[must_use]
+    pub const fn with_dialect(limits: Limits, dialect: Dialect) -> Self {
+        Self { limits, dialect, buffer: Vec::new(), taken: 0, header: None, failed: None }
+    }
+
+    /// Other limits for the frames whose headers were not seen yet, as after a login; see
+    /// [`Limits::before_login`].
+    pub const fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Bytes that were fed and not yet given out as frames.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.buffer.len().saturating_sub(self.taken)
+    }
+
+    /// Memory that is set aside for bytes.
+    #[must_use]
+    pub const fn capacity_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// The next bytes of the connection, in whatever pieces they come. Behind an error they are
+    /// dropped.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.tidy();
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame; `Ok(None)` asks for more bytes.
+    ///
+    /// # Errors
+    ///
+    /// All are the peer's fault and end the connection, see [`HeaderError`]. What came before is
+    /// given out first; behind an error there is nothing but the same error.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, HeaderError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let header = match self.header {
+            Some(header) => header,
+            None => match self.next_header() {
+                Ok(Some(header)) => header,
+                Ok(None) => return Ok(None),
+                Err(error) => {
+                    self.failed = Some(error);
+                    self.buffer = Vec::new();
+                    self.taken = 0;
+                    return Err(error);
+                }
+            },
+        };
+        let held = self.buffer.get(self.taken..).unwrap_or_default();
+        let Some((frame, bytes)) = Frame::cut(held, self.dialect, header) else {
+            self.header = Some(header);
+            return Ok(None);
+        };
+        self.header = None;
+        self.taken = self.taken.saturating_add(bytes);
+        Ok(Some(frame))
+    }
+
+    fn next_header(&mut self) -> Result<Option<Header>, HeaderError> {
+        if self.held_bytes() == 0 {
+            self.tidy();
+        }
+        let held = self.buffer.get(self.taken..).unwrap_or_default();
+        self.dialect.parse(held, self.limits.frame_bytes)
+    }
+
+    /// Forgets what was given out, once that is half of the buffer: so every byte is moved at most
+    /// once on average, and the dead half is never larger than the live one.
+    fn tidy(&mut self) {
+        if self.taken == self.buffer.len() {
+            self.buffer.clear();
+            self.taken = 0;
+            if self.buffer.capacity() > KEEP_BYTES {
+                self.buffer = Vec::new();
+            }
+        } else if self.taken >= self.held_bytes() {
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+            // A large frame that has left does not keep its room behind a small rest.
+            if self.buffer.capacity() > KEEP_BYTES {
+                self.buffer.shrink_to(self.buffer.len().saturating_mul(2));
+            }
+        }
+    }
+}
+
+/// Room that a decoder keeps while it holds nothing: so that a connection with small frames does
+/// not allocate for each of them.
+const KEEP_BYTES: usize = 16 << 10;

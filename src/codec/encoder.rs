@@ -1,0 +1,360 @@
+//! The hot path: frames of a server, written straight into the output buffer.
+//!
+//! ```text
+//!  header          tag  len  cell      tag  len  cell
+//! ┌─────┬─────┬──┐┌────┬────┬────────┐┌────┬────┬──────┄┄┐
+//! │ sid │ len │ k││ 0a │ 03 │ c6 06 …││ 0a │ 0b │ h e l  0│      one word each: in registers, then
+//! └─────┴──▲──┴──┘└────┴────┴────────┘└────┴────┴──────┄┄┘      one store; text behind its two bytes
+//!          └─ patched when the row is complete
+//! ```
+//!
+//! No message is built in memory first. The length of each cell is known before it is written, so only
+//! the one in the header is patched, and no length is padded. Frames of one shape (the end of a
+//! result, a number of rows) are constants and their numbers.
+//!
+//! A frame is whole or not there: when it fails, because it would exceed the limit or because the
+//! closure that fills it fails or panics, what was written of it is taken back.
+
+mod frame;
+mod metadata;
+mod notice;
+mod row;
+
+use std::error::Error;
+use std::fmt;
+
+use frame::Frame;
+pub use row::RowWriter;
+
+use super::buffer::OutBuffer;
+use super::dialect::Dialect;
+use super::error::Scope;
+use super::kind::ServerKind;
+use super::message::ServerMessage;
+use super::wire::{Word, varint_bytes};
+
+/// Whether columns are described with their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Metadata {
+    /// Everything that is known.
+    #[default]
+    Full,
+    /// Without names, as the request can ask for: `compact_metadata`.
+    Compact,
+}
+
+/// Who loses what by an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Severity {
+    /// The request failed.
+    Error,
+    /// The session is lost.
+    Fatal,
+}
+
+/// Why a frame was not written. Nothing of it is in the buffer; the request fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The frame would be longer than the peer takes.
+    TooLong {
+        /// Length on the wire: body and kind byte, or as much of it as was tried.
+        length: usize,
+        /// Largest length.
+        limit: u32,
+    },
+}
+
+impl EncodeError {
+    /// What dies: the request; nothing of the frame reaches the peer.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { length, limit } => write!(f, "length {length} exceeds {limit}"),
+        }
+    }
+}
+
+impl Error for EncodeError {}
+
+/// Writes the frames of one session into a buffer.
+///
+/// *Shape*: borrows the buffer for as long as it writes; making one costs a few registers, so it is
+/// made anew for each reply. It keeps no state between frames: their order is the caller's business.
+///
+/// A result, in full:
+///
+/// ```
+/// use epoll_group::codec::buffer::OutBuffer;
+/// use epoll_group::codec::column::Column;
+/// use epoll_group::codec::encoder::Encoder;
+///
+/// let mut buffer = OutBuffer::default();
+/// let mut out = Encoder::new(&mut buffer, 2);
+/// out.column(&Column::signed("1"))?;
+/// out.row(|row| row.int(1))?;
+/// out.fetch_done();
+/// out.rows_affected(0);
+/// out.execute_ok();
+/// # assert_eq!(buffer.to_vec().last(), Some(&17));
+/// # Ok::<(), epoll_group::codec::encoder::EncodeError>(())
+/// ```
+#[derive(Debug)]
+pub struct Encoder<'b> {
+    buffer: &'b mut OutBuffer,
+    header: Template,
+    max_length: u32,
+    metadata: Metadata,
+}
+
+/// The header of all frames of a session, with length and kind still to come.
+#[derive(Clone, Copy, Debug)]
+struct Template {
+    bits: u128,
+    /// Where the length stands: 8, or 9 behind a version byte.
+    length_at: usize,
+}
+
+impl<'b> Encoder<'b> {
+    /// Largest length of a frame unless [`max_length`](Self::max_length) says otherwise: 64 MiB, what
+    /// both existing peers take.
+    pub const DEFAULT_MAX_LENGTH: u32 = 64 << 20;
+
+    /// Frames of `session`, with the header of 13 bytes.
+    #[must_use]
+    pub fn new(buffer: &'b mut OutBuffer, session: u64) -> Self {
+        Self::with_dialect(buffer, Dialect::Legacy, session)
+    }
+
+    /// Frames of `session` in either dialect: with its header, and its message for metadata.
+    #[must_use]
+    pub fn with_dialect(buffer: &'b mut OutBuffer, dialect: Dialect, session: u64) -> Self {
+        let session = u128::from(session);
+        let header = match dialect {
+            Dialect::Legacy => Template { bits: session, length_at: 8 },
+            Dialect::Galaxy { version } => {
+                Template { bits: session | u128::from(version) << 64, length_at: 9 }
+            }
+        };
+        Self { buffer, header, max_length: Self::DEFAULT_MAX_LENGTH, metadata: Metadata::Full }
+    }
+
+    /// The largest length of a frame, body and kind byte, that the peer takes.
+    #[must_use]
+    pub fn max_length(self, bytes: u32) -> Self {
+        Self { max_length: bytes, ..self }
+    }
+
+    /// Whether columns are described with their names.
+    #[must_use]
+    pub fn metadata(self, metadata: Metadata) -> Self {
+        Self { metadata, ..self }
+    }
+
+    /// The buffer, to look at its length, or to send from it, between frames.
+    pub fn buffer(&mut self) -> &mut OutBuffer {
+        self.buffer
+    }
+
+    /// A row whose cells `fill` writes, one per column, in their order.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`]; the request fails.
+    #[inline]
+    pub fn row(&mut self, fill: impl FnOnce(&mut RowWriter<'_>)) -> Result<(), EncodeError> {
+        let mut row = RowWriter::new(self.begin(ServerKind::Row));
+        fill(&mut row);
+        row.finish()
+    }
+
+    /// A row whose cells come from something that can fail half-way; then nothing of it is written.
+    ///
+    /// # Errors
+    ///
+    /// What `fill` returns, or [`EncodeError::TooLong`]; the request fails.
+    #[inline]
+    pub fn try_row<E: From<EncodeError>>(
+        &mut self,
+        fill: impl FnOnce(&mut RowWriter<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut row = RowWriter::new(self.begin(ServerKind::Row));
+        fill(&mut row)?;
+        Ok(row.finish()?)
+    }
+
+    /// A frame of any kind whose body is there already, in parts: a chunk, or what a proxy passes on.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`]; the request fails.
+    pub fn frame(&mut self, kind: u8, body: &[&[u8]]) -> Result<(), EncodeError> {
+        let mut frame = self.begin_any(kind);
+        for part in body {
+            frame.bytes(part)?;
+        }
+        frame.finish()
+    }
+
+    /// Largest body that a frame can have.
+    pub(super) fn max_body_bytes(&self) -> usize {
+        usize::try_from(self.max_length).unwrap_or(usize::MAX).saturating_sub(1)
+    }
+
+    /// A chunk whose body is there already, in parts.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`]; the request fails.
+    pub fn chunk(&mut self, body: &[&[u8]]) -> Result<(), EncodeError> {
+        self.frame(ServerKind::Chunk.number(), body)
+    }
+
+    /// A message of the generated types: for replies that are rare.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`]; the request fails.
+    pub fn message(&mut self, message: &ServerMessage) -> Result<(), EncodeError> {
+        // The length first, so that a message that is too long is not built at all.
+        let length = message.body_bytes().saturating_add(1);
+        if u32::try_from(length).is_ok_and(|length| length <= self.max_length) {
+            let mut body = Vec::with_capacity(length);
+            message.encode_body(&mut body);
+            self.frame(message.kind(), &[&body])
+        } else {
+            Err(EncodeError::TooLong { length, limit: self.max_length })
+        }
+    }
+
+    /// An error: the last frame of a reply.
+    ///
+    /// `sql_state` is five characters, `text` in the character set of the result.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`]; a shorter text helps.
+    pub fn error(
+        &mut self,
+        severity: Severity,
+        code: u32,
+        sql_state: &[u8; 5],
+        text: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(), EncodeError> {
+        let severity = match severity {
+            Severity::Error => Word::constant([0x08, 0, 0x10]),
+            Severity::Fatal => Word::constant([0x08, 1, 0x10]),
+        };
+        let text = text.as_ref();
+        let mut frame = self.begin(ServerKind::Error);
+        frame.word(severity.then(Word::varint(code.into())));
+        frame.field(0x1a, text)?;
+        frame.field(0x22, sql_state)?;
+        frame.finish()
+    }
+
+    /// The end of the rows, and of the results of this request.
+    pub fn fetch_done(&mut self) {
+        self.constant(ServerKind::FetchDone, Word::constant([]));
+    }
+
+    /// The end of the rows, with feedback: rows that were looked at, indexes that were used (with `;`
+    /// between).
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`]; fewer indexes help.
+    pub fn fetch_done_with(
+        &mut self,
+        examined_rows: u64,
+        chosen_index: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(), EncodeError> {
+        let mut frame = self.begin(ServerKind::FetchDone);
+        frame.word(Word::constant([0x08]).then(Word::varint(examined_rows)));
+        frame.field(0x12, chosen_index.as_ref())?;
+        frame.finish()
+    }
+
+    /// The end of the rows; the metadata of another result follows.
+    pub fn fetch_done_more_resultsets(&mut self) {
+        self.constant(ServerKind::FetchDoneMoreResultsets, Word::constant([]));
+    }
+
+    /// The budget of the result is used up: no rows until the peer offers more.
+    pub fn token_done(&mut self) {
+        self.constant(ServerKind::TokenDone, Word::constant([]));
+    }
+
+    /// The end of a statement.
+    pub fn execute_ok(&mut self) {
+        self.constant(ServerKind::StmtExecuteOk, Word::constant([]));
+    }
+
+    /// The reply to whatever returns nothing; that to a new session can name the connection.
+    pub fn ok(&mut self, connection_id: Option<u32>) {
+        let body = match connection_id {
+            None => Word::constant([]),
+            Some(id) => Word::constant([0x10]).then(Word::varint(id.into())),
+        };
+        self.constant(ServerKind::Ok, body);
+    }
+
+    /// A run of timestamps from `first` on.
+    pub fn timestamps(&mut self, first: u64) {
+        self.constant(ServerKind::Tso, Word::constant([0x08, 0, 0x10]).then(Word::varint(first)));
+    }
+
+    /// A frame with a body so short that it is a word. No limit is looked at: the smallest that makes
+    /// sense is above it.
+    #[inline]
+    fn constant(&mut self, kind: ServerKind, body: Word) {
+        self.buffer.put(self.header.word(kind.number(), body.len()));
+        self.buffer.put(body);
+    }
+
+    /// The start of a frame, to be finished, or taken back.
+    #[inline]
+    fn begin(&mut self, kind: ServerKind) -> Frame<'_> {
+        self.begin_any(kind.number())
+    }
+
+    #[inline]
+    fn begin_any(&mut self, kind: u8) -> Frame<'_> {
+        Frame::new(self.buffer, self.header, kind, self.max_length)
+    }
+}
+
+impl Template {
+    /// The header of a frame with a body of `body_bytes`, which is short.
+    #[inline]
+    const fn word(self, kind: u8, body_bytes: usize) -> Word {
+        let length = body_bytes.saturating_add(1) as u128 | (kind as u128) << 32;
+        let bits = self.bits | if self.is_galaxy() { length << 72 } else { length << 64 };
+        Word::new(bits, if self.is_galaxy() { 14 } else { 13 })
+    }
+
+    #[inline]
+    const fn bytes(self) -> usize {
+        self.length_at.saturating_add(5)
+    }
+
+    const fn is_galaxy(self) -> bool {
+        self.length_at == 9
+    }
+}
+
+/// Tag, length and content of a field of bytes.
+const fn field_bytes(content: usize) -> usize {
+    varint_bytes(content as u64).saturating_add(1).saturating_add(content)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! A frame in the making: finished, or taken back.
+
+use super::{EncodeError, Template};
+use crate::codec::buffer::{Mark, OutBuffer};
+use crate::codec::wire::Word;
+
+/// A frame that has been begun.
+///
+/// Dropped without having been finished, by an error or by a panic of whoever fills it, it leaves the
+/// buffer as it was.
+#[derive(Debug)]
+pub(super) struct Frame<'b> {
+    buffer: &'b mut OutBuffer,
+    header: Template,
+    mark: Mark,
+    max_length: u32,
+    finished: bool,
+}
+
+impl<'b> Frame<'b> {
+    #[inline]
+    pub(super) fn new(
+        buffer: &'b mut OutBuffer,
+        header: Template,
+        kind: u8,
+        max_length: u32,
+    ) -> Self {
+        let mark = buffer.mark();
+        buffer.put(header.word(kind, 0));
+        Self { buffer, header, mark, max_length, finished: false }
+    }
+
+    /// Appends a word. Words are short and few; whether they fit is looked at in the end.
+    #[inline]
+    pub(super) fn word(&mut self, word: Word) {
+        self.buffer.put(word);
+    }
+
+    /// Appends bytes of any length, if they fit.
+    #[inline]
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        self.check(bytes.len())?;
+        self.buffer.put_bytes(bytes);
+        Ok(())
+    }
+
+    /// Appends a field of bytes: tag of one byte, length, content.
+    #[inline]
+    pub(super) fn field(&mut self, tag: u8, content: &[u8]) -> Result<(), EncodeError> {
+        self.head(tag, content.len());
+        self.bytes(content)
+    }
+
+    /// Appends tag and length of a field of bytes.
+    #[inline]
+    pub(super) fn head(&mut self, tag: u8, content_bytes: usize) {
+        let tag = Word::new(tag.into(), 1);
+        self.word(tag.then(Word::varint(content_bytes as u64)));
+    }
+
+    /// Whether so many bytes more fit.
+    #[inline]
+    pub(super) fn check(&self, more: usize) -> Result<(), EncodeError> {
+        let length = self.length().saturating_add(more);
+        match u32::try_from(length) {
+            Ok(length) if length <= self.max_length => Ok(()),
+            _ => Err(EncodeError::TooLong { length, limit: self.max_length }),
+        }
+    }
+
+    /// Writes the length; from now on the frame is there.
+    #[inline]
+    pub(super) fn finish(mut self) -> Result<(), EncodeError> {
+        self.check(0)?;
+        let length = u32::try_from(self.length()).unwrap_or(u32::MAX);
+        self.buffer.patch(self.mark, self.header.length_at, length);
+        self.finished = true;
+        Ok(())
+    }
+
+    /// Length on the wire so far: all but the header, and its kind byte.
+    #[inline]
+    fn length(&self) -> usize {
+        self.buffer.since(self.mark).saturating_sub(self.header.bytes().saturating_sub(1))
+    }
+}
+
+impl Drop for Frame<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.finished {
+            self.buffer.roll_back(self.mark);
+        }
+    }
+}

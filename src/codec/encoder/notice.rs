@@ -1,0 +1,109 @@
+//! Notices: what goes with a result beside its rows.
+//!
+//! A number that goes with a statement is always of one shape, which two constants and the number
+//! make:
+//!
+//! ```text
+//!  08 03  10 02  1a len  08 param  12 len  08 02  18 number
+//!  type   scope  payload param     value   V_UINT
+//! ```
+
+use super::{EncodeError, Encoder, field_bytes};
+use crate::codec::kind::ServerKind;
+use crate::codec::message::notice::session_state_changed::Parameter;
+use crate::codec::message::notice::warning::Level;
+use crate::codec::wire::{Word, varint_bytes};
+
+impl Encoder<'_> {
+    /// How many rows the statement changed; 0 for a query. Every statement that succeeds has one.
+    pub fn rows_affected(&mut self, rows: u64) {
+        self.number(LOCAL, Parameter::RowsAffected, rows);
+    }
+
+    /// The first number that the database gave to a row of the statement.
+    pub fn last_insert_id(&mut self, id: u64) {
+        self.number(LOCAL, Parameter::GeneratedInsertId, id);
+    }
+
+    /// Bits about the server; 1 says that its leadership goes to another.
+    pub fn server_state(&mut self, bits: u64) {
+        self.number(GLOBAL, Parameter::ExtraServerState, bits);
+    }
+
+    /// Any number that goes with the statement.
+    pub fn state(&mut self, parameter: Parameter, value: u64) {
+        self.number(LOCAL, parameter, value);
+    }
+
+    /// Text for people about the statement: `Records: 3  Duplicates: 0  Warnings: 0`.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`]; a shorter text helps.
+    pub fn produced_message(
+        &mut self,
+        text: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(), EncodeError> {
+        let text = text.as_ref();
+        let string = field_bytes(text.len());
+        let scalar = field_bytes(string).saturating_add(2);
+        let payload = field_bytes(scalar).saturating_add(2);
+        let mut frame = self.begin(ServerKind::Notice);
+        frame.word(Word::constant([0x08, 3, 0x10, LOCAL]));
+        frame.head(0x1a, payload);
+        frame.word(Word::constant([0x08, Parameter::ProducedMessage as u8]));
+        frame.head(0x12, scalar);
+        frame.word(Word::constant([0x08, V_STRING]));
+        frame.head(0x4a, string);
+        frame.field(0x0a, text)?;
+        frame.finish()
+    }
+
+    /// A warning; `text` is in the character set of the result.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`]; a shorter text helps.
+    pub fn warning(
+        &mut self,
+        level: Level,
+        code: u32,
+        text: &(impl AsRef<[u8]> + ?Sized),
+    ) -> Result<(), EncodeError> {
+        let text = text.as_ref();
+        let level = match level {
+            Level::Note => Word::constant([0x08, 1, 0x10]),
+            Level::Warning => Word::constant([0x08, 2, 0x10]),
+            Level::Error => Word::constant([0x08, 3, 0x10]),
+        };
+        let head = level.then(Word::varint(code.into()));
+        let mut frame = self.begin(ServerKind::Notice);
+        frame.word(Word::constant([0x08, 1, 0x10, LOCAL]));
+        frame.head(0x1a, head.len().saturating_add(field_bytes(text.len())));
+        frame.word(head);
+        frame.field(0x1a, text)?;
+        frame.finish()
+    }
+
+    #[inline]
+    fn number(&mut self, scope: u8, parameter: Parameter, value: u64) {
+        let number = varint_bytes(value);
+        // All lengths are below 128: the number has ten bytes at most.
+        let scalar = number.saturating_add(3) as u128;
+        let payload = number.saturating_add(7) as u128;
+        let parameter = parameter as i32 as u128;
+        let shape = const {
+            Word::constant([0x08, 3, 0x10, 0, 0x1a, 0, 0x08, 0, 0x12, 0, 0x08, V_UINT, 0x18])
+        };
+        let holes = (scope as u128) << 24 | payload << 40 | parameter << 56 | scalar << 72;
+        let body_bytes = number.saturating_add(shape.len());
+        self.buffer.put(self.header.word(ServerKind::Notice.number(), body_bytes));
+        self.buffer.put(shape.with(holes));
+        self.buffer.put(Word::varint(value));
+    }
+}
+
+const GLOBAL: u8 = 1;
+const LOCAL: u8 = 2;
+const V_UINT: u8 = 2;
+const V_STRING: u8 = 8;

@@ -1,0 +1,181 @@
+//! The cells of a row.
+
+use super::EncodeError;
+use super::frame::Frame;
+use crate::codec::decimal::Decimal;
+use crate::codec::row::Cell;
+use crate::codec::row::field::{self, CELL};
+use crate::codec::temporal::{Date, DateTime, Time};
+use crate::codec::value::{Set, Value};
+use crate::codec::wire::{Word, varint_bytes};
+
+/// Writes the cells of one row, one call per column, in the order of the columns.
+///
+/// *Shape*: lives for the closure that fills the row. A cell that does not fit makes the row fail as a
+/// whole; the calls behind it do nothing.
+#[derive(Debug)]
+pub struct RowWriter<'b> {
+    frame: Frame<'b>,
+    failed: Option<EncodeError>,
+}
+
+impl<'b> RowWriter<'b> {
+    #[inline]
+    pub(super) const fn new(frame: Frame<'b>) -> Self {
+        Self { frame, failed: None }
+    }
+
+    #[inline]
+    pub(super) fn finish(self) -> Result<(), EncodeError> {
+        match self.failed {
+            None => self.frame.finish(),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// NULL, in a column of any type.
+    #[inline]
+    pub fn null(&mut self) {
+        self.frame.word(field::NULL);
+    }
+
+    /// A signed integer.
+    #[inline]
+    pub fn int(&mut self, value: i64) {
+        self.frame.word(field::field(field::signed(value)));
+    }
+
+    /// An unsigned integer, or a year.
+    #[inline]
+    pub fn uint(&mut self, value: u64) {
+        self.frame.word(field::field(Word::varint(value)));
+    }
+
+    /// The bits of a BIT column as a number, the first bit being the highest.
+    #[inline]
+    pub fn bit(&mut self, bits: u64) {
+        self.uint(bits);
+    }
+
+    /// A FLOAT.
+    #[inline]
+    pub fn float(&mut self, value: f32) {
+        self.frame.word(field::field(field::float(value)));
+    }
+
+    /// A DOUBLE.
+    #[inline]
+    pub fn double(&mut self, value: f64) {
+        self.frame.word(field::field(field::double(value)));
+    }
+
+    /// A DECIMAL.
+    #[inline]
+    pub fn decimal(&mut self, value: &Decimal) {
+        self.raw(value.as_packed());
+    }
+
+    /// A DATE.
+    #[inline]
+    pub fn date(&mut self, value: Date) {
+        self.frame.word(field::field(field::date(value)));
+    }
+
+    /// A DATETIME or TIMESTAMP.
+    #[inline]
+    pub fn datetime(&mut self, value: DateTime) {
+        self.frame.word(field::field(field::datetime(value)));
+    }
+
+    /// A TIME.
+    #[inline]
+    pub fn time(&mut self, value: Time) {
+        self.frame.word(field::field(field::time(value)));
+    }
+
+    /// A string, a blob, the name of an ENUM's member, JSON or a geometry: in the character set of the
+    /// result, without an end mark.
+    #[inline]
+    pub fn text(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        self.begin(bytes.len().saturating_add(1));
+        self.append(bytes);
+        self.frame.word(Word::constant([0]));
+    }
+
+    /// The same as [`text`](Self::text), for what is none.
+    #[inline]
+    pub fn bytes(&mut self, bytes: impl AsRef<[u8]>) {
+        self.text(bytes);
+    }
+
+    /// A SET with members of these names.
+    pub fn set<T: AsRef<[u8]>>(&mut self, members: impl IntoIterator<Item = T, IntoIter: Clone>) {
+        let members = members.into_iter();
+        let cell_bytes = members.clone().fold(0_usize, |sum, member| {
+            let length = member.as_ref().len();
+            sum.saturating_add(varint_bytes(length as u64)).saturating_add(length)
+        });
+        if cell_bytes == 0 {
+            return self.frame.word(EMPTY_SET);
+        }
+        self.begin(cell_bytes);
+        for member in members {
+            self.frame.word(Word::varint(member.as_ref().len() as u64));
+            self.append(member.as_ref());
+        }
+    }
+
+    /// A value of any type.
+    pub fn value(&mut self, value: &Value<'_>) {
+        match value {
+            Value::Null => self.null(),
+            Value::Signed(value) => self.int(*value),
+            Value::Unsigned(value) | Value::Bit(value) => self.uint(*value),
+            Value::Float(value) => self.float(*value),
+            Value::Double(value) => self.double(*value),
+            Value::Decimal(value) => self.decimal(value),
+            Value::Date(value) => self.date(*value),
+            Value::DateTime(value) => self.datetime(*value),
+            Value::Time(value) => self.time(*value),
+            Value::Bytes(bytes) | Value::Enum(bytes) => self.text(bytes),
+            Value::Set(set) => self.set_as_read(set),
+        }
+    }
+
+    /// A cell as it was read elsewhere, not looked at: for a proxy.
+    #[inline]
+    pub fn cell(&mut self, cell: Cell<'_>) {
+        self.raw(cell.as_bytes());
+    }
+
+    fn set_as_read(&mut self, set: &Set<'_>) {
+        if set.is_empty() {
+            self.frame.word(EMPTY_SET);
+        } else {
+            self.raw(set.as_wire());
+        }
+    }
+
+    #[inline]
+    fn raw(&mut self, cell: &[u8]) {
+        self.begin(cell.len());
+        self.append(cell);
+    }
+
+    /// Tag and length of a cell.
+    #[inline]
+    fn begin(&mut self, cell_bytes: usize) {
+        self.frame.head(CELL, cell_bytes);
+    }
+
+    #[inline]
+    fn append(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            self.failed = self.frame.bytes(bytes).err();
+        }
+    }
+}
+
+/// The cell of a set without members.
+const EMPTY_SET: Word = Word::constant([CELL, 1, 0]);

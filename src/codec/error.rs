@@ -1,0 +1,171 @@
+//! What can be wrong with the body of a frame, and what dies of it.
+//!
+//! What can be wrong with a header stands in [`header`](super::header).
+
+use std::error::Error;
+use std::fmt;
+
+/// What an error takes with it: the question a server or a proxy asks first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Scope {
+    /// The request alone; its session goes on.
+    Request,
+    /// The session; the other sessions of the connection go on.
+    Session,
+    /// The connection and all its sessions.
+    Connection,
+}
+
+/// Why a body is not the message it should be.
+///
+/// *Shape*: a small `Copy` value. Offsets count bytes from the start of the body; fields are named
+/// by their number in the `.proto` file of the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The body, or a message inside it, ends in the middle of a field.
+    Truncated {
+        /// Where the part that is cut begins.
+        offset: u32,
+        /// Bytes that it says it has, as far as that is known.
+        needs: u64,
+        /// Bytes that are there.
+        has: u32,
+    },
+    /// A number in the wire format is longer than ten bytes or than 64 bits.
+    Varint {
+        /// Where it begins.
+        offset: u32,
+    },
+    /// No field can begin like this: its number is 0 or too large, or its wire type is none.
+    Tag {
+        /// Where it begins.
+        offset: u32,
+        /// What stands there.
+        tag: u64,
+    },
+    /// A known field has the wire type of another kind of field.
+    WireType {
+        /// The message that has the field.
+        message: &'static str,
+        /// Its number.
+        field: u32,
+        /// The wire type that is there.
+        found: u8,
+    },
+    /// A field without which the message means nothing is not there, or its value is none of
+    /// those that the `.proto` file lists.
+    Missing {
+        /// The message that lacks the field.
+        message: &'static str,
+        /// Its number.
+        field: u32,
+    },
+    /// Messages lie deeper inside one another than [`Limits::depth`](super::limits::Limits::depth).
+    Depth {
+        /// Greatest depth accepted.
+        limit: u32,
+    },
+    /// A list has more elements than the [`Limits`](super::limits::Limits) say.
+    Elements {
+        /// The message that has the list.
+        message: &'static str,
+        /// Number of its field.
+        field: u32,
+        /// Largest number of elements accepted; one more is there.
+        limit: u32,
+    },
+    /// A text is longer than [`Limits::text_bytes`](super::limits::Limits::text_bytes).
+    Text {
+        /// The message that has the text.
+        message: &'static str,
+        /// Number of its field.
+        field: u32,
+        /// Its length.
+        bytes: u64,
+        /// Greatest length accepted.
+        limit: u32,
+    },
+    /// The message would take more memory than
+    /// [`Limits::overhead_bytes`](super::limits::Limits::overhead_bytes) allows for its body.
+    Memory {
+        /// Memory it would take, as far as it was counted.
+        bytes: u64,
+        /// Most memory accepted.
+        limit: u64,
+    },
+}
+
+impl MessageError {
+    /// What dies: the connection when the body is malformed, as nothing that such a peer says can
+    /// be relied on; the request when the body is right but beyond a limit of ours.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        match self {
+            Self::Truncated { .. }
+            | Self::Varint { .. }
+            | Self::Tag { .. }
+            | Self::WireType { .. }
+            | Self::Missing { .. } => Scope::Connection,
+            Self::Depth { .. }
+            | Self::Elements { .. }
+            | Self::Text { .. }
+            | Self::Memory { .. } => Scope::Request,
+        }
+    }
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Truncated { offset, needs, has } => {
+                write!(f, "body is cut at byte {offset}: {has} bytes are left of at least {needs}")
+            }
+            Self::Varint { offset } => write!(f, "varint at byte {offset} exceeds 64 bits"),
+            Self::Tag { offset, tag } => write!(f, "no field begins with {tag} at byte {offset}"),
+            Self::WireType { message, field, found } => {
+                write!(f, "field {field} of {message} has wire type {found}")
+            }
+            Self::Missing { message, field } => write!(f, "{message} lacks field {field}"),
+            Self::Depth { limit } => write!(f, "messages nest deeper than {limit}"),
+            Self::Elements { message, field, limit } => {
+                write!(f, "field {field} of {message} has more than {limit} elements")
+            }
+            Self::Text { message, field, bytes, limit } => {
+                write!(f, "field {field} of {message} has {bytes} bytes, which exceeds {limit}")
+            }
+            Self::Memory { bytes, limit } => {
+                write!(f, "message would take {bytes} bytes, which exceeds {limit}")
+            }
+        }
+    }
+}
+
+impl Error for MessageError {}
+
+/// A message that no frame can hold. The caller's mistake: nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TooLarge {
+    /// Bytes of its body.
+    pub bytes: u64,
+    /// Largest body that the length field can express.
+    pub limit: u32,
+}
+
+impl TooLarge {
+    /// What dies: the request; nothing of it reached the peer.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "body of {} bytes exceeds {}", self.bytes, self.limit)
+    }
+}
+
+impl Error for TooLarge {}

@@ -1,0 +1,99 @@
+//! Expect blocks: requests that run only while all before them went well. The older server line
+//! only; the engine of today has `reset_error` in the requests instead.
+//!
+//! ```text
+//! EXPECT_OPEN no error │ request │ request │ … │ EXPECT_CLOSE
+//! ```
+//!
+//! Each is answered. Behind a failure every further request of the block fails with
+//! [`EXPECT_FAILED`](super::reply::code::EXPECT_FAILED), and so does the end of the block.
+
+use super::message::expect::Open;
+use super::message::expect::open::condition::ConditionOperation;
+use super::message::expect::open::{Condition, CtxOperation};
+
+/// Number of the condition "no error so far", the only one that clients use.
+pub const NO_ERROR: u32 = 1;
+
+/// One change to the conditions of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change<'a> {
+    /// From here on no request may fail.
+    NoError,
+    /// From here on requests may fail again.
+    NoErrorUnset,
+    /// A condition that is not known.
+    Unknown(&'a Condition),
+}
+
+impl Open {
+    /// A block in which no request may fail, inside whatever block is around it.
+    #[must_use]
+    pub fn no_error() -> Self {
+        let condition = Condition { condition_key: NO_ERROR, ..Condition::default() };
+        Self { op: None, cond: vec![condition] }
+    }
+
+    /// Whether the block starts from the conditions of the block around it.
+    #[must_use]
+    pub fn inherits(&self) -> bool {
+        self.op() == CtxOperation::ExpectCtxCopyPrev
+    }
+
+    /// The changes to the conditions, in order.
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        self.cond.iter().map(|condition| match (condition.condition_key, condition.op()) {
+            (NO_ERROR, ConditionOperation::ExpectOpSet) => Change::NoError,
+            (NO_ERROR, ConditionOperation::ExpectOpUnset) => Change::NoErrorUnset,
+            _ => Change::Unknown(condition),
+        })
+    }
+
+    /// Whether no request may fail in this block, given whether none may in the block around it.
+    #[must_use]
+    pub fn expects_no_error(&self, around: bool) -> bool {
+        let start = around && self.inherits();
+        self.changes().fold(start, |expects, change| match change {
+            Change::NoError => true,
+            Change::NoErrorUnset => false,
+            Change::Unknown(_) => expects,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::message::ClientMessage;
+
+    #[test]
+    fn known_bytes() {
+        let mut body = Vec::new();
+        ClientMessage::ExpectOpen(Open::no_error()).encode_body(&mut body);
+        assert_eq!(body, b"\x12\x02\x08\x01");
+    }
+
+    #[test]
+    fn conditions_come_from_around_and_change_in_order() {
+        let change = |key, op: ConditionOperation| Condition {
+            condition_key: key,
+            condition_value: None,
+            op: Some(op.into()),
+        };
+        assert!(Open::no_error().expects_no_error(false));
+        let copies = Open::default();
+        assert!(copies.inherits() && copies.expects_no_error(true));
+        assert!(!copies.expects_no_error(false));
+        let empty = Open { op: Some(CtxOperation::ExpectCtxEmpty.into()), cond: Vec::new() };
+        assert!(!empty.expects_no_error(true));
+        let cond = vec![
+            change(NO_ERROR, ConditionOperation::ExpectOpSet),
+            change(7, ConditionOperation::ExpectOpSet),
+            change(NO_ERROR, ConditionOperation::ExpectOpUnset),
+        ];
+        let both = Open { op: None, cond };
+        assert!(!both.expects_no_error(true));
+        assert!(matches!(both.changes().nth(1), Some(Change::Unknown(_))));
+    }
+}

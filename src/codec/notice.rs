@@ -1,0 +1,197 @@
+//! Notices by what they say.
+//!
+//! ```
+//! use epoll_group::codec::limits::Limits;
+//! use epoll_group::codec::message::ServerMessage;
+//! use epoll_group::codec::notice::Notice;
+//!
+//! let message = ServerMessage::Notice(Notice::RowsAffected(3).to_frame());
+//! let ServerMessage::Notice(frame) = message else { unreachable!() };
+//! assert_eq!(Notice::read(&frame, &Limits::default())?, Notice::RowsAffected(3));
+//! # Ok::<(), epoll_group::codec::error::MessageError>(())
+//! ```
+
+use prost::Message;
+
+use super::error::MessageError;
+use super::limits::Limits;
+use super::message::notice::frame::{Scope, Type};
+use super::message::notice::session_state_changed::Parameter;
+use super::message::notice::{Frame, SessionStateChanged, SessionVariableChanged, Warning};
+use super::message::value::Scalar;
+use super::message::{decode, schema};
+use super::scalar::ScalarValue;
+
+/// What a notice says.
+///
+/// *Shape*: owns what it says.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// A warning of the database about the statement.
+    Warning(Warning),
+    /// A session variable has another value.
+    VariableChanged(SessionVariableChanged),
+    /// First automatic number of the statement.
+    InsertId(u64),
+    /// Rows that the statement changed; 0 for queries.
+    RowsAffected(u64),
+    /// Rows that the statement found.
+    RowsFound(u64),
+    /// Rows that the statement matched.
+    RowsMatched(u64),
+    /// Text for people about the statement, in whatever character set the results have.
+    Produced(Vec<u8>),
+    /// Number of the connection.
+    ClientId(u64),
+    /// Bits about the server; 1: its leadership goes to another.
+    ServerState(u64),
+    /// Another parameter, or one of those above with a value of another type.
+    StateChanged(SessionStateChanged),
+    /// A notice of another type: the type and the payload.
+    Other(u32, Vec<u8>),
+}
+
+impl Notice {
+    /// What this notice says.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClientMessage::decode`](super::message::ClientMessage::decode), for the payload.
+    pub fn read(frame: &Frame, limits: &Limits) -> Result<Self, MessageError> {
+        let payload = frame.payload();
+        let kind = i32::try_from(frame.r#type).ok().and_then(|kind| Type::try_from(kind).ok());
+        match kind {
+            Some(Type::Warning) => {
+                decode(payload, &schema::NOTICE_WARNING, limits).map(Self::Warning)
+            }
+            Some(Type::SessionVariableChanged) => {
+                decode(payload, &schema::NOTICE_SESSION_VARIABLE_CHANGED, limits)
+                    .map(Self::VariableChanged)
+            }
+            Some(Type::SessionStateChanged) => {
+                decode(payload, &schema::NOTICE_SESSION_STATE_CHANGED, limits).map(Self::state)
+            }
+            _ => Ok(Self::Other(frame.r#type, payload.to_vec())),
+        }
+    }
+
+    fn state(state: SessionStateChanged) -> Self {
+        let value = state.value.as_ref().and_then(|value| value.value().ok());
+        match (Parameter::try_from(state.param), value) {
+            (Ok(Parameter::GeneratedInsertId), Some(ScalarValue::Unsigned(id))) => {
+                Self::InsertId(id)
+            }
+            (Ok(Parameter::RowsAffected), Some(ScalarValue::Unsigned(rows))) => {
+                Self::RowsAffected(rows)
+            }
+            (Ok(Parameter::RowsFound), Some(ScalarValue::Unsigned(rows))) => Self::RowsFound(rows),
+            (Ok(Parameter::RowsMatched), Some(ScalarValue::Unsigned(rows))) => {
+                Self::RowsMatched(rows)
+            }
+            (Ok(Parameter::ProducedMessage), Some(ScalarValue::String(text, None))) => {
+                Self::Produced(text.to_vec())
+            }
+            (Ok(Parameter::ClientIdAssigned), Some(ScalarValue::Unsigned(id))) => {
+                Self::ClientId(id)
+            }
+            (Ok(Parameter::ExtraServerState), Some(ScalarValue::Unsigned(bits))) => {
+                Self::ServerState(bits)
+            }
+            _ => Self::StateChanged(state),
+        }
+    }
+
+    /// The notice that says this. Its scope is the statement, but for the state of the server and
+    /// for [`Self::Other`], which concern everyone; set another one if need be.
+    #[must_use]
+    pub fn to_frame(&self) -> Frame {
+        let state = |param: Parameter, value| {
+            let state = SessionStateChanged { param: param.into(), value: Some(value) };
+            (Type::SessionStateChanged as u32, state.encode_to_vec())
+        };
+        let number = |param, value: &u64| state(param, Scalar::unsigned(*value));
+        let (kind, payload) = match self {
+            Self::Warning(warning) => (Type::Warning as u32, warning.encode_to_vec()),
+            Self::VariableChanged(changed) => {
+                (Type::SessionVariableChanged as u32, changed.encode_to_vec())
+            }
+            Self::StateChanged(state) => (Type::SessionStateChanged as u32, state.encode_to_vec()),
+            Self::InsertId(id) => number(Parameter::GeneratedInsertId, id),
+            Self::RowsAffected(rows) => number(Parameter::RowsAffected, rows),
+            Self::RowsFound(rows) => number(Parameter::RowsFound, rows),
+            Self::RowsMatched(rows) => number(Parameter::RowsMatched, rows),
+            Self::ClientId(id) => number(Parameter::ClientIdAssigned, id),
+            Self::ServerState(bits) => number(Parameter::ExtraServerState, bits),
+            Self::Produced(text) => {
+                state(Parameter::ProducedMessage, Scalar::string(text.as_slice(), None))
+            }
+            Self::Other(kind, payload) => (*kind, payload.clone()),
+        };
+        let scope = match self {
+            Self::ServerState(_) | Self::Other(..) => Scope::Global,
+            _ => Scope::Local,
+        };
+        Frame { r#type: kind, scope: Some(scope.into()), payload: Some(payload) }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test may panic on its own mistakes")]
+mod tests {
+    use super::*;
+    use crate::codec::message::ServerMessage;
+
+    fn body(notice: &Notice) -> Vec<u8> {
+        let mut body = Vec::new();
+        ServerMessage::Notice(notice.to_frame()).encode_body(&mut body);
+        body
+    }
+
+    #[test]
+    fn known_bytes() {
+        let rows = b"\x08\x03\x10\x02\x1a\x08\x08\x04\x12\x04\x08\x02\x18\x00";
+        assert_eq!(body(&Notice::RowsAffected(0)), rows);
+        let id = b"\x08\x03\x10\x02\x1a\x09\x08\x03\x12\x05\x08\x02\x18\xac\x02";
+        assert_eq!(body(&Notice::InsertId(300)), id);
+        let warning = Warning { level: Some(2), code: 1365, msg: "Division by 0".into() };
+        let bytes = b"\x08\x01\x10\x02\x1a\x14\x08\x02\x10\xd5\x0a\x1a\x0dDivision by 0";
+        assert_eq!(body(&Notice::Warning(warning)), bytes);
+    }
+
+    #[test]
+    fn padded_varints_of_the_engine_are_read() {
+        let body = b"\x08\x03\x10\x02\x1a\x92\x80\x80\x00\x08\x0a\x12\x8b\x80\x80\x00\x08\x08\
+            \x4a\x84\x80\x80\x00\x0a\x02hi";
+        let frame = decode(body, &schema::NOTICE_FRAME, &Limits::default()).expect("it is right");
+        let notice = Notice::read(&frame, &Limits::default());
+        assert_eq!(notice, Ok(Notice::Produced(b"hi".to_vec())));
+    }
+
+    #[test]
+    fn what_is_made_reads_back() {
+        let changed = SessionVariableChanged { param: "a".into(), value: Some(Scalar::signed(1)) };
+        let null = SessionStateChanged { param: 4, value: None };
+        for notice in [
+            Notice::VariableChanged(changed),
+            Notice::InsertId(u64::MAX),
+            Notice::RowsAffected(0),
+            Notice::RowsFound(1),
+            Notice::RowsMatched(2),
+            Notice::Produced(b"\xff".to_vec()),
+            Notice::ClientId(3),
+            Notice::ServerState(1),
+            Notice::StateChanged(null),
+            Notice::Other(4, b"x".to_vec()),
+            Notice::Other(u32::MAX, Vec::new()),
+        ] {
+            assert_eq!(Notice::read(&notice.to_frame(), &Limits::default()), Ok(notice));
+        }
+    }
+
+    #[test]
+    fn a_payload_that_is_cut_is_an_error() {
+        let frame = Frame { r#type: 1, scope: None, payload: Some(b"\x1a\x05x".to_vec()) };
+        assert!(Notice::read(&frame, &Limits::default()).is_err());
+    }
+}

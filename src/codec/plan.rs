@@ -1,0 +1,292 @@
+//! Execution plans: building them, and reading them node by node.
+//!
+//! On the wire a node is a type and one optional member per type. [`AnyPlan::node`] and
+//! [`Expr::node`](super::message::plan::Expr::node) give the member that the type names; the
+//! constructors set both.
+//!
+//! ```
+//! use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
+//! use epoll_group::codec::message::value::Scalar;
+//! use epoll_group::codec::plan::Node;
+//!
+//! // select id from db.t where id = ? and the first column is above 5
+//! let table = TableInfo::new(Scalar::string("t", None), Some(Scalar::string("db", None)));
+//! let key = GetExpr::new([(Scalar::string("id", None), Scalar::placeholder(0))]);
+//! let above = Expr::operator(">", [Expr::reference(0), Expr::literal(Scalar::signed(5))]);
+//! let plan = AnyPlan::get(table, None, [key])
+//!     .filter(above)
+//!     .table_project([Scalar::string("id", None)]);
+//!
+//! let request = ExecPlan {
+//!     plan: Some(plan),
+//!     parameters: vec![Scalar::signed(7)],
+//!     ..ExecPlan::default()
+//! };
+//! request.check_placeholders()?;
+//!
+//! let Some(Node::TableProject(project)) = request.plan.as_ref().map(AnyPlan::node).transpose()?
+//! else {
+//!     unreachable!();
+//! };
+//! assert!(matches!(project.sub_read_plan.node()?, Node::Filter(_)));
+//! # Ok::<(), epoll_group::codec::plan::PlanError>(())
+//! ```
+
+mod expr;
+mod placeholders;
+
+use std::error::Error;
+use std::fmt;
+
+pub use expr::ExprNode;
+
+use super::error::Scope;
+use super::message::plan::any_plan::PlanType;
+use super::message::plan::{
+    Aggr, AnyPlan, ExecPlan, Expr, Filter, GetExpr, GetPlan, IndexInfo, KeyExpr, Project,
+    RangeScan, TableInfo, TableProject, TableScanPlan, aggr::AggrType,
+};
+use super::message::value::Scalar;
+use super::message::value::scalar::Type;
+
+/// What a node of a plan is.
+///
+/// *Shape*: borrows from the plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Node<'a> {
+    /// Point reads by key.
+    Get(&'a GetPlan),
+    /// A whole table.
+    TableScan(&'a TableScanPlan),
+    /// Some columns of a table.
+    TableProject(&'a TableProject),
+    /// Expressions over rows.
+    Project(&'a Project),
+    /// Rows for which an expression holds.
+    Filter(&'a Filter),
+    /// A range of an index.
+    RangeScan(&'a RangeScan),
+    /// One value over all rows.
+    Aggregate(&'a Aggr),
+}
+
+impl<'a> Node<'a> {
+    /// The node from which this one takes its rows; tables have none.
+    #[must_use]
+    pub fn input(&self) -> Option<&'a AnyPlan> {
+        match self {
+            Self::Get(_) | Self::TableScan(_) | Self::RangeScan(_) => None,
+            Self::TableProject(node) => Some(&node.sub_read_plan),
+            Self::Project(node) => Some(&node.sub_read_plan),
+            Self::Filter(node) => Some(&node.sub_read_plan),
+            Self::Aggregate(node) => Some(&node.sub_read_plan),
+        }
+    }
+}
+
+impl AnyPlan {
+    /// What the node is.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Node`], which the request dies of, when the member that the type names is not
+    /// there.
+    pub fn node(&self) -> Result<Node<'_>, PlanError> {
+        let kind = self.plan_type;
+        let node = match PlanType::try_from(kind).map_err(|_| PlanError::Node { kind })? {
+            PlanType::Get => self.get_plan.as_ref().map(Node::Get),
+            PlanType::TableScan => self.table_scan_plan.as_ref().map(Node::TableScan),
+            PlanType::TableProject => self.table_project.as_deref().map(Node::TableProject),
+            PlanType::Project => self.project.as_deref().map(Node::Project),
+            PlanType::Filter => self.filter.as_deref().map(Node::Filter),
+            PlanType::RangeScan => self.range_scan.as_ref().map(Node::RangeScan),
+            PlanType::Aggr => self.aggr.as_deref().map(Node::Aggregate),
+        };
+        node.ok_or(PlanError::Node { kind })
+    }
+
+    /// Point reads by key. Servers use the first key alone.
+    #[must_use]
+    pub fn get(
+        table: TableInfo,
+        index: Option<IndexInfo>,
+        keys: impl IntoIterator<Item = GetExpr>,
+    ) -> Self {
+        let keys = keys.into_iter().collect();
+        let node = GetPlan { table_info: table, index_info: index, keys };
+        Self { get_plan: Some(node), ..Self::of(PlanType::Get) }
+    }
+
+    /// A whole table in the order of an index.
+    #[must_use]
+    pub fn table_scan(table: TableInfo, index: Option<IndexInfo>) -> Self {
+        let node = TableScanPlan { table_info: table, index_info: index, reverse: None };
+        Self { table_scan_plan: Some(node), ..Self::of(PlanType::TableScan) }
+    }
+
+    /// A range of an index, from the first key to the last, both included.
+    #[must_use]
+    pub fn range_scan(
+        table: TableInfo,
+        index: Option<IndexInfo>,
+        first: GetExpr,
+        last: GetExpr,
+    ) -> Self {
+        let node = RangeScan {
+            table_info: Some(table),
+            index_info: index,
+            key: Some(first),
+            end_key: Some(last),
+            ..RangeScan::default()
+        };
+        Self { range_scan: Some(node), ..Self::of(PlanType::RangeScan) }
+    }
+
+    /// Some columns of this plan, by number ([`Scalar::unsigned`]) or by name.
+    #[must_use]
+    pub fn table_project(self, fields: impl IntoIterator<Item = Scalar>) -> Self {
+        let fields = fields.into_iter().collect();
+        let node = TableProject { sub_read_plan: Box::new(self), fields };
+        Self { table_project: Some(Box::new(node)), ..Self::of(PlanType::TableProject) }
+    }
+
+    /// Expressions over the rows of this plan, each with a name for its result.
+    #[must_use]
+    pub fn project(self, columns: impl IntoIterator<Item = (Scalar, Expr)>) -> Self {
+        let (fields, exprs) = columns.into_iter().unzip();
+        let node = Project { sub_read_plan: Box::new(self), fields, exprs };
+        Self { project: Some(Box::new(node)), ..Self::of(PlanType::Project) }
+    }
+
+    /// The rows of this plan for which an expression holds.
+    #[must_use]
+    pub fn filter(self, expr: Expr) -> Self {
+        let node = Filter { sub_read_plan: Box::new(self), expr };
+        Self { filter: Some(Box::new(node)), ..Self::of(PlanType::Filter) }
+    }
+
+    /// One value over all rows of this plan. The servers of today refuse it.
+    #[must_use]
+    pub fn aggregate(self, function: AggrType, name: Scalar, over: Expr) -> Self {
+        let node = Aggr {
+            sub_read_plan: Box::new(self),
+            r#type: function.into(),
+            field: name,
+            expr: over,
+        };
+        Self { aggr: Some(Box::new(node)), ..Self::of(PlanType::Aggr) }
+    }
+
+    fn of(kind: PlanType) -> Self {
+        Self { plan_type: kind.into(), ..Self::default() }
+    }
+}
+
+impl TableInfo {
+    /// A table by its name and that of its schema, or by placeholders of them.
+    #[must_use]
+    pub const fn new(name: Scalar, schema: Option<Scalar>) -> Self {
+        Self { version: None, name, schema_name: schema }
+    }
+}
+
+impl IndexInfo {
+    /// An index by its name, or by a placeholder of it.
+    #[must_use]
+    pub const fn new(name: Scalar) -> Self {
+        Self { name, use_parts: None }
+    }
+}
+
+impl GetExpr {
+    /// A key: columns and their values, a prefix of the columns of the index in its order.
+    #[must_use]
+    pub fn new(columns: impl IntoIterator<Item = (Scalar, Scalar)>) -> Self {
+        let key = |(field, value)| KeyExpr { field, value };
+        Self { keys: columns.into_iter().map(key).collect() }
+    }
+}
+
+impl ExecPlan {
+    /// The value of a scalar in the plan: the parameter, if it is a placeholder.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Placeholder`], which the request dies of, when there is no such parameter.
+    pub fn resolve<'a>(&'a self, scalar: &'a Scalar) -> Result<&'a Scalar, PlanError> {
+        match (Type::try_from(scalar.r#type), scalar.v_position) {
+            (Ok(Type::VPlaceholder), Some(position)) => self.parameter(position),
+            _ => Ok(scalar),
+        }
+    }
+
+    /// The name of a table, schema, index or column: clients write it to the member for strings
+    /// whatever type they say it has, or send it as a parameter.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::Placeholder`] and [`PlanError::Name`], which the request dies of.
+    pub fn name<'a>(&'a self, scalar: &'a Scalar) -> Result<&'a [u8], PlanError> {
+        let scalar = self.resolve(scalar)?;
+        let name = scalar.v_string.as_ref().or(scalar.v_identifier.as_ref());
+        name.map(|name| &*name.value).ok_or(PlanError::Name { kind: scalar.r#type })
+    }
+
+    fn parameter(&self, position: u32) -> Result<&Scalar, PlanError> {
+        let parameter = usize::try_from(position).ok().and_then(|at| self.parameters.get(at));
+        let parameters = self.parameters.len();
+        parameter.ok_or(PlanError::Placeholder { position, parameters })
+    }
+}
+
+/// What is wrong with a plan that was decoded. The request dies of it, nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A node lacks the member that its type names, or the type is none.
+    Node {
+        /// The type.
+        kind: i32,
+    },
+    /// An expression lacks the member that its type names, or the type is none.
+    Expr {
+        /// The type.
+        kind: i32,
+    },
+    /// There is no such parameter.
+    Placeholder {
+        /// Its number, from 0.
+        position: u32,
+        /// How many there are.
+        parameters: usize,
+    },
+    /// A name is no text.
+    Name {
+        /// The type of the scalar.
+        kind: i32,
+    },
+}
+
+impl PlanError {
+    /// What dies: the request.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node { kind } => write!(f, "plan node of type {kind} lacks its member"),
+            Self::Expr { kind } => write!(f, "expression of type {kind} lacks its member"),
+            Self::Placeholder { position, parameters } => {
+                write!(f, "placeholder {position} exceeds {parameters} parameters, from 0")
+            }
+            Self::Name { kind } => write!(f, "value of type {kind} is no name"),
+        }
+    }
+}
+
+impl Error for PlanError {}

@@ -1,0 +1,221 @@
+//! Rows: the bytes of each cell, both ways.
+//!
+//! A row is a list of cells in the order of the columns. A cell without bytes is NULL; every other
+//! value has one byte at least:
+//!
+//! ```text
+//!  Signed            zigzag varint                          -2              03
+//!  Unsigned, Bit     varint                                 300             ac 02
+//!  Float, Double     4 or 8 bytes, little-endian            1.5             00 00 c0 3f
+//!  Bytes, Enum       the bytes, then 00                     'abc', ''       61 62 63 00, 00
+//!  Decimal           scale, packed digits, sign             -12.3401        04 12 34 01 d0
+//!  Date              year, month, day, varints              2024-02-29      e8 0f 02 1d
+//!  DateTime          year in two bytes, month, day[, hour[, minute[, second[, microsecond]]]]
+//!  Time              00 or 01 (below zero)[, hour[, minute[, second[, microsecond]]]]
+//!  Set               (length, bytes) of each member; 00 without members
+//! ```
+//!
+//! Trailing zero parts of a [`DateTime`] and a [`Time`] are left out. The year of a [`DateTime`] has
+//! two bytes also where one would do, as the existing server writes it and existing readers expect;
+//! other varints are as short as possible. Readers take any varint, trailing zeros, and the sign
+//! nibbles and leading zeros that [`Decimal::from_packed`] takes.
+//!
+//! What a cell is, only its column says: the bytes do not. [`Cell`] has one reader per type;
+//! [`Cell::value`] picks it by the types of the metadata.
+
+mod cell;
+pub(super) mod field;
+
+pub use cell::Cell;
+
+use super::column::Column;
+use super::decimal::Decimal;
+use super::temporal::{Date, DateTime, Time};
+use super::value::{Set, Value, ValueError};
+use super::wire::{Reader, WireError, WireType};
+
+/// The cells of the row with this body, one after the other; what is no cell is passed over.
+///
+/// *Shape*: borrows the body, allocates nothing. After an error there is nothing more.
+///
+/// # Errors
+///
+/// [`WireError`], when the body is broken at this place. It spoils the request.
+pub fn cells(body: &[u8]) -> impl Iterator<Item = Result<Cell<'_>, WireError>> {
+    let mut reader = Reader::new(body);
+    let mut failed = false;
+    std::iter::from_fn(move || {
+        if failed {
+            return None;
+        }
+        let cell = next_cell(&mut reader).transpose();
+        failed = matches!(cell, Some(Err(_)));
+        cell
+    })
+}
+
+#[inline]
+fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError> {
+    while let Some((number, kind)) = reader.field()? {
+        if (number, kind) == (1, WireType::Bytes) {
+            return reader.bytes().map(|bytes| Some(Cell::new(bytes)));
+        }
+        reader.skip(kind)?;
+    }
+    Ok(None)
+}
+
+/// Finds the cells of rows, so that they can be read in any order.
+///
+/// *Shape*: kept by who reads a result and used for all its rows, whose bytes it borrows. It holds
+/// eight bytes per column, allocated with the first row.
+///
+/// ```
+/// use epoll_group::codec::row::RowReader;
+///
+/// let body = [0x0a, 1, 0x01, 0x0a, 0, 0x0a, 4, b'a', b'b', b'c', 0];
+/// let mut reader = RowReader::default();
+/// let row = reader.row(&body)?;
+/// assert_eq!(row.text(2)?, Some("abc"));
+/// assert_eq!(row.signed(0)?, Some(-1));
+/// assert_eq!(row.text(1)?, None);
+/// # Ok::<(), epoll_group::codec::value::ValueError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RowReader {
+    /// Where each cell begins and ends.
+    places: Vec<(u32, u32)>,
+    max_columns: usize,
+}
+
+impl RowReader {
+    /// Columns that the default reader takes: as many as a MySQL table can have.
+    pub const DEFAULT_MAX_COLUMNS: usize = 4096;
+
+    /// Takes rows of up to `max_columns`.
+    #[must_use]
+    pub const fn new(max_columns: usize) -> Self {
+        Self { places: Vec::new(), max_columns }
+    }
+
+    /// Finds the cells of the row with this body.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`] when the body is broken, [`ValueError::TooManyColumns`]; either spoils the
+    /// request. The values of the cells are not looked at.
+    pub fn row<'a>(&'a mut self, body: &'a [u8]) -> Result<Row<'a>, ValueError> {
+        self.places.clear();
+        let mut reader = Reader::new(body);
+        while let Some(cell) = next_cell(&mut reader)? {
+            if self.places.len() == self.max_columns {
+                return Err(ValueError::TooManyColumns { max: self.max_columns });
+            }
+            let end = body.len().saturating_sub(reader.rest().len());
+            let start = end.saturating_sub(cell.as_bytes().len());
+            // A body is shorter than 4 GiB, because its length field is.
+            let place = u32::try_from(start).ok().zip(u32::try_from(end).ok());
+            self.places.push(place.ok_or(ValueError::Wire(WireError::Truncated))?);
+        }
+        Ok(Row { body, places: &self.places })
+    }
+}
+
+impl Default for RowReader {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT_MAX_COLUMNS)
+    }
+}
+
+/// A row whose cells are read by their number, from 0.
+///
+/// *Shape*: borrows the body of the frame and the reader that made it. What it returns borrows the
+/// body.
+///
+/// Each typed reader returns `None` for NULL. It is the caller who knows the type of the column: the
+/// bytes of another type are misread without notice, or are an error.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    body: &'a [u8],
+    places: &'a [(u32, u32)],
+}
+
+macro_rules! typed {
+    ($($(#[$doc:meta])* $name:ident -> $type:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        ///
+        /// [`ValueError`], also [`ValueError::NoColumn`]; it spoils the request.
+        #[inline]
+        pub fn $name(&self, index: usize) -> Result<Option<$type>, ValueError> {
+            self.cell(index)?.$name()
+        }
+    )*};
+}
+
+impl<'a> Row<'a> {
+    /// Number of cells.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are no cells.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The cell of a column.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::NoColumn`].
+    #[inline]
+    pub fn cell(&self, index: usize) -> Result<Cell<'a>, ValueError> {
+        let place = self.places.get(index).and_then(|&(start, end)| {
+            self.body.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+        });
+        place.map(Cell::new).ok_or(ValueError::NoColumn { index, columns: self.len() })
+    }
+
+    /// The value of a column, read as its metadata says.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError`], also [`ValueError::NoColumn`]; it spoils the request.
+    pub fn value(&self, index: usize, column: &Column<'_>) -> Result<Value<'a>, ValueError> {
+        self.cell(index)?.value(column.field_type, column.original_type)
+    }
+
+    typed! {
+        /// A signed integer.
+        signed -> i64;
+        /// An unsigned integer, or a year.
+        unsigned -> u64;
+        /// The bits of a BIT column as a number.
+        bit -> u64;
+        /// A FLOAT.
+        float -> f32;
+        /// A DOUBLE.
+        double -> f64;
+        /// A DECIMAL.
+        decimal -> Decimal;
+        /// A DATE.
+        date -> Date;
+        /// A DATETIME or TIMESTAMP.
+        datetime -> DateTime;
+        /// A TIME.
+        time -> Time;
+        /// The bytes of a string, a blob, an ENUM, JSON or a geometry.
+        bytes -> &'a [u8];
+        /// A string that is UTF-8.
+        text -> &'a str;
+        /// A SET.
+        set -> Set<'a>;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! From the bytes of a cell to its value.
+
+use std::fmt;
+
+use crate::codec::decimal::Decimal;
+use crate::codec::message::resultset::{FieldType, OriginalType};
+use crate::codec::temporal::{Date, DateTime, Time};
+use crate::codec::value::{Set, Sign, Value, ValueError, within};
+use crate::codec::wire::{Reader, unzigzag};
+
+/// One cell of a row, as its bytes.
+///
+/// *Shape*: a borrowed slice. Each reader returns `None` for NULL, and an error, which spoils the
+/// request, for bytes that are no value of that type.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cell<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Cell<'a> {
+    /// A cell of these bytes.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// The bytes as they stand on the wire.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Whether it is NULL.
+    #[must_use]
+    pub const fn is_null(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The value, read as the metadata of its column says: `DATETIME` is a [`Value::Date`] when the
+    /// original type is one of a date.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError`].
+    pub fn value(
+        self,
+        field_type: FieldType,
+        original_type: OriginalType,
+    ) -> Result<Value<'a>, ValueError> {
+        let is_date =
+            matches!(original_type, OriginalType::MysqlTypeDate | OriginalType::MysqlTypeNewdate);
+        let value = match field_type {
+            FieldType::Sint => self.signed()?.map(Value::Signed),
+            FieldType::Uint => self.unsigned()?.map(Value::Unsigned),
+            FieldType::Bit => self.bit()?.map(Value::Bit),
+            FieldType::Float => self.float()?.map(Value::Float),
+            FieldType::Double => self.double()?.map(Value::Double),
+            FieldType::Decimal => self.decimal()?.map(Value::Decimal),
+            FieldType::Datetime if is_date => self.date()?.map(Value::Date),
+            FieldType::Datetime => self.datetime()?.map(Value::DateTime),
+            FieldType::Time => self.time()?.map(Value::Time),
+            FieldType::Bytes => self.bytes()?.map(Value::Bytes),
+            FieldType::Enum => self.bytes()?.map(Value::Enum),
+            FieldType::Set => self.set()?.map(Value::Set),
+        };
+        Ok(value.unwrap_or(Value::Null))
+    }
+
+    /// A signed integer.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`], [`ValueError::Trailing`].
+    #[inline]
+    pub fn signed(self) -> Result<Option<i64>, ValueError> {
+        self.read(|reader| Ok(unzigzag(reader.varint()?)))
+    }
+
+    /// An unsigned integer, or a year.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`], [`ValueError::Trailing`].
+    #[inline]
+    pub fn unsigned(self) -> Result<Option<u64>, ValueError> {
+        self.read(|reader| Ok(reader.varint()?))
+    }
+
+    /// The bits of a BIT column as a number, the first bit being the highest.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`], [`ValueError::Trailing`].
+    pub fn bit(self) -> Result<Option<u64>, ValueError> {
+        self.unsigned()
+    }
+
+    /// A FLOAT.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`], [`ValueError::Trailing`].
+    pub fn float(self) -> Result<Option<f32>, ValueError> {
+        self.read(|reader| Ok(f32::from_bits(reader.fixed32()?)))
+    }
+
+    /// A DOUBLE.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`], [`ValueError::Trailing`].
+    pub fn double(self) -> Result<Option<f64>, ValueError> {
+        self.read(|reader| Ok(f64::from_bits(reader.fixed64()?)))
+    }
+
+    /// A DECIMAL.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Decimal::from_packed`].
+    pub fn decimal(self) -> Result<Option<Decimal>, ValueError> {
+        if self.is_null() { Ok(None) } else { Decimal::from_packed(self.bytes).map(Some) }
+    }
+
+    /// A DATE. Parts behind the day are taken when they are zero.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`].
+    pub fn date(self) -> Result<Option<Date>, ValueError> {
+        let Some(at) = self.datetime()? else { return Ok(None) };
+        let day = at.date();
+        if at == day.midnight() {
+            Ok(Some(day))
+        } else {
+            Err(ValueError::Trailing { bytes: self.bytes.len() })
+        }
+    }
+
+    /// A DATETIME or TIMESTAMP.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`].
+    #[inline]
+    pub fn datetime(self) -> Result<Option<DateTime>, ValueError> {
+        self.read(|reader| {
+            let date = Date::from_parts(reader.varint()?, reader.varint()?, reader.varint()?)?;
+            let [hour, minute, second, microsecond] = clock(reader)?;
+            DateTime::from_parts(date, hour, minute, second, microsecond)
+        })
+    }
+
+    /// A TIME.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`].
+    #[inline]
+    pub fn time(self) -> Result<Option<Time>, ValueError> {
+        self.read(|reader| {
+            let sign = match within("sign", u64::from(reader.byte()?), 1)? {
+                0 => Sign::Plus,
+                _ => Sign::Minus,
+            };
+            let [hour, minute, second, microsecond] = clock(reader)?;
+            Time::from_parts(sign, hour, minute, second, microsecond)
+        })
+    }
+
+    /// The bytes of a string, a blob, an ENUM, JSON or a geometry, without the zero behind them.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Unterminated`].
+    #[inline]
+    pub const fn bytes(self) -> Result<Option<&'a [u8]>, ValueError> {
+        match self.bytes.split_last() {
+            None => Ok(None),
+            Some((0, bytes)) => Ok(Some(bytes)),
+            Some(_) => Err(ValueError::Unterminated),
+        }
+    }
+
+    /// A string that is UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Unterminated`], [`ValueError::NotUtf8`].
+    pub fn text(self) -> Result<Option<&'a str>, ValueError> {
+        let text = self.bytes()?.map(str::from_utf8).transpose();
+        text.map_err(|_| ValueError::NotUtf8)
+    }
+
+    /// A SET.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Wire`].
+    pub fn set(self) -> Result<Option<Set<'a>>, ValueError> {
+        if self.is_null() { Ok(None) } else { Set::from_cell(self.bytes).map(Some) }
+    }
+
+    /// All of the cell, if there is any.
+    #[inline]
+    fn read<T>(
+        self,
+        read: impl FnOnce(&mut Reader<'a>) -> Result<T, ValueError>,
+    ) -> Result<Option<T>, ValueError> {
+        if self.is_null() {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(self.bytes);
+        let value = read(&mut reader)?;
+        match reader.rest().len() {
+            0 => Ok(Some(value)),
+            bytes => Err(ValueError::Trailing { bytes }),
+        }
+    }
+}
+
+impl fmt::Debug for Cell<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_null() {
+            return f.write_str("NULL");
+        }
+        self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Hour, minute, second, microsecond, as many as there are.
+#[inline]
+fn clock(reader: &mut Reader<'_>) -> Result<[u64; 4], ValueError> {
+    let mut parts = [0; 4];
+    for part in &mut parts {
+        if reader.is_empty() {
+            break;
+        }
+        *part = reader.varint()?;
+    }
+    Ok(parts)
+}

@@ -1,0 +1,273 @@
+//! Values of columns, and why some bytes or numbers are none.
+
+use std::error::Error;
+use std::fmt;
+
+use super::decimal::Decimal;
+use super::error::Scope;
+use super::temporal::{Date, DateTime, Time};
+use super::wire::{Reader, WireError, put_varint};
+
+/// One cell of a result, of any column type.
+///
+/// *Shape*: at most 40 bytes, `Copy`; text and blobs borrow, from the frame they were read from or
+/// from whoever wants them written.
+///
+/// Bytes of text are in the character set of the result, which the codec does not convert. JSON and
+/// geometry are [`Bytes`](Self::Bytes), a year is [`Unsigned`](Self::Unsigned), a timestamp is a
+/// [`DateTime`](Self::DateTime).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// SQL NULL, in a column of any type.
+    Null,
+    /// TINYINT to BIGINT.
+    Signed(i64),
+    /// TINYINT UNSIGNED to BIGINT UNSIGNED, and YEAR.
+    Unsigned(u64),
+    /// BIT(1) to BIT(64), the first bit of the column being the highest.
+    Bit(u64),
+    /// FLOAT.
+    Float(f32),
+    /// DOUBLE.
+    Double(f64),
+    /// DECIMAL.
+    Decimal(Decimal),
+    /// DATE.
+    Date(Date),
+    /// DATETIME and TIMESTAMP.
+    DateTime(DateTime),
+    /// TIME.
+    Time(Time),
+    /// CHAR, VARCHAR, TEXT, BINARY, BLOB, JSON, GEOMETRY, without the byte that ends them on the wire.
+    Bytes(&'a [u8]),
+    /// The name of an ENUM's member.
+    Enum(&'a [u8]),
+    /// The names of a SET's members.
+    Set(Set<'a>),
+}
+
+macro_rules! value_from {
+    ($($from:ty => $variant:ident),* $(,)?) => {$(
+        impl From<$from> for Value<'_> {
+            fn from(value: $from) -> Self {
+                Self::$variant(value.into())
+            }
+        }
+    )*};
+}
+
+value_from! {
+    i8 => Signed, i16 => Signed, i32 => Signed, i64 => Signed,
+    u8 => Unsigned, u16 => Unsigned, u32 => Unsigned, u64 => Unsigned,
+    f32 => Float, f64 => Double,
+    Decimal => Decimal, Date => Date, DateTime => DateTime, Time => Time,
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Bytes(text.as_bytes())
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value<'_> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// Whether a decimal or a time is below zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third sign")]
+pub enum Sign {
+    /// Below zero.
+    Minus,
+    /// Zero or above.
+    Plus,
+}
+
+/// The members of a SET cell, in the bytes in which they stand on the wire.
+///
+/// *Shape*: a borrowed slice that has been checked once; going through it copies nothing. A set whose
+/// only member has no name cannot be told from the empty set on the wire, and is read as that.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Set<'a> {
+    members: &'a [u8],
+}
+
+impl<'a> Set<'a> {
+    /// The set without members.
+    pub const EMPTY: Self = Self { members: &[] };
+
+    /// A set of these members, put together in `place`, whose former content goes.
+    pub fn new<T: AsRef<[u8]>>(
+        members: impl IntoIterator<Item = T>,
+        place: &'a mut Vec<u8>,
+    ) -> Self {
+        place.clear();
+        for member in members {
+            put_varint(place, member.as_ref().len() as u64);
+            place.extend_from_slice(member.as_ref());
+        }
+        let members: &[u8] = place;
+        if members == [0] { Self::EMPTY } else { Self { members } }
+    }
+
+    /// From the bytes of a cell. A single byte, 0 or 1, is the empty set.
+    pub(super) fn from_cell(cell: &'a [u8]) -> Result<Self, ValueError> {
+        if matches!(cell, [0 | 1]) {
+            return Ok(Self::EMPTY);
+        }
+        let mut reader = Reader::new(cell);
+        while !reader.is_empty() {
+            reader.bytes()?;
+        }
+        Ok(Self { members: cell })
+    }
+
+    /// The members as they stand on the wire; nothing for the empty set.
+    pub(super) const fn as_wire(&self) -> &'a [u8] {
+        self.members
+    }
+
+    /// Whether there is no member.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The members, in the order of the wire, which is that of the column's definition.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
+        let mut reader = Reader::new(self.members);
+        // Checked at construction, so the reader fails at the end and nowhere else.
+        std::iter::from_fn(move || reader.bytes().ok())
+    }
+}
+
+impl fmt::Debug for Set<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(|member| member.escape_ascii().to_string())).finish()
+    }
+}
+
+/// Why some bytes, a number or a text is no value of a type.
+///
+/// In a result it is the peer's fault and spoils the request; in a constructor it is the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// The bytes of a cell are broken.
+    Wire(WireError),
+    /// A cell goes on behind its value.
+    Trailing {
+        /// Bytes behind the value.
+        bytes: usize,
+    },
+    /// A string without the zero that ends it.
+    Unterminated,
+    /// A part of a value is above what it can be.
+    OutOfRange {
+        /// Which part: `year`, `hour`, `scale` …
+        part: &'static str,
+        /// What it was.
+        value: u64,
+        /// The largest that it can be.
+        max: u64,
+    },
+    /// A packed decimal without digits, without sign, or with something behind the sign.
+    BadDecimal,
+    /// A text that does not have the form of the type.
+    Syntax,
+    /// A text that is not UTF-8.
+    NotUtf8,
+    /// A column that the row does not have.
+    NoColumn {
+        /// Which was asked for.
+        index: usize,
+        /// How many there are.
+        columns: usize,
+    },
+    /// More columns than the reader takes.
+    TooManyColumns {
+        /// How many it takes.
+        max: usize,
+    },
+}
+
+impl ValueError {
+    /// What dies, when a peer sent it: the request; the frames behind it can be read.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wire(error) => error.fmt(f),
+            Self::Trailing { bytes } => write!(f, "{bytes} bytes behind the value"),
+            Self::Unterminated => f.write_str("string does not end with a zero byte"),
+            Self::OutOfRange { part, value, max } => write!(f, "{part} {value} exceeds {max}"),
+            Self::BadDecimal => f.write_str("malformed packed decimal"),
+            Self::Syntax => f.write_str("text does not have the form of the type"),
+            Self::NotUtf8 => f.write_str("text is not UTF-8"),
+            Self::NoColumn { index, columns } => write!(f, "column {index} of {columns}"),
+            Self::TooManyColumns { max } => write!(f, "columns exceed {max}"),
+        }
+    }
+}
+
+impl Error for ValueError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Wire(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<WireError> for ValueError {
+    fn from(error: WireError) -> Self {
+        Self::Wire(error)
+    }
+}
+
+/// `value` as it is, if it is not above `max`.
+pub(super) const fn within(part: &'static str, value: u64, max: u64) -> Result<u64, ValueError> {
+    if value <= max { Ok(value) } else { Err(ValueError::OutOfRange { part, value, max }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_built_and_gone_through() {
+        let mut place = Vec::new();
+        let set = Set::new(["a", "bb"], &mut place);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [&b"a"[..], b"bb"]);
+        assert_eq!(set.as_wire(), [1, b'a', 2, b'b', b'b']);
+        assert_eq!(format!("{set:?}"), r#"{"a", "bb"}"#);
+        assert_eq!(Set::new([""], &mut Vec::new()), Set::EMPTY);
+        assert_eq!(Set::new(["", ""], &mut Vec::new()).iter().count(), 2);
+    }
+
+    #[test]
+    fn both_marks_are_the_empty_set() {
+        assert_eq!(Set::from_cell(&[0]), Ok(Set::EMPTY));
+        assert_eq!(Set::from_cell(&[1]), Ok(Set::EMPTY));
+        assert_eq!(Set::from_cell(&[2, 1]), Err(ValueError::Wire(WireError::Truncated)));
+    }
+
+    #[test]
+    fn a_value_is_no_larger_than_a_decimal_and_its_tag() {
+        assert!(size_of::<Value<'_>>() <= 40);
+    }
+}
