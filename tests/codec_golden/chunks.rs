@@ -1,0 +1,173 @@
+//! Columnar results: they decode to what the client's decoders returned, and encode to their bytes.
+
+use std::collections::HashMap;
+
+use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter, ColumnBlock};
+use epoll_group::codec::message::resultset::{Chunk, ColumnMetaData, FieldType, OriginalType};
+use epoll_group::codec::value::Value;
+use prost::Message;
+use serde_json::Value as Json;
+
+use crate::{Vector, hex, vectors};
+
+#[test]
+fn chunks_decode_to_what_the_client_decoded() {
+    for vector in vectors("chunks.jsonl") {
+        let body = vector.bytes("body_hex");
+        let kinds = kinds(&vector);
+        let mut joiner = ChunkJoiner::new(&kinds, 0);
+        let frame = ChunkFrame::parse(&body).unwrap_or_else(|error| panic!("{vector}: {error}"));
+        let chunk = joiner.push(frame).ok().flatten().unwrap_or_else(|| panic!("{vector}"));
+        let mut rows = chunk.rows();
+        let expected = vector.json["decoded_rows"].as_array().expect("rows");
+        assert_eq!(chunk.row_count() as usize, expected.len(), "{vector}");
+        for (at, expected) in expected.iter().enumerate() {
+            let row = rows.next_row().unwrap_or_else(|error| panic!("{vector}: {error}"));
+            let expected = expected.as_array().expect("a row");
+            let row = row.unwrap_or_else(|| panic!("{vector}: row {at} is missing"));
+            assert_eq!(row.len(), expected.len(), "{vector}");
+            for (value, expected) in row.iter().zip(expected) {
+                assert!(is_equal(value, expected), "{vector}, row {at}: {value:?} {expected}");
+            }
+        }
+        assert_eq!(rows.next_row(), Ok(None), "{vector}");
+    }
+}
+
+#[test]
+fn chunks_encode_to_their_bytes() {
+    for vector in vectors("chunks.jsonl") {
+        let body = vector.bytes("body_hex");
+        let frame = ChunkFrame::parse(&body).unwrap_or_else(|error| panic!("{vector}: {error}"));
+        let message = frame.to_message();
+        assert_eq!(Chunk::decode(&body[..]).as_ref(), Ok(&message), "{vector}");
+        assert_eq!(message.encode_to_vec(), body, "{vector}");
+        if is_canonical(&vector, &frame) {
+            assert_eq!(written(&kinds(&vector), &frame), body, "{vector}");
+        }
+    }
+}
+
+#[test]
+fn chunks_of_recorded_conversations_have_the_rows_that_they_say() {
+    let mut columns = HashMap::<u64, Vec<BlockKind>>::new();
+    let mut chunks = 0;
+    let lines = vectors("sessions/chunk.jsonl");
+    for vector in &lines {
+        let body = vector.bytes("body_hex");
+        match vector.text("direction") {
+            "s2c" => {}
+            "c2s" => {
+                columns.remove(&vector.number("sid"));
+                continue;
+            }
+            _ => continue,
+        }
+        let columns = columns.entry(vector.number("sid")).or_default();
+        match vector.kind() {
+            12 => {
+                let column = ColumnMetaData::decode(&body[..]).expect("metadata");
+                columns.extend(BlockKind::of_types(column.r#type(), column.original_type()));
+            }
+            21 => {
+                let mut joiner = ChunkJoiner::new(columns, 0);
+                let frame = ChunkFrame::parse(&body).expect("a chunk");
+                let chunk = joiner.push(frame).expect("it fits").expect("it is whole");
+                let mut rows = chunk.rows();
+                for _ in 0..chunk.row_count() {
+                    assert!(rows.next_row().expect("it is right").is_some(), "{vector}");
+                }
+                assert_eq!(rows.next_row(), Ok(None), "{vector}");
+                chunks += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(lines.is_empty() || chunks > 0, "there is no chunk");
+}
+
+/// Kinds of the columns by their metadata.
+fn kinds(vector: &Vector) -> Vec<BlockKind> {
+    let kind = |meta: &Json| {
+        let name = |key: &str| meta[key].as_str().unwrap_or_default().to_owned();
+        let field = FieldType::from_str_name(&name("type"))?;
+        let original = OriginalType::from_str_name(&name("original_type"))?;
+        BlockKind::of_types(field, original)
+    };
+    let metas = vector.json["metas"].as_array().expect("metadata");
+    metas.iter().map(|meta| kind(meta).unwrap_or_else(|| panic!("{vector}: {meta}"))).collect()
+}
+
+/// Is it written as this crate writes it? Not so by intention: a bitmap without NULLs, numbers among
+/// the values of variable size, the other mark of the empty set.
+fn is_canonical(vector: &Vector, frame: &ChunkFrame<'_>) -> bool {
+    let usual = kinds(vector).iter().zip(frame.columns()).all(|(kind, block)| {
+        let nulls = block.nulls.is_some();
+        kind.member() == block.member && nulls == (block.null_count(frame.row_count()) > 0)
+    });
+    let named = ["_in_variable_column", "_bitmap_without_nulls", "chunk_set"];
+    assert!(usual || named.iter().any(|name| vector.name.contains(name)), "{vector}");
+    usual && !vector.name.ends_with("chunk_set")
+}
+
+/// The rows of `frame`, written anew.
+fn written(kinds: &[BlockKind], frame: &ChunkFrame<'_>) -> Vec<u8> {
+    let mut joiner = ChunkJoiner::new(kinds, 0);
+    let chunk = joiner.push(*frame).expect("it fits").expect("it is whole");
+    let mut writer = ChunkWriter::new(kinds);
+    let mut rows = chunk.rows();
+    while let Some(row) = rows.next_row().expect("it is right") {
+        writer.row(row).expect("it fits");
+    }
+    let by_column: Vec<ColumnBlock> = (kinds.iter().enumerate())
+        .map(|(at, &kind)| {
+            let mut column = ColumnBlock::new(kind);
+            column.extend(chunk.values(at).map(|value| value.expect("it is right"))).expect("fits");
+            column
+        })
+        .collect();
+    for (one, other) in by_column.iter().zip(writer.columns()) {
+        assert_eq!(one.as_block(), other.as_block());
+    }
+    let mut bodies = writer.bodies(1 << 20).expect("it is small");
+    let body = bodies.next().expect("there is one").to_vec();
+    assert!(bodies.next().is_none());
+    body
+}
+
+/// Is it what the client had in hand?
+fn is_equal(value: &Value<'_>, expected: &Json) -> bool {
+    let text = |key: &str| expected[key].as_str().unwrap_or_default();
+    let bits = |key: &str| u64::from_str_radix(expected[key]["bits"].as_str().unwrap_or(""), 16);
+    match value {
+        Value::Null => expected["null"] == true,
+        Value::Signed(value) => text("long") == value.to_string(),
+        Value::Unsigned(value) | Value::Bit(value) => text("ulong") == value.to_string(),
+        Value::Double(value) => bits("double") == Ok(value.to_bits()),
+        Value::Float(value) => bits("float") == Ok(value.to_bits().into()),
+        Value::Decimal(value) => {
+            value.to_string() == plain(text("decimal"))
+                && expected["scale"].as_u64() == Some(value.scale().into())
+        }
+        Value::Date(value) => text("packed") == value.to_packed().to_string(),
+        Value::DateTime(value) => text("packed") == value.to_packed().to_string(),
+        Value::Time(value) => text("packed") == value.to_packed().to_string(),
+        Value::Bytes(bytes) | Value::Enum(bytes) => hex(text("string_hex")) == *bytes,
+        Value::Set(set) => {
+            let items = expected["items_hex"].as_array().expect("items");
+            items.iter().map(|item| hex(item.as_str().unwrap_or_default())).eq(set.iter())
+        }
+        _ => false,
+    }
+}
+
+/// A decimal without an exponent: the recording has one for very small numbers.
+fn plain(text: &str) -> String {
+    match text.split_once("E-") {
+        Some((digit, zeros)) => {
+            let zeros: usize = zeros.parse().expect("an exponent");
+            format!("0.{}{digit}", "0".repeat(zeros - digit.len()))
+        }
+        None => text.to_owned(),
+    }
+}

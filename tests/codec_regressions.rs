@@ -1,0 +1,16 @@
+//! Faults of the codec that were found and fixed, each by its symptom.
+
+use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::error::MessageError;
+use epoll_group::codec::limits::Limits;
+use epoll_group::codec::message::ServerMessage;
+
+/// Found by the fuzz target `message`: the first value satisfied the check, the last one was taken,
+/// and what it was encoded to could not be decoded again.
+#[test]
+fn an_unknown_value_behind_a_known_one_does_not_pass_for_a_required_enum() {
+    let decode = |body: &[u8]| ServerMessage::decode(Dialect::Legacy, 12, body, &Limits::default());
+    let missing = MessageError::Missing { message: "resultset.ColumnMetaData", field: 1 };
+    assert_eq!(decode(b"\x08\x01\x10\x08\x08\x09"), Err(missing));
+    assert!(decode(b"\x08\x09\x10\x08\x08\x01").is_ok());
+}
