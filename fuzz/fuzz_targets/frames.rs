@@ -1,93 +1,98 @@
-//! Bytes and split points through a small deframer: never panics, never holds more than one frame
-//! within the limit, and says the same however the bytes were cut.
+//! Bytes and split points through the decoder: never panics, never holds much more than what it was
+//! fed, and says the same as reading in place, however the bytes were cut.
 //!
 //! ```text
-//! input = limit u32 LE │ number of cuts u8 │ size of each piece u8 … │ stream
+//! input = limit u32 LE │ dialect 1 bit, number of cuts 7 bits │ size of each piece u8 … │ stream
 //! ```
 //!
-//! The sizes are used in turn, over and over; without any the stream comes in one piece.
+//! The top bit chooses the header of 14 bytes with version 0. The sizes are used in turn, over and
+//! over; without any the stream comes in one piece.
 
 #![no_main]
 
-use epoll_group::codec::header::{HEADER_BYTES, Header, HeaderError};
+use epoll_group::codec::decoder::{Decoder, Frame};
+use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::header::HeaderError;
+use epoll_group::codec::limits::Limits;
+use epoll_group_fuzz::bounded;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&limit, input)) = input.split_first_chunk::<4>() else {
+    let Some((&limit, rest)) = input.split_first_chunk::<4>() else {
         return;
     };
-    let Some((&cuts, input)) = input.split_first() else {
+    let Some((&cuts, rest)) = rest.split_first() else {
         return;
     };
-    let Some((sizes, stream)) = input.split_at_checked(usize::from(cuts)) else {
+    let Some((sizes, stream)) = rest.split_at_checked(usize::from(cuts & 0x7f)) else {
         return;
     };
-    let limit = u32::from_le_bytes(limit);
+    let dialect = if cuts < 0x80 { Dialect::Legacy } else { Dialect::Galaxy { version: 0 } };
+    let mut limits = Limits::default();
+    limits.frame_bytes = u32::from_le_bytes(limit);
 
-    let mut whole = Deframer::new(limit);
-    whole.push(stream);
-
-    let mut split = Deframer::new(limit);
-    let mut sizes = sizes.iter().map(|&size| usize::from(size).max(1)).cycle();
-    let mut rest = stream;
-    while !rest.is_empty() {
-        let size = sizes.next().unwrap_or(rest.len()).min(rest.len());
-        let (piece, after) = rest.split_at(size);
-        split.push(piece);
-        rest = after;
-    }
-
-    assert_eq!(whole.frames, split.frames, "the frames depend on the cuts");
-    assert_eq!(whole.error, split.error, "the error depends on the cuts");
-    if whole.error.is_none() {
-        assert_eq!(whole.held, split.held, "the rest depends on the cuts");
-        let mut again = Vec::new();
-        for (header, body) in &whole.frames {
-            again.extend(header.encode());
-            again.extend(body);
+    let (expected, end) = in_place(stream, dialect, &limits);
+    bounded(stream.len(), || {
+        let mut decoder = Decoder::with_dialect(limits, dialect);
+        let mut sizes = sizes.iter().map(|&size| usize::from(size).max(1)).cycle();
+        let mut expected = expected.iter();
+        let mut result = Ok(());
+        let mut rest = stream;
+        while !rest.is_empty() {
+            let size = sizes.next().unwrap_or(rest.len()).min(rest.len());
+            let (piece, after) = rest.split_at(size);
+            rest = after;
+            decoder.feed(piece);
+            result = drain(&mut decoder, &mut expected);
         }
-        again.extend(&whole.held);
-        assert_eq!(again, stream, "what was encoded is not what was decoded");
-    }
+        assert!(expected.next().is_none(), "a frame is missing");
+        match end {
+            Ok(held) => {
+                assert_eq!(result, Ok(()), "the error depends on the cuts");
+                assert_eq!(decoder.held_bytes(), held.len(), "the rest depends on the cuts");
+                let header = dialect.header_bytes();
+                assert!(held.len() < header.saturating_add(limits.frame_bytes as usize));
+            }
+            Err(error) => {
+                assert_eq!(result, Err(error), "the error depends on the cuts");
+                assert_eq!(decoder.held_bytes(), 0);
+            }
+        }
+    });
 });
 
-struct Deframer {
-    limit: u32,
-    held: Vec<u8>,
-    frames: Vec<(Header, Vec<u8>)>,
-    error: Option<HeaderError>,
+/// All frames of the stream, and what is left of it or wrong with it.
+fn in_place<'a>(
+    mut stream: &'a [u8],
+    dialect: Dialect,
+    limits: &Limits,
+) -> (Vec<Frame<'a>>, Result<&'a [u8], HeaderError>) {
+    let mut frames = Vec::new();
+    loop {
+        match Frame::parse(stream, dialect, limits) {
+            Ok(Some((frame, bytes))) => {
+                let mut again = Vec::new();
+                dialect.encode(&frame.header(), &mut again);
+                again.extend(frame.body());
+                assert_eq!(again, stream[..bytes], "what is encoded is not what was decoded");
+                assert_eq!(frame.bytes(), again);
+                assert!(frame.header().body_bytes < limits.frame_bytes, "above the limit");
+                frames.push(frame);
+                stream = &stream[bytes..];
+            }
+            Ok(None) => return (frames, Ok(stream)),
+            Err(error) => return (frames, Err(error)),
+        }
+    }
 }
 
-impl Deframer {
-    fn new(limit: u32) -> Self {
-        Self { limit, held: Vec::new(), frames: Vec::new(), error: None }
+/// Takes all frames that are whole.
+fn drain<'a>(
+    decoder: &mut Decoder,
+    expected: &mut impl Iterator<Item = &'a Frame<'a>>,
+) -> Result<(), HeaderError> {
+    while let Some(frame) = decoder.next_frame()? {
+        assert_eq!(Some(&frame), expected.next(), "the frames depend on the cuts");
     }
-
-    fn push(&mut self, piece: &[u8]) {
-        if self.error.is_some() {
-            return;
-        }
-        self.held.extend(piece);
-        let mut used = 0;
-        loop {
-            let rest = &self.held[used..];
-            let header = match Header::parse(rest, self.limit) {
-                Ok(Some(header)) => header,
-                Ok(None) => break,
-                Err(error) => {
-                    self.error = Some(error);
-                    return;
-                }
-            };
-            assert!(header.body_bytes < self.limit, "a frame above the limit was let through");
-            let Some(frame) = rest.get(..header.frame_bytes()) else {
-                break;
-            };
-            self.frames.push((header, frame[HEADER_BYTES..].to_vec()));
-            used += frame.len();
-        }
-        self.held.drain(..used);
-        let most = HEADER_BYTES + usize::try_from(self.limit).unwrap_or(usize::MAX);
-        assert!(self.held.len() < most, "more is held than one frame within the limit");
-    }
+    Ok(())
 }
