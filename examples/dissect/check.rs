@@ -1,0 +1,88 @@
+//! Without arguments: a recorded conversation is shown, in several forms, and the outcome checked.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use super::dissector::{Side, Tally};
+use super::{Options, input, show};
+
+/// A log-in, statements, rows and chunks, as a client and a toy server exchanged them.
+const SAMPLE: &str = include_str!("../../tests/golden/sessions/chunk.jsonl");
+
+/// A frame of a kind that nobody knows.
+const UNKNOWN: [u8; 15] = [9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 99, 0xab, 0xcd];
+
+pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let tally = show(SAMPLE.as_bytes(), Options::default(), out)?;
+    writeln!(out, "{tally}")?;
+    let frames = SAMPLE.lines().filter(|line| line.contains("frame_hex")).count();
+    expect("frames of the sample", tally.frames, frames)?;
+    expect("faults in it", (tally.unknown, tally.errors), (0, 0))?;
+    if tally.rows == 0 {
+        return Err("no row of the sample was shown".into());
+    }
+
+    let mut total = 0;
+    for side in [Side::Client, Side::Server] {
+        let parts = input::read(SAMPLE.as_bytes())?;
+        let bytes: Vec<u8> = parts
+            .into_iter()
+            .filter(|part| part.from == Some(side))
+            .flat_map(|p| p.bytes)
+            .collect();
+        total += forms(&bytes)?.frames;
+        faults(&bytes)?;
+    }
+    expect("frames of both directions", total, frames)?;
+    writeln!(out, "the same from raw bytes and from hex dumps, with faults found where they are")?;
+    Ok(())
+}
+
+/// One direction without saying which, in every form.
+fn forms(bytes: &[u8]) -> Result<Tally, Box<dyn Error>> {
+    let mut xxd = String::new();
+    let mut canonical = String::new();
+    let mut plain = String::new();
+    for (at, line) in bytes.chunks(16).enumerate() {
+        let offset = at * 16;
+        let shown = |&byte: &u8| if byte.is_ascii_graphic() { char::from(byte) } else { '.' };
+        let text: String = line.iter().map(shown).collect();
+        let digits: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let pairs: Vec<_> = digits.chunks(2).map(<[String]>::concat).collect();
+        writeln!(xxd, "{offset:08x}: {:<39}  {text}", pairs.join(" "))?;
+        let (left, right) = digits.split_at(digits.len().min(8));
+        writeln!(canonical, "{offset:08x}  {}  {:<23}  |{text}|", left.join(" "), right.join(" "))?;
+        writeln!(plain, "{}", digits.join(" "))?;
+    }
+    writeln!(canonical, "{:08x}", bytes.len())?;
+
+    let expected = show(bytes, Options::default(), &mut io::sink())?;
+    expect("faults in raw bytes", (expected.unknown, expected.errors), (0, 0))?;
+    for (name, form) in [("xxd", xxd), ("hexdump", canonical), ("plain digits", plain)] {
+        let tally = show(form.as_bytes(), Options::default(), &mut io::sink())?;
+        expect(name, tally, expected)?;
+    }
+    Ok(expected)
+}
+
+/// It goes on behind an unknown kind, and says that the last frame is cut.
+fn faults(bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    let good = show(bytes, Options::default(), &mut io::sink())?;
+    let mut broken = [&UNKNOWN[..], bytes, &UNKNOWN].concat();
+    broken.pop();
+    let tally = show(&broken, Options::default(), &mut io::sink())?;
+    let expected = Tally { frames: good.frames + 1, unknown: 1, errors: 1, ..good };
+    expect("faults that were put in", tally, expected)
+}
+
+fn expect<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    found: T,
+    expected: T,
+) -> Result<(), Box<dyn Error>> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("{what}: {found:?} in place of {expected:?}").into())
+}
