@@ -31,7 +31,7 @@ struct Relieved {
 pub(super) const SHORTEST_TICK: Duration = Duration::from_micros(500);
 const LONGEST_TICK: Duration = Duration::from_millis(10);
 /// After so long without anybody running there is nothing to look out for.
-const QUIET: Duration = Duration::from_millis(100);
+const QUIET: Duration = Duration::from_millis(30);
 
 impl Worker {
     /// Sleeps until woken. The lookout wakes by itself to see whether somebody is stuck.
