@@ -67,6 +67,7 @@ mod reader;
 pub mod reply;
 pub mod row;
 pub mod scalar;
+mod secrets;
 mod statement;
 pub mod temporal;
 pub mod unknown;

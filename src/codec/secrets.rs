@@ -1,0 +1,54 @@
+//! `Debug` for the messages that carry a proof of the password: what it says may end up in a log.
+
+use std::fmt;
+
+use super::message::session::{AuthenticateContinue, AuthenticateStart};
+
+/// Says how long it is.
+struct Hidden(usize);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} bytes>", self.0)
+    }
+}
+
+impl fmt::Debug for AuthenticateStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hidden = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|bytes| Hidden(bytes.len()));
+        f.debug_struct("AuthenticateStart")
+            .field("mech_name", &self.mech_name.escape_ascii().to_string())
+            .field("auth_data", &hidden(&self.auth_data))
+            .field("initial_response", &hidden(&self.initial_response))
+            .finish()
+    }
+}
+
+impl fmt::Debug for AuthenticateContinue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthenticateContinue")
+            .field("auth_data", &Hidden(self.auth_data.len()))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_is_not_printed() {
+        let proof = AuthenticateContinue { auth_data: b"*secret".to_vec() };
+        assert_eq!(format!("{proof:?}"), "AuthenticateContinue { auth_data: <7 bytes> }");
+        let start = AuthenticateStart {
+            mech_name: b"MYSQL41".to_vec(),
+            auth_data: Some(b"secret".to_vec()),
+            initial_response: None,
+        };
+        assert_eq!(
+            format!("{start:?}"),
+            "AuthenticateStart { mech_name: \"MYSQL41\", auth_data: Some(<6 bytes>), \
+             initial_response: None }"
+        );
+    }
+}
