@@ -197,6 +197,19 @@ fn a_decoder_holds_a_small_multiple_of_what_came() {
     assert_eq!(decoder.next_frame(), Ok(None));
     assert_eq!(decoder.capacity_bytes(), 0);
 
+    // Nor does it stay behind the first bytes of a frame whose rest does not come.
+    for rest in 1..20 {
+        for piece in [&frame[..], &frame[..rest]].concat().chunks(1 << 16) {
+            decoder.feed(piece);
+            while decoder.next_frame().expect("the header is right").is_some() {}
+        }
+        assert_eq!(decoder.held_bytes(), rest);
+        assert!(decoder.capacity_bytes() <= 16 << 10, "{} behind", decoder.capacity_bytes());
+        decoder.feed(&frame[rest..]);
+        assert!(decoder.next_frame().is_ok_and(|frame| frame.is_some()));
+        assert_eq!(decoder.next_frame(), Ok(None));
+    }
+
     // Small frames that never end at the end of a piece do not pile up.
     let small = [&[0; 8][..], &2_u32.to_le_bytes(), &[101, 0]].concat();
     let stream = small.repeat(10_000);

@@ -196,7 +196,10 @@ impl Decoder {
             Some(header) => header,
             None => match self.next_header() {
                 Ok(Some(header)) => header,
-                Ok(None) => return Ok(None),
+                Ok(None) => {
+                    self.tidy();
+                    return Ok(None);
+                }
                 Err(error) => {
                     self.failed = Some(error);
                     self.buffer = Vec::new();
@@ -205,20 +208,20 @@ impl Decoder {
                 }
             },
         };
-        let held = self.buffer.get(self.taken..).unwrap_or_default();
-        let Some((frame, bytes)) = Frame::cut(held, self.dialect, header) else {
+        if self.held_bytes() < self.dialect.frame_bytes(&header) {
             self.header = Some(header);
+            self.tidy();
             return Ok(None);
-        };
+        }
         self.header = None;
-        self.taken = self.taken.saturating_add(bytes);
-        Ok(Some(frame))
+        let held = self.buffer.get(self.taken..).unwrap_or_default();
+        Ok(Frame::cut(held, self.dialect, header).map(|(frame, bytes)| {
+            self.taken = self.taken.saturating_add(bytes);
+            frame
+        }))
     }
 
-    fn next_header(&mut self) -> Result<Option<Header>, HeaderError> {
-        if self.held_bytes() == 0 {
-            self.tidy();
-        }
+    fn next_header(&self) -> Result<Option<Header>, HeaderError> {
         let held = self.buffer.get(self.taken..).unwrap_or_default();
         self.dialect.parse(held, self.limits.frame_bytes)
     }
