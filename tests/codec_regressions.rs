@@ -1,5 +1,6 @@
 //! Faults of the codec that were found and fixed, each by its symptom.
 
+use epoll_group::codec::decoder::{Decoder, Frame};
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::MessageError;
 use epoll_group::codec::limits::Limits;
@@ -13,4 +14,16 @@ fn an_unknown_value_behind_a_known_one_does_not_pass_for_a_required_enum() {
     let missing = MessageError::Missing { message: "resultset.ColumnMetaData", field: 1 };
     assert_eq!(decode(b"\x08\x01\x10\x08\x08\x09"), Err(missing));
     assert!(decode(b"\x08\x09\x10\x08\x08\x01").is_ok());
+}
+
+/// Found by review: the message hid its proof, the frame around it and the decoder printed it.
+#[test]
+fn a_proof_is_printed_neither_by_its_frame_nor_by_the_decoder() {
+    let bytes = b"\0\0\0\0\0\0\0\0\x0a\0\0\0\x05\x0a\x07*secret";
+    let mut decoder = Decoder::new(Limits::default());
+    decoder.feed(bytes);
+    let frame = Frame::parse(bytes, Dialect::Legacy, &Limits::default());
+    let shown = format!("{frame:?} {decoder:?}");
+    assert!(shown.contains("kind: 5") && shown.contains("held_bytes: 22"), "{shown}");
+    assert!(!shown.contains("42, 115") && !shown.contains("secret"), "{shown}");
 }

@@ -20,14 +20,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::fmt;
+
 use super::dialect::Dialect;
 use super::error::MessageError;
 use super::header::{Header, HeaderError};
 use super::limits::Limits;
 use super::message::{ClientMessage, ServerMessage};
 
-/// One whole frame, in the buffer in which it came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One whole frame, in the buffer in which it came. `Debug` shows the header and not the body, which
+/// may be a login.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     header: Header,
     dialect: Dialect,
@@ -116,6 +119,15 @@ impl<'a> Frame<'a> {
     }
 }
 
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("header", &self.header)
+            .field("dialect", &self.dialect)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Takes the bytes of one direction of a connection as they come, and gives its frames.
 ///
 /// *Shape*: owned by whoever reads the connection. It holds what was fed and not yet taken as
@@ -123,7 +135,7 @@ impl<'a> Frame<'a> {
 /// for goes back when nothing is held.
 ///
 /// A caller who has its bytes in a buffer already reads them there: [`Frame::parse`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Decoder {
     limits: Limits,
     dialect: Dialect,
@@ -243,6 +255,18 @@ impl Decoder {
                 self.buffer.shrink_to(self.buffer.len().saturating_mul(2));
             }
         }
+    }
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder")
+            .field("limits", &self.limits)
+            .field("dialect", &self.dialect)
+            .field("held_bytes", &self.held_bytes())
+            .field("header", &self.header)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
     }
 }
 
