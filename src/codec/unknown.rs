@@ -63,7 +63,7 @@ impl UnknownFields {
         schema: &'static Schema,
         out: &mut Vec<u8>,
     ) -> Result<(), MessageError> {
-        merge(Reader::new(body), Reader::new(&self.left), schema, out)
+        merge(Reader::new(body), &[&self.left], schema, out)
     }
 }
 
@@ -104,15 +104,17 @@ fn strip(
     }
 }
 
-/// Appends `body` and, at its end and those of its nested messages, what `left` has for them.
+/// Appends `body` and, at its end and those of its nested messages, what `left` has for them, which
+/// may come in several parts. The parts are borrowed at every depth, so that deep messages cost no
+/// more than flat ones.
 fn merge(
     mut body: Reader<'_>,
-    left: Reader<'_>,
+    left: &[&[u8]],
     schema: &'static Schema,
     out: &mut Vec<u8>,
 ) -> Result<(), MessageError> {
     // How far `left` was looked through for each list.
-    let mut lists = Vec::<(u32, Reader<'_>)>::new();
+    let mut lists = Vec::<(u32, Messages<'_, '_>)>::new();
     loop {
         let before = body.rest();
         let Some(tag) = body.tag()? else {
@@ -124,40 +126,69 @@ fn merge(
             continue;
         };
         let inside = body.message()?;
-        let mut parts = Vec::new();
-        if let Place::List(_) = schema.field(tag.number).place {
+        let parts = if let Place::List(_) = schema.field(tag.number).place {
             if !lists.iter().any(|&(number, _)| number == tag.number) {
-                lists.push((tag.number, left));
+                lists.push((tag.number, Messages::new(left, tag.number)));
             }
             let list = lists.iter_mut().find(|&&mut (number, _)| number == tag.number);
-            if let Some((_, list)) = list
-                && let Some(part) = next_message(list, tag.number)?
-            {
-                parts.extend_from_slice(part.rest());
-            }
+            let part = list.and_then(|(_, list)| list.next()).transpose()?;
+            part.filter(|part| !part.is_empty()).into_iter().collect()
         } else {
             // A message that comes twice is one, with the fields of both.
-            let mut all = left;
-            while let Some(part) = next_message(&mut all, tag.number)? {
-                parts.extend_from_slice(part.rest());
+            let mut parts = Vec::with_capacity(Messages::new(left, tag.number).count());
+            for part in Messages::new(left, tag.number) {
+                parts.push(part?);
             }
-        }
+            parts
+        };
         if parts.is_empty() {
             out.extend_from_slice(passed(before, &body));
         } else {
-            let left = Reader::new(&parts);
-            with_length(out, tag, |out| merge(inside, left, inner, out))?;
+            with_length(out, tag, |out| merge(inside, &parts, inner, out))?;
         }
     }
-    let mut left = left;
-    loop {
-        let before = left.rest();
-        let Some(tag) = left.tag()? else {
-            return Ok(());
-        };
-        left.skip(tag)?;
-        if matches!(schema.field(tag.number).kind, Kind::Unknown) {
-            out.extend_from_slice(passed(before, &left));
+    for &part in left {
+        let mut part = Reader::new(part);
+        loop {
+            let before = part.rest();
+            let Some(tag) = part.tag()? else {
+                break;
+            };
+            part.skip(tag)?;
+            if matches!(schema.field(tag.number).kind, Kind::Unknown) {
+                out.extend_from_slice(passed(before, &part));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The messages that are the values of one field, in all parts of a message.
+struct Messages<'l, 'a> {
+    part: Reader<'a>,
+    later: std::slice::Iter<'l, &'a [u8]>,
+    number: u32,
+}
+
+impl<'l, 'a> Messages<'l, 'a> {
+    fn new(parts: &'l [&'a [u8]], number: u32) -> Self {
+        Self { part: Reader::new(&[]), later: parts.iter(), number }
+    }
+}
+
+impl<'a> Iterator for Messages<'_, 'a> {
+    type Item = Result<&'a [u8], MessageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(found) = next_message(&mut self.part, self.number).transpose() {
+                if found.is_err() {
+                    // Nothing can be read behind an error.
+                    (self.part, self.later) = (Reader::new(&[]), [].iter());
+                }
+                return Some(found.map(|message| message.rest()));
+            }
+            self.part = Reader::new(self.later.next()?);
         }
     }
 }
