@@ -1,8 +1,10 @@
 //! Faults of the codec that were found and fixed, each by its symptom.
 
+use epoll_group::codec::auth::{Challenge, Reply, StoredPassword};
+use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkWriter};
 use epoll_group::codec::decoder::{Decoder, Frame};
 use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::error::MessageError;
+use epoll_group::codec::error::{MessageError, Scope};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
 
@@ -26,4 +28,19 @@ fn a_proof_is_printed_neither_by_its_frame_nor_by_the_decoder() {
     let shown = format!("{frame:?} {decoder:?}");
     assert!(shown.contains("kind: 5") && shown.contains("held_bytes: 22"), "{shown}");
     assert!(!shown.contains("42, 115") && !shown.contains("secret"), "{shown}");
+}
+
+/// Found by review: who asks each error what dies of it had no answer for logins and chunks.
+#[test]
+fn errors_of_logins_and_chunks_say_what_dies() {
+    let scopes = [
+        ChunkFrame::parse(b"").map(drop).map_err(|error| error.scope()),
+        ChunkWriter::new(&[BlockKind::Set]).row(&[]).map_err(|error| error.scope()),
+        Reply::parse(b"").map(drop).map_err(|error| error.scope()),
+        StoredPassword::parse(b"x").map(drop).map_err(|error| error.scope()),
+        Challenge::Classic(b"").encode().map(drop).map_err(|error| error.scope()),
+        Challenge::parse(&[b'1'; 45]).map(drop).map_err(|error| error.scope()),
+    ];
+    let no = Err(Scope::Request);
+    assert_eq!(scopes, [no, no, no, no, Ok(()), no]);
 }
