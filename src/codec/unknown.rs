@@ -68,7 +68,8 @@ impl UnknownFields {
 }
 
 /// Appends what is not known, and says whether there was any. Elements of lists leave an empty
-/// message when nothing in them is unknown, so that those behind them keep their place.
+/// message when nothing in them is unknown, so that those behind them keep their place; so does a
+/// message with such elements, which may come once more and go on with the list.
 fn strip(
     mut reader: Reader<'_>,
     schema: &'static Schema,
@@ -90,11 +91,16 @@ fn strip(
             Kind::Message(inner) => {
                 let start = out.len();
                 let inside = reader.message()?;
-                let unknown = with_length(out, tag, |out| strip(inside, inner, out))?;
+                let is_element = matches!(field.place, Place::List(_));
+                let (unknown, is_empty) = with_length(out, tag, |out| {
+                    let start = out.len();
+                    let unknown = strip(inside, inner, out)?;
+                    Ok((unknown, out.len() == start))
+                })?;
                 found |= unknown;
-                if !unknown {
+                if !unknown && (is_element || is_empty) {
                     out.truncate(start);
-                    if matches!(field.place, Place::List(_)) {
+                    if is_element {
                         with_length(out, tag, |_| Ok(()))?;
                     }
                 }
@@ -276,6 +282,20 @@ mod tests {
         inside.extend(EXTRA);
         let body = [nothing, &inside, nothing, EXTRA].concat();
         assert_eq!(again(101, &body), body);
+    }
+
+    #[test]
+    fn unknown_fields_stay_in_their_element_of_a_list_that_comes_in_two_parts() {
+        let part = |argument: &[u8]| {
+            let bytes = u8::try_from(argument.len()).expect("it is short");
+            [&[0x22, bytes + 2, 0x0a, bytes], argument].concat()
+        };
+        let argument = [&[8, 3][..], &part(b"\x08\x01"), &part(b"\x08\x02\x78\x00")].concat();
+        let body = [&[0x12, 16][..], &argument].concat();
+        assert_eq!(
+            again(101, &body),
+            b"\x12\x0e\x08\x03\x22\x0a\x0a\x02\x08\x01\x0a\x04\x08\x02\x78\0"
+        );
     }
 
     #[test]
