@@ -7,6 +7,9 @@ use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::{MessageError, Scope};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
+use epoll_group::codec::row::Cell;
+use epoll_group::codec::temporal::{Date, DateTime};
+use epoll_group::codec::value::ValueError;
 
 /// Found by the fuzz target `message`: the first value satisfied the check, the last one was taken,
 /// and what it was encoded to could not be decoded again.
@@ -43,4 +46,13 @@ fn errors_of_logins_and_chunks_say_what_dies() {
     ];
     let no = Err(Scope::Request);
     assert_eq!(scopes, [no, no, no, no, Ok(()), no]);
+}
+
+/// Found by review: in a row it was said to have as many bytes behind it as the whole cell has.
+#[test]
+fn a_date_with_a_time_is_the_same_error_in_a_row_and_in_a_chunk() {
+    let at = "2024-02-29 01:00:00".parse::<DateTime>().map(DateTime::to_packed);
+    let in_chunk = at.and_then(Date::from_packed);
+    assert!(matches!(in_chunk, Err(ValueError::OutOfRange { part: "time of a date", .. })));
+    assert_eq!(Cell::new(b"\xe8\x0f\x02\x1d\x01").date(), in_chunk.map(Some));
 }
