@@ -28,8 +28,9 @@ use super::header::{Header, HeaderError};
 use super::limits::Limits;
 use super::message::{ClientMessage, ServerMessage};
 
-/// One whole frame, in the buffer in which it came. `Debug` shows the header and not the body, which
-/// may be a login.
+/// One whole frame, in the buffer in which it came.
+///
+/// `Debug` shows the header and not the body, which may be a login.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     header: Header,
