@@ -159,6 +159,27 @@ fn a_message_takes_no_more_memory_than_the_limits_say() {
 }
 
 #[test]
+fn unknown_fields_cost_the_same_at_any_depth() {
+    let unknown = field(15, &vec![7; 1 << 20]);
+    // An array in the one argument of each array; each member twice, so that both must be joined.
+    let array = |inside: &[u8]| {
+        [b"\x08\x03".as_slice(), &field(4, b"\x78\x00"), &field(4, &field(1, inside))].concat()
+    };
+    let limits = Limits::default();
+    for levels in [0, 1, 48] {
+        let inside = nested(levels, &[b"\x08\x01".as_slice(), &unknown].concat(), array);
+        let body = field(2, &inside);
+        let message = ClientMessage::decode(101, &body, &limits).expect("it is right");
+        let unknown = ClientMessage::unknown_fields(101, &body, &limits).expect("it is right");
+        let mut out = Vec::with_capacity(2 * body.len());
+        let (result, bytes) = peak(|| message.encode_with(&unknown, Dialect::Legacy, 2, &mut out));
+        assert_eq!(result, Ok(()));
+        assert!(out.len() > 1 << 20 && out.len() <= 13 + body.len());
+        assert!(bytes <= 4 * body.len() + 4096, "{bytes} for {} at {levels}", body.len());
+    }
+}
+
+#[test]
 fn rows_of_nothing_are_bounded_by_the_number_of_columns() {
     let body = field(1, b"").repeat(4096);
     let limits = Limits::default();
@@ -196,6 +217,19 @@ fn a_decoder_holds_a_small_multiple_of_what_came() {
     assert!(bytes <= 4 * frame.len(), "{bytes}");
     assert_eq!(decoder.next_frame(), Ok(None));
     assert_eq!(decoder.capacity_bytes(), 0);
+
+    // Nor does it stay behind the first bytes of a frame whose rest does not come.
+    for rest in 1..20 {
+        for piece in [&frame[..], &frame[..rest]].concat().chunks(1 << 16) {
+            decoder.feed(piece);
+            while decoder.next_frame().expect("the header is right").is_some() {}
+        }
+        assert_eq!(decoder.held_bytes(), rest);
+        assert!(decoder.capacity_bytes() <= 16 << 10, "{} behind", decoder.capacity_bytes());
+        decoder.feed(&frame[rest..]);
+        assert!(decoder.next_frame().is_ok_and(|frame| frame.is_some()));
+        assert_eq!(decoder.next_frame(), Ok(None));
+    }
 
     // Small frames that never end at the end of a piece do not pile up.
     let small = [&[0; 8][..], &2_u32.to_le_bytes(), &[101, 0]].concat();

@@ -35,6 +35,7 @@ pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         faults(&bytes)?;
     }
     expect("frames of both directions", total, frames)?;
+    rubbish()?;
     writeln!(out, "the same from raw bytes and from hex dumps, with faults found where they are")?;
     Ok(())
 }
@@ -74,6 +75,28 @@ fn faults(bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     let tally = show(&broken, Options::default(), &mut io::sink())?;
     let expected = Tally { frames: good.frames + 1, unknown: 1, errors: 1, ..good };
     expect("faults that were put in", tally, expected)
+}
+
+/// What is no capture costs neither memory nor the reader's terminal, and shows no proof.
+fn rubbish() -> Result<(), Box<dyn Error>> {
+    let endless = "00: 00\n*\nffffffffff: 00\n";
+    let found = show(endless.as_bytes(), Options::default(), &mut io::sink()).is_err();
+    expect("a dump that goes on for ever is refused", found, true)?;
+
+    let mut out = Vec::new();
+    let column = b"\x02\0\0\0\0\0\0\0\x09\0\0\0\x0c\x08\x01\x10\x08\x1a\x02\x1b\n";
+    let row = b"\x02\0\0\0\0\0\0\0\x04\0\0\0\x0d\x0a\x01\x02";
+    let options = Options { direction: Some(Side::Server), ..Options::default() };
+    show(&[&column[..], row].concat(), options, &mut out)?;
+    expect("control characters of a name", out.contains(&0x1b), false)?;
+
+    let mut out = Vec::new();
+    let login = b"\0\0\0\0\0\0\0\0\x09\0\0\0\x05\x0a\x07*proof";
+    let options = Options { direction: Some(Side::Client), ..Options::default() };
+    let tally = show(login, options, &mut out)?;
+    let shown = String::from_utf8(out)?;
+    expect("errors of a login that is cut", tally.errors, 1)?;
+    expect("a proof in it that is shown", shown.contains("2a70726f6f66"), false)
 }
 
 fn expect<T: PartialEq + std::fmt::Debug>(

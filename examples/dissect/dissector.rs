@@ -160,6 +160,9 @@ impl<'a, W: Write> Dissector<'a, W> {
     fn client(&mut self, frame: &Frame<'_>) -> io::Result<()> {
         let message = match frame.client_message(&self.limits) {
             Ok(message) => message,
+            Err(error) if frame.kind() == ClientKind::AuthenticateContinue.number() => {
+                return self.error(&format!("body, with a proof and not shown: {error}"));
+            }
             Err(error) => return self.body_error(frame, &error),
         };
         match message {
@@ -334,9 +337,11 @@ impl ResultSet {
             self.columns.clear();
         }
         self.joiner = None;
+        // It goes to a terminal, which must not obey it.
+        let printable = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
         let name = match String::from_utf8_lossy(name) {
             name if name.is_empty() => format!("[{}]", self.columns.len()),
-            name => name.into_owned(),
+            name => name.chars().map(printable).collect(),
         };
         self.columns.push(Column { name, field_type, original_type });
     }

@@ -92,7 +92,7 @@ fn column(meta: &Value) -> Option<Column> {
 /// ```
 ///
 /// An offset is one only if it counts the bytes before it: `02000000  01…` may be plain. A `*`
-/// stands for lines like the one before it.
+/// stands for lines like the one before it, up to [`MAX_REPEATED`] bytes of them.
 pub(crate) fn dump(text: &str) -> Result<Vec<u8>, NoDump> {
     let mut bytes: Vec<u8> = Vec::new();
     let mut last = Vec::new();
@@ -107,8 +107,12 @@ pub(crate) fn dump(text: &str) -> Result<Vec<u8>, NoDump> {
         let (offset, line) = split_offset(line);
         let line = match offset {
             Some(offset) => {
-                while repeated && !last.is_empty() && bytes.len() < offset {
-                    bytes.extend(&last);
+                if repeated && !last.is_empty() {
+                    let missing = offset.saturating_sub(bytes.len());
+                    if missing > MAX_REPEATED {
+                        return Err(error);
+                    }
+                    bytes.extend(last.repeat(missing.div_ceil(last.len())));
                 }
                 if bytes.len() == offset { without_text(line) } else { return Err(error) }
             }
@@ -154,6 +158,10 @@ fn without_text(line: &str) -> &str {
 fn is_digits(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b' ')
 }
+
+/// Most bytes that a `*` stands for: more than the largest frame. A wrong digit in an offset would
+/// otherwise fill the memory.
+const MAX_REPEATED: usize = 128 << 20;
 
 /// Appends the bytes of hex digits, between which there may be spaces.
 fn digits(text: &str, bytes: &mut Vec<u8>) -> Option<()> {

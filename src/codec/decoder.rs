@@ -20,6 +20,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::fmt;
+
 use super::dialect::Dialect;
 use super::error::MessageError;
 use super::header::{Header, HeaderError};
@@ -27,7 +29,9 @@ use super::limits::Limits;
 use super::message::{ClientMessage, ServerMessage};
 
 /// One whole frame, in the buffer in which it came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// `Debug` shows the header and not the body, which may be a login.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     header: Header,
     dialect: Dialect,
@@ -116,6 +120,15 @@ impl<'a> Frame<'a> {
     }
 }
 
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("header", &self.header)
+            .field("dialect", &self.dialect)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Takes the bytes of one direction of a connection as they come, and gives its frames.
 ///
 /// *Shape*: owned by whoever reads the connection. It holds what was fed and not yet taken as
@@ -123,7 +136,7 @@ impl<'a> Frame<'a> {
 /// for goes back when nothing is held.
 ///
 /// A caller who has its bytes in a buffer already reads them there: [`Frame::parse`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Decoder {
     limits: Limits,
     dialect: Dialect,
@@ -196,7 +209,10 @@ impl Decoder {
             Some(header) => header,
             None => match self.next_header() {
                 Ok(Some(header)) => header,
-                Ok(None) => return Ok(None),
+                Ok(None) => {
+                    self.tidy();
+                    return Ok(None);
+                }
                 Err(error) => {
                     self.failed = Some(error);
                     self.buffer = Vec::new();
@@ -205,20 +221,20 @@ impl Decoder {
                 }
             },
         };
-        let held = self.buffer.get(self.taken..).unwrap_or_default();
-        let Some((frame, bytes)) = Frame::cut(held, self.dialect, header) else {
+        if self.held_bytes() < self.dialect.frame_bytes(&header) {
             self.header = Some(header);
+            self.tidy();
             return Ok(None);
-        };
+        }
         self.header = None;
-        self.taken = self.taken.saturating_add(bytes);
-        Ok(Some(frame))
+        let held = self.buffer.get(self.taken..).unwrap_or_default();
+        Ok(Frame::cut(held, self.dialect, header).map(|(frame, bytes)| {
+            self.taken = self.taken.saturating_add(bytes);
+            frame
+        }))
     }
 
-    fn next_header(&mut self) -> Result<Option<Header>, HeaderError> {
-        if self.held_bytes() == 0 {
-            self.tidy();
-        }
+    fn next_header(&self) -> Result<Option<Header>, HeaderError> {
         let held = self.buffer.get(self.taken..).unwrap_or_default();
         self.dialect.parse(held, self.limits.frame_bytes)
     }
@@ -240,6 +256,18 @@ impl Decoder {
                 self.buffer.shrink_to(self.buffer.len().saturating_mul(2));
             }
         }
+    }
+}
+
+impl fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decoder")
+            .field("limits", &self.limits)
+            .field("dialect", &self.dialect)
+            .field("held_bytes", &self.held_bytes())
+            .field("header", &self.header)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
     }
 }
 

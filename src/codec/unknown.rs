@@ -63,12 +63,13 @@ impl UnknownFields {
         schema: &'static Schema,
         out: &mut Vec<u8>,
     ) -> Result<(), MessageError> {
-        merge(Reader::new(body), Reader::new(&self.left), schema, out)
+        merge(Reader::new(body), &[&self.left], schema, out)
     }
 }
 
 /// Appends what is not known, and says whether there was any. Elements of lists leave an empty
-/// message when nothing in them is unknown, so that those behind them keep their place.
+/// message when nothing in them is unknown, so that those behind them keep their place; so does a
+/// message with such elements, which may come once more and go on with the list.
 fn strip(
     mut reader: Reader<'_>,
     schema: &'static Schema,
@@ -90,11 +91,16 @@ fn strip(
             Kind::Message(inner) => {
                 let start = out.len();
                 let inside = reader.message()?;
-                let unknown = with_length(out, tag, |out| strip(inside, inner, out))?;
+                let is_element = matches!(field.place, Place::List(_));
+                let (unknown, is_empty) = with_length(out, tag, |out| {
+                    let start = out.len();
+                    let unknown = strip(inside, inner, out)?;
+                    Ok((unknown, out.len() == start))
+                })?;
                 found |= unknown;
-                if !unknown {
+                if !unknown && (is_element || is_empty) {
                     out.truncate(start);
-                    if matches!(field.place, Place::List(_)) {
+                    if is_element {
                         with_length(out, tag, |_| Ok(()))?;
                     }
                 }
@@ -104,15 +110,17 @@ fn strip(
     }
 }
 
-/// Appends `body` and, at its end and those of its nested messages, what `left` has for them.
+/// Appends `body` and, at its end and those of its nested messages, what `left` has for them, which
+/// may come in several parts. The parts are borrowed at every depth, so that deep messages cost no
+/// more than flat ones.
 fn merge(
     mut body: Reader<'_>,
-    left: Reader<'_>,
+    left: &[&[u8]],
     schema: &'static Schema,
     out: &mut Vec<u8>,
 ) -> Result<(), MessageError> {
     // How far `left` was looked through for each list.
-    let mut lists = Vec::<(u32, Reader<'_>)>::new();
+    let mut lists = Vec::<(u32, Messages<'_, '_>)>::new();
     loop {
         let before = body.rest();
         let Some(tag) = body.tag()? else {
@@ -124,40 +132,69 @@ fn merge(
             continue;
         };
         let inside = body.message()?;
-        let mut parts = Vec::new();
-        if let Place::List(_) = schema.field(tag.number).place {
+        let parts = if let Place::List(_) = schema.field(tag.number).place {
             if !lists.iter().any(|&(number, _)| number == tag.number) {
-                lists.push((tag.number, left));
+                lists.push((tag.number, Messages::new(left, tag.number)));
             }
             let list = lists.iter_mut().find(|&&mut (number, _)| number == tag.number);
-            if let Some((_, list)) = list
-                && let Some(part) = next_message(list, tag.number)?
-            {
-                parts.extend_from_slice(part.rest());
-            }
+            let part = list.and_then(|(_, list)| list.next()).transpose()?;
+            part.filter(|part| !part.is_empty()).into_iter().collect()
         } else {
             // A message that comes twice is one, with the fields of both.
-            let mut all = left;
-            while let Some(part) = next_message(&mut all, tag.number)? {
-                parts.extend_from_slice(part.rest());
+            let mut parts = Vec::with_capacity(Messages::new(left, tag.number).count());
+            for part in Messages::new(left, tag.number) {
+                parts.push(part?);
             }
-        }
+            parts
+        };
         if parts.is_empty() {
             out.extend_from_slice(passed(before, &body));
         } else {
-            let left = Reader::new(&parts);
-            with_length(out, tag, |out| merge(inside, left, inner, out))?;
+            with_length(out, tag, |out| merge(inside, &parts, inner, out))?;
         }
     }
-    let mut left = left;
-    loop {
-        let before = left.rest();
-        let Some(tag) = left.tag()? else {
-            return Ok(());
-        };
-        left.skip(tag)?;
-        if matches!(schema.field(tag.number).kind, Kind::Unknown) {
-            out.extend_from_slice(passed(before, &left));
+    for &part in left {
+        let mut part = Reader::new(part);
+        loop {
+            let before = part.rest();
+            let Some(tag) = part.tag()? else {
+                break;
+            };
+            part.skip(tag)?;
+            if matches!(schema.field(tag.number).kind, Kind::Unknown) {
+                out.extend_from_slice(passed(before, &part));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The messages that are the values of one field, in all parts of a message.
+struct Messages<'l, 'a> {
+    part: Reader<'a>,
+    later: std::slice::Iter<'l, &'a [u8]>,
+    number: u32,
+}
+
+impl<'l, 'a> Messages<'l, 'a> {
+    fn new(parts: &'l [&'a [u8]], number: u32) -> Self {
+        Self { part: Reader::new(&[]), later: parts.iter(), number }
+    }
+}
+
+impl<'a> Iterator for Messages<'_, 'a> {
+    type Item = Result<&'a [u8], MessageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(found) = next_message(&mut self.part, self.number).transpose() {
+                if found.is_err() {
+                    // Nothing can be read behind an error.
+                    (self.part, self.later) = (Reader::new(&[]), [].iter());
+                }
+                return Some(found.map(|message| message.rest()));
+            }
+            self.part = Reader::new(self.later.next()?);
         }
     }
 }
@@ -245,6 +282,20 @@ mod tests {
         inside.extend(EXTRA);
         let body = [nothing, &inside, nothing, EXTRA].concat();
         assert_eq!(again(101, &body), body);
+    }
+
+    #[test]
+    fn unknown_fields_stay_in_their_element_of_a_list_that_comes_in_two_parts() {
+        let part = |argument: &[u8]| {
+            let bytes = u8::try_from(argument.len()).expect("it is short");
+            [&[0x22, bytes + 2, 0x0a, bytes], argument].concat()
+        };
+        let argument = [&[8, 3][..], &part(b"\x08\x01"), &part(b"\x08\x02\x78\x00")].concat();
+        let body = [&[0x12, 16][..], &argument].concat();
+        assert_eq!(
+            again(101, &body),
+            b"\x12\x0e\x08\x03\x22\x0a\x0a\x02\x08\x01\x0a\x04\x08\x02\x78\0"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@ use std::fmt;
 
 use super::crypt::{MAX_CRYPT_PASSWORD_BYTES, crypt_digest};
 use super::proof::{LOWER, Proof, digit, nibble};
+use crate::codec::error::Scope;
 
 /// Random bytes of a challenge, and bytes of an account's salt.
 pub const SALT_BYTES: usize = 20;
@@ -172,6 +173,14 @@ pub enum ChallengeError {
         /// Its length in bytes.
         length: usize,
     },
+}
+
+impl ChallengeError {
+    /// What dies: the login; whether the connection lives is the caller's choice.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
 }
 
 impl fmt::Display for ChallengeError {

@@ -4,6 +4,8 @@ use std::fmt;
 use sha1::{Digest, Sha1};
 use subtle::ConstantTimeEq;
 
+use crate::codec::error::Scope;
+
 /// Bytes of a proof, and of the hash that it is checked against: those of a SHA-1.
 pub const PROOF_BYTES: usize = 20;
 
@@ -171,6 +173,14 @@ pub enum TextError {
         /// Where it stands, from the start of the text, where the `*` is 0.
         at: usize,
     },
+}
+
+impl TextError {
+    /// What dies: the login; another may follow on the connection.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
 }
 
 impl fmt::Display for TextError {

@@ -2,6 +2,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::proof::{Proof, TextError};
+use crate::codec::error::Scope;
 
 /// What the client answers to a challenge: who it is, and the proof.
 ///
@@ -73,6 +74,14 @@ pub enum ReplyError {
     Proof(TextError),
     /// A name to be sent holds a 00.
     NulInName,
+}
+
+impl ReplyError {
+    /// What dies: the login; another may follow on the connection.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
 }
 
 impl fmt::Display for ReplyError {

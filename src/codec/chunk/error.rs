@@ -2,6 +2,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::kind::BlockKind;
+use crate::codec::error::Scope;
 use crate::codec::value::ValueError;
 use crate::codec::wire::WireError;
 
@@ -91,6 +92,14 @@ pub enum ChunkError {
     },
 }
 
+impl ChunkError {
+    /// What dies: the request whose result it is; the frames behind it can be read.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
+}
+
 impl fmt::Display for ChunkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -178,6 +187,14 @@ pub enum ChunkWriteError {
         /// Bytes that are allowed.
         limit: usize,
     },
+}
+
+impl ChunkWriteError {
+    /// What dies: the request; nothing of the chunk reaches the peer.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
 }
 
 impl fmt::Display for ChunkWriteError {

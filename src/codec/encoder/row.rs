@@ -12,7 +12,7 @@ use crate::codec::wire::{Word, varint_bytes};
 /// Writes the cells of one row, one call per column, in the order of the columns.
 ///
 /// *Shape*: lives for the closure that fills the row. A cell that does not fit makes the row fail as a
-/// whole; the calls behind it do nothing.
+/// whole; what is written behind it is taken back with the rest.
 #[derive(Debug)]
 pub struct RowWriter<'b> {
     frame: Frame<'b>,

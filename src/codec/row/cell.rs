@@ -126,15 +126,11 @@ impl<'a> Cell<'a> {
     ///
     /// # Errors
     ///
-    /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`].
+    /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`], also for a time
+    /// that is not midnight.
     pub fn date(self) -> Result<Option<Date>, ValueError> {
-        let Some(at) = self.datetime()? else { return Ok(None) };
-        let day = at.date();
-        if at == day.midnight() {
-            Ok(Some(day))
-        } else {
-            Err(ValueError::Trailing { bytes: self.bytes.len() })
-        }
+        // The packed form knows what a time of a date is.
+        self.datetime()?.map(|at| Date::from_packed(at.to_packed())).transpose()
     }
 
     /// A DATETIME or TIMESTAMP.
