@@ -110,7 +110,7 @@ impl<'a> Frame<'a> {
     ///
     /// A malformed body ends the connection, one beyond `limits` the request: see
     /// [`MessageError::scope`].
-    #[inline]
+    #[inline(always)]
     pub fn client_message(&self, limits: &Limits) -> Result<ClientMessage, MessageError> {
         ClientMessage::decode(self.header.kind, self.body, limits)
     }

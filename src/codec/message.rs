@@ -292,7 +292,7 @@ impl ClientMessage {
     ///
     /// A malformed body ends the connection, one beyond `limits` the request: see
     /// [`MessageError::scope`]. An unknown kind is no error here.
-    #[inline]
+    #[inline(always)]
     pub fn decode(kind: u8, body: &[u8], limits: &Limits) -> Result<Self, MessageError> {
         if kind == ClientKind::ExecSql.number()
             && let Some(statement) = statement::decode(body, limits)

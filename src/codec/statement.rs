@@ -1,11 +1,11 @@
 //! The short way for the most frequent message: a statement in text form without arguments.
 //!
 //! One pass over the body decodes it. Whatever it does not expect, from arguments to malformed
-//! bytes, it leaves to the long way, which alone knows errors. It is inlined into the caller, so that
-//! the message, 256 bytes and more, is written where it will stay: moving what was just written in
-//! small pieces costs 20 ns. Header and message of an `EXEC_SQL` of `select 1` are 456 instructions
-//! and 48 ns with the drop this way; prost needs 865 and 82 ns for the body alone (callgrind and
-//! `benches/codec.rs`, November 2026).
+//! bytes, it leaves to the long way, which alone knows errors. It is inlined into the caller, about
+//! 3 KB each time, so that the message, 256 bytes and more, is written where it will stay: moving
+//! what was just written in small pieces costs 20 ns. Header and message of an `EXEC_SQL` of
+//! `select 1` are 462 instructions this way, and 51 ns with the drop; prost needs 865 and 84 ns for
+//! the body alone (callgrind and `benches/codec.rs`, November 2026).
 
 use super::limits::Limits;
 use super::message::sql::StmtExecute;
@@ -15,7 +15,7 @@ use super::reader::Reader;
 ///
 /// What is owned is made at the end, when all is known to be good: so nothing is built twice, moved,
 /// or taken down again on the way.
-#[inline]
+#[inline(always)]
 pub(super) fn decode(body: &[u8], limits: &Limits) -> Option<StmtExecute> {
     let mut fields = Fields::default();
     let mut rest = body;
@@ -48,17 +48,17 @@ pub(super) fn decode(body: &[u8], limits: &Limits) -> Option<StmtExecute> {
     Some(StmtExecute {
         stmt: fields.stmt.map(<[u8]>::to_vec),
         args: Vec::new(),
-        namespace: fields.namespace.map(<[u8]>::to_vec),
+        namespace: fields.namespace.map(owned),
         compact_metadata: fields.compact_metadata,
-        schema_name: fields.schema_name.map(<[u8]>::to_vec),
+        schema_name: fields.schema_name.map(owned),
         session_variables: Vec::new(),
-        encoding: fields.encoding.map(<[u8]>::to_vec),
+        encoding: fields.encoding.map(owned),
         token: fields.token,
         reset_error: fields.reset_error,
         snapshot_seq: fields.snapshot_seq,
         commit_seq: fields.commit_seq,
-        stmt_digest: fields.stmt_digest.map(<[u8]>::to_vec),
-        hint: fields.hint.map(<[u8]>::to_vec),
+        stmt_digest: fields.stmt_digest.map(owned),
+        hint: fields.hint.map(owned),
         chunk_result: fields.chunk_result,
         use_cts_transaction: fields.use_cts_transaction,
         feed_back: fields.feed_back,
@@ -90,6 +90,12 @@ struct Fields<'a> {
     query_via_flashback_area: Option<bool>,
 }
 
+/// One place for what is rare.
+#[inline(never)]
+fn owned(bytes: &[u8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
 #[inline]
 fn varint(rest: &mut &[u8]) -> Option<u64> {
     match **rest {
@@ -106,6 +112,7 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
 }
 
 #[cold]
+#[inline(never)]
 fn long_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut reader = Reader::new(rest);
     let value = reader.varint().ok()?;
