@@ -8,7 +8,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use epoll_group::codec::buffer::{OutBuffer, PagePool};
 use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
-use epoll_group::codec::decoder::Frame;
+use epoll_group::codec::decoder::{Decoder, Frame};
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::encoder::Encoder;
 use epoll_group::codec::header::Header;
@@ -42,6 +42,13 @@ fn decode_frame(input: &[u8], limits: &Limits) -> ClientMessage {
 }
 
 #[inline(never)]
+fn decode_stream(input: &[u8], decoder: &mut Decoder, limits: &Limits) -> ClientMessage {
+    decoder.feed(input);
+    let frame = decoder.next_frame().expect("a header").expect("a whole frame");
+    frame.client_message(limits).expect("a message")
+}
+
+#[inline(never)]
 fn decode_by_prost(body: &[u8]) -> sql::StmtExecute {
     sql::StmtExecute::decode(body).expect("a message")
 }
@@ -55,6 +62,10 @@ fn request(c: &mut Criterion) {
     assert_eq!(decode_frame(REQUEST, &limits), ClientMessage::ExecSql(expected));
     group.bench_function("EXEC_SQL select 1, header and message", |b| {
         b.iter(|| decode_frame(black_box(REQUEST), &limits));
+    });
+    let mut decoder = Decoder::new(limits);
+    group.bench_function("EXEC_SQL select 1, through the decoder", |b| {
+        b.iter(|| decode_stream(black_box(REQUEST), &mut decoder, &limits));
     });
     group.bench_function("EXEC_SQL select 1, message by prost alone", |b| {
         b.iter(|| decode_by_prost(black_box(body)));

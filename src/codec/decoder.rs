@@ -46,6 +46,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     ///
     /// All are the peer's fault and end the connection, see [`HeaderError`].
+    #[inline]
     pub fn parse(
         input: &'a [u8],
         dialect: Dialect,
@@ -58,6 +59,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The frame at the start of `input`, whose header is known, if all of it is there.
+    #[inline]
     fn cut(input: &'a [u8], dialect: Dialect, header: Header) -> Option<(Self, usize)> {
         let bytes = input.get(..dialect.frame_bytes(&header))?;
         let body = bytes.get(dialect.header_bytes()..)?;
@@ -65,36 +67,42 @@ impl<'a> Frame<'a> {
     }
 
     /// Its header.
+    #[inline]
     #[must_use]
     pub const fn header(&self) -> Header {
         self.header
     }
 
     /// The session it belongs to.
+    #[inline]
     #[must_use]
     pub const fn session(&self) -> u64 {
         self.header.session
     }
 
     /// What its body is; the numbers mean other things in the other direction.
+    #[inline]
     #[must_use]
     pub const fn kind(&self) -> u8 {
         self.header.kind
     }
 
     /// The form of its header.
+    #[inline]
     #[must_use]
     pub const fn dialect(&self) -> Dialect {
         self.dialect
     }
 
     /// Its body.
+    #[inline]
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body
     }
 
     /// All of it, header and body: what a proxy passes on when it changes nothing.
+    #[inline]
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -106,6 +114,7 @@ impl<'a> Frame<'a> {
     ///
     /// A malformed body ends the connection, one beyond `limits` the request: see
     /// [`MessageError::scope`].
+    #[inline(always)]
     pub fn client_message(&self, limits: &Limits) -> Result<ClientMessage, MessageError> {
         ClientMessage::decode(self.header.kind, self.body, limits)
     }
@@ -115,6 +124,7 @@ impl<'a> Frame<'a> {
     /// # Errors
     ///
     /// Those of [`Self::client_message`].
+    #[inline]
     pub fn server_message(&self, limits: &Limits) -> Result<ServerMessage, MessageError> {
         ServerMessage::decode(self.dialect, self.header.kind, self.body, limits)
     }
@@ -174,6 +184,7 @@ impl Decoder {
     }
 
     /// Bytes that were fed and not yet given out as frames.
+    #[inline]
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.buffer.len().saturating_sub(self.taken)
@@ -201,6 +212,7 @@ impl Decoder {
     ///
     /// All are the peer's fault and end the connection, see [`HeaderError`]. What came before is
     /// given out first; behind an error there is nothing but the same error.
+    #[inline]
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, HeaderError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -234,6 +246,7 @@ impl Decoder {
         }))
     }
 
+    #[inline]
     fn next_header(&self) -> Result<Option<Header>, HeaderError> {
         let held = self.buffer.get(self.taken..).unwrap_or_default();
         self.dialect.parse(held, self.limits.frame_bytes)

@@ -26,6 +26,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// Bytes of a header.
+    #[inline]
     #[must_use]
     pub const fn header_bytes(self) -> usize {
         match self {
@@ -35,6 +36,7 @@ impl Dialect {
     }
 
     /// Bytes of a frame with this header.
+    #[inline]
     #[must_use]
     pub fn frame_bytes(self, header: &Header) -> usize {
         // Only a 16-bit or 32-bit `usize` can saturate, and a buffer of that size cannot exist.
@@ -49,6 +51,7 @@ impl Dialect {
     /// # Errors
     ///
     /// Those of [`Header::parse`] and [`HeaderError::Version`]; all end the connection.
+    #[inline]
     pub const fn parse(self, input: &[u8], max_length: u32) -> Result<Option<Header>, HeaderError> {
         let Self::Galaxy { version } = self else {
             return Header::parse(input, max_length);

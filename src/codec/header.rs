@@ -74,6 +74,7 @@ impl Header {
     ///
     /// Both are the peer's fault, and the stream cannot be read any further, so the connection
     /// ends: [`HeaderError::ZeroLength`], [`HeaderError::TooLong`].
+    #[inline]
     pub const fn parse(input: &[u8], max_length: u32) -> Result<Option<Self>, HeaderError> {
         let Some(&[s0, s1, s2, s3, s4, s5, s6, s7, l0, l1, l2, l3, kind]) =
             input.first_chunk::<HEADER_BYTES>()

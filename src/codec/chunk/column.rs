@@ -3,6 +3,7 @@ use super::block::{Block, index};
 use super::error::ChunkWriteError;
 use super::kind::{self, BlockKind};
 use crate::codec::value::Value;
+use crate::codec::wire::{MAX_VARINT_BYTES, put_varint, zigzag};
 
 /// One column of a chunk in the making.
 ///
@@ -25,6 +26,8 @@ use crate::codec::value::Value;
 #[derive(Clone, Debug)]
 pub struct ColumnBlock {
     kind: BlockKind,
+    /// What the next value may take, see [`next_bytes`].
+    next_bytes: usize,
     rows: u32,
     /// Empty while no row is NULL.
     nulls: Vec<u8>,
@@ -35,7 +38,8 @@ impl ColumnBlock {
     /// Without rows.
     #[must_use]
     pub const fn new(kind: BlockKind) -> Self {
-        Self { kind, rows: 0, nulls: Vec::new(), values: Vec::new() }
+        let next_bytes = next_bytes(kind);
+        Self { kind, next_bytes, rows: 0, nulls: Vec::new(), values: Vec::new() }
     }
 
     /// The kind of its values.
@@ -62,7 +66,10 @@ impl ColumnBlock {
     ///
     /// [`ChunkWriteError::Kind`], [`ChunkWriteError::TooManyRows`]. The column is as before.
     pub fn push(&mut self, value: &Value<'_>) -> Result<(), ChunkWriteError> {
-        self.check(value, 0)?;
+        if self.rows == u32::MAX {
+            return Err(ChunkWriteError::TooManyRows);
+        }
+        self.check_kind(value, 0)?;
         self.push_checked(value);
         Ok(())
     }
@@ -94,11 +101,13 @@ impl ColumnBlock {
         self.values.clear();
     }
 
-    /// Can `value` be pushed? `column` is for the error.
-    pub(super) fn check(&self, value: &Value<'_>, column: usize) -> Result<(), ChunkWriteError> {
-        if self.rows == u32::MAX {
-            return Err(ChunkWriteError::TooManyRows);
-        }
+    /// Can `value` be in this column? `column` is for the error.
+    #[inline]
+    pub(super) fn check_kind(
+        &self,
+        value: &Value<'_>,
+        column: usize,
+    ) -> Result<(), ChunkWriteError> {
         match BlockKind::of(value) {
             Some(found) if found != self.kind => {
                 Err(ChunkWriteError::Kind { column, expected: self.kind, found })
@@ -107,18 +116,45 @@ impl ColumnBlock {
         }
     }
 
-    /// One more row, after [`Self::check`].
+    /// One more row, where there can be one, after [`Self::check_kind`].
+    #[inline]
     pub(super) fn push_checked(&mut self, value: &Value<'_>) {
-        let row = index(self.rows);
-        self.rows = self.rows.saturating_add(1);
-        if matches!(value, Value::Null) {
-            bitmap::mark(&mut self.nulls, row);
-        } else {
-            kind::put(value, &mut self.values);
+        let row = self.rows;
+        self.rows = row.saturating_add(1);
+        match value {
+            // What there is most of is inlined.
+            Value::Signed(value) => put_varint(&mut self.values, zigzag(*value)),
+            Value::Null => bitmap::mark(&mut self.nulls, index(row)),
+            value => kind::put(value, &mut self.values),
         }
         // Once there is a bitmap it has a bit for each row.
         if !self.nulls.is_empty() {
-            self.nulls.resize(bitmap::bytes(index(self.rows)), 0);
+            self.fill_nulls();
         }
     }
+
+    #[inline(never)]
+    fn fill_nulls(&mut self) {
+        self.nulls.resize(bitmap::bytes(index(self.rows)), 0);
+    }
+
+    /// May the next value not fit into a block of `block_bytes`?
+    #[inline]
+    pub(super) const fn nearly_full(&self, block_bytes: usize) -> bool {
+        self.values.len().saturating_add(self.next_bytes) > block_bytes
+    }
 }
+
+/// Bytes that are kept free for the next value.
+const fn next_bytes(kind: BlockKind) -> usize {
+    match kind {
+        BlockKind::Float => 4,
+        BlockKind::Double => 8,
+        BlockKind::Decimal | BlockKind::Bytes | BlockKind::Enum | BlockKind::Set => VARIABLE_BYTES,
+        _ => MAX_VARINT_BYTES,
+    }
+}
+
+/// What is kept free for a value of any length: a prefix of five bytes, 32 of the value, and the
+/// byte that ends it.
+const VARIABLE_BYTES: usize = 5 + 32 + 1;

@@ -4,7 +4,6 @@ use super::error::ChunkWriteError;
 use super::kind::BlockKind;
 use crate::codec::encoder::{EncodeError, Encoder};
 use crate::codec::value::Value;
-use crate::codec::wire::MAX_VARINT_BYTES;
 
 /// Collects rows into a chunk and says when it is time to send it.
 ///
@@ -70,11 +69,11 @@ impl ChunkWriter {
             return Err(ChunkWriteError::TooManyRows);
         }
         for (at, (column, value)) in self.columns.iter().zip(values).enumerate() {
-            column.check(value, at)?;
+            column.check_kind(value, at)?;
         }
         for (column, value) in self.columns.iter_mut().zip(values) {
             column.push_checked(value);
-            self.full |= nearly_full(column, self.cut.block_bytes);
+            self.full |= column.nearly_full(self.cut.block_bytes);
         }
         self.rows = self.rows.saturating_add(1);
         Ok(())
@@ -164,18 +163,3 @@ impl ChunkWriter {
         self.full = false;
     }
 }
-
-/// May the next value not fit into a block of `block_bytes`?
-fn nearly_full(column: &ColumnBlock, block_bytes: usize) -> bool {
-    let next = match column.kind() {
-        BlockKind::Float => 4,
-        BlockKind::Double => 8,
-        BlockKind::Decimal | BlockKind::Bytes | BlockKind::Enum | BlockKind::Set => VARIABLE_BYTES,
-        _ => MAX_VARINT_BYTES,
-    };
-    column.value_bytes().saturating_add(next) > block_bytes
-}
-
-/// What is kept free for a value of any length: a prefix of five bytes, 32 of the value, and the
-/// byte that ends it.
-const VARIABLE_BYTES: usize = 5 + 32 + 1;
