@@ -16,7 +16,7 @@ use super::source::Source;
 use super::task::Task;
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
-use crate::sync::shim::lock;
+use crate::sync::shim::{lock, wait_while};
 
 impl Group {
     /// Queues what may not be lost.
@@ -112,16 +112,14 @@ impl Group {
                 Ok(()) => return Ok(()),
                 Err(task) => task,
             };
-            let mut waiting = lock(&self.room.lock);
+            let waiting = lock(&self.room.lock);
             // SeqCst: pairs with the fence in `pop`. Either the pop sees this waiter, or the look at
             // the queue below sees the room.
             self.room.waiting.fetch_add(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             let capacity = self.config().epoll_work_queue_capacity;
-            while self.lanes.len_of(class) >= capacity && !give_up() {
-                let waited = self.room.freed.wait(waiting);
-                waiting = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-            }
+            let full = |_: &mut ()| self.lanes.len_of(class) >= capacity && !give_up();
+            let (waiting, _) = wait_while(&self.room.freed, waiting, None, full);
             self.room.waiting.fetch_sub(1, Ordering::Relaxed);
             drop(waiting);
             if give_up() {

@@ -10,7 +10,7 @@ use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
 use super::source::{CUT, DRAIN, OVER};
 use super::task::serves_a_connection;
 use crate::stats::Counter;
-use crate::sync::shim::lock;
+use crate::sync::shim::{lock, wait_while};
 
 /// What became of what was there when the drain began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,15 +61,9 @@ impl Exits {
 
     /// Waits until no more than `but` threads are alive.
     pub(super) fn wait(&self, but: usize, deadline: Instant) {
-        let mut guard = lock(&self.lock);
-        while self.alive.load(Ordering::Acquire) > but {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            let waited = self.changed.wait_timeout(guard, left);
-            (guard, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let too_many = |_: &mut ()| self.alive.load(Ordering::Acquire) > but;
+        let _ = wait_while(&self.changed, lock(&self.lock), Some(left), too_many);
     }
 }
 

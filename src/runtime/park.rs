@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicU64, Ordering, fence};
-use crate::sync::shim::{Condvar, Mutex, lock};
+use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
 /// How a worker is to rest. Every one is ended by [`Park::rise`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,34 +302,11 @@ impl Park {
 }
 
 impl Semaphore {
-    #[cfg(not(loom))]
     fn take(&self, limit: Option<Duration>) -> bool {
-        let mut tokens = lock(&self.tokens);
-        while *tokens == 0 {
-            let poisoned = std::sync::PoisonError::into_inner;
-            match limit {
-                None => tokens = self.posted.wait(tokens).unwrap_or_else(poisoned),
-                Some(limit) => {
-                    let result = self.posted.wait_timeout(tokens, limit);
-                    let (guard, timeout) =
-                        result.unwrap_or_else(std::sync::PoisonError::into_inner);
-                    tokens = guard;
-                    if timeout.timed_out() && *tokens == 0 {
-                        return false;
-                    }
-                }
-            }
-        }
-        *tokens -= 1;
-        true
-    }
-
-    /// In a model nobody's time is ever over.
-    #[cfg(loom)]
-    fn take(&self, _limit: Option<Duration>) -> bool {
-        let mut tokens = lock(&self.tokens);
-        while *tokens == 0 {
-            tokens = self.posted.wait(tokens).expect("not poisoned");
+        let tokens = lock(&self.tokens);
+        let (mut tokens, over) = wait_while(&self.posted, tokens, limit, |tokens| *tokens == 0);
+        if over {
+            return false;
         }
         *tokens -= 1;
         true

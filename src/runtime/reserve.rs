@@ -2,15 +2,13 @@
 //! alone. Part of the [`Crew`](super::crew).
 
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
-use std::time::Duration;
 
 use super::crew::State;
 use super::end::RUN;
 use super::group::Group;
 use super::threads::ThreadKind;
 use crate::stats::Counter;
-use crate::sync::shim::lock;
+use crate::sync::shim::{lock, wait_while};
 
 impl Group {
     /// When no ordinary thread is free and no reserve thread either, another one of these. All that
@@ -80,7 +78,8 @@ impl Group {
                 break true;
             }
             let limit = surplus.then(|| self.config().dynamic_threads_shrink_time);
-            (state, quiet) = self.wait_to_be_called(state, limit);
+            let uncalled = |state: &mut State| state.calls == 0 && self.stopping() == RUN;
+            (state, quiet) = wait_while(&self.crew.called, state, limit, uncalled);
         };
         state.standby -= 1;
         counts.reserve.fetch_sub(1, Ordering::SeqCst);
@@ -89,25 +88,6 @@ impl Group {
             self.count(Counter::ThreadsLeft, 1);
         }
         false
-    }
-
-    /// `true` when the time was over.
-    fn wait_to_be_called<'a>(
-        &'a self,
-        state: MutexGuard<'a, State>,
-        limit: Option<Duration>,
-    ) -> (MutexGuard<'a, State>, bool) {
-        match limit {
-            None => {
-                let waited = self.crew.called.wait(state);
-                (waited.unwrap_or_else(PoisonError::into_inner), false)
-            }
-            Some(limit) => {
-                let waited = self.crew.called.wait_timeout(state, limit);
-                let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-                (state, timeout.timed_out())
-            }
-        }
     }
 
     /// Whether the reserve may run one more login: not too many of them at a time.

@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::Group;
 use super::slots::Token;
 use super::source::TIMER;
-use crate::sync::shim::lock;
+use crate::sync::shim::{lock, wait_while};
 
 /// Shared by all groups of a runtime.
 #[derive(Debug, Default)]
@@ -134,18 +134,8 @@ impl Usage {
     /// Waits until `done` holds or the deadline has passed; says which. Looked at again after each
     /// change that [`announce`](Self::announce) tells.
     pub(crate) fn wait_until(&self, deadline: Instant, mut done: impl FnMut() -> bool) -> bool {
-        let mut changes = lock(&self.changes);
-        loop {
-            if done() {
-                return true;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(changes, left);
-            (changes, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        !wait_while(&self.changed, lock(&self.changes), Some(left), |()| !done()).1
     }
 
     /// Something changed that a drain may wait for.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicBool, Ordering, fence};
-use crate::sync::shim::{Condvar, Mutex, lock};
+use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
 /// Shared by the watchdog of a runtime and all its workers.
 #[derive(Debug)]
@@ -72,51 +72,19 @@ impl Watch {
         self.wait(Some(interval))
     }
 
-    fn wait(&self, limit: Option<Duration>) -> Woke {
-        let mut stopped = lock(&self.stopped);
-        let woke = if limit.is_some() {
-            if !*stopped {
-                stopped = self.wait_for(stopped, limit);
-            }
-            Woke::Look
-        } else {
-            while !*stopped && self.asleep.load(Ordering::Relaxed) {
-                stopped = self.wait_for(stopped, None);
-            }
-            self.asleep.store(false, Ordering::Relaxed);
-            Woke::Roused
+    /// For the interval; without one, until somebody is up.
+    fn wait(&self, interval: Option<Duration>) -> Woke {
+        let stopped = lock(&self.stopped);
+        // Until the interval is over: who wakes the watchdog may come late, when it is up already.
+        let goes_on = |stopped: &mut bool| {
+            !*stopped && (interval.is_some() || self.asleep.load(Ordering::Relaxed))
         };
-        if *stopped { Woke::Stop } else { woke }
-    }
-
-    #[cfg(not(loom))]
-    fn wait_for<'a>(
-        &self,
-        guard: std::sync::MutexGuard<'a, bool>,
-        limit: Option<Duration>,
-    ) -> std::sync::MutexGuard<'a, bool> {
-        let poisoned = std::sync::PoisonError::into_inner;
-        match limit {
-            None => self.changed.wait(guard).unwrap_or_else(poisoned),
-            Some(limit) => {
-                // Until the time is over: who wakes the watchdog may come late, when it is up already.
-                let go_on = |stopped: &mut bool| !*stopped;
-                let waited = self.changed.wait_timeout_while(guard, limit, go_on);
-                waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
-            }
-        }
-    }
-
-    /// In a model a limited wait is over at once.
-    #[cfg(loom)]
-    fn wait_for<'a>(
-        &self,
-        guard: crate::sync::shim::MutexGuard<'a, bool>,
-        limit: Option<Duration>,
-    ) -> crate::sync::shim::MutexGuard<'a, bool> {
-        match limit {
-            None => self.changed.wait(guard).expect("not poisoned"),
-            Some(_) => guard,
+        let (stopped, _) = wait_while(&self.changed, stopped, interval, goes_on);
+        self.asleep.store(false, Ordering::Relaxed);
+        match interval {
+            _ if *stopped => Woke::Stop,
+            Some(_) => Woke::Look,
+            None => Woke::Roused,
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The one place that says where atomics, locks and cells come from: std, or loom in a model.
 
+use std::sync::PoisonError;
+use std::time::Duration;
+
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
 
@@ -68,5 +71,40 @@ impl<T> ConstPtr<T> {
 ///
 /// What our locks guard is valid after every statement, and handlers never run under one.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits as long as `condition` holds, and no longer than the limit, if there is one. Whether that was
+/// over first.
+#[cfg(not(loom))]
+pub(crate) fn wait_while<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    limit: Option<Duration>,
+    condition: impl FnMut(&mut T) -> bool,
+) -> (MutexGuard<'a, T>, bool) {
+    let Some(limit) = limit else {
+        let waited = condvar.wait_while(guard, condition);
+        return (waited.unwrap_or_else(PoisonError::into_inner), false);
+    };
+    let waited = condvar.wait_timeout_while(guard, limit, condition);
+    let (guard, result) = waited.unwrap_or_else(PoisonError::into_inner);
+    (guard, result.timed_out())
+}
+
+/// In a model a limited wait is over at once.
+#[cfg(loom)]
+pub(crate) fn wait_while<'a, T>(
+    condvar: &Condvar,
+    mut guard: MutexGuard<'a, T>,
+    limit: Option<Duration>,
+    mut condition: impl FnMut(&mut T) -> bool,
+) -> (MutexGuard<'a, T>, bool) {
+    while condition(&mut guard) {
+        if limit.is_some() {
+            return (guard, true);
+        }
+        guard = condvar.wait(guard).unwrap_or_else(PoisonError::into_inner);
+    }
+    (guard, false)
 }
