@@ -3,40 +3,12 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Declares [`Counter`] from one table, so that no name, help text or position is written twice.
-macro_rules! counters {
-    ($($variant:ident $name:literal $help:literal,)+) => {
-        /// The name of one counter. All of them only ever rise.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum Counter {
-            $(#[doc = concat!("`", $name, "`: ", $help, ".")] $variant,)+
-        }
+use super::table::named;
 
-        impl Counter {
-            /// Every counter, in the order of the text form.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+named! {
+    /// The name of one counter. All of them only ever rise.
+    Counter;
 
-            /// Name in snake case, fit for a metrics system.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-
-            /// What it counts, in one line.
-            #[must_use]
-            pub const fn help(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $help,)+
-                }
-            }
-        }
-    };
-}
-
-counters! {
     ConnectionsAccepted "connections_accepted" "connections accepted and served",
     ConnectionsConnected "connections_connected" "outgoing connections established",
     ConnectionsClosed "connections_closed" "connections ended, for whatever reason",

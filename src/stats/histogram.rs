@@ -12,41 +12,12 @@ use std::{array, iter};
 use ::histogram::{AtomicHistogram, Bucket, Config, Histogram as Buckets};
 
 use super::snapshot::Snapshot;
+use super::table::named;
 
-/// Declares [`Stage`] from one table.
-macro_rules! stages {
-    ($($variant:ident $name:literal $help:literal,)+) => {
-        /// A part of the way of an event or a task that has a [`Histogram`] of its own.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum Stage {
-            $(#[doc = concat!("`", $name, "`: ", $help, ".")] $variant,)+
-        }
+named! {
+    /// A part of the way of an event or a task that has a [`Histogram`] of its own.
+    Stage;
 
-        impl Stage {
-            /// Every stage, in the order of the text form.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// Name in snake case, fit for a metrics system.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)+
-                }
-            }
-
-            /// What is timed, in one line.
-            #[must_use]
-            pub const fn help(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $help,)+
-                }
-            }
-        }
-    };
-}
-
-stages! {
     WorkQueue "work_queue" "time that a task waited in the queue",
     RecvFirst "recv_first" "from the return of epoll_wait to the end of an event's first receive",
     RecvAll "recv_all"

@@ -21,6 +21,7 @@ mod counter;
 mod export;
 mod histogram;
 mod snapshot;
+mod table;
 mod text;
 
 pub use self::counter::Counter;
