@@ -17,13 +17,17 @@ pub(super) struct Binding {
     groups: usize,
     threads: usize,
     workers: BaseWorkers,
-    forced: bool,
+    /// What to make a plan for.
+    machine: Source,
     /// Changes with the plan. 0 says that nobody is to be bound.
     version: AtomicUsize,
     plan: Mutex<Option<Plan>>,
 }
 
-#[derive(Clone, Debug)]
+/// Tells what the machine offers to the calling thread.
+type Source = fn() -> io::Result<Machine>;
+
+#[derive(Debug)]
 struct Plan {
     /// The mask that it was made for.
     allowed: CpuSet,
@@ -47,7 +51,7 @@ impl Binding {
             groups,
             threads,
             workers,
-            forced: config.force_all_cores,
+            machine: Self::source(config),
             version: AtomicUsize::new(usize::from(plan.is_some())),
             plan: Mutex::new(plan),
         }
@@ -55,7 +59,11 @@ impl Binding {
 
     /// What this machine offers, as the configuration wants it.
     pub(super) fn machine(config: &Config) -> io::Result<Machine> {
-        if config.force_all_cores { Machine::here_by_force() } else { Machine::here() }
+        Self::source(config)()
+    }
+
+    const fn source(config: &Config) -> Source {
+        if config.force_all_cores { Machine::here_by_force } else { Machine::here }
     }
 
     /// On a thread that was never bound: makes a new plan if its mask has changed.
@@ -67,7 +75,7 @@ impl Binding {
         if lock(&self.plan).as_ref().is_some_and(|plan| plan.allowed == allowed) {
             return Ok(());
         }
-        let machine = if self.forced { Machine::here_by_force() } else { Machine::here() }?;
+        let machine = (self.machine)()?;
         let placement = Arc::new(place(&machine, self.groups, self.threads, self.workers));
         *lock(&self.plan) = Some(Plan { allowed, placement });
         // Release: pairs with the Acquire of `version`.
@@ -82,8 +90,8 @@ impl Binding {
 
     /// Binds the calling thread.
     pub(super) fn bind(&self, kind: ThreadKind, group: usize, seat: usize) -> io::Result<()> {
-        let plan = lock(&self.plan).clone();
-        let Some(Plan { placement, .. }) = plan else { return Ok(()) };
+        let placement = lock(&self.plan).as_ref().map(|plan| Arc::clone(&plan.placement));
+        let Some(placement) = placement else { return Ok(()) };
         match kind {
             ThreadKind::Base => affinity::bind(placement.worker(group, seat)),
             _ => affinity::bind(placement.group(group)),

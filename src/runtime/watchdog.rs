@@ -86,16 +86,14 @@ impl Watchdog {
 
     fn look(&mut self, now: Instant, first: bool) {
         let saturated = self.saturated(now);
-        for (index, watched) in self.groups.iter_mut().enumerate() {
+        guard(&self.groups[0].group, "watchdog", || {
+            if let Err(error) = self.binding.follow_mask() {
+                tracing::debug!(%error, "the mask of the process");
+            }
+        });
+        for watched in &mut self.groups {
             let group = Arc::clone(&watched.group);
-            guard(&group, "watchdog", || {
-                if index == 0
-                    && let Err(error) = self.binding.follow_mask()
-                {
-                    tracing::debug!(%error, "the mask of the process");
-                }
-                watched.look(now, saturated, first);
-            });
+            guard(&group, "watchdog", || watched.look(now, saturated, first));
         }
     }
 
