@@ -2,10 +2,10 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A seed: the one in `EPOLL_GROUP_TEST_SEED`, or a new one.
+/// A seed: the one in `EG_TEST_SEED`, or a new one.
 pub(crate) fn seed() -> u64 {
-    let given = std::env::var("EPOLL_GROUP_TEST_SEED").ok();
-    let given = given.map(|text| text.parse().expect("EPOLL_GROUP_TEST_SEED is a number"));
+    let given = std::env::var("EG_TEST_SEED").ok();
+    let given = given.map(|text| text.parse().expect("EG_TEST_SEED is a number"));
     given.unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
