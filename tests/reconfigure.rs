@@ -240,3 +240,31 @@ fn histograms_are_switched_on_off_and_reset_while_they_are_fed() {
         }
     });
 }
+
+#[test]
+fn histograms_are_as_configured_whoever_switches_last() {
+    let runtime = workers(1);
+    let ran = || runtime.stats().histogram(Stage::Run).map_or(0, |histogram| histogram.count());
+    for _ in 0..often(2000) {
+        thread::scope(|scope| {
+            for on in [true, false] {
+                let handle = runtime.handle();
+                scope.spawn(move || {
+                    handle.reconfigure(|config| config.enable_perf_hist(on)).expect("live");
+                });
+            }
+        });
+        let (before, tasks) = (ran(), runtime.stats().get(Counter::TasksRun));
+        let (tell, told) = mpsc::channel();
+        runtime.handle().spawn(move || tell.send(()).expect("waited for")).expect("room");
+        told.recv_timeout(LONG).expect("it runs");
+        eventually(LONG, || {
+            let stats = runtime.stats();
+            stats.get(Counter::TasksRun) > tasks && stats.parked == stats.workers
+        });
+        assert_eq!(
+            ran() > before,
+            runtime.config().get("enable_perf_hist").as_deref() == Some("true")
+        );
+    }
+}

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 
 use super::binding::Binding;
 use super::class::Class;
@@ -113,8 +113,9 @@ impl Builder {
             .map_err(StartError::Descriptors)?;
         let watchdog =
             Watchdog::new(Arc::clone(&watch), Arc::clone(&settings), binding, &groups, cpus);
-        let next_group = AtomicUsize::new(0);
-        let shared = Shared { groups, usage, settings, threads: all_threads, watch, next_group };
+        let (switching, next_group) = (Mutex::new(()), AtomicUsize::new(0));
+        let threads = all_threads;
+        let shared = Shared { groups, usage, settings, threads, watch, switching, next_group };
         let handle = Handle { shared: Arc::new(shared), class: Class::Ordinary };
         // Dropping it stops those that run.
         let runtime = Runtime { handle, drained: false };

@@ -13,6 +13,7 @@ use super::task::Task;
 use super::{Group, Interest, Readiness, Registration, Shared, Timer, Usage, foreign, timers};
 use crate::config::{Config, ReconfigureError};
 use crate::stats::{Counter, Snapshot};
+use crate::sync::shim::lock;
 
 /// A cheap reference to a runtime, for any thread. It does not keep the runtime going.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ impl Handle {
         change: impl FnMut(Config) -> Config,
     ) -> Result<(), ReconfigureError> {
         self.shared.settings.update(change)?;
+        // Whoever switches last goes by what is configured then, whichever change that was.
+        let _turn = lock(&self.shared.switching);
         let on = self.settings().enable_perf_hist;
         for group in &self.shared.groups {
             group.histograms.switch(on);

@@ -63,7 +63,7 @@ pub(crate) use usage::Usage;
 
 pub use crate::sys::epoll::{Interest, Readiness};
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use threads::Threads;
@@ -161,6 +161,8 @@ pub(crate) struct Shared {
     settings: Arc<Settings>,
     threads: Arc<Threads>,
     watch: Arc<Watch>,
+    /// Held by who switches the histograms as configured.
+    switching: Mutex<()>,
     /// Deals tasks and connections round. Statistics.
     next_group: std::sync::atomic::AtomicUsize,
 }
