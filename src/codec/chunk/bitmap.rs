@@ -33,6 +33,17 @@ pub(super) fn mark(bitmap: &mut Vec<u8>, row: usize) {
     }
 }
 
+/// Forgets everything from row `rows` on.
+pub(super) fn cut(bitmap: &mut Vec<u8>, rows: usize) {
+    bitmap.truncate(bytes(rows));
+    // Without a rest the last byte is whole, or there is none.
+    if rows % 8 != 0
+        && let Some(last) = bitmap.last_mut()
+    {
+        *last &= !0xff_u8.checked_shr(shift(rows)).unwrap_or(0);
+    }
+}
+
 /// The bit of `row` in its byte.
 fn mask(row: usize) -> u8 {
     0x80_u8.checked_shr(shift(row)).unwrap_or(0)

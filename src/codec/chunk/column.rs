@@ -101,6 +101,23 @@ impl ColumnBlock {
         self.values.clear();
     }
 
+    /// Where the column ends now, for [`Self::cut_to`].
+    #[inline]
+    pub(super) const fn end(&self) -> ColumnEnd {
+        ColumnEnd { rows: self.rows, values: self.values.len(), nulls: !self.nulls.is_empty() }
+    }
+
+    /// Takes back what was pushed since.
+    pub(super) fn cut_to(&mut self, end: ColumnEnd) {
+        self.rows = end.rows;
+        self.values.truncate(end.values);
+        if end.nulls {
+            bitmap::cut(&mut self.nulls, index(end.rows));
+        } else {
+            self.nulls.clear();
+        }
+    }
+
     /// Can `value` be in this column? `column` is for the error.
     #[inline]
     pub(super) fn check_kind(
@@ -143,6 +160,15 @@ impl ColumnBlock {
     pub(super) const fn nearly_full(&self, block_bytes: usize) -> bool {
         self.values.len().saturating_add(self.next_bytes) > block_bytes
     }
+}
+
+/// Where a column ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ColumnEnd {
+    rows: u32,
+    values: usize,
+    /// Whether there was a bitmap.
+    nulls: bool,
 }
 
 /// Bytes that are kept free for the next value.

@@ -260,3 +260,37 @@ fn a_frame_stays_within_the_limit_and_one_column_cannot_be_cut() {
 fn bodies(writer: &ChunkWriter, limit: usize) -> Vec<Vec<u8>> {
     writer.bodies(limit).unwrap().map(|body| body.to_vec()).collect()
 }
+
+#[test]
+fn a_row_written_value_by_value_is_the_same_and_a_broken_one_leaves_nothing() {
+    let kinds = [BlockKind::Signed, BlockKind::Bytes];
+    let (mut whole, mut pieces) = (ChunkWriter::new(&kinds), ChunkWriter::new(&kinds));
+    for number in 0..40 {
+        let text = number.to_string();
+        let second = if number % 3 == 1 { Value::Null } else { Value::Bytes(text.as_bytes()) };
+        let row = [Value::Signed(number), second];
+        whole.row(&row).expect("both fit");
+
+        // Given up half-way, too short, too long, of another kind: as if they had not been.
+        let mut given_up = pieces.begin_row();
+        given_up.value(&Value::Null);
+        drop(given_up);
+        for wrong in [
+            &[Value::Null][..],
+            &[Value::Null, Value::Null, Value::Null],
+            &[Value::Null, Value::Double(1.0)],
+        ] {
+            let mut broken = pieces.begin_row();
+            wrong.iter().for_each(|value| broken.value(value));
+            assert!(broken.finish().is_err());
+        }
+
+        let mut good = pieces.begin_row();
+        row.iter().for_each(|value| good.value(value));
+        good.finish().expect("both fit");
+    }
+    assert_eq!(pieces.row_count(), whole.row_count());
+    for (one, other) in pieces.columns().iter().zip(whole.columns()) {
+        assert_eq!(one.as_block(), other.as_block());
+    }
+}

@@ -1,5 +1,5 @@
 use super::body::{ChunkBodies, chunk_bodies};
-use super::column::ColumnBlock;
+use super::column::{ColumnBlock, ColumnEnd};
 use super::error::ChunkWriteError;
 use super::kind::BlockKind;
 use crate::codec::encoder::{EncodeError, Encoder};
@@ -18,6 +18,68 @@ pub struct ChunkWriter {
     rows: u32,
     /// A column is nearly full.
     full: bool,
+    /// Where the columns ended before the row that [`ChunkRow`] writes.
+    ends: Vec<ColumnEnd>,
+}
+
+/// One row of a chunk, written value by value.
+///
+/// *Shape*: borrows the writer. Dropped without [`finish`](Self::finish) it leaves nothing behind.
+#[derive(Debug)]
+pub struct ChunkRow<'w> {
+    writer: &'w mut ChunkWriter,
+    /// Values so far.
+    values: usize,
+    failed: Option<ChunkWriteError>,
+}
+
+impl ChunkRow<'_> {
+    /// The value of the next column. One that cannot be in it makes the row fail as a whole.
+    pub fn value(&mut self, value: &Value<'_>) {
+        let at = self.values;
+        self.values = at.saturating_add(1);
+        let Some(column) = self.writer.columns.get_mut(at) else { return };
+        if self.failed.is_some() {
+            return;
+        }
+        match column.check_kind(value, at) {
+            Err(error) => self.failed = Some(error),
+            Ok(()) => {
+                self.writer.ends.push(column.end());
+                column.push_checked(value);
+            }
+        }
+    }
+
+    /// The row is complete.
+    ///
+    /// # Errors
+    ///
+    /// As of [`ChunkWriter::row`]; nothing of the row is kept.
+    pub fn finish(mut self) -> Result<(), ChunkWriteError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let (values, columns) = (self.values, self.writer.columns.len());
+        if values != columns {
+            return Err(ChunkWriteError::RowWidth { values, columns });
+        }
+        if self.writer.rows == u32::MAX {
+            return Err(ChunkWriteError::TooManyRows);
+        }
+        self.writer.ends.clear();
+        self.writer.end_row();
+        self.values = 0;
+        Ok(())
+    }
+}
+
+impl Drop for ChunkRow<'_> {
+    fn drop(&mut self) {
+        for (column, end) in self.writer.columns.iter_mut().zip(self.writer.ends.drain(..)) {
+            column.cut_to(end);
+        }
+    }
 }
 
 /// When a chunk is full.
@@ -44,7 +106,8 @@ impl ChunkWriter {
     #[must_use]
     pub fn new(kinds: &[BlockKind]) -> Self {
         let columns = kinds.iter().map(|&kind| ColumnBlock::new(kind)).collect();
-        Self { columns, cut: ChunkCut::default(), rows: 0, full: false }
+        let ends = Vec::with_capacity(kinds.len());
+        Self { columns, cut: ChunkCut::default(), rows: 0, full: false, ends }
     }
 
     /// With another idea of when a chunk is full.
@@ -73,10 +136,21 @@ impl ChunkWriter {
         }
         for (column, value) in self.columns.iter_mut().zip(values) {
             column.push_checked(value);
-            self.full |= column.nearly_full(self.cut.block_bytes);
         }
-        self.rows = self.rows.saturating_add(1);
+        self.end_row();
         Ok(())
+    }
+
+    /// One more row, to be written value by value.
+    pub fn begin_row(&mut self) -> ChunkRow<'_> {
+        self.ends.clear();
+        ChunkRow { writer: self, values: 0, failed: None }
+    }
+
+    fn end_row(&mut self) {
+        let block_bytes = self.cut.block_bytes;
+        self.full |= self.columns.iter().any(|column| column.nearly_full(block_bytes));
+        self.rows = self.rows.saturating_add(1);
     }
 
     /// Rows since the last [`Self::clear`].
