@@ -171,7 +171,7 @@ impl<'b> Encoder<'b> {
     /// [`EncodeError::TooLong`]; the request fails.
     #[inline]
     pub fn row(&mut self, fill: impl FnOnce(&mut RowWriter<'_>)) -> Result<(), EncodeError> {
-        let mut row = RowWriter::new(self.begin(ServerKind::Row));
+        let mut row = self.begin_row();
         fill(&mut row);
         row.finish()
     }
@@ -186,9 +186,16 @@ impl<'b> Encoder<'b> {
         &mut self,
         fill: impl FnOnce(&mut RowWriter<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut row = RowWriter::new(self.begin(ServerKind::Row));
+        let mut row = self.begin_row();
         fill(&mut row)?;
         Ok(row.finish()?)
+    }
+
+    /// A row that is written cell by cell, to be [finished](RowWriter::finish); dropped before, nothing
+    /// of it is written.
+    #[inline]
+    pub fn begin_row(&mut self) -> RowWriter<'_> {
+        RowWriter::new(self.begin(ServerKind::Row))
     }
 
     /// A frame of any kind whose body is there already, in parts: a chunk, or what a proxy passes on.

@@ -11,7 +11,7 @@ use crate::codec::wire::{Word, varint_bytes};
 
 /// Writes the cells of one row, one call per column, in the order of the columns.
 ///
-/// *Shape*: lives for the closure that fills the row. A cell that does not fit makes the row fail as a
+/// *Shape*: lives for the closure that fills the row, or until it is finished. A cell that does not fit makes the row fail as a
 /// whole; what is written behind it is taken back with the rest.
 #[derive(Debug)]
 pub struct RowWriter<'b> {
@@ -25,8 +25,13 @@ impl<'b> RowWriter<'b> {
         Self { frame, failed: None }
     }
 
+    /// The row is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`EncodeError::TooLong`], and nothing of it is written; the request fails.
     #[inline]
-    pub(super) fn finish(self) -> Result<(), EncodeError> {
+    pub fn finish(self) -> Result<(), EncodeError> {
         match self.failed {
             None => self.frame.finish(),
             Some(error) => Err(error),

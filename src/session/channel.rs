@@ -1,0 +1,345 @@
+//! [`Channel`]: one session without the type of its service: its mailbox, and what others may do to it.
+//!
+//! ```text
+//!   post ──▶ mailbox ──▶ running ──▶ (deferred | waiting for credit or room) ──▶ ended ─┐
+//!              ▲                                                                        │
+//!              └────────────────────────── the next one ◀───────────────────────────────┘
+//! ```
+//!
+//! Who reads the connection posts requests and offers credit; anybody may cancel or close; the one
+//! thread that has the right to run the session takes requests out, one after the other.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use super::line::Line;
+use super::post::Post;
+use super::service::{Cancel, CancelReason, SessionId};
+use crate::net::Hold;
+use crate::runtime::Class;
+use crate::sync::shim::lock;
+use crate::sync::stall::{self, Wait};
+
+pub(super) struct Channel {
+    pub(super) id: SessionId,
+    pub(super) line: Arc<Line>,
+    /// Who runs it.
+    runner: Weak<dyn Wake>,
+    /// It has ended: nothing that it writes is sent any more. Written under the line's gate.
+    dead: AtomicBool,
+    /// Its request is to end: written under the lock of `mail`.
+    interrupted: AtomicBool,
+    /// A [`Class`]; written by who runs it.
+    class: AtomicU8,
+    mail: Mutex<Mail>,
+    /// It is in the line's list of those that wait for room.
+    pub(super) waits_for_room: AtomicBool,
+    /// Something that a waiting writer waits for has happened.
+    changed: Condvar,
+    /// Held while it is called, and by who ends a request that was cancelled, so that the call is over
+    /// before the next one begins. Taken before `mail`.
+    cancel: Mutex<Cancel>,
+}
+
+/// Makes somebody look at a session again.
+pub(super) trait Wake: Send + Sync {
+    fn wake(self: Arc<Self>);
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    queue: VecDeque<Post>,
+    /// What is being done, since when.
+    running: Option<Instant>,
+    /// Why that is to end.
+    cancelled: Option<CancelReason>,
+    /// Credit that came for it, in bytes.
+    offered: i64,
+    /// Nothing is taken in any more.
+    closed: bool,
+    /// As long as there is something to do, the connection does not end in good order.
+    hold: Option<Hold>,
+}
+
+/// Why a request was not taken in.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// The session has ended, or is ending; so it is not to be found.
+    Closed,
+    /// So many wait already.
+    Full,
+    /// What waits is larger than this limit.
+    Bytes(usize),
+}
+
+/// What a cancellation met.
+#[derive(Debug)]
+pub(super) enum Cancelled {
+    /// It was told to the request that runs.
+    Running,
+    /// A request that had not begun; to be answered by the caller.
+    Waiting(Post),
+    /// Nothing.
+    Nothing,
+}
+
+impl Channel {
+    pub(super) fn new(id: SessionId, line: Arc<Line>, runner: Weak<dyn Wake>) -> Self {
+        Self {
+            id,
+            line,
+            runner,
+            dead: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
+            class: AtomicU8::new(Class::Ordinary as u8),
+            mail: Mutex::default(),
+            waits_for_room: AtomicBool::new(false),
+            changed: Condvar::new(),
+            cancel: Mutex::new(Cancel::none()),
+        }
+    }
+
+    // ---- for who reads the connection ----
+
+    /// Takes a request in.
+    pub(super) fn post(&self, post: Post) -> Result<(), Refused> {
+        let limit = self.line.config().max_queued_messages;
+        let mut mail = lock(&self.mail);
+        if mail.closed {
+            return Err(Refused::Closed);
+        }
+        if mail.queue.len() >= limit {
+            return Err(Refused::Full);
+        }
+        self.line.reserve(post.bytes).map_err(Refused::Bytes)?;
+        if mail.hold.is_none() {
+            mail.hold = Some(self.line.conn.hold());
+        }
+        mail.queue.push_back(post);
+        Ok(())
+    }
+
+    /// More credit for the request that runs; for none if none does.
+    pub(super) fn offer(&self, bytes: i64) {
+        {
+            let mut mail = lock(&self.mail);
+            if mail.running.is_none() {
+                return;
+            }
+            mail.offered = mail.offered.saturating_add(bytes);
+        }
+        self.wake();
+    }
+
+    // ---- for anybody ----
+
+    /// Makes the thread that waits for credit or room, or the next one that runs it, look again.
+    pub(super) fn wake(&self) {
+        // Who waits looks under the lock, and so either sees what happened or is woken.
+        drop(lock(&self.mail));
+        self.changed.notify_all();
+        if let Some(runner) = self.runner.upgrade() {
+            runner.wake();
+        }
+    }
+
+    /// Its frames are not sent any more.
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Its request is to end.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Cancels the oldest request that has no answer yet.
+    pub(super) fn cancel(&self, reason: CancelReason) -> Cancelled {
+        let cancel = lock(&self.cancel);
+        {
+            let mut mail = lock(&self.mail);
+            if mail.running.is_none() {
+                let first = mail.queue.iter().position(|post| post.is_request());
+                return first.and_then(|at| mail.queue.remove(at)).map_or(Cancelled::Nothing, |post| {
+                    self.line.release(1, post.bytes);
+                    Cancelled::Waiting(post)
+                });
+            }
+            if mail.cancelled.is_some() {
+                return Cancelled::Running;
+            }
+            mail.cancelled = Some(reason);
+            self.interrupted.store(true, Ordering::Relaxed);
+        }
+        cancel.call(reason);
+        drop(cancel);
+        self.wake();
+        Cancelled::Running
+    }
+
+    /// Ends it: no frame of it is sent once this has returned. `false` if it had ended before.
+    pub(super) fn kill(&self, reason: CancelReason) -> bool {
+        let mut first = false;
+        self.line.between_sends(|| first = !self.dead.swap(true, Ordering::AcqRel));
+        if !first {
+            return false;
+        }
+        self.refuse();
+        self.cancel(reason);
+        // Who finds nothing to cancel has to see that it is dead.
+        self.wake();
+        true
+    }
+
+    /// The same by who runs it, whose own last word is written already.
+    pub(super) fn end(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    /// Takes nothing in any more, and gives back how many requests waited.
+    pub(super) fn refuse(&self) -> VecDeque<Post> {
+        let mut mail = lock(&self.mail);
+        mail.closed = true;
+        let queue = std::mem::take(&mut mail.queue);
+        if mail.running.is_none() {
+            let hold = mail.hold.take();
+            drop(mail);
+            drop(hold);
+        } else {
+            drop(mail);
+        }
+        let bytes = queue.iter().map(|post| post.bytes).sum();
+        self.line.release(queue.len(), bytes);
+        queue
+    }
+
+    /// Whether nothing is being done and nothing waits.
+    pub(super) fn is_idle(&self) -> bool {
+        let mail = lock(&self.mail);
+        mail.running.is_none() && mail.queue.is_empty()
+    }
+
+    /// Cancels what runs for longer than `timeout`; otherwise says how much longer it may.
+    pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
+        let since = {
+            let mail = lock(&self.mail);
+            if mail.cancelled.is_some() {
+                return None;
+            }
+            mail.running?
+        };
+        let left = timeout.saturating_sub(now.saturating_duration_since(since));
+        if left.is_zero() {
+            self.cancel(CancelReason::Deadline);
+            return None;
+        }
+        Some(left)
+    }
+
+    pub(super) fn class(&self) -> Class {
+        Class::from_u8(self.class.load(Ordering::Relaxed))
+    }
+
+    // ---- for who runs it ----
+
+    /// The next request, which runs from `now` on. At the end of the mailbox of a session for one
+    /// statement nothing more is taken in.
+    pub(super) fn next(&self, now: Instant, last: bool) -> Option<Post> {
+        let mut mail = lock(&self.mail);
+        let Some(post) = mail.queue.pop_front() else {
+            mail.closed |= last;
+            let hold = mail.hold.take();
+            drop(mail);
+            drop(hold);
+            return None;
+        };
+        mail.running = Some(now);
+        mail.offered = 0;
+        drop(mail);
+        self.line.release(1, post.bytes);
+        Some(post)
+    }
+
+    /// The request has ended. Says why it was cancelled, if it was; the call of its [`Cancel`] is over.
+    pub(super) fn end_request(&self) -> Option<CancelReason> {
+        let cancelled = {
+            let mut mail = lock(&self.mail);
+            mail.running = None;
+            self.interrupted.store(false, Ordering::Relaxed);
+            mail.cancelled.take()
+        };
+        if cancelled.is_some() {
+            drop(lock(&self.cancel));
+        }
+        cancelled
+    }
+
+    /// Why the running request was cancelled, if it was.
+    pub(super) fn cancelled(&self) -> Option<CancelReason> {
+        lock(&self.mail).cancelled
+    }
+
+    pub(super) fn set_cancel(&self, cancel: Cancel) {
+        *lock(&self.cancel) = cancel;
+    }
+
+    /// Takes the credit that was offered.
+    pub(super) fn take_offers(&self) -> i64 {
+        std::mem::take(&mut lock(&self.mail).offered)
+    }
+
+    pub(super) fn set_class(&self, class: Class) {
+        let before = Class::from_u8(self.class.swap(class as u8, Ordering::Relaxed));
+        self.line.group().note_urgent(before, class);
+    }
+
+    /// Waits, as an announced stall, until there is credit (if `left` is spent) and room. The credit
+    /// that came is added to `left`. `false`: the request is to end.
+    pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<i64>) -> bool {
+        let line = &self.line;
+        let limit = line.config().max_waiting_writers;
+        let group = line.group().index();
+        if let Some(longest) = line.writers.enter(group, self, limit) {
+            line.count(crate::stats::Counter::WritersCut);
+            longest.cancel(CancelReason::Deadline);
+        }
+        line.group().usage().writer_waits(true);
+        let go_on = stall::run_as(Wait::Network, || {
+            let mut mail = lock(&self.mail);
+            loop {
+                if self.is_interrupted() || self.is_dead() || line.conn.is_closed() {
+                    return false;
+                }
+                if let Some(left) = left {
+                    *left = left.saturating_add(std::mem::take(&mut mail.offered));
+                }
+                let has_room = line.has_room();
+                if left.is_none_or(|left| left >= 0) && has_room {
+                    return true;
+                }
+                if !has_room {
+                    line.wake_when_room(self);
+                }
+                mail = self
+                    .changed
+                    .wait(mail)
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+            }
+        });
+        line.group().usage().writer_waits(false);
+        line.writers.leave(group, self);
+        go_on
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("id", &self.id)
+            .field("dead", &self.is_dead())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! [`Line`]: what the sessions of one connection share, whatever their service.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use super::channel::Channel;
+use super::writers::Writers;
+use crate::codec::buffer::PagePool;
+use crate::codec::dialect::Dialect;
+use crate::config::Config;
+use crate::net::Connection;
+use crate::runtime::Group;
+use crate::stats::Counter;
+use crate::sync::shim::lock;
+
+pub(super) struct Line {
+    pub(super) conn: Connection,
+    pub(super) dialect: Dialect,
+    pub(super) pages: PagePool,
+    pub(super) writers: Arc<Writers>,
+    /// Bytes of requests that wait in mailboxes. Statistics, and a bound.
+    queued_bytes: AtomicUsize,
+    /// Who sends reads; who ends a session writes, so that nothing of it is sent after its end was told.
+    gate: RwLock<()>,
+    /// Those that wait for the peer to read.
+    waiting: Mutex<Vec<Arc<Channel>>>,
+}
+
+impl Line {
+    pub(super) fn new(
+        conn: Connection,
+        dialect: Dialect,
+        pages: PagePool,
+        writers: Arc<Writers>,
+    ) -> Self {
+        Self {
+            conn,
+            dialect,
+            pages,
+            writers,
+            queued_bytes: AtomicUsize::new(0),
+            gate: RwLock::new(()),
+            waiting: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(super) fn group(&self) -> &Arc<Group> {
+        self.conn.group()
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        self.group().config()
+    }
+
+    pub(super) fn count(&self, counter: Counter) {
+        self.group().count(counter, 1);
+    }
+
+    /// Held while something is sent, which does not wait.
+    pub(super) fn sending(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `end` while nobody sends.
+    pub(super) fn between_sends(&self, end: impl FnOnce()) {
+        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        end();
+    }
+
+    /// Takes room for a request, unless there is none; then the limit comes back.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<(), usize> {
+        let config = self.config();
+        let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let usage = self.group().usage();
+        let in_all = usage.requests_queued(1, bytes);
+        let limits = [
+            (queued, config.max_queued_bytes_per_connection),
+            (in_all, config.max_queued_bytes),
+        ];
+        match limits.into_iter().find(|(bytes, limit)| bytes > limit) {
+            None => Ok(()),
+            Some((_, limit)) => {
+                self.release(1, bytes);
+                Err(limit)
+            }
+        }
+    }
+
+    /// Gives back what so many requests took.
+    pub(super) fn release(&self, requests: usize, bytes: usize) {
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.group().usage().requests_unqueued(requests, bytes);
+    }
+
+    /// The peer has not read enough for more to be sent.
+    pub(super) fn is_full(&self) -> bool {
+        self.conn.pending_bytes() > self.config().write_high_watermark_bytes
+    }
+
+    /// There is room for more; or nobody will take it, which its sender has to see.
+    pub(super) fn has_room(&self) -> bool {
+        self.conn.pending_bytes() <= self.config().write_low_watermark_bytes
+            || self.conn.is_closed()
+    }
+
+    /// `channel` is woken when there is room, at once if there is.
+    pub(super) fn wake_when_room(&self, channel: &Arc<Channel>) {
+        if !channel.waits_for_room.swap(true, Ordering::AcqRel) {
+            lock(&self.waiting).push(Arc::clone(channel));
+            self.conn.tell_when_low();
+        }
+    }
+
+    /// There is room: wakes all who wait for it.
+    pub(super) fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        for channel in waiting {
+            // Before it looks: if there is no room then, it comes back here.
+            channel.waits_for_room.store(false, Ordering::Release);
+            channel.wake();
+        }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("conn", &self.conn).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,42 @@
+//! [`Post`]: what waits in a mailbox.
+
+use crate::codec::message::expect;
+use crate::codec::message::plan::ExecPlan;
+use crate::codec::message::sql::StmtExecute;
+use crate::codec::message::tso::AutoSp;
+
+/// One thing to be done by a session, in order with the others.
+#[derive(Debug)]
+pub(super) struct Post {
+    /// What it takes of the queues' limits.
+    pub(super) bytes: usize,
+    pub(super) errand: Errand,
+}
+
+#[derive(Debug)]
+pub(super) enum Errand {
+    /// The session is to be opened.
+    Open,
+    Sql(Box<StmtExecute>),
+    Plan(Box<ExecPlan>),
+    Savepoint(AutoSp),
+    ExpectOpen(expect::Open),
+    ExpectClose,
+    /// Transfer of files, which is left out.
+    File,
+    /// The session is to be closed.
+    Close,
+}
+
+impl Post {
+    /// Of a frame of so many bytes.
+    pub(super) const fn new(errand: Errand, frame_bytes: usize) -> Self {
+        // The message in memory, and its place in the queue.
+        Self { bytes: frame_bytes + size_of::<Self>() + size_of::<StmtExecute>(), errand }
+    }
+
+    /// Whether a client may cancel it by itself.
+    pub(super) const fn is_request(&self) -> bool {
+        matches!(self.errand, Errand::Sql(_) | Errand::Plan(_) | Errand::Savepoint(_))
+    }
+}
