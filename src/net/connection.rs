@@ -10,7 +10,7 @@ use super::address::{Address, Credentials};
 use super::close::Close;
 use super::conn::{CLOSE, Conn, Phase};
 use super::send_queue::Sent;
-use crate::runtime::Class;
+use crate::runtime::{Class, Group};
 use crate::sys::socket;
 
 /// A connection: a cheap handle, to be cloned and sent anywhere.
@@ -140,6 +140,23 @@ impl Connection {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.phase() >= Phase::Closing
+    }
+
+    /// The group that serves it.
+    #[allow(dead_code, reason = "used by session")]
+    pub(crate) fn group(&self) -> &Arc<Group> {
+        &self.0.group
+    }
+
+    /// [`drained`](super::Protocol::drained) is called once after this, by a worker, when the
+    /// backlog is at the low watermark: at once if it is, and whether or not reading was paused.
+    /// Perhaps more than once, and not for a connection that ends first.
+    ///
+    /// Who has seen too many [`pending_bytes`](Self::pending_bytes) calls this and looks again in
+    /// `drained`. To be called when the connection is open.
+    #[allow(dead_code, reason = "used by session")]
+    pub(crate) fn tell_when_low(&self) {
+        self.0.resume_when_low();
     }
 
     /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither

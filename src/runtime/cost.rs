@@ -46,6 +46,15 @@ impl Cost {
         }
     }
 
+    /// The estimate, once something was measured.
+    #[allow(dead_code, reason = "used by session")]
+    pub(crate) fn nanos(&self) -> Option<u32> {
+        match self.nanos.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            nanos => Some(nanos),
+        }
+    }
+
     pub(crate) fn add(&self, sample: Duration) {
         let sample = u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1);
         let before = self.nanos.load(Ordering::Relaxed);
@@ -71,9 +80,9 @@ mod tests {
     #[test]
     fn unknown_is_dear_and_one_quick_run_makes_it_cheap() {
         let cost = Cost::unknown();
-        assert_eq!(cost.pace(), Pace::Unknown);
+        assert_eq!((cost.pace(), cost.nanos()), (Pace::Unknown, None));
         cost.add(QUICK);
-        assert_eq!(cost.pace(), Pace::Cheap);
+        assert_eq!((cost.pace(), cost.nanos()), (Pace::Cheap, Some(6_000)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How a group gets its tasks: who queues them, in which lane, and who is woken for them.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use super::seats::Seat;
 use super::slots::Token;
 use super::source::Source;
 use super::task::Task;
+use super::work::Work;
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
 use crate::sync::shim::{lock, wait_while};
@@ -58,6 +60,7 @@ impl Group {
     pub(super) fn class_of(&self, task: &Task) -> Class {
         match task {
             Task::Source(token) => self.pinned(*token).class(),
+            Task::Work(work) => work.class(),
             Task::Run(class, _) => *class,
             Task::Reclaim(_) | Task::Discard(_) => Class::InProgress,
         }
@@ -91,10 +94,22 @@ impl Group {
         }
     }
 
+    /// A layer above has something that could use a thread of its own, beside the connections.
+    #[allow(dead_code, reason = "used by session")]
+    pub(crate) fn session_opened(&self) {
+        self.sessions_above.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[allow(dead_code, reason = "used by session")]
+    pub(crate) fn session_closed(&self) {
+        self.sessions_above.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Everything that could use a thread of its own.
     pub(super) fn sessions(&self) -> usize {
         let (allocated, free) = self.slots.usage();
-        allocated - free + self.closures.load(Ordering::Relaxed)
+        let above = self.sessions_above.load(Ordering::Relaxed);
+        allocated - free + self.closures.load(Ordering::Relaxed) + above
     }
 
     /// After the drain has begun: everything that `try_push` accepted is queued when this returns.
@@ -148,6 +163,12 @@ impl Group {
             self.push(Task::Source(token));
         }
         pinned
+    }
+
+    /// Queues work of a layer above, and never refuses.
+    #[allow(dead_code, reason = "used by session")]
+    pub(crate) fn push_work(&self, work: Arc<dyn Work>) {
+        self.push(Task::Work(work));
     }
 
     /// Leaves marks for something registered, and queues it if nobody runs it.

@@ -44,7 +44,9 @@ impl Group {
             match task {
                 Task::Source(token) => drop(guard(self, "cut", || self.cut(token))),
                 Task::Reclaim(token) => drop(guard(self, "drop", || self.reclaim(token))),
-                Task::Run(..) | Task::Discard(_) => drop(guard(self, "drop", || drop(task))),
+                task @ (Task::Work(_) | Task::Run(..) | Task::Discard(_)) => {
+                    guard(self, "drop", || drop(task));
+                }
             }
         }
     }

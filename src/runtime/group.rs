@@ -50,6 +50,8 @@ pub(crate) struct Group {
     pub(super) room: Room,
     /// Closures that were accepted and have not ended. Statistics, and a bound for threads.
     pub(super) closures: CachePadded<AtomicUsize>,
+    /// Sessions of a layer above. Statistics, and a bound for threads.
+    pub(super) sessions_above: CachePadded<AtomicUsize>,
     /// Threads between the look at the drain and the push.
     pub(super) spawning: CachePadded<AtomicU32>,
     pub(super) park: CachePadded<Park>,
@@ -125,6 +127,7 @@ impl Group {
             lanes,
             room: Room::default(),
             closures: CachePadded::default(),
+            sessions_above: CachePadded::default(),
             spawning: CachePadded::new(AtomicU32::new(0)),
             park: CachePadded::new(Park::new()),
             mode: Mode::new(pollers, cpus),

@@ -42,6 +42,7 @@ mod timing;
 mod usage;
 mod watch;
 mod watchdog;
+mod work;
 mod worker;
 
 pub use builder::{Builder, StartError};
@@ -54,12 +55,18 @@ pub use threads::{ThreadInfo, ThreadKind};
 pub use timers::Timer;
 
 pub(crate) use cost::Cost;
+#[allow(unused_imports, reason = "used by session")]
+pub(crate) use cost::Pace;
 pub(crate) use group::Group;
 pub(crate) use queue::TaskQueue;
 pub(crate) use slots::Token;
 pub(crate) use task::guard;
 pub(crate) use timer::{TimerHeap, TimerId};
+#[allow(unused_imports, reason = "used by session")]
+pub(crate) use timers::after;
 pub(crate) use usage::Usage;
+#[allow(unused_imports, reason = "used by session")]
+pub(crate) use work::Work;
 
 pub use crate::sys::epoll::{Interest, Readiness};
 

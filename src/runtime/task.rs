@@ -4,12 +4,14 @@ use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Group;
 use super::class::Class;
 use super::slots::Token;
 use super::source::{Lent, Turn};
+use super::work::Work;
 use crate::stats::Counter;
 
 /// One piece of work. A registered thing is named by its token, with a reference to its slot: no
@@ -17,6 +19,8 @@ use crate::stats::Counter;
 pub(crate) enum Task {
     /// Something registered that was queued. Owns a reference.
     Source(Token),
+    /// Work of a layer above.
+    Work(Arc<dyn Work>),
     /// Code of the user: a spawned closure, a timer's callback.
     Run(Class, Box<dyn FnOnce() + Send>),
     /// A slot whose last reference is gone.
@@ -31,6 +35,12 @@ impl Task {
             Self::Source(token) => {
                 lent.turn = Turn::ALONE;
                 group.with_pinned(token, |source| source.resume(lent));
+            }
+            Self::Work(work) => {
+                lent.turn = Turn::ALONE;
+                if guard(group, "work", || work.run(lent)).is_none() {
+                    lent.now = Instant::now();
+                }
             }
             Self::Run(_, closure) => {
                 group.count(Counter::TasksRun, 1);
@@ -47,6 +57,7 @@ impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Source(token) => write!(f, "Source({token:?})"),
+            Self::Work(_) => f.write_str("Work"),
             Self::Run(..) => f.write_str("Run"),
             Self::Reclaim(token) => write!(f, "Reclaim({token:?})"),
             Self::Discard(_) => f.write_str("Discard"),

@@ -262,6 +262,7 @@ impl Worker {
         }
         let (pace, times) = match &task {
             Task::Source(token) => (group.pinned(*token).cost().pace(), None),
+            Task::Work(work) => (work.cost().pace(), None),
             Task::Run(..) => (group.task_cost.pace(), Some(&group.task_cost)),
             Task::Reclaim(_) | Task::Discard(_) => (Pace::Cheap, None),
         };
@@ -279,7 +280,7 @@ impl Worker {
 
     /// Runs something that may call into the user's code.
     ///
-    /// `times` gets the time that it took; a source times itself.
+    /// `times` gets the time that it took; a source and a `Work` time themselves.
     fn start(
         &mut self,
         class: Class,
