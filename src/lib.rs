@@ -118,6 +118,8 @@ pub mod net;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod runtime;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+pub mod session;
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod stats;
 #[cfg(all(feature = "server", target_os = "linux"))]
 pub mod sync;

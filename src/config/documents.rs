@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use super::{Config, Field};
 
 const GUIDE: &str = include_str!("../guide/tuning.md");
-const SETTERS: [&str; 4] = [
+const SETTERS: [&str; 5] = [
     include_str!("connections.rs"),
     include_str!("growth.rs"),
     include_str!("observe.rs"),
+    include_str!("sessions.rs"),
     include_str!("threads.rs"),
 ];
 
@@ -54,6 +55,7 @@ fn plain(prose: &str) -> String {
         Some("KiB") => 10,
         Some("MiB") => 20,
         Some("GiB") => 30,
+        Some("ms" | "s") if number == "0" => return "0ns".to_owned(),
         Some(unit @ ("ms" | "s")) => return format!("{number}{unit}"),
         _ => return number.to_owned(),
     };

@@ -21,6 +21,7 @@ mod growth;
 mod observe;
 #[cfg(feature = "serde")]
 mod serde;
+mod sessions;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -123,9 +124,36 @@ tunables! {
             MILLISECOND..=3600 * SECOND, Milliseconds, live;
         max_buffered_bytes: usize = GIB, MIB..=usize::MAX, Bytes, live;
 
+        max_sessions_per_connection: usize = 4096, 1..=1 << 24, Count, live;
+        max_sessions: usize = 65_536, 1..=1 << 24, Count, live;
+        session_budget: usize = 64, 1..=4096, Count, live;
+        galaxy_protocol: bool = false, SWITCH, Switch, live;
+        galaxy_version: u8 = 0, 0..=127, Count, live;
+        max_queued_messages: usize = 128, 16..=4096, Count, live;
+        max_queued_bytes_per_connection: usize = 128 * MIB, 4 * KIB..=usize::MAX, Bytes, live;
+        max_queued_bytes: usize = GIB, 4 * KIB..=usize::MAX, Bytes, live;
+        request_timeout: Duration = 900 * SECOND,
+            Duration::ZERO..=86_400 * SECOND, Milliseconds, live;
+        max_waiting_writers: usize = 64, 1..=4096, Count, live;
+        login_timeout: Duration = 10 * SECOND,
+            MILLISECOND..=3600 * SECOND, Milliseconds, live;
+        max_login_attempts: usize = 3, 1..=1000, Count, live;
+        max_unauthenticated_connections: usize = 4096, 1..=1 << 24, Count, live;
+        max_unauthenticated_per_address: usize = 256, 1..=1 << 24, Count, live;
+        max_login_failures_per_address: usize = 60, 1..=65_536, Count, live;
+        login_failure_delay: Duration = 100 * MILLISECOND,
+            Duration::ZERO..=60 * SECOND, Milliseconds, live;
+        authenticate_ok_delay: Duration = Duration::ZERO,
+            Duration::ZERO..=SECOND, Milliseconds, live;
+        request_cache_number: usize = 1024, 128..=16_384, Count, start;
+        request_cache_instances: usize = 16, 1..=128, Count, start;
+        request_cache_max_length: usize = MIB, 128..=GIB, Bytes, live;
+        request_cache_bytes: usize = 64 * MIB, 4 * KIB..=usize::MAX, Bytes, start;
+
         handler_report_after: Duration = 10 * SECOND,
             MILLISECOND..=3600 * SECOND, Milliseconds, live;
         enable_thread_pool_log: bool = true, SWITCH, Switch, live;
+        enable_kill_log: bool = true, SWITCH, Switch, live;
         enable_perf_hist: bool = false, SWITCH, Switch, live;
     }
 }

@@ -28,6 +28,16 @@ impl Config {
         self
     }
 
+    /// Whether kills of requests and sessions are logged.
+    ///
+    /// *Live.* *Range* true or false. *Default* true. They are counted in any case. *Price*: a log
+    /// line for each.
+    #[must_use]
+    pub const fn enable_kill_log(mut self, enable: bool) -> Self {
+        self.enable_kill_log = enable;
+        self
+    }
+
     /// Whether the time that requests spend in each stage is collected in histograms.
     ///
     /// *Live.* *Range* true or false. *Default* false. *Price*: reading the clock for each stage

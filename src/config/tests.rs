@@ -103,6 +103,26 @@ ranges! {
     max_silent_connections 1_usize, 16_777_216, 1, "1..=16777216";
     first_bytes_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
     max_buffered_bytes 1_048_576_usize, usize::MAX, 1, "1048576..=18446744073709551615";
+    max_sessions_per_connection 1_usize, 16_777_216, 1, "1..=16777216";
+    max_sessions 1_usize, 16_777_216, 1, "1..=16777216";
+    session_budget 1_usize, 4096, 1, "1..=4096";
+    galaxy_version 0_u8, 127, 1, "0..=127";
+    max_queued_messages 16_usize, 4096, 1, "16..=4096";
+    max_queued_bytes_per_connection 4096_usize, usize::MAX, 1, "4096..=18446744073709551615";
+    max_queued_bytes 4096_usize, usize::MAX, 1, "4096..=18446744073709551615";
+    request_timeout ZERO, 86_400 * SECOND, STEP, "0ns..=86400s";
+    max_waiting_writers 1_usize, 4096, 1, "1..=4096";
+    login_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
+    max_login_attempts 1_usize, 1000, 1, "1..=1000";
+    max_unauthenticated_connections 1_usize, 16_777_216, 1, "1..=16777216";
+    max_unauthenticated_per_address 1_usize, 16_777_216, 1, "1..=16777216";
+    max_login_failures_per_address 1_usize, 65_536, 1, "1..=65536";
+    login_failure_delay ZERO, 60 * SECOND, STEP, "0ns..=60s";
+    authenticate_ok_delay ZERO, SECOND, STEP, "0ns..=1s";
+    request_cache_number 128_usize, 16_384, 1, "128..=16384";
+    request_cache_instances 1_usize, 128, 1, "1..=128";
+    request_cache_max_length 128_usize, 1 << 30, 1, "128..=1073741824";
+    request_cache_bytes 4096_usize, usize::MAX, 1, "4096..=18446744073709551615";
     handler_report_after MS, 3600 * SECOND, STEP, "1ms..=3600s";
 }
 
@@ -113,6 +133,8 @@ switches! {
     enable_tasker
     enable_epoll_in_tasker
     enable_thread_pool_log
+    enable_kill_log
+    galaxy_protocol
     enable_perf_hist
 }
 

@@ -44,6 +44,12 @@ impl Value for u32 {
     }
 }
 
+impl Value for u8 {
+    fn parse(text: &str, unit: Unit) -> Result<Self, NoValue> {
+        Self::try_from(usize::parse(text, unit)?).map_err(|_| NoValue::Beyond)
+    }
+}
+
 impl Value for bool {
     fn parse(text: &str, _: Unit) -> Result<Self, NoValue> {
         match text.to_ascii_lowercase().as_str() {

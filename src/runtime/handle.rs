@@ -176,6 +176,12 @@ impl Handle {
         snapshot.buffered_bytes = usage.buffered_bytes() as u64;
         snapshot.paused_connections = usage.paused() as u64;
         snapshot.closing_connections = usage.closing() as u64;
+        snapshot.unauthenticated_connections = usage.unauthenticated() as u64;
+        snapshot.sessions = usage.sessions() as u64;
+        snapshot.queued_requests = usage.queued_requests() as u64;
+        snapshot.queued_request_bytes = usage.queued_bytes() as u64;
+        snapshot.deferred_requests = usage.deferred() as u64;
+        snapshot.waiting_writers = usage.waiting_writers() as u64;
         snapshot
     }
 

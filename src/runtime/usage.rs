@@ -20,6 +20,15 @@ pub(crate) struct Usage {
     /// Connections above the high watermark, which are not read, and connections that end.
     paused: AtomicUsize,
     closing: AtomicUsize,
+    /// Connections that have not logged in, and sessions.
+    unauthenticated: AtomicUsize,
+    sessions: AtomicUsize,
+    /// Requests that wait for their turn, and their bytes.
+    queued_requests: AtomicUsize,
+    queued_bytes: AtomicUsize,
+    /// Requests that are answered later, and handlers that wait for their peer.
+    deferred: AtomicUsize,
+    waiting_writers: AtomicUsize,
     /// Connections and closures of an urgent class, of all groups.
     urgent_units: CachePadded<AtomicUsize>,
     next_connection_id: AtomicU64,
@@ -180,10 +189,107 @@ impl Usage {
     }
 }
 
+/// What sessions use.
+#[allow(dead_code, reason = "what counts it is still to come")]
+impl Usage {
+    /// A connection is to log in, or has, or has ended before it did.
+    pub(crate) fn unauthenticated_changed(&self, waits: bool) {
+        change(&self.unauthenticated, waits);
+    }
+
+    pub(crate) fn unauthenticated(&self) -> usize {
+        self.unauthenticated.load(Ordering::Relaxed)
+    }
+
+    /// Counts one session more, unless there are `most` already; says whether it did.
+    pub(crate) fn session_opens(&self, most: usize) -> bool {
+        let opened = self.sessions.fetch_add(1, Ordering::Relaxed) < most;
+        if !opened {
+            self.session_closed();
+        }
+        opened
+    }
+
+    pub(crate) fn session_closed(&self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Counts a waiting request, unless all of them would then have more than `most` bytes; says
+    /// whether it did.
+    pub(crate) fn request_queues(&self, bytes: usize, most: usize) -> bool {
+        let sum = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
+        self.queued_requests.fetch_add(1, Ordering::Relaxed);
+        let queued = sum <= most;
+        if !queued {
+            self.request_taken(bytes);
+        }
+        queued
+    }
+
+    /// A request does not wait any more: it runs, or it is dropped.
+    pub(crate) fn request_taken(&self, bytes: usize) {
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.queued_requests.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn queued_requests(&self) -> usize {
+        self.queued_requests.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A request is deferred, or answered.
+    pub(crate) fn deferred_changed(&self, deferred: bool) {
+        change(&self.deferred, deferred);
+    }
+
+    pub(crate) fn deferred(&self) -> usize {
+        self.deferred.load(Ordering::Relaxed)
+    }
+
+    /// A handler begins to wait for its peer, or goes on.
+    pub(crate) fn waiting_writers_changed(&self, waits: bool) {
+        change(&self.waiting_writers, waits);
+    }
+
+    pub(crate) fn waiting_writers(&self) -> usize {
+        self.waiting_writers.load(Ordering::Relaxed)
+    }
+}
+
 fn change(count: &AtomicUsize, up: bool) {
     if up {
         count.fetch_add(1, Ordering::Relaxed);
     } else {
         count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_a_limit_is_not_counted() {
+        let usage = Usage::default();
+        assert!(usage.session_opens(2) && usage.session_opens(2));
+        assert!(!usage.session_opens(2));
+        assert_eq!(usage.sessions(), 2);
+        usage.session_closed();
+        assert!(usage.session_opens(2));
+
+        assert!(usage.request_queues(60, 100) && usage.request_queues(40, 100));
+        assert!(!usage.request_queues(1, 100));
+        assert_eq!((usage.queued_requests(), usage.queued_bytes()), (2, 100));
+        assert!(usage.request_queues(0, 100));
+        usage.request_taken(60);
+        assert!(!usage.request_queues(61, 100));
+        assert_eq!((usage.queued_requests(), usage.queued_bytes()), (2, 40));
     }
 }

@@ -37,6 +37,8 @@ named! {
         "connections ended: unconsumed input beyond max_allowed_packet",
     ClosedMemoryBudget "closed_memory_budget" "connections ended: max_buffered_bytes reached",
     ClosedPanic "closed_panic" "connections ended by a panic in their handler",
+    ClosedLoginTimeout "closed_login_timeout"
+        "connections ended: not logged in within login_timeout",
     ClosedDraining "closed_draining" "connections ended in good order by a drain",
     ClosedCut "closed_cut" "connections cut at the deadline of a drain",
 
@@ -74,6 +76,37 @@ named! {
     BatchEventsStolen "batch_events_stolen" "queued events that another worker delivered",
     Reclaimed "reclaimed" "connection contexts reclaimed",
 
+    Logins "logins" "logins that succeeded",
+    LoginsFailed "logins_failed" "logins that failed: wrong password, unknown user, malformed",
+    LoginsRefused "logins_refused"
+        "connections and logins refused without a look: too many, of one address or in all",
+
+    SessionsOpened "sessions_opened" "sessions opened",
+    SessionsClosed "sessions_closed" "sessions ended, for whatever reason",
+    SessionsKilled "sessions_killed" "sessions ended by a kill",
+    SessionsRefusedLimit "sessions_refused_limit"
+        "sessions refused: max_sessions or max_sessions_per_connection reached",
+    RequestsExecuted "requests_executed" "requests that the service executed",
+    RequestsCancelled "requests_cancelled" "requests cancelled by a kill",
+    RequestsExpired "requests_expired" "requests cancelled after request_timeout",
+    RequestsRefusedQueue "requests_refused_queue" "requests refused: max_queued_messages reached",
+    RequestsRefusedBytes "requests_refused_bytes"
+        "requests refused: max_queued_bytes or max_queued_bytes_per_connection reached",
+    RequestPanics "request_panics" "requests whose handler panicked, which ended the session",
+    DeferredDropped "deferred_dropped" "deferred requests dropped before they were answered",
+    TokenWaits "token_waits" "times a result waited until its peer granted room",
+    WritersCut "writers_cut" "requests ended: max_waiting_writers reached",
+    FramesOfDeadSessionsDropped "frames_of_dead_sessions_dropped"
+        "frames not sent: their session had been killed",
+    ProtocolErrors "protocol_errors" "messages that broke the protocol",
+
+    SqlHit "sql_hit" "statements found in the request cache",
+    SqlMiss "sql_miss" "statements not found in the request cache",
+    SqlEvict "sql_evict" "statements that left the request cache for want of room",
+    PlanHit "plan_hit" "plans found in the request cache",
+    PlanMiss "plan_miss" "plans not found in the request cache",
+    PlanEvict "plan_evict" "plans that left the request cache for want of room",
+
     ThreadsStartedStall "threads_started_stall" "threads added because handlers wait (announced)",
     ThreadsStartedBacklog "threads_started_backlog" "taskers added because the queue was long",
     ThreadsStartedWatchdog "threads_started_watchdog"
@@ -94,7 +127,7 @@ named! {
 
 /// One block of counters, all of them, starting at zero.
 ///
-/// *Shape*: half a KiB, aligned so that two blocks share no cache line. A worker owns one and
+/// *Shape*: three quarters of a KiB, aligned so that two blocks share no cache line. A worker owns one and
 /// uses [`bump`](Self::bump); everybody else shares another and uses [`add`](Self::add).
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -176,6 +209,6 @@ mod tests {
     #[test]
     fn blocks_share_no_cache_line() {
         assert_eq!(align_of::<Counters>(), 128);
-        assert_eq!(size_of::<Counters>(), 512);
+        assert_eq!(size_of::<Counters>(), 768);
     }
 }

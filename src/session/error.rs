@@ -1,0 +1,295 @@
+//! What a service answers when it cannot do what was asked.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use crate::codec::chunk::ChunkWriteError;
+use crate::codec::encoder::{EncodeError, Severity};
+use crate::codec::error::Scope;
+use crate::codec::message::generic::ErrorReply;
+use crate::codec::plan::PlanError;
+use crate::codec::reply::{GENERAL_STATE, INTERRUPTED_STATE, code};
+use crate::codec::scalar::ScalarError;
+use crate::codec::value::ValueError;
+
+/// The error that a request is answered with: number, SQL state and text, as MySQL has them.
+///
+/// *Shape*: owns its text, which may be any bytes and goes to the peer as it is.
+///
+/// ```
+/// use epoll_group::codec::error::Scope;
+/// use epoll_group::session::SessionError;
+///
+/// let error = SessionError::new(1146, b"42S02", "Table 'test.t' doesn't exist");
+/// assert_eq!(error.to_string(), "error 1146 (42S02): Table 'test.t' doesn't exist");
+/// assert_eq!(error.scope(), Scope::Request);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionError {
+    severity: Severity,
+    code: u32,
+    state: [u8; 5],
+    message: Vec<u8>,
+}
+
+impl SessionError {
+    /// An error that the request dies of; its session goes on.
+    #[must_use]
+    pub fn new(code: u32, state: &[u8; 5], message: impl Into<Vec<u8>>) -> Self {
+        Self { severity: Severity::Error, code, state: *state, message: message.into() }
+    }
+
+    /// An error that the session dies of, with all that waits in it.
+    #[must_use]
+    pub fn fatal(code: u32, state: &[u8; 5], message: impl Into<Vec<u8>>) -> Self {
+        Self { severity: Severity::Fatal, ..Self::new(code, state, message) }
+    }
+
+    /// The request was cancelled: 1317 (70100).
+    #[must_use]
+    pub fn interrupted() -> Self {
+        Self::new(code::INTERRUPTED, INTERRUPTED_STATE, "Query execution was interrupted")
+    }
+
+    /// The service does not do that: 8001 (HY000).
+    #[must_use]
+    pub fn unsupported(message: impl Into<Vec<u8>>) -> Self {
+        Self::new(code::SERVER, GENERAL_STATE, message)
+    }
+
+    /// Whether the request or the session dies.
+    #[must_use]
+    pub const fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        self.code
+    }
+
+    /// The SQL state.
+    #[must_use]
+    pub const fn state(&self) -> &[u8; 5] {
+        &self.state
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    /// What dies: the request, or with a fatal error its session.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        match self.severity {
+            Severity::Error => Scope::Request,
+            Severity::Fatal => Scope::Session,
+        }
+    }
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Fatal => "fatal error",
+        };
+        let state = self.state.escape_ascii();
+        write!(f, "{severity} {} ({state}): ", self.code)?;
+        f.write_str(&String::from_utf8_lossy(&self.message))
+    }
+}
+
+impl Error for SessionError {}
+
+/// The message that carries it.
+impl From<SessionError> for ErrorReply {
+    fn from(error: SessionError) -> Self {
+        match error.severity {
+            Severity::Error => Self::error(error.code, &error.state, error.message),
+            Severity::Fatal => Self::fatal(error.code, &error.state, error.message),
+        }
+    }
+}
+
+/// What the codec refuses is 8001 (HY000) with its text, and the request dies of it: so that a
+/// service can write `?`.
+macro_rules! from_codec {
+    ($($error:ty)+) => {
+        $(impl From<$error> for SessionError {
+            /// 8001 (HY000) with its text.
+            fn from(error: $error) -> Self {
+                Self::unsupported(error.to_string())
+            }
+        })+
+    };
+}
+
+from_codec! { EncodeError ChunkWriteError PlanError ScalarError ValueError }
+
+/// Why somebody may not log in. The SQL state is always HY000, the severity always that of a
+/// request: the connection may try again until it has failed too often.
+///
+/// Everything but [`denied`](Self::denied) says that the account exists: a service answers so only
+/// to who has proved to know the password.
+///
+/// ```
+/// use epoll_group::session::AuthError;
+///
+/// assert_eq!(AuthError::denied().to_string(), "error 1045 (HY000): Invalid user or password");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthError {
+    code: u32,
+    message: Cow<'static, [u8]>,
+}
+
+impl AuthError {
+    /// No such account, or another password: 1045.
+    #[must_use]
+    pub const fn denied() -> Self {
+        Self::known(code::ACCESS_DENIED, "Invalid user or password")
+    }
+
+    /// The account is locked: 3118.
+    #[must_use]
+    pub const fn locked() -> Self {
+        Self::known(LOCKED, "Account is locked")
+    }
+
+    /// The password has expired: 1862.
+    #[must_use]
+    pub const fn expired() -> Self {
+        Self::known(EXPIRED, "Your password has expired")
+    }
+
+    /// The server takes administrators only: 3032.
+    #[must_use]
+    pub const fn offline() -> Self {
+        Self::known(OFFLINE, "The server is currently in offline mode")
+    }
+
+    /// The account may not use the database that it named: 1046.
+    #[must_use]
+    pub const fn schema() -> Self {
+        Self::known(NO_DATABASE, "Could not set database")
+    }
+
+    /// Anything else.
+    #[must_use]
+    pub fn other(code: u32, message: impl Into<Vec<u8>>) -> Self {
+        Self { code, message: Cow::Owned(message.into()) }
+    }
+
+    /// An error of the protocol, with a text of ours.
+    pub(super) const fn protocol(message: &'static str) -> Self {
+        Self::known(code::SERVER, message)
+    }
+
+    const fn known(code: u32, message: &'static str) -> Self {
+        Self { code, message: Cow::Borrowed(message.as_bytes()) }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn code(&self) -> u32 {
+        self.code
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    /// What dies: the login alone.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope::Request
+    }
+}
+
+/// MySQL's numbers for the state of an account.
+const NO_DATABASE: u32 = 1046;
+const EXPIRED: u32 = 1862;
+const OFFLINE: u32 = 3032;
+const LOCKED: u32 = 3118;
+
+impl fmt::Display for AuthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error {} ({}): ", self.code, GENERAL_STATE.escape_ascii())?;
+        f.write_str(&String::from_utf8_lossy(&self.message))
+    }
+}
+
+impl Error for AuthError {}
+
+/// The message that carries it.
+impl From<AuthError> for ErrorReply {
+    fn from(error: AuthError) -> Self {
+        Self::error(error.code, GENERAL_STATE, error.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_codec_keeps_its_text_and_spoils_the_request_alone() {
+        let codec = [
+            (
+                SessionError::from(EncodeError::TooLong { length: 9, limit: 8 }),
+                "length 9 exceeds 8",
+            ),
+            (ChunkWriteError::TooManyRows.into(), "rows exceed 32 bits"),
+            (PlanError::Name { kind: 3 }.into(), "value of type 3 is no name"),
+            (ValueError::NotUtf8.into(), &ValueError::NotUtf8.to_string()),
+        ];
+        for (error, text) in codec {
+            assert_eq!((error.code(), error.state()), (8001, b"HY000"));
+            assert_eq!(error.message(), text.as_bytes());
+            assert_eq!(error.scope(), Scope::Request);
+        }
+    }
+
+    #[test]
+    fn what_is_interrupted_says_so_as_mysql_does() {
+        let reply = ErrorReply::from(SessionError::interrupted());
+        let expected = ErrorReply::error(1317, b"70100", "Query execution was interrupted");
+        assert_eq!(reply, expected);
+    }
+
+    #[test]
+    fn a_fatal_error_takes_the_session_along() {
+        let error = SessionError::fatal(1153, b"S1000", *b"\xff");
+        assert_eq!((error.scope(), error.severity()), (Scope::Session, Severity::Fatal));
+        assert_eq!(error.to_string(), "fatal error 1153 (S1000): \u{fffd}");
+        assert_eq!(ErrorReply::from(error), ErrorReply::fatal(1153, b"S1000", *b"\xff"));
+    }
+
+    #[test]
+    fn a_refused_login_has_the_number_of_its_cause() {
+        let causes = [
+            (AuthError::denied(), 1045),
+            (AuthError::locked(), 3118),
+            (AuthError::expired(), 1862),
+            (AuthError::offline(), 3032),
+            (AuthError::schema(), 1046),
+            (AuthError::other(1449, "Invalid user or password"), 1449),
+        ];
+        for (error, code) in causes {
+            assert_eq!((error.code(), error.scope()), (code, Scope::Request));
+            let reply = ErrorReply::from(error.clone());
+            assert_eq!((reply.code, reply.msg.as_slice()), (code, error.message()));
+            assert_eq!(
+                (reply.sql_state.as_slice(), reply.scope()),
+                (&b"HY000"[..], Scope::Request)
+            );
+        }
+    }
+}
