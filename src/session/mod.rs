@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 #![allow(dead_code, reason = "what uses these parts is still to come")]
 
+mod auth;
 mod error;
 
+pub use auth::Login;
 pub use error::{AuthError, SessionError};
