@@ -5,6 +5,7 @@
 
 mod auth;
 mod error;
+mod logins;
 
 pub use auth::Login;
 pub use error::{AuthError, SessionError};
