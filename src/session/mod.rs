@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "what uses these parts is still to come")]
 
 mod auth;
+mod cache;
 mod error;
 mod logins;
 
