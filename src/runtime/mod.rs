@@ -7,6 +7,7 @@
 //! Two runtimes in one process know nothing of each other.
 
 mod alarm;
+mod aside;
 mod batch;
 mod binding;
 mod builder;
