@@ -319,10 +319,7 @@ impl Channel {
                 if !has_room {
                     line.wake_when_room(self);
                 }
-                mail = self
-                    .changed
-                    .wait(mail)
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                mail = self.changed.wait(mail).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
         });
         line.group().usage().waiting_writers_changed(false);

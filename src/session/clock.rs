@@ -44,12 +44,7 @@ pub(super) const MOST_WAITING: usize = 1024;
 
 impl<S: Service> Clock<S> {
     pub(super) fn new(link: Arc<Link<S>>) -> Self {
-        Self {
-            link,
-            asked: Mutex::default(),
-            runner: Runner::new(()),
-            cost: Cost::unknown(),
-        }
+        Self { link, asked: Mutex::default(), runner: Runner::new(()), cost: Cost::unknown() }
     }
 
     /// Somebody asks. `false`: too many wait.

@@ -38,7 +38,8 @@ impl Expecting {
             }
             _ => None,
         });
-        let failed = bad.is_some() || message.inherits() && around.is_some_and(|block| block.failed);
+        let failed =
+            bad.is_some() || message.inherits() && around.is_some_and(|block| block.failed);
         self.0.push(Block { no_error: message.expects_no_error(inherited), failed });
         bad.map_or(Ok(()), Err)
     }

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use prost::Message;
+
+use super::cache::Put;
 use super::clock::Clock;
 use super::line::Line;
 use super::output::Output;
@@ -15,7 +18,7 @@ use super::run::{Session, is_quick};
 use super::server::Shared;
 use super::service::{Account, CancelReason, Peer, Service, SessionId};
 use crate::codec::message::plan::AnyPlan;
-use crate::runtime::{Class, Cost, Lent, Pace, Work, after};
+use crate::runtime::{Class, Cost, Lent, Pace, Work, after, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -86,7 +89,7 @@ impl<S: Service> Link<S> {
 
     pub(super) fn note_panic(&self, payload: Box<dyn Any + Send>) {
         self.line.count(Counter::RequestPanics);
-        self.line.group().note_panic("session", payload);
+        note_panic(self.line.group(), "session", payload);
     }
 
     // ---- sessions ----
@@ -249,32 +252,35 @@ impl<S: Service> Link<S> {
     // ---- the cache ----
 
     pub(super) fn kept_sql(&self, account: &Account, digest: &[u8]) -> Option<Arc<[u8]>> {
-        let kept = self.server.sql.get(account.name(), digest);
+        let kept = self.server.sql.get(account.name().as_bytes(), digest);
         self.line.count(if kept.is_some() { Counter::SqlHit } else { Counter::SqlMiss });
-        kept.map(|text| Arc::clone(&text))
+        kept
     }
 
     pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
-        if text.len() <= self.line.config().request_cache_max_length {
-            let evicted = self.server.sql.put(account.name(), digest, Arc::new(text.into()), text.len());
-            self.line.group().count(Counter::SqlEvict, evicted as u64);
-        }
+        let longest = self.line.config().request_cache_max_length;
+        let put = self.server.sql.put(&account.key(), digest, text.into(), text.len(), longest);
+        self.note_evicted(put, Counter::SqlEvict);
     }
 
     pub(super) fn kept_plan(&self, account: &Account, digest: &[u8]) -> Option<Arc<KeptPlan>> {
-        let kept = self.server.plans.get(account.name(), digest);
+        let kept = self.server.plans.get(account.name().as_bytes(), digest);
         self.line.count(if kept.is_some() { Counter::PlanHit } else { Counter::PlanMiss });
         kept
     }
 
     pub(super) fn keep_plan(&self, account: &Account, digest: &[u8], plan: &AnyPlan, audit: &[u8]) {
-        let length = prost::Message::encoded_len(plan) + audit.len();
-        if length <= self.line.config().request_cache_max_length {
-            let kept = KeptPlan { plan: plan.clone(), audit: audit.into() };
-            // In memory it is larger than on the wire, within what the codec allows.
-            let bytes = 4 * length;
-            let evicted = self.server.plans.put(account.name(), digest, Arc::new(kept), bytes);
-            self.line.group().count(Counter::PlanEvict, evicted as u64);
+        let kept = Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
+        // In memory it is larger than on the wire, within what the codec allows.
+        let bytes = 4 * plan.encoded_len() + audit.len();
+        let longest = self.line.config().request_cache_max_length;
+        let put = self.server.plans.put(&account.key(), digest, kept, bytes, longest);
+        self.note_evicted(put, Counter::PlanEvict);
+    }
+
+    fn note_evicted(&self, put: Put, counter: Counter) {
+        if let Put::Kept { evicted: evicted @ 1.. } = put {
+            self.line.group().count(counter, evicted as u64);
         }
     }
 }

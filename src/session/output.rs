@@ -83,7 +83,13 @@ impl Output {
     fn new(line: &Line) -> Self {
         let buffer = OutBuffer::new(&line.pages);
         let inner = RefCell::new(Inner { buffer, parts: Vec::new(), since: None });
-        Self { line: None, inner, look_at: Cell::new(0), sent: Cell::new(0), pressed: Cell::new(false) }
+        Self {
+            line: None,
+            inner,
+            look_at: Cell::new(0),
+            sent: Cell::new(0),
+            pressed: Cell::new(false),
+        }
     }
 
     pub(super) fn line(&self) -> &Arc<Line> {
@@ -113,8 +119,8 @@ impl Output {
     ) -> (R, usize) {
         let mut inner = self.inner.borrow_mut();
         let before = inner.buffer.len();
-        let mut encoder =
-            Encoder::with_dialect(&mut inner.buffer, self.line().dialect, session).metadata(metadata);
+        let mut encoder = Encoder::with_dialect(&mut inner.buffer, self.line().dialect, session)
+            .metadata(metadata);
         let result = code(&mut encoder);
         (result, inner.buffer.len() - before)
     }
@@ -179,7 +185,7 @@ impl Output {
                     (Some(only), None) => line.conn.send(only),
                     _ => {
                         let slices: Vec<_> = inner.buffer.slices().map(IoSlice::new).collect();
-                        line.conn.send_slices(&slices)
+                        line.conn.send(inner.buffer.to_vec())
                     }
                 }
             };

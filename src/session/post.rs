@@ -35,7 +35,11 @@ impl Post {
     /// Of a frame of so many bytes.
     pub(super) const fn new(errand: Errand, frame_bytes: usize) -> Self {
         // The message in memory, and its place in the queue.
-        Self { bytes: frame_bytes + size_of::<Self>() + size_of::<StmtExecute>(), errand, cancelled: None }
+        Self {
+            bytes: frame_bytes + size_of::<Self>() + size_of::<StmtExecute>(),
+            errand,
+            cancelled: None,
+        }
     }
 
     /// Whether a client may cancel it by itself.

@@ -185,7 +185,7 @@ impl State {
 
     fn tell_blocked(&self, out: &Output, blocked: Blocked) {
         if blocked == Blocked::Credit {
-            self.write(out, Encoder::token_done);
+            self.write(out, |encoder| encoder.token_done());
             out.line().count(Counter::TokenWaits);
         }
         out.flush();
@@ -432,8 +432,7 @@ impl Row<'_> {
 
     /// A value of any type.
     #[inline]
-    pub fn value<'v>(&mut self, value: impl Into<Value<'v>>) {
-        let value = value.into();
+    pub fn value(&mut self, value: Value<'_>) {
         match &mut self.0 {
             Cells::Row(row) => row.value(&value),
             Cells::Chunk(row) => row.value(&value),

@@ -186,7 +186,9 @@ impl<S: Service> Session<S> {
                     let reset = message.reset_error();
                     self.execute(body, out, reset, form, Request::Savepoint(savepoint))
                 }
-                None => self.fail(body, out, SessionError::unsupported("Handle auto savepoint failed.")),
+                None => {
+                    self.fail(body, out, SessionError::unsupported("Handle auto savepoint failed."))
+                }
             },
             Errand::ExpectOpen(message) => {
                 let result = body.expecting.open(&message);
@@ -365,12 +367,7 @@ impl<S: Service> Session<S> {
         })
     }
 
-    fn look_at(
-        &self,
-        body: &mut Body<S::Session>,
-        out: &Output,
-        deferral: Arc<Deferral>,
-    ) -> Turn {
+    fn look_at(&self, body: &mut Body<S::Session>, out: &Output, deferral: Arc<Deferral>) -> Turn {
         match deferral.take_outcome() {
             Some(Outcome::Ended(result)) => return self.ended(body, out, result),
             Some(Outcome::Source(state)) => body.current = Current::Source(state, None),
@@ -449,9 +446,8 @@ impl<S: Service> Session<S> {
         }
         if let Some(session) = &body.session {
             let service = &self.link.server.service;
-            let progress = guard(self.link.line.group(), "in_transaction", || {
-                service.in_transaction(session)
-            });
+            let progress =
+                guard(self.link.line.group(), "in_transaction", || service.in_transaction(session));
             let class = if progress == Some(true) { Class::InProgress } else { Class::Ordinary };
             if class != self.channel.class() {
                 self.channel.set_class(class);

@@ -9,7 +9,7 @@ use super::answers::put_error;
 use super::cache::Cache;
 use super::channel::Refused;
 use super::error::SessionError;
-use super::gate::Gate;
+use super::gate::{Gate, Guest};
 use super::line::Line;
 use super::link::{KeptPlan, Link, Opening};
 use super::post::{Errand, Post};
@@ -24,8 +24,8 @@ use crate::codec::error::{MessageError, Scope};
 use crate::codec::header::HeaderError;
 use crate::codec::limits::Limits;
 use crate::codec::message::connection::{Capabilities, Capability};
-use crate::codec::message::session::kill_session::KillType;
 use crate::codec::message::session::KillSession;
+use crate::codec::message::session::kill_session;
 use crate::codec::message::value::Scalar;
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::reply::{PACKET_TOO_LARGE_STATE, code};
@@ -44,7 +44,7 @@ pub struct Server<S: Service> {
 /// What the connections of a server share.
 pub(super) struct Shared<S> {
     pub(super) service: Arc<S>,
-    pub(super) sql: Cache<Box<[u8]>>,
+    pub(super) sql: Cache<[u8]>,
     pub(super) plans: Cache<KeptPlan>,
     pub(super) gate: Gate,
     writers: Arc<Writers>,
@@ -83,9 +83,9 @@ impl<S: Service> Server<S> {
             let bytes = config.request_cache_bytes;
             Arc::new(Shared {
                 service: Arc::clone(&self.service),
-                sql: Cache::new(entries, shards, bytes),
-                plans: Cache::new(entries, shards, bytes),
-                gate: Gate::default(),
+                sql: Cache::new(entries, bytes, shards),
+                plans: Cache::new(entries, bytes, shards),
+                gate: Gate::new(),
                 writers: Arc::default(),
                 pages: PagePool::default(),
                 last_number: AtomicU32::new(0),
@@ -104,7 +104,7 @@ impl<S: Service> fmt::Debug for Server<S> {
 pub struct Reader<S: Service> {
     pub(super) link: Arc<Link<S>>,
     /// Until somebody has logged in.
-    pub(super) guest: Option<super::gate::Guest>,
+    pub(super) guest: Option<Guest>,
     /// Something was made runnable.
     busy: bool,
 }
@@ -170,7 +170,7 @@ impl<S: Service> Protocol for Server<S> {
     }
 
     fn closed(&self, _conn: &Connection, mut reader: Reader<S>, _reason: &CloseReason) {
-        drop(reader.guest.take());
+        reader.end_login();
         reader.link.end();
         reader.link.line.wake_waiting();
     }
@@ -377,11 +377,15 @@ impl<S: Service> Reader<S> {
             return self.refuse(id, &SessionError::not_found());
         };
         if kill.x_session_id != id {
-            tracing::debug!(id, named = kill.x_session_id, "kill names another session; the header counts");
+            tracing::debug!(
+                id,
+                named = kill.x_session_id,
+                "kill names another session; the header counts"
+            );
         }
         let log = self.link.line.config().enable_kill_log;
-        match KillType::try_from(kill.r#type) {
-            Ok(KillType::Connection) => {
+        match kill_session::Type::try_from(kill.r#type) {
+            Ok(kill_session::Type::Connection) => {
                 self.link.line.count(Counter::SessionsKilled);
                 self.lose(id, &SessionError::killed());
             }
