@@ -54,8 +54,12 @@ pub(super) struct KeptPlan {
 
 /// What can be run in place, on the thread that made it runnable.
 pub(super) trait Runnable: Work {
-    /// Runs what was queued, from `now` on; returns the time at its end.
+    /// Runs what was queued, from `now` on; returns the time at its end. What it has written is in
+    /// `out`, which holds it until that has left: nobody else runs it before.
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant;
+
+    /// What it had written has left.
+    fn settle(self: Arc<Self>);
 }
 
 /// What became of a session that was to be opened.
@@ -147,7 +151,7 @@ impl<S: Service> Link<S> {
     }
 
     pub(super) fn clock(self: &Arc<Self>) -> &Arc<Clock<S>> {
-        self.clock.get_or_init(|| Arc::new(Clock::new(Arc::clone(self))))
+        self.clock.get_or_init(|| Arc::new(Clock::new(Arc::downgrade(self))))
     }
 
     // ---- what is runnable ----

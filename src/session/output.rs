@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::line::Line;
+use super::link::Runnable;
 use crate::codec::buffer::OutBuffer;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::net::Sent;
@@ -19,11 +20,13 @@ use crate::stats::Counter;
 use crate::sync::stall;
 
 /// What a thread has written for one connection and not sent.
-#[derive(Debug)]
 pub(super) struct Output {
     /// Present while it is open.
     line: Option<Arc<Line>>,
     inner: RefCell<Inner>,
+    /// Those that have written something, or may have: nobody else runs them before it has left, so
+    /// that replies of a session stay in order.
+    held: RefCell<Vec<Arc<dyn Runnable>>>,
     /// Bytes written before which the clock is not looked at again.
     look_at: Cell<usize>,
     /// Bytes that were sent.
@@ -86,6 +89,7 @@ impl Output {
         Self {
             line: None,
             inner,
+            held: RefCell::default(),
             look_at: Cell::new(0),
             sent: Cell::new(0),
             pressed: Cell::new(false),
@@ -123,6 +127,11 @@ impl Output {
             .metadata(metadata);
         let result = code(&mut encoder);
         (result, inner.buffer.len() - before)
+    }
+
+    /// Keeps it until what it has written has left.
+    pub(super) fn hold(&self, runnable: Arc<dyn Runnable>) {
+        self.held.borrow_mut().push(runnable);
     }
 
     /// Bytes that went through it: only differences count.
@@ -168,10 +177,22 @@ impl Output {
         }
     }
 
-    /// Sends what is there. What belongs to a session that is dead by now is dropped.
+    /// Sends what is there. What belongs to a session that is dead by now is dropped. Those that have
+    /// written it may run again.
     pub(super) fn flush(&self) {
-        let Ok(mut inner) = self.inner.try_borrow_mut() else { return };
-        let inner = &mut *inner;
+        {
+            // Within a row nothing can be sent.
+            let Ok(mut inner) = self.inner.try_borrow_mut() else { return };
+            self.send(&mut inner);
+        }
+        loop {
+            let next = self.held.borrow_mut().pop();
+            let Some(next) = next else { return };
+            next.settle();
+        }
+    }
+
+    fn send(&self, inner: &mut Inner) {
         self.look_at.set(0);
         inner.since = None;
         if !inner.buffer.is_empty() {

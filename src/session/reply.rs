@@ -310,8 +310,8 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// A row, whose cells `fill` writes in the order of the columns. Waits while the client takes no
-    /// more.
+    /// A row, whose cells `fill` writes in the order of the columns; it should not wait. This waits
+    /// while the client takes no more.
     ///
     /// # Errors
     ///
@@ -360,6 +360,8 @@ impl Reply<'_> {
     /// The request is finished later, from any thread, through what this returns. The session stays
     /// busy until then, without a thread.
     pub fn defer(&mut self) -> Deferred {
+        // Whoever finishes it may be quicker than this thread.
+        self.out.flush();
         let channel = Arc::clone(&self.state.channel);
         let form = Form { compact: false, chunks: false, credit: None, plain: false };
         let state = std::mem::replace(self.state, State::new(channel, form));

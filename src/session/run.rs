@@ -57,10 +57,10 @@ enum Current {
 /// How a look at the session went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// There may be more to do.
+    /// Something was done, and there may be more.
     Again,
     /// There is nothing to do until somebody says so.
-    Rest,
+    Idle,
     /// There is more to do; others first.
     Later,
 }
@@ -117,34 +117,41 @@ impl<S: Service> Session<S> {
         let budget = self.link.line.config().session_budget;
         let mut done = 0;
         out.begin(&self.channel);
+        // What the marks are about is looked at below.
+        let _marks = running.take_marks();
         loop {
-            // Taken first: what they are about is looked at below.
-            let _marks = running.take_marks();
-            let mut turn = Turn::Again;
-            while turn == Turn::Again {
-                let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
-                turn = if spent { Turn::Later } else { self.step(&mut running, out, now) };
-                done += 1;
-                let before = mem::replace(&mut now, Instant::now());
-                // A wait that was announced has given back what others could want.
-                let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
-                self.cost().add(spent);
-                out.note_time(now);
-                if is_quick(self.cost()) {
-                    out.flush_if_due(now);
-                } else {
+            let turn = if done >= budget || now.saturating_duration_since(started) >= TURN {
+                Turn::Later
+            } else {
+                self.step(&mut running, out, now)
+            };
+            match turn {
+                // Somebody else may run it before this thread sends anything.
+                Turn::Later => {
                     out.flush();
+                    running.mark(LOOK);
+                    running.queue();
+                    self.queue();
+                    return now;
                 }
+                Turn::Idle => {
+                    running.queue();
+                    out.hold(self);
+                    return now;
+                }
+                Turn::Again => {}
             }
-            if turn == Turn::Later {
-                running.mark(LOOK);
-                running.queue();
-                Arc::clone(&self).queue();
-                return now;
-            }
-            match running.finish() {
-                None => return now,
-                Some(again) => running = again,
+            done += 1;
+            let before = mem::replace(&mut now, Instant::now());
+            // A wait that was announced has given back what others could want.
+            let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
+            self.cost().add(spent);
+            out.note_time(now);
+            // Whoever holds what others wait for is not kept from its client.
+            if is_quick(self.cost()) && !self.class().is_urgent() {
+                out.flush_if_due(now);
+            } else {
+                out.flush();
             }
         }
     }
@@ -153,16 +160,16 @@ impl<S: Service> Session<S> {
     fn step(&self, body: &mut Body<S::Session>, out: &Output, now: Instant) -> Turn {
         if self.channel.is_dead() {
             self.bury(body);
-            return Turn::Rest;
+            return Turn::Idle;
         }
         match mem::replace(&mut body.current, Current::None) {
             Current::None => match self.channel.next(now, self.channel.id.is_auto_commit()) {
                 Some(post) => self.begin(body, out, post),
                 None if self.channel.id.is_auto_commit() => {
                     self.leave(body);
-                    Turn::Rest
+                    Turn::Idle
                 }
-                None => Turn::Rest,
+                None => Turn::Idle,
             },
             Current::Deferred(deferral) => self.look_at(body, out, deferral),
             Current::Source(state, blocked) => self.pull(body, out, state, blocked),
@@ -198,6 +205,7 @@ impl<S: Service> Session<S> {
                 let result = body.expecting.close();
                 self.answer(out, result)
             }
+            Errand::Broken(error) => self.fail(body, out, error),
             Errand::File => self.fail(body, out, SessionError::unsupported("unsupported command")),
             Errand::Close => {
                 // What it held is free when the client hears of it.
@@ -205,7 +213,7 @@ impl<S: Service> Session<S> {
                 self.write(out, |encoder| encoder.ok(None));
                 self.channel.end_request();
                 self.close_after_last_word(body, out);
-                Turn::Rest
+                Turn::Again
             }
         }
     }
@@ -234,7 +242,7 @@ impl<S: Service> Session<S> {
 
     fn open(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
         if !self.make_open(body, out) {
-            return Turn::Rest;
+            return Turn::Again;
         }
         let number = self.channel.id.number();
         self.write(out, |encoder| encoder.ok(Some(number)));
@@ -328,9 +336,9 @@ impl<S: Service> Session<S> {
             return self.over(body);
         }
         if !self.make_open(body, out) {
-            return Turn::Rest;
+            return Turn::Again;
         }
-        let Some(session) = &mut body.session else { return Turn::Rest };
+        let Some(session) = &mut body.session else { return Turn::Again };
         self.link.line.count(Counter::RequestsExecuted);
         let mut state = Box::new(State::new(Arc::clone(&self.channel), form));
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -380,7 +388,7 @@ impl<S: Service> Session<S> {
                 }
                 _ => {
                     body.current = Current::Deferred(deferral);
-                    return Turn::Rest;
+                    return Turn::Idle;
                 }
             },
         }
@@ -402,6 +410,8 @@ impl<S: Service> Session<S> {
                 {
                     return self.park(body, state, blocked);
                 }
+                // The source may wait.
+                out.flush();
                 let pulled = catch_unwind(AssertUnwindSafe(|| state.pull(out, SOURCE_BUDGET)));
                 match pulled.unwrap_or_else(|payload| Err(self.panicked(payload))) {
                     Ok(Pulled::Budget) => {
@@ -424,7 +434,7 @@ impl<S: Service> Session<S> {
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);
         }
-        Turn::Rest
+        Turn::Idle
     }
 
     // ---- ends ----
@@ -442,7 +452,7 @@ impl<S: Service> Session<S> {
         if fatal {
             self.channel.end_request();
             self.close_after_last_word(body, out);
-            return Turn::Rest;
+            return Turn::Again;
         }
         if let Some(session) = &body.session {
             let service = &self.link.server.service;
@@ -564,6 +574,12 @@ fn credit(token: Option<i32>) -> Result<Option<i64>, SessionError> {
 impl<S: Service> Runnable for Session<S> {
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         self.serve(out, now, &Cell::default())
+    }
+
+    fn settle(self: Arc<Self>) {
+        if self.runner.resume().is_some_and(Running::finish_or_queue) {
+            self.queue();
+        }
     }
 }
 

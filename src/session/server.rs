@@ -103,10 +103,8 @@ impl<S: Service> fmt::Debug for Server<S> {
 /// What reads one connection. Public only because the trait wants it.
 pub struct Reader<S: Service> {
     pub(super) link: Arc<Link<S>>,
-    /// Until somebody has logged in.
+    /// Until somebody has logged in; none if nobody may.
     pub(super) guest: Option<Guest>,
-    /// Something was made runnable.
-    busy: bool,
 }
 
 impl<S: Service> fmt::Debug for Reader<S> {
@@ -136,7 +134,7 @@ impl<S: Service> Protocol for Server<S> {
         // Nobody else sets it.
         let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
         let guest = link.server.gate.admit(&link);
-        Reader { link, guest, busy: false }
+        Reader { link, guest }
     }
 
     fn received(
@@ -201,7 +199,11 @@ impl<S: Service> Reader<S> {
         let mut limits = Limits::default();
         let most = self.link.line.config().max_allowed_packet;
         limits.frame_bytes = u32::try_from(most).unwrap_or(u32::MAX);
-        if self.guest.is_some() { limits.before_login() } else { limits }
+        if self.is_logged_in() { limits } else { limits.before_login() }
+    }
+
+    fn is_logged_in(&self) -> bool {
+        self.link.peer.get().is_some()
     }
 
     /// Where the next frame begins is not known.
@@ -230,7 +232,7 @@ impl<S: Service> Reader<S> {
             self.send(session, |encoder| encoder.message(&capabilities()));
             return Ok(());
         }
-        if self.guest.is_some() {
+        if !self.is_logged_in() {
             return self.log_in(session, message);
         }
         let bytes = frame.bytes().len();
@@ -276,20 +278,16 @@ impl<S: Service> Reader<S> {
         Ok(())
     }
 
-    fn bad_message(&self, session: u64, error: &MessageError) -> Result<(), Close> {
+    fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
         self.link.line.count(Counter::ProtocolErrors);
         let answer = SessionError::unsupported(error.to_string());
-        match error.scope() {
-            // Beyond a limit, but whole: the others are not touched.
-            Scope::Request | Scope::Session if self.guest.is_none() => {
-                self.lose(session, &answer.into_fatal());
-                Ok(())
-            }
-            _ => {
-                self.refuse(session, &answer.into_fatal());
-                Err(Close::error(*error))
-            }
+        if error.scope() != Scope::Connection && self.is_logged_in() {
+            // Beyond a limit, but whole: only this request fails, when its turn comes.
+            self.post(session, Post::new(Errand::Broken(answer), 0), true);
+            return Ok(());
         }
+        self.refuse(session, &answer.into_fatal());
+        Err(Close::error(*error))
     }
 
     // ---- sessions ----
@@ -346,7 +344,6 @@ impl<S: Service> Reader<S> {
                 self.link.watch();
                 if session.becomes_runnable() {
                     self.link.make_ready(session);
-                    self.busy = true;
                 }
             }
             Err(Refused::Closed) => self.refuse(id, &SessionError::not_found()),
@@ -411,14 +408,13 @@ impl<S: Service> Reader<S> {
             return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
         }
         let clock = self.link.clock();
-        if !clock.ask(id, count) {
+        if !clock.ask(id, count, &self.link.line.conn) {
             self.link.line.count(Counter::RequestsRefusedQueue);
             let text = format!("requests for timestamps exceed {}", super::clock::MOST_WAITING);
             return self.refuse(id, &SessionError::unsupported(text));
         }
         if clock.becomes_runnable() {
             self.link.make_ready(Arc::clone(clock) as _);
-            self.busy = true;
         }
     }
 
