@@ -1,4 +1,4 @@
-//! The command line. Every error names the option, the value, and what would be allowed.
+//! The command line.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,6 +13,7 @@ use lexopt::{Arg, Parser};
 use super::experiment::Shape;
 use super::load::{HEADER_BYTES, Heavy, Target};
 use super::spec::{Kind, Spec};
+use super::usage::{UsageError, number, text};
 
 /// What the user asked for.
 #[derive(Debug)]
@@ -53,10 +54,6 @@ pub(crate) enum Scenario {
     /// No named one: the servers and the load of the command line.
     Servers,
 }
-
-/// Why the command line makes no sense.
-#[derive(Debug)]
-pub(crate) struct UsageError(String);
 
 pub(crate) const HELP: &str = "\
 epoll-group beside what it is measured against.
@@ -265,37 +262,4 @@ where
         item.parse().map_err(error)
     };
     value.split(',').map(parse).collect()
-}
-
-fn number<T>(option: &str, value: OsString, range: RangeInclusive<T>) -> Result<T, UsageError>
-where
-    T: FromStr + PartialOrd + fmt::Debug,
-{
-    let value = text(option, value)?;
-    match value.parse() {
-        Ok(number) if range.contains(&number) => Ok(number),
-        Ok(_) => Err(UsageError(format!("{option} {value} is outside {range:?}"))),
-        Err(_) => Err(UsageError(format!("{option} {value} is not a number in {range:?}"))),
-    }
-}
-
-fn text(option: &str, value: OsString) -> Result<String, UsageError> {
-    value.into_string().map_err(|value| {
-        let value = value.display();
-        UsageError(format!("{option} {value} is not UTF-8"))
-    })
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (--help lists the options)", self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
-impl From<lexopt::Error> for UsageError {
-    fn from(error: lexopt::Error) -> Self {
-        Self(error.to_string())
-    }
 }

@@ -45,9 +45,10 @@ mod protocol;
 mod terminal;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
+#[path = "../../../examples/echo/usage.rs"]
+mod usage;
 
-use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::Command;
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
     let mut out = Output::new();
     let command = match Command::from_env() {
         Ok(command) => command,
-        Err(error) => return fail(&error, ExitCode::from(USAGE)),
+        Err(error) => return terminal::fail("compare", &error, ExitCode::from(USAGE)),
     };
     let result = match command {
         Command::Measure(args) => scenario::run(&args, &mut out),
@@ -70,12 +71,6 @@ fn main() -> ExitCode {
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(error.as_ref(), ExitCode::FAILURE),
+        Err(error) => terminal::fail("compare", error.as_ref(), ExitCode::FAILURE),
     }
-}
-
-fn fail(error: &dyn Error, status: ExitCode) -> ExitCode {
-    // If even standard error is gone, the exit status still says it.
-    let _ = writeln!(io::stderr(), "compare: {error}");
-    status
 }
