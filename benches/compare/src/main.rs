@@ -16,6 +16,7 @@
 //! Results are asserted for correctness, never for speed.
 
 mod args;
+mod engine;
 mod environment;
 mod experiment;
 mod hold;
@@ -24,10 +25,14 @@ mod meter;
 mod process;
 mod scenario;
 mod serve;
+mod serve_old;
+mod server;
+mod sessions;
 mod spec;
 mod spread;
 mod syscalls;
 mod table;
+mod workload;
 
 // What the echo example and the baselines already know.
 #[expect(dead_code, reason = "the example measures more than this needs")]
@@ -45,6 +50,8 @@ mod protocol;
 mod terminal;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
+#[path = "../../baselines/thread_per_session.rs"]
+mod thread_per_session;
 #[path = "../../../examples/echo/usage.rs"]
 mod usage;
 
@@ -65,7 +72,9 @@ fn main() -> ExitCode {
     };
     let result = match command {
         Command::Measure(args) => scenario::run(&args, &mut out),
+        Command::Sessions(args) => scenario::sessions(&args, &mut out),
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
+        Command::ServeOld(args) => serve_old::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
     };
