@@ -6,8 +6,11 @@ use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// A running helper. Dropped, it is killed; [`finish`](Self::finish) lets it end by itself.
+/// A running helper. Dropped, it is told to end, and killed when it does not;
+/// [`finish`](Self::finish) waits for it.
 #[derive(Debug)]
 pub(crate) struct Helper {
     child: Child,
@@ -23,6 +26,9 @@ pub(crate) enum Ending {
     /// SIGTERM, which the kernel sends as well when this process is gone.
     Signal,
 }
+
+const GRACE: Duration = Duration::from_secs(1);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl Helper {
     /// Starts it and waits for its first line, which has to begin with `greeting`; returns the
@@ -66,14 +72,7 @@ impl Helper {
 
     /// Ends it, waits for it, and returns what it still had to say.
     pub(crate) fn finish(mut self) -> Result<String, Box<dyn Error>> {
-        if self.ending == Ending::Signal {
-            // SAFETY: takes numbers only; the child has not been waited for, so the id is its own.
-            let result = unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
-            if result < 0 {
-                return Err(io::Error::last_os_error().into());
-            }
-        }
-        drop(self.child.stdin.take());
+        self.tell()?;
         let mut text = String::new();
         self.stdout.read_to_string(&mut text)?;
         let status = self.child.wait()?;
@@ -85,8 +84,32 @@ impl Helper {
     }
 }
 
+impl Helper {
+    /// That it is over. Only before it has been waited for.
+    fn tell(&mut self) -> io::Result<()> {
+        drop(self.child.stdin.take());
+        if self.ending == Ending::Signal {
+            // SAFETY: takes numbers only; the child has not been waited for, so the id is its own.
+            let result = unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
+            if result < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Helper {
     fn drop(&mut self) {
+        // It may have temporary files to remove.
+        if let Ok(None) = self.child.try_wait()
+            && self.tell().is_ok()
+        {
+            let end = Instant::now() + GRACE;
+            while Instant::now() < end && matches!(self.child.try_wait(), Ok(None)) {
+                thread::sleep(BETWEEN_LOOKS);
+            }
+        }
         // It may have ended already; there is nobody to tell about a failure.
         let _ = self.child.kill();
         let _ = self.child.wait();
