@@ -19,7 +19,7 @@ use super::line::Line;
 use super::post::Post;
 use super::service::{Cancel, CancelReason, SessionId};
 use crate::net::Hold;
-use crate::runtime::Class;
+use crate::runtime::{Class, guard};
 use crate::sync::shim::lock;
 use crate::sync::stall::{self, Wait};
 
@@ -168,7 +168,7 @@ impl Channel {
             mail.cancelled = Some(reason);
             self.interrupted.store(true, Ordering::Relaxed);
         }
-        cancel.call(reason);
+        guard(self.line.group(), "cancel", || cancel.call(reason));
         drop(cancel);
         self.wake();
     }
@@ -208,10 +208,22 @@ impl Channel {
         queue
     }
 
-    /// Takes nothing in any more if nothing is being done and nothing waits; says whether that is so.
+    /// Takes nothing in any more. `say` sends the last word, with an answer to each of those that
+    /// waited; until it has, nobody learns that the session has ended. It must not wait.
+    pub(super) fn refuse_after(&self, say: impl FnOnce(&VecDeque<Post>)) {
+        let mut mail = lock(&self.mail);
+        mail.closed = true;
+        let queue = std::mem::take(&mut mail.queue);
+        say(&queue);
+        drop(mail);
+        queue.iter().for_each(|post| self.line.release(post.bytes));
+    }
+
+    /// Takes nothing in any more if nothing is being done, nothing waits and all that was written has
+    /// left; says whether that is so.
     pub(super) fn close_if_idle(&self) -> bool {
         let mut mail = lock(&self.mail);
-        let idle = !mail.closed && mail.running.is_none() && mail.queue.is_empty();
+        let idle = !mail.closed && mail.hold.is_none();
         mail.closed |= idle;
         idle
     }
@@ -247,9 +259,6 @@ impl Channel {
         let mut mail = lock(&self.mail);
         let Some(post) = mail.queue.pop_front() else {
             mail.closed |= last;
-            let hold = mail.hold.take();
-            drop(mail);
-            drop(hold);
             return None;
         };
         mail.running = Some(now);
@@ -257,6 +266,16 @@ impl Channel {
         drop(mail);
         self.line.release(post.bytes);
         Some(post)
+    }
+
+    /// What it has written has left. If nothing is to be done, the connection may end.
+    pub(super) fn rest(&self) {
+        let mut mail = lock(&self.mail);
+        if mail.running.is_none() && mail.queue.is_empty() {
+            let hold = mail.hold.take();
+            drop(mail);
+            drop(hold);
+        }
     }
 
     /// The request has ended. Says why it was cancelled, if it was; the call of its [`Cancel`] is over.
@@ -292,8 +311,9 @@ impl Channel {
         self.line.group().note_urgent(before, class);
     }
 
-    /// Waits, as an announced stall, until there is credit (if `left` is spent) and room. The credit
-    /// that came is added to `left`. `false`: the request is to end.
+    /// Waits, as an announced stall, until there is credit (if `left` is spent) and room, or until
+    /// some credit has come that is not enough. The credit is added to `left`. `false`: the request is
+    /// to end.
     pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<i64>) -> bool {
         let line = &self.line;
         let limit = line.config().max_waiting_writers;
@@ -309,8 +329,12 @@ impl Channel {
                 if self.is_interrupted() || self.is_dead() || line.conn.is_closed() {
                     return false;
                 }
+                let offered = std::mem::take(&mut mail.offered);
                 if let Some(left) = left {
-                    *left = left.saturating_add(std::mem::take(&mut mail.offered));
+                    *left = left.saturating_add(offered);
+                    if offered > 0 && *left < 0 {
+                        return true;
+                    }
                 }
                 let has_room = line.has_room();
                 if (*left).is_none_or(|left| left >= 0) && has_room {

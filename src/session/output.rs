@@ -183,7 +183,7 @@ impl Output {
         {
             // Within a row nothing can be sent.
             let Ok(mut inner) = self.inner.try_borrow_mut() else { return };
-            self.send(&mut inner);
+            self.send_from(&mut inner);
         }
         loop {
             let next = self.held.borrow_mut().pop();
@@ -192,7 +192,12 @@ impl Output {
         }
     }
 
-    fn send(&self, inner: &mut Inner) {
+    /// The same, but those stay held that have written it: it can be called under a lock.
+    pub(super) fn send(&self) {
+        self.send_from(&mut self.inner.borrow_mut());
+    }
+
+    fn send_from(&self, inner: &mut Inner) {
         self.look_at.set(0);
         inner.since = None;
         if !inner.buffer.is_empty() {
