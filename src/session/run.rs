@@ -116,7 +116,7 @@ impl<S: Service> Session<S> {
         let started = now;
         let budget = self.link.line.config().session_budget;
         let mut done = 0;
-        out.begin(&self.channel);
+        out.begin(Some(&self.channel));
         // What the marks are about is looked at below.
         let _marks = running.take_marks();
         loop {
@@ -146,10 +146,9 @@ impl<S: Service> Session<S> {
             // A wait that was announced has given back what others could want.
             let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
             self.cost().add(spent);
-            out.note_time(now);
             // Whoever holds what others wait for is not kept from its client.
             if is_quick(self.cost()) && !self.class().is_urgent() {
-                out.flush_if_due(now);
+                out.keep(now);
             } else {
                 out.flush();
             }
@@ -164,7 +163,12 @@ impl<S: Service> Session<S> {
         }
         match mem::replace(&mut body.current, Current::None) {
             Current::None => match self.channel.next(now, self.channel.id.is_auto_commit()) {
-                Some(post) => self.begin(body, out, post),
+                Some(post) => {
+                    if out.keeps() {
+                        out.show(&self.link);
+                    }
+                    self.begin(body, out, post)
+                }
                 None if self.channel.id.is_auto_commit() => {
                     self.leave(body);
                     Turn::Idle
