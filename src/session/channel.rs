@@ -210,13 +210,14 @@ impl Channel {
 
     /// Takes nothing in any more. `say` sends the last word, with an answer to each of those that
     /// waited; until it has, nobody learns that the session has ended. It must not wait.
-    pub(super) fn refuse_after(&self, say: impl FnOnce(&VecDeque<Post>)) {
+    pub(super) fn refuse_after<R>(&self, say: impl FnOnce(&VecDeque<Post>) -> R) -> R {
         let mut mail = lock(&self.mail);
         mail.closed = true;
         let queue = std::mem::take(&mut mail.queue);
-        say(&queue);
+        let said = say(&queue);
         drop(mail);
         queue.iter().for_each(|post| self.line.release(post.bytes));
+        said
     }
 
     /// Takes nothing in any more if nothing is being done, nothing waits and all that was written has

@@ -95,7 +95,7 @@ impl<S: Service> Clock<S> {
 impl<S: Service> Runnable for Clock<S> {
     fn run_here(self: Arc<Self>, out: &Output, mut now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
-        out.begin_unowned();
+        out.begin(None);
         let _marks = running.take_marks();
         if let Some(link) = self.link.upgrade() {
             while let Some(question) = self.next() {
@@ -104,7 +104,6 @@ impl<S: Service> Runnable for Clock<S> {
                 Self::answer(&link, out, question);
                 let before = mem::replace(&mut now, Instant::now());
                 self.cost.add(now.saturating_duration_since(before));
-                out.note_time(now);
             }
         }
         running.queue();

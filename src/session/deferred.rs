@@ -109,7 +109,7 @@ impl Deferred {
         }
         let mut panicked = None;
         let outcome = Output::with(&channel.line, |out| {
-            out.begin(&channel);
+            out.begin(Some(&channel));
             let mut reply = Reply { state: &mut state, out };
             let result = catch_unwind(AssertUnwindSafe(|| code(&mut reply)));
             let result = result.unwrap_or_else(|payload| {

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use super::channel::Channel;
+use super::kept::{Owner, is_dead};
 use super::writers::Writers;
 use crate::codec::buffer::PagePool;
 use crate::codec::dialect::Dialect;
 use crate::config::Config;
-use crate::net::Connection;
+use crate::net::{Connection, Sent};
 use crate::runtime::Group;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
@@ -60,6 +61,16 @@ impl Line {
     /// Held while something is sent, which does not wait.
     pub(super) fn sending(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends for a session, unless it is dead.
+    pub(super) fn send_of(&self, owner: &Owner, send: impl FnOnce(&Self) -> Sent) -> Option<Sent> {
+        let _sending = self.sending();
+        if is_dead(owner) {
+            self.count(Counter::FramesOfDeadSessionsDropped);
+            return None;
+        }
+        Some(send(self))
     }
 
     /// Runs `end` while nobody sends.

@@ -12,6 +12,7 @@ use prost::Message;
 
 use super::cache::Put;
 use super::clock::Clock;
+use super::kept::Kept;
 use super::line::Line;
 use super::output::Output;
 use super::run::{Session, is_quick};
@@ -174,31 +175,31 @@ impl<S: Service> Link<S> {
     /// Runs here what is known to be quick, and the last one if nothing stands behind it and nobody
     /// knows; the others go to the queue.
     pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) -> Instant {
+        // Most receives bring something; but what was brought may be taken by another thread.
+        let Some(mut first) = self.next_ready() else { return now };
         Output::with(&self.line, |out| {
-            let group = self.line.group();
-            let mut shown = false;
-            while let Some((next, more)) = self.next_ready() {
+            loop {
+                let (next, more) = first;
                 let here = match next.cost().pace() {
                     Pace::Cheap => true,
                     Pace::Unknown => is_last && !more,
                     Pace::Dear => false,
                 };
-                if !here {
-                    group.push_work(next);
-                    continue;
+                if here {
+                    if !is_quick(next.cost()) {
+                        out.flush();
+                    }
+                    if more || out.keeps() {
+                        out.show(self);
+                    }
+                    now = next.run_here(out, now);
+                } else {
+                    self.line.group().push_work(next);
                 }
-                // What stands behind this one is taken over if it gets stuck.
-                if more && !shown {
-                    group.set_aside(Arc::clone(self) as Arc<dyn Work>);
-                    shown = true;
+                match self.next_ready() {
+                    Some(next) => first = next,
+                    None => break,
                 }
-                if !is_quick(next.cost()) {
-                    out.flush();
-                }
-                now = next.run_here(out, now);
-            }
-            if shown {
-                drop(group.take_aside());
             }
         });
         now
@@ -293,18 +294,24 @@ impl<S: Service> Link<S> {
 /// Deadlines are looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
-/// What stands behind a session that is stuck, when another worker comes for it.
-impl<S: Service> Work for Link<S> {
+/// What stands behind a session that is stuck after all, when another worker comes for it.
+pub(super) struct Rest<S: Service> {
+    pub(super) link: Arc<Link<S>>,
+    pub(super) kept: Arc<Kept>,
+}
+
+impl<S: Service> Work for Rest<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        lent.now = self.dispatch(lent.now, true);
+        self.kept.relieve(&self.link.line);
+        lent.now = self.link.dispatch(lent.now, true);
     }
 
     fn class(&self) -> Class {
-        if !lock(&self.ready).urgent.is_empty() { Class::InProgress } else { Class::Ordinary }
+        if lock(&self.link.ready).urgent.is_empty() { Class::Ordinary } else { Class::InProgress }
     }
 
     fn cost(&self) -> &Cost {
-        &self.statement_cost
+        &self.link.statement_cost
     }
 }
 

@@ -116,7 +116,7 @@ impl<S: Service> Session<S> {
         let started = now;
         let budget = self.link.line.config().session_budget;
         let mut done = 0;
-        out.begin(&self.channel);
+        out.begin(Some(&self.channel));
         // What the marks are about is looked at below.
         let _marks = running.take_marks();
         loop {
@@ -146,10 +146,9 @@ impl<S: Service> Session<S> {
             // A wait that was announced has given back what others could want.
             let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
             self.cost().add(spent);
-            out.note_time(now);
             // Whoever holds what others wait for is not kept from its client.
             if is_quick(self.cost()) && !self.class().is_urgent() {
-                out.flush_if_due(now);
+                out.keep(now);
             } else {
                 out.flush();
             }
@@ -164,7 +163,12 @@ impl<S: Service> Session<S> {
         }
         match mem::replace(&mut body.current, Current::None) {
             Current::None => match self.channel.next(now, self.channel.id.is_auto_commit()) {
-                Some(post) => self.begin(body, out, post),
+                Some(post) => {
+                    if out.keeps() {
+                        out.show(&self.link);
+                    }
+                    self.begin(body, out, post)
+                }
                 None if self.channel.id.is_auto_commit() => {
                     self.leave(body);
                     Turn::Idle
@@ -529,13 +533,14 @@ impl<S: Service> Session<S> {
 
     /// Its last word is written: what waits behind it is answered, and it is gone.
     fn close_after_last_word(&self, body: &mut Body<S::Session>, out: &Output) {
-        self.channel.refuse_after(|waiting| {
+        let others = self.channel.refuse_after(|waiting| {
             for _ in waiting {
                 let error = SessionError::not_found();
                 self.write(out, |encoder| put_error(encoder, &error));
             }
-            out.send();
+            out.send()
         });
+        others.into_iter().for_each(Runnable::settle);
         self.link.forget(self.channel.id);
         self.channel.end();
         self.bury(body);

@@ -511,21 +511,21 @@ impl Behind {
             }
         }
     }
+}
 
-    /// While one sets something aside, another one does something else.
-    fn while_it_is_set(self: &Arc<Self>, other: impl FnOnce(&Self)) {
-        let setter = Arc::clone(self);
-        let setter = thread::spawn(move || setter.set());
-        other(self);
-        setter.join().expect("no panic");
-    }
+/// While one sets something aside, another one does something else.
+fn while_it_is_set(behind: &Arc<Behind>, other: impl FnOnce(&Behind)) {
+    let setter = Arc::clone(behind);
+    let setter = thread::spawn(move || setter.set());
+    other(behind);
+    setter.join().expect("no panic");
 }
 
 /// Work is set aside while a worker comes to rest in epoll, where it sees nothing of it.
 fn aside_while_one_comes_to_wait() {
     explore(|| {
         let behind = Behind::new();
-        behind.while_it_is_set(|behind| {
+        while_it_is_set(&behind, |behind| {
             assert_eq!(behind.park.rest(false, CALM), Rest::Wait);
             mutant!(behind.see_to_lookout(), WaitsWithoutSight => ());
         });
@@ -539,7 +539,7 @@ fn aside_while_the_lookout_gets_up() {
         let behind = Behind::new();
         assert_eq!(behind.park.rest(false, CALM), Rest::Wait);
         let watching = behind.park.rest(false, CALM);
-        behind.while_it_is_set(|behind| {
+        while_it_is_set(&behind, |behind| {
             behind.park.rise(watching);
             behind.see_to_lookout();
         });
@@ -553,7 +553,7 @@ fn aside_while_the_lookout_gives_up() {
         let behind = Behind::new();
         let _ = behind.park.rest(false, CALM);
         let watching = behind.park.rest(false, CALM);
-        behind.while_it_is_set(|behind| {
+        while_it_is_set(&behind, |behind| {
             let _ = behind.park.end_lookout(watching);
             mutant!(behind.see_to_lookout(), GivesUpWithoutSight => ());
         });
