@@ -93,8 +93,8 @@ impl Channel {
 
     // ---- for who reads the connection ----
 
-    /// Takes a request in.
-    pub(super) fn post(&self, post: Post) -> Result<(), Refused> {
+    /// Takes a request in; it stays where it is when there is no place for it.
+    pub(super) fn post(&self, post: &mut Option<Post>) -> Result<(), Refused> {
         let limit = self.line.config().max_queued_messages;
         let mut mail = lock(&self.mail);
         if mail.closed {
@@ -103,11 +103,12 @@ impl Channel {
         if mail.queue.len() >= limit {
             return Err(Refused::Full);
         }
-        self.line.reserve(post.bytes).map_err(Refused::Bytes)?;
+        let bytes = post.as_ref().map_or(0, |post| post.bytes);
+        self.line.reserve(bytes).map_err(Refused::Bytes)?;
         if mail.hold.is_none() {
             mail.hold = Some(self.line.conn.hold());
         }
-        mail.queue.push_back(post);
+        mail.queue.extend(post.take());
         Ok(())
     }
 
