@@ -175,12 +175,18 @@ impl Output {
         let held = {
             // Within a row nothing can be sent.
             let Ok(mut current) = self.current.try_borrow_mut() else { return };
-            self.send(&mut current)
+            self.send_from(&mut current)
         };
         held.into_iter().for_each(Runnable::settle);
     }
 
-    fn send(&self, current: &mut Current) -> Vec<Arc<dyn Runnable>> {
+    /// The same, but the caller settles those that may run again: for calls under a lock.
+    #[must_use]
+    pub(super) fn send(&self) -> Vec<Arc<dyn Runnable>> {
+        self.send_from(&mut self.current.borrow_mut())
+    }
+
+    fn send_from(&self, current: &mut Current) -> Vec<Arc<dyn Runnable>> {
         let Current { buffer, owner, since } = current;
         self.look_at.set(0);
         *since = None;

@@ -203,11 +203,11 @@ impl<S: Service> Session<S> {
             },
             Errand::ExpectOpen(message) => {
                 let result = body.expecting.open(&message);
-                self.answer(out, result)
+                self.answer(body, out, result)
             }
             Errand::ExpectClose => {
                 let result = body.expecting.close();
-                self.answer(out, result)
+                self.answer(body, out, result)
             }
             Errand::Broken(error) => self.fail(body, out, error),
             Errand::File => self.fail(body, out, SessionError::unsupported("unsupported command")),
@@ -215,7 +215,6 @@ impl<S: Service> Session<S> {
                 // What it held is free when the client hears of it.
                 self.part(body);
                 self.write(out, |encoder| encoder.ok(None));
-                self.channel.end_request();
                 self.close_after_last_word(body, out);
                 Turn::Again
             }
@@ -240,7 +239,7 @@ impl<S: Service> Session<S> {
             Err(payload) => self.panicked(payload),
         };
         self.write(out, |encoder| put_error(encoder, &error));
-        self.end(body, out);
+        self.close_after_last_word(body, out);
         false
     }
 
@@ -333,7 +332,7 @@ impl<S: Service> Session<S> {
         request: Request<'_>,
     ) -> Turn {
         if let Err(error) = body.expecting.check() {
-            return self.answer(out, Err(error));
+            return self.answer(body, out, Err(error));
         }
         if !reset_error && let Some(error) = &body.last_error {
             self.write(out, |encoder| put_error(encoder, error));
@@ -341,6 +340,12 @@ impl<S: Service> Session<S> {
         }
         if !self.make_open(body, out) {
             return Turn::Again;
+        }
+        // While it was being opened nobody could be told.
+        if self.channel.is_interrupted()
+            && let Some(reason) = self.channel.cancelled()
+        {
+            return self.fail(body, out, SessionError::cancelled(reason));
         }
         let Some(session) = &mut body.session else { return Turn::Again };
         self.link.line.count(Counter::RequestsExecuted);
@@ -363,6 +368,11 @@ impl<S: Service> Session<S> {
             (Err(error), Some(deferral)) if deferral.claim() => {
                 self.write(out, |encoder| put_error(encoder, &error));
                 self.ended(body, out, Err(error))
+            }
+            // It was answered meanwhile, or is being answered: that counts.
+            (Err(_), Some(deferral)) => {
+                body.current = Current::Deferred(deferral);
+                Turn::Again
             }
             (result, _) => {
                 let result = state.finish(out, self.reason(result));
@@ -454,7 +464,6 @@ impl<S: Service> Session<S> {
         body.expecting.note(result.is_err());
         body.last_error = result.err();
         if fatal {
-            self.channel.end_request();
             self.close_after_last_word(body, out);
             return Turn::Again;
         }
@@ -500,13 +509,17 @@ impl<S: Service> Session<S> {
     }
 
     /// Answers what does not touch the database.
-    fn answer(&self, out: &Output, result: Result<(), SessionError>) -> Turn {
+    fn answer(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Turn {
         self.write(out, |encoder| match result {
             Ok(()) => encoder.ok(None),
             Err(error) => put_error(encoder, &error),
         });
-        self.channel.end_request();
-        Turn::Again
+        self.over(body)
     }
 
     fn write<R>(&self, out: &Output, code: impl FnOnce(&mut Encoder<'_>) -> R) {
@@ -520,20 +533,17 @@ impl<S: Service> Session<S> {
 
     /// Its last word is written: what waits behind it is answered, and it is gone.
     fn close_after_last_word(&self, body: &mut Body<S::Session>, out: &Output) {
-        for _ in self.channel.refuse() {
-            let error = SessionError::not_found();
-            self.write(out, |encoder| put_error(encoder, &error));
-        }
-        // What it has written is to be sent, and nothing after that.
-        out.flush();
+        let others = self.channel.refuse_after(|waiting| {
+            for _ in waiting {
+                let error = SessionError::not_found();
+                self.write(out, |encoder| put_error(encoder, &error));
+            }
+            out.send()
+        });
+        others.into_iter().for_each(Runnable::settle);
         self.link.forget(self.channel.id);
         self.channel.end();
         self.bury(body);
-    }
-
-    fn end(&self, body: &mut Body<S::Session>, out: &Output) {
-        self.channel.end_request();
-        self.close_after_last_word(body, out);
     }
 
     /// A session for one statement that has nothing more to do.
@@ -581,6 +591,7 @@ impl<S: Service> Runnable for Session<S> {
     }
 
     fn settle(self: Arc<Self>) {
+        self.channel.rest();
         if self.runner.resume().is_some_and(Running::finish_or_queue) {
             self.queue();
         }

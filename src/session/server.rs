@@ -298,7 +298,7 @@ impl<S: Service> Reader<S> {
         }
         match self.link.open(id) {
             Opening::Opened(session) => {
-                self.post_to(session, Post::new(Errand::Open, bytes));
+                self.post_to(session, &mut Some(Post::new(Errand::Open, bytes)));
             }
             Opening::Duplicate => {
                 let error = SessionError::unsupported("Duplicate session ID.");
@@ -315,9 +315,10 @@ impl<S: Service> Reader<S> {
     }
 
     fn post(&mut self, id: u64, post: Post, is_sql: bool) {
+        let mut post = Some(post);
         if id & AUTO_COMMIT == 0 {
             match self.link.find(id) {
-                Some(session) => self.post_to(session, post),
+                Some(session) => self.post_to(session, &mut post),
                 None => self.refuse(id, &SessionError::not_found()),
             }
             return;
@@ -325,21 +326,28 @@ impl<S: Service> Reader<S> {
         if !is_sql {
             return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
         }
-        if let Some(session) = self.link.find(id)
-            && !session.channel.is_closed()
-        {
-            return self.post_to(session, post);
+        if let Some(session) = self.link.find(id) {
+            match session.channel.post(&mut post) {
+                // It is about to end, and this is for its successor.
+                Err(Refused::Closed) => {}
+                result => return self.posted(session, result),
+            }
         }
         match self.link.open(id) {
-            Opening::Opened(session) => self.post_to(session, post),
-            // It was not closed when it was looked at, and nobody else opens any.
+            Opening::Opened(session) => self.post_to(session, &mut post),
+            // It was closed when it was looked at, and nobody else opens any.
             Opening::Duplicate | Opening::Limit => self.too_many(id),
         }
     }
 
-    fn post_to(&mut self, session: Arc<Session<S>>, post: Post) {
+    fn post_to(&mut self, session: Arc<Session<S>>, post: &mut Option<Post>) {
+        let result = session.channel.post(post);
+        self.posted(session, result);
+    }
+
+    fn posted(&mut self, session: Arc<Session<S>>, result: Result<(), Refused>) {
         let id = session.channel.id.wire();
-        match session.channel.post(post) {
+        match result {
             Ok(()) => {
                 self.link.watch();
                 if session.becomes_runnable() {
