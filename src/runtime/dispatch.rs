@@ -15,6 +15,7 @@ use super::seats::Seat;
 use super::slots::Token;
 use super::source::Source;
 use super::task::Task;
+use super::threads::ThreadKind;
 use super::work::Work;
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
@@ -190,6 +191,12 @@ impl Group {
         if self.park.wants_lookout() {
             self.wake_one();
         }
+    }
+
+    /// Whether this worker is of the reserve, and is to run urgent work alone.
+    pub(crate) fn runs_urgent_alone(&self) -> bool {
+        let is_reserve = |seat: &Seat| seat.kind() == Some(ThreadKind::Reserve);
+        self.current_seat().is_some_and(is_reserve) && self.stopping() == RUN
     }
 
     /// Takes back what this worker has set aside; `None` when it is in somebody else's hands.

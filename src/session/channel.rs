@@ -310,7 +310,7 @@ impl Channel {
 
     pub(super) fn set_class(&self, class: Class) {
         let before = Class::from_u8(self.class.swap(class as u8, Ordering::Relaxed));
-        self.line.group().note_urgent(before, class);
+        self.line.note_class(before, class);
     }
 
     /// Waits, as an announced stall, until there is credit (if `left` is spent) and room, or until

@@ -115,12 +115,16 @@ impl<S: Service> Session<S> {
         let Some(mut running) = self.runner.resume() else { return now };
         let started = now;
         let budget = self.link.line.config().session_budget;
+        let urgent_alone = self.link.line.group().runs_urgent_alone();
         let mut done = 0;
         out.begin(Some(&self.channel));
         // What the marks are about is looked at below.
         let _marks = running.take_marks();
         loop {
-            let turn = if done >= budget || now.saturating_duration_since(started) >= TURN {
+            // What comes behind the end of a transaction is not for the reserve.
+            let over = done > 0 && urgent_alone && !self.class().is_urgent();
+            let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
+            let turn = if over || spent {
                 Turn::Later
             } else {
                 self.step(&mut running, out, now)
