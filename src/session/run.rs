@@ -219,7 +219,7 @@ impl<S: Service> Session<S> {
                 // What it held is free when the client hears of it.
                 self.part(body);
                 self.write(out, |encoder| encoder.ok(None));
-                self.close_after_last_word(body, out);
+                self.close_after_last_word(body, out, Some(&SessionError::not_found()));
                 Turn::Again
             }
         }
@@ -243,7 +243,7 @@ impl<S: Service> Session<S> {
             Err(payload) => self.panicked(payload),
         };
         self.write(out, |encoder| put_error(encoder, &error));
-        self.close_after_last_word(body, out);
+        self.close_after_last_word(body, out, None);
         false
     }
 
@@ -478,7 +478,7 @@ impl<S: Service> Session<S> {
         body.expecting.note(result.is_err());
         body.last_error = result.err();
         if fatal {
-            self.close_after_last_word(body, out);
+            self.close_after_last_word(body, out, None);
             return Turn::Again;
         }
         if let Some(session) = &body.session {
@@ -545,12 +545,19 @@ impl<S: Service> Session<S> {
         SessionError::panicked()
     }
 
-    /// Its last word is written: what waits behind it is answered, and it is gone.
-    fn close_after_last_word(&self, body: &mut Body<S::Session>, out: &Output) {
+    /// Its last word is written, and it is gone. What waits behind that has `answer` each; without one
+    /// the last word answers all.
+    fn close_after_last_word(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        answer: Option<&SessionError>,
+    ) {
         let others = self.channel.refuse_after(|waiting| {
-            for _ in waiting {
-                let error = SessionError::not_found();
-                self.write(out, |encoder| put_error(encoder, &error));
+            if let Some(error) = answer {
+                for _ in waiting {
+                    self.write(out, |encoder| put_error(encoder, error));
+                }
             }
             out.send()
         });

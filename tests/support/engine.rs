@@ -50,6 +50,7 @@ pub(crate) struct Session {
     id: SessionId,
     account: String,
     cancelled: Arc<AtomicBool>,
+    trap_cancel: Arc<AtomicBool>,
     in_transaction: bool,
     trap: String,
 }
@@ -89,13 +90,18 @@ impl Service for Engine {
         Counts::add(&self.control.counts.opened);
         let cancelled = Arc::new(AtomicBool::new(false));
         let (control, flag) = (Arc::clone(&self.control), Arc::clone(&cancelled));
+        let trap_cancel = Arc::new(AtomicBool::new(false));
+        let trapped = Arc::clone(&trap_cancel);
         let cancel = Cancel::new(move |reason| {
             flag.store(true, Ordering::SeqCst);
             control.note_cancel(reason);
+            assert!(!trapped.load(Ordering::SeqCst), "a panic that is meant");
         });
         let control = Arc::clone(&self.control);
         let (in_transaction, trap) = (false, String::new());
-        Ok((Session { control, id, account, cancelled, in_transaction, trap }, cancel))
+        let session =
+            Session { control, id, account, cancelled, trap_cancel, in_transaction, trap };
+        Ok((session, cancel))
     }
 
     fn execute(

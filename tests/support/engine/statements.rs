@@ -1,6 +1,7 @@
 //! The statements.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::notice::warning::Level;
@@ -102,6 +103,7 @@ impl Session {
             }
             "trap" => {
                 rest.clone_into(&mut self.trap);
+                self.trap_cancel.store(rest == "cancel", Ordering::SeqCst);
                 Ok(())
             }
             "rows" => {
