@@ -8,14 +8,15 @@
 //! who rests; and whoever changes that looks, behind a fence, for what is aside:
 //!
 //! ```text
-//!  who rests                           set aside                 came to rest, or gave up the lookout
-//!  somebody is on the lookout          stays aside               stays aside
+//!  who rests                           who sets aside            who left or gave up the lookout
+//!  somebody is on the lookout          leaves it there           leaves it there
 //!  somebody sleeps, nobody looks out   wakes a sleeper           wakes a sleeper
-//!  somebody waits in epoll alone       to the queue at once      to the queue at once
-//!  nobody                              stays aside               (is there no more)
+//!  somebody waits in epoll alone       queues it                 queues it
+//!  nobody                              leaves it there           leaves it there
 //! ```
 //!
-//! One of the two sees the other, so nothing stays aside behind a worker that is stuck while somebody
+//! Who comes to rest by sleeping is on the lookout, if nobody is; who comes to wait in epoll, and finds
+//! nobody asleep or on the lookout, queues it. One of the two sees the other, so nothing stays aside behind a worker that is stuck while somebody
 //! rests.
 
 use std::fmt;

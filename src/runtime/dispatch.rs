@@ -184,6 +184,9 @@ impl Group {
             Some(seat) if seat.state.runs() => seat,
             _ => return self.push_work(work),
         };
+        if !self.sets_aside.load(Ordering::Relaxed) {
+            self.sets_aside.store(true, Ordering::Relaxed);
+        }
         if let Some(before) = seat.aside.put(work) {
             self.push_work(before);
         }
@@ -288,11 +291,21 @@ impl Group {
                     self.wake_one();
                 }
             }
-            Sight::Waiter => {
-                for seat in self.crew.seats.iter() {
-                    self.queue_aside(seat);
-                }
-            }
+            Sight::Waiter => self.queue_asides(),
+        }
+    }
+
+    /// Who comes to wait in epoll sees nothing of those who are stuck from then on. After the fence of
+    /// the rest.
+    pub(super) fn see_to_asides(&self) {
+        if self.sets_aside.load(Ordering::Relaxed) && self.park.sight() == Sight::Waiter {
+            self.queue_asides();
+        }
+    }
+
+    fn queue_asides(&self) {
+        for seat in self.crew.seats.iter() {
+            self.queue_aside(seat);
         }
     }
 

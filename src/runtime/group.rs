@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Instant;
 
@@ -50,6 +50,8 @@ pub(crate) struct Group {
     pub(super) room: Room,
     /// Closures that were accepted and have not ended. Statistics, and a bound for threads.
     pub(super) closures: CachePadded<AtomicUsize>,
+    /// Something was ever set aside: written once, so that looking costs nothing where nothing is.
+    pub(super) sets_aside: AtomicBool,
     /// Sessions of a layer above. Statistics, and a bound for threads.
     pub(super) sessions_above: CachePadded<AtomicUsize>,
     /// Threads between the look at the drain and the push.
@@ -127,6 +129,7 @@ impl Group {
             lanes,
             room: Room::default(),
             closures: CachePadded::default(),
+            sets_aside: AtomicBool::new(false),
             sessions_above: CachePadded::default(),
             spawning: CachePadded::new(AtomicU32::new(0)),
             park: CachePadded::new(Park::new()),

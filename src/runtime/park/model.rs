@@ -503,12 +503,21 @@ impl Behind {
                     self.woken.store(true, Ordering::Relaxed);
                 }
             }
-            Sight::Waiter => {
-                if self.aside.take().is_some() {
-                    let before = self.queued.swap(true, Ordering::Relaxed);
-                    assert!(!before, "it is queued once");
-                }
-            }
+            Sight::Waiter => self.queue(),
+        }
+    }
+
+    /// `Group::see_to_asides`.
+    fn see_to_asides(&self) {
+        if self.park.sight() == Sight::Waiter {
+            self.queue();
+        }
+    }
+
+    fn queue(&self) {
+        if self.aside.take().is_some() {
+            let before = self.queued.swap(true, Ordering::Relaxed);
+            assert!(!before, "it is queued once");
         }
     }
 }
@@ -527,7 +536,7 @@ fn aside_while_one_comes_to_wait() {
         let behind = Behind::new();
         while_it_is_set(&behind, |behind| {
             assert_eq!(behind.park.rest(false, CALM), Rest::Wait);
-            mutant!(behind.see_to_lookout(), WaitsWithoutSight => ());
+            mutant!(behind.see_to_asides(), WaitsWithoutSight => ());
         });
         assert!(behind.queued.load(Ordering::Relaxed), "it is left aside");
     });
