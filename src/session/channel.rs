@@ -338,6 +338,9 @@ impl Channel {
                 {
                     return true;
                 }
+                if left.is_some_and(|left| left < 0) && line.is_finished() {
+                    return false;
+                }
                 let has_room = line.has_room();
                 if left.as_ref().is_none_or(|left| !left.is_spent()) && has_room {
                     return true;

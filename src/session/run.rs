@@ -422,7 +422,7 @@ impl<S: Service> Session<S> {
                 if let Some(blocked) = blocked
                     && !state.is_unblocked(blocked, out)
                 {
-                    return self.park(body, state, blocked);
+                    return self.park(body, out, state, blocked);
                 }
                 // The source may wait.
                 out.flush();
@@ -432,7 +432,7 @@ impl<S: Service> Session<S> {
                         body.current = Current::Source(state, None);
                         return Turn::Later;
                     }
-                    Ok(Pulled::Blocked(blocked)) => return self.park(body, state, blocked),
+                    Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
                     Ok(Pulled::Done) => Ok(()),
                     Err(error) => Err(error),
                 }
@@ -443,7 +443,17 @@ impl<S: Service> Session<S> {
     }
 
     /// Waits without a thread. What it waits for wakes it.
-    fn park(&self, body: &mut Body<S::Session>, state: Box<State>, blocked: Blocked) -> Turn {
+    fn park(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        mut state: Box<State>,
+        blocked: Blocked,
+    ) -> Turn {
+        if blocked == Blocked::Credit && self.channel.line.is_finished() {
+            let result = state.finish(out, Err(SessionError::interrupted()));
+            return self.ended(body, out, result);
+        }
         body.current = Current::Source(state, Some(blocked));
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);

@@ -160,6 +160,13 @@ impl<S: Service> Protocol for Server<S> {
         }
     }
 
+    fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<(), Close> {
+        // What was asked is answered, as far as there is credit.
+        reader.link.line.finish();
+        reader.link.sessions().iter().for_each(|session| session.channel.wake());
+        Err(Close::by_peer())
+    }
+
     fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
         for session in reader.link.sessions() {
             // Those with something to do finish it.
