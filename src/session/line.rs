@@ -71,26 +71,23 @@ impl Line {
     /// Takes room for a request, unless there is none; then the limit comes back.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), usize> {
         let config = self.config();
+        let limit = config.max_queued_bytes_per_connection;
         let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let usage = self.group().usage();
-        let in_all = usage.requests_queued(1, bytes);
-        let limits = [
-            (queued, config.max_queued_bytes_per_connection),
-            (in_all, config.max_queued_bytes),
-        ];
-        match limits.into_iter().find(|(bytes, limit)| bytes > limit) {
-            None => Ok(()),
-            Some((_, limit)) => {
-                self.release(1, bytes);
-                Err(limit)
-            }
+        if queued > limit {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(limit);
         }
+        if !self.group().usage().request_queues(bytes, config.max_queued_bytes) {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(config.max_queued_bytes);
+        }
+        Ok(())
     }
 
-    /// Gives back what so many requests took.
-    pub(super) fn release(&self, requests: usize, bytes: usize) {
+    /// Gives back what a request took.
+    pub(super) fn release(&self, bytes: usize) {
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.group().usage().requests_unqueued(requests, bytes);
+        self.group().usage().request_taken(bytes);
     }
 
     /// The peer has not read enough for more to be sent.

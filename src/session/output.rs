@@ -36,9 +36,27 @@ pub(super) struct Output {
 struct Inner {
     buffer: OutBuffer,
     /// Whose bytes these are, up to where in the buffer; the last one's end is still open.
-    parts: Vec<(Arc<Channel>, usize)>,
+    parts: Vec<(Option<Arc<Channel>>, usize)>,
     /// When the first of them was written.
     since: Option<Instant>,
+}
+
+impl Inner {
+    fn begin(&mut self, owner: Option<Arc<Channel>>) {
+        let end = self.buffer.len();
+        if let Some((_, last_end)) = self.parts.last_mut() {
+            *last_end = end;
+        }
+        self.parts.push((owner, 0));
+    }
+
+    fn has_dead(&self) -> bool {
+        self.parts.iter().any(|(owner, _)| is_dead(owner.as_ref()))
+    }
+}
+
+fn is_dead(owner: Option<&Arc<Channel>>) -> bool {
+    owner.is_some_and(|channel| channel.is_dead())
 }
 
 /// Bytes at which they leave.
@@ -65,7 +83,13 @@ impl Output {
     fn new(line: &Line) -> Self {
         let buffer = OutBuffer::new(&line.pages);
         let inner = RefCell::new(Inner { buffer, parts: Vec::new(), since: None });
-        Self { line: None, inner, look_at: Cell::new(0), sent: Cell::new(0), pressed: Cell::new(false) }
+        Self {
+            line: None,
+            inner,
+            look_at: Cell::new(0),
+            sent: Cell::new(0),
+            pressed: Cell::new(false),
+        }
     }
 
     pub(super) fn line(&self) -> &Arc<Line> {
@@ -74,16 +98,16 @@ impl Output {
 
     /// What is written from now on belongs to `channel`.
     pub(super) fn begin(&self, channel: &Arc<Channel>) {
+        self.pressed.set(self.line().conn.pending_bytes() > 0);
         let mut inner = self.inner.borrow_mut();
-        let len = inner.buffer.len();
-        match inner.parts.last_mut() {
-            Some((last, _)) if Arc::ptr_eq(last, channel) => {}
-            Some((_, end)) => {
-                *end = len;
-                inner.parts.push((Arc::clone(channel), 0));
-            }
-            None => inner.parts.push((Arc::clone(channel), 0)),
+        if !matches!(inner.parts.last(), Some((Some(last), _)) if Arc::ptr_eq(last, channel)) {
+            inner.begin(Some(Arc::clone(channel)));
         }
+    }
+
+    /// What is written from now on belongs to no session.
+    pub(super) fn begin_unowned(&self) {
+        self.inner.borrow_mut().begin(None);
     }
 
     /// Writes frames of a session, and returns how many bytes they are. `begin` was called for it.
@@ -95,8 +119,8 @@ impl Output {
     ) -> (R, usize) {
         let mut inner = self.inner.borrow_mut();
         let before = inner.buffer.len();
-        let mut encoder =
-            Encoder::with_dialect(&mut inner.buffer, self.line().dialect, session).metadata(metadata);
+        let mut encoder = Encoder::with_dialect(&mut inner.buffer, self.line().dialect, session)
+            .metadata(metadata);
         let result = code(&mut encoder);
         (result, inner.buffer.len() - before)
     }
@@ -153,7 +177,7 @@ impl Output {
         if !inner.buffer.is_empty() {
             let line = self.line();
             let _sending = line.sending();
-            let sent = if inner.parts.iter().any(|(channel, _)| channel.is_dead()) {
+            let sent = if inner.has_dead() {
                 self.send_living(inner)
             } else {
                 let mut slices = inner.buffer.slices();
@@ -161,7 +185,7 @@ impl Output {
                     (Some(only), None) => line.conn.send(only),
                     _ => {
                         let slices: Vec<_> = inner.buffer.slices().map(IoSlice::new).collect();
-                        line.conn.send_slices(&slices)
+                        line.conn.send(inner.buffer.to_vec())
                     }
                 }
             };
@@ -179,9 +203,9 @@ impl Output {
         let bytes = inner.buffer.to_vec();
         let mut living = Vec::new();
         let mut start = 0;
-        for (at, (channel, end)) in inner.parts.iter().enumerate() {
+        for (at, (owner, end)) in inner.parts.iter().enumerate() {
             let end = if at + 1 == inner.parts.len() { bytes.len() } else { *end };
-            if channel.is_dead() {
+            if is_dead(owner.as_ref()) {
                 self.line().count(Counter::FramesOfDeadSessionsDropped);
             } else {
                 living.extend_from_slice(&bytes[start..end]);

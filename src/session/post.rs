@@ -1,5 +1,6 @@
 //! [`Post`]: what waits in a mailbox.
 
+use super::service::CancelReason;
 use crate::codec::message::expect;
 use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
@@ -11,6 +12,8 @@ pub(super) struct Post {
     /// What it takes of the queues' limits.
     pub(super) bytes: usize,
     pub(super) errand: Errand,
+    /// It was cancelled before it began.
+    pub(super) cancelled: Option<CancelReason>,
 }
 
 #[derive(Debug)]
@@ -32,7 +35,11 @@ impl Post {
     /// Of a frame of so many bytes.
     pub(super) const fn new(errand: Errand, frame_bytes: usize) -> Self {
         // The message in memory, and its place in the queue.
-        Self { bytes: frame_bytes + size_of::<Self>() + size_of::<StmtExecute>(), errand }
+        Self {
+            bytes: frame_bytes + size_of::<Self>() + size_of::<StmtExecute>(),
+            errand,
+            cancelled: None,
+        }
     }
 
     /// Whether a client may cancel it by itself.
