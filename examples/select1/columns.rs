@@ -133,14 +133,22 @@ impl Description {
             column = column.original_name(&self.original_name).table(&self.table);
             column = column.original_table(&self.table).schema(&self.schema);
         }
-        let flags: [(bool, fn(Column<'_>) -> Column<'_>); 5] = [
-            (facts.not_null, Column::not_null),
-            (facts.primary_key, Column::primary_key),
-            (facts.unique_key, Column::unique_key),
-            (facts.multiple_key, Column::multiple_key),
-            (facts.auto_increment, Column::auto_increment),
-        ];
-        flags.into_iter().filter(|(is, _)| *is).fold(column, |column, (_, flag)| flag(column))
+        if facts.not_null {
+            column = column.not_null();
+        }
+        if facts.primary_key {
+            column = column.primary_key();
+        }
+        if facts.unique_key {
+            column = column.unique_key();
+        }
+        if facts.multiple_key {
+            column = column.multiple_key();
+        }
+        if facts.auto_increment {
+            column = column.auto_increment();
+        }
+        column
     }
 }
 

@@ -192,9 +192,8 @@ fn number(bytes: &[u8], at: usize) -> (Kind, usize) {
     if bytes[at] == b'0' && matches!(bytes.get(at + 1), Some(b'x' | b'X')) {
         return (Kind::Number, word_end(bytes, at, b""));
     }
-    let digits = |from: usize| {
-        from + bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count()
-    };
+    let digits =
+        |from: usize| from + bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
     let mut end = digits(at);
     if bytes.get(end) == Some(&b'.') {
         end = digits(end + 1);
@@ -286,7 +285,8 @@ mod tests {
         let tokens = scan("'a''b\\n\\\\' `d``e`").expect("it is terminated").all;
         assert_eq!(tokens[0].string().as_deref(), Some("a'b\n\\"));
         assert_eq!(tokens[1].name().as_deref(), Some("d`e"));
-        for open in ["'a", "`a", "\"a'", "/* a", "/*! a", "'a\\'", "x'1", "@`a", "@@`a", "/*", "'\\"]
+        for open in
+            ["'a", "`a", "\"a'", "/* a", "/*! a", "'a\\'", "x'1", "@`a", "@@`a", "/*", "'\\"]
         {
             assert!(scan(open).is_err(), "{open}");
         }
@@ -301,7 +301,10 @@ mod tests {
         assert_eq!(kinds("a 1a ä $b 1e"), [Kind::Word; 5]);
         assert_eq!(kinds("@a @`a b` @'c' @a.b"), [Kind::UserVariable; 4]);
         assert_eq!(kinds("@@a @@global.a @@session.`a`"), [Kind::SystemVariable; 3]);
-        assert_eq!(texts("a.b t.1 a>=1 a<=>b"), ["a", ".", "b", "t", ".", "1", "a", ">=", "1", "a", "<=>", "b"]);
+        assert_eq!(
+            texts("a.b t.1 a>=1 a<=>b"),
+            ["a", ".", "b", "t", ".", "1", "a", ">=", "1", "a", "<=>", "b"]
+        );
     }
 
     proptest::proptest! {
