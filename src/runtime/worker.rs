@@ -13,7 +13,7 @@ use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::lanes::Taste;
 use super::lookout::{Lookout, SHORTEST_TICK};
-use super::park::{Demand, Rest, Sight};
+use super::park::{Demand, Rest};
 use super::seats::Seat;
 use super::slots::Token;
 use super::source::{Lent, Turn};
@@ -406,7 +406,7 @@ impl Worker {
             // SeqCst: pairs with the fence in `Park::rise`. Either a lookout that gets up sees what this
             // one has, or this look sees that nobody is on the lookout.
             fence(Ordering::SeqCst);
-            if self.group.park.sight() == Sight::Sleeper {
+            if self.group.park.wants_lookout() {
                 self.group.wake_one();
             }
         }

@@ -19,7 +19,7 @@ use super::line::Line;
 use super::post::Post;
 use super::service::{Cancel, CancelReason, SessionId};
 use crate::net::Hold;
-use crate::runtime::Class;
+use crate::runtime::{Class, guard};
 use crate::sync::shim::lock;
 use crate::sync::stall::{self, Wait};
 
@@ -93,8 +93,8 @@ impl Channel {
 
     // ---- for who reads the connection ----
 
-    /// Takes a request in.
-    pub(super) fn post(&self, post: Post) -> Result<(), Refused> {
+    /// Takes a request in; it stays where it is when there is no place for it.
+    pub(super) fn post(&self, post: &mut Option<Post>) -> Result<(), Refused> {
         let limit = self.line.config().max_queued_messages;
         let mut mail = lock(&self.mail);
         if mail.closed {
@@ -103,11 +103,12 @@ impl Channel {
         if mail.queue.len() >= limit {
             return Err(Refused::Full);
         }
-        self.line.reserve(post.bytes).map_err(Refused::Bytes)?;
+        let bytes = post.as_ref().map_or(0, |post| post.bytes);
+        self.line.reserve(bytes).map_err(Refused::Bytes)?;
         if mail.hold.is_none() {
             mail.hold = Some(self.line.conn.hold());
         }
-        mail.queue.push_back(post);
+        mail.queue.extend(post.take());
         Ok(())
     }
 
@@ -168,7 +169,7 @@ impl Channel {
             mail.cancelled = Some(reason);
             self.interrupted.store(true, Ordering::Relaxed);
         }
-        cancel.call(reason);
+        guard(self.line.group(), "cancel", || cancel.call(reason));
         drop(cancel);
         self.wake();
     }
@@ -208,10 +209,23 @@ impl Channel {
         queue
     }
 
-    /// Takes nothing in any more if nothing is being done and nothing waits; says whether that is so.
+    /// Takes nothing in any more. `say` sends the last word, with an answer to each of those that
+    /// waited; until it has, nobody learns that the session has ended. It must not wait.
+    pub(super) fn refuse_after<R>(&self, say: impl FnOnce(&VecDeque<Post>) -> R) -> R {
+        let mut mail = lock(&self.mail);
+        mail.closed = true;
+        let queue = std::mem::take(&mut mail.queue);
+        let said = say(&queue);
+        drop(mail);
+        queue.iter().for_each(|post| self.line.release(post.bytes));
+        said
+    }
+
+    /// Takes nothing in any more if nothing is being done, nothing waits and all that was written has
+    /// left; says whether that is so.
     pub(super) fn close_if_idle(&self) -> bool {
         let mut mail = lock(&self.mail);
-        let idle = !mail.closed && mail.running.is_none() && mail.queue.is_empty();
+        let idle = !mail.closed && mail.hold.is_none();
         mail.closed |= idle;
         idle
     }
@@ -247,9 +261,6 @@ impl Channel {
         let mut mail = lock(&self.mail);
         let Some(post) = mail.queue.pop_front() else {
             mail.closed |= last;
-            let hold = mail.hold.take();
-            drop(mail);
-            drop(hold);
             return None;
         };
         mail.running = Some(now);
@@ -257,6 +268,16 @@ impl Channel {
         drop(mail);
         self.line.release(post.bytes);
         Some(post)
+    }
+
+    /// What it has written has left. If nothing is to be done, the connection may end.
+    pub(super) fn rest(&self) {
+        let mut mail = lock(&self.mail);
+        if mail.running.is_none() && mail.queue.is_empty() {
+            let hold = mail.hold.take();
+            drop(mail);
+            drop(hold);
+        }
     }
 
     /// The request has ended. Says why it was cancelled, if it was; the call of its [`Cancel`] is over.
@@ -292,8 +313,9 @@ impl Channel {
         self.line.group().note_urgent(before, class);
     }
 
-    /// Waits, as an announced stall, until there is credit (if `left` is spent) and room. The credit
-    /// that came is added to `left`. `false`: the request is to end.
+    /// Waits, as an announced stall, until there is credit (if `left` is spent) and room, or until
+    /// some credit has come that is not enough. The credit is added to `left`. `false`: the request is
+    /// to end.
     pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<i64>) -> bool {
         let line = &self.line;
         let limit = line.config().max_waiting_writers;
@@ -309,8 +331,12 @@ impl Channel {
                 if self.is_interrupted() || self.is_dead() || line.conn.is_closed() {
                     return false;
                 }
+                let offered = std::mem::take(&mut mail.offered);
                 if let Some(left) = left {
-                    *left = left.saturating_add(std::mem::take(&mut mail.offered));
+                    *left = left.saturating_add(offered);
+                    if offered > 0 && *left < 0 {
+                        return true;
+                    }
                 }
                 let has_room = line.has_room();
                 if (*left).is_none_or(|left| left >= 0) && has_room {

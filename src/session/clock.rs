@@ -1,8 +1,9 @@
 //! [`Clock`]: requests for timestamps, which belong to no session.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use super::answers::put_error;
@@ -11,7 +12,7 @@ use super::link::{Link, Runnable};
 use super::output::Output;
 use super::service::Service;
 use crate::codec::encoder::Metadata;
-use crate::net::Hold;
+use crate::net::{Connection, Hold};
 use crate::runtime::{Class, Cost, Lent, Work};
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
@@ -19,7 +20,7 @@ use crate::sync::shim::lock;
 /// The requests for timestamps of one connection, answered in their order, on whichever worker is free:
 /// a service may look into a table for them.
 pub(super) struct Clock<S: Service> {
-    link: Arc<Link<S>>,
+    link: Weak<Link<S>>,
     asked: Mutex<Asked>,
     runner: Runner<()>,
     cost: Cost,
@@ -43,19 +44,19 @@ const ASKED: Marks = Marks::bit(0);
 pub(super) const MOST_WAITING: usize = 1024;
 
 impl<S: Service> Clock<S> {
-    pub(super) fn new(link: Arc<Link<S>>) -> Self {
+    pub(super) fn new(link: Weak<Link<S>>) -> Self {
         Self { link, asked: Mutex::default(), runner: Runner::new(()), cost: Cost::unknown() }
     }
 
     /// Somebody asks. `false`: too many wait.
-    pub(super) fn ask(&self, session: u64, count: i32) -> bool {
+    pub(super) fn ask(&self, session: u64, count: i32, conn: &Connection) -> bool {
         let mut asked = lock(&self.asked);
         if asked.queue.len() >= MOST_WAITING {
             return false;
         }
         asked.queue.push_back(Question { session, count });
         if asked.hold.is_none() {
-            asked.hold = Some(self.link.line.conn.hold());
+            asked.hold = Some(conn.hold());
         }
         true
     }
@@ -66,23 +67,16 @@ impl<S: Service> Clock<S> {
     }
 
     fn next(&self) -> Option<Question> {
-        let mut asked = lock(&self.asked);
-        let question = asked.queue.pop_front();
-        if question.is_none() {
-            let hold = asked.hold.take();
-            drop(asked);
-            drop(hold);
-        }
-        question
+        lock(&self.asked).queue.pop_front()
     }
 
-    fn answer(&self, out: &Output, question: Question) {
-        let service = &self.link.server.service;
+    fn answer(link: &Link<S>, out: &Output, question: Question) {
+        let service = &link.server.service;
         let result = match u32::try_from(question.count) {
             Ok(count @ 1..) => {
-                let asked = || service.timestamp(self.link.peer(), count);
+                let asked = || service.timestamp(link.peer(), count);
                 catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|payload| {
-                    self.link.note_panic(payload);
+                    link.note_panic(payload);
                     Err(SessionError::unsupported("Failed to get tso."))
                 })
             }
@@ -101,28 +95,42 @@ impl<S: Service> Clock<S> {
 impl<S: Service> Runnable for Clock<S> {
     fn run_here(self: Arc<Self>, out: &Output, mut now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
-        out.begin_unowned();
-        loop {
-            let _marks = running.take_marks();
+        out.begin(None);
+        let _marks = running.take_marks();
+        if let Some(link) = self.link.upgrade() {
             while let Some(question) = self.next() {
-                self.answer(out, question);
-                let before = std::mem::replace(&mut now, Instant::now());
+                // The service may wait.
+                out.flush();
+                Self::answer(&link, out, question);
+                let before = mem::replace(&mut now, Instant::now());
                 self.cost.add(now.saturating_duration_since(before));
-                out.note_time(now);
-                out.flush_if_due(now);
             }
-            match running.finish() {
-                None => return now,
-                Some(again) => running = again,
-            }
+        }
+        running.queue();
+        out.hold(self);
+        now
+    }
+
+    fn settle(self: Arc<Self>) {
+        {
+            let mut asked = lock(&self.asked);
+            let hold = if asked.queue.is_empty() { asked.hold.take() } else { None };
+            drop(asked);
+            drop(hold);
+        }
+        if self.runner.resume().is_some_and(Running::finish_or_queue)
+            && let Some(link) = self.link.upgrade()
+        {
+            link.line.group().push_work(self);
         }
     }
 }
 
 impl<S: Service> Work for Clock<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        let line = Arc::clone(&self.link.line);
-        lent.now = Output::with(&line, |out| self.run_here(out, lent.now));
+        if let Some(link) = self.link.upgrade() {
+            lent.now = Output::with(&link.line, |out| self.run_here(out, lent.now));
+        }
     }
 
     fn class(&self) -> Class {

@@ -109,7 +109,7 @@ impl Deferred {
         }
         let mut panicked = None;
         let outcome = Output::with(&channel.line, |out| {
-            out.begin(&channel);
+            out.begin(Some(&channel));
             let mut reply = Reply { state: &mut state, out };
             let result = catch_unwind(AssertUnwindSafe(|| code(&mut reply)));
             let result = result.unwrap_or_else(|payload| {
@@ -118,6 +118,8 @@ impl Deferred {
             });
             match (result, state.deferral.take()) {
                 (Ok(()), Some(again)) => Outcome::Deferred(again),
+                // Whoever has it was quicker: that answer counts.
+                (Err(_), Some(again)) if !again.claim() => Outcome::Deferred(again),
                 (Ok(()), None) if state.source.is_some() => Outcome::Source(state),
                 (result, _) => Outcome::Ended(state.finish(out, result)),
             }

@@ -12,6 +12,7 @@ use prost::Message;
 
 use super::cache::Put;
 use super::clock::Clock;
+use super::kept::Kept;
 use super::line::Line;
 use super::output::Output;
 use super::run::{Session, is_quick};
@@ -54,8 +55,12 @@ pub(super) struct KeptPlan {
 
 /// What can be run in place, on the thread that made it runnable.
 pub(super) trait Runnable: Work {
-    /// Runs what was queued, from `now` on; returns the time at its end.
+    /// Runs what was queued, from `now` on; returns the time at its end. What it has written is in
+    /// `out`, which holds it until that has left: nobody else runs it before.
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant;
+
+    /// What it had written has left.
+    fn settle(self: Arc<Self>);
 }
 
 /// What became of a session that was to be opened.
@@ -105,18 +110,19 @@ impl<S: Service> Link<S> {
         if table.len() >= config.max_sessions_per_connection {
             return Opening::Limit;
         }
-        match table.entry(id) {
-            Entry::Occupied(entry) if !entry.get().channel.is_closed() => Opening::Duplicate,
-            entry => {
-                if !self.line.group().usage().session_opens(config.max_sessions) {
-                    return Opening::Limit;
-                }
-                let id = SessionId { wire: id, number: self.server.next_number() };
-                let session = Session::new(id, self);
-                let _gone = entry.insert_entry(Arc::clone(&session));
-                Opening::Opened(session)
-            }
+        if table.get(&id).is_some_and(|session| !session.channel.is_closed()) {
+            return Opening::Duplicate;
         }
+        if !self.line.group().usage().session_opens(config.max_sessions) {
+            return Opening::Limit;
+        }
+        let number = self.server.next_number();
+        let session = Session::new(SessionId { wire: id, number }, self);
+        let gone = table.insert(id, Arc::clone(&session));
+        drop(table);
+        // Its end runs code of the user: not under the lock.
+        drop(gone);
+        Opening::Opened(session)
     }
 
     /// Takes a session out of the table, unless another has its place by now.
@@ -147,7 +153,7 @@ impl<S: Service> Link<S> {
     }
 
     pub(super) fn clock(self: &Arc<Self>) -> &Arc<Clock<S>> {
-        self.clock.get_or_init(|| Arc::new(Clock::new(Arc::clone(self))))
+        self.clock.get_or_init(|| Arc::new(Clock::new(Arc::downgrade(self))))
     }
 
     // ---- what is runnable ----
@@ -169,31 +175,31 @@ impl<S: Service> Link<S> {
     /// Runs here what is known to be quick, and the last one if nothing stands behind it and nobody
     /// knows; the others go to the queue.
     pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) -> Instant {
+        // Most receives bring something; but what was brought may be taken by another thread.
+        let Some(mut first) = self.next_ready() else { return now };
         Output::with(&self.line, |out| {
-            let group = self.line.group();
-            let mut shown = false;
-            while let Some((next, more)) = self.next_ready() {
+            loop {
+                let (next, more) = first;
                 let here = match next.cost().pace() {
                     Pace::Cheap => true,
                     Pace::Unknown => is_last && !more,
                     Pace::Dear => false,
                 };
-                if !here {
-                    group.push_work(next);
-                    continue;
+                if here {
+                    if !is_quick(next.cost()) {
+                        out.flush();
+                    }
+                    if more || out.keeps() {
+                        out.show(self);
+                    }
+                    now = next.run_here(out, now);
+                } else {
+                    self.line.group().push_work(next);
                 }
-                // What stands behind this one is taken over if it gets stuck.
-                if more && !shown {
-                    group.set_aside(Arc::clone(self) as Arc<dyn Work>);
-                    shown = true;
+                match self.next_ready() {
+                    Some(next) => first = next,
+                    None => break,
                 }
-                if !is_quick(next.cost()) {
-                    out.flush();
-                }
-                now = next.run_here(out, now);
-            }
-            if shown {
-                drop(group.take_aside());
             }
         });
         now
@@ -288,18 +294,24 @@ impl<S: Service> Link<S> {
 /// Deadlines are looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
-/// What stands behind a session that is stuck, when another worker comes for it.
-impl<S: Service> Work for Link<S> {
+/// What stands behind a session that is stuck after all, when another worker comes for it.
+pub(super) struct Rest<S: Service> {
+    pub(super) link: Arc<Link<S>>,
+    pub(super) kept: Arc<Kept>,
+}
+
+impl<S: Service> Work for Rest<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        lent.now = self.dispatch(lent.now, true);
+        self.kept.relieve(&self.link.line);
+        lent.now = self.link.dispatch(lent.now, true);
     }
 
     fn class(&self) -> Class {
-        if !lock(&self.ready).urgent.is_empty() { Class::InProgress } else { Class::Ordinary }
+        if lock(&self.link.ready).urgent.is_empty() { Class::Ordinary } else { Class::InProgress }
     }
 
     fn cost(&self) -> &Cost {
-        &self.statement_cost
+        &self.link.statement_cost
     }
 }
 

@@ -53,6 +53,7 @@ mod deferred;
 mod error;
 mod expecting;
 mod gate;
+mod kept;
 mod line;
 mod link;
 mod logins;

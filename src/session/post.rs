@@ -1,5 +1,6 @@
 //! [`Post`]: what waits in a mailbox.
 
+use super::error::SessionError;
 use super::service::CancelReason;
 use crate::codec::message::expect;
 use crate::codec::message::plan::ExecPlan;
@@ -25,6 +26,8 @@ pub(super) enum Errand {
     Savepoint(AutoSp),
     ExpectOpen(expect::Open),
     ExpectClose,
+    /// A message beyond the limits of the codec.
+    Broken(SessionError),
     /// Transfer of files, which is left out.
     File,
     /// The session is to be closed.

@@ -16,6 +16,7 @@ use crate::codec::encoder::{Encoder, Metadata, RowWriter};
 use crate::codec::message::notice::warning::Level;
 use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::Value;
+use crate::runtime::guard;
 use crate::stats::Counter;
 
 /// The answer to one request, on its way to the client.
@@ -198,6 +199,9 @@ impl State {
         budget_bytes: usize,
     ) -> Result<Pulled, SessionError> {
         let Some(mut source) = self.source.take() else { return Ok(Pulled::Done) };
+        if self.columns == 0 {
+            return Err(SessionError::unsupported(NO_COLUMNS));
+        }
         let start = out.sent_or_written();
         loop {
             if self.channel.is_interrupted() {
@@ -222,7 +226,15 @@ impl State {
     /// Credit or room has come, for a source that waits for it.
     pub(super) fn is_unblocked(&mut self, blocked: Blocked, out: &Output) -> bool {
         match blocked {
-            Blocked::Credit => self.blocked(out) != Some(Blocked::Credit),
+            Blocked::Credit => {
+                let before = self.left;
+                let blocked = self.blocked(out) == Some(Blocked::Credit);
+                // What came is not enough: the client would wait for us.
+                if blocked && self.left != before {
+                    self.tell_blocked(out, Blocked::Credit);
+                }
+                !blocked
+            }
             Blocked::Room => out.line().has_room(),
         }
     }
@@ -233,6 +245,10 @@ impl State {
         out: &Output,
         result: Result<(), SessionError>,
     ) -> Result<(), SessionError> {
+        // Of a request that failed. It is the user's, and may panic.
+        if let Some(source) = self.source.take() {
+            guard(self.channel.line.group(), "drop", || drop(source));
+        }
         let result = result.and_then(|()| self.put_chunk(out));
         match &result {
             Ok(()) if self.plain => {
@@ -288,6 +304,9 @@ impl Reply<'_> {
             return Err(SessionError::unsupported("a result has at least one column"));
         }
         let state = &mut *self.state;
+        if state.plain {
+            return Err(SessionError::unsupported("a savepoint has no result"));
+        }
         state.put_chunk(self.out)?;
         let another = state.results;
         let (written, _) = state.write(self.out, |encoder| {
@@ -310,8 +329,8 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// A row, whose cells `fill` writes in the order of the columns. Waits while the client takes no
-    /// more.
+    /// A row, whose cells `fill` writes in the order of the columns; it should not wait. This waits
+    /// while the client takes no more.
     ///
     /// # Errors
     ///
@@ -335,12 +354,13 @@ impl Reply<'_> {
         fill: impl FnOnce(&mut Row<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if self.state.columns == 0 {
-            return Err(SessionError::unsupported("a row without columns").into());
+            return Err(SessionError::unsupported(NO_COLUMNS).into());
         }
         if self.state.channel.is_interrupted() {
             return Err(SessionError::interrupted().into());
         }
-        if let Some(blocked) = self.state.blocked(self.out) {
+        // Credit may come in smaller pieces than rows.
+        while let Some(blocked) = self.state.blocked(self.out) {
             self.state.tell_blocked(self.out, blocked);
             let State { channel, left, .. } = &mut *self.state;
             if !channel.wait_for_room(left) {
@@ -360,6 +380,8 @@ impl Reply<'_> {
     /// The request is finished later, from any thread, through what this returns. The session stays
     /// busy until then, without a thread.
     pub fn defer(&mut self) -> Deferred {
+        // Whoever finishes it may be quicker than this thread.
+        self.out.flush();
         let channel = Arc::clone(&self.state.channel);
         let form = Form { compact: false, chunks: false, credit: None, plain: false };
         let state = std::mem::replace(self.state, State::new(channel, form));
@@ -402,6 +424,8 @@ impl Reply<'_> {
         self.out.flush();
     }
 }
+
+const NO_COLUMNS: &str = "a row without columns";
 
 /// What MySQL keeps by default (`max_error_count`).
 const MOST_WARNINGS: usize = 64;

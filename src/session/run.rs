@@ -57,10 +57,10 @@ enum Current {
 /// How a look at the session went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// There may be more to do.
+    /// Something was done, and there may be more.
     Again,
     /// There is nothing to do until somebody says so.
-    Rest,
+    Idle,
     /// There is more to do; others first.
     Later,
 }
@@ -116,35 +116,41 @@ impl<S: Service> Session<S> {
         let started = now;
         let budget = self.link.line.config().session_budget;
         let mut done = 0;
-        out.begin(&self.channel);
+        out.begin(Some(&self.channel));
+        // What the marks are about is looked at below.
+        let _marks = running.take_marks();
         loop {
-            // Taken first: what they are about is looked at below.
-            let _marks = running.take_marks();
-            let mut turn = Turn::Again;
-            while turn == Turn::Again {
-                let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
-                turn = if spent { Turn::Later } else { self.step(&mut running, out, now) };
-                done += 1;
-                let before = mem::replace(&mut now, Instant::now());
-                // A wait that was announced has given back what others could want.
-                let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
-                self.cost().add(spent);
-                out.note_time(now);
-                if is_quick(self.cost()) {
-                    out.flush_if_due(now);
-                } else {
+            let turn = if done >= budget || now.saturating_duration_since(started) >= TURN {
+                Turn::Later
+            } else {
+                self.step(&mut running, out, now)
+            };
+            match turn {
+                // Somebody else may run it before this thread sends anything.
+                Turn::Later => {
                     out.flush();
+                    running.mark(LOOK);
+                    running.queue();
+                    self.queue();
+                    return now;
                 }
+                Turn::Idle => {
+                    running.queue();
+                    out.hold(self);
+                    return now;
+                }
+                Turn::Again => {}
             }
-            if turn == Turn::Later {
-                running.mark(LOOK);
-                running.queue();
-                Arc::clone(&self).queue();
-                return now;
-            }
-            match running.finish() {
-                None => return now,
-                Some(again) => running = again,
+            done += 1;
+            let before = mem::replace(&mut now, Instant::now());
+            // A wait that was announced has given back what others could want.
+            let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
+            self.cost().add(spent);
+            // Whoever holds what others wait for is not kept from its client.
+            if is_quick(self.cost()) && !self.class().is_urgent() {
+                out.keep(now);
+            } else {
+                out.flush();
             }
         }
     }
@@ -153,16 +159,21 @@ impl<S: Service> Session<S> {
     fn step(&self, body: &mut Body<S::Session>, out: &Output, now: Instant) -> Turn {
         if self.channel.is_dead() {
             self.bury(body);
-            return Turn::Rest;
+            return Turn::Idle;
         }
         match mem::replace(&mut body.current, Current::None) {
             Current::None => match self.channel.next(now, self.channel.id.is_auto_commit()) {
-                Some(post) => self.begin(body, out, post),
+                Some(post) => {
+                    if out.keeps() {
+                        out.show(&self.link);
+                    }
+                    self.begin(body, out, post)
+                }
                 None if self.channel.id.is_auto_commit() => {
                     self.leave(body);
-                    Turn::Rest
+                    Turn::Idle
                 }
-                None => Turn::Rest,
+                None => Turn::Idle,
             },
             Current::Deferred(deferral) => self.look_at(body, out, deferral),
             Current::Source(state, blocked) => self.pull(body, out, state, blocked),
@@ -192,20 +203,20 @@ impl<S: Service> Session<S> {
             },
             Errand::ExpectOpen(message) => {
                 let result = body.expecting.open(&message);
-                self.answer(out, result)
+                self.answer(body, out, result)
             }
             Errand::ExpectClose => {
                 let result = body.expecting.close();
-                self.answer(out, result)
+                self.answer(body, out, result)
             }
+            Errand::Broken(error) => self.fail(body, out, error),
             Errand::File => self.fail(body, out, SessionError::unsupported("unsupported command")),
             Errand::Close => {
                 // What it held is free when the client hears of it.
                 self.part(body);
                 self.write(out, |encoder| encoder.ok(None));
-                self.channel.end_request();
                 self.close_after_last_word(body, out);
-                Turn::Rest
+                Turn::Again
             }
         }
     }
@@ -228,13 +239,13 @@ impl<S: Service> Session<S> {
             Err(payload) => self.panicked(payload),
         };
         self.write(out, |encoder| put_error(encoder, &error));
-        self.end(body, out);
+        self.close_after_last_word(body, out);
         false
     }
 
     fn open(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
         if !self.make_open(body, out) {
-            return Turn::Rest;
+            return Turn::Again;
         }
         let number = self.channel.id.number();
         self.write(out, |encoder| encoder.ok(Some(number)));
@@ -321,16 +332,22 @@ impl<S: Service> Session<S> {
         request: Request<'_>,
     ) -> Turn {
         if let Err(error) = body.expecting.check() {
-            return self.answer(out, Err(error));
+            return self.answer(body, out, Err(error));
         }
         if !reset_error && let Some(error) = &body.last_error {
             self.write(out, |encoder| put_error(encoder, error));
             return self.over(body);
         }
         if !self.make_open(body, out) {
-            return Turn::Rest;
+            return Turn::Again;
         }
-        let Some(session) = &mut body.session else { return Turn::Rest };
+        // While it was being opened nobody could be told.
+        if self.channel.is_interrupted()
+            && let Some(reason) = self.channel.cancelled()
+        {
+            return self.fail(body, out, SessionError::cancelled(reason));
+        }
+        let Some(session) = &mut body.session else { return Turn::Again };
         self.link.line.count(Counter::RequestsExecuted);
         let mut state = Box::new(State::new(Arc::clone(&self.channel), form));
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -351,6 +368,11 @@ impl<S: Service> Session<S> {
             (Err(error), Some(deferral)) if deferral.claim() => {
                 self.write(out, |encoder| put_error(encoder, &error));
                 self.ended(body, out, Err(error))
+            }
+            // It was answered meanwhile, or is being answered: that counts.
+            (Err(_), Some(deferral)) => {
+                body.current = Current::Deferred(deferral);
+                Turn::Again
             }
             (result, _) => {
                 let result = state.finish(out, self.reason(result));
@@ -380,7 +402,7 @@ impl<S: Service> Session<S> {
                 }
                 _ => {
                     body.current = Current::Deferred(deferral);
-                    return Turn::Rest;
+                    return Turn::Idle;
                 }
             },
         }
@@ -402,6 +424,8 @@ impl<S: Service> Session<S> {
                 {
                     return self.park(body, state, blocked);
                 }
+                // The source may wait.
+                out.flush();
                 let pulled = catch_unwind(AssertUnwindSafe(|| state.pull(out, SOURCE_BUDGET)));
                 match pulled.unwrap_or_else(|payload| Err(self.panicked(payload))) {
                     Ok(Pulled::Budget) => {
@@ -424,7 +448,7 @@ impl<S: Service> Session<S> {
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);
         }
-        Turn::Rest
+        Turn::Idle
     }
 
     // ---- ends ----
@@ -440,9 +464,8 @@ impl<S: Service> Session<S> {
         body.expecting.note(result.is_err());
         body.last_error = result.err();
         if fatal {
-            self.channel.end_request();
             self.close_after_last_word(body, out);
-            return Turn::Rest;
+            return Turn::Again;
         }
         if let Some(session) = &body.session {
             let service = &self.link.server.service;
@@ -486,13 +509,17 @@ impl<S: Service> Session<S> {
     }
 
     /// Answers what does not touch the database.
-    fn answer(&self, out: &Output, result: Result<(), SessionError>) -> Turn {
+    fn answer(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Turn {
         self.write(out, |encoder| match result {
             Ok(()) => encoder.ok(None),
             Err(error) => put_error(encoder, &error),
         });
-        self.channel.end_request();
-        Turn::Again
+        self.over(body)
     }
 
     fn write<R>(&self, out: &Output, code: impl FnOnce(&mut Encoder<'_>) -> R) {
@@ -506,20 +533,17 @@ impl<S: Service> Session<S> {
 
     /// Its last word is written: what waits behind it is answered, and it is gone.
     fn close_after_last_word(&self, body: &mut Body<S::Session>, out: &Output) {
-        for _ in self.channel.refuse() {
-            let error = SessionError::not_found();
-            self.write(out, |encoder| put_error(encoder, &error));
-        }
-        // What it has written is to be sent, and nothing after that.
-        out.flush();
+        let others = self.channel.refuse_after(|waiting| {
+            for _ in waiting {
+                let error = SessionError::not_found();
+                self.write(out, |encoder| put_error(encoder, &error));
+            }
+            out.send()
+        });
+        others.into_iter().for_each(Runnable::settle);
         self.link.forget(self.channel.id);
         self.channel.end();
         self.bury(body);
-    }
-
-    fn end(&self, body: &mut Body<S::Session>, out: &Output) {
-        self.channel.end_request();
-        self.close_after_last_word(body, out);
     }
 
     /// A session for one statement that has nothing more to do.
@@ -564,6 +588,13 @@ fn credit(token: Option<i32>) -> Result<Option<i64>, SessionError> {
 impl<S: Service> Runnable for Session<S> {
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         self.serve(out, now, &Cell::default())
+    }
+
+    fn settle(self: Arc<Self>) {
+        self.channel.rest();
+        if self.runner.resume().is_some_and(Running::finish_or_queue) {
+            self.queue();
+        }
     }
 }
 

@@ -103,10 +103,8 @@ impl<S: Service> fmt::Debug for Server<S> {
 /// What reads one connection. Public only because the trait wants it.
 pub struct Reader<S: Service> {
     pub(super) link: Arc<Link<S>>,
-    /// Until somebody has logged in.
+    /// Until somebody has logged in; none if nobody may.
     pub(super) guest: Option<Guest>,
-    /// Something was made runnable.
-    busy: bool,
 }
 
 impl<S: Service> fmt::Debug for Reader<S> {
@@ -136,7 +134,7 @@ impl<S: Service> Protocol for Server<S> {
         // Nobody else sets it.
         let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
         let guest = link.server.gate.admit(&link);
-        Reader { link, guest, busy: false }
+        Reader { link, guest }
     }
 
     fn received(
@@ -201,7 +199,11 @@ impl<S: Service> Reader<S> {
         let mut limits = Limits::default();
         let most = self.link.line.config().max_allowed_packet;
         limits.frame_bytes = u32::try_from(most).unwrap_or(u32::MAX);
-        if self.guest.is_some() { limits.before_login() } else { limits }
+        if self.is_logged_in() { limits } else { limits.before_login() }
+    }
+
+    fn is_logged_in(&self) -> bool {
+        self.link.peer.get().is_some()
     }
 
     /// Where the next frame begins is not known.
@@ -230,7 +232,7 @@ impl<S: Service> Reader<S> {
             self.send(session, |encoder| encoder.message(&capabilities()));
             return Ok(());
         }
-        if self.guest.is_some() {
+        if !self.is_logged_in() {
             return self.log_in(session, message);
         }
         let bytes = frame.bytes().len();
@@ -276,20 +278,16 @@ impl<S: Service> Reader<S> {
         Ok(())
     }
 
-    fn bad_message(&self, session: u64, error: &MessageError) -> Result<(), Close> {
+    fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
         self.link.line.count(Counter::ProtocolErrors);
         let answer = SessionError::unsupported(error.to_string());
-        match error.scope() {
-            // Beyond a limit, but whole: the others are not touched.
-            Scope::Request | Scope::Session if self.guest.is_none() => {
-                self.lose(session, &answer.into_fatal());
-                Ok(())
-            }
-            _ => {
-                self.refuse(session, &answer.into_fatal());
-                Err(Close::error(*error))
-            }
+        if error.scope() != Scope::Connection && self.is_logged_in() {
+            // Beyond a limit, but whole: only this request fails, when its turn comes.
+            self.post(session, Post::new(Errand::Broken(answer), 0), true);
+            return Ok(());
         }
+        self.refuse(session, &answer.into_fatal());
+        Err(Close::error(*error))
     }
 
     // ---- sessions ----
@@ -300,7 +298,7 @@ impl<S: Service> Reader<S> {
         }
         match self.link.open(id) {
             Opening::Opened(session) => {
-                self.post_to(session, Post::new(Errand::Open, bytes));
+                self.post_to(session, &mut Some(Post::new(Errand::Open, bytes)));
             }
             Opening::Duplicate => {
                 let error = SessionError::unsupported("Duplicate session ID.");
@@ -317,9 +315,10 @@ impl<S: Service> Reader<S> {
     }
 
     fn post(&mut self, id: u64, post: Post, is_sql: bool) {
+        let mut post = Some(post);
         if id & AUTO_COMMIT == 0 {
             match self.link.find(id) {
-                Some(session) => self.post_to(session, post),
+                Some(session) => self.post_to(session, &mut post),
                 None => self.refuse(id, &SessionError::not_found()),
             }
             return;
@@ -327,26 +326,32 @@ impl<S: Service> Reader<S> {
         if !is_sql {
             return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
         }
-        if let Some(session) = self.link.find(id)
-            && !session.channel.is_closed()
-        {
-            return self.post_to(session, post);
+        if let Some(session) = self.link.find(id) {
+            match session.channel.post(&mut post) {
+                // It is about to end, and this is for its successor.
+                Err(Refused::Closed) => {}
+                result => return self.posted(session, result),
+            }
         }
         match self.link.open(id) {
-            Opening::Opened(session) => self.post_to(session, post),
-            // It was not closed when it was looked at, and nobody else opens any.
+            Opening::Opened(session) => self.post_to(session, &mut post),
+            // It was closed when it was looked at, and nobody else opens any.
             Opening::Duplicate | Opening::Limit => self.too_many(id),
         }
     }
 
-    fn post_to(&mut self, session: Arc<Session<S>>, post: Post) {
+    fn post_to(&mut self, session: Arc<Session<S>>, post: &mut Option<Post>) {
+        let result = session.channel.post(post);
+        self.posted(session, result);
+    }
+
+    fn posted(&mut self, session: Arc<Session<S>>, result: Result<(), Refused>) {
         let id = session.channel.id.wire();
-        match session.channel.post(post) {
+        match result {
             Ok(()) => {
                 self.link.watch();
                 if session.becomes_runnable() {
                     self.link.make_ready(session);
-                    self.busy = true;
                 }
             }
             Err(Refused::Closed) => self.refuse(id, &SessionError::not_found()),
@@ -411,14 +416,13 @@ impl<S: Service> Reader<S> {
             return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
         }
         let clock = self.link.clock();
-        if !clock.ask(id, count) {
+        if !clock.ask(id, count, &self.link.line.conn) {
             self.link.line.count(Counter::RequestsRefusedQueue);
             let text = format!("requests for timestamps exceed {}", super::clock::MOST_WAITING);
             return self.refuse(id, &SessionError::unsupported(text));
         }
         if clock.becomes_runnable() {
             self.link.make_ready(Arc::clone(clock) as _);
-            self.busy = true;
         }
     }
 

@@ -41,6 +41,12 @@ fn one_group(workers: usize) -> Config {
         .enable_tasker(false)
 }
 
+/// With a watchdog that looks often: two workers may have nobody on the lookout.
+fn watched(workers: usize) -> Config {
+    let interval = if workers < 3 { Duration::from_millis(10) } else { Duration::from_secs(10) };
+    one_group(workers).thread_deadlock_check_interval(interval)
+}
+
 fn start(workers: usize) -> (Runtime, Arc<Group>) {
     started(one_group(workers))
 }
@@ -225,7 +231,7 @@ impl Setting {
     }
 
     /// Others run it, while the one who set it aside waits.
-    fn is_taken_over(self) {
+    fn goes_to_others(self) {
         hear(&self.ran);
         self.go_on.send(()).expect("it waits");
         assert!(!hear(&self.took), "it is run once");
@@ -240,12 +246,12 @@ fn quick() -> Cost {
 }
 
 #[test]
-fn what_is_aside_behind_a_worker_that_waits_unannounced_is_taken_over() {
+fn what_is_aside_behind_a_worker_that_waits_unannounced_goes_to_others() {
     for workers in [2, 3, 4] {
         for cost in [Cost::unknown, quick] {
-            let (_runtime, group) = start(workers);
+            let (_runtime, group) = started(watched(workers));
             for _ in 0..20 {
-                Setting::begin(&group, false, cost()).is_taken_over();
+                Setting::begin(&group, false, cost()).goes_to_others();
             }
         }
     }
@@ -258,7 +264,7 @@ fn what_is_aside_behind_an_announced_wait_is_queued() {
         // A thread more for who waits.
         group.session_opened();
         for _ in 0..20 {
-            Setting::begin(&group, true, quick()).is_taken_over();
+            Setting::begin(&group, true, quick()).goes_to_others();
         }
         group.session_closed();
     }
@@ -267,7 +273,7 @@ fn what_is_aside_behind_an_announced_wait_is_queued() {
 #[test]
 fn what_was_set_aside_while_all_were_busy_is_taken_over_by_who_comes_to_rest() {
     for cost in [Cost::unknown, quick] {
-        let (_runtime, group) = start(2);
+        let (_runtime, group) = started(watched(2));
         for _ in 0..20 {
             let (let_go, held) = mpsc::channel();
             let (tell, told) = mpsc::channel();
@@ -279,17 +285,16 @@ fn what_was_set_aside_while_all_were_busy_is_taken_over_by_who_comes_to_rest() {
             hear(&told);
             let setting = Setting::begin(&group, false, cost());
             let_go.send(()).expect("it waits");
-            setting.is_taken_over();
+            setting.goes_to_others();
         }
     }
 }
 
 #[test]
 fn what_is_aside_where_everybody_is_stuck_gets_a_thread() {
-    let config = one_group(1).thread_deadlock_check_interval(Duration::from_millis(10));
-    let (_runtime, group) = started(config);
+    let (_runtime, group) = started(watched(1));
     group.session_opened();
-    Setting::begin(&group, false, quick()).is_taken_over();
+    Setting::begin(&group, false, quick()).goes_to_others();
     group.session_closed();
 }
 
