@@ -149,6 +149,7 @@ struct Readme;
 #[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
 mod runtime {
     mod alarm;
+    mod aside;
     mod end;
     mod park;
     mod queue;

@@ -3,16 +3,17 @@
 
 mod support;
 
-use std::io::Read;
+use std::io::{IoSlice, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use epoll_group::Config;
-use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
+use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol, Sent};
 use epoll_group::stats::Counter;
 use support::protocol::{Bytes, echo};
+use support::random::{Random, seed};
 use support::{BOTH, LONG, Peer, Server, config, eventually, pattern};
 
 const KIB: usize = 1024;
@@ -64,6 +65,91 @@ fn message(thread: u8, n: u32) -> Vec<u8> {
     bytes.extend(n.to_le_bytes());
     bytes.resize(5 + (n as usize * 37) % 3000, thread ^ n.to_le_bytes()[0]);
     bytes
+}
+
+/// Cuts bytes into slices at random, of which some are empty, and sometimes many.
+fn cut<'a>(mut bytes: &'a [u8], random: &mut Random) -> Vec<IoSlice<'a>> {
+    let most = [1, 10, bytes.len() as u64][random.below(3) as usize];
+    let mut slices = Vec::new();
+    while !bytes.is_empty() {
+        let (slice, rest) = bytes.split_at(random.below(most + 1).min(bytes.len() as u64) as usize);
+        slices.push(IoSlice::new(slice));
+        bytes = rest;
+    }
+    slices
+}
+
+#[test]
+fn slices_stay_together_whatever_the_socket_takes() {
+    const THREADS: u8 = 4;
+    const EACH: u32 = 200;
+    let seed = seed();
+    for kind in BOTH {
+        let (give, given) = mpsc::channel();
+        let give = Mutex::new(give);
+        let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+            input.take_all();
+            let _ = give.lock().expect("unpoisoned").send(conn.clone());
+            Ok::<(), Close>(())
+        });
+        let server = Server::start(kind, config().tcp_send_buf(2 * KIB), protocol);
+        let mut peer = Peer::try_connect(server.address(), Some(2 * KIB)).expect("connected");
+        peer.send(b"begin");
+        let conn = given.recv_timeout(LONG).expect("a connection");
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let conn = &conn;
+                scope.spawn(move || {
+                    let mut random = Random(seed ^ u64::from(thread));
+                    for n in 0..EACH {
+                        let message = message(thread, n);
+                        match random.below(4) {
+                            0 => conn.send(&message),
+                            _ => conn.send_slices(&cut(&message, &mut random)),
+                        };
+                        // Sometimes the socket has room for all, and sometimes for none.
+                        if random.below(16) == 0 {
+                            eventually(LONG, || conn.pending_bytes() == 0);
+                        }
+                    }
+                });
+            }
+            let mut next = [0; THREADS as usize];
+            for _ in 0..u32::from(THREADS) * EACH {
+                let head = peer.receive(5);
+                let (thread, n) = (head[0], u32::from_le_bytes(head[1..].try_into().expect("4")));
+                assert_eq!(n, next[usize::from(thread)], "{kind:?}, thread {thread}, seed {seed}");
+                next[usize::from(thread)] += 1;
+                let expected = message(thread, n);
+                let rest = peer.receive(expected.len() - 5);
+                assert!(rest == expected[5..], "{kind:?}: not whole, seed {seed}");
+            }
+        });
+        conn.close("enough");
+        assert!(peer.receive_to_finish().is_empty());
+        let queued = server.count(Counter::BacklogBytesQueued);
+        assert!(queued > 0, "{kind:?}: the socket took everything");
+    }
+}
+
+#[test]
+fn slices_leave_in_one_call_as_long_as_nothing_waits() {
+    for kind in BOTH {
+        let protocol = Bytes::new(|conn: &Connection, input: &mut Input<'_>| {
+            let (first, second) = input.take_all().split_at(3);
+            let nothing = [IoSlice::new(b""), IoSlice::new(b"")];
+            assert_eq!(conn.send_slices(&nothing), Sent::Sent);
+            assert_eq!(conn.send_slices(&[]), Sent::Sent);
+            let slices = [b"<", first, b"", b"|", second, b">"].map(IoSlice::new);
+            assert_eq!(conn.send_slices(&slices), Sent::Sent);
+            Err::<(), Close>("enough".into())
+        });
+        let server = Server::start(kind, config(), protocol);
+        let mut peer = server.peer();
+        peer.send(b"onetwo");
+        assert_eq!(peer.receive_to_finish(), b"<one|two>", "{kind:?}");
+        assert_eq!(server.count(Counter::SendCalls), 1, "{kind:?}");
+    }
 }
 
 /// Echoes, and counts what is said of the watermarks.

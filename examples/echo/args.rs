@@ -1,14 +1,13 @@
-//! The command line. Every error names the option, the value, and what would be allowed.
+//! The command line.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 
 use lexopt::{Arg, Parser};
 
 use super::load::Target;
+use super::usage::{UsageError, number, text};
 
 mod admin;
 mod load;
@@ -30,10 +29,6 @@ pub(crate) enum Command {
     Admin(Ask),
     Help,
 }
-
-/// Why the command line makes no sense.
-#[derive(Debug)]
-pub(crate) struct UsageError(String);
 
 pub(crate) const HELP: &str = include_str!("args/help.txt");
 
@@ -67,18 +62,6 @@ fn address(option: &str, value: OsString) -> Result<Target, UsageError> {
     })
 }
 
-fn number<T>(option: &str, value: OsString, range: RangeInclusive<T>) -> Result<T, UsageError>
-where
-    T: FromStr + PartialOrd + fmt::Debug,
-{
-    let value = text(option, value)?;
-    match value.parse() {
-        Ok(number) if range.contains(&number) => Ok(number),
-        Ok(_) => Err(UsageError(format!("{option} {value} is outside {range:?}"))),
-        Err(_) => Err(UsageError(format!("{option} {value} is not a number in {range:?}"))),
-    }
-}
-
 fn seconds(
     option: &str,
     value: OsString,
@@ -87,27 +70,6 @@ fn seconds(
     number(option, value, range).map(Duration::from_secs_f64)
 }
 
-fn text(option: &str, value: OsString) -> Result<String, UsageError> {
-    value.into_string().map_err(|value| {
-        let value = value.display();
-        UsageError(format!("{option} {value} is not UTF-8"))
-    })
-}
-
 fn missing(command: &str, option: &str) -> UsageError {
     UsageError(format!("{command} needs {option}"))
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (--help lists the options)", self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
-impl From<lexopt::Error> for UsageError {
-    fn from(error: lexopt::Error) -> Self {
-        Self(error.to_string())
-    }
 }

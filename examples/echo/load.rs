@@ -26,7 +26,7 @@ mod peer;
 #[path = "load/question.rs"]
 mod question;
 #[path = "load/sys.rs"]
-mod sys;
+pub(crate) mod sys;
 #[path = "load/window.rs"]
 mod window;
 

@@ -28,9 +28,10 @@ mod signals;
 mod terminal;
 mod top;
 mod units;
+mod usage;
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::Command;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     let mut out = Output::new();
     let command = match Command::from_env() {
         Ok(command) => command,
-        Err(error) => return fail(&error, ExitCode::from(USAGE)),
+        Err(error) => return terminal::fail("echo", &error, ExitCode::from(USAGE)),
     };
     let result = match command {
         Command::Demo => demo::run(&mut out),
@@ -57,14 +58,8 @@ fn main() -> ExitCode {
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(error.as_ref(), ExitCode::FAILURE),
+        Err(error) => terminal::fail("echo", error.as_ref(), ExitCode::FAILURE),
     }
-}
-
-fn fail(error: &dyn Error, status: ExitCode) -> ExitCode {
-    // If even standard error is gone, the exit status still says it.
-    let _ = writeln!(io::stderr(), "echo: {error}");
-    status
 }
 
 /// Prints what an admin listener answers.

@@ -1,7 +1,9 @@
 //! Standard output that may be cut short by its reader, and progress on standard error.
 
+use std::error::Error;
 use std::fmt;
 use std::io::{self, IsTerminal, Stderr, Stdout, Write};
+use std::process::ExitCode;
 
 /// Standard output. When its reader goes away (`| head`), the rest is discarded: what the
 /// program checks and how it exits does not depend on who listens.
@@ -62,4 +64,11 @@ impl ProgressLine {
             writeln!(self.stderr, "{text}")
         };
     }
+}
+
+/// Says on standard error why the program ends.
+pub(crate) fn fail(program: &str, error: &dyn Error, status: ExitCode) -> ExitCode {
+    // If even standard error is gone, the exit status still says it.
+    let _ = writeln!(io::stderr(), "{program}: {error}");
+    status
 }

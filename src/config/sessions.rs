@@ -133,7 +133,7 @@ impl Config {
 
     /// Logins that may fail on one connection; with the last of them it is closed.
     ///
-    /// *Live.* *Range* 1..=1000. *Default* 3, where the original has no limit: the real clients
+    /// *Live*, for new connections. *Range* 1..=1000. *Default* 3, where the original has no limit: the real clients
     /// try once. *Price*: guesses that cost no new connection.
     #[must_use]
     pub const fn max_login_attempts(mut self, attempts: usize) -> Self {

@@ -11,6 +11,7 @@ use super::address::Address;
 use super::close::CloseReason;
 use super::connection::{Connection, ConnectionId};
 use super::handler::Erased;
+use super::pieces::Pieces;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
 use crate::runtime::source::{CUT, FIRST_OWN_MARK, Lent, Source, TIMER};
@@ -384,7 +385,7 @@ impl Conn {
             if self.send.is_owned_or_flagged()
                 && let Some(running) = self.send.notify(WRITABLE)
             {
-                self.run_send(running, &[]);
+                self.run_send(running, Pieces::NONE);
             }
         }
         if readiness.is_readable() {

@@ -29,6 +29,7 @@ mod connection;
 mod ending;
 mod handler;
 mod listener;
+mod pieces;
 mod read_buf;
 mod receive;
 mod send_queue;

@@ -6,11 +6,13 @@
 //! else's system call, and nothing is sent past the backlog.
 
 use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
+use super::pieces::{Chunk, Pieces};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -60,19 +62,20 @@ const CHECK_DUE: Marks = Marks::bit(15);
 const DISCARD: Marks = Marks::bit(11);
 
 impl Conn {
-    pub(super) fn send(&self, bytes: &[u8]) -> Sent {
+    pub(super) fn send(&self, slices: &[IoSlice<'_>]) -> Sent {
         if self.phase() >= Phase::Closing {
             return Sent::Closed;
         }
-        if bytes.is_empty() {
+        let pieces = Pieces::new(slices);
+        if pieces.is_empty() {
             return Sent::Sent;
         }
         if let Some(running) = self.send.notify(Marks::NONE) {
-            self.run_send(running, bytes);
+            self.run_send(running, pieces);
         } else {
-            self.leave_in_inbox(bytes);
+            self.leave_in_inbox(pieces);
             if let Some(running) = self.send.notify(INBOX) {
-                self.run_send(running, &[]);
+                self.run_send(running, Pieces::NONE);
             }
         }
         match self.pending.load(Ordering::Relaxed) {
@@ -81,11 +84,11 @@ impl Conn {
         }
     }
 
-    fn leave_in_inbox(&self, bytes: &[u8]) {
+    fn leave_in_inbox(&self, pieces: Pieces<'_>) {
         let total = {
             let mut inbox = lock(&self.inbox);
-            inbox.extend_from_slice(bytes);
-            self.note_pending(0, bytes.len())
+            pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
+            self.note_pending(0, pieces.len())
         };
         self.keep_budget(total);
     }
@@ -113,16 +116,16 @@ impl Conn {
 
     fn mark_send(&self, marks: Marks) {
         if let Some(running) = self.send.notify(marks) {
-            self.run_send(running, &[]);
+            self.run_send(running, Pieces::NONE);
         }
     }
 
-    /// Does what the marks say, with `bytes` to send behind everything that is there.
-    pub(super) fn run_send(&self, mut running: Running<'_, Outbound>, mut bytes: &[u8]) {
+    /// Does what the marks say, with `pieces` to send behind everything that is there.
+    pub(super) fn run_send(&self, mut running: Running<'_, Outbound>, mut pieces: Pieces<'_>) {
         loop {
             let marks = running.take_marks();
-            self.send_turn(&mut running, marks, bytes);
-            bytes = &[];
+            self.send_turn(&mut running, marks, pieces);
+            pieces = Pieces::NONE;
             self.watch_for_room(&mut running);
             running.set_flag(running.blocked);
             match running.finish() {
@@ -142,7 +145,7 @@ impl Conn {
         }
     }
 
-    fn send_turn(&self, out: &mut Outbound, marks: Marks, bytes: &[u8]) {
+    fn send_turn(&self, out: &mut Outbound, marks: Marks, mut pieces: Pieces<'_>) {
         let before = out.backlog.len();
         if marks.has(DISCARD) || self.phase() == Phase::Closed {
             self.drop_backlog(out);
@@ -158,12 +161,11 @@ impl Conn {
         self.note_height(out);
         out.blocked &= !marks.has(WRITABLE);
         let inboxed = out.backlog.len() - before;
-        let mut rest = bytes;
         let mut result = Ok(());
         if !out.blocked {
             result = self.flush(out);
             if result.is_ok() && out.backlog.is_empty() {
-                result = self.send_now(out, &mut rest);
+                result = self.send_now(out, &mut pieces);
             }
         }
         if let Err(error) = result {
@@ -172,9 +174,9 @@ impl Conn {
             self.begin_close(CloseReason::from_io(error), ABORT);
             return;
         }
-        if !rest.is_empty() {
-            self.count(Counter::BacklogBytesQueued, rest.len() as u64);
-            out.backlog.append(rest);
+        if !pieces.is_empty() {
+            self.count(Counter::BacklogBytesQueued, pieces.len() as u64);
+            pieces.iter().for_each(|piece| out.backlog.append(piece));
         }
         let after = out.backlog.len();
         if before + inboxed != after {
@@ -191,9 +193,10 @@ impl Conn {
     }
 
     /// Sends the backlog as far as the socket takes it.
-    fn flush(&self, out: &mut Outbound) -> std::io::Result<()> {
+    fn flush(&self, out: &mut Outbound) -> io::Result<()> {
         while !out.blocked && !out.backlog.is_empty() {
-            let sent = self.send_some(out.backlog.front(), &mut out.blocked)?;
+            let front = Chunk::One(out.backlog.front());
+            let sent = self.send_some(front, &mut out.blocked)?;
             out.sent_bytes += sent as u64;
             out.backlog.consume(sent);
         }
@@ -201,28 +204,32 @@ impl Conn {
     }
 
     /// Sends bytes that nothing waits before.
-    fn send_now(&self, out: &mut Outbound, bytes: &mut &[u8]) -> std::io::Result<()> {
-        while !out.blocked && !bytes.is_empty() {
-            let sent = self.send_some(bytes, &mut out.blocked)?;
+    fn send_now(&self, out: &mut Outbound, pieces: &mut Pieces<'_>) -> io::Result<()> {
+        while !out.blocked && !pieces.is_empty() {
+            let sent = self.send_some(pieces.chunk(), &mut out.blocked)?;
             out.sent_bytes += sent as u64;
-            *bytes = &bytes[sent..];
+            pieces.consume(sent);
         }
         Ok(())
     }
 
-    fn send_some(&self, bytes: &[u8], blocked: &mut bool) -> std::io::Result<usize> {
+    fn send_some(&self, chunk: Chunk<'_>, blocked: &mut bool) -> io::Result<usize> {
         self.count(Counter::SendCalls, 1);
-        match socket::send(self.fd(), bytes) {
+        let sent = match chunk {
+            Chunk::One(bytes) => socket::send(self.fd(), bytes),
+            Chunk::Several(slices) => socket::send_slices(self.fd(), slices),
+        };
+        match sent {
             Ok(sent) => {
                 self.count(Counter::BytesSent, sent as u64);
                 if !self.sent_any.load(Ordering::Relaxed) {
                     self.sent_any.store(true, Ordering::Relaxed);
                 }
                 // The kernel notes that somebody waits for room also when it took a part.
-                *blocked = sent < bytes.len();
+                *blocked = sent < chunk.len();
                 Ok(sent)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 *blocked = true;
                 Ok(0)
             }

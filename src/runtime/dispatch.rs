@@ -9,7 +9,7 @@ use super::class::Class;
 use super::end::RUN;
 use super::group::{Group, RECLAIMING};
 use super::lanes::Taste;
-use super::park::{Demand, Wake};
+use super::park::{Demand, Sight, Wake};
 use super::queue::Pushed;
 use super::seats::Seat;
 use super::slots::Token;
@@ -171,6 +171,50 @@ impl Group {
         self.push(Task::Work(work));
     }
 
+    /// Shows work that stands behind what this worker runs, to be taken back before it runs. Until
+    /// then it goes to the queue when this worker turns out to be stuck, announces a wait, or is done
+    /// without having taken it back.
+    ///
+    /// It never gets lost, but it may be in the queue already when this returns: where nobody could
+    /// see that this worker is stuck, on a thread that is no worker of the group, and in an announced
+    /// wait. There is one place: what was aside before goes to the queue.
+    #[allow(dead_code, reason = "used by session")]
+    pub(crate) fn set_aside(&self, work: Arc<dyn Work>) {
+        let seat = match self.current_seat() {
+            Some(seat) if seat.state.runs() => seat,
+            _ => return self.push_work(work),
+        };
+        if let Some(before) = seat.aside.put(work) {
+            self.push_work(before);
+        }
+        // SeqCst: pairs with the fences in `Park::rest`, `Park::rise` and `Park::end_lookout`, behind
+        // which `see_to_lookout` looks. Either that sees the work, or this sees who rests how.
+        fence(Ordering::SeqCst);
+        match self.park.sight() {
+            Sight::Kept => {}
+            Sight::Sleeper => self.wake_one(),
+            Sight::Waiter => {
+                self.queue_aside(seat);
+            }
+        }
+    }
+
+    /// Takes back what this worker has set aside; `None` when it is in somebody else's hands.
+    #[allow(dead_code, reason = "used by session")]
+    pub(crate) fn take_aside(&self) -> Option<Arc<dyn Work>> {
+        self.current_seat()?.aside.take()
+    }
+
+    /// Queues what a worker has set aside. Whether there was anything.
+    pub(super) fn queue_aside(&self, seat: &Seat) -> bool {
+        let work = seat.aside.take();
+        let any = work.is_some();
+        if let Some(work) = work {
+            self.push(Task::Work(work));
+        }
+        any
+    }
+
     /// Leaves marks for something registered, and queues it if nobody runs it.
     pub(crate) fn notify_source(&self, token: Token, marks: Marks) {
         if self.slots.pin(token) {
@@ -235,9 +279,20 @@ impl Group {
     }
 
     /// Somebody who rests is to look out, if anybody has what others could take over when it is stuck.
+    /// Who waits in epoll cannot: so that nothing stays aside then.
     pub(super) fn see_to_lookout(&self) {
-        if self.park.wants_lookout() && self.crew.seats.iter().any(Seat::holds) {
-            self.wake_one();
+        match self.park.sight() {
+            Sight::Kept => {}
+            Sight::Sleeper => {
+                if self.crew.seats.iter().any(Seat::holds) {
+                    self.wake_one();
+                }
+            }
+            Sight::Waiter => {
+                for seat in self.crew.seats.iter() {
+                    self.queue_aside(seat);
+                }
+            }
         }
     }
 

@@ -22,7 +22,8 @@ pub(super) struct Lookout {
 /// What a lookout has taken over.
 #[derive(Debug, Default)]
 struct Relieved {
-    events: bool,
+    /// There is something in the queue now.
+    work: bool,
     permit: bool,
 }
 
@@ -52,11 +53,13 @@ impl Worker {
             permit = relieved.permit;
             // Who was added or called also looks whether it is to leave.
             let patient = until.is_none_or(|until| Instant::now() < until);
-            if permit || relieved.events || !patient {
+            if permit || relieved.work || !patient {
                 break false;
             }
             if self.lookout.quiet >= QUIET {
                 rest = self.group.park.end_lookout(rest);
+                // Somebody may have begun since the look, and have counted on this one.
+                self.group.see_to_lookout();
             }
         };
         self.group.park.rise(rest);
@@ -70,8 +73,8 @@ impl Worker {
         }
     }
 
-    /// Takes from workers that completed nothing since the last look what others could do: the rest
-    /// of their batch, and the permit.
+    /// Takes from workers that completed nothing since the last look what others could do: what they
+    /// have set aside, the rest of their batch, and the permit.
     fn relieve_the_stuck(&mut self) -> Relieved {
         let group = Arc::clone(&self.group);
         let mut anybody_runs = false;
@@ -84,11 +87,12 @@ impl Worker {
             if seat.beat.load(Ordering::Relaxed) != *beat {
                 continue;
             }
+            relieved.work |= group.queue_aside(seat);
             for event in &seat.batch {
                 if let Some((token, readiness)) = event.take() {
                     self.count(Counter::BatchEventsStolen, 1);
                     group.notify_pinned(token, |source| source.queue_ready(readiness));
-                    relieved.events = true;
+                    relieved.work = true;
                 }
             }
             if seat.state.take_permit() {

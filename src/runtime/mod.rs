@@ -7,6 +7,7 @@
 //! Two runtimes in one process know nothing of each other.
 
 mod alarm;
+mod aside;
 mod batch;
 mod binding;
 mod builder;
@@ -60,7 +61,8 @@ pub(crate) use cost::Pace;
 pub(crate) use group::Group;
 pub(crate) use queue::TaskQueue;
 pub(crate) use slots::Token;
-pub(crate) use task::guard;
+pub(crate) use source::Lent;
+pub(crate) use task::{guard, note_panic};
 pub(crate) use timer::{TimerHeap, TimerId};
 #[allow(unused_imports, reason = "used by session")]
 pub(crate) use timers::after;

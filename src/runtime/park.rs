@@ -65,6 +65,17 @@ pub(crate) enum Wake {
     Waiter,
 }
 
+/// Who sees it when a worker is stuck that has what others could take over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// Somebody is on the lookout; or nobody rests, and whoever does next sees to it.
+    Kept,
+    /// Nobody, but somebody sleeps: who is woken, and rests again, is on the lookout.
+    Sleeper,
+    /// Nobody. Whoever rests waits in epoll, and sees nothing else.
+    Waiter,
+}
+
 /// What a group wants of its workers at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
@@ -241,9 +252,13 @@ impl Park {
         self.word.fetch_sub(POLLER, Ordering::AcqRel);
     }
 
-    /// The lookout goes to sleep without a time-out, as everybody is at rest.
+    /// The lookout goes to sleep without a time-out, as everybody is at rest. The caller must look
+    /// after this whether somebody has begun meanwhile.
     pub(crate) fn end_lookout(&self, rest: Rest) -> Rest {
         self.word.fetch_and(!LOOKOUT, Ordering::AcqRel);
+        // SeqCst: pairs with the fence of who begins. Either the look that follows sees what that one
+        // has, or that one sees that nobody is on the lookout.
+        mutant!(fence(Ordering::SeqCst), EndLookoutWithoutFence => ());
         match rest {
             Rest::Sleep { .. } => Rest::Sleep { lookout: false },
             Rest::Doze { .. } => Rest::Doze { lookout: false },
@@ -257,10 +272,18 @@ impl Park {
         word.pollers() < demand.pollers && word.sleepers() > 0
     }
 
-    /// Somebody sleeps, and nobody is on the lookout.
-    pub(crate) fn wants_lookout(&self) -> bool {
+    /// Who is on the lookout, or could be.
+    pub(crate) fn sight(&self) -> Sight {
         let word = self.word();
-        word.0 & LOOKOUT == 0 && word.sleepers() + word.dozers() > 0
+        if word.0 & LOOKOUT != 0 {
+            Sight::Kept
+        } else if word.sleepers() + word.dozers() > 0 {
+            Sight::Sleeper
+        } else if word.waiters() > 0 {
+            Sight::Waiter
+        } else {
+            Sight::Kept
+        }
     }
 
     /// Workers at rest.
@@ -412,11 +435,19 @@ mod tests {
     #[test]
     fn a_lookout_that_leaves_is_missed() {
         let park = Park::new();
+        assert_eq!(park.sight(), Sight::Kept, "nobody rests");
         let _ = park.rest(false, CALM);
+        assert_eq!(park.sight(), Sight::Waiter);
         let lookout = park.rest(false, CALM);
-        let _ = park.rest(false, CALM);
-        assert!(!park.wants_lookout());
+        let sleeping = park.rest(false, CALM);
+        assert_eq!(park.sight(), Sight::Kept);
         park.rise(lookout);
-        assert!(park.wants_lookout());
+        assert_eq!(park.sight(), Sight::Sleeper);
+        park.rise(sleeping);
+        assert_eq!(park.sight(), Sight::Waiter);
+        let lookout = park.rest(false, CALM);
+        assert_eq!(park.sight(), Sight::Kept);
+        let _ = park.end_lookout(lookout);
+        assert_eq!(park.sight(), Sight::Sleeper);
     }
 }

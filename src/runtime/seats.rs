@@ -1,14 +1,17 @@
 //! [`Seats`]: what the workers of a group show of themselves, found by number without a lock.
 
 use std::ops::Index;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use super::aside::Aside;
 use super::batch::{Event, MOST_EVENTS};
 use super::class::Class;
 use super::seat::SeatState;
 use super::threads::ThreadKind;
+use super::work::Work;
 use crate::stats::Counters;
 
 /// What a worker shows of itself to the others. Used again by another thread when that one has left.
@@ -23,6 +26,8 @@ pub(super) struct Seat {
     pub(super) state: SeatState,
     /// Events that the worker has taken and not begun.
     pub(super) batch: [Event; MOST_EVENTS],
+    /// Work that stands behind what the worker runs.
+    pub(super) aside: Aside<Arc<dyn Work>>,
     /// [`Class`] of what it runs, for the watchdog's report.
     pub(super) class: AtomicU8,
     /// [`ThreadKind`] of who sits here, or [`NONE`].
@@ -42,6 +47,7 @@ impl Seat {
             completed: AtomicU64::new(0),
             state: SeatState::default(),
             batch: Default::default(),
+            aside: Aside::new(),
             class: AtomicU8::new(Class::Ordinary as u8),
             kind: AtomicU8::new(NONE),
             stuck: AtomicU8::new(NONE),
@@ -53,9 +59,11 @@ impl Seat {
         ThreadKind::from_u8(self.kind.load(Ordering::Acquire))
     }
 
-    /// It runs with a permit, or with events that it has not begun.
+    /// It runs with a permit, with something set aside, or with events that it has not begun.
     pub(super) fn holds(&self) -> bool {
-        self.state.has_permit() || self.batch.iter().any(|event| !event.is_empty())
+        self.state.has_permit()
+            || !self.aside.is_empty()
+            || self.batch.iter().any(|event| !event.is_empty())
     }
 
     pub(super) fn sit(&self, kind: ThreadKind) {

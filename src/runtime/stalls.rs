@@ -88,7 +88,7 @@ impl Announce for Stalls {
             self.group.mode.end_slow(now);
             self.was_slow.set(true);
         }
-        // What only this thread could do goes to the others: its permit, and its batch.
+        // What only this thread could do goes to the others: its permit, its batch, and what is aside.
         if self.seat().state.stall() {
             self.group.park.give_permit();
         }
@@ -98,6 +98,7 @@ impl Announce for Stalls {
                 self.group.notify_pinned(token, |source| source.queue_ready(readiness));
             }
         }
+        self.group.queue_aside(self.seat());
         // Whoever is there goes on at once; a thread that has to come first takes its time.
         self.group.wake_for_what_waits(self.group.mode.demand(now));
         self.group.see_to_stall(self.kind);

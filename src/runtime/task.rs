@@ -89,14 +89,19 @@ pub(crate) fn guard<R>(group: &Group, what: &str, code: impl FnOnce() -> R) -> O
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(result) => Some(result),
         Err(payload) => {
-            group.count(Counter::Panics, 1);
-            let message = message(&*payload);
-            tracing::error!(group = group.index(), what, message, "handler panicked");
-            // The payload's own destructor may panic, too.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            note_panic(group, what, payload);
             None
         }
     }
+}
+
+/// Code of the user has panicked.
+pub(crate) fn note_panic(group: &Group, what: &str, payload: Box<dyn Any + Send>) {
+    group.count(Counter::Panics, 1);
+    let message = message(&*payload);
+    tracing::error!(group = group.index(), what, message, "handler panicked");
+    // The payload's own destructor may panic, too.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {

@@ -75,17 +75,6 @@ pub(super) enum Refused {
     Bytes(usize),
 }
 
-/// What a cancellation met.
-#[derive(Debug)]
-pub(super) enum Cancelled {
-    /// It was told to the request that runs.
-    Running,
-    /// A request that had not begun; to be answered by the caller.
-    Waiting(Post),
-    /// Nothing.
-    Nothing,
-}
-
 impl Channel {
     pub(super) fn new(id: SessionId, line: Arc<Line>, runner: Weak<dyn Wake>) -> Self {
         Self {
@@ -151,25 +140,30 @@ impl Channel {
         self.dead.load(Ordering::Acquire)
     }
 
+    /// Nothing is taken in any more.
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.mail).closed
+    }
+
     /// Its request is to end.
     pub(super) fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Cancels the oldest request that has no answer yet.
-    pub(super) fn cancel(&self, reason: CancelReason) -> Cancelled {
+    /// Cancels the oldest request that has no answer yet, if there is one.
+    pub(super) fn cancel(&self, reason: CancelReason) {
         let cancel = lock(&self.cancel);
         {
             let mut mail = lock(&self.mail);
             if mail.running.is_none() {
-                let first = mail.queue.iter().position(|post| post.is_request());
-                return first.and_then(|at| mail.queue.remove(at)).map_or(Cancelled::Nothing, |post| {
-                    self.line.release(1, post.bytes);
-                    Cancelled::Waiting(post)
-                });
+                // Its turn comes, and then it is answered.
+                if let Some(first) = mail.queue.iter_mut().find(|post| post.is_request()) {
+                    first.cancelled.get_or_insert(reason);
+                }
+                return;
             }
             if mail.cancelled.is_some() {
-                return Cancelled::Running;
+                return;
             }
             mail.cancelled = Some(reason);
             self.interrupted.store(true, Ordering::Relaxed);
@@ -177,7 +171,6 @@ impl Channel {
         cancel.call(reason);
         drop(cancel);
         self.wake();
-        Cancelled::Running
     }
 
     /// Ends it: no frame of it is sent once this has returned. `false` if it had ended before.
@@ -211,25 +204,28 @@ impl Channel {
         } else {
             drop(mail);
         }
-        let bytes = queue.iter().map(|post| post.bytes).sum();
-        self.line.release(queue.len(), bytes);
+        queue.iter().for_each(|post| self.line.release(post.bytes));
         queue
     }
 
-    /// Whether nothing is being done and nothing waits.
-    pub(super) fn is_idle(&self) -> bool {
-        let mail = lock(&self.mail);
-        mail.running.is_none() && mail.queue.is_empty()
+    /// Takes nothing in any more if nothing is being done and nothing waits; says whether that is so.
+    pub(super) fn close_if_idle(&self) -> bool {
+        let mut mail = lock(&self.mail);
+        let idle = !mail.closed && mail.running.is_none() && mail.queue.is_empty();
+        mail.closed |= idle;
+        idle
     }
 
     /// Cancels what runs for longer than `timeout`; otherwise says how much longer it may.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
         let since = {
             let mail = lock(&self.mail);
-            if mail.cancelled.is_some() {
-                return None;
+            match mail.running {
+                Some(since) if mail.cancelled.is_none() => since,
+                // The next one begins before long.
+                None if !mail.queue.is_empty() => now,
+                _ => return None,
             }
-            mail.running?
         };
         let left = timeout.saturating_sub(now.saturating_duration_since(since));
         if left.is_zero() {
@@ -259,7 +255,7 @@ impl Channel {
         mail.running = Some(now);
         mail.offered = 0;
         drop(mail);
-        self.line.release(1, post.bytes);
+        self.line.release(post.bytes);
         Some(post)
     }
 
@@ -306,7 +302,7 @@ impl Channel {
             line.count(crate::stats::Counter::WritersCut);
             longest.cancel(CancelReason::Deadline);
         }
-        line.group().usage().writer_waits(true);
+        line.group().usage().waiting_writers_changed(true);
         let go_on = stall::run_as(Wait::Network, || {
             let mut mail = lock(&self.mail);
             loop {
@@ -317,19 +313,16 @@ impl Channel {
                     *left = left.saturating_add(std::mem::take(&mut mail.offered));
                 }
                 let has_room = line.has_room();
-                if left.is_none_or(|left| left >= 0) && has_room {
+                if (*left).is_none_or(|left| left >= 0) && has_room {
                     return true;
                 }
                 if !has_room {
                     line.wake_when_room(self);
                 }
-                mail = self
-                    .changed
-                    .wait(mail)
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                mail = self.changed.wait(mail).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
         });
-        line.group().usage().writer_waits(false);
+        line.group().usage().waiting_writers_changed(false);
         line.writers.leave(group, self);
         go_on
     }

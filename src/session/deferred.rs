@@ -73,10 +73,7 @@ impl Deferred {
     pub(super) fn new(state: State) -> Self {
         state.channel.line.group().usage().deferred_changed(true);
         let (claim, outcome) = (AtomicU8::new(OPEN), Mutex::default());
-        Self {
-            state: Some(Box::new(state)),
-            deferral: Arc::new(Deferral { claim, outcome }),
-        }
+        Self { state: Some(Box::new(state)), deferral: Arc::new(Deferral { claim, outcome }) }
     }
 
     pub(super) fn deferral(&self) -> Arc<Deferral> {
@@ -88,17 +85,15 @@ impl Deferred {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.deferral.claim.load(Ordering::Relaxed) != OPEN
-            || self.state.as_ref().is_none_or(|state| {
-                state.channel.is_interrupted() || state.channel.is_dead()
-            })
+            || self
+                .state
+                .as_ref()
+                .is_none_or(|state| state.channel.is_interrupted() || state.channel.is_dead())
     }
 
     /// Answers the request: `code` writes the reply, on this thread, as a handler would, and its ends
     /// are written by the layer. `false` when it was too late, and `code` was not called.
-    pub fn finish(
-        mut self,
-        code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>,
-    ) -> bool {
+    pub fn finish(mut self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) -> bool {
         self.finish_in_place(code)
     }
 
@@ -114,7 +109,7 @@ impl Deferred {
         }
         let mut panicked = None;
         let outcome = Output::with(&channel.line, |out| {
-            out.begin(&channel);
+            out.begin(Some(&channel));
             let mut reply = Reply { state: &mut state, out };
             let result = catch_unwind(AssertUnwindSafe(|| code(&mut reply)));
             let result = result.unwrap_or_else(|payload| {

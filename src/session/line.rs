@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use super::channel::Channel;
+use super::kept::{Owner, is_dead};
 use super::writers::Writers;
 use crate::codec::buffer::PagePool;
 use crate::codec::dialect::Dialect;
 use crate::config::Config;
-use crate::net::Connection;
+use crate::net::{Connection, Sent};
 use crate::runtime::Group;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
@@ -24,7 +25,7 @@ pub(super) struct Line {
     /// Who sends reads; who ends a session writes, so that nothing of it is sent after its end was told.
     gate: RwLock<()>,
     /// Those that wait for the peer to read.
-    waiting: Mutex<Vec<Arc<Channel>>>,
+    waiting: Mutex<Vec<Weak<Channel>>>,
 }
 
 impl Line {
@@ -62,6 +63,16 @@ impl Line {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sends for a session, unless it is dead.
+    pub(super) fn send_of(&self, owner: &Owner, send: impl FnOnce(&Self) -> Sent) -> Option<Sent> {
+        let _sending = self.sending();
+        if is_dead(owner) {
+            self.count(Counter::FramesOfDeadSessionsDropped);
+            return None;
+        }
+        Some(send(self))
+    }
+
     /// Runs `end` while nobody sends.
     pub(super) fn between_sends(&self, end: impl FnOnce()) {
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
@@ -71,26 +82,23 @@ impl Line {
     /// Takes room for a request, unless there is none; then the limit comes back.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), usize> {
         let config = self.config();
+        let limit = config.max_queued_bytes_per_connection;
         let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let usage = self.group().usage();
-        let in_all = usage.requests_queued(1, bytes);
-        let limits = [
-            (queued, config.max_queued_bytes_per_connection),
-            (in_all, config.max_queued_bytes),
-        ];
-        match limits.into_iter().find(|(bytes, limit)| bytes > limit) {
-            None => Ok(()),
-            Some((_, limit)) => {
-                self.release(1, bytes);
-                Err(limit)
-            }
+        if queued > limit {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(limit);
         }
+        if !self.group().usage().request_queues(bytes, config.max_queued_bytes) {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(config.max_queued_bytes);
+        }
+        Ok(())
     }
 
-    /// Gives back what so many requests took.
-    pub(super) fn release(&self, requests: usize, bytes: usize) {
+    /// Gives back what a request took.
+    pub(super) fn release(&self, bytes: usize) {
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.group().usage().requests_unqueued(requests, bytes);
+        self.group().usage().request_taken(bytes);
     }
 
     /// The peer has not read enough for more to be sent.
@@ -107,7 +115,7 @@ impl Line {
     /// `channel` is woken when there is room, at once if there is.
     pub(super) fn wake_when_room(&self, channel: &Arc<Channel>) {
         if !channel.waits_for_room.swap(true, Ordering::AcqRel) {
-            lock(&self.waiting).push(Arc::clone(channel));
+            lock(&self.waiting).push(Arc::downgrade(channel));
             self.conn.tell_when_low();
         }
     }
@@ -115,7 +123,7 @@ impl Line {
     /// There is room: wakes all who wait for it.
     pub(super) fn wake_waiting(&self) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for channel in waiting {
+        for channel in waiting.iter().filter_map(Weak::upgrade) {
             // Before it looks: if there is no room then, it comes back here.
             channel.waits_for_room.store(false, Ordering::Release);
             channel.wake();

@@ -1,29 +1,44 @@
 //! [`Output`]: frames on their way out, from when they are written to when they are sent.
 //!
-//! What the requests of one run write, of one session or of several of a connection, is collected and
-//! leaves in one send. It is not held back for long: see [`Output::flush_if_due`]. A handler that
-//! waits, and says so, sends first what it has written: `flush_all` is the hook for that.
+//! ```text
+//!   request that runs          requests that have ended           socket
+//!   ┌─────────────────┐  keep  ┌──────────────────────┐  flush
+//!   │ current         │───────▶│ Kept: replies, whole │────────▶  one send
+//!   └─────────────────┘        └──────────────────────┘
+//!    of this thread alone       others may send them, when this thread is stuck
+//! ```
+//!
+//! What the requests of one run write, of one session or of several of a connection, leaves in one send.
+//! It is not held back for long: it leaves when 16 KiB are there, when it is 0.1 ms old, before a
+//! request begins that is not known to be quick, and when a handler announces that it waits. When a
+//! handler that was thought quick waits and does not say so, another worker comes for what is kept.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
+use super::kept::{Kept, Owner};
 use super::line::Line;
+use super::link::{Link, Rest, Runnable};
+use super::service::Service;
 use crate::codec::buffer::OutBuffer;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::net::Sent;
-use crate::stats::Counter;
 use crate::sync::stall;
 
 /// What a thread has written for one connection and not sent.
-#[derive(Debug)]
 pub(super) struct Output {
-    /// Present while it is open.
-    line: Option<Arc<Line>>,
-    inner: RefCell<Inner>,
+    line: Arc<Line>,
+    current: RefCell<Current>,
+    kept: Arc<Kept>,
+    /// Something may be kept.
+    keeps: Cell<bool>,
+    /// Others know of what is kept.
+    shown: Cell<bool>,
     /// Bytes written before which the clock is not looked at again.
     look_at: Cell<usize>,
     /// Bytes that were sent.
@@ -32,58 +47,49 @@ pub(super) struct Output {
     pressed: Cell<bool>,
 }
 
-#[derive(Debug)]
-struct Inner {
+struct Current {
     buffer: OutBuffer,
-    /// Whose bytes these are, up to where in the buffer; the last one's end is still open.
-    parts: Vec<(Arc<Channel>, usize)>,
-    /// When the first of them was written.
+    /// Whose bytes these are.
+    owner: Owner,
+    /// When the first of them was written, as far as known.
     since: Option<Instant>,
 }
 
 /// Bytes at which they leave.
-const FULL: usize = 16 << 10;
+pub(super) const FULL: usize = 16 << 10;
 /// Age at which they leave.
-const OLD: Duration = Duration::from_micros(100);
+pub(super) const OLD: Duration = Duration::from_micros(100);
 /// Bytes between two looks at the clock, within one reply.
 const STRIDE: usize = 1 << 10;
 
 impl Output {
     /// Runs `code` with an output for a connection, and sends what is in it at the end.
     pub(super) fn with<R>(line: &Arc<Line>, code: impl FnOnce(&Self) -> R) -> R {
-        let mut output = SPARE.take().unwrap_or_else(|| Rc::new(Self::new(line)));
-        // Nobody else has a spare one.
-        if let Some(output) = Rc::get_mut(&mut output) {
-            output.line = Some(Arc::clone(line));
-        }
+        let (buffer, kept) = SPARE.take().unwrap_or_else(|| (OutBuffer::new(&line.pages), Arc::default()));
+        let output = Rc::new(Self {
+            line: Arc::clone(line),
+            current: RefCell::new(Current { buffer, owner: None, since: None }),
+            kept,
+            keeps: Cell::new(false),
+            shown: Cell::new(false),
+            look_at: Cell::new(0),
+            sent: Cell::new(0),
+            pressed: Cell::new(false),
+        });
         OPEN.with_borrow_mut(|open| open.push(Rc::clone(&output)));
         stall::before_wait(Some(flush_all));
         let open = Open(output);
         code(&open.0)
     }
 
-    fn new(line: &Line) -> Self {
-        let buffer = OutBuffer::new(&line.pages);
-        let inner = RefCell::new(Inner { buffer, parts: Vec::new(), since: None });
-        Self { line: None, inner, look_at: Cell::new(0), sent: Cell::new(0), pressed: Cell::new(false) }
+    pub(super) const fn line(&self) -> &Arc<Line> {
+        &self.line
     }
 
-    pub(super) fn line(&self) -> &Arc<Line> {
-        self.line.as_ref().expect("taken when it is closed only")
-    }
-
-    /// What is written from now on belongs to `channel`.
-    pub(super) fn begin(&self, channel: &Arc<Channel>) {
-        let mut inner = self.inner.borrow_mut();
-        let len = inner.buffer.len();
-        match inner.parts.last_mut() {
-            Some((last, _)) if Arc::ptr_eq(last, channel) => {}
-            Some((_, end)) => {
-                *end = len;
-                inner.parts.push((Arc::clone(channel), 0));
-            }
-            None => inner.parts.push((Arc::clone(channel), 0)),
-        }
+    /// What is written from now on belongs to `owner`; what was written before is sent or kept.
+    pub(super) fn begin(&self, owner: Option<&Arc<Channel>>) {
+        self.pressed.set(self.line.conn.pending_bytes() > 0);
+        self.current.borrow_mut().owner = owner.cloned();
     }
 
     /// Writes frames of a session, and returns how many bytes they are. `begin` was called for it.
@@ -93,17 +99,17 @@ impl Output {
         metadata: Metadata,
         code: impl FnOnce(&mut Encoder<'_>) -> R,
     ) -> (R, usize) {
-        let mut inner = self.inner.borrow_mut();
-        let before = inner.buffer.len();
+        let buffer = &mut self.current.borrow_mut().buffer;
+        let before = buffer.len();
         let mut encoder =
-            Encoder::with_dialect(&mut inner.buffer, self.line().dialect, session).metadata(metadata);
+            Encoder::with_dialect(buffer, self.line.dialect, session).metadata(metadata);
         let result = code(&mut encoder);
-        (result, inner.buffer.len() - before)
+        (result, buffer.len() - before)
     }
 
     /// Bytes that went through it: only differences count.
     pub(super) fn sent_or_written(&self) -> usize {
-        self.sent.get().wrapping_add(self.inner.borrow().buffer.len())
+        self.sent.get().wrapping_add(self.current.borrow().buffer.len())
     }
 
     /// Whether a look at what the peer has not read is worth while.
@@ -111,84 +117,104 @@ impl Output {
         self.pressed.get()
     }
 
-    /// A request has ended, at `now`: what it wrote leaves soon.
-    pub(super) fn note_time(&self, now: Instant) {
-        let mut inner = self.inner.borrow_mut();
-        if inner.since.is_none() && !inner.buffer.is_empty() {
-            inner.since = Some(now);
+    /// After some bytes of a reply: sends them if there are many, or if they are old. Looks at the clock
+    /// now and then.
+    pub(super) fn row_written(&self) {
+        let len = self.current.borrow().buffer.len();
+        if len >= FULL {
+            self.flush();
+        } else if len >= self.look_at.get() {
+            let now = Instant::now();
+            self.look_at.set(len + STRIDE);
+            let since = *self.current.borrow_mut().since.get_or_insert(now);
+            if now.saturating_duration_since(since) >= OLD {
+                self.flush();
+            }
         }
     }
 
-    /// Sends what is there if there is much of it, or if it is old.
-    pub(super) fn flush_if_due(&self, now: Instant) {
+    /// A quick request has ended, at `now`: its reply waits a little for those behind it.
+    pub(super) fn keep(&self, now: Instant) {
         let due = {
-            let inner = self.inner.borrow();
-            let old = |since| now.saturating_duration_since(since) >= OLD;
-            inner.buffer.len() >= FULL || inner.since.is_some_and(old)
+            let Current { buffer, owner, since } = &mut *self.current.borrow_mut();
+            *since = None;
+            self.look_at.set(0);
+            self.keeps.set(true);
+            self.kept.add(buffer, owner, now)
         };
         if due {
             self.flush();
         }
     }
 
-    /// The same within a reply, after some bytes of it: looks at the clock now and then.
-    pub(super) fn row_written(&self) {
-        let len = self.inner.borrow().buffer.len();
-        if len >= FULL {
-            self.flush();
-        } else if len >= self.look_at.get() {
-            let now = Instant::now();
-            self.look_at.set(len + STRIDE);
-            self.note_time(now);
-            self.flush_if_due(now);
+    /// Keeps it from being run elsewhere until what it has written has left, so that its replies stay in
+    /// order.
+    pub(super) fn hold(&self, runnable: Arc<dyn Runnable>) {
+        self.keeps.set(true);
+        self.kept.hold(runnable);
+    }
+
+    /// Lets others come for what is kept, and for what is ready in `link`, if this thread gets stuck in
+    /// what it runs next.
+    pub(super) fn show<S: Service>(&self, link: &Arc<Link<S>>) {
+        if !self.shown.replace(true) {
+            let rest = Rest { link: Arc::clone(link), kept: Arc::clone(&self.kept) };
+            self.line.group().set_aside(Arc::new(rest));
         }
     }
 
-    /// Sends what is there. What belongs to a session that is dead by now is dropped.
+    /// Something of earlier requests may be waiting.
+    pub(super) const fn keeps(&self) -> bool {
+        self.keeps.get()
+    }
+
+    /// Sends what is there. What belongs to a session that is dead by now is dropped. Those that have
+    /// written it may run again.
     pub(super) fn flush(&self) {
-        let Ok(mut inner) = self.inner.try_borrow_mut() else { return };
-        let inner = &mut *inner;
-        self.look_at.set(0);
-        inner.since = None;
-        if !inner.buffer.is_empty() {
-            let line = self.line();
-            let _sending = line.sending();
-            let sent = if inner.parts.iter().any(|(channel, _)| channel.is_dead()) {
-                self.send_living(inner)
-            } else {
-                let mut slices = inner.buffer.slices();
-                match (slices.next(), slices.next()) {
-                    (Some(only), None) => line.conn.send(only),
-                    _ => {
-                        let slices: Vec<_> = inner.buffer.slices().map(IoSlice::new).collect();
-                        line.conn.send_slices(&slices)
-                    }
-                }
-            };
-            self.pressed.set(sent != Sent::Sent);
-            self.sent.set(self.sent.get().wrapping_add(inner.buffer.len()));
-            inner.buffer.clear();
-        }
-        // The last one goes on writing.
-        if inner.parts.len() > 1 {
-            inner.parts.drain(..inner.parts.len() - 1);
-        }
+        let held = {
+            // Within a row nothing can be sent.
+            let Ok(mut current) = self.current.try_borrow_mut() else { return };
+            self.send(&mut current)
+        };
+        held.into_iter().for_each(Runnable::settle);
     }
 
-    fn send_living(&self, inner: &Inner) -> Sent {
-        let bytes = inner.buffer.to_vec();
-        let mut living = Vec::new();
-        let mut start = 0;
-        for (at, (channel, end)) in inner.parts.iter().enumerate() {
-            let end = if at + 1 == inner.parts.len() { bytes.len() } else { *end };
-            if channel.is_dead() {
-                self.line().count(Counter::FramesOfDeadSessionsDropped);
-            } else {
-                living.extend_from_slice(&bytes[start..end]);
+    fn send(&self, current: &mut Current) -> Vec<Arc<dyn Runnable>> {
+        let Current { buffer, owner, since } = current;
+        self.look_at.set(0);
+        *since = None;
+        let bytes = buffer.len();
+        if !self.keeps.replace(false) {
+            if bytes > 0 {
+                let alive = self.line.send_of(owner, |line| {
+                    let mut slices = buffer.slices();
+                    let (first, second) = (slices.next(), slices.next());
+                    match (first, second) {
+                        (Some(only), None) => line.conn.send(only),
+                        _ => {
+                            let slices: Vec<_> = buffer.slices().map(IoSlice::new).collect();
+                            line.conn.send_slices(&slices)
+                        }
+                    }
+                });
+                self.pressed.set(alive.is_some_and(|sent| sent != Sent::Sent));
             }
-            start = end;
+        } else {
+            let (sent, held) = self.kept.send_with(&self.line, buffer, owner);
+            self.pressed.set(sent != Sent::Sent);
+            self.sent.set(self.sent.get().wrapping_add(bytes));
+            buffer.clear();
+            return held;
         }
-        self.line().conn.send(living)
+        self.sent.set(self.sent.get().wrapping_add(bytes));
+        buffer.clear();
+        Vec::new()
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").field("line", &self.line).finish_non_exhaustive()
     }
 }
 
@@ -196,8 +222,8 @@ thread_local! {
     /// The outputs of this thread: more than one when a handler finishes a deferred request of another
     /// connection.
     static OPEN: RefCell<Vec<Rc<Output>>> = const { RefCell::new(Vec::new()) };
-    /// One that was closed, to be used again.
-    static SPARE: Cell<Option<Rc<Output>>> = const { Cell::new(None) };
+    /// What the last one left, to be used again.
+    static SPARE: Cell<Option<(OutBuffer, Arc<Kept>)>> = const { Cell::new(None) };
 }
 
 /// Sends what this thread has written: it is about to wait.
@@ -213,13 +239,18 @@ struct Open(Rc<Output>);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.flush();
+        let output = &self.0;
+        output.flush();
+        if output.shown.get() {
+            drop(output.line.group().take_aside());
+        }
         let _ = OPEN.try_with(|open| open.try_borrow_mut().map(|mut open| drop(open.pop())));
-        if let Some(output) = Rc::get_mut(&mut self.0) {
-            output.line = None;
-            output.pressed.set(false);
-            output.inner.get_mut().parts.clear();
-            let _ = SPARE.try_with(|spare| spare.set(Some(Rc::clone(&self.0))));
+        let Some(output) = Rc::get_mut(&mut self.0) else { return };
+        let buffer = std::mem::take(&mut output.current.get_mut().buffer);
+        let mut kept = std::mem::take(&mut output.kept);
+        // Unless somebody else still looks at it.
+        if Arc::get_mut(&mut kept).is_some() {
+            let _ = SPARE.try_with(|spare| spare.set(Some((buffer, kept))));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! [`Post`]: what waits in a mailbox.
 
+use super::error::SessionError;
+use super::service::CancelReason;
 use crate::codec::message::expect;
 use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
@@ -11,6 +13,8 @@ pub(super) struct Post {
     /// What it takes of the queues' limits.
     pub(super) bytes: usize,
     pub(super) errand: Errand,
+    /// It was cancelled before it began.
+    pub(super) cancelled: Option<CancelReason>,
 }
 
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub(super) enum Errand {
     Savepoint(AutoSp),
     ExpectOpen(expect::Open),
     ExpectClose,
+    /// A message beyond the limits of the codec.
+    Broken(SessionError),
     /// Transfer of files, which is left out.
     File,
     /// The session is to be closed.
@@ -32,7 +38,11 @@ impl Post {
     /// Of a frame of so many bytes.
     pub(super) const fn new(errand: Errand, frame_bytes: usize) -> Self {
         // The message in memory, and its place in the queue.
-        Self { bytes: frame_bytes + size_of::<Self>() + size_of::<StmtExecute>(), errand }
+        Self {
+            bytes: frame_bytes + size_of::<Self>() + size_of::<StmtExecute>(),
+            errand,
+            cancelled: None,
+        }
     }
 
     /// Whether a client may cancel it by itself.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::answers::put_error;
 use super::channel::Channel;
 use super::deferred::{Deferral, Deferred};
 use super::error::SessionError;
@@ -11,7 +12,7 @@ use super::source::RowSource;
 use crate::codec::chunk::{BlockKind, ChunkRow, ChunkWriter};
 use crate::codec::column::Column;
 use crate::codec::decimal::Decimal;
-use crate::codec::encoder::{Encoder, Metadata, RowWriter, Severity};
+use crate::codec::encoder::{Encoder, Metadata, RowWriter};
 use crate::codec::message::notice::warning::Level;
 use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::Value;
@@ -184,7 +185,7 @@ impl State {
 
     fn tell_blocked(&self, out: &Output, blocked: Blocked) {
         if blocked == Blocked::Credit {
-            self.write(out, Encoder::token_done);
+            self.write(out, |encoder| encoder.token_done());
             out.line().count(Counter::TokenWaits);
         }
         out.flush();
@@ -272,17 +273,6 @@ impl State {
     }
 }
 
-/// An error as the client sees it.
-pub(super) fn put_error(encoder: &mut Encoder<'_>, error: &SessionError) {
-    let severity = if error.is_fatal() { Severity::Fatal } else { Severity::Error };
-    let text = error.message();
-    let short = &text[..text.len().min(LONGEST_ERROR)];
-    encoder.error(severity, error.code(), error.sql_state(), short).expect("it is short");
-}
-
-/// Longer error texts are cut: any peer takes frames of this size.
-const LONGEST_ERROR: usize = 2048;
-
 impl Reply<'_> {
     /// Begins a result: describes its columns, of which there must be one at least.
     ///
@@ -320,8 +310,8 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// A row, whose cells `fill` writes in the order of the columns. Waits while the client takes no
-    /// more.
+    /// A row, whose cells `fill` writes in the order of the columns; it should not wait. This waits
+    /// while the client takes no more.
     ///
     /// # Errors
     ///
@@ -370,6 +360,8 @@ impl Reply<'_> {
     /// The request is finished later, from any thread, through what this returns. The session stays
     /// busy until then, without a thread.
     pub fn defer(&mut self) -> Deferred {
+        // Whoever finishes it may be quicker than this thread.
+        self.out.flush();
         let channel = Arc::clone(&self.state.channel);
         let form = Form { compact: false, chunks: false, credit: None, plain: false };
         let state = std::mem::replace(self.state, State::new(channel, form));
@@ -442,8 +434,7 @@ impl Row<'_> {
 
     /// A value of any type.
     #[inline]
-    pub fn value<'v>(&mut self, value: impl Into<Value<'v>>) {
-        let value = value.into();
+    pub fn value(&mut self, value: Value<'_>) {
         match &mut self.0 {
             Cells::Row(row) => row.value(&value),
             Cells::Chunk(row) => row.value(&value),

@@ -1,22 +1,23 @@
 //! [`Session`]: runs the requests of one session, one after the other, on whichever thread has the right
 //! to.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::cache::Kept;
+use super::answers::put_error;
 use super::channel::{Channel, Wake};
 use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
 use super::expecting::Expecting;
-use super::link::Link;
+use super::link::{KeptPlan, Link, Runnable};
 use super::output::Output;
 use super::post::{Errand, Post};
-use super::reply::{Blocked, Form, Pulled, Reply, State, put_error};
+use super::reply::{Blocked, Form, Pulled, Reply, State};
 use super::request::{Plan, Request, Savepoint, Sql};
 use super::service::{Service, SessionId};
 use crate::codec::cache::Source;
@@ -56,10 +57,10 @@ enum Current {
 /// How a look at the session went on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// There may be more to do.
+    /// Something was done, and there may be more.
     Again,
     /// There is nothing to do until somebody says so.
-    Rest,
+    Idle,
     /// There is more to do; others first.
     Later,
 }
@@ -67,8 +68,11 @@ enum Turn {
 /// There is something to look at.
 const LOOK: Marks = Marks::bit(0);
 
-/// Below this a request is not worth a send of its own: its reply waits for those of the requests
-/// behind it.
+/// Whether its reply may wait for those of the requests behind it: it is not worth a send of its own.
+pub(super) fn is_quick(cost: &Cost) -> bool {
+    cost.nanos().is_some_and(|nanos| nanos < QUICK_NANOS)
+}
+
 const QUICK_NANOS: u32 = 20_000;
 /// Time after which a session whose requests never end goes to the back of the queue.
 const TURN: Duration = Duration::from_millis(1);
@@ -78,7 +82,7 @@ const SOURCE_BUDGET: usize = 256 << 10;
 impl<S: Service> Session<S> {
     pub(super) fn new(id: SessionId, link: &Arc<Link<S>>) -> Arc<Self> {
         link.line.count(Counter::SessionsOpened);
-        link.line.group().usage().session_opened();
+        link.line.group().session_opened();
         Arc::new_cyclic(|me: &Weak<Self>| {
             let me: Weak<dyn Wake> = me.clone();
             let body = Body {
@@ -107,64 +111,69 @@ impl<S: Service> Session<S> {
     }
 
     /// Runs what was queued, from `now` on, and returns the time at its end.
-    pub(super) fn run_here(self: Arc<Self>, out: &Output, mut now: Instant) -> Instant {
+    fn serve(self: Arc<Self>, out: &Output, mut now: Instant, waited: &Cell<Duration>) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
         let started = now;
         let budget = self.link.line.config().session_budget;
         let mut done = 0;
-        out.begin(&self.channel);
+        out.begin(Some(&self.channel));
+        // What the marks are about is looked at below.
+        let _marks = running.take_marks();
         loop {
-            // Taken first: what they are about is looked at below.
-            let _marks = running.take_marks();
-            let mut turn = Turn::Again;
-            while turn == Turn::Again {
-                let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
-                turn = if spent { Turn::Later } else { self.step(&mut running, out, now) };
-                done += 1;
-                let before = mem::replace(&mut now, Instant::now());
-                self.note_cost(now.saturating_duration_since(before));
-                out.note_time(now);
-                if self.nanos().is_none_or(|nanos| nanos > QUICK_NANOS) {
+            let turn = if done >= budget || now.saturating_duration_since(started) >= TURN {
+                Turn::Later
+            } else {
+                self.step(&mut running, out, now)
+            };
+            match turn {
+                // Somebody else may run it before this thread sends anything.
+                Turn::Later => {
                     out.flush();
-                } else {
-                    out.flush_if_due(now);
+                    running.mark(LOOK);
+                    running.queue();
+                    self.queue();
+                    return now;
                 }
+                Turn::Idle => {
+                    running.queue();
+                    out.hold(self);
+                    return now;
+                }
+                Turn::Again => {}
             }
-            if turn == Turn::Later {
-                running.mark(LOOK);
-                running.queue();
-                Arc::clone(&self).queue();
-                return now;
-            }
-            match running.finish() {
-                None => return now,
-                Some(again) => running = again,
+            done += 1;
+            let before = mem::replace(&mut now, Instant::now());
+            // A wait that was announced has given back what others could want.
+            let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
+            self.cost().add(spent);
+            // Whoever holds what others wait for is not kept from its client.
+            if is_quick(self.cost()) && !self.class().is_urgent() {
+                out.keep(now);
+            } else {
+                out.flush();
             }
         }
-    }
-
-    fn nanos(&self) -> Option<u32> {
-        self.cost().nanos()
-    }
-
-    fn note_cost(&self, elapsed: Duration) {
-        self.cost().add(elapsed);
     }
 
     /// One step: ends it, goes on with the request that was begun, or begins the next.
     fn step(&self, body: &mut Body<S::Session>, out: &Output, now: Instant) -> Turn {
         if self.channel.is_dead() {
             self.bury(body);
-            return Turn::Rest;
+            return Turn::Idle;
         }
         match mem::replace(&mut body.current, Current::None) {
             Current::None => match self.channel.next(now, self.channel.id.is_auto_commit()) {
-                Some(post) => self.begin(body, out, post),
+                Some(post) => {
+                    if out.keeps() {
+                        out.show(&self.link);
+                    }
+                    self.begin(body, out, post)
+                }
                 None if self.channel.id.is_auto_commit() => {
                     self.leave(body);
-                    Turn::Rest
+                    Turn::Idle
                 }
-                None => Turn::Rest,
+                None => Turn::Idle,
             },
             Current::Deferred(deferral) => self.look_at(body, out, deferral),
             Current::Source(state, blocked) => self.pull(body, out, state, blocked),
@@ -174,6 +183,10 @@ impl<S: Service> Session<S> {
     // ---- requests ----
 
     fn begin(&self, body: &mut Body<S::Session>, out: &Output, post: Post) -> Turn {
+        if let Some(reason) = post.cancelled {
+            self.link.line.count(Counter::RequestsCancelled);
+            return self.fail(body, out, SessionError::cancelled(reason));
+        }
         match post.errand {
             Errand::Open => self.open(body, out),
             Errand::Sql(message) => self.sql(body, out, &message),
@@ -184,7 +197,9 @@ impl<S: Service> Session<S> {
                     let reset = message.reset_error();
                     self.execute(body, out, reset, form, Request::Savepoint(savepoint))
                 }
-                None => self.fail(body, out, SessionError::unsupported("Handle auto savepoint failed.")),
+                None => {
+                    self.fail(body, out, SessionError::unsupported("Handle auto savepoint failed."))
+                }
             },
             Errand::ExpectOpen(message) => {
                 let result = body.expecting.open(&message);
@@ -194,12 +209,15 @@ impl<S: Service> Session<S> {
                 let result = body.expecting.close();
                 self.answer(out, result)
             }
+            Errand::Broken(error) => self.fail(body, out, error),
             Errand::File => self.fail(body, out, SessionError::unsupported("unsupported command")),
             Errand::Close => {
+                // What it held is free when the client hears of it.
+                self.part(body);
                 self.write(out, |encoder| encoder.ok(None));
                 self.channel.end_request();
                 self.close_after_last_word(body, out);
-                Turn::Rest
+                Turn::Again
             }
         }
     }
@@ -228,7 +246,7 @@ impl<S: Service> Session<S> {
 
     fn open(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
         if !self.make_open(body, out) {
-            return Turn::Rest;
+            return Turn::Again;
         }
         let number = self.channel.id.number();
         self.write(out, |encoder| encoder.ok(Some(number)));
@@ -283,7 +301,7 @@ impl<S: Service> Session<S> {
         };
         let account = self.link.peer().account();
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
-        let cached: Arc<Kept>;
+        let cached: Arc<KeptPlan>;
         let (plan, audit) = match message.source() {
             Source::Text(plan) => (plan, own_audit),
             Source::Store(plan, digest) => {
@@ -322,9 +340,9 @@ impl<S: Service> Session<S> {
             return self.over(body);
         }
         if !self.make_open(body, out) {
-            return Turn::Rest;
+            return Turn::Again;
         }
-        let Some(session) = &mut body.session else { return Turn::Rest };
+        let Some(session) = &mut body.session else { return Turn::Again };
         self.link.line.count(Counter::RequestsExecuted);
         let mut state = Box::new(State::new(Arc::clone(&self.channel), form));
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -361,12 +379,7 @@ impl<S: Service> Session<S> {
         })
     }
 
-    fn look_at(
-        &self,
-        body: &mut Body<S::Session>,
-        out: &Output,
-        deferral: Arc<Deferral>,
-    ) -> Turn {
+    fn look_at(&self, body: &mut Body<S::Session>, out: &Output, deferral: Arc<Deferral>) -> Turn {
         match deferral.take_outcome() {
             Some(Outcome::Ended(result)) => return self.ended(body, out, result),
             Some(Outcome::Source(state)) => body.current = Current::Source(state, None),
@@ -379,7 +392,7 @@ impl<S: Service> Session<S> {
                 }
                 _ => {
                     body.current = Current::Deferred(deferral);
-                    return Turn::Rest;
+                    return Turn::Idle;
                 }
             },
         }
@@ -401,6 +414,8 @@ impl<S: Service> Session<S> {
                 {
                     return self.park(body, state, blocked);
                 }
+                // The source may wait.
+                out.flush();
                 let pulled = catch_unwind(AssertUnwindSafe(|| state.pull(out, SOURCE_BUDGET)));
                 match pulled.unwrap_or_else(|payload| Err(self.panicked(payload))) {
                     Ok(Pulled::Budget) => {
@@ -423,7 +438,7 @@ impl<S: Service> Session<S> {
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);
         }
-        Turn::Rest
+        Turn::Idle
     }
 
     // ---- ends ----
@@ -441,13 +456,12 @@ impl<S: Service> Session<S> {
         if fatal {
             self.channel.end_request();
             self.close_after_last_word(body, out);
-            return Turn::Rest;
+            return Turn::Again;
         }
         if let Some(session) = &body.session {
             let service = &self.link.server.service;
-            let progress = guard(self.link.line.group(), "in_transaction", || {
-                service.in_transaction(session)
-            });
+            let progress =
+                guard(self.link.line.group(), "in_transaction", || service.in_transaction(session));
             let class = if progress == Some(true) { Class::InProgress } else { Class::Ordinary };
             if class != self.channel.class() {
                 self.channel.set_class(class);
@@ -459,7 +473,9 @@ impl<S: Service> Session<S> {
     /// The errand is done.
     fn over(&self, body: &mut Body<S::Session>) -> Turn {
         if let Some(reason) = self.channel.end_request() {
-            self.link.line.count(reason.counter());
+            if let Some(counter) = reason.counter() {
+                self.link.line.count(counter);
+            }
             if let Some(session) = &mut body.session {
                 let service = &self.link.server.service;
                 guard(self.link.line.group(), "cancelled", || service.cancelled(session));
@@ -497,22 +513,20 @@ impl<S: Service> Session<S> {
         out.write(self.channel.id.wire, Metadata::Full, code);
     }
 
-    fn panicked(&self, payload: Box<dyn std::any::Any + Send>) -> SessionError {
-        self.link.line.count(Counter::RequestPanics);
-        self.link.line.group().note_panic("session", payload);
+    fn panicked(&self, payload: Box<dyn Any + Send>) -> SessionError {
+        self.link.note_panic(payload);
         SessionError::panicked()
     }
 
     /// Its last word is written: what waits behind it is answered, and it is gone.
     fn close_after_last_word(&self, body: &mut Body<S::Session>, out: &Output) {
-        let waiting = self.channel.refuse();
-        self.link.forget(&self.channel);
-        for _ in waiting {
+        for _ in self.channel.refuse() {
             let error = SessionError::not_found();
             self.write(out, |encoder| put_error(encoder, &error));
         }
         // What it has written is to be sent, and nothing after that.
         out.flush();
+        self.link.forget(self.channel.id);
         self.channel.end();
         self.bury(body);
     }
@@ -524,8 +538,8 @@ impl<S: Service> Session<S> {
 
     /// A session for one statement that has nothing more to do.
     fn leave(&self, body: &mut Body<S::Session>) {
-        self.link.forget(&self.channel);
-        self.bury_as(body);
+        self.link.forget(self.channel.id);
+        self.part(body);
     }
 
     /// It is dead: ends what was begun, and the session.
@@ -539,10 +553,10 @@ impl<S: Service> Session<S> {
         }
         self.channel.end_request();
         drop(self.channel.refuse());
-        self.bury_as(body);
+        self.part(body);
     }
 
-    fn bury_as(&self, body: &mut Body<S::Session>) {
+    fn part(&self, body: &mut Body<S::Session>) {
         self.channel.set_class(Class::Ordinary);
         self.channel.set_cancel(super::service::Cancel::none());
         if let Some(session) = body.session.take() {
@@ -561,16 +575,22 @@ fn credit(token: Option<i32>) -> Result<Option<i64>, SessionError> {
     }
 }
 
-impl<S: Service> Session<S> {
-    fn link_cost(&self) -> &Cost {
-        &self.link.statement_cost
+impl<S: Service> Runnable for Session<S> {
+    fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
+        self.serve(out, now, &Cell::default())
+    }
+
+    fn settle(self: Arc<Self>) {
+        if self.runner.resume().is_some_and(Running::finish_or_queue) {
+            self.queue();
+        }
     }
 }
 
 impl<S: Service> Work for Session<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         let line = Arc::clone(&self.channel.line);
-        lent.now = Output::with(&line, |out| self.run_here(out, lent.now));
+        lent.now = Output::with(&line, |out| self.serve(out, lent.now, lent.waited));
     }
 
     fn class(&self) -> Class {
@@ -578,7 +598,7 @@ impl<S: Service> Work for Session<S> {
     }
 
     fn cost(&self) -> &Cost {
-        self.cost.as_ref().unwrap_or_else(|| self.link_cost())
+        self.cost.as_ref().unwrap_or(&self.link.statement_cost)
     }
 }
 
@@ -592,8 +612,14 @@ impl<S: Service> Wake for Session<S> {
 
 impl<S: Service> Drop for Session<S> {
     fn drop(&mut self) {
-        self.link.line.group().usage().session_closed();
-        self.link.line.count(Counter::SessionsClosed);
+        // Nobody came to bury it: the runtime ends.
+        if let Some(mut body) = self.runner.notify(LOOK).or_else(|| self.runner.resume()) {
+            self.part(&mut body);
+        }
+        let group = self.link.line.group();
+        group.usage().session_closed();
+        group.session_closed();
+        group.count(Counter::SessionsClosed, 1);
     }
 }
 

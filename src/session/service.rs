@@ -101,6 +101,11 @@ impl Account {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// What keeps apart what it caches.
+    pub(super) fn key(&self) -> Arc<[u8]> {
+        Arc::clone(&self.name).into()
+    }
 }
 
 /// The other end of a connection, logged in.

@@ -1,6 +1,6 @@
 //! [`Writers`]: how many threads may wait for peers to take rows.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::channel::Channel;
@@ -10,14 +10,10 @@ use crate::sync::shim::lock;
 ///
 /// Above `max_waiting_writers` in a group the one that has waited longest is cut, so peers that do not
 /// read take a bounded number of threads.
-#[derive(Debug)]
-pub(super) struct Writers(Box<[Mutex<VecDeque<Weak<Channel>>>]>);
+#[derive(Debug, Default)]
+pub(super) struct Writers(Mutex<HashMap<usize, VecDeque<Weak<Channel>>>>);
 
 impl Writers {
-    pub(super) fn new(groups: usize) -> Self {
-        Self((0..groups).map(|_| Mutex::default()).collect())
-    }
-
     /// One more; the one to be cut, if there are too many now.
     pub(super) fn enter(
         &self,
@@ -25,7 +21,8 @@ impl Writers {
         channel: &Arc<Channel>,
         limit: usize,
     ) -> Option<Arc<Channel>> {
-        let mut waiting = lock(&self.0[group]);
+        let mut groups = lock(&self.0);
+        let waiting = groups.entry(group).or_default();
         waiting.push_back(Arc::downgrade(channel));
         if waiting.len() <= limit {
             return None;
@@ -35,7 +32,8 @@ impl Writers {
 
     /// It waits no more.
     pub(super) fn leave(&self, group: usize, channel: &Arc<Channel>) {
-        let mut waiting = lock(&self.0[group]);
+        let mut groups = lock(&self.0);
+        let waiting = groups.entry(group).or_default();
         if let Some(at) = waiting.iter().position(|one| one.as_ptr() == Arc::as_ptr(channel)) {
             waiting.remove(at);
         }

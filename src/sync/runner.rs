@@ -228,6 +228,13 @@ impl<T> Running<'_, T> {
         Some(runner.running(Marks::NONE))
     }
 
+    /// Ends the run; or, if a mark was left meanwhile, gives the right to a queue: `true`, and the
+    /// caller pushes it there. The marks stay for who resumes.
+    pub(crate) fn finish_or_queue(self) -> bool {
+        let again = self.finish();
+        again.map(Self::queue).is_some()
+    }
+
     /// Gives the right to a queue; the caller pushes it there.
     pub(crate) fn queue(self) {
         let runner = self.runner;

@@ -53,6 +53,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 /// What a thread waits for.
@@ -101,9 +102,11 @@ pub fn enter() -> Stall {
 ///
 /// Guards may be dropped in any order: the thread waits as long as one of them lives.
 pub fn enter_as(wait: Wait) -> Stall {
+    let hooked = Hooked::begin();
     // The thread-local is gone when another one's destructor waits: that is no worker any more.
     let waiter = WAITER.try_with(|waiter| waiter.borrow().clone());
-    Stall { waiting: waiter.ok().flatten().and_then(|waiter| waiter.begin(wait.is_counted())) }
+    let waiting = waiter.ok().flatten().and_then(|waiter| waiter.begin(wait.is_counted()));
+    Stall { waiting, _hooked: hooked }
 }
 
 /// Runs code that waits; the same as [`run_as`] with [`Wait::Other`].
@@ -125,6 +128,7 @@ pub fn run_as<R>(wait: Wait, code: impl FnOnce() -> R) -> R {
 #[must_use = "the wait ends when the guard is dropped"]
 pub struct Stall {
     waiting: Option<Waiting>,
+    _hooked: Option<Hooked>,
 }
 
 impl fmt::Debug for Stall {
@@ -157,11 +161,61 @@ pub(crate) fn install(announce: Option<Rc<dyn Announce>>) {
 
 /// Whether somebody is told of this thread's waits.
 pub(crate) fn is_heard() -> bool {
-    WAITER.try_with(|waiter| waiter.borrow().is_some()).unwrap_or(false)
+    HOOK.with(|hook| hook.code.get().is_some())
+        || WAITER.try_with(|waiter| waiter.borrow().is_some()).unwrap_or(false)
+}
+
+/// From now on this is called on this thread before a wait, counted or not, or nothing; returns what
+/// was called so far.
+///
+/// It is called for the outermost wait, before that is announced, and also where nothing is announced:
+/// the place to let go of what others may wait for, such as replies that are held back. Waits that it
+/// makes itself are announced as any other, and it is not called for them. If it panics, the wait does
+/// not begin.
+#[allow(dead_code, reason = "used by session")]
+pub(crate) fn before_wait(hook: Option<fn()>) -> Option<fn()> {
+    HOOK.with(|place| place.code.replace(hook))
 }
 
 thread_local! {
     static WAITER: RefCell<Option<Rc<Waiter>>> = const { RefCell::new(None) };
+}
+
+thread_local! {
+    /// Without a destructor, so that it is there as long as the thread is.
+    static HOOK: Hook = const { Hook { code: Cell::new(None), waits: Cell::new(0) } };
+}
+
+/// See [`before_wait`].
+struct Hook {
+    code: Cell<Option<fn()>>,
+    /// Waits in progress that began while there was a hook.
+    waits: Cell<usize>,
+}
+
+/// One of its waits.
+struct Hooked(PhantomData<Rc<()>>);
+
+impl Hooked {
+    /// Without a hook one look.
+    fn begin() -> Option<Self> {
+        HOOK.with(|hook| {
+            let code = hook.code.get()?;
+            let before = hook.waits.replace(hook.waits.get() + 1);
+            // From here on it counts until it is dropped, also by a panic.
+            let hooked = Self(PhantomData);
+            if before == 0 {
+                code();
+            }
+            Some(hooked)
+        })
+    }
+}
+
+impl Drop for Hooked {
+    fn drop(&mut self) {
+        HOOK.with(|hook| hook.waits.set(hook.waits.get() - 1));
+    }
 }
 
 /// One thread, as long as one announcer is installed for it.
@@ -438,6 +492,85 @@ mod tests {
         assert_eq!(format!("{:?}", enter()), "Stall { announced: true }");
     }
 
+    thread_local! {
+        static CALLS: Cell<usize> = const { Cell::new(0) };
+        static FAILS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Waits, and counts.
+    fn hook() {
+        run(|| run_as(Wait::Disk, || CALLS.set(CALLS.get() + 1)));
+        assert!(!FAILS.get(), "told to fail");
+    }
+
+    #[test]
+    fn the_hook_is_called_once_for_each_outermost_wait() {
+        assert!(before_wait(Some(hook)).is_none());
+        for (wait, calls) in [(Wait::Lock, 1), (Wait::Disk, 2)] {
+            run_as(wait, || run(|| run_as(Wait::Commit, || ())));
+            assert_eq!(CALLS.get(), calls, "{wait:?}, and nobody is told of it");
+        }
+        let (first, second) = (enter(), enter());
+        drop(first);
+        run(|| drop(second));
+        assert_eq!(CALLS.get(), 3);
+        assert!(is_heard(), "a lock announces its waits");
+        assert!(before_wait(None).is_some());
+        run(|| ());
+        assert_eq!((CALLS.get(), is_heard()), (3, false));
+    }
+
+    #[test]
+    fn the_hook_is_called_before_the_wait_is_announced() {
+        thread_local! {
+            static SEEN: RefCell<Option<Rc<Log>>> = const { RefCell::new(None) };
+        }
+        let log = Log::installed();
+        SEEN.set(Some(Rc::clone(&log)));
+        before_wait(Some(|| {
+            SEEN.with_borrow(|log| log.as_ref().expect("set").heard.borrow_mut().push("hook"));
+            run(|| ());
+        }));
+        run(|| run(|| ()));
+        assert_eq!(log.take(), ["hook", "begin", "end", "begin", "end"]);
+        run_as(Wait::Disk, || ());
+        assert_eq!(log.take(), ["hook", "begin", "end", "uncounted"]);
+        let _ = before_wait(None);
+        run(|| ());
+        assert_eq!(log.take(), ["begin", "end"]);
+    }
+
+    #[test]
+    fn a_hook_that_panics_is_called_again() {
+        let log = Log::installed();
+        before_wait(Some(hook));
+        FAILS.set(true);
+        for wait in [Wait::Lock, Wait::Disk] {
+            let waited = panic::catch_unwind(|| run_as(wait, || ()));
+            assert!(waited.is_err());
+            assert_eq!(log.take(), ["begin", "end"], "what the hook waited for, and nothing else");
+        }
+        FAILS.set(false);
+        run(|| ());
+        assert_eq!(log.take(), ["begin", "end", "begin", "end"]);
+        assert_eq!(CALLS.get(), 3);
+        before_wait(None);
+    }
+
+    #[test]
+    fn a_hook_may_come_and_go_within_a_wait() {
+        run(|| {
+            before_wait(Some(hook));
+            run(|| before_wait(None));
+            run(|| ());
+            before_wait(Some(hook));
+        });
+        assert_eq!(CALLS.get(), 1);
+        run(|| ());
+        assert_eq!(CALLS.get(), 2);
+        before_wait(None);
+    }
+
     #[test]
     fn a_thread_may_wait_while_it_ends() {
         struct Late;
@@ -462,6 +595,7 @@ mod tests {
 
         // Destructors run in an order that is nobody's promise: one on either side of ours.
         let ends = thread::spawn(|| {
+            before_wait(Some(|| ()));
             BEFORE.with_borrow_mut(|late| late.push(Late));
             install(Some(Rc::new(Late)));
             AFTER.with_borrow_mut(|late| late.push(Late));

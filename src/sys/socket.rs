@@ -1,6 +1,6 @@
 //! Stream sockets: listening, accepting, connecting, bytes in and out. All are non-blocking.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -158,6 +158,12 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
             libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
         })
     })
+}
+
+/// The same for bytes in several pieces, of which there may be `IOV_MAX`.
+pub(crate) fn send_slices(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    let socket = SockRef::from(&fd);
+    retry(|| socket.send_vectored_with_flags(slices, libc::MSG_NOSIGNAL))
 }
 
 /// Says that nothing more will be sent.

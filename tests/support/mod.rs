@@ -9,6 +9,7 @@ pub(crate) mod random;
 pub(crate) mod rows;
 pub(crate) mod threads;
 pub(crate) mod workers;
+pub(crate) mod xrpc;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The command line. Every error names the option, the value, and what would be allowed.
+//! The command line.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,14 +12,23 @@ use lexopt::{Arg, Parser};
 
 use super::experiment::Shape;
 use super::load::{HEADER_BYTES, Heavy, Target};
+use super::server::EngineName;
 use super::spec::{Kind, Spec};
+use super::usage::{UsageError, number, text};
+
+mod sessions;
+
+pub(crate) use sessions::{Part, Sessions};
 
 /// What the user asked for.
 #[derive(Debug)]
 pub(crate) enum Command {
     Measure(Measure),
+    Sessions(Sessions),
     /// This process is a server of the rig.
     Serve(Spec, SocketAddr),
+    /// Likewise, the one with a thread for each session.
+    ServeOld(ServeOld),
     /// This process holds idle connections for the rig.
     Hold(Target, usize),
     Help,
@@ -34,6 +43,17 @@ pub(crate) struct Measure {
     pub(crate) shape: Shape,
     pub(crate) servers: Option<Vec<Spec>>,
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ServeOld {
+    pub(crate) listen: SocketAddr,
+    pub(crate) user: String,
+    pub(crate) password: String,
+    pub(crate) engine: EngineName,
+    pub(crate) database: Option<PathBuf>,
+    /// Of `sbtest1`, if the database does not have it.
+    pub(crate) rows: u32,
 }
 
 /// How much is measured, as far as it was said.
@@ -54,17 +74,15 @@ pub(crate) enum Scenario {
     Servers,
 }
 
-/// Why the command line makes no sense.
-#[derive(Debug)]
-pub(crate) struct UsageError(String);
-
 pub(crate) const HELP: &str = "\
 epoll-group beside what it is measured against.
 
 usage: compare --scenario NAME [options]   the numbers to reach, each with its target
        compare --servers A,B[,C] [options] ratios of B, C … to A under the load given
        compare --all [options]             the same with one of each kind
+       compare sessions [options]          statements of sessions: select1 and a thread for each
        compare serve SERVER ADDR           one of the servers, until standard input ends
+       compare serve-old [options]         the one with a thread for each session, likewise
        compare hold ADDR N                 idle connections to it, until standard input ends
 
 scenarios (--servers replaces the ones to compare, the first is the base)
@@ -91,6 +109,20 @@ load (a scenario has its own, but cpu and idle take --connections)
   --size BYTES          frame, 13 bytes of header included (13..=1048576; default 64)
   --think-us T          pause between an answer and the next request (default 0)
   --heavy N:US          N more connections, whose frames burn US microseconds of CPU each
+
+sessions: measuring as above, and
+  --servers A,B         base and subject (default old:sqlite,select1); old:constant answers without
+                        a database; select1@BINARY is another build of the example
+  --parts P,P           base: select 1 against the base; scale: against fewer sessions;
+                        points: kinds of point selects (default all)
+  --sessions N,N        sessions, all connections together (default 16,64,256,1024,2048,4096)
+  --point-sessions N    sessions of the point selects (default 1024)
+  --connections N       connections that they share (default 16)
+  --rows N              rows of the table (default 100000)
+  --load-threads N      threads of the load generator (default 2)
+
+serve-old
+  --listen ADDR --user U --password P --engine constant|sqlite [--database FILE] [--rows N]
 ";
 
 const ALL: [Kind; 3] = [Kind::Limit, Kind::ThreadPerConnection, Kind::EpollGroup];
@@ -130,6 +162,12 @@ impl Command {
         while let Some(arg) = parser.next()? {
             match arg {
                 Arg::Short('h') | Arg::Long("help") => return Ok(Self::Help),
+                Arg::Value(command) if command == "sessions" => {
+                    return sessions::parse(&mut parser);
+                }
+                Arg::Value(command) if command == "serve-old" => {
+                    return sessions::parse_serve_old(&mut parser);
+                }
                 Arg::Value(command) if command == "serve" => return serve(&mut parser),
                 Arg::Value(command) if command == "hold" => return hold(&mut parser),
                 Arg::Long("quick") => measure.length.quick = true,
@@ -163,11 +201,6 @@ impl Measure {
         match option {
             "--scenario" => self.scenario = scenario(parser.value()?)?,
             "--servers" => self.servers = Some(list(option, parser.value()?)?),
-            "--pairs" => self.length.pairs = Some(number(option, parser.value()?, PAIRS)?),
-            "--window-ms" => {
-                let millis = number(option, parser.value()?, WINDOW_MILLIS)?;
-                self.length.window = Some(Duration::from_millis(millis));
-            }
             "--json" => self.json = Some(parser.value()?.into()),
             "--connections" => {
                 let counts: Vec<usize> = list(option, parser.value()?)?;
@@ -177,7 +210,7 @@ impl Measure {
                 }
                 self.connections = Some(counts);
             }
-            _ => return Ok(false),
+            _ => return self.length.option(option, parser),
         }
         Ok(true)
     }
@@ -200,6 +233,19 @@ impl Measure {
 }
 
 impl Length {
+    /// Reads one option with its value; `false` when there is none of this name.
+    fn option(&mut self, option: &str, parser: &mut Parser) -> Result<bool, UsageError> {
+        match option {
+            "--pairs" => self.pairs = Some(number(option, parser.value()?, PAIRS)?),
+            "--window-ms" => {
+                let millis = number(option, parser.value()?, WINDOW_MILLIS)?;
+                self.window = Some(Duration::from_millis(millis));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     pub(crate) fn pairs(&self) -> usize {
         self.pairs.unwrap_or(if self.quick { 5 } else { 31 })
     }
@@ -222,10 +268,12 @@ impl Scenario {
 fn serve(parser: &mut Parser) -> Result<Command, UsageError> {
     let spec = text("SERVER", parser.value()?)?;
     let spec = spec.parse().map_err(UsageError)?;
-    let address = text("ADDR", parser.value()?)?;
-    let address =
-        address.parse().map_err(|_| UsageError(format!("ADDR {address} is not IP:PORT")))?;
-    Ok(Command::Serve(spec, address))
+    Ok(Command::Serve(spec, address("ADDR", parser.value()?)?))
+}
+
+fn address(option: &str, value: OsString) -> Result<SocketAddr, UsageError> {
+    let value = text(option, value)?;
+    value.parse().map_err(|_| UsageError(format!("{option} {value} is not IP:PORT")))
 }
 
 fn hold(parser: &mut Parser) -> Result<Command, UsageError> {
@@ -265,37 +313,4 @@ where
         item.parse().map_err(error)
     };
     value.split(',').map(parse).collect()
-}
-
-fn number<T>(option: &str, value: OsString, range: RangeInclusive<T>) -> Result<T, UsageError>
-where
-    T: FromStr + PartialOrd + fmt::Debug,
-{
-    let value = text(option, value)?;
-    match value.parse() {
-        Ok(number) if range.contains(&number) => Ok(number),
-        Ok(_) => Err(UsageError(format!("{option} {value} is outside {range:?}"))),
-        Err(_) => Err(UsageError(format!("{option} {value} is not a number in {range:?}"))),
-    }
-}
-
-fn text(option: &str, value: OsString) -> Result<String, UsageError> {
-    value.into_string().map_err(|value| {
-        let value = value.display();
-        UsageError(format!("{option} {value} is not UTF-8"))
-    })
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (--help lists the options)", self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
-impl From<lexopt::Error> for UsageError {
-    fn from(error: lexopt::Error) -> Self {
-        Self(error.to_string())
-    }
 }

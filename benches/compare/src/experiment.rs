@@ -9,30 +9,30 @@
 
 use std::error::Error;
 use std::fmt;
-use std::process::Command;
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Serialize, Serializer};
 
-use super::cpu;
-use super::load::{Heavy, Load, Options, Target};
+use super::load::{Heavy, Options, Target};
 use super::meter::{Usage, machine_busy};
 use super::process::Helper;
-use super::spec::{Kind, Spec};
+use super::server::Server;
 use super::spread::Spread;
 use super::syscalls;
 use super::terminal::ProgressLine;
+use super::workload::{Load, Workload};
 
 /// One server under one kind of load.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
-    pub(crate) spec: Spec,
-    pub(crate) shape: Shape,
+    pub(crate) server: Server,
+    pub(crate) workload: Workload,
 }
 
-/// What a server is loaded with.
+/// What a server that echoes is loaded with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) connections: usize,
@@ -49,6 +49,16 @@ pub(crate) struct Experiment {
     pub(crate) name: String,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) groups: Vec<Vec<usize>>,
+    pub(crate) processes: Processes,
+}
+
+/// Whose process a lane loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Processes {
+    /// Each lane its own.
+    OneEach,
+    /// All lanes the first one's: they differ in their load alone.
+    OneForAll,
 }
 
 /// How long and how often.
@@ -127,7 +137,8 @@ pub(crate) struct Progress {
 
 /// A lane whose server runs and whose connections are open.
 struct Live {
-    server: Helper,
+    /// Ended by the last lane that loads it.
+    server: Rc<Helper>,
     load: Load,
     counts_answers: bool,
 }
@@ -156,10 +167,7 @@ pub(crate) fn run(
     };
     let mut dice = Dice(1);
     for first in (0..plan.cycles).step_by(plan.fresh_every) {
-        let mut live = Vec::new();
-        for lane in &experiment.lanes {
-            live.push(Live::start(lane)?);
-        }
+        let mut live = experiment.start()?;
         let end = (first + plan.fresh_every).min(plan.cycles);
         for cycle in first..end {
             for group in &experiment.groups {
@@ -193,6 +201,30 @@ impl Experiment {
     pub(crate) fn windows(&self) -> usize {
         self.groups.iter().map(Vec::len).sum()
     }
+
+    /// Starts the servers and opens all connections.
+    fn start(&self) -> Result<Vec<Live>, Box<dyn Error>> {
+        let mut live: Vec<Live> = Vec::new();
+        let mut started = None;
+        for lane in &self.lanes {
+            let (server, address) = match started.take() {
+                Some(started) if self.processes == Processes::OneForAll => started,
+                _ => {
+                    let (server, address) = lane.server.start()?;
+                    (Rc::new(server), address)
+                }
+            };
+            started = Some((Rc::clone(&server), address));
+            let connected = lane.workload.connect(address);
+            let load = connected.map_err(|error| format!("{}: {error}", lane.server))?;
+            let counts_answers = lane.server.counts_answers();
+            live.push(Live { server, load, counts_answers });
+        }
+        for live in &mut live {
+            live.window(WARM_UP, &mut Histogram::new(3)?)?;
+        }
+        Ok(live)
+    }
 }
 
 impl Shape {
@@ -208,7 +240,7 @@ impl Shape {
         }
     }
 
-    fn options(&self, target: Target) -> Options {
+    pub(crate) fn options(&self, target: Target) -> Options {
         Options {
             connections: self.connections,
             sessions_per_connection: self.sessions,
@@ -278,8 +310,8 @@ impl MeasuredLane {
 
     fn new(lane: &Lane) -> Result<Self, Box<dyn Error>> {
         Ok(Self {
-            server: lane.spec.to_string(),
-            load: lane.shape.to_string(),
+            server: lane.server.to_string(),
+            load: lane.workload.to_string(),
             syscalls_per_request: Vec::new(),
             pooled: Quantiles::default(),
             hist: Histogram::new(3)?,
@@ -299,33 +331,19 @@ impl Quantiles {
 }
 
 impl Live {
-    fn start(lane: &Lane) -> Result<Self, Box<dyn Error>> {
-        let (server, target) = start_server(&lane.spec)?;
-        let mut live = Self {
-            load: Load::connect(&lane.shape.options(target))?,
-            server,
-            counts_answers: lane.spec.kind == Kind::EpollGroup,
-        };
-        live.window(WARM_UP, &mut Histogram::new(3)?)?;
-        Ok(live)
-    }
-
     /// Loads it for so long; its latencies are added to `hist`.
     fn window(
         &mut self,
         time: Duration,
         hist: &mut Histogram<u64>,
     ) -> Result<Window, Box<dyn Error>> {
+        let before = Usage::of(self.server.pid())?;
+        // Inside the readings of the server: they cost something where there are many threads.
         let busy_before = machine_busy()?;
-        let (before, client_before) = (Usage::of(self.server.pid())?, cpu::of_thread());
-        let report = self.load.run_for(time, |_| ())?;
-        let client_cpu = cpu::of_thread().saturating_sub(client_before);
+        let report = self.load.run_for(time)?;
         thread::sleep(SETTLE);
-        let used = Usage::of(self.server.pid())?.since(&before);
         let busy = machine_busy()?.saturating_sub(busy_before).as_secs_f64();
-        if let Some(failure) = report.first_error {
-            return Err(failure.to_string().into());
-        }
+        let used = Usage::of(self.server.pid())?.since(&before);
         hist.add(&report.hist)?;
         let answers = (report.requests + report.heavy_requests).max(1) as f64;
         let quantiles = Quantiles::of(&report.hist);
@@ -341,21 +359,15 @@ impl Live {
             server_cpu_per_request: used.cpu.as_nanos() as f64 / answers,
             voluntary_switches_per_request: used.voluntary_switches as f64 / answers,
             involuntary_switches_per_request: used.involuntary_switches as f64 / answers,
-            client_cpu_per_request: client_cpu.as_nanos() as f64 / answers,
-            other_cpu_seconds: busy - (used.cpu + client_cpu).as_secs_f64(),
+            client_cpu_per_request: report.client_cpu.as_nanos() as f64 / answers,
+            other_cpu_seconds: busy - (used.cpu + report.client_cpu).as_secs_f64(),
         })
     }
 
     fn count_syscalls(&mut self, time: Duration) -> Result<Option<f64>, Box<dyn Error>> {
         let before = self.load.answers_total();
         let load = &mut self.load;
-        let calls = syscalls::count(self.server.pid(), || {
-            let report = load.run_for(time, |_| ())?;
-            match report.first_error {
-                Some(failure) => Err(failure.to_string().into()),
-                None => Ok(()),
-            }
-        })?;
+        let calls = syscalls::count(self.server.pid(), || load.run_for(time).map(drop))?;
         let answers = self.load.answers_total() - before;
         Ok(calls.map(|calls| calls as f64 / answers.max(1) as f64))
     }
@@ -364,7 +376,10 @@ impl Live {
     fn finish(self) -> Result<(), Box<dyn Error>> {
         let received = self.load.answers_total();
         drop(self.load);
-        let text = self.server.finish()?;
+        let Ok(server) = Rc::try_unwrap(self.server) else {
+            return Ok(());
+        };
+        let text = server.finish()?;
         if !self.counts_answers {
             return Ok(());
         }
@@ -375,18 +390,6 @@ impl Live {
             Err(format!("{received} answers were received, but the server says: {text}").into())
         }
     }
-}
-
-/// Starts the server and returns where it listens.
-pub(crate) fn start_server(spec: &Spec) -> Result<(Helper, Target), Box<dyn Error>> {
-    let binary = match &spec.binary {
-        Some(binary) => binary.clone(),
-        None => std::env::current_exe()?,
-    };
-    let mut command = Command::new(binary);
-    command.arg("serve").arg(spec.without_binary().to_string()).arg("127.0.0.1:0");
-    let (server, address) = Helper::start(&mut command, "listening on ")?;
-    Ok((server, address.parse()?))
 }
 
 impl Dice {

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::experiment::start_server;
 use super::load::Target;
 use super::meter::resident_bytes;
 use super::process::Helper;
+use super::server::Server;
 use super::spec::Spec;
 
 #[derive(Debug, Serialize)]
@@ -35,7 +35,8 @@ const READINGS: usize = 20;
 impl Idle {
     /// One exchange on each connection, then nothing.
     pub(crate) fn measure(spec: &Spec, connections: usize) -> Result<Self, Box<dyn Error>> {
-        let (server, target) = start_server(spec)?;
+        let (server, address) = Server::Echo(spec.clone()).start()?;
+        let target = Target::Tcp(address);
         release(hold(&target, WARM_UP_CONNECTIONS)?)?;
         let resident_before = settled(server.pid())?;
         let holder = hold(&target, connections)?;

@@ -16,6 +16,7 @@
 //! Results are asserted for correctness, never for speed.
 
 mod args;
+mod engine;
 mod environment;
 mod experiment;
 mod hold;
@@ -24,10 +25,14 @@ mod meter;
 mod process;
 mod scenario;
 mod serve;
+mod serve_old;
+mod server;
+mod sessions;
 mod spec;
 mod spread;
 mod syscalls;
 mod table;
+mod workload;
 
 // What the echo example and the baselines already know.
 #[expect(dead_code, reason = "the example measures more than this needs")]
@@ -45,9 +50,12 @@ mod protocol;
 mod terminal;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
+#[path = "../../baselines/thread_per_session.rs"]
+mod thread_per_session;
+#[path = "../../../examples/echo/usage.rs"]
+mod usage;
 
-use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::Command;
@@ -60,22 +68,18 @@ fn main() -> ExitCode {
     let mut out = Output::new();
     let command = match Command::from_env() {
         Ok(command) => command,
-        Err(error) => return fail(&error, ExitCode::from(USAGE)),
+        Err(error) => return terminal::fail("compare", &error, ExitCode::from(USAGE)),
     };
     let result = match command {
         Command::Measure(args) => scenario::run(&args, &mut out),
+        Command::Sessions(args) => scenario::sessions(&args, &mut out),
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
+        Command::ServeOld(args) => serve_old::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(error.as_ref(), ExitCode::FAILURE),
+        Err(error) => terminal::fail("compare", error.as_ref(), ExitCode::FAILURE),
     }
-}
-
-fn fail(error: &dyn Error, status: ExitCode) -> ExitCode {
-    // If even standard error is gone, the exit status still says it.
-    let _ = writeln!(io::stderr(), "compare: {error}");
-    status
 }

@@ -8,14 +8,22 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::args::{Measure, Scenario};
+use super::args::{Length, Measure, Scenario};
 use super::environment::Environment;
-use super::experiment::{self, Experiment, Lane, Measured, Plan, Progress, Shape, Window};
+use super::experiment::{
+    self, Experiment, Lane, Measured, Plan, Processes, Progress, Shape, Window,
+};
 use super::idle::Idle;
 use super::load::{Heavy, raise_descriptor_limit};
+use super::server::Server;
 use super::spec::{Kind, Spec};
 use super::spread::Spread;
 use super::table::{Table, time};
+use super::workload::Workload;
+
+mod sessions;
+
+pub(crate) use sessions::run as sessions;
 
 /// All that a run has to say; the raw numbers go to a file, the rest is printed as well.
 #[derive(Debug, Serialize)]
@@ -42,6 +50,8 @@ struct Check {
 enum Target {
     AtMost(f64),
     AtLeast(f64),
+    /// None: to be seen beside the others.
+    Seen,
 }
 
 /// Lanes 0 and 1 of a comparison, and the twin of lane 0 that shows what the rig cannot tell.
@@ -57,20 +67,9 @@ const FRESH_EVERY: usize = 8;
 /// Measures, prints, and writes the raw numbers down.
 pub(crate) fn run(args: &Measure, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
-    let plan = Plan {
-        cycles: args.length.pairs(),
-        window: args.length.window(),
-        fresh_every: FRESH_EVERY,
-        // Burning CPU time is mostly asking for the time: calls that say nothing of the server.
-        counts_syscalls: args.scenario != Scenario::Heavy && args.shape.heavy.is_none(),
-    };
-    let mut outcome = Outcome {
-        environment: Environment::look(),
-        plan,
-        checks: Vec::new(),
-        idle: Vec::new(),
-        experiments: Vec::new(),
-    };
+    let mut outcome = Outcome::new(&args.length);
+    // Burning CPU time is mostly asking for the time: calls that say nothing of the server.
+    outcome.plan.counts_syscalls = args.scenario != Scenario::Heavy && args.shape.heavy.is_none();
     match args.scenario {
         Scenario::Cpu => cpu(args, &mut outcome)?,
         Scenario::Heavy => heavy(args, &mut outcome)?,
@@ -78,7 +77,7 @@ pub(crate) fn run(args: &Measure, out: &mut impl Write) -> Result<(), Box<dyn Er
         Scenario::Idle => idle(args, &mut outcome)?,
         Scenario::Servers => servers(args, &mut outcome)?,
     }
-    outcome.print(args.scenario, out)?;
+    outcome.print(args.scenario.name().unwrap_or("servers"), out)?;
     match (&args.json, args.scenario.name()) {
         (Some(file), _) => outcome.write_down(file, out),
         (None, Some(name)) => {
@@ -94,11 +93,12 @@ fn cpu(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let [base, subject] = compared(args, [Kind::Limit, Kind::EpollGroup])?;
     let counts = args.connections.as_deref().unwrap_or(&CPU_CONNECTIONS);
     let experiments = counts.iter().map(|&count| {
-        let lane = |spec: &Spec| Lane { spec: spec.clone(), shape: Shape::plain(count) };
+        let lane = |spec: &Spec| lane(spec, Shape::plain(count));
         Experiment {
             name: format!("{count} connections"),
             lanes: vec![lane(&base), lane(&subject), lane(&base)],
             groups: vec![vec![BASE, SUBJECT], vec![BASE, CPU_TWIN]],
+            processes: Processes::OneEach,
         }
     });
     outcome.measure(&experiments.collect::<Vec<_>>())?;
@@ -169,12 +169,13 @@ fn heavy(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
         ..Shape::plain(64)
     };
     let specs = [&limit, &threads, &subject, &limit, &threads];
-    let lanes = specs.map(|spec| Lane { spec: spec.clone(), shape });
+    let lanes = specs.map(|spec| lane(spec, shape));
     let (limit, threads, subject, limit_twin, threads_twin) = (0, 1, 2, 3, 4);
     outcome.measure(&[Experiment {
         name: "heavy".to_owned(),
         lanes: lanes.into(),
         groups: vec![(0..specs.len()).collect()],
+        processes: Processes::OneEach,
     }])?;
     let measured = &outcome.experiments[0];
     let against_limit = (subject, limit, Some(limit_twin));
@@ -196,7 +197,6 @@ fn heavy(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
 fn pipeline(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let [base, subject] = compared(args, [Kind::Limit, Kind::EpollGroup])?;
     let deep = Shape { pipeline: 32, ..Shape::plain(16) };
-    let lane = |spec: &Spec, shape| Lane { spec: spec.clone(), shape };
     let (wide, twin) = (2, 3);
     outcome.measure(&[Experiment {
         name: "pipeline".to_owned(),
@@ -207,6 +207,7 @@ fn pipeline(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>>
             lane(&base, deep),
         ],
         groups: vec![vec![BASE, SUBJECT], vec![SUBJECT, wide], vec![BASE, twin]],
+        processes: Processes::OneEach,
     }])?;
     let measured = &outcome.experiments[0];
     let check = |what: &str, lanes, limit| {
@@ -255,14 +256,19 @@ fn servers(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> 
     let counts = args.connections.as_deref().unwrap_or(&CPU_CONNECTIONS);
     let experiments = counts.iter().map(|&connections| {
         let shape = Shape { connections, ..args.shape };
-        let lane = |spec: &Spec| Lane { spec: spec.clone(), shape };
+        let lane = |spec: &Spec| lane(spec, shape);
         Experiment {
             name: shape.to_string(),
             lanes: specs.iter().map(lane).collect(),
             groups: vec![(0..specs.len()).collect()],
+            processes: Processes::OneEach,
         }
     });
     outcome.measure(&experiments.collect::<Vec<_>>())
+}
+
+fn lane(spec: &Spec, shape: Shape) -> Lane {
+    Lane { server: Server::Echo(spec.clone()), workload: Workload::Frames(shape) }
 }
 
 /// The servers to compare: those of the command line, or these as they come.
@@ -275,6 +281,21 @@ fn compared<const N: usize>(args: &Measure, kinds: [Kind; N]) -> Result<[Spec; N
 }
 
 impl Outcome {
+    fn new(length: &Length) -> Self {
+        Self {
+            environment: Environment::look(),
+            plan: Plan {
+                cycles: length.pairs(),
+                window: length.window(),
+                fresh_every: FRESH_EVERY,
+                counts_syscalls: true,
+            },
+            checks: Vec::new(),
+            idle: Vec::new(),
+            experiments: Vec::new(),
+        }
+    }
+
     fn measure(&mut self, experiments: &[Experiment]) -> Result<(), Box<dyn Error>> {
         let windows: usize = experiments.iter().map(Experiment::windows).sum();
         let mut progress = Progress::new(windows * self.plan.cycles);
@@ -285,8 +306,8 @@ impl Outcome {
         Ok(())
     }
 
-    fn print(&self, scenario: Scenario, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-        writeln!(out, "# {}\n", scenario.name().unwrap_or("servers"))?;
+    fn print(&self, title: &str, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+        writeln!(out, "# {title}\n")?;
         writeln!(out, "{}", self.environment)?;
         if !self.experiments.is_empty() {
             writeln!(out, "{}", measured_table(&self.experiments))?;
@@ -347,10 +368,11 @@ impl Check {
 
     fn is_met(&self) -> Option<bool> {
         let found = self.found?.median;
-        Some(match self.target {
-            Target::AtMost(limit) => found <= limit,
-            Target::AtLeast(limit) => found >= limit,
-        })
+        match self.target {
+            Target::AtMost(limit) => Some(found <= limit),
+            Target::AtLeast(limit) => Some(found >= limit),
+            Target::Seen => None,
+        }
     }
 }
 
@@ -437,10 +459,12 @@ fn check_table(checks: &[Check]) -> Table {
             match check.target {
                 Target::AtMost(limit) => format!("≤ {limit}"),
                 Target::AtLeast(limit) => format!("≥ {limit}"),
+                Target::Seen => or_dash(None),
             },
             match check.is_met() {
                 Some(true) => "yes".to_owned(),
                 Some(false) => "NO".to_owned(),
+                None if check.found.is_some() => or_dash(None),
                 None => "not measured".to_owned(),
             },
         ]);

@@ -72,7 +72,10 @@ fn announce(address: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Err
     announce_until_told(&address.to_string(), out)
 }
 
-fn announce_until_told(address: &str, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+pub(crate) fn announce_until_told(
+    address: &str,
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
     writeln!(out, "listening on {address}")?;
     out.flush()?;
     io::copy(&mut io::stdin(), &mut io::sink())?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// An epoll instance whose waits end on the microsecond, not on the millisecond.
 #[derive(Debug)]
-pub(super) struct Poll {
+pub(crate) struct Poll {
     epoll: OwnedFd,
     /// Kernels before 5.11 lack `epoll_pwait2`; there a wait is rounded up to a millisecond.
     rounds_up: bool,
@@ -20,28 +20,28 @@ pub(super) struct Poll {
 
 /// What is to be reported about a socket. Always edge-triggered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watch {
+pub(crate) enum Watch {
     Reading,
     ReadingAndWriting,
 }
 
 /// One reported socket: the token it was added with, and what happened.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ready {
-    pub(super) token: u64,
-    pub(super) writable: bool,
+pub(crate) struct Ready {
+    pub(crate) token: u64,
+    pub(crate) writable: bool,
     /// The peer has finished, or the socket is broken: read on to the end.
-    pub(super) ended: bool,
+    pub(crate) ended: bool,
 }
 
 /// Room for the sockets that one wait reports.
-pub(super) struct Events {
+pub(crate) struct Events {
     buffer: Vec<libc::epoll_event>,
     filled: usize,
 }
 
 impl Poll {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: takes no pointer; the result is checked before it is used.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         checked(fd)?;
@@ -50,17 +50,17 @@ impl Poll {
         Ok(Self { epoll, rounds_up: false })
     }
 
-    pub(super) fn add(&self, socket: &impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
+    pub(crate) fn add(&self, socket: &impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, socket.as_fd().as_raw_fd(), token, watch)
     }
 
     /// Changes what is reported; what is already true is reported again.
-    pub(super) fn modify(&self, socket: &impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
+    pub(crate) fn modify(&self, socket: &impl AsFd, token: u64, watch: Watch) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, socket.as_fd().as_raw_fd(), token, watch)
     }
 
     /// Waits until a socket is ready or `limit` has passed.
-    pub(super) fn wait(&mut self, events: &mut Events, limit: Duration) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, events: &mut Events, limit: Duration) -> io::Result<()> {
         events.filled = 0;
         let count = loop {
             match self.wait_once(events, limit) {
@@ -121,16 +121,16 @@ impl Poll {
 }
 
 impl Events {
-    pub(super) fn with_room_for(sockets: usize) -> Self {
+    pub(crate) fn with_room_for(sockets: usize) -> Self {
         Self { buffer: vec![libc::epoll_event { events: 0, u64: 0 }; sockets], filled: 0 }
     }
 
     /// How many sockets the last wait reported.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.filled
     }
 
-    pub(super) fn get(&self, place: usize) -> Ready {
+    pub(crate) fn get(&self, place: usize) -> Ready {
         let event = self.buffer[place];
         let bits = event.events;
         let ended = libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR;
@@ -149,7 +149,7 @@ impl fmt::Debug for Events {
 }
 
 /// Lets this thread's waits end within a microsecond of their time; the kernel's default is 50.
-pub(super) fn wake_precisely() -> io::Result<()> {
+pub(crate) fn wake_precisely() -> io::Result<()> {
     let nanos: libc::c_ulong = 1;
     // SAFETY: this operation takes a number, no pointer, and concerns the calling thread alone.
     let result = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos) };

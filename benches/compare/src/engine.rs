@@ -1,0 +1,251 @@
+//! What can stand behind a server: something that answers at once, and SQLite.
+
+use std::error::Error;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use epoll_group::codec::column::Column;
+use epoll_group::codec::encoder::{EncodeError, Encoder, Severity};
+use epoll_group::codec::reply::GENERAL_STATE;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Rows, Statement};
+
+use super::thread_per_session::Engine;
+
+/// Knows `select 1` and point selects, by their text, and takes no time: what is left is the server.
+#[derive(Debug)]
+pub(crate) struct Constant;
+
+/// SQLite. A statement borrows a connection, with the statements it has prepared, from a pool.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    database: PathBuf,
+    pool: Mutex<Vec<Connection>>,
+}
+
+/// A place for a database, which goes with this.
+#[derive(Debug)]
+pub(crate) struct Temporary(PathBuf);
+
+/// MySQL's numbers.
+const SYNTAX_ERROR: u32 = 1064;
+const UNKNOWN_ERROR: u32 = 1105;
+const SYNTAX_STATE: &[u8; 5] = b"42000";
+
+/// utf8mb4, up to 120 characters of four bytes.
+const COLLATION: u64 = 45;
+const TEXT_BYTES: u32 = 480;
+
+/// Connections that are kept while nobody uses them: more never run at once on a machine of ours.
+const POOLED: usize = 64;
+/// More than the point selects of a benchmark need, so that their texts do push each other out.
+const STATEMENTS: usize = 128;
+/// `c` of a sysbench row has groups of digits: so many times eleven, and a `-` between.
+const GROUPS: i64 = 10;
+
+impl Engine for Constant {
+    fn execute(&self, sql: &[u8], out: &mut Encoder<'_>) -> Result<(), EncodeError> {
+        let point = sql.strip_prefix(b"select id, c from sbtest1 where id = ");
+        let id = point.and_then(|id| std::str::from_utf8(id).ok()?.parse::<i64>().ok());
+        match (sql, id) {
+            (b"select 1", _) => {
+                out.column(&Column::signed("1").not_null().length(2))?;
+                out.row(|row| row.int(1))?;
+            }
+            (_, Some(id)) => {
+                out.column(&Column::signed("id").not_null().primary_key())?;
+                out.column(&Column::text("c", COLLATION, TEXT_BYTES).not_null())?;
+                out.row(|row| {
+                    row.int(id);
+                    row.text("constant");
+                })?;
+            }
+            _ => return out.error(Severity::Error, SYNTAX_ERROR, SYNTAX_STATE, "not known here"),
+        }
+        finish(out);
+        Ok(())
+    }
+}
+
+impl Sqlite {
+    /// Opens the file and makes `sbtest1` with so many rows, unless it is there.
+    pub(crate) fn open(database: &Path, rows: u32) -> Result<Self, Box<dyn Error>> {
+        let engine = Self { database: database.to_owned(), pool: Mutex::default() };
+        let mut connection = engine.connect()?;
+        fill(&mut connection, rows)?;
+        engine.give_back(connection);
+        Ok(engine)
+    }
+
+    fn borrow(&self) -> Result<Connection, rusqlite::Error> {
+        let pooled = self.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        pooled.map_or_else(|| self.connect(), Ok)
+    }
+
+    fn connect(&self) -> Result<Connection, rusqlite::Error> {
+        let connection = Connection::open(&self.database)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.pragma_update(None, "journal_mode", "wal")?;
+        Ok(connection)
+    }
+
+    fn give_back(&self, connection: Connection) {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.len() < POOLED {
+            pool.push(connection);
+        }
+    }
+}
+
+impl Engine for Sqlite {
+    fn execute(&self, sql: &[u8], out: &mut Encoder<'_>) -> Result<(), EncodeError> {
+        let result = self.borrow().map_err(Failure::from).and_then(|connection| {
+            let result = run(&connection, sql, out);
+            self.give_back(connection);
+            result
+        });
+        match result {
+            Ok(()) => Ok(()),
+            Err(Failure::Encode(error)) => Err(error),
+            Err(Failure::Engine(error)) => {
+                out.error(Severity::Error, UNKNOWN_ERROR, GENERAL_STATE, &error.to_string())
+            }
+        }
+    }
+}
+
+impl Temporary {
+    pub(crate) fn new() -> Self {
+        let name = format!("compare-{}.db", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        for ending in ["", "-wal", "-shm"] {
+            let mut file = self.0.clone().into_os_string();
+            file.push(ending);
+            // It may not be there, and it lies where files are cleaned up anyway.
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// Why a statement has no answer.
+enum Failure {
+    Engine(rusqlite::Error),
+    Encode(EncodeError),
+}
+
+fn run(connection: &Connection, sql: &[u8], out: &mut Encoder<'_>) -> Result<(), Failure> {
+    let sql = str::from_utf8(sql).map_err(|error| rusqlite::Error::Utf8Error(0, error))?;
+    let mut statement = connection.prepare_cached(sql)?;
+    if statement.column_count() == 0 {
+        let rows = statement.execute([])?;
+        out.rows_affected(rows as u64);
+        out.execute_ok();
+        return Ok(());
+    }
+    let names: Vec<String> = column_names(&statement);
+    send_rows(&names, statement.query([])?, out)?;
+    finish(out);
+    Ok(())
+}
+
+fn column_names(statement: &Statement<'_>) -> Vec<String> {
+    statement.column_names().map(str::to_owned).collect()
+}
+
+/// Columns have the types of the first row's values: enough for a benchmark.
+fn send_rows(names: &[String], mut rows: Rows<'_>, out: &mut Encoder<'_>) -> Result<(), Failure> {
+    let mut described = false;
+    while let Some(row) = rows.next()? {
+        if !described {
+            described = true;
+            for (place, name) in names.iter().enumerate() {
+                out.column(&match row.get_ref(place)? {
+                    ValueRef::Integer(_) => Column::signed(name),
+                    ValueRef::Real(_) => Column::double(name),
+                    _ => Column::text(name, COLLATION, TEXT_BYTES),
+                })?;
+            }
+        }
+        out.try_row(|cells| {
+            for place in 0..names.len() {
+                match row.get_ref(place)? {
+                    ValueRef::Null => cells.null(),
+                    ValueRef::Integer(value) => cells.int(value),
+                    ValueRef::Real(value) => cells.double(value),
+                    ValueRef::Text(bytes) | ValueRef::Blob(bytes) => cells.text(bytes),
+                }
+            }
+            Ok::<(), Failure>(())
+        })?;
+    }
+    if !described {
+        for name in names {
+            out.column(&Column::text(name, COLLATION, TEXT_BYTES))?;
+        }
+    }
+    Ok(())
+}
+
+/// The end of every result that has rows.
+fn finish(out: &mut Encoder<'_>) {
+    out.fetch_done();
+    out.rows_affected(0);
+    out.execute_ok();
+}
+
+/// The table of sysbench, with the same rows each time.
+fn fill(connection: &mut Connection, rows: u32) -> Result<(), rusqlite::Error> {
+    if connection.table_exists(None, "sbtest1")? {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(
+        "create table sbtest1 (id integer primary key, k integer not null default 0,
+            c char(120) not null default '', pad char(60) not null default '');
+         create index k_1 on sbtest1 (k);",
+    )?;
+    let mut insert = transaction.prepare("insert into sbtest1 values (?, ?, ?, ?)")?;
+    for id in 1..=i64::from(rows) {
+        let k = id * 7919 % i64::from(rows) + 1;
+        insert.execute((id, k, digits(id, GROUPS), digits(k, GROUPS / 2)))?;
+    }
+    drop(insert);
+    transaction.commit()
+}
+
+fn digits(seed: i64, groups: i64) -> String {
+    let group = |place| format!("{:011}", (seed + place) * 7_368_787 % 100_000_000_000);
+    (0..groups).map(group).collect::<Vec<_>>().join("-")
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<EncodeError> for Failure {
+    fn from(error: EncodeError) -> Self {
+        Self::Encode(error)
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(error) => error.fmt(f),
+            Self::Encode(error) => fmt::Debug::fmt(error, f),
+        }
+    }
+}

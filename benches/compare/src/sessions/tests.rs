@@ -1,0 +1,66 @@
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::*;
+use crate::engine::{Constant, Sqlite, Temporary};
+use crate::thread_per_session::{self, Account, Engine};
+
+const WINDOW: Duration = Duration::from_millis(50);
+const ROWS: u32 = 100;
+
+fn serve(engine: impl Engine) -> SocketAddr {
+    let address = (Ipv4Addr::LOCALHOST, 0).into();
+    thread_per_session::start(address, Account::new(USER, PASSWORD), engine).unwrap()
+}
+
+fn shape(question: Question) -> Shape {
+    Shape { connections: 2, sessions: 16, question, rows: ROWS, threads: 2 }
+}
+
+fn is_answered(address: SocketAddr, question: Question) {
+    let mut load = Load::connect(address, &shape(question)).unwrap();
+    for window in 0..2 {
+        let report = load.run_for(WINDOW).unwrap();
+        assert_eq!((report.errors, report.first_error), (0, None), "window {window}");
+        // Each session asks once at least.
+        assert!(report.requests >= 16, "window {window}: {} answers", report.requests);
+        assert!(report.client_cpu > Duration::ZERO);
+    }
+}
+
+#[test]
+fn every_session_of_every_connection_is_answered() {
+    let address = serve(Constant);
+    is_answered(address, Question::SelectOne);
+    is_answered(address, Question::Text);
+}
+
+#[test]
+fn sqlite_answers_the_same() {
+    let database = Temporary::new();
+    let address = serve(Sqlite::open(database.path(), ROWS).unwrap());
+    is_answered(address, Question::SelectOne);
+    is_answered(address, Question::Text);
+}
+
+#[test]
+fn an_error_of_the_server_is_reported_with_its_text() {
+    let mut load = Load::connect(serve(Constant), &shape(Question::Plan)).unwrap();
+    let report = load.run_for(WINDOW).unwrap();
+    assert_eq!((report.requests, report.errors), (0, 2));
+    assert!(report.first_error.unwrap().contains("Not support for polarx rpc."));
+}
+
+#[test]
+fn a_wrong_password_opens_no_session() {
+    let address = (Ipv4Addr::LOCALHOST, 0).into();
+    let address =
+        thread_per_session::start(address, Account::new(USER, "another"), Constant).unwrap();
+    let error = Load::connect(address, &shape(Question::SelectOne)).unwrap_err();
+    assert!(error.to_string().contains("Invalid user or password"), "{error}");
+}
+
+#[test]
+fn parts_differ_by_one_at_the_most() {
+    let parts: Vec<_> = parts(0..10, 4).collect();
+    assert_eq!(parts, [0..2, 2..5, 5..7, 7..10]);
+}

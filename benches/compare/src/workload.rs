@@ -1,0 +1,109 @@
+//! The load of a lane, whichever generator makes it.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::cpu;
+use super::experiment::Shape;
+use super::load::{self, Target};
+use super::sessions;
+
+/// What a server is loaded with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Workload {
+    /// Frames that are to come back as they are.
+    Frames(Shape),
+    /// Statements of sessions.
+    Sessions(sessions::Shape),
+}
+
+/// Open connections, quiet but for [`Load::run_for`].
+#[derive(Debug)]
+pub(crate) enum Load {
+    Frames(Box<load::Load>),
+    Sessions(sessions::Load),
+}
+
+/// One window: all requests that were asked in it, each with its answer.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) requests: u64,
+    pub(crate) heavy_requests: u64,
+    pub(crate) seconds: f64,
+    /// Nanoseconds.
+    pub(crate) hist: Histogram<u64>,
+    pub(crate) client_cpu: Duration,
+}
+
+impl Workload {
+    pub(crate) fn connect(&self, address: SocketAddr) -> Result<Load, Box<dyn Error>> {
+        Ok(match self {
+            Self::Frames(shape) => {
+                let options = shape.options(Target::Tcp(address));
+                Load::Frames(Box::new(load::Load::connect(&options)?))
+            }
+            Self::Sessions(shape) => Load::Sessions(sessions::Load::connect(address, shape)?),
+        })
+    }
+}
+
+impl Load {
+    /// Asks for so long, then waits for what is in flight.
+    ///
+    /// # Errors
+    /// Any connection on which anything but the right answer came.
+    pub(crate) fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
+        match self {
+            Self::Frames(load) => {
+                let cpu_before = cpu::of_thread();
+                let report = load.run_for(time, |_| ())?;
+                if let Some(failure) = report.first_error {
+                    return Err(failure.to_string().into());
+                }
+                Ok(Report {
+                    requests: report.requests,
+                    heavy_requests: report.heavy_requests,
+                    seconds: report.seconds,
+                    hist: report.hist,
+                    client_cpu: cpu::of_thread().saturating_sub(cpu_before),
+                })
+            }
+            Self::Sessions(load) => {
+                let report = load.run_for(time)?;
+                if let Some(failure) = report.first_error {
+                    let text = format!("{} connections failed, first: {failure}", report.errors);
+                    return Err(io::Error::other(text).into());
+                }
+                Ok(Report {
+                    requests: report.requests,
+                    heavy_requests: 0,
+                    seconds: report.seconds,
+                    hist: report.hist,
+                    client_cpu: report.client_cpu,
+                })
+            }
+        }
+    }
+
+    /// All answers since the connections were opened.
+    pub(crate) fn answers_total(&self) -> u64 {
+        match self {
+            Self::Frames(load) => load.answers_total(),
+            Self::Sessions(load) => load.answers_total(),
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frames(shape) => shape.fmt(f),
+            Self::Sessions(shape) => shape.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the layer above is told of the backlog.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use super::Connection;
+use crate::config::Config;
+use crate::net::{Address, Close, Input, Listener, Protocol, Sent};
+use crate::runtime::Runtime;
+use crate::stats::Counter;
+
+/// Hands out its connections, and says when one is drained.
+struct Tells {
+    opened: Mutex<Sender<Connection>>,
+    drained: Mutex<Sender<usize>>,
+}
+
+impl Protocol for Tells {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) {
+        let _ = self.opened.lock().expect("nobody panics").send(conn.clone());
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        input.take_all();
+        Ok(())
+    }
+
+    fn drained(&self, conn: &Connection) {
+        let _ = self.drained.lock().expect("nobody panics").send(conn.pending_bytes());
+    }
+}
+
+const LONG: Duration = Duration::from_secs(30);
+const LOW: usize = 16 * 1024;
+const HIGH: usize = 4 * 1024 * 1024;
+
+struct Pair {
+    runtime: Runtime,
+    _listener: Listener,
+    conn: Connection,
+    peer: TcpStream,
+    drained: Receiver<usize>,
+}
+
+fn pair() -> Pair {
+    let config = Config::default()
+        .epoll_groups(1)
+        .write_low_watermark_bytes(LOW)
+        .write_high_watermark_bytes(HIGH);
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let ((open, opened), (drain, drained)) = (mpsc::channel(), mpsc::channel());
+    let protocol = Tells { opened: Mutex::new(open), drained: Mutex::new(drain) };
+    let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+    let Address::Tcp(to) = listener.local_addr() else { panic!("it is TCP") };
+    let mut peer = TcpStream::connect(to).expect("connected");
+    peer.set_read_timeout(Some(LONG)).expect("a socket");
+    peer.write_all(b"hello").expect("room");
+    let conn = opened.recv_timeout(LONG).expect("a connection");
+    Pair { runtime, _listener: listener, conn, peer, drained }
+}
+
+impl Pair {
+    /// Sends what the peer does not read, below the high watermark; how much that is.
+    fn fill(&self) -> usize {
+        let mut all = 0;
+        // What the kernel holds for a peer that does not read grows for a while.
+        while self.conn.pending_bytes() < HIGH / 2 {
+            let bytes = vec![7; HIGH / 4];
+            all += bytes.len();
+            assert_ne!(self.conn.send(bytes), Sent::Closed);
+        }
+        all
+    }
+
+    fn read(&mut self, count: usize) {
+        let mut bytes = vec![0; count];
+        self.peer.read_exact(&mut bytes).expect("it was sent");
+    }
+
+    fn is_drained(&self) {
+        let pending = self.drained.recv_timeout(LONG).expect("drained is called");
+        assert!(pending <= LOW, "{pending} bytes wait");
+    }
+}
+
+#[test]
+fn who_asks_is_told_at_once_when_the_backlog_is_low() {
+    let pair = pair();
+    for _ in 0..10 {
+        pair.conn.tell_when_low();
+        pair.is_drained();
+    }
+    assert!(std::ptr::eq(&raw const **pair.conn.group(), &raw const *pair.conn.0.group));
+}
+
+#[test]
+fn who_asks_is_told_when_the_backlog_is_low_though_reading_never_paused() {
+    let mut pair = pair();
+    for _ in 0..10 {
+        let sent = pair.fill();
+        pair.conn.tell_when_low();
+        assert!(pair.drained.try_recv().is_err(), "nobody has read anything");
+        pair.read(sent);
+        pair.is_drained();
+    }
+    assert_eq!(pair.runtime.stats().get(Counter::ReadsPaused), 0);
+}
+
+#[test]
+fn who_asks_while_the_peer_reads_is_told() {
+    let mut pair = pair();
+    for _ in 0..20 {
+        let sent = pair.fill();
+        std::thread::scope(|scope| {
+            let conn = pair.conn.clone();
+            scope.spawn(move || conn.tell_when_low());
+            pair.read(sent);
+        });
+        pair.is_drained();
+    }
+}

@@ -1,0 +1,134 @@
+//! [`Pieces`]: bytes on their way to the socket, in one piece or several.
+
+use std::io::IoSlice;
+
+/// What is left of the bytes of one send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pieces<'a> {
+    slices: &'a [IoSlice<'a>],
+    /// Bytes of the first slice that were taken.
+    taken: usize,
+}
+
+/// What one system call is given.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Chunk<'a> {
+    One(&'a [u8]),
+    Several(&'a [IoSlice<'a>]),
+}
+
+/// The system takes no more slices at once (`IOV_MAX`).
+const MOST_SLICES: usize = 1024;
+
+impl<'a> Pieces<'a> {
+    pub(super) const NONE: Self = Self { slices: &[], taken: 0 };
+
+    pub(super) fn new(slices: &'a [IoSlice<'a>]) -> Self {
+        let mut pieces = Self { slices, taken: 0 };
+        pieces.consume(0);
+        pieces
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.iter().map(<[u8]>::len).sum()
+    }
+
+    /// Each piece that is left.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (first, behind) = match self.slices {
+            [] => (&[][..], &[][..]),
+            [first, behind @ ..] => (&first[self.taken..], behind),
+        };
+        std::iter::once(first).chain(behind.iter().map(|slice| &**slice))
+    }
+
+    /// The front, as much as can be sent at once.
+    pub(super) fn chunk(&self) -> Chunk<'a> {
+        match self.slices {
+            [] => Chunk::One(&[]),
+            [first, behind @ ..] if behind.is_empty() || self.taken > 0 => {
+                Chunk::One(&first[self.taken..])
+            }
+            slices => Chunk::Several(&slices[..slices.len().min(MOST_SLICES)]),
+        }
+    }
+
+    /// Drops `count` bytes of the front, and empty slices behind them.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.taken += count;
+        while let [first, behind @ ..] = self.slices
+            && first.len() <= self.taken
+        {
+            self.taken -= first.len();
+            self.slices = behind;
+        }
+    }
+}
+
+impl Chunk<'_> {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::One(bytes) => bytes.len(),
+            Self::Several(slices) => slices.iter().map(|slice| slice.len()).sum(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn left(pieces: &Pieces<'_>) -> Vec<u8> {
+        pieces.iter().flatten().copied().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_consumed_the_rest_is_left(
+            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..5), 0..8),
+            steps in proptest::collection::vec(0_usize..6, 0..12),
+        ) {
+            let all = parts.concat();
+            let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let mut pieces = Pieces::new(&slices);
+            let mut gone = 0;
+            for step in steps {
+                prop_assert_eq!(left(&pieces), &all[gone..]);
+                prop_assert_eq!(pieces.len(), all.len() - gone);
+                prop_assert_eq!(pieces.is_empty(), gone == all.len());
+                let front = match pieces.chunk() {
+                    Chunk::One(bytes) => bytes.to_vec(),
+                    Chunk::Several(slices) => slices.iter().flat_map(|s| s.iter()).copied().collect(),
+                };
+                prop_assert_eq!(front.len(), pieces.chunk().len());
+                prop_assert_eq!(front.is_empty(), pieces.is_empty());
+                prop_assert!(all[gone..].starts_with(&front));
+                let step = step.min(front.len());
+                pieces.consume(step);
+                gone += step;
+            }
+        }
+    }
+
+    #[test]
+    fn one_slice_goes_alone_and_a_thousand_go_in_turns() {
+        let slices = [IoSlice::new(b""), IoSlice::new(b"abc"), IoSlice::new(b"")];
+        let pieces = Pieces::new(&slices[..2]);
+        assert!(matches!(pieces.chunk(), Chunk::One(b"abc")), "{pieces:?}");
+        assert!(Pieces::new(&slices[2..]).is_empty() && Pieces::NONE.is_empty());
+
+        let many = vec![IoSlice::new(b"ab"); 2 * MOST_SLICES + 1];
+        let mut pieces = Pieces::new(&many);
+        for expected in [2 * MOST_SLICES, 2 * MOST_SLICES, 2] {
+            assert_eq!(pieces.chunk().len(), expected);
+            pieces.consume(expected);
+        }
+        assert!(pieces.is_empty());
+    }
+}

@@ -1,0 +1,145 @@
+//! [`Clock`]: requests for timestamps, which belong to no session.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use super::answers::put_error;
+use super::error::SessionError;
+use super::link::{Link, Runnable};
+use super::output::Output;
+use super::service::Service;
+use crate::codec::encoder::Metadata;
+use crate::net::{Connection, Hold};
+use crate::runtime::{Class, Cost, Lent, Work};
+use crate::sync::runner::{Marks, Runner, Running};
+use crate::sync::shim::lock;
+
+/// The requests for timestamps of one connection, answered in their order, on whichever worker is free:
+/// a service may look into a table for them.
+pub(super) struct Clock<S: Service> {
+    link: Weak<Link<S>>,
+    asked: Mutex<Asked>,
+    runner: Runner<()>,
+    cost: Cost,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    queue: VecDeque<Question>,
+    hold: Option<Hold>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    session: u64,
+    count: i32,
+}
+
+const ASKED: Marks = Marks::bit(0);
+
+/// More than this many may not wait on a connection.
+pub(super) const MOST_WAITING: usize = 1024;
+
+impl<S: Service> Clock<S> {
+    pub(super) fn new(link: Weak<Link<S>>) -> Self {
+        Self { link, asked: Mutex::default(), runner: Runner::new(()), cost: Cost::unknown() }
+    }
+
+    /// Somebody asks. `false`: too many wait.
+    pub(super) fn ask(&self, session: u64, count: i32, conn: &Connection) -> bool {
+        let mut asked = lock(&self.asked);
+        if asked.queue.len() >= MOST_WAITING {
+            return false;
+        }
+        asked.queue.push_back(Question { session, count });
+        if asked.hold.is_none() {
+            asked.hold = Some(conn.hold());
+        }
+        true
+    }
+
+    /// `true` when the caller now has to see that it is run.
+    pub(super) fn becomes_runnable(&self) -> bool {
+        self.runner.notify(ASKED).map(Running::queue).is_some()
+    }
+
+    fn next(&self) -> Option<Question> {
+        let mut asked = lock(&self.asked);
+        let question = asked.queue.pop_front();
+        if question.is_none() {
+            let hold = asked.hold.take();
+            drop(asked);
+            drop(hold);
+        }
+        question
+    }
+
+    fn answer(link: &Link<S>, out: &Output, question: Question) {
+        let service = &link.server.service;
+        let result = match u32::try_from(question.count) {
+            Ok(count @ 1..) => {
+                let asked = || service.timestamp(link.peer(), count);
+                catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|payload| {
+                    link.note_panic(payload);
+                    Err(SessionError::unsupported("Failed to get tso."))
+                })
+            }
+            _ => {
+                let text = format!("batch_count {} is below 1", question.count);
+                Err(SessionError::unsupported(text))
+            }
+        };
+        out.write(question.session, Metadata::Full, |encoder| match result {
+            Ok(first) => encoder.timestamps(first),
+            Err(error) => put_error(encoder, &error),
+        });
+    }
+}
+
+impl<S: Service> Runnable for Clock<S> {
+    fn run_here(self: Arc<Self>, out: &Output, mut now: Instant) -> Instant {
+        let Some(mut running) = self.runner.resume() else { return now };
+        out.begin(None);
+        let _marks = running.take_marks();
+        if let Some(link) = self.link.upgrade() {
+            while let Some(question) = self.next() {
+                // The service may wait.
+                out.flush();
+                Self::answer(&link, out, question);
+                let before = mem::replace(&mut now, Instant::now());
+                self.cost.add(now.saturating_duration_since(before));
+            }
+        }
+        running.queue();
+        out.hold(self);
+        now
+    }
+
+    fn settle(self: Arc<Self>) {
+        if self.runner.resume().is_some_and(Running::finish_or_queue)
+            && let Some(link) = self.link.upgrade()
+        {
+            link.line.group().push_work(self);
+        }
+    }
+}
+
+impl<S: Service> Work for Clock<S> {
+    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+        if let Some(link) = self.link.upgrade() {
+            lent.now = Output::with(&link.line, |out| self.run_here(out, lent.now));
+        }
+    }
+
+    fn class(&self) -> Class {
+        // A transaction that is about to commit may ask.
+        Class::InProgress
+    }
+
+    fn cost(&self) -> &Cost {
+        &self.cost
+    }
+}

@@ -1,0 +1,203 @@
+//! [`Gate`]: who comes in, and the login of each connection.
+//!
+//! Until somebody has logged in, a connection is a [`Guest`]: it may be asked for its capabilities and
+//! for proof, in frames of 4 KiB, for `login_timeout`. How many there are is limited, in all and by
+//! address, and so are the logins that fail.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::auth::{Claim, Handshake, Login, Step, fresh_salt};
+use super::error::AuthError;
+use super::link::Link;
+use super::logins::{self, Limits, Logins, Origin};
+use super::server::Reader;
+use super::service::{Peer, Service};
+use crate::codec::buffer::OutBuffer;
+use crate::codec::encoder::Encoder;
+use crate::codec::message::generic::ErrorReply;
+use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
+use crate::codec::message::{ClientMessage, ServerMessage};
+use crate::net::Close;
+use crate::runtime::{Class, Timer, after};
+use crate::stats::Counter;
+
+/// Who may try to log in.
+#[derive(Debug)]
+pub(super) struct Gate {
+    logins: Arc<Logins>,
+}
+
+/// Somebody who has not logged in.
+#[derive(Debug)]
+pub(super) struct Guest {
+    handshake: Handshake,
+    /// Its place among those who have not.
+    place: logins::Guest,
+    /// Ends the connection when it takes too long.
+    timer: Timer,
+    /// An answer is held back: until then nothing else may come.
+    answered_after: Option<Instant>,
+}
+
+impl Gate {
+    pub(super) fn new() -> Self {
+        Self { logins: Arc::new(Logins::new()) }
+    }
+
+    /// A connection has come. `None`: there are too many, and it is being closed.
+    pub(super) fn admit<S: Service>(&self, link: &Arc<Link<S>>) -> Option<Guest> {
+        let line = &link.line;
+        let config = line.config();
+        let from = Origin::from(line.conn.peer_addr());
+        let Ok(place) = self.logins.begin(from, &Limits::from(config), Instant::now()) else {
+            line.count(Counter::LoginsRefused);
+            line.conn.close("too many connections that have not logged in");
+            return None;
+        };
+        line.group().usage().unauthenticated_changed(true);
+        line.conn.set_class(Class::Login);
+        let weak: Weak<Link<S>> = Arc::downgrade(link);
+        let late = move || {
+            if let Some(link) = weak.upgrade()
+                && link.peer.get().is_none()
+            {
+                link.line.count(Counter::ClosedLoginTimeout);
+                link.line.conn.close("login_timeout");
+            }
+        };
+        let timer = after(line.group(), Class::Login, config.login_timeout, Box::new(late));
+        let handshake = Handshake::new(config.max_login_attempts);
+        Some(Guest { handshake, place, timer, answered_after: None })
+    }
+}
+
+impl<S: Service> Reader<S> {
+    /// Nobody logs in any more: somebody has, or the connection has ended.
+    pub(super) fn end_login(&mut self) {
+        if let Some(guest) = self.guest.take() {
+            guest.timer.cancel();
+            guest.place.logged_in();
+            let line = &self.link.line;
+            line.group().usage().unauthenticated_changed(false);
+            line.conn.set_class(Class::Ordinary);
+        }
+    }
+
+    /// A message of somebody who has not logged in.
+    pub(super) fn log_in(&mut self, session: u64, message: ClientMessage) -> Result<(), Close> {
+        let Some(guest) = &mut self.guest else { return Err(Close::new("not let in")) };
+        if guest.answered_after.is_some_and(|at| Instant::now() < at) {
+            let error = AuthError::protocol("Authentication messages out of order.");
+            return self.refuse_login(session, error, true);
+        }
+        let step = match message {
+            ClientMessage::AuthenticateStart(start) => {
+                let salt = fresh_salt().map_err(Close::error)?;
+                guest.handshake.handle_start(&start, salt)
+            }
+            ClientMessage::AuthenticateContinue(answer) => {
+                guest.handshake.handle_continue(&answer.auth_data)
+            }
+            _ => {
+                self.link.line.count(Counter::ProtocolErrors);
+                let error = AuthError::protocol("Log in first.");
+                return self.refuse_login(session, error, true);
+            }
+        };
+        self.go_on(session, step)
+    }
+
+    fn go_on(&mut self, session: u64, step: Step) -> Result<(), Close> {
+        match step {
+            Step::SendChallenge(salt) => {
+                let auth_data = salt.to_vec();
+                let challenge = AuthenticateContinue { auth_data };
+                self.send_message(session, ServerMessage::AuthenticateContinue(challenge));
+                Ok(())
+            }
+            Step::Verify(claim) => self.verify(session, &claim),
+            Step::Refuse(error) => self.refuse_login(session, error, false),
+            Step::Close(error) => self.refuse_login(session, error, true),
+        }
+    }
+
+    fn verify(&mut self, session: u64, claim: &Claim) -> Result<(), Close> {
+        let line = Arc::clone(&self.link.line);
+        let Some(guest) = &mut self.guest else { return Err(Close::new("not let in")) };
+        let limits = Limits::from(line.config());
+        if !guest.place.may_try(&limits, Instant::now()) {
+            line.count(Counter::LoginsRefused);
+            // The same as for a wrong password: who tries them learns nothing from it.
+            let step = guest.handshake.refused(AuthError::denied());
+            return self.go_on(session, step);
+        }
+        let address = line.conn.peer_addr();
+        match self.link.server.service.authenticate(&Login::new(claim, address)) {
+            Err(error) => {
+                guest.place.note_failure(&limits, Instant::now());
+                line.count(Counter::LoginsFailed);
+                let step = guest.handshake.refused(error);
+                self.go_on(session, step)
+            }
+            Ok(account) => {
+                if !guest.handshake.accepted() {
+                    return Err(Close::new("the login was over"));
+                }
+                let connection = line.conn.id();
+                let peer = Peer { account, address: address.clone(), connection };
+                // There was none: a login happens once.
+                let _ = self.link.peer.set(peer);
+                line.count(Counter::Logins);
+                self.end_login();
+                self.welcome(session);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells that the login succeeded; later, if that is configured.
+    fn welcome(&self, session: u64) {
+        let ok = ServerMessage::AuthenticateOk(AuthenticateOk { auth_data: Some(Vec::new()) });
+        let delay = self.link.line.config().authenticate_ok_delay;
+        self.send_later(session, ok, delay);
+    }
+
+    /// Answers a login that failed: the more often, the later.
+    fn refuse_login(&mut self, session: u64, error: AuthError, close: bool) -> Result<(), Close> {
+        let error = ErrorReply::from(error);
+        if close {
+            self.send_message(session, ServerMessage::Error(error));
+            return Err(Close::new("the login failed"));
+        }
+        let delay = self.link.line.config().login_failure_delay;
+        if let Some(guest) = &mut self.guest {
+            guest.answered_after = (!delay.is_zero()).then(|| Instant::now() + delay);
+        }
+        self.send_later(session, ServerMessage::Error(error), delay);
+        Ok(())
+    }
+
+    fn send_message(&self, session: u64, message: ServerMessage) {
+        // They are all short.
+        self.send(session, |encoder| encoder.message(&message));
+    }
+
+    /// Sends on a timer, without a thread that waits.
+    fn send_later(&self, session: u64, message: ServerMessage, delay: Duration) {
+        if delay.is_zero() {
+            return self.send_message(session, message);
+        }
+        let line = Arc::downgrade(&self.link.line);
+        let send = move || {
+            let Some(line) = line.upgrade() else { return };
+            let mut buffer = OutBuffer::new(&line.pages);
+            let mut encoder = Encoder::with_dialect(&mut buffer, line.dialect, session);
+            // As above.
+            let _ = encoder.message(&message);
+            line.conn.send(buffer.to_vec());
+        };
+        // It belongs to the login, whoever waits.
+        let _timer = after(self.link.line.group(), Class::Login, delay, Box::new(send));
+    }
+}

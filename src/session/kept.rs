@@ -1,0 +1,148 @@
+//! [`Kept`]: replies that are complete and wait a little for others.
+
+use std::fmt;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Instant;
+
+use super::channel::Channel;
+use super::line::Line;
+use super::link::Runnable;
+use super::output::{FULL, OLD};
+use crate::codec::buffer::OutBuffer;
+use crate::net::Sent;
+use crate::stats::Counter;
+use crate::sync::shim::lock;
+
+/// Whose frames they are; none for those that belong to no session.
+pub(super) type Owner = Option<Arc<Channel>>;
+
+/// Replies that one thread has written and that others may send if it gets stuck.
+///
+/// The lock is held while they are sent, which does not wait, so that they leave in order.
+#[derive(Debug, Default)]
+pub(super) struct Kept(Mutex<Replies>);
+
+#[derive(Default)]
+struct Replies {
+    bytes: Vec<u8>,
+    /// Whose they are, up to where.
+    parts: Vec<(Owner, usize)>,
+    /// When the first of them was complete.
+    since: Option<Instant>,
+    /// Those that have written them.
+    held: Vec<Arc<dyn Runnable>>,
+}
+
+impl Kept {
+    /// Takes what is in `buffer`; says whether it is time to send.
+    pub(super) fn add(&self, buffer: &mut OutBuffer, owner: &Owner, now: Instant) -> bool {
+        let replies = &mut *lock(&self.0);
+        if !buffer.is_empty() {
+            buffer.slices().for_each(|slice| replies.bytes.extend_from_slice(slice));
+            buffer.clear();
+            let end = replies.bytes.len();
+            match replies.parts.last_mut() {
+                Some((last, last_end)) if is_same(last, owner) => *last_end = end,
+                _ => replies.parts.push((owner.clone(), end)),
+            }
+            replies.since.get_or_insert(now);
+        }
+        let old = |since| now.saturating_duration_since(since) >= OLD;
+        replies.bytes.len() >= FULL || replies.since.is_some_and(old)
+    }
+
+    pub(super) fn hold(&self, runnable: Arc<dyn Runnable>) {
+        lock(&self.0).held.push(runnable);
+    }
+
+    /// Sends what is kept, and behind it what is in `buffer`. Gives back who may go on.
+    pub(super) fn send_with(
+        &self,
+        line: &Line,
+        buffer: &OutBuffer,
+        owner: &Owner,
+    ) -> (Sent, Vec<Arc<dyn Runnable>>) {
+        let replies = &mut *lock(&self.0);
+        let sent = replies.send_with(line, buffer, owner);
+        (sent, std::mem::take(&mut replies.held))
+    }
+
+    /// The same by another thread than the one that has written it, and does not come to send it.
+    pub(super) fn relieve(&self, line: &Line) {
+        let held = {
+            let mut replies = match self.0.try_lock() {
+                Ok(replies) => replies,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // So it is not stuck.
+                Err(TryLockError::WouldBlock) => return,
+            };
+            replies.send_with(line, &OutBuffer::new(&line.pages), &None);
+            std::mem::take(&mut replies.held)
+        };
+        held.into_iter().for_each(Runnable::settle);
+    }
+}
+
+impl Replies {
+    fn send_with(&mut self, line: &Line, buffer: &OutBuffer, owner: &Owner) -> Sent {
+        self.since = None;
+        if self.bytes.is_empty() && buffer.is_empty() {
+            self.parts.clear();
+            return Sent::Sent;
+        }
+        let sent = {
+            let _sending = line.sending();
+            if is_dead(owner) || self.parts.iter().any(|(owner, _)| is_dead(owner)) {
+                line.conn.send(self.living(line, buffer, owner))
+            } else if buffer.is_empty() {
+                line.conn.send(&self.bytes)
+            } else {
+                let all = std::iter::once(&*self.bytes).chain(buffer.slices());
+                let slices: Vec<_> = all.map(IoSlice::new).collect();
+                line.conn.send_slices(&slices)
+            }
+        };
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * FULL);
+        self.parts.clear();
+        sent
+    }
+
+    /// What belongs to sessions that are not dead.
+    fn living(&self, line: &Line, buffer: &OutBuffer, owner: &Owner) -> Vec<u8> {
+        let mut living = Vec::new();
+        let mut start = 0;
+        for (owner, end) in &self.parts {
+            if is_dead(owner) {
+                line.count(Counter::FramesOfDeadSessionsDropped);
+            } else {
+                living.extend_from_slice(&self.bytes[start..*end]);
+            }
+            start = *end;
+        }
+        if is_dead(owner) {
+            line.count(Counter::FramesOfDeadSessionsDropped);
+        } else {
+            buffer.slices().for_each(|slice| living.extend_from_slice(slice));
+        }
+        living
+    }
+}
+
+pub(super) fn is_dead(owner: &Owner) -> bool {
+    owner.as_ref().is_some_and(|channel| channel.is_dead())
+}
+
+fn is_same(one: &Owner, other: &Owner) -> bool {
+    one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
+}
+
+impl fmt::Debug for Replies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replies")
+            .field("bytes", &self.bytes.len())
+            .field("held", &self.held.len())
+            .finish_non_exhaustive()
+    }
+}

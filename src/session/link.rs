@@ -1,0 +1,321 @@
+//! [`Link`]: one connection with its sessions.
+
+use std::any::Any;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use prost::Message;
+
+use super::cache::Put;
+use super::clock::Clock;
+use super::kept::Kept;
+use super::line::Line;
+use super::output::Output;
+use super::run::{Session, is_quick};
+use super::server::Shared;
+use super::service::{Account, CancelReason, Peer, Service, SessionId};
+use crate::codec::message::plan::AnyPlan;
+use crate::runtime::{Class, Cost, Lent, Pace, Work, after, note_panic};
+use crate::stats::Counter;
+use crate::sync::shim::lock;
+
+pub(super) struct Link<S: Service> {
+    pub(super) line: Arc<Line>,
+    pub(super) server: Arc<Shared<S>>,
+    /// Set by the login, before there are sessions.
+    pub(super) peer: OnceLock<Peer>,
+    table: Mutex<HashMap<u64, Arc<Session<S>>>>,
+    clock: OnceLock<Arc<Clock<S>>>,
+    /// What became runnable and was not begun.
+    ready: Mutex<Ready>,
+    /// What a statement in a session of its own costs.
+    pub(super) statement_cost: Cost,
+    /// A timer looks for requests that take too long.
+    watched: AtomicBool,
+}
+
+/// In the order in which they came.
+#[derive(Default)]
+struct Ready {
+    /// Of transactions, first.
+    urgent: VecDeque<Arc<dyn Runnable>>,
+    ordinary: VecDeque<Arc<dyn Runnable>>,
+}
+
+/// A plan that is kept, with its text for the audit log.
+#[derive(Debug)]
+pub(super) struct KeptPlan {
+    pub(super) plan: AnyPlan,
+    pub(super) audit: Box<[u8]>,
+}
+
+/// What can be run in place, on the thread that made it runnable.
+pub(super) trait Runnable: Work {
+    /// Runs what was queued, from `now` on; returns the time at its end. What it has written is in
+    /// `out`, which holds it until that has left: nobody else runs it before.
+    fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant;
+
+    /// What it had written has left.
+    fn settle(self: Arc<Self>);
+}
+
+/// What became of a session that was to be opened.
+#[derive(Debug)]
+pub(super) enum Opening<T> {
+    Opened(T),
+    /// There is one with this id.
+    Duplicate,
+    /// There are too many.
+    Limit,
+}
+
+impl<S: Service> Link<S> {
+    pub(super) fn new(line: Line, server: Arc<Shared<S>>) -> Self {
+        Self {
+            line: Arc::new(line),
+            server,
+            peer: OnceLock::new(),
+            table: Mutex::default(),
+            clock: OnceLock::new(),
+            ready: Mutex::default(),
+            statement_cost: Cost::unknown(),
+            watched: AtomicBool::new(false),
+        }
+    }
+
+    /// Who logged in.
+    pub(super) fn peer(&self) -> &Peer {
+        self.peer.get().expect("sessions are opened after the login only")
+    }
+
+    pub(super) fn note_panic(&self, payload: Box<dyn Any + Send>) {
+        self.line.count(Counter::RequestPanics);
+        note_panic(self.line.group(), "session", payload);
+    }
+
+    // ---- sessions ----
+
+    pub(super) fn find(&self, id: u64) -> Option<Arc<Session<S>>> {
+        lock(&self.table).get(&id).cloned()
+    }
+
+    /// A new session, if there is room for it and none with its id.
+    pub(super) fn open(self: &Arc<Self>, id: u64) -> Opening<Arc<Session<S>>> {
+        let config = self.line.config();
+        let mut table = lock(&self.table);
+        if table.len() >= config.max_sessions_per_connection {
+            return Opening::Limit;
+        }
+        match table.entry(id) {
+            Entry::Occupied(entry) if !entry.get().channel.is_closed() => Opening::Duplicate,
+            entry => {
+                if !self.line.group().usage().session_opens(config.max_sessions) {
+                    return Opening::Limit;
+                }
+                let id = SessionId { wire: id, number: self.server.next_number() };
+                let session = Session::new(id, self);
+                let _gone = entry.insert_entry(Arc::clone(&session));
+                Opening::Opened(session)
+            }
+        }
+    }
+
+    /// Takes a session out of the table, unless another has its place by now.
+    pub(super) fn forget(&self, id: SessionId) {
+        let gone = match lock(&self.table).entry(id.wire()) {
+            Entry::Occupied(entry) if entry.get().channel.id == id => Some(entry.remove()),
+            _ => None,
+        };
+        // Its end runs code of the user: not under the lock.
+        drop(gone);
+    }
+
+    /// All sessions.
+    pub(super) fn sessions(&self) -> Vec<Arc<Session<S>>> {
+        lock(&self.table).values().cloned().collect()
+    }
+
+    /// The connection has ended.
+    pub(super) fn end(&self) {
+        let sessions = std::mem::take(&mut *lock(&self.table));
+        for session in sessions.into_values() {
+            session.channel.kill(CancelReason::Connection);
+        }
+        // To be ended by a worker, like the others.
+        while let Some((next, _)) = self.next_ready() {
+            self.line.group().push_work(next);
+        }
+    }
+
+    pub(super) fn clock(self: &Arc<Self>) -> &Arc<Clock<S>> {
+        self.clock.get_or_init(|| Arc::new(Clock::new(Arc::downgrade(self))))
+    }
+
+    // ---- what is runnable ----
+
+    /// To be run when nobody holds the connection's receiving side.
+    pub(super) fn make_ready(&self, runnable: Arc<dyn Runnable>) {
+        let urgent = runnable.class().is_urgent();
+        let mut ready = lock(&self.ready);
+        if urgent { &mut ready.urgent } else { &mut ready.ordinary }.push_back(runnable);
+    }
+
+    /// Takes one out, of a transaction if there is one; says whether there are more.
+    fn next_ready(&self) -> Option<(Arc<dyn Runnable>, bool)> {
+        let mut ready = lock(&self.ready);
+        let next = ready.urgent.pop_front().or_else(|| ready.ordinary.pop_front())?;
+        Some((next, !(ready.urgent.is_empty() && ready.ordinary.is_empty())))
+    }
+
+    /// Runs here what is known to be quick, and the last one if nothing stands behind it and nobody
+    /// knows; the others go to the queue.
+    pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) -> Instant {
+        // Most receives bring something; but what was brought may be taken by another thread.
+        let Some(mut first) = self.next_ready() else { return now };
+        Output::with(&self.line, |out| {
+            loop {
+                let (next, more) = first;
+                let here = match next.cost().pace() {
+                    Pace::Cheap => true,
+                    Pace::Unknown => is_last && !more,
+                    Pace::Dear => false,
+                };
+                if here {
+                    if !is_quick(next.cost()) {
+                        out.flush();
+                    }
+                    if more || out.keeps() {
+                        out.show(self);
+                    }
+                    now = next.run_here(out, now);
+                } else {
+                    self.line.group().push_work(next);
+                }
+                match self.next_ready() {
+                    Some(next) => first = next,
+                    None => break,
+                }
+            }
+        });
+        now
+    }
+
+    // ---- deadlines ----
+
+    /// A request has come: somebody looks whether it takes too long.
+    pub(super) fn watch(self: &Arc<Self>) {
+        if self.watched.load(Ordering::Relaxed) {
+            return;
+        }
+        let timeout = self.line.config().request_timeout;
+        // AcqRel: see `look_for_late`.
+        if !timeout.is_zero() && !self.watched.swap(true, Ordering::AcqRel) {
+            self.look_later(timeout);
+        }
+    }
+
+    fn look_later(self: &Arc<Self>, delay: Duration) {
+        let link = Arc::downgrade(self);
+        let look = move || {
+            if let Some(link) = link.upgrade() {
+                link.look_for_late();
+            }
+        };
+        let delay = delay.max(SHORTEST_LOOK);
+        // Nobody cancels it: it finds nothing to do.
+        let _timer = after(self.line.group(), Class::InProgress, delay, Box::new(look));
+    }
+
+    fn look_for_late(self: &Arc<Self>) {
+        if let Some(delay) = self.cancel_late() {
+            return self.look_later(delay);
+        }
+        // AcqRel: whoever finds it set before this swap has posted before, and is seen now.
+        self.watched.swap(false, Ordering::AcqRel);
+        if let Some(delay) = self.cancel_late()
+            && !self.watched.swap(true, Ordering::AcqRel)
+        {
+            self.look_later(delay);
+        }
+    }
+
+    /// Cancels what takes too long, and says when the next one will.
+    fn cancel_late(&self) -> Option<Duration> {
+        let timeout = self.line.config().request_timeout;
+        if timeout.is_zero() {
+            return None;
+        }
+        let now = Instant::now();
+        let sessions = self.sessions();
+        sessions.iter().filter_map(|session| session.channel.check_deadline(now, timeout)).min()
+    }
+
+    // ---- the cache ----
+
+    pub(super) fn kept_sql(&self, account: &Account, digest: &[u8]) -> Option<Arc<[u8]>> {
+        let kept = self.server.sql.get(account.name().as_bytes(), digest);
+        self.line.count(if kept.is_some() { Counter::SqlHit } else { Counter::SqlMiss });
+        kept
+    }
+
+    pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
+        let longest = self.line.config().request_cache_max_length;
+        let put = self.server.sql.put(&account.key(), digest, text.into(), text.len(), longest);
+        self.note_evicted(put, Counter::SqlEvict);
+    }
+
+    pub(super) fn kept_plan(&self, account: &Account, digest: &[u8]) -> Option<Arc<KeptPlan>> {
+        let kept = self.server.plans.get(account.name().as_bytes(), digest);
+        self.line.count(if kept.is_some() { Counter::PlanHit } else { Counter::PlanMiss });
+        kept
+    }
+
+    pub(super) fn keep_plan(&self, account: &Account, digest: &[u8], plan: &AnyPlan, audit: &[u8]) {
+        let kept = Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
+        // In memory it is larger than on the wire, within what the codec allows.
+        let bytes = 4 * plan.encoded_len() + audit.len();
+        let longest = self.line.config().request_cache_max_length;
+        let put = self.server.plans.put(&account.key(), digest, kept, bytes, longest);
+        self.note_evicted(put, Counter::PlanEvict);
+    }
+
+    fn note_evicted(&self, put: Put, counter: Counter) {
+        if let Put::Kept { evicted: evicted @ 1.. } = put {
+            self.line.group().count(counter, evicted as u64);
+        }
+    }
+}
+
+/// Deadlines are looked at no more often than this.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+
+/// What stands behind a session that is stuck after all, when another worker comes for it.
+pub(super) struct Rest<S: Service> {
+    pub(super) link: Arc<Link<S>>,
+    pub(super) kept: Arc<Kept>,
+}
+
+impl<S: Service> Work for Rest<S> {
+    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+        self.kept.relieve(&self.link.line);
+        lent.now = self.link.dispatch(lent.now, true);
+    }
+
+    fn class(&self) -> Class {
+        if lock(&self.link.ready).urgent.is_empty() { Class::Ordinary } else { Class::InProgress }
+    }
+
+    fn cost(&self) -> &Cost {
+        &self.link.statement_cost
+    }
+}
+
+impl<S: Service> fmt::Debug for Link<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("line", &self.line).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,438 @@
+//! [`Server`]: reads a connection, frame by frame, and gives each to whom it is for.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use super::answers::put_error;
+use super::cache::Cache;
+use super::channel::Refused;
+use super::error::SessionError;
+use super::gate::{Gate, Guest};
+use super::line::Line;
+use super::link::{KeptPlan, Link, Opening};
+use super::post::{Errand, Post};
+use super::run::Session;
+use super::service::{AUTO_COMMIT, CancelReason, Service};
+use super::writers::Writers;
+use crate::codec::buffer::{OutBuffer, PagePool};
+use crate::codec::decoder::Frame;
+use crate::codec::dialect::Dialect;
+use crate::codec::encoder::Encoder;
+use crate::codec::error::{MessageError, Scope};
+use crate::codec::header::HeaderError;
+use crate::codec::limits::Limits;
+use crate::codec::message::connection::{Capabilities, Capability};
+use crate::codec::message::session::KillSession;
+use crate::codec::message::session::kill_session;
+use crate::codec::message::value::Scalar;
+use crate::codec::message::{ClientMessage, ServerMessage};
+use crate::codec::reply::{PACKET_TOO_LARGE_STATE, code};
+use crate::net::{Close, CloseReason, Connection, Input, Protocol, Turn};
+use crate::stats::Counter;
+
+/// Serves a [`Service`] on connections: give it to [`listen`](crate::Handle::listen).
+///
+/// One value may serve any number of listeners of one runtime; what is cached is shared by them.
+pub struct Server<S: Service> {
+    service: Arc<S>,
+    /// Made with the configuration of the runtime, at the first connection.
+    shared: OnceLock<Arc<Shared<S>>>,
+}
+
+/// What the connections of a server share.
+pub(super) struct Shared<S> {
+    pub(super) service: Arc<S>,
+    pub(super) sql: Cache<[u8]>,
+    pub(super) plans: Cache<KeptPlan>,
+    pub(super) gate: Gate,
+    writers: Arc<Writers>,
+    pages: PagePool,
+    last_number: AtomicU32,
+}
+
+impl<S> Shared<S> {
+    /// A number for a session: not 0.
+    pub(super) fn next_number(&self) -> u32 {
+        let next = || self.last_number.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        match next() {
+            0 => next(),
+            number => number,
+        }
+    }
+}
+
+impl<S: Service> Server<S> {
+    /// Serves `service`.
+    #[must_use]
+    pub fn new(service: S) -> Self {
+        Self::shared(Arc::new(service))
+    }
+
+    /// The same for a service that somebody else refers to, too.
+    #[must_use]
+    pub const fn shared(service: Arc<S>) -> Self {
+        Self { service, shared: OnceLock::new() }
+    }
+
+    fn of(&self, conn: &Connection) -> &Arc<Shared<S>> {
+        self.shared.get_or_init(|| {
+            let config = conn.group().config();
+            let (entries, shards) = (config.request_cache_number, config.request_cache_instances);
+            let bytes = config.request_cache_bytes;
+            Arc::new(Shared {
+                service: Arc::clone(&self.service),
+                sql: Cache::new(entries, bytes, shards),
+                plans: Cache::new(entries, bytes, shards),
+                gate: Gate::new(),
+                writers: Arc::default(),
+                pages: PagePool::default(),
+                last_number: AtomicU32::new(0),
+            })
+        })
+    }
+}
+
+impl<S: Service> fmt::Debug for Server<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+/// What reads one connection. Public only because the trait wants it.
+pub struct Reader<S: Service> {
+    pub(super) link: Arc<Link<S>>,
+    /// Until somebody has logged in; none if nobody may.
+    pub(super) guest: Option<Guest>,
+}
+
+impl<S: Service> fmt::Debug for Reader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("link", &self.link).finish_non_exhaustive()
+    }
+}
+
+/// What a connection keeps for `released`, which does not have its state. Weak, because the link holds
+/// the connection.
+struct Way<S: Service>(Weak<Link<S>>);
+
+impl<S: Service> Protocol for Server<S> {
+    type State = Reader<S>;
+
+    fn opened(&self, conn: &Connection) -> Reader<S> {
+        let shared = Arc::clone(self.of(conn));
+        let config = conn.group().config();
+        let dialect = if config.galaxy_protocol {
+            Dialect::Galaxy { version: config.galaxy_version }
+        } else {
+            Dialect::Legacy
+        };
+        let pages = shared.pages.clone();
+        let line = Line::new(conn.clone(), dialect, pages, Arc::clone(&shared.writers));
+        let link = Arc::new(Link::new(line, shared));
+        // Nobody else sets it.
+        let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
+        let guest = link.server.gate.admit(&link);
+        Reader { link, guest }
+    }
+
+    fn received(
+        &self,
+        _conn: &Connection,
+        reader: &mut Reader<S>,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
+        reader.read(input)
+    }
+
+    fn released(&self, conn: &Connection, turn: Turn) {
+        if let Some(link) = conn.user_data::<Way<S>>().and_then(|way| way.0.upgrade()) {
+            link.dispatch(Instant::now(), turn.is_last());
+        }
+    }
+
+    fn drained(&self, conn: &Connection) {
+        if let Some(link) = conn.user_data::<Way<S>>().and_then(|way| way.0.upgrade()) {
+            link.line.wake_waiting();
+        }
+    }
+
+    fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
+        for session in reader.link.sessions() {
+            // Those with something to do finish it.
+            if session.channel.close_if_idle() {
+                reader.refuse(session.channel.id.wire(), &SessionError::shutdown());
+            }
+        }
+    }
+
+    fn closed(&self, _conn: &Connection, mut reader: Reader<S>, _reason: &CloseReason) {
+        reader.end_login();
+        reader.link.end();
+        reader.link.line.wake_waiting();
+    }
+}
+
+impl<S: Service> Reader<S> {
+    fn read(&mut self, input: &mut Input<'_>) -> Result<(), Close> {
+        let dialect = self.link.line.dialect;
+        loop {
+            let limits = self.limits();
+            match Frame::parse(input.bytes(), dialect, &limits) {
+                Ok(Some((frame, bytes))) => {
+                    self.route(&frame, &limits)?;
+                    input.consume(bytes);
+                }
+                Ok(None) => {
+                    if let Ok(Some(header)) = dialect.parse(input.bytes(), limits.frame_bytes) {
+                        input.need(dialect.frame_bytes(&header));
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(self.bad_header(input.bytes(), &error)),
+            }
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
+        let most = self.link.line.config().max_allowed_packet;
+        limits.frame_bytes = u32::try_from(most).unwrap_or(u32::MAX);
+        if self.is_logged_in() { limits } else { limits.before_login() }
+    }
+
+    fn is_logged_in(&self) -> bool {
+        self.link.peer.get().is_some()
+    }
+
+    /// Where the next frame begins is not known.
+    fn bad_header(&self, input: &[u8], error: &HeaderError) -> Close {
+        self.link.line.count(Counter::ProtocolErrors);
+        let session = input.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let answer = match error {
+            HeaderError::TooLong { .. } => SessionError::fatal(
+                code::PACKET_TOO_LARGE,
+                PACKET_TOO_LARGE_STATE,
+                "Got a packet bigger than 'polarx_rpc_max_allowed_packet' bytes",
+            ),
+            _ => SessionError::unsupported(error.to_string()).into_fatal(),
+        };
+        self.refuse(session, &answer);
+        Close::error(*error)
+    }
+
+    fn route(&mut self, frame: &Frame<'_>, limits: &Limits) -> Result<(), Close> {
+        let session = frame.session();
+        let message = match frame.client_message(limits) {
+            Ok(message) => message,
+            Err(error) => return self.bad_message(session, &error),
+        };
+        if let ClientMessage::CapabilitiesGet = message {
+            self.send(session, |encoder| encoder.message(&capabilities()));
+            return Ok(());
+        }
+        if !self.is_logged_in() {
+            return self.log_in(session, message);
+        }
+        let bytes = frame.bytes().len();
+        match message {
+            ClientMessage::ExecSql(sql) => {
+                self.post(session, Post::new(Errand::Sql(Box::new(sql)), bytes), true);
+            }
+            ClientMessage::ExecPlan(plan) => {
+                self.post(session, Post::new(Errand::Plan(plan), bytes), false);
+            }
+            ClientMessage::AutoSavepoint(savepoint) => {
+                self.post(session, Post::new(Errand::Savepoint(savepoint), bytes), false);
+            }
+            ClientMessage::ExpectOpen(open) => {
+                self.post(session, Post::new(Errand::ExpectOpen(open), bytes), false);
+            }
+            ClientMessage::ExpectClose => {
+                self.post(session, Post::new(Errand::ExpectClose, bytes), false);
+            }
+            ClientMessage::GetFileInfo(_)
+            | ClientMessage::TransferFileData(_)
+            | ClientMessage::ManageFile(_) => {
+                self.post(session, Post::new(Errand::File, bytes), false);
+            }
+            ClientMessage::SessionClose => {
+                self.post(session, Post::new(Errand::Close, bytes), false);
+            }
+            ClientMessage::SessionNew => self.open(session, bytes),
+            ClientMessage::SessionKill(kill) => self.kill(session, kill),
+            ClientMessage::TokenOffer(offer) => self.offer(session, offer.token()),
+            ClientMessage::GetTso(question) => self.ask_time(session, question.batch_count),
+            ClientMessage::AuthenticateStart(_) | ClientMessage::AuthenticateContinue(_) => {
+                let unexpected = "Unexpected message for polarx rpc.";
+                self.refuse(session, &SessionError::unsupported(unexpected).into_fatal());
+            }
+            other => {
+                self.link.line.count(Counter::ProtocolErrors);
+                let text = format!("message of kind {} is not supported", other.kind());
+                self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
+                return Err(Close::new(text));
+            }
+        }
+        Ok(())
+    }
+
+    fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
+        self.link.line.count(Counter::ProtocolErrors);
+        let answer = SessionError::unsupported(error.to_string());
+        if error.scope() != Scope::Connection && self.is_logged_in() {
+            // Beyond a limit, but whole: only this request fails, when its turn comes.
+            self.post(session, Post::new(Errand::Broken(answer), 0), true);
+            return Ok(());
+        }
+        self.refuse(session, &answer.into_fatal());
+        Err(Close::error(*error))
+    }
+
+    // ---- sessions ----
+
+    fn open(&mut self, id: u64, bytes: usize) {
+        if id & AUTO_COMMIT != 0 {
+            return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
+        }
+        match self.link.open(id) {
+            Opening::Opened(session) => {
+                self.post_to(session, Post::new(Errand::Open, bytes));
+            }
+            Opening::Duplicate => {
+                let error = SessionError::unsupported("Duplicate session ID.");
+                self.refuse(id, &error.into_fatal());
+            }
+            Opening::Limit => self.too_many(id),
+        }
+    }
+
+    fn too_many(&self, id: u64) {
+        self.link.line.count(Counter::SessionsRefusedLimit);
+        let error = SessionError::unsupported("max_connections limit exceed");
+        self.refuse(id, &error.into_fatal());
+    }
+
+    fn post(&mut self, id: u64, post: Post, is_sql: bool) {
+        if id & AUTO_COMMIT == 0 {
+            match self.link.find(id) {
+                Some(session) => self.post_to(session, post),
+                None => self.refuse(id, &SessionError::not_found()),
+            }
+            return;
+        }
+        if !is_sql {
+            return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
+        }
+        if let Some(session) = self.link.find(id)
+            && !session.channel.is_closed()
+        {
+            return self.post_to(session, post);
+        }
+        match self.link.open(id) {
+            Opening::Opened(session) => self.post_to(session, post),
+            // It was not closed when it was looked at, and nobody else opens any.
+            Opening::Duplicate | Opening::Limit => self.too_many(id),
+        }
+    }
+
+    fn post_to(&mut self, session: Arc<Session<S>>, post: Post) {
+        let id = session.channel.id.wire();
+        match session.channel.post(post) {
+            Ok(()) => {
+                self.link.watch();
+                if session.becomes_runnable() {
+                    self.link.make_ready(session);
+                }
+            }
+            Err(Refused::Closed) => self.refuse(id, &SessionError::not_found()),
+            Err(Refused::Full) => {
+                self.link.line.count(Counter::RequestsRefusedQueue);
+                let error = SessionError::unsupported("Session max_queued_messages limit exceed.");
+                self.lose(id, &error.into_fatal());
+            }
+            Err(Refused::Bytes(limit)) => {
+                self.link.line.count(Counter::RequestsRefusedBytes);
+                let text = format!("Session max_queued_bytes {limit} limit exceed.");
+                self.lose(id, &SessionError::unsupported(text).into_fatal());
+            }
+        }
+    }
+
+    /// Ends a session because of what its client sent.
+    fn lose(&self, id: u64, error: &SessionError) {
+        if let Some(session) = self.link.find(id) {
+            self.link.forget(session.channel.id);
+            session.channel.kill(CancelReason::Session);
+        }
+        self.refuse(id, error);
+    }
+
+    fn kill(&self, id: u64, kill: KillSession) {
+        let Some(session) = self.link.find(id) else {
+            return self.refuse(id, &SessionError::not_found());
+        };
+        if kill.x_session_id != id {
+            tracing::debug!(
+                id,
+                named = kill.x_session_id,
+                "kill names another session; the header counts"
+            );
+        }
+        let log = self.link.line.config().enable_kill_log;
+        match kill_session::Type::try_from(kill.r#type) {
+            Ok(kill_session::Type::Connection) => {
+                self.link.line.count(Counter::SessionsKilled);
+                self.lose(id, &SessionError::killed());
+            }
+            _ => session.channel.cancel(CancelReason::Query),
+        }
+        if log {
+            tracing::info!(session = %session.channel.id, kind = kill.r#type, "kill");
+        }
+    }
+
+    fn offer(&self, id: u64, kilobytes: i32) {
+        match self.link.find(id) {
+            Some(session) if kilobytes >= 0 => session.channel.offer(i64::from(kilobytes) * 1024),
+            Some(_) => {}
+            // A session for one statement that has just ended: clients cannot know.
+            None if id & AUTO_COMMIT != 0 => {}
+            None => self.refuse(id, &SessionError::not_found()),
+        }
+    }
+
+    fn ask_time(&mut self, id: u64, count: i32) {
+        if id & AUTO_COMMIT != 0 {
+            return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
+        }
+        let clock = self.link.clock();
+        if !clock.ask(id, count, &self.link.line.conn) {
+            self.link.line.count(Counter::RequestsRefusedQueue);
+            let text = format!("requests for timestamps exceed {}", super::clock::MOST_WAITING);
+            return self.refuse(id, &SessionError::unsupported(text));
+        }
+        if clock.becomes_runnable() {
+            self.link.make_ready(Arc::clone(clock) as _);
+        }
+    }
+
+    // ---- answers that are given here ----
+
+    pub(super) fn refuse(&self, session: u64, error: &SessionError) {
+        self.send(session, |encoder| put_error(encoder, error));
+    }
+
+    pub(super) fn send<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
+        let line = &self.link.line;
+        let mut buffer = OutBuffer::new(&line.pages);
+        write(&mut Encoder::with_dialect(&mut buffer, line.dialect, session));
+        line.conn.send(buffer.to_vec());
+    }
+}
+
+fn capabilities() -> ServerMessage {
+    let capability = Capability { name: b"polarx_rpc".to_vec(), value: Scalar::unsigned(1).into() };
+    ServerMessage::Capabilities(Capabilities { capabilities: vec![capability] })
+}
