@@ -36,13 +36,13 @@ use epoll_group::codec::column::Column;
 use epoll_group::codec::message::plan::{AnyPlan, ExecPlan};
 use epoll_group::codec::plan::{Node, PlanError};
 use epoll_group::codec::value::Value;
-use epoll_group::session::SessionError;
+use epoll_group::session::{Plan, Reply, SessionError};
 use rusqlite::Connection;
 
 pub(crate) use access::Cache;
 
 /// Where the rows go.
-pub(crate) trait Sink {
+trait Sink {
     /// Comes once, before the rows.
     fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError>;
 
@@ -56,12 +56,43 @@ pub(crate) trait Sink {
     fn is_cancelled(&self) -> bool;
 }
 
+impl Sink for Reply<'_> {
+    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
+        Reply::columns(self, columns)
+    }
+
+    fn row(
+        &mut self,
+        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        self.try_row(|row| fill(&mut |value| row.value(value)))
+    }
+
+    fn is_cancelled(&self) -> bool {
+        Reply::is_cancelled(self)
+    }
+}
+
+/// Answers a request: runs its plan on this connection, whose `cache` it is.
+///
+/// # Errors
+///
+/// As of [`run`].
+pub(crate) fn execute(
+    db: &Connection,
+    cache: &mut Cache,
+    plan: &Plan<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), SessionError> {
+    run(db, cache, plan.message(), plan.plan(), reply)
+}
+
 /// Runs `plan`, whose parameters stand in `message`, which may lack the plan itself.
 ///
 /// # Errors
 ///
 /// 8001 with a text that says which node could not do what; interrupted, if it was.
-pub(crate) fn run(
+fn run(
     db: &Connection,
     cache: &mut Cache,
     message: &ExecPlan,

@@ -65,7 +65,8 @@ const STRIDE: usize = 1 << 10;
 impl Output {
     /// Runs `code` with an output for a connection, and sends what is in it at the end.
     pub(super) fn with<R>(line: &Arc<Line>, code: impl FnOnce(&Self) -> R) -> R {
-        let (buffer, kept) = SPARE.take().unwrap_or_else(|| (OutBuffer::new(&line.pages), Arc::default()));
+        let (buffer, kept) =
+            SPARE.take().unwrap_or_else(|| (OutBuffer::new(&line.pages), Arc::default()));
         let output = Rc::new(Self {
             line: Arc::clone(line),
             current: RefCell::new(Current { buffer, owner: None, since: None }),

@@ -69,6 +69,12 @@ impl Cursor<'_> {
 }
 
 impl Cache {
+    /// How many shapes are known.
+    #[cfg(test)]
+    pub(super) fn shapes(&self) -> usize {
+        self.shapes.len()
+    }
+
     pub(super) fn take_buffer(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
     }

@@ -51,7 +51,7 @@ enum Stage<'a> {
     /// Rows for which it holds.
     Filter(Expr<'a>),
     /// All rows become one.
-    Aggregate(Expr<'a>, Aggregate),
+    Aggregate(Expr<'a>, Box<Aggregate>),
 }
 
 impl<'a> Pipeline<'a> {
@@ -78,7 +78,7 @@ impl<'a> Pipeline<'a> {
                     let aggregate = Aggregate::new(function, &over.ty)?;
                     let label = shape::text(message, &node.field)?.as_bytes().to_vec();
                     let output = vec![Field::computed(label, *aggregate.ty())];
-                    (Stage::Aggregate(over, aggregate), output)
+                    (Stage::Aggregate(over, Box::new(aggregate)), output)
                 }
                 _ => return Err(refuse("a node above a table that is none")),
             };

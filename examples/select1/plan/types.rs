@@ -198,8 +198,6 @@ impl Type {
                 other => Val::Int(clamp(number(other).to_integer(), i64::MIN, i64::MAX)),
             },
             Kind::Unsigned | Kind::Bit => match cell {
-                // Those above the signed ones stand as what they are modulo 2^64.
-                ValueRef::Integer(value) => Val::Uint(value.cast_unsigned()),
                 other => Val::Uint(clamp(number(other).to_integer(), u64::MIN, u64::MAX)),
             },
             Kind::Float => Val::Double(f64::from(number(cell).to_f64() as f32)),
@@ -299,5 +297,5 @@ fn number(cell: ValueRef<'_>) -> Num {
 }
 
 fn clamp<T: TryFrom<i128> + Into<i128> + Copy>(value: i128, least: T, most: T) -> T {
-    T::try_from(value).unwrap_or(if value < least.into() { least } else { most })
+    T::try_from(value).unwrap_or_else(|_| if value < least.into() { least } else { most })
 }
