@@ -20,7 +20,6 @@ mod catalogue;
 mod eval;
 mod exact;
 mod expr;
-mod field;
 mod infer;
 mod keys;
 mod shape;

@@ -17,11 +17,12 @@ use rusqlite::types::{Null, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, Row, Rows, Statement, StatementStatus, ToSql};
 
 use super::catalogue::{self, Index, Table, quoted};
-use super::field::{Field, Origin};
 use super::keys::{self, KeyColumn};
 use super::shape::{Asked, Wanted, Way};
+use super::types::type_of;
 use super::value::name_of;
 use super::{refuse, sqlite};
+use crate::columns::Description;
 
 /// What was found out about shapes of plans.
 ///
@@ -49,7 +50,7 @@ pub(super) struct Access {
     sql: String,
     /// For each part of a key, whether it is bytes and no text.
     binary: Vec<bool>,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<Description>,
 }
 
 /// The rows of a table, of which the first may have been fetched.
@@ -150,7 +151,7 @@ impl Cache {
 
 impl Access {
     fn new(db: &Connection, asked: &Asked<'_>) -> Result<Self, SessionError> {
-        let table = Table::find(db, asked.table)?;
+        let table = Table::find(db, &asked.schema.to_lowercase(), asked.table)?;
         let index = table.index(db, asked.index)?;
         let columns = columns(&table, asked)?;
         let first = key(&table, &index, asked, asked.first, 1)?;
@@ -164,7 +165,7 @@ impl Access {
             && index.is_unique
             && first.len() == index.parts.len()
             && first.iter().all(|part| part.value.is_some());
-        let name = |at: &usize| Some(format!("t.{}", quoted(&table.columns.get(*at)?.name)));
+        let name = |at: &usize| Some(format!("t.{}", quoted(table.columns.get(*at)?.name())));
         let list = columns.iter().filter_map(name).collect::<Vec<_>>().join(", ");
         let by = index.name.as_ref().map(|name| format!(" indexed by {}", quoted(name)));
         let order = if is_one { String::new() } else { order(&table, &index, asked.way) };
@@ -176,10 +177,15 @@ impl Access {
         let parts = [asked.first, asked.last].map(|parts| parts.len());
         let is_binary = |count: usize| {
             let parts = index.parts.iter().take(count);
-            parts.map(|part| table.columns.get(part.column).is_some_and(|c| c.ty.is_binary()))
+            parts.map(|part| {
+                table.columns.get(part.column).is_some_and(|c| type_of(&c.description).is_binary())
+            })
         };
         let binary = parts.into_iter().flat_map(is_binary).collect();
-        let fields = columns.iter().filter_map(|at| field(&table, *at, asked)).collect();
+        let fields = columns
+            .iter()
+            .filter_map(|at| Some(table.columns.get(*at)?.description.clone()))
+            .collect();
         Ok(Self { sql, binary, fields })
     }
 }
@@ -218,7 +224,7 @@ fn key<'a>(
         let name = asked.name(&part.field)?;
         let expected = index.parts.get(at);
         let column = expected.and_then(|part| table.columns.get(part.column));
-        let column = column.filter(|column| column.name.eq_ignore_ascii_case(name));
+        let column = column.filter(|column| column.name().eq_ignore_ascii_case(name));
         let (Some(expected), Some(column)) = (expected, column) else {
             let index = asked.index;
             return Err(refuse(format_args!(
@@ -228,12 +234,12 @@ fn key<'a>(
         if expected.is_descending && asked.way == Way::Range {
             return Err(refuse(format_args!("{node} over a descending index")));
         }
-        let mut text = format!("t.{}", quoted(&column.name));
+        let mut text = format!("t.{}", quoted(column.name()));
         if let Some(collation) = &expected.collation {
             text = format!("{text} collate {}", quoted(collation));
         }
         let value = if asked.is_null(part)? { None } else { Some(number + at) };
-        key.push(KeyColumn { name: text, not_null: column.not_null, value });
+        key.push(KeyColumn { name: text, not_null: column.description.facts.not_null, value });
     }
     Ok(key)
 }
@@ -245,7 +251,7 @@ fn order(table: &Table, index: &Index, way: Way) -> String {
         let collation = part.collation.as_ref().map(|name| format!(" collate {}", quoted(name)));
         let is_descending = part.is_descending != (way == Way::ScanBack);
         order.push((
-            format!("t.{}{}", quoted(&column.name), collation.unwrap_or_default()),
+            format!("t.{}{}", quoted(column.name()), collation.unwrap_or_default()),
             is_descending,
         ));
     }
@@ -259,17 +265,6 @@ fn order(table: &Table, index: &Index, way: Way) -> String {
         return String::new();
     }
     format!(" order by {}", order.into_iter().map(part).collect::<Vec<_>>().join(", "))
-}
-
-fn field(table: &Table, at: usize, asked: &Asked<'_>) -> Option<Field> {
-    let column = table.columns.get(at)?;
-    let name = column.name.as_bytes().to_vec();
-    let origin = Origin {
-        column: name.clone(),
-        table: asked.table.to_lowercase().into_bytes(),
-        schema: asked.schema.to_lowercase().into_bytes(),
-    };
-    Some(Field { label: name, ty: column.ty, origin: Some(origin) })
 }
 
 fn bind(

@@ -9,8 +9,8 @@ use super::eval::compare;
 use super::exact::{Exact, QUOTIENT_DIGITS};
 use super::infer;
 use super::refuse;
-use super::types::Type;
 use super::value::{Num, Val};
+use crate::columns::{Description, Type};
 
 /// What is computed, and what it has come to so far.
 #[derive(Debug)]
@@ -55,20 +55,16 @@ impl Aggregate {
         }
         let is_exact = !over.is_inexact();
         let ty = match function {
-            F::CountFunc | F::CountDistinctFunc => {
-                let mut ty = Type::signed();
-                ty.column = ty.column.length(COUNT_LENGTH).not_null();
-                ty
-            }
+            F::CountFunc | F::CountDistinctFunc => Type::BIGINT,
             F::SumFunc | F::SumDistinctFunc if is_exact => {
-                Type::exact(over.digits.saturating_add(SUM_DIGITS), over.scale)
+                Type::exact(over.digits().saturating_add(SUM_DIGITS), over.scale())
             }
             F::AvgFunc | F::AvgDistinctFunc if is_exact => Type::exact(
-                over.digits.saturating_add(QUOTIENT_DIGITS),
-                over.scale.saturating_add(QUOTIENT_DIGITS),
+                over.digits().saturating_add(QUOTIENT_DIGITS),
+                over.scale().saturating_add(QUOTIENT_DIGITS),
             ),
             F::MinFunc | F::MaxFunc => *over,
-            _ => Type::double(),
+            _ => Type::Double,
         };
         let is_distinct =
             matches!(function, F::CountDistinctFunc | F::SumDistinctFunc | F::AvgDistinctFunc);
@@ -83,9 +79,12 @@ impl Aggregate {
         })
     }
 
-    /// The type of the result.
-    pub(super) const fn ty(&self) -> &Type {
-        &self.ty
+    /// What the result is called by this name.
+    pub(super) fn field(&self, name: &str) -> Description {
+        let mut field = Description::expression(name, Some(self.ty));
+        let is_count = matches!(self.function, AggrType::CountFunc | AggrType::CountDistinctFunc);
+        field.facts.not_null = is_count;
+        field
     }
 
     /// One row more. NULL does not count.
@@ -145,7 +144,7 @@ impl Aggregate {
             _ => Ok(match self.sum {
                 Sum::Exact(sum) if is_mean => {
                     // Of no more digits behind the point than the values have, but their scale.
-                    let sum = sum.rescale(self.ty.scale.saturating_sub(QUOTIENT_DIGITS));
+                    let sum = sum.rescale(self.ty.scale().saturating_sub(QUOTIENT_DIGITS));
                     let mean = sum.and_then(|sum| sum.div(Exact::new(self.count.into(), 0)));
                     Val::Exact(mean.ok_or_else(|| refuse("AGGR: DECIMAL value is out of range"))?)
                 }
@@ -172,6 +171,3 @@ impl Key {
         }
     }
 }
-
-/// Display length of a count.
-const COUNT_LENGTH: u32 = 21;

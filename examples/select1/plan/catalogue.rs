@@ -3,10 +3,10 @@
 //! Read with names as bound values; what comes back is what goes, quoted, into statements.
 
 use epoll_group::session::SessionError;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension};
 
-use super::types::Type;
 use super::{refuse, sqlite};
+use crate::columns::{Description, table_columns};
 
 /// A table.
 #[derive(Debug)]
@@ -20,9 +20,8 @@ pub(super) struct Table {
 /// A column of a table.
 #[derive(Debug)]
 pub(super) struct TableColumn {
-    pub(super) name: String,
-    pub(super) ty: Type,
-    pub(super) not_null: bool,
+    /// As the client is told of it.
+    pub(super) description: Description,
     /// Its place in the primary key, from 1; 0 if it is not there.
     primary: u32,
 }
@@ -52,29 +51,31 @@ const PRIMARY: &str = "primary";
 
 impl Table {
     /// The table of this name, whatever its case. Views and what SQLite keeps for itself are none.
-    pub(super) fn find(db: &Connection, name: &str) -> Result<Self, SessionError> {
-        const FIND: &str = "select name, sql from main.sqlite_master where type = 'table'
+    /// Its columns are told to be of `schema`.
+    pub(super) fn find(db: &Connection, schema: &str, name: &str) -> Result<Self, SessionError> {
+        const FIND: &str = "select name from main.sqlite_master where type = 'table'
             and name = ?1 collate nocase and name not like 'sqlite\\_%' escape '\\'";
-        const COLUMNS: &str = "select name, type, \"notnull\", pk, hidden
-            from pragma_table_xinfo(?1, 'main') order by cid";
+        const PRIMARY: &str = "select pk from pragma_table_info(?1, 'main') order by cid";
         let found = db.query_row(FIND, [name], |row| row.get(0)).optional().map_err(sqlite)?;
         let name: String = found.ok_or_else(|| refuse(format_args!("no table '{name}'")))?;
-        let mut statement = db.prepare(COLUMNS).map_err(sqlite)?;
-        let columns = statement.query_map([&name], TableColumn::read).map_err(sqlite)?;
-        let mut columns = columns.collect::<Result<Vec<_>, _>>().map_err(sqlite)?;
-        columns.retain(|(_, hidden)| *hidden != 1);
-        let columns: Vec<_> = columns.into_iter().map(|(column, _)| column).collect();
+        let descriptions = table_columns(db, schema, &name).map_err(sqlite)?;
+        let mut statement = db.prepare(PRIMARY).map_err(sqlite)?;
+        let places = statement.query_map([&name], |row| row.get(0)).map_err(sqlite)?;
+        let places = places.collect::<Result<Vec<u32>, _>>().map_err(sqlite)?;
+        let columns = descriptions.into_iter().zip(places);
+        let columns: Vec<_> =
+            columns.map(|(description, primary)| TableColumn { description, primary }).collect();
         let without_rowid = "select wr from pragma_table_list(?1) where schema = 'main'";
         let without_rowid: bool =
             db.query_row(without_rowid, [&name], |row| row.get(0)).map_err(sqlite)?;
-        let is_free = |alias: &&str| !columns.iter().any(|c| c.name.eq_ignore_ascii_case(alias));
+        let is_free = |alias: &&str| !columns.iter().any(|c| c.name().eq_ignore_ascii_case(alias));
         let rowid = ["_rowid_", "rowid", "oid"].into_iter().find(is_free);
         Ok(Self { name, rowid: rowid.filter(|_| !without_rowid), columns })
     }
 
     /// Which column has this name.
     pub(super) fn position(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name))
+        self.columns.iter().position(|column| column.name().eq_ignore_ascii_case(name))
     }
 
     /// The index of this name.
@@ -110,7 +111,7 @@ impl Table {
         }
         let primary = self.primary();
         let key = primary.parts.iter().filter_map(|part| self.columns.get(part.column));
-        let rest = key.map(|column| column.name.clone()).chain(primary.rest).collect();
+        let rest = key.map(|column| column.name().to_owned()).chain(primary.rest).collect();
         Ok(Index { name: Some(name.clone()), is_unique, parts, rest })
     }
 
@@ -128,19 +129,8 @@ impl Table {
 }
 
 impl TableColumn {
-    fn read(row: &Row<'_>) -> rusqlite::Result<(Self, i64)> {
-        let name: String = row.get(0)?;
-        let declared: Option<String> = row.get(1)?;
-        let primary: u32 = row.get(3)?;
-        let mut ty = Type::declared(&declared.unwrap_or_default());
-        let not_null = row.get::<_, bool>(2)? || primary > 0;
-        if not_null {
-            ty.column = ty.column.not_null();
-        }
-        if primary > 0 {
-            ty.column = ty.column.primary_key();
-        }
-        Ok((Self { name, ty, not_null, primary }, row.get(4)?))
+    pub(super) fn name(&self) -> &str {
+        &self.description.name
     }
 }
 

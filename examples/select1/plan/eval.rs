@@ -11,8 +11,8 @@ use super::exact::Exact;
 use super::expr::{Compare, Expr, Node, Relation};
 use super::infer::Op;
 use super::refuse;
-use super::types::{Kind, Type};
 use super::value::{Num, Val};
+use crate::columns::Type;
 
 impl<'a> Expr<'a> {
     /// The value over a row of the fields that the expression was made for.
@@ -110,18 +110,20 @@ fn arithmetic<'v>(
         return Ok(Val::Null);
     }
     let out_of_range = || {
-        let kind = match ty.kind {
-            Kind::Signed => "BIGINT",
-            Kind::Unsigned => "BIGINT UNSIGNED",
-            Kind::Double => "DOUBLE",
+        let kind = match ty {
+            Type::Signed(_) => "BIGINT",
+            Type::Unsigned(_) => "BIGINT UNSIGNED",
+            Type::Double => "DOUBLE",
             _ => "DECIMAL",
         };
         refuse(format_args!("{kind} value is out of range in '{}'", op.sign()))
     };
-    let value = match ty.kind {
-        Kind::Double => double(op, left.to_f64(), right.to_f64()).map(Val::Double),
-        Kind::Signed => integer(op, left, right).and_then(|v| v.try_into().ok()).map(Val::Int),
-        Kind::Unsigned => integer(op, left, right).and_then(|v| v.try_into().ok()).map(Val::Uint),
+    let value = match ty {
+        Type::Double => double(op, left.to_f64(), right.to_f64()).map(Val::Double),
+        Type::Signed(_) => integer(op, left, right).and_then(|v| v.try_into().ok()).map(Val::Int),
+        Type::Unsigned(_) => {
+            integer(op, left, right).and_then(|v| v.try_into().ok()).map(Val::Uint)
+        }
         _ => {
             left.to_exact().zip(right.to_exact()).and_then(|(l, r)| exact(op, l, r)).map(Val::Exact)
         }

@@ -5,11 +5,11 @@ use epoll_group::codec::message::value::Scalar;
 use epoll_group::codec::plan::{ExprNode, PlanError};
 use epoll_group::session::SessionError;
 
-use super::field::Field;
 use super::infer::{self, Op};
-use super::types::Type;
+use super::types::type_of;
 use super::value::Val;
 use super::{malformed, refuse};
+use crate::columns::{Description, Type};
 
 /// An expression over rows of certain fields.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl<'a> Expr<'a> {
     pub(super) fn new(
         message: &'a ExecPlan,
         expr: &'a Message,
-        fields: &[Field],
+        fields: &[Description],
     ) -> Result<Self, SessionError> {
         match expr.node().map_err(malformed)? {
             ExprNode::Literal(scalar) => Self::value(message.resolve(scalar).map_err(malformed)?),
@@ -76,7 +76,7 @@ impl<'a> Expr<'a> {
                 let (at, field) = field.ok_or_else(|| {
                     refuse(format_args!("column {column} of {}, from 0", fields.len()))
                 })?;
-                Ok(Self { node: Node::Column(at), ty: field.ty })
+                Ok(Self { node: Node::Column(at), ty: type_of(field) })
             }
             ExprNode::Operator(operator) => Self::operator(message, operator, fields),
             ExprNode::Call(call) => {
@@ -99,7 +99,7 @@ impl<'a> Expr<'a> {
     fn operator(
         message: &'a ExecPlan,
         operator: &'a Operator,
-        fields: &[Field],
+        fields: &[Description],
     ) -> Result<Self, SessionError> {
         let sign = operator.name.as_slice();
         let operands = operator.param.iter().map(|operand| Self::new(message, operand, fields));
@@ -144,7 +144,7 @@ impl<'a> Expr<'a> {
     }
 
     fn truth(node: Node<'a>) -> Self {
-        Self { node, ty: Type::truth() }
+        Self { node, ty: Type::BIGINT }
     }
 }
 

@@ -6,8 +6,8 @@ use epoll_group::session::SessionError;
 
 use super::exact::QUOTIENT_DIGITS;
 use super::refuse;
-use super::types::{Kind, Type};
 use super::value::Val;
+use crate::columns::Type;
 
 /// Arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +50,14 @@ pub(super) fn op(sign: &[u8]) -> Option<Op> {
 /// The type of a literal.
 pub(super) fn literal(scalar: &Scalar, value: &Val<'_>) -> Type {
     match value {
-        Val::Null => Type::null(),
-        Val::Int(_) => Type::signed(),
-        Val::Uint(_) => Type::unsigned(),
-        Val::Exact(_) | Val::Double(_) => Type::double(),
+        Val::Null => Type::Null,
+        Val::Int(_) => Type::BIGINT,
+        Val::Uint(_) => Type::BIGINT_UNSIGNED,
+        Val::Exact(_) | Val::Double(_) => Type::Double,
         Val::Text(text) => {
             let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
             let is_octets = matches!(scalar.value(), Ok(ScalarValue::Octets(_)));
-            if is_octets { Type::binary(length) } else { Type::text(length) }
+            if is_octets { Type::VarBinary(length) } else { Type::VarChar(length) }
         }
     }
 }
@@ -69,10 +69,10 @@ pub(super) fn moment(left: &Type, right: &Type) -> Result<Option<Type>, SessionE
         (true, _) => (left, right),
         (false, true) => (right, left),
     };
-    let is_time = temporal.kind == Kind::Time;
+    let is_time = |ty: &Type| matches!(ty, Type::Time(_));
     let fits = other.is_textual()
-        || other.kind == Kind::Null
-        || (other.is_temporal() && (other.kind == Kind::Time) == is_time);
+        || *other == Type::Null
+        || (other.is_temporal() && is_time(other) == is_time(temporal));
     if fits { Ok(Some(*temporal)) } else { Err(refuse("a point in time beside a number")) }
 }
 
@@ -82,37 +82,37 @@ pub(super) fn arithmetic(op: Op, left: &Type, right: &Type) -> Result<Type, Sess
         return Err(refuse(format_args!("operator '{}' of a point in time", op.sign())));
     }
     // With NULL the result is NULL, and its type that of the other operand.
-    let (left, right) = match (left.kind, right.kind) {
-        (Kind::Null, Kind::Null) => return Ok(Type::signed()),
-        (Kind::Null, _) => (right, right),
-        (_, Kind::Null) => (left, left),
+    let (left, right) = match (left, right) {
+        (Type::Null, Type::Null) => return Ok(Type::BIGINT),
+        (Type::Null, _) => (right, right),
+        (_, Type::Null) => (left, left),
         _ => (left, right),
     };
-    let is_unsigned = |ty: &Type| matches!(ty.kind, Kind::Unsigned | Kind::Bit);
-    let is_integer = |ty: &Type| ty.kind == Kind::Signed || is_unsigned(ty);
-    let integer = |is_unsigned| if is_unsigned { Type::unsigned() } else { Type::signed() };
-    let either = is_unsigned(left) || is_unsigned(right);
+    let integer = |is_unsigned| if is_unsigned { Type::BIGINT_UNSIGNED } else { Type::BIGINT };
+    let either = left.is_unsigned() || right.is_unsigned();
+    let integers = left.is_integer() && right.is_integer();
     if op == Op::IntDivide {
         return Ok(integer(either));
     }
     if left.is_inexact() || right.is_inexact() {
-        return Ok(Type::double());
+        return Ok(Type::Double);
     }
-    let whole =
-        left.digits.saturating_sub(left.scale).max(right.digits.saturating_sub(right.scale));
-    let scale = left.scale.max(right.scale);
+    let whole = |ty: &Type| ty.digits().saturating_sub(ty.scale());
+    let most = whole(left).max(whole(right));
+    let scale = left.scale().max(right.scale());
     Ok(match op {
         Op::Divide => {
-            let digits = left.digits.saturating_add(QUOTIENT_DIGITS).saturating_add(right.scale);
-            Type::exact(digits, left.scale.saturating_add(QUOTIENT_DIGITS))
+            let more = QUOTIENT_DIGITS.saturating_add(right.scale());
+            let digits = left.digits().saturating_add(more);
+            Type::exact(digits, left.scale().saturating_add(QUOTIENT_DIGITS))
         }
-        Op::Remainder if is_integer(left) && is_integer(right) => integer(is_unsigned(left)),
-        _ if is_integer(left) && is_integer(right) => integer(either),
+        Op::Remainder if integers => integer(left.is_unsigned()),
+        _ if integers => integer(either),
         Op::Multiply => {
-            let digits = left.digits.saturating_add(right.digits);
-            Type::exact(digits, left.scale.saturating_add(right.scale))
+            let digits = left.digits().saturating_add(right.digits());
+            Type::exact(digits, left.scale().saturating_add(right.scale()))
         }
-        Op::Remainder => Type::exact(whole.saturating_add(scale), scale),
-        _ => Type::exact(whole.saturating_add(scale).saturating_add(1), scale),
+        Op::Remainder => Type::exact(most.saturating_add(scale), scale),
+        _ => Type::exact(most.saturating_add(scale).saturating_add(1), scale),
     })
 }

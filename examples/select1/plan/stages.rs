@@ -1,6 +1,5 @@
 //! Rows through what stands above a table.
 
-use epoll_group::codec::column::Column;
 use epoll_group::codec::message::plan::aggr::AggrType;
 use epoll_group::codec::message::plan::{ExecPlan, Project, TableProject};
 use epoll_group::codec::plan::{Node, PlanError};
@@ -10,10 +9,11 @@ use epoll_group::session::SessionError;
 use super::access::{Access, Cursor};
 use super::aggregate::Aggregate;
 use super::expr::Expr;
-use super::field::Field;
 use super::shape::{self, Wanted};
+use super::types::type_of;
 use super::value::Val;
 use super::{Sink, malformed, refuse, sqlite};
+use crate::columns::Description;
 
 /// How many rows are read until it is asked whether somebody still waits.
 const ROWS_A_LOOK: u32 = 256;
@@ -28,7 +28,8 @@ pub(super) fn send(
     while let Some(row) = rows.next()? {
         sink.row(|cell| {
             for (at, field) in access.fields.iter().enumerate() {
-                field.ty.write(&field.ty.read(row.get_ref(at).map_err(sqlite)?), cell)?;
+                let ty = type_of(field);
+                ty.write(&ty.read(row.get_ref(at).map_err(sqlite)?), cell)?;
             }
             Ok(())
         })?;
@@ -40,7 +41,7 @@ pub(super) fn send(
 pub(super) struct Pipeline<'a> {
     stages: Vec<Stage<'a>>,
     /// Of the rows that leave.
-    fields: Vec<Field>,
+    fields: Vec<Description>,
 }
 
 enum Stage<'a> {
@@ -76,8 +77,7 @@ impl<'a> Pipeline<'a> {
                         .map_err(|_| malformed(PlanError::Node { kind }))?;
                     let over = Expr::new(message, &node.expr, &fields)?;
                     let aggregate = Aggregate::new(function, &over.ty)?;
-                    let label = shape::text(message, &node.field)?.as_bytes().to_vec();
-                    let output = vec![Field::computed(label, *aggregate.ty())];
+                    let output = vec![aggregate.field(shape::text(message, &node.field)?)];
                     (Stage::Aggregate(over, Box::new(aggregate)), output)
                 }
                 _ => return Err(refuse("a node above a table that is none")),
@@ -102,8 +102,9 @@ impl<'a> Pipeline<'a> {
             if count.is_multiple_of(ROWS_A_LOOK) && sink.is_cancelled() {
                 return Err(SessionError::interrupted());
             }
-            let read =
-                |(at, field): (usize, &Field)| Ok(field.ty.read(row.get_ref(at).map_err(sqlite)?));
+            let read = |(at, field): (usize, &Description)| {
+                Ok(type_of(field).read(row.get_ref(at).map_err(sqlite)?))
+            };
             let row = access.fields.iter().enumerate().map(read);
             let row = row.collect::<Result<Vec<_>, SessionError>>()?;
             feed(&mut self.stages, &row, &self.fields, sink)?;
@@ -123,7 +124,7 @@ impl<'a> Pipeline<'a> {
 fn feed(
     stages: &mut [Stage<'_>],
     row: &[Val<'_>],
-    fields: &[Field],
+    fields: &[Description],
     sink: &mut impl Sink,
 ) -> Result<(), SessionError> {
     let Some((stage, rest)) = stages.split_first_mut() else {
@@ -148,30 +149,28 @@ fn feed(
     }
 }
 
-fn put_columns(fields: &[Field], sink: &mut impl Sink) -> Result<(), SessionError> {
-    sink.columns(&fields.iter().map(Field::column).collect::<Vec<Column<'_>>>())
+fn put_columns(fields: &[Description], sink: &mut impl Sink) -> Result<(), SessionError> {
+    sink.columns(&fields.iter().map(Description::column).collect::<Vec<_>>())
 }
 
 fn put_row(
-    fields: &[Field],
+    fields: &[Description],
     row: &[Val<'_>],
     cell: &mut dyn FnMut(Value<'_>),
 ) -> Result<(), SessionError> {
-    fields.iter().zip(row).try_for_each(|(field, value)| field.ty.write(value, cell))
+    fields.iter().zip(row).try_for_each(|(field, value)| type_of(field).write(value, cell))
 }
 
 fn pick<'a>(
     message: &ExecPlan,
     project: &TableProject,
-    fields: &[Field],
-) -> Result<(Stage<'a>, Vec<Field>), SessionError> {
+    fields: &[Description],
+) -> Result<(Stage<'a>, Vec<Description>), SessionError> {
     let find = |field| {
         let wanted = shape::wanted(message, field)?;
         let at = match wanted {
             Wanted::Number(number) => usize::try_from(number).ok(),
-            Wanted::Name(name) => {
-                fields.iter().position(|f| f.label.eq_ignore_ascii_case(name.as_bytes()))
-            }
+            Wanted::Name(name) => fields.iter().position(|f| f.name.eq_ignore_ascii_case(name)),
         };
         let found = at.and_then(|at| Some((at, fields.get(at)?.clone())));
         found.ok_or_else(|| refuse(format_args!("TABLE_PROJECT: no column {wanted:?}")))
@@ -187,8 +186,8 @@ fn pick<'a>(
 fn compute<'a>(
     message: &'a ExecPlan,
     project: &'a Project,
-    fields: &[Field],
-) -> Result<(Stage<'a>, Vec<Field>), SessionError> {
+    fields: &[Description],
+) -> Result<(Stage<'a>, Vec<Description>), SessionError> {
     let (names, exprs) = (&project.fields, &project.exprs);
     // Without any names columns keep theirs; with some, each expression has one.
     if exprs.is_empty() || !(names.is_empty() || names.len() == exprs.len()) {
@@ -205,11 +204,11 @@ fn compute<'a>(
             _ => None,
         };
         output.push(match (column, name) {
-            (Some(field), Some(name)) => field.labelled(name.as_bytes()),
+            (Some(field), Some(name)) => Description { name: name.to_owned(), ..field.clone() },
             (Some(field), None) => field.clone(),
             (None, name) => {
                 let label = name.map_or_else(|| format!("expr{at}"), str::to_owned);
-                Field::computed(label.into_bytes(), expr.ty)
+                Description::expression(label, Some(expr.ty))
             }
         });
         stage.push(expr);

@@ -25,7 +25,6 @@ const ANSWERS: &[(&str, &str)] = &[
     ("plan_range_scan_closed", "7,'n',7,'x' 8,'m',NULL,NULL 50,'o',7,'y'"),
     ("plan_range_scan_open", "7,'n',7,'x' 8,'m',NULL,NULL 50,'o',7,'y'"),
     ("plan_filter_op_==", ""),
-    ("plan_filter_op_<", ""),
     ("plan_filter_op_<=", ""),
     ("plan_filter_op_like", "! operator 'like' of 2 operands"),
     ("plan_filter_op_not_like", "! operator 'not_like' of 2 operands"),

@@ -1,0 +1,4 @@
+//! MySQL's dialect, as far as SQLite does not know it.
+
+mod cursor;
+mod scan;
