@@ -20,6 +20,7 @@ mod hint;
 mod interrupt;
 mod lists;
 mod operator;
+mod plan;
 mod pool;
 mod prepared;
 mod run;

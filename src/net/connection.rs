@@ -151,7 +151,6 @@ impl Connection {
     }
 
     /// The group that serves it.
-    #[allow(dead_code, reason = "used by session")]
     pub(crate) fn group(&self) -> &Arc<Group> {
         &self.0.group
     }
@@ -162,7 +161,6 @@ impl Connection {
     ///
     /// Who has seen too many [`pending_bytes`](Self::pending_bytes) calls this and looks again in
     /// `drained`. To be called when the connection is open.
-    #[allow(dead_code, reason = "used by session")]
     pub(crate) fn tell_when_low(&self) {
         self.0.resume_when_low();
     }

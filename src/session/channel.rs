@@ -338,7 +338,7 @@ impl Channel {
                 {
                     return true;
                 }
-                if left.is_some_and(|left| left < 0) && line.is_finished() {
+                if left.as_ref().is_some_and(Credit::is_spent) && line.is_finished() {
                     return false;
                 }
                 let has_room = line.has_room();

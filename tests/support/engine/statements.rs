@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::notice::warning::Level;
-use epoll_group::session::{Deferred, Reply, Request, Row, RowSource, SessionError, SavepointAction};
+use epoll_group::session::{
+    Deferred, Reply, Request, Row, RowSource, SavepointAction, SessionError,
+};
 
 use super::{Control, Counts, Session};
 
