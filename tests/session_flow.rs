@@ -204,8 +204,9 @@ fn credit_out_of_range_is_refused_and_much_of_it_is_not() {
 fn a_client_that_does_not_read_costs_bounded_memory_and_no_thread() {
     for word in ["source", "rows"] {
         let high = 256 << 10;
-        let server =
-            Fixture::start(config().write_high_watermark_bytes(high).write_low_watermark_bytes(high / 2));
+        let server = Fixture::start(
+            config().write_high_watermark_bytes(high).write_low_watermark_bytes(high / 2),
+        );
         let mut client = server.client_with_sessions([2, 3]);
         let mut bystander = server.client_with_sessions([2]);
         client.send_sql(2, update(&format!("{word} 200000 1000")));
@@ -257,14 +258,21 @@ fn rows_of_many_that_grant_little_come_whole() {
             client.set_offers(Some(3));
             for round in 0..5 {
                 for session in 2..10 {
-                    client.send_sql(session, forms(200, 50, 1)[(session + round) as usize % 4].clone());
+                    client.send_sql(
+                        session,
+                        forms(200, 50, 1)[(session + round) as usize % 4].clone(),
+                    );
                 }
                 for session in 2..10 {
                     let reply = client.reply(session).good();
                     assert_eq!(reply.rows.len(), 200);
-                    assert!(reply.rows.iter().enumerate().all(|(at, row)| {
-                        row[0].integer() == Some(at as i128)
-                    }));
+                    assert!(
+                        reply
+                            .rows
+                            .iter()
+                            .enumerate()
+                            .all(|(at, row)| { row[0].integer() == Some(at as i128) })
+                    );
                 }
             }
         })

@@ -18,8 +18,15 @@ fn execute(sql: &str) -> ClientMessage {
 }
 
 /// The ways in which a request is under way.
-const WAYS: [&str; 7] =
-    ["gate a", "gate-unannounced a", "defer a", "lock", "rows 1000 100", "source 1000 100", "chunks"];
+const WAYS: [&str; 7] = [
+    "gate a",
+    "gate-unannounced a",
+    "defer a",
+    "lock",
+    "rows 1000 100",
+    "source 1000 100",
+    "chunks",
+];
 
 /// Begins one on session 2 and returns when it waits.
 fn begin(server: &Fixture, client: &mut Client, way: &str) {

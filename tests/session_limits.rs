@@ -199,7 +199,8 @@ fn coming_and_going_leaves_memory_flat() {
                 client.execute(2, "one").one();
                 client.set_offers(None);
                 let little = query("source 10000 100");
-                let little = epoll_group::codec::message::sql::StmtExecute { token: Some(1), ..little };
+                let little =
+                    epoll_group::codec::message::sql::StmtExecute { token: Some(1), ..little };
                 let ticket = client.send_sql(3, little);
                 client.wait_for(ticket, |reply| reply.token_done == 1);
                 if round % 2 == 0 {

@@ -204,6 +204,11 @@ impl Group {
         self.current_seat()?.aside.take()
     }
 
+    /// Whether what this worker has set aside is still there.
+    pub(crate) fn has_aside(&self) -> bool {
+        self.current_seat().is_some_and(|seat| !seat.aside.is_empty())
+    }
+
     /// Queues what a worker has set aside. Whether there was anything.
     pub(super) fn queue_aside(&self, seat: &Seat) -> bool {
         let work = seat.aside.take();

@@ -127,7 +127,7 @@ impl<S: Service> Session<S> {
             let turn = if over || spent {
                 Turn::Later
             } else {
-                self.step(&mut running, out, now)
+                self.step(&mut running, out)
             };
             match turn {
                 // Somebody else may run it before this thread sends anything.
@@ -160,13 +160,13 @@ impl<S: Service> Session<S> {
     }
 
     /// One step: ends it, goes on with the request that was begun, or begins the next.
-    fn step(&self, body: &mut Body<S::Session>, out: &Output, now: Instant) -> Turn {
+    fn step(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
         if self.channel.is_dead() {
             self.bury(body);
             return Turn::Idle;
         }
         match mem::replace(&mut body.current, Current::None) {
-            Current::None => match self.channel.next(now, self.channel.id.is_auto_commit()) {
+            Current::None => match self.channel.next(self.channel.id.is_auto_commit()) {
                 Some(post) => {
                     if out.keeps() {
                         out.show(&self.link);

@@ -35,9 +35,9 @@ use epoll_group::session::{
 
 #[allow(unused_imports, reason = "each test file uses a part of this")]
 pub(crate) use control::{Control, Counts};
+pub(crate) use fixture::{Fixture, PASSWORD, config};
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use statements::{Numbers, finish_with, one_text};
-pub(crate) use fixture::{Fixture, PASSWORD, config};
 
 pub(crate) struct Engine {
     pub(crate) control: Arc<Control>,

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::notice::warning::Level;
-use epoll_group::session::{Deferred, Reply, Request, Row, RowSource, SessionError, SavepointAction};
+use epoll_group::session::{
+    Deferred, Reply, Request, Row, RowSource, SavepointAction, SessionError,
+};
 
 use super::{Control, Counts, Session};
 
