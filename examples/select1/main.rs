@@ -33,6 +33,11 @@ mod settings;
 mod signals;
 mod state;
 mod statements;
+#[cfg(test)]
+#[path = "../../tests/support/mod.rs"]
+mod support;
+#[cfg(test)]
+mod tests;
 mod transactions;
 mod variables;
 mod write_lock;
