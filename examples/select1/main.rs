@@ -1,4 +1,4 @@
-//! A data node: SQL over SQLite, for clients of the protocol.
+//! A data node: SQL and execution plans over SQLite, for clients of the protocol.
 //!
 //! ```text
 //! cargo run --release --example select1 -- serve --listen 127.0.0.1:33660 \
@@ -20,6 +20,7 @@ mod hint;
 mod interrupt;
 mod lists;
 mod operator;
+mod plan;
 mod pool;
 mod prepared;
 mod run;

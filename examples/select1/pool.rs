@@ -1,5 +1,6 @@
 //! [`Pool`]: connections to SQLite, lent for one statement or for a transaction.
 
+use std::cell::{RefCell, RefMut};
 use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::functions::{self, Caller};
+use crate::plan;
 
 /// Connections to one database.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Db {
     stop: Arc<AtomicBool>,
     /// On whose behalf it runs.
     caller: Caller,
+    /// What it knows of plans.
+    plans: RefCell<plan::Cache>,
     /// The pool's when it was last used.
     generation: u64,
 }
@@ -87,7 +91,8 @@ impl Pool {
         let seen = Arc::clone(&stop);
         connection.progress_handler(STEPS, Some(move || seen.load(Ordering::Relaxed)))?;
         let caller = functions::install(&connection)?;
-        Ok(Db { connection, stop, caller, generation: self.generation() })
+        let plans = RefCell::default();
+        Ok(Db { connection, stop, caller, plans, generation: self.generation() })
     }
 
     /// A connection that nobody else uses.
@@ -144,6 +149,11 @@ impl Lent {
 
     pub(crate) fn caller(&self) -> &Caller {
         &self.db().caller
+    }
+
+    /// What this connection knows of plans; for one plan at a time.
+    pub(crate) fn plans(&self) -> RefMut<'_, plan::Cache> {
+        self.db().plans.borrow_mut()
     }
 
     fn db(&self) -> &Db {

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::errors::{of_sqlite, syntax, too_many_arguments, unknown_variable};
 use crate::functions::WRONG_SLEEP;
 use crate::operator::PREFIX;
+use crate::plan;
 use crate::prepared::Prepared;
 use crate::run::{Outcome, Run};
 use crate::sequence::Sequence;
@@ -65,13 +66,12 @@ impl Engine {
     pub(crate) fn plan(
         &self,
         session: &mut EngineSession,
-        plan: &Plan<'_>,
+        request: &Plan<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.warnings.clear();
         self.reading(session, |_, db| {
-            let _ = (plan, db, &reply);
-            Err(crate::errors::unsupported("execution plans"))
+            plan::execute(db, &mut db.plans(), request, reply)
         })
     }
 

@@ -1,0 +1,125 @@
+//! Plans against a database in memory.
+
+mod aggregates;
+mod filters;
+mod golden;
+mod names;
+mod nulls;
+mod ranges;
+mod reads;
+
+use epoll_group::codec::column::Column;
+use epoll_group::codec::error::Scope;
+use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, GetExpr, IndexInfo, TableInfo};
+use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::value::Value;
+use epoll_group::session::SessionError;
+use rusqlite::Connection;
+
+use super::{Cache, Sink};
+
+/// A result in a form that can be looked at.
+#[derive(Debug, Default, PartialEq)]
+struct Rows {
+    columns: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Sink for Rows {
+    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
+        assert!(self.columns.is_empty(), "columns come once");
+        let label = |column: &Column<'_>| {
+            let name = String::from_utf8_lossy(column.name.unwrap_or_default()).into_owned();
+            format!("{name} {:?}", column.field_type)
+        };
+        self.columns = columns.iter().map(label).collect();
+        Ok(())
+    }
+
+    fn row(
+        &mut self,
+        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let mut row = Vec::new();
+        fill(&mut |value| row.push(shown(&value)))?;
+        assert_eq!(row.len(), self.columns.len());
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+fn shown(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "NULL".to_owned(),
+        Value::Signed(value) => value.to_string(),
+        Value::Unsigned(value) => format!("{value}u"),
+        Value::Double(value) => format!("{value:?}"),
+        Value::Decimal(value) => format!("{value}m"),
+        Value::Bytes(bytes) => format!("'{}'", bytes.escape_ascii()),
+        Value::Date(value) => value.to_string(),
+        Value::DateTime(value) => value.to_string(),
+        Value::Time(value) => value.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn database(sql: &str) -> Connection {
+    let db = Connection::open_in_memory().expect("memory");
+    db.execute_batch(sql).expect("tables");
+    db
+}
+
+/// Runs a plan with these parameters.
+fn run(db: &Connection, plan: AnyPlan, parameters: Vec<Scalar>) -> Result<Rows, SessionError> {
+    run_with(db, &mut Cache::default(), plan, parameters)
+}
+
+fn run_with(
+    db: &Connection,
+    cache: &mut Cache,
+    plan: AnyPlan,
+    parameters: Vec<Scalar>,
+) -> Result<Rows, SessionError> {
+    let message = ExecPlan { parameters, ..ExecPlan::default() };
+    let mut rows = Rows::default();
+    super::run(db, cache, &message, &plan, &mut rows)?;
+    Ok(rows)
+}
+
+/// The rows of a plan, with a comma between cells.
+fn rows(db: &Connection, plan: AnyPlan) -> Vec<String> {
+    let rows = run(db, plan, Vec::new()).unwrap_or_else(|error| panic!("{error}")).rows;
+    rows.iter().map(|row| row.join(",")).collect()
+}
+
+/// The text with which a plan is refused.
+fn refusal(db: &Connection, plan: AnyPlan, parameters: Vec<Scalar>) -> String {
+    let error = run(db, plan, parameters).expect_err("it is refused");
+    let text = String::from_utf8_lossy(error.message()).into_owned();
+    assert_eq!((error.code(), error.scope()), (8001, Scope::Request), "{text}");
+    text.strip_prefix("Executor error: ").unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+fn table(name: &str) -> TableInfo {
+    TableInfo::new(Scalar::string(name, Some(45)), Some(Scalar::string("d", Some(45))))
+}
+
+fn index(name: &str) -> Option<IndexInfo> {
+    Some(IndexInfo::new(Scalar::string(name, None)))
+}
+
+fn key(parts: &[(&str, Scalar)]) -> GetExpr {
+    GetExpr::new(parts.iter().map(|(name, value)| (Scalar::string(*name, None), value.clone())))
+}
+
+fn scan(name: &str) -> AnyPlan {
+    AnyPlan::table_scan(table(name), None)
+}
+
+fn text(value: &str) -> Scalar {
+    Scalar::string(value, None)
+}
