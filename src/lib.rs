@@ -76,6 +76,7 @@
 //!
 //! # Where to go from here
 //!
+//! * [`session`]: a database server, of which you write the engine
 //! * [`net`]: connections, and what a protocol on top of them sees
 //! * [`Handle`]: tasks, timers, foreign descriptors
 //! * [`stall`] and [`sync`]: how a handler says that it is about to wait, and locks that do

@@ -7,6 +7,7 @@
 //! * [`tuning`]: every tunable with default and range, those of the original and what became of
 //!   them, and how they are set by name, from files and while the runtime runs
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
+//! * [`sessions`]: what happens on a connection: logging in, requests, replies, credit
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -23,3 +24,6 @@ pub mod tuning {}
 
 #[doc = include_str!("wire.md")]
 pub mod wire {}
+
+#[doc = include_str!("sessions.md")]
+pub mod sessions {}

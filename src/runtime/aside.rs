@@ -11,12 +11,12 @@
 //!  who rests                           set aside                 came to rest, or gave up the lookout
 //!  somebody is on the lookout          stays aside               stays aside
 //!  somebody sleeps, nobody looks out   wakes a sleeper           wakes a sleeper
-//!  somebody waits in epoll alone       to the queue at once      to the queue at once
-//!  nobody                              stays aside               (is there no more)
+//!  somebody waits in epoll alone       left to the watchdog      left to the watchdog
+//!  nobody                              left to the watchdog      (is there no more)
 //! ```
 //!
 //! One of the two sees the other, so nothing stays aside behind a worker that is stuck while somebody
-//! rests.
+//! sleeps.
 
 use std::fmt;
 

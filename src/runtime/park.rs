@@ -65,17 +65,6 @@ pub(crate) enum Wake {
     Waiter,
 }
 
-/// Who sees it when a worker is stuck that has what others could take over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// Somebody is on the lookout; or nobody rests, and whoever does next sees to it.
-    Kept,
-    /// Nobody, but somebody sleeps: who is woken, and rests again, is on the lookout.
-    Sleeper,
-    /// Nobody. Whoever rests waits in epoll, and sees nothing else.
-    Waiter,
-}
-
 /// What a group wants of its workers at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
@@ -272,18 +261,10 @@ impl Park {
         word.pollers() < demand.pollers && word.sleepers() > 0
     }
 
-    /// Who is on the lookout, or could be.
-    pub(crate) fn sight(&self) -> Sight {
+    /// Nobody is on the lookout, and somebody sleeps: who is woken, and rests again, is.
+    pub(crate) fn wants_lookout(&self) -> bool {
         let word = self.word();
-        if word.0 & LOOKOUT != 0 {
-            Sight::Kept
-        } else if word.sleepers() + word.dozers() > 0 {
-            Sight::Sleeper
-        } else if word.waiters() > 0 {
-            Sight::Waiter
-        } else {
-            Sight::Kept
-        }
+        word.0 & LOOKOUT == 0 && word.sleepers() + word.dozers() > 0
     }
 
     /// Workers at rest.
@@ -435,19 +416,19 @@ mod tests {
     #[test]
     fn a_lookout_that_leaves_is_missed() {
         let park = Park::new();
-        assert_eq!(park.sight(), Sight::Kept, "nobody rests");
+        assert!(!park.wants_lookout(), "nobody rests");
         let _ = park.rest(false, CALM);
-        assert_eq!(park.sight(), Sight::Waiter);
+        assert!(!park.wants_lookout(), "who waits cannot look out");
         let lookout = park.rest(false, CALM);
         let sleeping = park.rest(false, CALM);
-        assert_eq!(park.sight(), Sight::Kept);
+        assert!(!park.wants_lookout());
         park.rise(lookout);
-        assert_eq!(park.sight(), Sight::Sleeper);
+        assert!(park.wants_lookout());
         park.rise(sleeping);
-        assert_eq!(park.sight(), Sight::Waiter);
+        assert!(!park.wants_lookout());
         let lookout = park.rest(false, CALM);
-        assert_eq!(park.sight(), Sight::Kept);
+        assert!(!park.wants_lookout());
         let _ = park.end_lookout(lookout);
-        assert_eq!(park.sight(), Sight::Sleeper);
+        assert!(park.wants_lookout());
     }
 }

@@ -13,7 +13,7 @@ use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::lanes::Taste;
 use super::lookout::{Lookout, SHORTEST_TICK};
-use super::park::{Demand, Rest, Sight};
+use super::park::{Demand, Rest};
 use super::seats::Seat;
 use super::slots::Token;
 use super::source::{Lent, Turn};
@@ -123,7 +123,6 @@ impl Worker {
             let rest = self.group.park.rest(has_permit, own);
             // After the fence of the rest, see `Group::note_stuck`.
             self.group.end_stuck(self.seat());
-            self.group.see_to_lookout();
             if self.group.lanes.has(self.taste()) || self.group.stopping() != RUN {
                 self.group.park.rise(rest);
                 self.rise(matches!(rest, Rest::Wait | Rest::Look));
@@ -406,7 +405,7 @@ impl Worker {
             // SeqCst: pairs with the fence in `Park::rise`. Either a lookout that gets up sees what this
             // one has, or this look sees that nobody is on the lookout.
             fence(Ordering::SeqCst);
-            if self.group.park.sight() == Sight::Sleeper {
+            if self.group.park.wants_lookout() {
                 self.group.wake_one();
             }
         }

@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::credit::{Credit, Offers};
 use super::line::Line;
 use super::post::Post;
 use super::service::{Cancel, CancelReason, SessionId};
 use crate::net::Hold;
-use crate::runtime::Class;
+use crate::runtime::{Class, guard};
 use crate::sync::shim::lock;
 use crate::sync::stall::{self, Wait};
 
@@ -52,12 +53,12 @@ pub(super) trait Wake: Send + Sync {
 #[derive(Debug, Default)]
 struct Mail {
     queue: VecDeque<Post>,
-    /// What is being done, since when.
+    /// When what is being done came.
     running: Option<Instant>,
     /// Why that is to end.
     cancelled: Option<CancelReason>,
-    /// Credit that came for it, in bytes.
-    offered: i64,
+    /// Credit that came for it.
+    offered: Offers,
     /// Nothing is taken in any more.
     closed: bool,
     /// As long as there is something to do, the connection does not end in good order.
@@ -93,8 +94,8 @@ impl Channel {
 
     // ---- for who reads the connection ----
 
-    /// Takes a request in.
-    pub(super) fn post(&self, post: Post) -> Result<(), Refused> {
+    /// Takes a request in; it stays where it is when there is no place for it.
+    pub(super) fn post(&self, post: &mut Option<Post>) -> Result<(), Refused> {
         let limit = self.line.config().max_queued_messages;
         let mut mail = lock(&self.mail);
         if mail.closed {
@@ -103,11 +104,12 @@ impl Channel {
         if mail.queue.len() >= limit {
             return Err(Refused::Full);
         }
-        self.line.reserve(post.bytes).map_err(Refused::Bytes)?;
+        let bytes = post.as_ref().map_or(0, |post| post.bytes);
+        self.line.reserve(bytes).map_err(Refused::Bytes)?;
         if mail.hold.is_none() {
             mail.hold = Some(self.line.conn.hold());
         }
-        mail.queue.push_back(post);
+        mail.queue.extend(post.take());
         Ok(())
     }
 
@@ -118,7 +120,7 @@ impl Channel {
             if mail.running.is_none() {
                 return;
             }
-            mail.offered = mail.offered.saturating_add(bytes);
+            mail.offered.add(bytes);
         }
         self.wake();
     }
@@ -168,7 +170,7 @@ impl Channel {
             mail.cancelled = Some(reason);
             self.interrupted.store(true, Ordering::Relaxed);
         }
-        cancel.call(reason);
+        guard(self.line.group(), "cancel", || cancel.call(reason));
         drop(cancel);
         self.wake();
     }
@@ -208,26 +210,38 @@ impl Channel {
         queue
     }
 
-    /// Takes nothing in any more if nothing is being done and nothing waits; says whether that is so.
+    /// Takes nothing in any more. `say` sends the last word, with an answer to each of those that
+    /// waited; until it has, nobody learns that the session has ended. It must not wait.
+    pub(super) fn refuse_after<R>(&self, say: impl FnOnce(&VecDeque<Post>) -> R) -> R {
+        let mut mail = lock(&self.mail);
+        mail.closed = true;
+        let queue = std::mem::take(&mut mail.queue);
+        let said = say(&queue);
+        drop(mail);
+        queue.iter().for_each(|post| self.line.release(post.bytes));
+        said
+    }
+
+    /// Takes nothing in any more if nothing is being done, nothing waits and all that was written has
+    /// left; says whether that is so.
     pub(super) fn close_if_idle(&self) -> bool {
         let mut mail = lock(&self.mail);
-        let idle = !mail.closed && mail.running.is_none() && mail.queue.is_empty();
+        let idle = !mail.closed && mail.hold.is_none();
         mail.closed |= idle;
         idle
     }
 
-    /// Cancels what runs for longer than `timeout`; otherwise says how much longer it may.
+    /// Cancels what came longer ago than `timeout`; otherwise says how much longer it may take.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
-        let since = {
+        let came = {
             let mail = lock(&self.mail);
             match mail.running {
-                Some(since) if mail.cancelled.is_none() => since,
-                // The next one begins before long.
-                None if !mail.queue.is_empty() => now,
-                _ => return None,
+                Some(came) if mail.cancelled.is_none() => came,
+                Some(_) => return None,
+                None => mail.queue.front()?.came,
             }
         };
-        let left = timeout.saturating_sub(now.saturating_duration_since(since));
+        let left = timeout.saturating_sub(now.saturating_duration_since(came));
         if left.is_zero() {
             self.cancel(CancelReason::Deadline);
             return None;
@@ -241,22 +255,29 @@ impl Channel {
 
     // ---- for who runs it ----
 
-    /// The next request, which runs from `now` on. At the end of the mailbox of a session for one
-    /// statement nothing more is taken in.
-    pub(super) fn next(&self, now: Instant, last: bool) -> Option<Post> {
+    /// The next request. At the end of the mailbox of a session for one statement nothing more is taken
+    /// in.
+    pub(super) fn next(&self, last: bool) -> Option<Post> {
         let mut mail = lock(&self.mail);
         let Some(post) = mail.queue.pop_front() else {
             mail.closed |= last;
-            let hold = mail.hold.take();
-            drop(mail);
-            drop(hold);
             return None;
         };
-        mail.running = Some(now);
-        mail.offered = 0;
+        mail.running = Some(post.came);
+        mail.offered = Offers::default();
         drop(mail);
         self.line.release(post.bytes);
         Some(post)
+    }
+
+    /// What it has written has left. If nothing is to be done, the connection may end.
+    pub(super) fn rest(&self) {
+        let mut mail = lock(&self.mail);
+        if mail.running.is_none() && mail.queue.is_empty() {
+            let hold = mail.hold.take();
+            drop(mail);
+            drop(hold);
+        }
     }
 
     /// The request has ended. Says why it was cancelled, if it was; the call of its [`Cancel`] is over.
@@ -283,7 +304,7 @@ impl Channel {
     }
 
     /// Takes the credit that was offered.
-    pub(super) fn take_offers(&self) -> i64 {
+    pub(super) fn take_offers(&self) -> Offers {
         std::mem::take(&mut lock(&self.mail).offered)
     }
 
@@ -292,9 +313,10 @@ impl Channel {
         self.line.group().note_urgent(before, class);
     }
 
-    /// Waits, as an announced stall, until there is credit (if `left` is spent) and room. The credit
-    /// that came is added to `left`. `false`: the request is to end.
-    pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<i64>) -> bool {
+    /// Waits, as an announced stall, until there is credit (if `left` is spent) and room, or until
+    /// some credit has come that is not enough. The credit is added to `left`. `false`: the request is
+    /// to end.
+    pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<Credit>) -> bool {
         let line = &self.line;
         let limit = line.config().max_waiting_writers;
         let group = line.group().index();
@@ -309,11 +331,18 @@ impl Channel {
                 if self.is_interrupted() || self.is_dead() || line.conn.is_closed() {
                     return false;
                 }
-                if let Some(left) = left {
-                    *left = left.saturating_add(std::mem::take(&mut mail.offered));
+                let offered = std::mem::take(&mut mail.offered);
+                if let Some(left) = left
+                    && left.add(offered)
+                    && left.is_spent()
+                {
+                    return true;
+                }
+                if left.as_ref().is_some_and(Credit::is_spent) && line.is_finished() {
+                    return false;
                 }
                 let has_room = line.has_room();
-                if (*left).is_none_or(|left| left >= 0) && has_room {
+                if left.as_ref().is_none_or(|left| !left.is_spent()) && has_room {
                     return true;
                 }
                 if !has_room {

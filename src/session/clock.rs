@@ -67,14 +67,7 @@ impl<S: Service> Clock<S> {
     }
 
     fn next(&self) -> Option<Question> {
-        let mut asked = lock(&self.asked);
-        let question = asked.queue.pop_front();
-        if question.is_none() {
-            let hold = asked.hold.take();
-            drop(asked);
-            drop(hold);
-        }
-        question
+        lock(&self.asked).queue.pop_front()
     }
 
     fn answer(link: &Link<S>, out: &Output, question: Question) {
@@ -119,6 +112,12 @@ impl<S: Service> Runnable for Clock<S> {
     }
 
     fn settle(self: Arc<Self>) {
+        {
+            let mut asked = lock(&self.asked);
+            let hold = if asked.queue.is_empty() { asked.hold.take() } else { None };
+            drop(asked);
+            drop(hold);
+        }
         if self.runner.resume().is_some_and(Running::finish_or_queue)
             && let Some(link) = self.link.upgrade()
         {

@@ -118,6 +118,8 @@ impl Deferred {
             });
             match (result, state.deferral.take()) {
                 (Ok(()), Some(again)) => Outcome::Deferred(again),
+                // Whoever has it was quicker: that answer counts.
+                (Err(_), Some(again)) if !again.claim() => Outcome::Deferred(again),
                 (Ok(()), None) if state.source.is_some() => Outcome::Source(state),
                 (result, _) => Outcome::Ended(state.finish(out, result)),
             }

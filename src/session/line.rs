@@ -1,7 +1,7 @@
 //! [`Line`]: what the sessions of one connection share, whatever their service.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use super::channel::Channel;
@@ -24,6 +24,8 @@ pub(super) struct Line {
     queued_bytes: AtomicUsize,
     /// Who sends reads; who ends a session writes, so that nothing of it is sent after its end was told.
     gate: RwLock<()>,
+    /// The peer sends nothing any more: no credit, too.
+    finished: AtomicBool,
     /// Those that wait for the peer to read.
     waiting: Mutex<Vec<Weak<Channel>>>,
 }
@@ -42,6 +44,7 @@ impl Line {
             writers,
             queued_bytes: AtomicUsize::new(0),
             gate: RwLock::new(()),
+            finished: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
         }
     }
@@ -110,6 +113,16 @@ impl Line {
     pub(super) fn has_room(&self) -> bool {
         self.conn.pending_bytes() <= self.config().write_low_watermark_bytes
             || self.conn.is_closed()
+    }
+
+    /// The peer sends nothing any more. Who waits for credit is to be woken.
+    pub(super) fn finish(&self) {
+        self.finished.store(true, Ordering::Release);
+    }
+
+    /// Credit that has not come will not come.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
     }
 
     /// `channel` is woken when there is room, at once if there is.

@@ -110,18 +110,19 @@ impl<S: Service> Link<S> {
         if table.len() >= config.max_sessions_per_connection {
             return Opening::Limit;
         }
-        match table.entry(id) {
-            Entry::Occupied(entry) if !entry.get().channel.is_closed() => Opening::Duplicate,
-            entry => {
-                if !self.line.group().usage().session_opens(config.max_sessions) {
-                    return Opening::Limit;
-                }
-                let id = SessionId { wire: id, number: self.server.next_number() };
-                let session = Session::new(id, self);
-                let _gone = entry.insert_entry(Arc::clone(&session));
-                Opening::Opened(session)
-            }
+        if table.get(&id).is_some_and(|session| !session.channel.is_closed()) {
+            return Opening::Duplicate;
         }
+        if !self.line.group().usage().session_opens(config.max_sessions) {
+            return Opening::Limit;
+        }
+        let number = self.server.next_number();
+        let session = Session::new(SessionId { wire: id, number }, self);
+        let gone = table.insert(id, Arc::clone(&session));
+        drop(table);
+        // Its end runs code of the user: not under the lock.
+        drop(gone);
+        Opening::Opened(session)
     }
 
     /// Takes a session out of the table, unless another has its place by now.

@@ -158,9 +158,10 @@ impl Output {
     /// Lets others come for what is kept, and for what is ready in `link`, if this thread gets stuck in
     /// what it runs next.
     pub(super) fn show<S: Service>(&self, link: &Arc<Link<S>>) {
-        if !self.shown.replace(true) {
+        let group = self.line.group();
+        if !self.shown.replace(true) || !group.has_aside() {
             let rest = Rest { link: Arc::clone(link), kept: Arc::clone(&self.kept) };
-            self.line.group().set_aside(Arc::new(rest));
+            group.set_aside(Arc::new(rest));
         }
     }
 
@@ -175,12 +176,18 @@ impl Output {
         let held = {
             // Within a row nothing can be sent.
             let Ok(mut current) = self.current.try_borrow_mut() else { return };
-            self.send(&mut current)
+            self.send_from(&mut current)
         };
         held.into_iter().for_each(Runnable::settle);
     }
 
-    fn send(&self, current: &mut Current) -> Vec<Arc<dyn Runnable>> {
+    /// The same, but the caller settles those that may run again: for calls under a lock.
+    #[must_use]
+    pub(super) fn send(&self) -> Vec<Arc<dyn Runnable>> {
+        self.send_from(&mut self.current.borrow_mut())
+    }
+
+    fn send_from(&self, current: &mut Current) -> Vec<Arc<dyn Runnable>> {
         let Current { buffer, owner, since } = current;
         self.look_at.set(0);
         *since = None;

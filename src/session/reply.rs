@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::answers::put_error;
 use super::channel::Channel;
+use super::credit::Credit;
 use super::deferred::{Deferral, Deferred};
 use super::error::SessionError;
 use super::output::Output;
@@ -16,6 +17,7 @@ use crate::codec::encoder::{Encoder, Metadata, RowWriter};
 use crate::codec::message::notice::warning::Level;
 use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::Value;
+use crate::runtime::guard;
 use crate::stats::Counter;
 
 /// The answer to one request, on its way to the client.
@@ -65,7 +67,7 @@ pub(super) struct State {
     info: Vec<u8>,
     warnings: Vec<(Level, u32, Vec<u8>)>,
     /// Bytes of rows that the client still takes; without, it takes all.
-    left: Option<i64>,
+    left: Option<Credit>,
     pub(super) source: Option<Box<dyn RowSource>>,
     pub(super) deferral: Option<Arc<Deferral>>,
 }
@@ -115,7 +117,7 @@ impl State {
             insert_id: 0,
             info: Vec::new(),
             warnings: Vec::new(),
-            left: form.credit,
+            left: form.credit.map(Credit::new),
             source: None,
             deferral: None,
         }
@@ -127,7 +129,7 @@ impl State {
 
     fn charge(&mut self, bytes: usize) {
         if let Some(left) = &mut self.left {
-            *left = left.saturating_sub_unsigned(bytes as u64);
+            left.charge(bytes);
         }
     }
 
@@ -173,10 +175,10 @@ impl State {
     /// Whether a row can be written now. Credit that was offered is taken first.
     fn blocked(&mut self, out: &Output) -> Option<Blocked> {
         if let Some(left) = &mut self.left
-            && *left < 0
+            && left.is_spent()
         {
-            *left = left.saturating_add(self.channel.take_offers());
-            if *left < 0 {
+            left.add(self.channel.take_offers());
+            if left.is_spent() {
                 return Some(Blocked::Credit);
             }
         }
@@ -198,6 +200,9 @@ impl State {
         budget_bytes: usize,
     ) -> Result<Pulled, SessionError> {
         let Some(mut source) = self.source.take() else { return Ok(Pulled::Done) };
+        if self.columns == 0 {
+            return Err(SessionError::unsupported(NO_COLUMNS));
+        }
         let start = out.sent_or_written();
         loop {
             if self.channel.is_interrupted() {
@@ -222,7 +227,15 @@ impl State {
     /// Credit or room has come, for a source that waits for it.
     pub(super) fn is_unblocked(&mut self, blocked: Blocked, out: &Output) -> bool {
         match blocked {
-            Blocked::Credit => self.blocked(out) != Some(Blocked::Credit),
+            Blocked::Credit => {
+                let before = self.left;
+                let blocked = self.blocked(out) == Some(Blocked::Credit);
+                // What came is not enough: the client would wait for us.
+                if blocked && self.left != before {
+                    self.tell_blocked(out, Blocked::Credit);
+                }
+                !blocked
+            }
             Blocked::Room => out.line().has_room(),
         }
     }
@@ -233,6 +246,10 @@ impl State {
         out: &Output,
         result: Result<(), SessionError>,
     ) -> Result<(), SessionError> {
+        // Of a request that failed. It is the user's, and may panic.
+        if let Some(source) = self.source.take() {
+            guard(self.channel.line.group(), "drop", || drop(source));
+        }
         let result = result.and_then(|()| self.put_chunk(out));
         match &result {
             Ok(()) if self.plain => {
@@ -288,6 +305,9 @@ impl Reply<'_> {
             return Err(SessionError::unsupported("a result has at least one column"));
         }
         let state = &mut *self.state;
+        if state.plain {
+            return Err(SessionError::unsupported("a savepoint has no result"));
+        }
         state.put_chunk(self.out)?;
         let another = state.results;
         let (written, _) = state.write(self.out, |encoder| {
@@ -335,12 +355,13 @@ impl Reply<'_> {
         fill: impl FnOnce(&mut Row<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         if self.state.columns == 0 {
-            return Err(SessionError::unsupported("a row without columns").into());
+            return Err(SessionError::unsupported(NO_COLUMNS).into());
         }
         if self.state.channel.is_interrupted() {
             return Err(SessionError::interrupted().into());
         }
-        if let Some(blocked) = self.state.blocked(self.out) {
+        // Credit may come in smaller pieces than rows.
+        while let Some(blocked) = self.state.blocked(self.out) {
             self.state.tell_blocked(self.out, blocked);
             let State { channel, left, .. } = &mut *self.state;
             if !channel.wait_for_room(left) {
@@ -404,6 +425,8 @@ impl Reply<'_> {
         self.out.flush();
     }
 }
+
+const NO_COLUMNS: &str = "a row without columns";
 
 /// What MySQL keeps by default (`max_error_count`).
 const MOST_WARNINGS: usize = 64;

@@ -123,7 +123,7 @@ impl<S: Service> Session<S> {
             let turn = if done >= budget || now.saturating_duration_since(started) >= TURN {
                 Turn::Later
             } else {
-                self.step(&mut running, out, now)
+                self.step(&mut running, out)
             };
             match turn {
                 // Somebody else may run it before this thread sends anything.
@@ -156,13 +156,13 @@ impl<S: Service> Session<S> {
     }
 
     /// One step: ends it, goes on with the request that was begun, or begins the next.
-    fn step(&self, body: &mut Body<S::Session>, out: &Output, now: Instant) -> Turn {
+    fn step(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
         if self.channel.is_dead() {
             self.bury(body);
             return Turn::Idle;
         }
         match mem::replace(&mut body.current, Current::None) {
-            Current::None => match self.channel.next(now, self.channel.id.is_auto_commit()) {
+            Current::None => match self.channel.next(self.channel.id.is_auto_commit()) {
                 Some(post) => {
                     if out.keeps() {
                         out.show(&self.link);
@@ -203,11 +203,11 @@ impl<S: Service> Session<S> {
             },
             Errand::ExpectOpen(message) => {
                 let result = body.expecting.open(&message);
-                self.answer(out, result)
+                self.answer(body, out, result)
             }
             Errand::ExpectClose => {
                 let result = body.expecting.close();
-                self.answer(out, result)
+                self.answer(body, out, result)
             }
             Errand::Broken(error) => self.fail(body, out, error),
             Errand::File => self.fail(body, out, SessionError::unsupported("unsupported command")),
@@ -215,7 +215,6 @@ impl<S: Service> Session<S> {
                 // What it held is free when the client hears of it.
                 self.part(body);
                 self.write(out, |encoder| encoder.ok(None));
-                self.channel.end_request();
                 self.close_after_last_word(body, out);
                 Turn::Again
             }
@@ -240,7 +239,7 @@ impl<S: Service> Session<S> {
             Err(payload) => self.panicked(payload),
         };
         self.write(out, |encoder| put_error(encoder, &error));
-        self.end(body, out);
+        self.close_after_last_word(body, out);
         false
     }
 
@@ -333,7 +332,7 @@ impl<S: Service> Session<S> {
         request: Request<'_>,
     ) -> Turn {
         if let Err(error) = body.expecting.check() {
-            return self.answer(out, Err(error));
+            return self.answer(body, out, Err(error));
         }
         if !reset_error && let Some(error) = &body.last_error {
             self.write(out, |encoder| put_error(encoder, error));
@@ -341,6 +340,12 @@ impl<S: Service> Session<S> {
         }
         if !self.make_open(body, out) {
             return Turn::Again;
+        }
+        // While it was being opened nobody could be told.
+        if self.channel.is_interrupted()
+            && let Some(reason) = self.channel.cancelled()
+        {
+            return self.fail(body, out, SessionError::cancelled(reason));
         }
         let Some(session) = &mut body.session else { return Turn::Again };
         self.link.line.count(Counter::RequestsExecuted);
@@ -363,6 +368,11 @@ impl<S: Service> Session<S> {
             (Err(error), Some(deferral)) if deferral.claim() => {
                 self.write(out, |encoder| put_error(encoder, &error));
                 self.ended(body, out, Err(error))
+            }
+            // It was answered meanwhile, or is being answered: that counts.
+            (Err(_), Some(deferral)) => {
+                body.current = Current::Deferred(deferral);
+                Turn::Again
             }
             (result, _) => {
                 let result = state.finish(out, self.reason(result));
@@ -412,7 +422,7 @@ impl<S: Service> Session<S> {
                 if let Some(blocked) = blocked
                     && !state.is_unblocked(blocked, out)
                 {
-                    return self.park(body, state, blocked);
+                    return self.park(body, out, state, blocked);
                 }
                 // The source may wait.
                 out.flush();
@@ -422,7 +432,7 @@ impl<S: Service> Session<S> {
                         body.current = Current::Source(state, None);
                         return Turn::Later;
                     }
-                    Ok(Pulled::Blocked(blocked)) => return self.park(body, state, blocked),
+                    Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
                     Ok(Pulled::Done) => Ok(()),
                     Err(error) => Err(error),
                 }
@@ -433,7 +443,17 @@ impl<S: Service> Session<S> {
     }
 
     /// Waits without a thread. What it waits for wakes it.
-    fn park(&self, body: &mut Body<S::Session>, state: Box<State>, blocked: Blocked) -> Turn {
+    fn park(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        mut state: Box<State>,
+        blocked: Blocked,
+    ) -> Turn {
+        if blocked == Blocked::Credit && self.channel.line.is_finished() {
+            let result = state.finish(out, Err(SessionError::interrupted()));
+            return self.ended(body, out, result);
+        }
         body.current = Current::Source(state, Some(blocked));
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);
@@ -454,7 +474,6 @@ impl<S: Service> Session<S> {
         body.expecting.note(result.is_err());
         body.last_error = result.err();
         if fatal {
-            self.channel.end_request();
             self.close_after_last_word(body, out);
             return Turn::Again;
         }
@@ -500,13 +519,17 @@ impl<S: Service> Session<S> {
     }
 
     /// Answers what does not touch the database.
-    fn answer(&self, out: &Output, result: Result<(), SessionError>) -> Turn {
+    fn answer(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Turn {
         self.write(out, |encoder| match result {
             Ok(()) => encoder.ok(None),
             Err(error) => put_error(encoder, &error),
         });
-        self.channel.end_request();
-        Turn::Again
+        self.over(body)
     }
 
     fn write<R>(&self, out: &Output, code: impl FnOnce(&mut Encoder<'_>) -> R) {
@@ -520,20 +543,17 @@ impl<S: Service> Session<S> {
 
     /// Its last word is written: what waits behind it is answered, and it is gone.
     fn close_after_last_word(&self, body: &mut Body<S::Session>, out: &Output) {
-        for _ in self.channel.refuse() {
-            let error = SessionError::not_found();
-            self.write(out, |encoder| put_error(encoder, &error));
-        }
-        // What it has written is to be sent, and nothing after that.
-        out.flush();
+        let others = self.channel.refuse_after(|waiting| {
+            for _ in waiting {
+                let error = SessionError::not_found();
+                self.write(out, |encoder| put_error(encoder, &error));
+            }
+            out.send()
+        });
+        others.into_iter().for_each(Runnable::settle);
         self.link.forget(self.channel.id);
         self.channel.end();
         self.bury(body);
-    }
-
-    fn end(&self, body: &mut Body<S::Session>, out: &Output) {
-        self.channel.end_request();
-        self.close_after_last_word(body, out);
     }
 
     /// A session for one statement that has nothing more to do.
@@ -581,6 +601,7 @@ impl<S: Service> Runnable for Session<S> {
     }
 
     fn settle(self: Arc<Self>) {
+        self.channel.rest();
         if self.runner.resume().is_some_and(Running::finish_or_queue) {
             self.queue();
         }

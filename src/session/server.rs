@@ -105,6 +105,8 @@ pub struct Reader<S: Service> {
     pub(super) link: Arc<Link<S>>,
     /// Until somebody has logged in; none if nobody may.
     pub(super) guest: Option<Guest>,
+    /// When what is being read was received.
+    pub(super) now: Instant,
 }
 
 impl<S: Service> fmt::Debug for Reader<S> {
@@ -134,7 +136,7 @@ impl<S: Service> Protocol for Server<S> {
         // Nobody else sets it.
         let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
         let guest = link.server.gate.admit(&link);
-        Reader { link, guest }
+        Reader { link, guest, now: Instant::now() }
     }
 
     fn received(
@@ -158,6 +160,13 @@ impl<S: Service> Protocol for Server<S> {
         }
     }
 
+    fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<(), Close> {
+        // What was asked is answered, as far as there is credit.
+        reader.link.line.finish();
+        reader.link.sessions().iter().for_each(|session| session.channel.wake());
+        Err(Close::by_peer())
+    }
+
     fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
         for session in reader.link.sessions() {
             // Those with something to do finish it.
@@ -177,6 +186,7 @@ impl<S: Service> Protocol for Server<S> {
 impl<S: Service> Reader<S> {
     fn read(&mut self, input: &mut Input<'_>) -> Result<(), Close> {
         let dialect = self.link.line.dialect;
+        self.now = Instant::now();
         loop {
             let limits = self.limits();
             match Frame::parse(input.bytes(), dialect, &limits) {
@@ -238,27 +248,27 @@ impl<S: Service> Reader<S> {
         let bytes = frame.bytes().len();
         match message {
             ClientMessage::ExecSql(sql) => {
-                self.post(session, Post::new(Errand::Sql(Box::new(sql)), bytes), true);
+                self.post(session, Errand::Sql(Box::new(sql)), bytes, true);
             }
             ClientMessage::ExecPlan(plan) => {
-                self.post(session, Post::new(Errand::Plan(plan), bytes), false);
+                self.post(session, Errand::Plan(plan), bytes, false);
             }
             ClientMessage::AutoSavepoint(savepoint) => {
-                self.post(session, Post::new(Errand::Savepoint(savepoint), bytes), false);
+                self.post(session, Errand::Savepoint(savepoint), bytes, false);
             }
             ClientMessage::ExpectOpen(open) => {
-                self.post(session, Post::new(Errand::ExpectOpen(open), bytes), false);
+                self.post(session, Errand::ExpectOpen(open), bytes, false);
             }
             ClientMessage::ExpectClose => {
-                self.post(session, Post::new(Errand::ExpectClose, bytes), false);
+                self.post(session, Errand::ExpectClose, bytes, false);
             }
             ClientMessage::GetFileInfo(_)
             | ClientMessage::TransferFileData(_)
             | ClientMessage::ManageFile(_) => {
-                self.post(session, Post::new(Errand::File, bytes), false);
+                self.post(session, Errand::File, bytes, false);
             }
             ClientMessage::SessionClose => {
-                self.post(session, Post::new(Errand::Close, bytes), false);
+                self.post(session, Errand::Close, bytes, false);
             }
             ClientMessage::SessionNew => self.open(session, bytes),
             ClientMessage::SessionKill(kill) => self.kill(session, kill),
@@ -283,7 +293,7 @@ impl<S: Service> Reader<S> {
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
             // Beyond a limit, but whole: only this request fails, when its turn comes.
-            self.post(session, Post::new(Errand::Broken(answer), 0), true);
+            self.post(session, Errand::Broken(answer), 0, true);
             return Ok(());
         }
         self.refuse(session, &answer.into_fatal());
@@ -298,7 +308,8 @@ impl<S: Service> Reader<S> {
         }
         match self.link.open(id) {
             Opening::Opened(session) => {
-                self.post_to(session, Post::new(Errand::Open, bytes));
+                let post = Post::new(Errand::Open, bytes, self.now);
+                self.post_to(session, &mut Some(post));
             }
             Opening::Duplicate => {
                 let error = SessionError::unsupported("Duplicate session ID.");
@@ -314,10 +325,11 @@ impl<S: Service> Reader<S> {
         self.refuse(id, &error.into_fatal());
     }
 
-    fn post(&mut self, id: u64, post: Post, is_sql: bool) {
+    fn post(&mut self, id: u64, errand: Errand, bytes: usize, is_sql: bool) {
+        let mut post = Some(Post::new(errand, bytes, self.now));
         if id & AUTO_COMMIT == 0 {
             match self.link.find(id) {
-                Some(session) => self.post_to(session, post),
+                Some(session) => self.post_to(session, &mut post),
                 None => self.refuse(id, &SessionError::not_found()),
             }
             return;
@@ -325,21 +337,28 @@ impl<S: Service> Reader<S> {
         if !is_sql {
             return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
         }
-        if let Some(session) = self.link.find(id)
-            && !session.channel.is_closed()
-        {
-            return self.post_to(session, post);
+        if let Some(session) = self.link.find(id) {
+            match session.channel.post(&mut post) {
+                // It is about to end, and this is for its successor.
+                Err(Refused::Closed) => {}
+                result => return self.posted(session, result),
+            }
         }
         match self.link.open(id) {
-            Opening::Opened(session) => self.post_to(session, post),
-            // It was not closed when it was looked at, and nobody else opens any.
+            Opening::Opened(session) => self.post_to(session, &mut post),
+            // It was closed when it was looked at, and nobody else opens any.
             Opening::Duplicate | Opening::Limit => self.too_many(id),
         }
     }
 
-    fn post_to(&mut self, session: Arc<Session<S>>, post: Post) {
+    fn post_to(&mut self, session: Arc<Session<S>>, post: &mut Option<Post>) {
+        let result = session.channel.post(post);
+        self.posted(session, result);
+    }
+
+    fn posted(&mut self, session: Arc<Session<S>>, result: Result<(), Refused>) {
         let id = session.channel.id.wire();
-        match session.channel.post(post) {
+        match result {
             Ok(()) => {
                 self.link.watch();
                 if session.becomes_runnable() {

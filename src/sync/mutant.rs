@@ -82,7 +82,6 @@ mod making {
         LookoutNotReplaced,
         PollWithoutFence,
         AsideWithoutFence,
-        WaitsWithoutSight,
         GivesUpWithoutSight,
         EndLookoutWithoutFence,
         StallWakesNobody,

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
 pub(crate) mod child;
+pub(crate) mod engine;
 pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod random;

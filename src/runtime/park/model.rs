@@ -15,7 +15,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use super::{Demand, Park, Rest, Sight, Wake};
+use super::{Demand, Park, Rest, Wake};
 use crate::runtime::aside::Aside;
 use crate::runtime::end::{End, LEAVE_WHEN_EMPTY, RUN};
 use crate::runtime::queue::TaskQueue;
@@ -444,7 +444,7 @@ fn the_lookout_is_replaced() {
         let watching = park.rest(false, CALM);
         let sleeping = park.rest(false, CALM);
         let replace = |park: &Park| {
-            if park.sight() == Sight::Sleeper
+            if park.wants_lookout()
                 && let Some(wake) = park.wake()
             {
                 park.post(wake);
@@ -475,16 +475,14 @@ fn the_lookout_is_replaced() {
 struct Behind {
     park: Park,
     aside: Aside<()>,
-    /// It was queued.
-    queued: AtomicBool,
     /// A sleeper was woken, who then is on the lookout.
     woken: AtomicBool,
 }
 
 impl Behind {
     fn new() -> Arc<Self> {
-        let (queued, woken) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { park: Park::new(), aside: Aside::new(), queued, woken })
+        let woken = AtomicBool::new(false);
+        Arc::new(Self { park: Park::new(), aside: Aside::new(), woken })
     }
 
     /// `Group::set_aside`.
@@ -496,19 +494,8 @@ impl Behind {
 
     /// `Group::see_to_lookout`.
     fn see_to_lookout(&self) {
-        match self.park.sight() {
-            Sight::Kept => {}
-            Sight::Sleeper => {
-                if !self.aside.is_empty() {
-                    self.woken.store(true, Ordering::Relaxed);
-                }
-            }
-            Sight::Waiter => {
-                if self.aside.take().is_some() {
-                    let before = self.queued.swap(true, Ordering::Relaxed);
-                    assert!(!before, "it is queued once");
-                }
-            }
+        if self.park.wants_lookout() && !self.aside.is_empty() {
+            self.woken.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -521,29 +508,18 @@ fn while_it_is_set(behind: &Arc<Behind>, other: impl FnOnce(&Behind)) {
     setter.join().expect("no panic");
 }
 
-/// Work is set aside while a worker comes to rest in epoll, where it sees nothing of it.
-fn aside_while_one_comes_to_wait() {
-    explore(|| {
-        let behind = Behind::new();
-        while_it_is_set(&behind, |behind| {
-            assert_eq!(behind.park.rest(false, CALM), Rest::Wait);
-            mutant!(behind.see_to_lookout(), WaitsWithoutSight => ());
-        });
-        assert!(behind.queued.load(Ordering::Relaxed), "it is left aside");
-    });
-}
-
-/// Work is set aside while the lookout gets up for something else. Who rests waits in epoll.
+/// Work is set aside while the lookout gets up for something else, and somebody else sleeps.
 fn aside_while_the_lookout_gets_up() {
     explore(|| {
         let behind = Behind::new();
-        assert_eq!(behind.park.rest(false, CALM), Rest::Wait);
+        let _ = behind.park.rest(false, CALM);
         let watching = behind.park.rest(false, CALM);
+        let _ = behind.park.rest(false, CALM);
         while_it_is_set(&behind, |behind| {
             behind.park.rise(watching);
             behind.see_to_lookout();
         });
-        assert!(behind.queued.load(Ordering::Relaxed), "it is left aside");
+        assert!(behind.woken.load(Ordering::Relaxed), "nobody is on the lookout");
     });
 }
 
@@ -658,11 +634,6 @@ fn push_at_the_end<const N: usize>(demands: [Demand; N]) {
 #[test]
 fn somebody_is_always_on_the_lookout() {
     the_lookout_is_replaced();
-}
-
-#[test]
-fn what_is_aside_is_seen_by_who_comes_to_wait() {
-    aside_while_one_comes_to_wait();
 }
 
 #[test]
@@ -827,9 +798,8 @@ mutants! {
     leave_without_waking: LeaveWakesNobody, leaving_with_the_permit(Last::Event), "deadlock";
     lookout_that_nobody_replaces: LookoutNotReplaced, the_lookout_is_replaced(), "deadlock";
     poll_without_fence: PollWithoutFence, the_lookout_is_replaced(), "deadlock";
-    aside_without_fence: AsideWithoutFence, aside_while_one_comes_to_wait(), "it is left aside";
-    wait_without_sight: WaitsWithoutSight, aside_while_one_comes_to_wait(), "it is left aside";
-    rise_without_fence_beside_work: RiseWithoutFence, aside_while_the_lookout_gets_up(), "it is left aside";
+    aside_without_fence: AsideWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
+    rise_without_fence_beside_work: RiseWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
     lookout_that_gives_up_unseen: GivesUpWithoutSight, aside_while_the_lookout_gives_up(), "nobody is on the lookout";
     lookout_that_gives_up_without_fence: EndLookoutWithoutFence, aside_while_the_lookout_gives_up(), "nobody is on the lookout";
     permit_that_a_resting_one_shows: RestingShowsPermit, permit_is_taken_from_the_stuck(), "one waits and the other sleeps";

@@ -1,0 +1,114 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use lexopt::{Arg, Parser};
+
+use crate::server_settings::Setting;
+
+/// What the user asked for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Serve(Serve),
+    Help,
+}
+
+/// A server until it is told to end.
+#[derive(Debug)]
+pub(crate) struct Serve {
+    pub(crate) listen: String,
+    pub(crate) user: String,
+    pub(crate) password: String,
+    pub(crate) database: Option<PathBuf>,
+    pub(crate) schema: String,
+    pub(crate) rows: u32,
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) settings: Vec<Setting>,
+}
+
+/// Why the command line makes no sense.
+#[derive(Debug)]
+pub(crate) struct UsageError(String);
+
+pub(crate) const HELP: &str = include_str!("args/help.txt");
+
+impl Command {
+    /// Reads the arguments of this process.
+    pub(crate) fn from_env() -> Result<Self, UsageError> {
+        let mut parser = Parser::from_env();
+        match parser.next()? {
+            None | Some(Arg::Short('h') | Arg::Long("help")) => Ok(Self::Help),
+            Some(Arg::Value(command)) if command == "serve" => serve(&mut parser),
+            Some(Arg::Value(command)) => {
+                Err(UsageError(format!("there is no command {}", command.display())))
+            }
+            Some(other) => Err(other.unexpected().into()),
+        }
+    }
+}
+
+fn serve(parser: &mut Parser) -> Result<Command, UsageError> {
+    let (mut listen, mut user, mut password) = (None, None, None);
+    let (mut database, mut config, mut settings) = (None, None, Vec::new());
+    let (mut schema, mut rows) = ("sbtest".to_owned(), 100_000);
+    while let Some(option) = parser.next()? {
+        match option {
+            Arg::Long("listen") => listen = Some(text(parser.value()?)?),
+            Arg::Long("user") => user = Some(text(parser.value()?)?),
+            Arg::Long("password") => password = Some(text(parser.value()?)?),
+            Arg::Long("database") => database = Some(parser.value()?.into()),
+            Arg::Long("schema") => schema = text(parser.value()?)?,
+            Arg::Long("rows") => {
+                let value = text(parser.value()?)?;
+                let range = 0..=10_000_000;
+                let number = value.parse().ok().filter(|rows| range.contains(rows));
+                rows = number
+                    .ok_or_else(|| UsageError(format!("--rows {value} is not in {range:?}")))?;
+            }
+            Arg::Long("config") => config = Some(parser.value()?.into()),
+            Arg::Long("set") => {
+                let pair = text(parser.value()?)?;
+                let (name, value) = pair.split_once('=').ok_or_else(|| {
+                    UsageError(format!("--set {pair} is not of the form NAME=VALUE"))
+                })?;
+                let (name, value) = (name.to_owned(), value.to_owned());
+                settings.push(Setting { option: "--set", name, value });
+            }
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let needed = |value: Option<String>, option| {
+        value.ok_or_else(|| UsageError(format!("serve needs {option}")))
+    };
+    Ok(Command::Serve(Serve {
+        listen: needed(listen, "--listen")?,
+        user: needed(user, "--user")?,
+        password: needed(password, "--password")?,
+        database,
+        schema,
+        rows,
+        config,
+        settings,
+    }))
+}
+
+fn text(value: OsString) -> Result<String, UsageError> {
+    value.into_string().map_err(|value| UsageError(format!("{} is not UTF-8", value.display())))
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (--help lists the options)", self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+impl From<lexopt::Error> for UsageError {
+    fn from(error: lexopt::Error) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -1,0 +1,63 @@
+//! The text in front of a statement.
+
+use std::borrow::Cow;
+
+use epoll_group::session::SessionError;
+
+use crate::dialect::{self, quoted};
+use crate::errors::{not_utf8, syntax, unsupported};
+
+/// The statement with its hint, as far as that means something here.
+///
+/// Comments change nothing, and so the statement stays the text that it was, under which it is known.
+/// `returning fields(a, b)` makes a change give back these columns.
+pub(crate) fn apply<'a>(hint: &[u8], text: &'a str) -> Result<Cow<'a, str>, SessionError> {
+    if hint.is_empty() {
+        return Ok(Cow::Borrowed(text));
+    }
+    let hint = std::str::from_utf8(hint).map_err(|_| not_utf8())?;
+    if let Some(fields) = returned(hint)? {
+        return Ok(Cow::Owned(format!("{text} returning {fields}")));
+    }
+    if dialect::is_comment(hint) {
+        return Ok(Cow::Borrowed(text));
+    }
+    Ok(Cow::Owned(format!("{hint}{text}")))
+}
+
+/// The names in `returning fields(a, b)`, in quotes.
+fn returned(hint: &str) -> Result<Option<String>, SessionError> {
+    let lower = hint.to_ascii_lowercase();
+    if lower.contains("backfill") {
+        return Err(unsupported("backfill"));
+    }
+    let Some(start) = lower.find("returning") else { return Ok(None) };
+    let open = lower[start..].find("fields(").map(|at| start + at + "fields(".len());
+    let open = open.ok_or_else(|| syntax(hint))?;
+    let close = lower[open..].find(')').ok_or_else(|| syntax(hint))?;
+    let names = hint[open..open + close].split(',').map(|name| match name.trim() {
+        "*" => "*".to_owned(),
+        name => quoted(name.trim_matches('`')),
+    });
+    Ok(Some(names.collect::<Vec<_>>().join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_is_a_comment_or_part_of_the_statement() {
+        let applied = |hint: &str, text| apply(hint.as_bytes(), text).map(Cow::into_owned);
+        assert_eq!(applied("", "select 1").as_deref(), Ok("select 1"));
+        assert_eq!(applied("/*hint*/", "select 1").as_deref(), Ok("select 1"));
+        assert_eq!(applied("/*+ a */ -- b\n", "select 1").as_deref(), Ok("select 1"));
+        assert_eq!(applied("explain ", "select 1").as_deref(), Ok("explain select 1"));
+        assert_eq!(
+            applied("/* +returning fields(a, `b`) */ ", "delete from t").as_deref(),
+            Ok("delete from t returning \"a\", \"b\"")
+        );
+        assert!(applied("/* +returning fields(a", "delete from t").is_err());
+        assert!(apply(b"\xff", "select 1").is_err());
+    }
+}

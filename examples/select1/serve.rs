@@ -1,0 +1,77 @@
+//! `serve`: a server until it is told to end.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use epoll_group::{Runtime, session};
+
+use crate::args::Serve;
+use crate::engine::{Engine, Options};
+use crate::sbtest;
+use crate::server_settings::Settings;
+use crate::signals::EndSignals;
+
+/// How long requests in progress may take to finish once the server is told to end.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Serves until SIGTERM or SIGINT, then drains.
+pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let settings = Settings::gather(args.config.as_deref(), env::vars_os(), &args.settings)?;
+    // Before the runtime starts its threads: they inherit the mask.
+    let signals = EndSignals::block()?;
+    let folder = args.database.is_none().then(TemporaryFolder::new).transpose()?;
+    let path = match (&args.database, &folder) {
+        (Some(path), _) => path.clone(),
+        (None, Some(folder)) => folder.path().join("select1.db"),
+        (None, None) => unreachable!("there is a folder if there is no path"),
+    };
+    let runtime = Runtime::builder().name("select1").config(settings.config).start()?;
+    let options = Options {
+        user: args.user.clone(),
+        password: args.password.clone(),
+        path,
+        schema: args.schema.clone(),
+    };
+    let engine = Engine::open(&options, runtime.handle())?;
+    let db = engine.pool.lend().map_err(|error| error.to_string())?;
+    sbtest::make(&db, args.rows)?;
+    drop(db);
+    let listener = runtime.listen(args.listen.as_str(), session::Server::new(engine))?;
+    writeln!(out, "listening on {}", listener.local_addr())?;
+    out.flush()?;
+    let signal = signals.wait()?;
+    writeln!(out, "{signal}: draining")?;
+    out.flush()?;
+    let report = runtime.drain(DRAIN);
+    writeln!(out, "{report}")?;
+    Ok(())
+}
+
+/// A folder that goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct TemporaryFolder(PathBuf);
+
+impl TemporaryFolder {
+    pub(crate) fn new() -> io::Result<Self> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let name = format!("select1-{}-{}", std::process::id(), now.as_nanos());
+        let path = env::temp_dir().join(name);
+        fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
