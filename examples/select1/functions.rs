@@ -62,12 +62,15 @@ pub(crate) fn install(db: &Connection) -> Result<Caller> {
     db.create_scalar_function("sleep", 1, IMPURE, move |context| {
         let seconds: f64 = context.get(0)?;
         let time = Duration::try_from_secs_f64(seconds)
-            .map_err(|error| Error::UserFunctionError(error.into()))?;
+            .map_err(|_| Error::UserFunctionError(WRONG_SLEEP.into()))?;
         let slept = sleeper.facts().is_none_or(|facts| facts.interrupt.sleep(time));
         Ok(i64::from(!slept))
     })?;
     Ok(caller)
 }
+
+/// A time that is none.
+pub(crate) const WRONG_SLEEP: &str = "Incorrect arguments to sleep";
 
 fn of_the_session(db: &Connection, caller: &Caller) -> Result<()> {
     let tell = |name: &str, what: fn(&Facts) -> Value| {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use epoll_group::session::SessionError;
 
-use crate::dialect::{self, quoted};
+use crate::dialect;
 use crate::errors::{not_utf8, syntax, unsupported};
 
 /// The statement with its hint, as far as that means something here.
@@ -37,7 +37,7 @@ fn returned(hint: &str) -> Result<Option<String>, SessionError> {
     let close = lower[open..].find(')').ok_or_else(|| syntax(hint))?;
     let names = hint[open..open + close].split(',').map(|name| match name.trim() {
         "*" => "*".to_owned(),
-        name => quoted(name.trim_matches('`')),
+        name => format!("`{}`", name.trim_matches('`').replace('`', "``")),
     });
     Ok(Some(names.collect::<Vec<_>>().join(", ")))
 }
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(applied("explain ", "select 1").as_deref(), Ok("explain select 1"));
         assert_eq!(
             applied("/* +returning fields(a, `b`) */ ", "delete from t").as_deref(),
-            Ok("delete from t returning \"a\", \"b\"")
+            Ok("delete from t returning `a`, `b`")
         );
         assert!(applied("/* +returning fields(a", "delete from t").is_err());
         assert!(apply(b"\xff", "select 1").is_err());

@@ -1,4 +1,4 @@
-//! A data node: SQL over SQLite, for clients of the protocol.
+//! A data node: SQL and execution plans over SQLite, for clients of the protocol.
 //!
 //! ```text
 //! cargo run --release --example select1 -- serve --listen 127.0.0.1:33660 \
@@ -34,6 +34,11 @@ mod settings;
 mod signals;
 mod state;
 mod statements;
+#[cfg(test)]
+#[path = "../../tests/support/mod.rs"]
+mod support;
+#[cfg(test)]
+mod tests;
 mod transactions;
 mod variables;
 mod write_lock;

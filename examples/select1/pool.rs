@@ -1,5 +1,6 @@
 //! [`Pool`]: connections to SQLite, lent for one statement or for a transaction.
 
+use std::cell::{RefCell, RefMut};
 use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -8,9 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use epoll_group::session::SessionError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::functions::{self, Caller};
+use crate::plan;
 
 /// Connections to one database.
 #[derive(Debug)]
@@ -29,6 +32,10 @@ pub(crate) struct Db {
     stop: Arc<AtomicBool>,
     /// On whose behalf it runs.
     caller: Caller,
+    /// What it knows of plans.
+    plans: RefCell<plan::Cache>,
+    /// The pool's when it was last used.
+    generation: u64,
 }
 
 /// A connection that goes back to the pool.
@@ -75,21 +82,31 @@ impl Pool {
             "pragma journal_mode = wal; pragma synchronous = normal; \
              pragma mmap_size = 268435456; pragma trusted_schema = off;",
         )?;
+        // What stands in double quotes is a name, or nothing.
+        for quirk in [DbConfig::SQLITE_DBCONFIG_DQS_DML, DbConfig::SQLITE_DBCONFIG_DQS_DDL] {
+            connection.set_db_config(quirk, false)?;
+        }
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         connection.progress_handler(STEPS, Some(move || seen.load(Ordering::Relaxed)))?;
         let caller = functions::install(&connection)?;
-        Ok(Db { connection, stop, caller })
+        let plans = RefCell::default();
+        Ok(Db { connection, stop, caller, plans, generation: self.generation() })
     }
 
     /// A connection that nobody else uses.
     pub(crate) fn lend(self: &Arc<Self>) -> Result<Lent, SessionError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let db = match idle {
+        let mut db = match idle {
             Some(db) => db,
             None => self.connect_one_more()?,
         };
+        let generation = self.generation();
+        if db.generation != generation {
+            db.forget_tables();
+            db.generation = generation;
+        }
         Ok(Lent { db: Some(db), pool: Arc::clone(self) })
     }
 
@@ -114,6 +131,17 @@ impl Pool {
     }
 }
 
+impl Db {
+    /// What it knows of tables, and statements compiled by that, are old. It would find out by itself,
+    /// but only after it has said of what columns a result is.
+    fn forget_tables(&self) {
+        self.connection.flush_prepared_statement_cache();
+        let look = self.connection.query_row("select count(*) from sqlite_master", [], |_| Ok(()));
+        // If it cannot read that, the statement will say so.
+        drop(look);
+    }
+}
+
 impl Lent {
     pub(crate) fn stop(&self) -> &Arc<AtomicBool> {
         &self.db().stop
@@ -121,6 +149,11 @@ impl Lent {
 
     pub(crate) fn caller(&self) -> &Caller {
         &self.db().caller
+    }
+
+    /// What this connection knows of plans; for one plan at a time.
+    pub(crate) fn plans(&self) -> RefMut<'_, plan::Cache> {
+        self.db().plans.borrow_mut()
     }
 
     fn db(&self) -> &Db {

@@ -13,7 +13,9 @@ use rusqlite::{Connection, params};
 use crate::dialect::{Effect, Expected, Query, Scope, Seconds, Statement, Variable};
 use crate::engine::Engine;
 use crate::errors::{of_sqlite, syntax, too_many_arguments, unknown_variable};
+use crate::functions::WRONG_SLEEP;
 use crate::operator::PREFIX;
+use crate::plan;
 use crate::prepared::Prepared;
 use crate::run::{Outcome, Run};
 use crate::sequence::Sequence;
@@ -64,13 +66,12 @@ impl Engine {
     pub(crate) fn plan(
         &self,
         session: &mut EngineSession,
-        plan: &Plan<'_>,
+        request: &Plan<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.warnings.clear();
         self.reading(session, |_, db| {
-            let _ = (plan, db, &reply);
-            Err(crate::errors::unsupported("execution plans"))
+            plan::execute(db, &mut db.plans(), request, reply)
         })
     }
 
@@ -175,7 +176,7 @@ impl Engine {
             _ => return Err(too_many_arguments()),
         };
         let time = Duration::try_from_secs_f64(seconds)
-            .map_err(|_| SessionError::new(1210, b"HY000", "Incorrect arguments to sleep"))?;
+            .map_err(|_| SessionError::new(1210, b"HY000", WRONG_SLEEP))?;
         let waiting = Arc::new(Mutex::new(Some(reply.defer())));
         let take = |waiting: &Mutex<Option<_>>| {
             waiting.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -6,11 +6,11 @@
 //! read, and is told of a deadlock if it wants to change what others have changed since.
 
 use epoll_group::session::{Reply, SessionError};
-use rusqlite::Connection;
 
 use crate::dialect::{Access, Xa};
 use crate::engine::Engine;
 use crate::errors::{no_savepoint, of_sqlite, read_only_transaction};
+use crate::pool::Lent;
 use crate::state::{EngineSession, Transaction, Warning, XaBranch, XaState};
 
 impl Engine {
@@ -23,7 +23,7 @@ impl Engine {
     pub(crate) fn reading<T>(
         &self,
         session: &mut EngineSession,
-        code: impl FnOnce(&mut EngineSession, &Connection) -> Result<T, SessionError>,
+        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         self.begin_if_needed(session)?;
         let needs_its_own = session
@@ -43,7 +43,7 @@ impl Engine {
     pub(crate) fn writing<T>(
         &self,
         session: &mut EngineSession,
-        code: impl FnOnce(&mut EngineSession, &Connection) -> Result<T, SessionError>,
+        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         self.begin_if_needed(session)?;
         let limit = self.lock_wait_timeout(session);
@@ -79,7 +79,7 @@ impl Engine {
     pub(crate) fn defining<T>(
         &self,
         session: &mut EngineSession,
-        code: impl FnOnce(&mut EngineSession, &Connection) -> Result<T, SessionError>,
+        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         let turn = self.writing.acquire(session.interrupt(), self.lock_wait_timeout(session))?;
         let db = self.borrow(session)?;
@@ -99,7 +99,7 @@ impl Engine {
         &self,
         session: &mut EngineSession,
         begin: &str,
-        code: impl FnOnce(&mut EngineSession, &Connection) -> Result<T, SessionError>,
+        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         let sqlite = |error| of_sqlite(&error, &self.schema);
         let Some(transaction) = &mut session.transaction else { return Err(wrong_state()) };
@@ -158,7 +158,7 @@ impl Engine {
             ..Transaction::default()
         });
         if access.snapshot {
-            let look = |_: &mut EngineSession, db: &Connection| {
+            let look = |_: &mut EngineSession, db: &Lent| {
                 db.query_row("select count(*) from sqlite_master", [], |_| Ok(()))
                     .map_err(|error| of_sqlite(&error, &self.schema))
             };

@@ -34,8 +34,11 @@ impl Description {
 impl Facts {
     /// Of one column. `db` finds it once for each table: see [`table_columns`].
     fn of(db: &Connection, table: &str, column: &str) -> rusqlite::Result<Self> {
-        let (_, _, not_null, primary_key, auto_increment) =
-            db.column_metadata(Some("main"), table, column)?;
+        // Nothing is known of columns of tables that are computed.
+        let Ok(metadata) = db.column_metadata(Some("main"), table, column) else {
+            return Ok(Self::default());
+        };
+        let (_, _, not_null, primary_key, auto_increment) = metadata;
         let mut facts = Self {
             not_null: not_null || primary_key,
             primary_key,

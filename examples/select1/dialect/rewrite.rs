@@ -35,6 +35,7 @@ pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
     let mut rewrite = Rewrite { reader, tokens, edits, query: Query::default() };
     rewrite.verb()?;
     rewrite.locks();
+    rewrite.parentheses();
     let mut at = 0;
     while at < tokens.len() {
         at = rewrite.token(at)?;
@@ -152,6 +153,25 @@ impl Rewrite<'_, '_> {
         let name = if cursor.symbol(".") { cursor.name() } else { name };
         self.query.conditional = name.map(|name| (name, Expected::There));
         Ok(())
+    }
+
+    /// Queries in parentheses, which SQLite takes in a FROM only.
+    fn parentheses(&mut self) {
+        if !self.is_symbol(0, "(") {
+            return;
+        }
+        let opens = ["union", "all", "distinct", "intersect", "except"];
+        for at in 0..self.tokens.len() {
+            let token = self.tokens[at];
+            let begins = at.checked_sub(1).is_none_or(|before| {
+                let before = &self.tokens[before];
+                before.is_symbol("(") || opens.iter().any(|word| before.is_word(word))
+            });
+            let holds = self.is_word(at + 1, "select") || self.is_symbol(at + 1, "(");
+            if token.is_symbol("(") && begins && holds {
+                self.replace(token.start..token.end(), "select * from (");
+            }
+        }
     }
 
     /// `for update` and its like, at the end.

@@ -1,1 +1,151 @@
 //! What statements are read as.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn read(text: &str) -> Statement {
+    Statement::parse(text, "test").unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn query(text: &str) -> Query {
+    match read(text) {
+        Statement::Query(query) => query,
+        other => panic!("{text} is {other:?}"),
+    }
+}
+
+#[test]
+fn what_sqlite_knows_stays_as_it_is() {
+    for text in [
+        "select 1",
+        "select a, `b` from t where c = 'x' and d <> ? order by e desc limit 3, 4",
+        "insert into t (a) values (1), (?)",
+        "update t set a = a - 1 where b between 1 and 2",
+        "select /*+ hint */ a -- comment\n from t",
+        "select seq_1_to_3 from t",
+    ] {
+        assert_eq!(query(text).sql, text);
+    }
+}
+
+#[test]
+fn the_rest_is_written_anew() {
+    let cases = [
+        ("select \"a'b\"", "select 'a''b'"),
+        ("select a from test.t", "select a from  t"),
+        ("select 0x1f, x'00'", "select x'1f', x'00'"),
+        ("insert ignore t values (1)", "insert or ignore into t values (1)"),
+        ("select 1--1", "select 1- -1"),
+        ("truncate table t", "delete from t"),
+        ("explain select 1", "explain query plan select 1"),
+        ("select 1 # x\n;", "select 1"),
+    ];
+    for (text, sql) in cases {
+        assert_eq!(query(text).sql, sql, "{text}");
+    }
+}
+
+#[test]
+fn effects_are_told_from_the_words() {
+    for (text, effect) in [
+        ("select 1", Effect::Read),
+        ("select 1 for update", Effect::Lock),
+        ("select 'for update'", Effect::Read),
+        ("WITH x AS (SELECT 1) SELECT * FROM x", Effect::Read),
+        ("with x as (select 1) delete from t", Effect::Write),
+        ("replace into t values (1)", Effect::Write),
+        ("create index i on t (a)", Effect::Define),
+        ("create table t (a int)", Effect::Define),
+    ] {
+        assert_eq!(query(text).effect, effect, "{text}");
+    }
+}
+
+#[test]
+fn sleep_alone_is_told_from_sleep_in_a_query() {
+    for text in [
+        "select sleep(5)",
+        "SELECT  Sleep ( 5 )",
+        "select/**/sleep(5.0) as a;",
+        "select sleep(?) b",
+    ] {
+        assert!(matches!(read(text), Statement::Sleep { .. }), "{text}");
+    }
+    for text in ["select sleep(5), 1", "select sleep(5) from t", "select sleep(a)", "select sleep"]
+    {
+        assert!(matches!(read(text), Statement::Query(_)), "{text}");
+    }
+}
+
+#[test]
+fn a_mark_in_the_list_is_the_column_of_its_number() {
+    let arguments = |text: &str| -> Vec<Option<usize>> {
+        query(text).items.iter().map(|item| item.argument).collect()
+    };
+    assert_eq!(arguments("select ?"), [Some(0)]);
+    assert_eq!(arguments("select a, ? as b, ? + ?, ? c from t"), [None, Some(0), None, Some(3)]);
+    assert_eq!(arguments("select (select ?), ?"), [None, Some(1)]);
+    assert_eq!(arguments("select *, ? from t"), [] as [Option<usize>; 0]);
+    assert_eq!(query("select a from t where b = ? and c = '?'").marks, 1);
+}
+
+#[test]
+fn tables_are_defined_as_sqlite_wants_them() {
+    let sysbench = "CREATE TABLE sbtest2(
+          id INTEGER NOT NULL AUTO_INCREMENT,
+          k INTEGER DEFAULT '0' NOT NULL,
+          c CHAR(120) DEFAULT '' NOT NULL,
+          pad CHAR(60) DEFAULT '' NOT NULL,
+          PRIMARY KEY (id)
+        ) /*! ENGINE = innodb */";
+    let defined = query(sysbench);
+    assert!(defined.sql.contains("\"id\" integer primary key autoincrement"), "{}", defined.sql);
+    let keys =
+        query("create table if not exists `t`(a int, b int, key k (a, b desc), unique u (b))");
+    assert_eq!(
+        keys.then,
+        [r#"create index "k" on "t" (a, b desc)"#, r#"create unique index "u" on "t" (b)"#]
+    );
+    assert_eq!(keys.conditional, Some(("t".to_owned(), Expected::Missing)));
+}
+
+#[test]
+fn patterns_match_as_like_does() {
+    for (pattern, text, expected) in [
+        ("%perf_hist%", "polarx_rpc_enable_perf_hist", true),
+        ("A%", "abc", true),
+        ("a_c", "abc", true),
+        ("a\\_c", "abc", false),
+        ("a\\_c", "a_c", true),
+        ("%b%b%", "abcb", true),
+        ("%b%b", "abc", false),
+        ("", "", true),
+        ("", "a", false),
+        ("%", "", true),
+    ] {
+        assert_eq!(show::like(pattern, text), expected, "{pattern} {text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_is_sent_panics(text: String) {
+        let _ = Statement::parse(&text, "test");
+    }
+
+    #[test]
+    fn nothing_that_looks_like_sql_panics(
+        words in prop::collection::vec(
+            prop::sample::select(vec![
+                "select", "set", "show", "create", "table", "from", "test", ".", ",", "(", ")", "?",
+                "'a'", "@a", "@@b", "=", "1", "global", "variables", "like", "transaction", "insert",
+                "values", "update", "as", "*", "-", "||", "seq_1_to_2", "begin", "xa", "sleep",
+                "alter", "add", "index", "drop", "call", "xrpc", "names", "with", "for", "into",
+            ]),
+            0..14,
+        )
+    ) {
+        let _ = Statement::parse(&words.join(" "), "test");
+    }
+}

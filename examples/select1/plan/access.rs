@@ -70,10 +70,10 @@ impl Cursor<'_> {
 }
 
 impl Cache {
-    /// How many shapes are known.
+    /// The statements for the shapes that are known.
     #[cfg(test)]
-    pub(super) fn shapes(&self) -> usize {
-        self.shapes.len()
+    pub(super) fn statements(&self) -> Vec<&str> {
+        self.shapes.values().map(|access| access.sql.as_str()).collect()
     }
 
     pub(super) fn take_buffer(&mut self) -> Vec<u8> {
@@ -155,7 +155,12 @@ impl Access {
         let index = table.index(db, asked.index)?;
         let columns = columns(&table, asked)?;
         let first = key(&table, &index, asked, asked.first, 1)?;
-        let last = key(&table, &index, asked, asked.last, 1 + first.len())?;
+        let mut last = key(&table, &index, asked, asked.last, 1 + first.len())?;
+        if let ([KeyColumn { value: Some(_), .. }, ..], [column, ..]) = (&first[..], &mut last[..])
+        {
+            // What does not come before a value is not NULL: then both bounds are ones of a search.
+            column.not_null = true;
+        }
         let condition = match asked.way {
             Way::Get => keys::equal(&first),
             Way::Scan | Way::ScanBack => "1".to_owned(),
@@ -272,7 +277,9 @@ fn bind(
     access: &Access,
     asked: &Asked<'_>,
 ) -> Result<(), SessionError> {
-    let parts = asked.first.iter().chain(asked.last);
+    // A condition that cannot hold does without the values behind it.
+    let count = statement.parameter_count();
+    let parts = asked.first.iter().chain(asked.last).take(count);
     for ((at, part), binary) in parts.enumerate().zip(&access.binary) {
         let value = match asked.value(part)? {
             // The statement does without.

@@ -194,8 +194,13 @@ fn parts(base: Node<'_>) -> Result<Parts<'_>, SessionError> {
     })
 }
 
-fn put_length(key: &mut Vec<u8>, length: usize) {
-    key.extend((length as u64).to_le_bytes());
+/// Seven bits a byte, the lowest first: most lengths are one byte.
+fn put_length(key: &mut Vec<u8>, mut length: usize) {
+    while length >= 0x80 {
+        key.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    key.push(length as u8);
 }
 
 fn put_text(key: &mut Vec<u8>, text: &str) {

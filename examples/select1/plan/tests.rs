@@ -5,6 +5,7 @@ mod filters;
 mod golden;
 mod names;
 mod nulls;
+mod ranges;
 mod reads;
 
 use epoll_group::codec::column::Column;

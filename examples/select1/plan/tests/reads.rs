@@ -147,12 +147,83 @@ fn shapes_that_are_seen_again_are_kept_and_their_number_is_bounded() {
         let get = AnyPlan::get(table("t"), None, [key(&[("id", Scalar::unsigned(id))])]);
         let fields = (0..=id % 1_000).map(|field| Scalar::unsigned(field % 4));
         run_with(&db, &mut cache, get.table_project(fields), Vec::new()).expect("a row or none");
-        assert!(cache.shapes() <= 512);
+        assert!(cache.statements().len() <= 512);
     }
-    let before = cache.shapes();
+    let before = cache.statements().len();
     for id in 0..10 {
         let get = AnyPlan::get(table("t"), None, [key(&[("id", Scalar::signed(id))])]);
         run_with(&db, &mut cache, get, Vec::new()).expect("a row or none");
     }
-    assert!(cache.shapes() <= before + 1, "the values are no part of the shape");
+    assert!(cache.statements().len() <= before + 1, "the values are no part of the shape");
+}
+
+#[test]
+fn indexes_are_walked_and_nothing_is_sorted() {
+    let db = database(
+        "create table s (id integer primary key, k integer not null default 0, n int, x text);
+         create index k_1 on s (k); create index n_1 on s (n, k)",
+    );
+    let one = |name: &'static str| key(&[(name, Scalar::signed(1))]);
+    let two = || key(&[("n", Scalar::signed(1)), ("k", Scalar::signed(1))]);
+    let none = || key(&[]);
+    let (id, k, n) = (|| index("PRIMARY"), || index("k_1"), || index("n_1"));
+    let get = |index, key| AnyPlan::get(table("s"), index, [key]);
+    let range = |index, first, last| AnyPlan::range_scan(table("s"), index, first, last);
+    let plans = [
+        (get(id(), one("id")), "SEARCH t USING INTEGER PRIMARY KEY (rowid=?)"),
+        (get(k(), one("k")), "SEARCH t USING INDEX k_1 (k=?)"),
+        (get(n(), one("n")), "SEARCH t USING INDEX n_1 (n=?)"),
+        (get(n(), two()), "SEARCH t USING INDEX n_1 (n=? AND k=?)"),
+        (
+            range(id(), one("id"), one("id")),
+            "SEARCH t USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+        ),
+        (range(k(), one("k"), one("k")), "SEARCH t USING INDEX k_1 (k>? AND k<?)"),
+        (range(n(), two(), two()), "SEARCH t USING INDEX n_1 (n>? AND n<?)"),
+        (range(k(), none(), one("k")), "SEARCH t USING INDEX k_1 (k<?)"),
+        (AnyPlan::table_scan(table("s"), id()), "SCAN t"),
+        (AnyPlan::table_scan(table("s"), n()), "SCAN t USING INDEX n_1"),
+    ];
+    for (plan, expected) in plans {
+        let mut cache = Cache::default();
+        run_with(&db, &mut cache, plan, Vec::new()).expect("no rows");
+        let [statement] = cache.statements()[..] else { panic!("one shape") };
+        let mut explain = db.prepare(&format!("explain query plan {statement}")).expect(statement);
+        let steps =
+            explain.raw_query().mapped(|row| row.get(3)).collect::<Result<Vec<String>, _>>();
+        assert_eq!(steps.expect("steps"), [expected], "{statement}");
+    }
+}
+
+/// Somebody who has gone.
+struct Gone(Rows);
+
+impl Sink for Gone {
+    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
+        self.0.columns(columns)
+    }
+
+    fn row(
+        &mut self,
+        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        self.0.row(fill)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_long_scan_that_finds_nothing_can_be_cancelled() {
+    let db = database("create table t (x int)");
+    let insert = "with recursive n (x) as (select 1 union all select x + 1 from n where x < 1000)
+        insert into t select x from n";
+    db.execute(insert, []).expect("rows");
+    let never = epoll_group::codec::message::plan::Expr::literal(Scalar::bool(false));
+    let (message, mut sink) = (ExecPlan::default(), Gone(Rows::default()));
+    let plan = scan("t").filter(never);
+    let error = super::super::run(&db, &mut Cache::default(), &message, &plan, &mut sink);
+    assert_eq!(error, Err(SessionError::interrupted()));
 }

@@ -1,0 +1,103 @@
+//! Over TCP, with the client that checks the order of every reply's frames.
+
+mod locks;
+mod operators;
+mod statements;
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use epoll_group::net::Address;
+use epoll_group::{Config, Runtime, session};
+
+use crate::engine::{Engine, Options};
+use crate::sbtest;
+use crate::serve::TemporaryFolder;
+use crate::support::xrpc::datum::Datum;
+use crate::support::xrpc::reply::{Failure, Reply};
+use crate::support::xrpc::{Client, request};
+
+/// A server with a table of a hundred rows.
+pub(crate) struct Server {
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+    /// Goes last.
+    _folder: TemporaryFolder,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::start_with(Config::default())
+    }
+
+    pub(crate) fn start_with(config: Config) -> Self {
+        let folder = TemporaryFolder::new().expect("there is room");
+        let runtime = Runtime::builder().groups(2).config(config).start().expect("it starts");
+        let options = Options {
+            user: "root".to_owned(),
+            password: "secret".to_owned(),
+            path: folder.path().join("test.db"),
+            schema: "test".to_owned(),
+        };
+        let engine = Engine::open(&options, runtime.handle()).expect("it opens");
+        let db = engine.pool.lend().expect("one is there");
+        sbtest::make(&db, 100).expect("it is made");
+        drop(db);
+        let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine));
+        let listener = listener.expect("the loopback is there");
+        let Address::Tcp(address) = *listener.local_addr() else { panic!("it is an IP address") };
+        Self { address, runtime: Some(runtime), _folder: folder }
+    }
+
+    /// A connection with session 2 open.
+    pub(crate) fn client(&self) -> Client {
+        let mut client = Client::logged_in(self.address, "root", "secret");
+        client.new_session(2).good();
+        client
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.runtime.take());
+    }
+}
+
+/// What a statement of session 2 gives: cells as text, with `|` between them and `;` behind rows.
+pub(crate) fn rows(client: &mut Client, sql: &str) -> String {
+    text(&client.execute(2, sql).good())
+}
+
+pub(crate) fn text(reply: &Reply) -> String {
+    let mut text = String::new();
+    for row in &reply.rows {
+        for (at, cell) in row.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "|" };
+            let cell = match cell {
+                Datum::Null => "NULL".to_owned(),
+                Datum::Signed(number) => number.to_string(),
+                Datum::Unsigned(number) => format!("{number}u"),
+                Datum::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                Datum::Double(number) => format!("{number:?}d"),
+                Datum::Float(number) => format!("{number:?}f"),
+                Datum::Decimal(number) => format!("{number}m"),
+                other => format!("{other:?}"),
+            };
+            write!(text, "{separator}{cell}").expect("a String takes everything");
+        }
+        text.push(';');
+    }
+    text
+}
+
+/// The error that a statement of session 2 ends with.
+pub(crate) fn failure(client: &mut Client, sql: &str) -> Failure {
+    let reply = client.execute(2, sql);
+    reply.error.unwrap_or_else(|| panic!("{sql} gives no error"))
+}
+
+/// A change, and how many rows it has changed.
+pub(crate) fn change(client: &mut Client, sql: &str) -> u64 {
+    let reply = client.run(2, request::update(sql)).good();
+    reply.affected.unwrap_or_else(|| panic!("{sql} says nothing of rows"))
+}

@@ -1,0 +1,30 @@
+//! What operators of the original type.
+
+use super::{Server, change, failure, rows};
+
+#[test]
+fn tunables_counters_and_histograms_have_their_old_names() {
+    let server = Server::start();
+    let mut client = server.client();
+    let hist = "show variables like '%perf_hist%'";
+    assert_eq!(rows(&mut client, hist), "polarx_rpc_enable_perf_hist|OFF;");
+    change(&mut client, "set global polarx_rpc_enable_perf_hist = on");
+    assert_eq!(rows(&mut client, hist), "polarx_rpc_enable_perf_hist|ON;");
+    let tunables = rows(&mut client, "show global variables like 'POLARX\\_RPC\\_%'");
+    for name in ["epoll_group_dynamic_threads|0;", "max_queued_messages|128;", "tcp_keep_alive|30;"]
+    {
+        assert!(tunables.contains(&format!("polarx_rpc_{name}")), "{name}: {tunables}");
+    }
+    change(&mut client, "set @@global.polarx_rpc_max_queued_messages = 64");
+    assert_eq!(rows(&mut client, "select @@polarx_rpc_max_queued_messages"), "64;");
+    assert_eq!(failure(&mut client, "set polarx_rpc_max_queued_messages = 64").code, 1229);
+    assert_eq!(failure(&mut client, "set global polarx_rpc_epoll_groups = 9").code, 1238);
+    let status = rows(&mut client, "show status like 'polarx_rpc%'");
+    for name in ["inited", "tcp_connections", "total_sessions", "sql_hit", "plan_evict"] {
+        assert!(status.contains(&format!("polarx_rpc_{name}|")), "{name}: {status}");
+    }
+    assert!(rows(&mut client, "CALL xrpc.perf_hist('run')").starts_with("run|"));
+    assert!(rows(&mut client, "call `xrpc`.`perf_hist` ( 'all' )").contains("work_queue|"));
+    assert_eq!(rows(&mut client, "call xrpc.perf_hist('reset')"), "");
+    assert_eq!(failure(&mut client, "call xrpc.perf_hist('missing')").code, 1210);
+}
