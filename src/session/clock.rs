@@ -104,6 +104,8 @@ impl<S: Service> Runnable for Clock<S> {
                 Self::answer(&link, out, question);
                 let before = mem::replace(&mut now, Instant::now());
                 self.cost.add(now.saturating_duration_since(before));
+                // What runs next on this thread has another owner.
+                out.keep(now);
             }
         }
         running.queue();

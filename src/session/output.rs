@@ -90,7 +90,9 @@ impl Output {
     /// What is written from now on belongs to `owner`; what was written before is sent or kept.
     pub(super) fn begin(&self, owner: Option<&Arc<Channel>>) {
         self.pressed.set(self.line.conn.pending_bytes() > 0);
-        self.current.borrow_mut().owner = owner.cloned();
+        let mut current = self.current.borrow_mut();
+        debug_assert!(current.buffer.is_empty(), "this would change hands");
+        current.owner = owner.cloned();
     }
 
     /// Writes frames of a session, and returns how many bytes they are. `begin` was called for it.
