@@ -2,6 +2,7 @@
 
 mod locks;
 mod operators;
+mod plans;
 mod statements;
 
 use std::fmt::Write;
