@@ -147,6 +147,11 @@ impl<S: Service> Link<S> {
             session.channel.kill(CancelReason::Connection);
         }
         // To be ended by a worker, like the others.
+        self.push_ready();
+    }
+
+    /// Leaves what is runnable to other workers.
+    pub(super) fn push_ready(&self) {
         while let Some((next, _)) = self.next_ready() {
             self.line.group().push_work(next);
         }
