@@ -1,5 +1,6 @@
 //! Over TCP, with the client that checks the order of every reply's frames.
 
+mod clients;
 mod locks;
 mod operators;
 mod plans;
