@@ -97,7 +97,8 @@ impl Config {
     /// Time that a request may take from when it came until its last reply, including the time
     /// that it waits for its turn and for its peer to grant room. Then it is cancelled.
     ///
-    /// *Live.* *Range* 0 s..=86400 s; 0 is for ever. *Default* 900 s, in which the real clients
+    /// *Live*; where requests are being watched already, from the next look on, which the old value
+    /// has set. *Range* 0 s..=86400 s; 0 is for ever. *Default* 900 s, in which the real clients
     /// have long given up. *Price*: requests that nobody waits for any more hold their session and
     /// what it has locked.
     #[must_use]

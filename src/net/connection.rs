@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use super::address::{Address, Credentials};
 use super::close::Close;
 use super::conn::{CLOSE, Conn, Phase};
+use super::pieces::Pieces;
 use super::send_queue::Sent;
 use crate::runtime::{Class, Group};
 use crate::sys::socket;
@@ -106,14 +107,14 @@ impl Connection {
     /// `write_low_watermark_bytes`; a peer that does not drain it within `net_write_timeout` is
     /// disconnected.
     pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
-        self.0.send(&[IoSlice::new(bytes.as_ref())])
+        self.0.send(Pieces::one(bytes.as_ref()))
     }
 
     /// Sends bytes that lie in several places, as one [`send`](Self::send) of all of them in this
     /// order: a header and what follows it, say. They stay together, nothing is copied that the socket
     /// takes at once, and as long as nothing waits before them it takes one system call.
     pub fn send_slices(&self, slices: &[IoSlice<'_>]) -> Sent {
-        self.0.send(slices)
+        self.0.send(Pieces::new(slices))
     }
 
     /// Ends the connection, from any thread, without waiting.
@@ -150,7 +151,6 @@ impl Connection {
     }
 
     /// The group that serves it.
-    #[allow(dead_code, reason = "used by session")]
     pub(crate) fn group(&self) -> &Arc<Group> {
         &self.0.group
     }
@@ -161,7 +161,6 @@ impl Connection {
     ///
     /// Who has seen too many [`pending_bytes`](Self::pending_bytes) calls this and looks again in
     /// `drained`. To be called when the connection is open.
-    #[allow(dead_code, reason = "used by session")]
     pub(crate) fn tell_when_low(&self) {
         self.0.resume_when_low();
     }

@@ -5,9 +5,10 @@ use std::io::IoSlice;
 /// What is left of the bytes of one send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces<'a> {
+    /// Empty when nothing is left.
+    front: &'a [u8],
+    /// Of several: the slice that the front is the rest of, and those behind it.
     slices: &'a [IoSlice<'a>],
-    /// Bytes of the first slice that were taken.
-    taken: usize,
 }
 
 /// What one system call is given.
@@ -21,16 +22,31 @@ pub(super) enum Chunk<'a> {
 const MOST_SLICES: usize = 1024;
 
 impl<'a> Pieces<'a> {
-    pub(super) const NONE: Self = Self { slices: &[], taken: 0 };
+    pub(super) const NONE: Self = Self::one(&[]);
+
+    pub(super) const fn one(bytes: &'a [u8]) -> Self {
+        Self { front: bytes, slices: &[] }
+    }
 
     pub(super) fn new(slices: &'a [IoSlice<'a>]) -> Self {
-        let mut pieces = Self { slices, taken: 0 };
-        pieces.consume(0);
+        let mut pieces = Self::NONE;
+        pieces.go_to(slices);
         pieces
     }
 
+    /// The front is the first of these that is not empty.
+    fn go_to(&mut self, mut slices: &'a [IoSlice<'a>]) {
+        while let [first, behind @ ..] = slices
+            && first.is_empty()
+        {
+            slices = behind;
+        }
+        self.front = slices.first().map_or(&[], |first| first);
+        self.slices = slices;
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
-        self.slices.is_empty()
+        self.front.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -39,33 +55,27 @@ impl<'a> Pieces<'a> {
 
     /// Each piece that is left.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (first, behind) = match self.slices {
-            [] => (&[][..], &[][..]),
-            [first, behind @ ..] => (&first[self.taken..], behind),
-        };
-        std::iter::once(first).chain(behind.iter().map(|slice| &**slice))
+        let behind = self.slices.iter().skip(1);
+        std::iter::once(self.front).chain(behind.map(|slice| &**slice))
     }
 
     /// The front, as much as can be sent at once.
     pub(super) fn chunk(&self) -> Chunk<'a> {
         match self.slices {
-            [] => Chunk::One(&[]),
-            [first, behind @ ..] if behind.is_empty() || self.taken > 0 => {
-                Chunk::One(&first[self.taken..])
+            [first, _, ..] if first.len() == self.front.len() => {
+                Chunk::Several(&self.slices[..self.slices.len().min(MOST_SLICES)])
             }
-            slices => Chunk::Several(&slices[..slices.len().min(MOST_SLICES)]),
+            _ => Chunk::One(self.front),
         }
     }
 
-    /// Drops `count` bytes of the front, and empty slices behind them.
-    pub(super) fn consume(&mut self, count: usize) {
-        self.taken += count;
-        while let [first, behind @ ..] = self.slices
-            && first.len() <= self.taken
-        {
-            self.taken -= first.len();
-            self.slices = behind;
+    /// Drops `count` bytes of the front.
+    pub(super) fn consume(&mut self, mut count: usize) {
+        while count >= self.front.len() && !self.front.is_empty() {
+            count -= self.front.len();
+            self.go_to(self.slices.get(1..).unwrap_or(&[]));
         }
+        self.front = &self.front[count..];
     }
 }
 

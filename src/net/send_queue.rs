@@ -6,7 +6,7 @@
 //! else's system call, and nothing is sent past the backlog.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -62,11 +62,10 @@ const CHECK_DUE: Marks = Marks::bit(15);
 const DISCARD: Marks = Marks::bit(11);
 
 impl Conn {
-    pub(super) fn send(&self, slices: &[IoSlice<'_>]) -> Sent {
+    pub(super) fn send(&self, pieces: Pieces<'_>) -> Sent {
         if self.phase() >= Phase::Closing {
             return Sent::Closed;
         }
-        let pieces = Pieces::new(slices);
         if pieces.is_empty() {
             return Sent::Sent;
         }

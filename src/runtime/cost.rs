@@ -47,7 +47,6 @@ impl Cost {
     }
 
     /// The estimate, once something was measured.
-    #[allow(dead_code, reason = "used by session")]
     pub(crate) fn nanos(&self) -> Option<u32> {
         match self.nanos.load(Ordering::Relaxed) {
             UNKNOWN => None,

@@ -15,6 +15,7 @@ use super::seats::Seat;
 use super::slots::Token;
 use super::source::Source;
 use super::task::Task;
+use super::threads::ThreadKind;
 use super::work::Work;
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
@@ -192,9 +193,20 @@ impl Group {
         }
     }
 
+    /// Whether this worker is of the reserve, and is to run urgent work alone.
+    pub(crate) fn runs_urgent_alone(&self) -> bool {
+        let is_reserve = |seat: &Seat| seat.kind() == Some(ThreadKind::Reserve);
+        self.current_seat().is_some_and(is_reserve) && self.stopping() == RUN
+    }
+
     /// Takes back what this worker has set aside; `None` when it is in somebody else's hands.
     pub(crate) fn take_aside(&self) -> Option<Arc<dyn Work>> {
         self.current_seat()?.aside.take()
+    }
+
+    /// Whether what this worker has set aside is still there.
+    pub(crate) fn has_aside(&self) -> bool {
+        self.current_seat().is_some_and(|seat| !seat.aside.is_empty())
     }
 
     /// Queues what a worker has set aside. Whether there was anything.

@@ -56,7 +56,6 @@ pub use threads::{ThreadInfo, ThreadKind};
 pub use timers::Timer;
 
 pub(crate) use cost::Cost;
-#[allow(unused_imports, reason = "used by session")]
 pub(crate) use cost::Pace;
 pub(crate) use group::Group;
 pub(crate) use queue::TaskQueue;
@@ -64,10 +63,8 @@ pub(crate) use slots::Token;
 pub(crate) use source::Lent;
 pub(crate) use task::{guard, note_panic};
 pub(crate) use timer::{TimerHeap, TimerId};
-#[allow(unused_imports, reason = "used by session")]
 pub(crate) use timers::after;
 pub(crate) use usage::Usage;
-#[allow(unused_imports, reason = "used by session")]
 pub(crate) use work::Work;
 
 pub use crate::sys::epoll::{Interest, Readiness};

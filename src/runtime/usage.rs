@@ -190,7 +190,6 @@ impl Usage {
 }
 
 /// What sessions use.
-#[allow(dead_code, reason = "what counts it is still to come")]
 impl Usage {
     /// A connection is to log in, or has, or has ended before it did.
     pub(crate) fn unauthenticated_changed(&self, waits: bool) {

@@ -123,7 +123,6 @@ impl Worker {
             let rest = self.group.park.rest(has_permit, own);
             // After the fence of the rest, see `Group::note_stuck`.
             self.group.end_stuck(self.seat());
-            self.group.see_to_lookout();
             if self.group.lanes.has(self.taste()) || self.group.stopping() != RUN {
                 self.group.park.rise(rest);
                 self.rise(matches!(rest, Rest::Wait | Rest::Look));

@@ -119,6 +119,7 @@ impl Handshake {
         self.fail(error)
     }
 
+    #[cfg(test)]
     pub(super) const fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::credit::{Credit, Offers};
 use super::line::Line;
 use super::post::Post;
 use super::service::{Cancel, CancelReason, SessionId};
@@ -52,12 +53,12 @@ pub(super) trait Wake: Send + Sync {
 #[derive(Debug, Default)]
 struct Mail {
     queue: VecDeque<Post>,
-    /// What is being done, since when.
+    /// When what is being done came.
     running: Option<Instant>,
     /// Why that is to end.
     cancelled: Option<CancelReason>,
-    /// Credit that came for it, in bytes.
-    offered: i64,
+    /// Credit that came for it.
+    offered: Offers,
     /// Nothing is taken in any more.
     closed: bool,
     /// As long as there is something to do, the connection does not end in good order.
@@ -119,7 +120,7 @@ impl Channel {
             if mail.running.is_none() {
                 return;
             }
-            mail.offered = mail.offered.saturating_add(bytes);
+            mail.offered.add(bytes);
         }
         self.wake();
     }
@@ -230,18 +231,17 @@ impl Channel {
         idle
     }
 
-    /// Cancels what runs for longer than `timeout`; otherwise says how much longer it may.
+    /// Cancels what came longer ago than `timeout`; otherwise says how much longer it may take.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
-        let since = {
+        let came = {
             let mail = lock(&self.mail);
             match mail.running {
-                Some(since) if mail.cancelled.is_none() => since,
-                // The next one begins before long.
-                None if !mail.queue.is_empty() => now,
-                _ => return None,
+                Some(came) if mail.cancelled.is_none() => came,
+                Some(_) => return None,
+                None => mail.queue.front()?.came,
             }
         };
-        let left = timeout.saturating_sub(now.saturating_duration_since(since));
+        let left = timeout.saturating_sub(now.saturating_duration_since(came));
         if left.is_zero() {
             self.cancel(CancelReason::Deadline);
             return None;
@@ -255,16 +255,16 @@ impl Channel {
 
     // ---- for who runs it ----
 
-    /// The next request, which runs from `now` on. At the end of the mailbox of a session for one
-    /// statement nothing more is taken in.
-    pub(super) fn next(&self, now: Instant, last: bool) -> Option<Post> {
+    /// The next request. At the end of the mailbox of a session for one statement nothing more is taken
+    /// in.
+    pub(super) fn next(&self, last: bool) -> Option<Post> {
         let mut mail = lock(&self.mail);
         let Some(post) = mail.queue.pop_front() else {
             mail.closed |= last;
             return None;
         };
-        mail.running = Some(now);
-        mail.offered = 0;
+        mail.running = Some(post.came);
+        mail.offered = Offers::default();
         drop(mail);
         self.line.release(post.bytes);
         Some(post)
@@ -304,19 +304,19 @@ impl Channel {
     }
 
     /// Takes the credit that was offered.
-    pub(super) fn take_offers(&self) -> i64 {
+    pub(super) fn take_offers(&self) -> Offers {
         std::mem::take(&mut lock(&self.mail).offered)
     }
 
     pub(super) fn set_class(&self, class: Class) {
         let before = Class::from_u8(self.class.swap(class as u8, Ordering::Relaxed));
-        self.line.group().note_urgent(before, class);
+        self.line.note_class(before, class);
     }
 
     /// Waits, as an announced stall, until there is credit (if `left` is spent) and room, or until
     /// some credit has come that is not enough. The credit is added to `left`. `false`: the request is
     /// to end.
-    pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<i64>) -> bool {
+    pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<Credit>) -> bool {
         let line = &self.line;
         let limit = line.config().max_waiting_writers;
         let group = line.group().index();
@@ -332,14 +332,17 @@ impl Channel {
                     return false;
                 }
                 let offered = std::mem::take(&mut mail.offered);
-                if let Some(left) = left {
-                    *left = left.saturating_add(offered);
-                    if offered > 0 && *left < 0 {
-                        return true;
-                    }
+                if let Some(left) = left
+                    && left.add(offered)
+                    && left.is_spent()
+                {
+                    return true;
+                }
+                if left.as_ref().is_some_and(Credit::is_spent) && line.is_finished() {
+                    return false;
                 }
                 let has_room = line.has_room();
-                if (*left).is_none_or(|left| left >= 0) && has_room {
+                if left.as_ref().is_none_or(|left| !left.is_spent()) && has_room {
                     return true;
                 }
                 if !has_room {

@@ -87,10 +87,11 @@ impl<S: Service> Reader<S> {
     /// A message of somebody who has not logged in.
     pub(super) fn log_in(&mut self, session: u64, message: ClientMessage) -> Result<(), Close> {
         let Some(guest) = &mut self.guest else { return Err(Close::new("not let in")) };
-        if guest.answered_after.is_some_and(|at| Instant::now() < at) {
+        if guest.answered_after.is_some_and(|at| self.now < at) {
             let error = AuthError::protocol("Authentication messages out of order.");
             return self.refuse_login(session, error, true);
         }
+        guest.answered_after = None;
         let step = match message {
             ClientMessage::AuthenticateStart(start) => {
                 let salt = fresh_salt().map_err(Close::error)?;
@@ -160,21 +161,22 @@ impl<S: Service> Reader<S> {
     fn welcome(&self, session: u64) {
         let ok = ServerMessage::AuthenticateOk(AuthenticateOk { auth_data: Some(Vec::new()) });
         let delay = self.link.line.config().authenticate_ok_delay;
-        self.send_later(session, ok, delay);
+        self.send_later(session, ok, delay, false);
     }
 
-    /// Answers a login that failed: the more often, the later.
-    fn refuse_login(&mut self, session: u64, error: AuthError, close: bool) -> Result<(), Close> {
-        let error = ErrorReply::from(error);
-        if close {
-            self.send_message(session, ServerMessage::Error(error));
-            return Err(Close::new("the login failed"));
-        }
+    /// Answers a login that failed, some time later. Then the connection ends, if it was the last try.
+    fn refuse_login(&mut self, session: u64, error: AuthError, last: bool) -> Result<(), Close> {
         let delay = self.link.line.config().login_failure_delay;
-        if let Some(guest) = &mut self.guest {
-            guest.answered_after = (!delay.is_zero()).then(|| Instant::now() + delay);
+        let again = self.guest.as_ref().is_some_and(|guest| guest.answered_after.is_some());
+        let error = ServerMessage::Error(ErrorReply::from(error));
+        if last && (again || delay.is_zero()) {
+            self.send_message(session, error);
+            return Err(Close::new(LOGIN_FAILED));
         }
-        self.send_later(session, ServerMessage::Error(error), delay);
+        if let Some(guest) = &mut self.guest {
+            guest.answered_after = (!delay.is_zero()).then(|| self.now + delay);
+        }
+        self.send_later(session, error, delay, last);
         Ok(())
     }
 
@@ -183,8 +185,8 @@ impl<S: Service> Reader<S> {
         self.send(session, |encoder| encoder.message(&message));
     }
 
-    /// Sends on a timer, without a thread that waits.
-    fn send_later(&self, session: u64, message: ServerMessage, delay: Duration) {
+    /// Sends on a timer, without a thread that waits, and closes the connection if that is the end.
+    fn send_later(&self, session: u64, message: ServerMessage, delay: Duration, last: bool) {
         if delay.is_zero() {
             return self.send_message(session, message);
         }
@@ -196,8 +198,13 @@ impl<S: Service> Reader<S> {
             // As above.
             let _ = encoder.message(&message);
             line.conn.send(buffer.to_vec());
+            if last {
+                line.conn.close(LOGIN_FAILED);
+            }
         };
         // It belongs to the login, whoever waits.
         let _timer = after(self.link.line.group(), Class::Login, delay, Box::new(send));
     }
 }
+
+const LOGIN_FAILED: &str = "the login failed";

@@ -1,7 +1,7 @@
 //! [`Line`]: what the sessions of one connection share, whatever their service.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use super::channel::Channel;
@@ -11,7 +11,7 @@ use crate::codec::buffer::PagePool;
 use crate::codec::dialect::Dialect;
 use crate::config::Config;
 use crate::net::{Connection, Sent};
-use crate::runtime::Group;
+use crate::runtime::{Class, Group};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -24,6 +24,10 @@ pub(super) struct Line {
     queued_bytes: AtomicUsize,
     /// Who sends reads; who ends a session writes, so that nothing of it is sent after its end was told.
     gate: RwLock<()>,
+    /// Sessions whose work is urgent.
+    urgent: Mutex<usize>,
+    /// The peer sends nothing any more: no credit, too.
+    finished: AtomicBool,
     /// Those that wait for the peer to read.
     waiting: Mutex<Vec<Weak<Channel>>>,
 }
@@ -42,6 +46,8 @@ impl Line {
             writers,
             queued_bytes: AtomicUsize::new(0),
             gate: RwLock::new(()),
+            urgent: Mutex::new(0),
+            finished: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
         }
     }
@@ -110,6 +116,35 @@ impl Line {
     pub(super) fn has_room(&self) -> bool {
         self.conn.pending_bytes() <= self.config().write_low_watermark_bytes
             || self.conn.is_closed()
+    }
+
+    /// A session changes its class. As long as one is urgent the connection is, too: else nobody would
+    /// read its requests when all threads wait for what it holds.
+    pub(super) fn note_class(&self, before: Class, after: Class) {
+        self.group().note_urgent(before, after);
+        if before.is_urgent() == after.is_urgent() {
+            return;
+        }
+        let mut urgent = lock(&self.urgent);
+        if after.is_urgent() {
+            *urgent += 1;
+        } else {
+            *urgent -= 1;
+        }
+        let class = if *urgent == 0 { Class::Ordinary } else { Class::InProgress };
+        if class != self.conn.class() {
+            self.conn.set_class(class);
+        }
+    }
+
+    /// The peer sends nothing any more. Who waits for credit is to be woken.
+    pub(super) fn finish(&self) {
+        self.finished.store(true, Ordering::Release);
+    }
+
+    /// Credit that has not come will not come.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
     }
 
     /// `channel` is woken when there is room, at once if there is.

@@ -147,6 +147,11 @@ impl<S: Service> Link<S> {
             session.channel.kill(CancelReason::Connection);
         }
         // To be ended by a worker, like the others.
+        self.push_ready();
+    }
+
+    /// Leaves what is runnable to other workers.
+    pub(super) fn push_ready(&self) {
         while let Some((next, _)) = self.next_ready() {
             self.line.group().push_work(next);
         }
@@ -178,9 +183,11 @@ impl<S: Service> Link<S> {
         // Most receives bring something; but what was brought may be taken by another thread.
         let Some(mut first) = self.next_ready() else { return now };
         Output::with(&self.line, |out| {
+            let urgent_alone = self.line.group().runs_urgent_alone();
             loop {
                 let (next, more) = first;
                 let here = match next.cost().pace() {
+                    _ if urgent_alone && !next.class().is_urgent() => false,
                     Pace::Cheap => true,
                     Pace::Unknown => is_last && !more,
                     Pace::Dear => false,

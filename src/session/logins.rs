@@ -180,6 +180,7 @@ impl Logins {
     }
 
     /// How many are there.
+    #[cfg(test)]
     pub(super) fn guests(&self) -> usize {
         lock(&self.table).guests
     }

@@ -49,6 +49,7 @@ mod auth;
 mod cache;
 mod channel;
 mod clock;
+mod credit;
 mod deferred;
 mod error;
 mod expecting;

@@ -158,9 +158,10 @@ impl Output {
     /// Lets others come for what is kept, and for what is ready in `link`, if this thread gets stuck in
     /// what it runs next.
     pub(super) fn show<S: Service>(&self, link: &Arc<Link<S>>) {
-        if !self.shown.replace(true) {
+        let group = self.line.group();
+        if !self.shown.replace(true) || !group.has_aside() {
             let rest = Rest { link: Arc::clone(link), kept: Arc::clone(&self.kept) };
-            self.line.group().set_aside(Arc::new(rest));
+            group.set_aside(Arc::new(rest));
         }
     }
 

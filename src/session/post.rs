@@ -1,5 +1,7 @@
 //! [`Post`]: what waits in a mailbox.
 
+use std::time::Instant;
+
 use super::error::SessionError;
 use super::service::CancelReason;
 use crate::codec::message::expect;
@@ -13,6 +15,8 @@ pub(super) struct Post {
     /// What it takes of the queues' limits.
     pub(super) bytes: usize,
     pub(super) errand: Errand,
+    /// When it came.
+    pub(super) came: Instant,
     /// It was cancelled before it began.
     pub(super) cancelled: Option<CancelReason>,
 }
@@ -36,11 +40,12 @@ pub(super) enum Errand {
 
 impl Post {
     /// Of a frame of so many bytes.
-    pub(super) const fn new(errand: Errand, frame_bytes: usize) -> Self {
+    pub(super) const fn new(errand: Errand, frame_bytes: usize, came: Instant) -> Self {
         // The message in memory, and its place in the queue.
         Self {
             bytes: frame_bytes + size_of::<Self>() + size_of::<StmtExecute>(),
             errand,
+            came,
             cancelled: None,
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::answers::put_error;
 use super::channel::Channel;
+use super::credit::Credit;
 use super::deferred::{Deferral, Deferred};
 use super::error::SessionError;
 use super::output::Output;
@@ -66,7 +67,7 @@ pub(super) struct State {
     info: Vec<u8>,
     warnings: Vec<(Level, u32, Vec<u8>)>,
     /// Bytes of rows that the client still takes; without, it takes all.
-    left: Option<i64>,
+    left: Option<Credit>,
     pub(super) source: Option<Box<dyn RowSource>>,
     pub(super) deferral: Option<Arc<Deferral>>,
 }
@@ -116,7 +117,7 @@ impl State {
             insert_id: 0,
             info: Vec::new(),
             warnings: Vec::new(),
-            left: form.credit,
+            left: form.credit.map(Credit::new),
             source: None,
             deferral: None,
         }
@@ -128,7 +129,7 @@ impl State {
 
     fn charge(&mut self, bytes: usize) {
         if let Some(left) = &mut self.left {
-            *left = left.saturating_sub_unsigned(bytes as u64);
+            left.charge(bytes);
         }
     }
 
@@ -174,10 +175,10 @@ impl State {
     /// Whether a row can be written now. Credit that was offered is taken first.
     fn blocked(&mut self, out: &Output) -> Option<Blocked> {
         if let Some(left) = &mut self.left
-            && *left < 0
+            && left.is_spent()
         {
-            *left = left.saturating_add(self.channel.take_offers());
-            if *left < 0 {
+            left.add(self.channel.take_offers());
+            if left.is_spent() {
                 return Some(Blocked::Credit);
             }
         }

@@ -115,15 +115,19 @@ impl<S: Service> Session<S> {
         let Some(mut running) = self.runner.resume() else { return now };
         let started = now;
         let budget = self.link.line.config().session_budget;
+        let urgent_alone = self.link.line.group().runs_urgent_alone();
         let mut done = 0;
         out.begin(Some(&self.channel));
         // What the marks are about is looked at below.
         let _marks = running.take_marks();
         loop {
-            let turn = if done >= budget || now.saturating_duration_since(started) >= TURN {
+            // What comes behind the end of a transaction is not for the reserve.
+            let over = done > 0 && urgent_alone && !self.class().is_urgent();
+            let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
+            let turn = if over || spent {
                 Turn::Later
             } else {
-                self.step(&mut running, out, now)
+                self.step(&mut running, out)
             };
             match turn {
                 // Somebody else may run it before this thread sends anything.
@@ -156,13 +160,13 @@ impl<S: Service> Session<S> {
     }
 
     /// One step: ends it, goes on with the request that was begun, or begins the next.
-    fn step(&self, body: &mut Body<S::Session>, out: &Output, now: Instant) -> Turn {
+    fn step(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
         if self.channel.is_dead() {
             self.bury(body);
             return Turn::Idle;
         }
         match mem::replace(&mut body.current, Current::None) {
-            Current::None => match self.channel.next(now, self.channel.id.is_auto_commit()) {
+            Current::None => match self.channel.next(self.channel.id.is_auto_commit()) {
                 Some(post) => {
                     if out.keeps() {
                         out.show(&self.link);
@@ -215,7 +219,7 @@ impl<S: Service> Session<S> {
                 // What it held is free when the client hears of it.
                 self.part(body);
                 self.write(out, |encoder| encoder.ok(None));
-                self.close_after_last_word(body, out);
+                self.close_after_last_word(body, out, Some(&SessionError::not_found()));
                 Turn::Again
             }
         }
@@ -239,7 +243,7 @@ impl<S: Service> Session<S> {
             Err(payload) => self.panicked(payload),
         };
         self.write(out, |encoder| put_error(encoder, &error));
-        self.close_after_last_word(body, out);
+        self.close_after_last_word(body, out, None);
         false
     }
 
@@ -422,7 +426,7 @@ impl<S: Service> Session<S> {
                 if let Some(blocked) = blocked
                     && !state.is_unblocked(blocked, out)
                 {
-                    return self.park(body, state, blocked);
+                    return self.park(body, out, state, blocked);
                 }
                 // The source may wait.
                 out.flush();
@@ -432,7 +436,7 @@ impl<S: Service> Session<S> {
                         body.current = Current::Source(state, None);
                         return Turn::Later;
                     }
-                    Ok(Pulled::Blocked(blocked)) => return self.park(body, state, blocked),
+                    Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
                     Ok(Pulled::Done) => Ok(()),
                     Err(error) => Err(error),
                 }
@@ -443,7 +447,17 @@ impl<S: Service> Session<S> {
     }
 
     /// Waits without a thread. What it waits for wakes it.
-    fn park(&self, body: &mut Body<S::Session>, state: Box<State>, blocked: Blocked) -> Turn {
+    fn park(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        mut state: Box<State>,
+        blocked: Blocked,
+    ) -> Turn {
+        if blocked == Blocked::Credit && self.channel.line.is_finished() {
+            let result = state.finish(out, Err(SessionError::interrupted()));
+            return self.ended(body, out, result);
+        }
         body.current = Current::Source(state, Some(blocked));
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);
@@ -464,7 +478,7 @@ impl<S: Service> Session<S> {
         body.expecting.note(result.is_err());
         body.last_error = result.err();
         if fatal {
-            self.close_after_last_word(body, out);
+            self.close_after_last_word(body, out, None);
             return Turn::Again;
         }
         if let Some(session) = &body.session {
@@ -531,12 +545,19 @@ impl<S: Service> Session<S> {
         SessionError::panicked()
     }
 
-    /// Its last word is written: what waits behind it is answered, and it is gone.
-    fn close_after_last_word(&self, body: &mut Body<S::Session>, out: &Output) {
+    /// Its last word is written, and it is gone. What waits behind that has `answer` each; without one
+    /// the last word answers all.
+    fn close_after_last_word(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        answer: Option<&SessionError>,
+    ) {
         let others = self.channel.refuse_after(|waiting| {
-            for _ in waiting {
-                let error = SessionError::not_found();
-                self.write(out, |encoder| put_error(encoder, &error));
+            if let Some(error) = answer {
+                for _ in waiting {
+                    self.write(out, |encoder| put_error(encoder, error));
+                }
             }
             out.send()
         });

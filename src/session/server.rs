@@ -105,6 +105,8 @@ pub struct Reader<S: Service> {
     pub(super) link: Arc<Link<S>>,
     /// Until somebody has logged in; none if nobody may.
     pub(super) guest: Option<Guest>,
+    /// When what is being read was received.
+    pub(super) now: Instant,
 }
 
 impl<S: Service> fmt::Debug for Reader<S> {
@@ -134,7 +136,7 @@ impl<S: Service> Protocol for Server<S> {
         // Nobody else sets it.
         let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
         let guest = link.server.gate.admit(&link);
-        Reader { link, guest }
+        Reader { link, guest, now: Instant::now() }
     }
 
     fn received(
@@ -148,7 +150,11 @@ impl<S: Service> Protocol for Server<S> {
 
     fn released(&self, conn: &Connection, turn: Turn) {
         if let Some(link) = conn.user_data::<Way<S>>().and_then(|way| way.0.upgrade()) {
-            link.dispatch(Instant::now(), turn.is_last());
+            if turn.is_ending() {
+                link.push_ready();
+            } else {
+                link.dispatch(Instant::now(), turn.is_last());
+            }
         }
     }
 
@@ -156,6 +162,13 @@ impl<S: Service> Protocol for Server<S> {
         if let Some(link) = conn.user_data::<Way<S>>().and_then(|way| way.0.upgrade()) {
             link.line.wake_waiting();
         }
+    }
+
+    fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<(), Close> {
+        // What was asked is answered, as far as there is credit.
+        reader.link.line.finish();
+        reader.link.sessions().iter().for_each(|session| session.channel.wake());
+        Err(Close::by_peer())
     }
 
     fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
@@ -177,6 +190,7 @@ impl<S: Service> Protocol for Server<S> {
 impl<S: Service> Reader<S> {
     fn read(&mut self, input: &mut Input<'_>) -> Result<(), Close> {
         let dialect = self.link.line.dialect;
+        self.now = Instant::now();
         loop {
             let limits = self.limits();
             match Frame::parse(input.bytes(), dialect, &limits) {
@@ -238,27 +252,27 @@ impl<S: Service> Reader<S> {
         let bytes = frame.bytes().len();
         match message {
             ClientMessage::ExecSql(sql) => {
-                self.post(session, Post::new(Errand::Sql(Box::new(sql)), bytes), true);
+                self.post(session, Errand::Sql(Box::new(sql)), bytes, true);
             }
             ClientMessage::ExecPlan(plan) => {
-                self.post(session, Post::new(Errand::Plan(plan), bytes), false);
+                self.post(session, Errand::Plan(plan), bytes, false);
             }
             ClientMessage::AutoSavepoint(savepoint) => {
-                self.post(session, Post::new(Errand::Savepoint(savepoint), bytes), false);
+                self.post(session, Errand::Savepoint(savepoint), bytes, false);
             }
             ClientMessage::ExpectOpen(open) => {
-                self.post(session, Post::new(Errand::ExpectOpen(open), bytes), false);
+                self.post(session, Errand::ExpectOpen(open), bytes, false);
             }
             ClientMessage::ExpectClose => {
-                self.post(session, Post::new(Errand::ExpectClose, bytes), false);
+                self.post(session, Errand::ExpectClose, bytes, false);
             }
             ClientMessage::GetFileInfo(_)
             | ClientMessage::TransferFileData(_)
             | ClientMessage::ManageFile(_) => {
-                self.post(session, Post::new(Errand::File, bytes), false);
+                self.post(session, Errand::File, bytes, false);
             }
             ClientMessage::SessionClose => {
-                self.post(session, Post::new(Errand::Close, bytes), false);
+                self.post(session, Errand::Close, bytes, false);
             }
             ClientMessage::SessionNew => self.open(session, bytes),
             ClientMessage::SessionKill(kill) => self.kill(session, kill),
@@ -283,7 +297,7 @@ impl<S: Service> Reader<S> {
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
             // Beyond a limit, but whole: only this request fails, when its turn comes.
-            self.post(session, Post::new(Errand::Broken(answer), 0), true);
+            self.post(session, Errand::Broken(answer), 0, true);
             return Ok(());
         }
         self.refuse(session, &answer.into_fatal());
@@ -298,7 +312,8 @@ impl<S: Service> Reader<S> {
         }
         match self.link.open(id) {
             Opening::Opened(session) => {
-                self.post_to(session, &mut Some(Post::new(Errand::Open, bytes)));
+                let post = Post::new(Errand::Open, bytes, self.now);
+                self.post_to(session, &mut Some(post));
             }
             Opening::Duplicate => {
                 let error = SessionError::unsupported("Duplicate session ID.");
@@ -314,8 +329,8 @@ impl<S: Service> Reader<S> {
         self.refuse(id, &error.into_fatal());
     }
 
-    fn post(&mut self, id: u64, post: Post, is_sql: bool) {
-        let mut post = Some(post);
+    fn post(&mut self, id: u64, errand: Errand, bytes: usize, is_sql: bool) {
+        let mut post = Some(Post::new(errand, bytes, self.now));
         if id & AUTO_COMMIT == 0 {
             match self.link.find(id) {
                 Some(session) => self.post_to(session, &mut post),

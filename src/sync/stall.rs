@@ -172,7 +172,6 @@ pub(crate) fn is_heard() -> bool {
 /// the place to let go of what others may wait for, such as replies that are held back. Waits that it
 /// makes itself are announced as any other, and it is not called for them. If it panics, the wait does
 /// not begin.
-#[allow(dead_code, reason = "used by session")]
 pub(crate) fn before_wait(hook: Option<fn()>) -> Option<fn()> {
     HOOK.with(|place| place.code.replace(hook))
 }

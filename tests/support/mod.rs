@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
 pub(crate) mod child;
+pub(crate) mod engine;
 pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod random;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::net::{Address, Listener, Protocol};
 use epoll_group::stats::{Counter, Snapshot};
-use epoll_group::{Config, Runtime};
+use epoll_group::{Config, DrainReport, Runtime};
 
 pub(crate) use peer::Peer;
 
@@ -77,6 +78,10 @@ impl Server {
         };
         let listener = listener.expect("a listener");
         Self { runtime, listener, _dir: dir }
+    }
+
+    pub(crate) fn drain(self, deadline: Duration) -> DrainReport {
+        self.runtime.drain(deadline)
     }
 
     pub(crate) fn address(&self) -> &Address {

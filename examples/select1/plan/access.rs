@@ -277,7 +277,9 @@ fn bind(
     access: &Access,
     asked: &Asked<'_>,
 ) -> Result<(), SessionError> {
-    let parts = asked.first.iter().chain(asked.last);
+    // A condition that cannot hold does without the values behind it.
+    let count = statement.parameter_count();
+    let parts = asked.first.iter().chain(asked.last).take(count);
     for ((at, part), binary) in parts.enumerate().zip(&access.binary) {
         let value = match asked.value(part)? {
             // The statement does without.

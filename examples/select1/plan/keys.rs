@@ -51,13 +51,12 @@ pub(super) fn to(key: &[KeyColumn]) -> String {
         (None, false) => write!(text, "({name} is null and {})", to(rest)),
         (Some(value), true) if *not_null => write!(text, "{name} <= ?{value}"),
         (Some(value), true) => write!(text, "({name} <= ?{value} or {name} is null)"),
+        (Some(value), false) if *not_null => {
+            write!(text, "({name} <= ?{value} and ({name} < ?{value} or {}))", to(rest))
+        }
         (Some(value), false) => {
-            let inner = format!("{name} < ?{value} or {}", to(rest));
-            if *not_null {
-                write!(text, "({name} <= ?{value} and ({inner}))")
-            } else {
-                write!(text, "({inner} or {name} is null)")
-            }
+            let same = format!("{name} = ?{value} and {}", to(rest));
+            write!(text, "({name} < ?{value} or ({same}) or {name} is null)")
         }
     };
     written.map(|()| text).unwrap_or_default()

@@ -361,6 +361,12 @@ impl Client {
         self.socket.shutdown(Shutdown::Write).expect("finished sending");
     }
 
+    /// Goes away without a word.
+    pub(crate) fn reset(self) {
+        let socket = socket2::SockRef::from(&self.socket);
+        socket.set_linger(Some(Duration::ZERO)).expect("a reset to come");
+    }
+
     // Receiving.
 
     /// The reply to the oldest request of the session that was not taken yet.

@@ -1,0 +1,224 @@
+//! Ends of connections and of the server, with sessions in every state.
+#![cfg(feature = "server")]
+
+mod support;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::codec::message::ClientMessage;
+use epoll_group::codec::message::sql::StmtExecute;
+use epoll_group::session::CancelReason;
+use support::engine::{Counts, Fixture, config, finish_with};
+use support::xrpc::request::{query, update};
+use support::xrpc::{AUTO, Client};
+use support::{LONG, eventually, often};
+
+fn execute(sql: &str) -> ClientMessage {
+    ClientMessage::ExecSql(query(sql))
+}
+
+#[test]
+fn what_was_sent_before_a_half_close_is_answered() {
+    let server = Fixture::start(config());
+    for round in 0..often(200) {
+        let mut client = server.client_with_sessions([2, 3]);
+        for at in 0..20 {
+            client.queue(2, &execute(&format!("echo {at}")));
+            client.queue(3, &execute(&format!("echo {at}")));
+            client.queue(AUTO | at, &execute("one"));
+        }
+        client.queue(2, &execute("source 100 10"));
+        let ticket = client.queue(9, &support::xrpc::request::timestamps(1));
+        if round % 2 == 0 {
+            client.queue(3, &ClientMessage::SessionClose);
+        }
+        client.flush();
+        client.finish();
+        for at in 0..20 {
+            for session in [2, 3] {
+                assert_eq!(client.reply(session).one().text(), Some(&*at.to_string()));
+            }
+            client.reply(AUTO | at).one();
+        }
+        assert_eq!(client.reply(2).good().rows.len(), 100);
+        client.reply_to(ticket.expect("answered")).good();
+        if round % 2 == 0 {
+            client.reply(3).good();
+        }
+        assert_eq!(client.rest(), []);
+    }
+    server.wait_until_even();
+}
+
+#[test]
+fn a_half_closed_connection_waits_for_what_is_under_way() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    client.send_sql(2, query("gate a"));
+    client.send_sql(3, query("defer b"));
+    client.send_sql(3, query("echo behind"));
+    server.control.wait_at("a", 1);
+    let deferred = server.control.take_one_deferred("b");
+    client.finish();
+    server.control.open("a");
+    assert_eq!(client.reply(2).one().text(), Some("a"));
+    assert!(finish_with(deferred, "b"));
+    assert_eq!(client.reply(3).one().text(), Some("b"));
+    assert_eq!(client.reply(3).one().text(), Some("behind"));
+    assert_eq!(client.rest(), []);
+    server.wait_until_even();
+}
+
+#[test]
+fn a_reset_ends_all_sessions_whatever_they_do() {
+    let server = Fixture::start(config());
+    for _ in 0..often(20) {
+        let mut client = server.client_with_sessions(1..9);
+        client.set_offers(None);
+        client.execute(1, "lock").good();
+        let little = |sql: &str| StmtExecute { token: Some(1), ..query(sql) };
+        client.send_sql(2, query("gate a"));
+        client.send_sql(3, query("gate-unannounced b"));
+        client.send_sql(4, query("defer c"));
+        client.send_sql(5, query("lock"));
+        client.send_sql(2, query("one"));
+        client.send_sql(AUTO | 2, query("gate a"));
+        let waits = [
+            client.send_sql(6, little("rows 1000 100")),
+            client.send_sql(7, little("source 1000 100")),
+        ];
+        server.control.wait_at("a", 2);
+        server.control.wait_at("b", 1);
+        let deferred = server.control.take_one_deferred("c");
+        for ticket in waits {
+            client.wait_for(ticket, |reply| reply.token_done == 1);
+        }
+        let before = server.control.cancels().len();
+        client.reset();
+        server.wait_until_even();
+        let cancels = server.control.cancels().split_off(before);
+        // The one that waits for the lock may get it meanwhile.
+        assert!((6..=7).contains(&cancels.len()), "{cancels:?} {:?}", server.control.counts);
+        assert!(cancels.iter().all(|reason| *reason == CancelReason::Connection), "{cancels:?}");
+        assert!(!finish_with(deferred, "too late"));
+    }
+    let counts = &server.control.counts;
+    assert_eq!(Counts::of(&counts.sources_dropped), u64::from(often(20)));
+}
+
+/// What the client got when the server drained.
+fn drain_with(prepare: impl FnOnce(&Fixture, &mut Client), deadline: Duration) -> (Fixture, Client) {
+    let mut server = Fixture::start(config());
+    let mut client = server.client_with_sessions(2..6);
+    prepare(&server, &mut client);
+    let control = Arc::clone(&server.control);
+    let drain = server.drain_on_another_thread(deadline);
+    if deadline == LONG {
+        // What is in progress ends when the drain has begun: idle sessions were told.
+        for session in [4, 5] {
+            let frame = client.raw_frame().expect("a frame");
+            let failure = frame.failure();
+            assert_eq!((failure.fatal, failure.code, &*failure.text), (true, 1053, "server shutdown"));
+            assert!([4, 5].contains(&frame.session), "{session}");
+        }
+        control.open("a");
+        for deferred in control.take_deferred("b", 1) {
+            assert!(finish_with(deferred, "b"));
+        }
+    }
+    drain.join().expect("drained");
+    (server, client)
+}
+
+fn prepare(server: &Fixture, client: &mut Client) {
+    client.send_sql(2, query("gate a"));
+    client.send_sql(2, query("echo behind"));
+    client.send_sql(3, query("defer b"));
+    server.control.wait_at("a", 1);
+    eventually(LONG, || server.control.deferred("b") == 1);
+}
+
+#[test]
+fn a_drain_finishes_what_is_in_progress_and_tells_who_is_idle() {
+    let (_server, mut client) = drain_with(prepare, LONG);
+    assert_eq!(client.reply(2).one().text(), Some("a"));
+    assert_eq!(client.reply(2).one().text(), Some("behind"));
+    assert_eq!(client.reply(3).one().text(), Some("b"));
+    assert_eq!(client.rest(), []);
+}
+
+#[test]
+fn a_drain_cuts_what_is_not_over_at_its_deadline() {
+    let (server, mut client) = drain_with(prepare, Duration::from_millis(200));
+    loop {
+        match client.try_raw_frame() {
+            Ok(frame) => assert_eq!(frame.failure().code, 1053),
+            Err(trouble) => break assert!(trouble.is_end(), "{trouble}"),
+        }
+    }
+    assert!(server.control.cancels().contains(&CancelReason::Connection));
+    for deferred in server.control.take_deferred("b", 1) {
+        assert!(!finish_with(deferred, "too late"));
+    }
+}
+
+#[test]
+fn a_drain_under_load_answers_what_it_took() {
+    for round in 0..often(10) {
+        let mut server = Fixture::start(config());
+        let clients = [(); 3].map(|()| server.client_with_sessions(2..6));
+        let working = clients.map(|mut client| {
+            thread::spawn(move || {
+                let mut answered = 0_u64;
+                'working: loop {
+                    for session in 2..6 {
+                        client.queue(session, &ClientMessage::ExecSql(update("echo x")));
+                    }
+                    if client.try_flush().is_err() {
+                        break;
+                    }
+                    for session in 2..6 {
+                        match client.try_reply(session) {
+                            Ok(reply) => match &reply.error {
+                                None => {
+                                    assert_eq!(reply.one().text(), Some("x"));
+                                    answered += 1;
+                                }
+                                Some(failure) => assert_eq!(failure.code, 1053),
+                            },
+                            Err(trouble) if trouble.is_end() => break 'working,
+                            Err(trouble) => panic!("{trouble}"),
+                        }
+                    }
+                }
+                answered
+            })
+        });
+        let executed = |server: &Fixture| Counts::of(&server.control.counts.executed);
+        eventually(LONG, || executed(&server) > 100 * u64::from(round + 1));
+        server.drain_on_another_thread(LONG).join().expect("drained");
+        let answered: u64 =
+            working.into_iter().map(|working| working.join().expect("legal to the end")).sum();
+        // At the end a reply may have come with the reset of a connection.
+        assert!(answered <= executed(&server));
+        assert!(server.control.is_even());
+    }
+}
+
+#[test]
+fn a_server_can_be_dropped_at_any_time() {
+    for _ in 0..often(20) {
+        let server = Fixture::start(config());
+        let mut client = server.client_with_sessions(2..12);
+        client.set_offers(None);
+        for session in 2..12 {
+            let sql = ["one", "defer a", "source 100000 100", "rows 100000 100", "gate a"]
+                [session as usize % 5];
+            client.send_sql(session, StmtExecute { token: Some(1), ..query(sql) });
+        }
+        // Its end checks that all sessions were closed.
+        drop(server);
+    }
+}

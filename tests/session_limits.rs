@@ -1,0 +1,222 @@
+//! What is bounded: requests that wait, their bytes, sessions. Who goes too far pays alone.
+#![cfg(feature = "server")]
+
+mod support;
+
+use epoll_group::codec::message::ClientMessage;
+use epoll_group::session::CancelReason;
+use epoll_group::stats::Counter;
+use support::child::{in_child, resident_bytes};
+use support::engine::{Counts, Fixture, config, finish_with};
+use support::xrpc::request::query;
+use support::{LONG, eventually};
+
+fn execute(sql: &str) -> ClientMessage {
+    ClientMessage::ExecSql(query(sql))
+}
+
+#[test]
+fn one_request_too_many_ends_its_session_alone() {
+    let server = Fixture::start(config().max_queued_messages(16));
+    let mut client = server.client_with_sessions([2, 3]);
+    client.send_sql(2, query("gate a"));
+    client.send_sql(3, query("gate b"));
+    server.control.wait_at("a", 1);
+    server.control.wait_at("b", 1);
+    for session in [3, 2] {
+        for _ in 0..16 {
+            client.queue(session, &execute("one"));
+        }
+    }
+    client.flush();
+    eventually(LONG, || server.stats().queued_requests == 32);
+    client.send_sql(2, query("one"));
+    for _ in 0..18 {
+        let failure = client.reply(2).failure();
+        assert_eq!(failure.text, "Session max_queued_messages limit exceed.");
+        assert_eq!((failure.fatal, failure.code, &*failure.state), (true, 8001, "HY000"));
+    }
+    assert_eq!(server.count(Counter::RequestsRefusedQueue), 1);
+    eventually(LONG, || Counts::of(&server.control.counts.closed) == 1);
+    assert_eq!(server.control.cancels(), [CancelReason::Session]);
+    server.control.open("b");
+    assert_eq!(client.reply(3).one().text(), Some("b"));
+    for _ in 0..16 {
+        client.reply(3).one();
+    }
+    client.new_session(2);
+    client.execute(2, "one").one();
+    assert_eq!(server.stats().queued_requests, 0);
+    assert_eq!(server.stats().queued_request_bytes, 0);
+}
+
+#[test]
+fn requests_of_a_connection_wait_in_bounded_memory() {
+    let server = Fixture::start(config().max_queued_bytes_per_connection(100_000));
+    let mut client = server.client_with_sessions([2, 3]);
+    let mut other = server.client_with_sessions([2]);
+    client.send_sql(2, query("gate a"));
+    client.send_sql(3, query("gate b"));
+    server.control.wait_at("a", 1);
+    server.control.wait_at("b", 1);
+    let text = format!("echo {}", "x".repeat(9_000));
+    for _ in 0..10 {
+        client.queue(3, &execute(&text));
+    }
+    client.flush();
+    eventually(LONG, || server.stats().queued_requests == 10);
+    assert!((90_000..100_000).contains(&server.stats().queued_request_bytes));
+    client.send_sql(2, query(&text));
+    let failure = client.reply(2).failure();
+    assert_eq!(failure.text, "Session max_queued_bytes 100000 limit exceed.");
+    assert!(failure.fatal);
+    assert_eq!(server.count(Counter::RequestsRefusedBytes), 1);
+    // The other session and the other connection are not touched.
+    other.execute(2, &text).one();
+    server.control.open("b");
+    client.reply(3).one();
+    for _ in 0..10 {
+        client.reply(3).one();
+    }
+    eventually(LONG, || server.stats().queued_request_bytes == 0);
+}
+
+#[test]
+fn requests_of_all_connections_wait_in_bounded_memory() {
+    let server = Fixture::start(config().max_queued_bytes(100_000));
+    let mut client = server.client_with_sessions([2]);
+    let mut other = server.client_with_sessions([2, 3]);
+    client.send_sql(2, query("gate a"));
+    other.send_sql(3, query("gate b"));
+    server.control.wait_at("a", 1);
+    server.control.wait_at("b", 1);
+    let text = format!("echo {}", "x".repeat(9_000));
+    for _ in 0..10 {
+        client.queue(2, &execute(&text));
+    }
+    client.flush();
+    eventually(LONG, || server.stats().queued_requests == 10);
+    other.send_sql(3, query(&text));
+    assert!(other.reply(3).failure().fatal);
+    other.execute(2, "one").one();
+    // What waits when its session is killed is given back.
+    let kill = client.kill_connection(2);
+    client.reply_to(kill).failure();
+    eventually(LONG, || server.stats().queued_request_bytes == 0);
+    other.execute(2, &text).one();
+}
+
+#[test]
+fn ten_thousand_sessions_on_a_connection_are_limited_and_not_fatal() {
+    let server = Fixture::start(config());
+    let mut client = server.client();
+    for session in 0..10_000 {
+        client.queue(session, &ClientMessage::SessionNew);
+    }
+    client.flush();
+    let mut refused = 0;
+    for session in 0..10_000 {
+        let reply = client.reply(session);
+        if let Some(failure) = &reply.error {
+            assert_eq!(failure.text, "max_connections limit exceed");
+            assert!(failure.fatal && session >= 4096);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 10_000 - 4096);
+    assert_eq!(server.count(Counter::SessionsRefusedLimit), refused);
+    assert_eq!(server.stats().sessions, 4096);
+    client.execute(4000, "one").one();
+    client.close(4000).good();
+    eventually(LONG, || server.stats().sessions == 4095);
+    client.new_session(10_001);
+}
+
+#[test]
+fn sessions_of_all_connections_are_limited() {
+    let server = Fixture::start(config().max_sessions(10));
+    let mut client = server.client_with_sessions(0..6);
+    let mut other = server.client_with_sessions(0..4);
+    for client in [&mut client, &mut other] {
+        client.send(7, &ClientMessage::SessionNew);
+        assert_eq!(client.reply(7).failure().text, "max_connections limit exceed");
+        let auto = support::xrpc::AUTO | 7;
+        assert_eq!(client.execute(auto, "one").failure().text, "max_connections limit exceed");
+    }
+    drop(client);
+    eventually(LONG, || server.stats().sessions == 4);
+    other.new_session(8);
+}
+
+#[test]
+fn opening_and_closing_leaves_memory_flat() {
+    in_child("opening_and_closing_leaves_memory_flat", || {
+        let pairs = std::env::var("EG_TEST_PAIRS").ok();
+        let pairs = pairs.map_or(20_000, |text| text.parse::<u64>().expect("a number"));
+        let server = Fixture::start(config());
+        let mut client = server.client();
+        let mut open_and_close = |rounds| {
+            for round in 0..rounds {
+                for session in 2..10 {
+                    client.queue(session, &ClientMessage::SessionNew);
+                    if round % 8 == 0 {
+                        client.queue(session, &execute("defer a"));
+                    }
+                    client.queue(session, &ClientMessage::SessionClose);
+                }
+                client.flush();
+                if round % 8 == 0 {
+                    for deferred in server.control.take_deferred("a", 8) {
+                        assert!(finish_with(deferred, "x"));
+                    }
+                }
+                client.timestamps(2, 1).good();
+                for session in 2..10 {
+                    client.reply(session).good();
+                    if round % 8 == 0 {
+                        client.reply(session).one();
+                    }
+                    client.reply(session).good();
+                }
+            }
+        };
+        open_and_close(pairs / 80);
+        let before = resident_bytes();
+        open_and_close(pairs / 8);
+        let after = resident_bytes();
+        assert!(after < before + (2 << 20), "from {before} to {after} bytes");
+    });
+}
+
+#[test]
+fn coming_and_going_leaves_memory_flat() {
+    in_child("coming_and_going_leaves_memory_flat", || {
+        let server = Fixture::start(config());
+        let come_and_go = |rounds| {
+            for round in 0..rounds {
+                let mut client = server.client_with_sessions([2, 3]);
+                client.timestamps(2, 1).good();
+                client.execute(2, "one").one();
+                client.set_offers(None);
+                let little = query("source 10000 100");
+                let little =
+                    epoll_group::codec::message::sql::StmtExecute { token: Some(1), ..little };
+                let ticket = client.send_sql(3, little);
+                client.wait_for(ticket, |reply| reply.token_done == 1);
+                if round % 2 == 0 {
+                    client.send_sql(2, query("defer a"));
+                    let deferred = server.control.take_one_deferred("a");
+                    client.reset();
+                    eventually(LONG, || deferred.is_cancelled());
+                    drop(deferred);
+                }
+            }
+            server.wait_until_even();
+        };
+        come_and_go(200);
+        let before = resident_bytes();
+        come_and_go(2000);
+        let after = resident_bytes();
+        assert!(after < before + (2 << 20), "from {before} to {after} bytes");
+    });
+}

@@ -1,0 +1,214 @@
+//! Replies of a session come in the order of its requests; sessions run beside one another, and no
+//! reply waits for another session.
+#![cfg(feature = "server")]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use support::engine::{Fixture, config, finish_with};
+use support::often;
+use support::xrpc::request::{query, update};
+use support::xrpc::{AUTO, Client};
+
+#[test]
+fn ten_thousand_requests_with_a_hundred_in_flight_are_answered_in_order() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    let all = u64::from(often(10_000)).max(200);
+    for at in 0..all + 100 {
+        if at < all {
+            client.send_sql(2, query(&format!("echo {at}")));
+        }
+        if let Some(at) = at.checked_sub(100) {
+            assert_eq!(client.reply(2).one().text(), Some(&*at.to_string()));
+        }
+    }
+}
+
+#[test]
+fn order_holds_over_sessions_that_are_run_here_and_there() {
+    let server = Fixture::start(config());
+    let clients = [(); 3].map(|()| server.client_with_sessions(2..10));
+    let workers = clients.map(|mut client| {
+        thread::spawn(move || {
+            for round in 0..often(300) {
+                for session in 2..10 {
+                    for at in 0..3 {
+                        let text = format!("echo {round} {session} {at}");
+                        client.queue(session, &execute(&text));
+                    }
+                    // Sometimes one write for all, sometimes one for each.
+                    if (u64::from(round) + session).is_multiple_of(3) {
+                        client.flush();
+                    }
+                }
+                client.flush();
+                for session in 2..10 {
+                    for at in 0..3 {
+                        let text = format!("{round} {session} {at}");
+                        assert_eq!(client.reply(session).one().text(), Some(&*text));
+                    }
+                }
+            }
+        })
+    });
+    workers.into_iter().for_each(|worker| worker.join().expect("all in order"));
+}
+
+fn execute(sql: &str) -> epoll_group::codec::message::ClientMessage {
+    epoll_group::codec::message::ClientMessage::ExecSql(query(sql))
+}
+
+/// Makes the server know these sessions as quick.
+fn warm_up(client: &mut Client, sessions: &[u64]) {
+    for _ in 0..50 {
+        for &session in sessions {
+            client.queue(session, &execute("one"));
+        }
+        client.flush();
+        for &session in sessions {
+            client.reply(session).one();
+        }
+    }
+}
+
+#[test]
+fn two_sessions_of_a_connection_wait_side_by_side() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    client.queue(2, &execute("gate a"));
+    client.queue(3, &execute("gate b"));
+    client.flush();
+    server.control.wait_at("a", 1);
+    server.control.wait_at("b", 1);
+    server.control.open("b");
+    assert_eq!(client.reply(3).one().text(), Some("b"));
+    server.control.open("a");
+    assert_eq!(client.reply(2).one().text(), Some("a"));
+}
+
+#[test]
+fn a_cheap_request_before_one_that_waits_is_answered_at_once() {
+    for (warm, wait) in [
+        (false, "gate a"),
+        (true, "gate a"),
+        (false, "defer a"),
+        (true, "defer a"),
+        (true, "gate-unannounced a"),
+    ] {
+        let server = Fixture::start(config());
+        let mut client = server.client_with_sessions([2]);
+        if warm {
+            warm_up(&mut client, &[2]);
+        }
+        client.queue(2, &execute("echo first"));
+        client.queue(2, &execute(wait));
+        client.queue(2, &execute("echo last"));
+        client.flush();
+        assert_eq!(client.reply(2).one().text(), Some("first"), "{wait}");
+        if wait.starts_with("defer") {
+            assert!(finish_with(server.control.take_one_deferred("a"), "a"));
+        }
+        server.control.open("a");
+        assert_eq!(client.reply(2).one().text(), Some("a"));
+        assert_eq!(client.reply(2).one().text(), Some("last"));
+    }
+}
+
+#[test]
+fn a_handler_that_gets_stuck_keeps_no_other_sessions_reply() {
+    for wait in ["gate a", "gate-unannounced a", "defer a"] {
+        for warm in [false, true] {
+            let server = Fixture::start(config());
+            let mut client = server.client_with_sessions([2, 3, 4]);
+            if warm {
+                warm_up(&mut client, &[2, 3, 4]);
+            }
+            client.queue(2, &execute("echo before"));
+            client.queue(3, &execute(wait));
+            client.queue(4, &execute("echo behind"));
+            client.flush();
+            assert_eq!(client.reply(2).one().text(), Some("before"), "{wait} {warm}");
+            assert_eq!(client.reply(4).one().text(), Some("behind"), "{wait} {warm}");
+            // And the next ones neither.
+            assert_eq!(client.execute(2, "echo next").one().text(), Some("next"));
+            server.control.open("a");
+            if wait == "defer a" {
+                assert!(finish_with(server.control.take_one_deferred("a"), "a"));
+            }
+            assert_eq!(client.reply(3).one().text(), Some("a"));
+        }
+    }
+}
+
+#[test]
+fn statements_in_sessions_of_their_own_run_in_parallel() {
+    let server = Fixture::start(config());
+    let mut client = server.client();
+    client.queue(AUTO | 1, &execute("gate a"));
+    client.queue(AUTO | 2, &execute("gate b"));
+    client.queue(AUTO | 3, &execute("echo c"));
+    client.flush();
+    assert_eq!(client.reply(AUTO | 3).one().text(), Some("c"));
+    server.control.wait_at("a", 1);
+    server.control.wait_at("b", 1);
+    server.control.open("b");
+    assert_eq!(client.reply(AUTO | 2).one().text(), Some("b"));
+    server.control.open("a");
+    assert_eq!(client.reply(AUTO | 1).one().text(), Some("a"));
+}
+
+#[test]
+fn a_reply_that_was_finished_elsewhere_comes_behind_those_before_it() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    warm_up(&mut client, &[2, 3]);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                while server.control.deferred("a") > 0 {
+                    for deferred in server.control.take_deferred("a", 1) {
+                        assert!(finish_with(deferred, "deferred"));
+                    }
+                }
+                thread::yield_now();
+            }
+        });
+        for _ in 0..often(1000) {
+            for text in ["echo 1", "echo 2", "defer a", "echo 3"] {
+                client.queue(2, &execute(text));
+                client.queue(3, &execute(text));
+            }
+            client.flush();
+            for session in [2, 3] {
+                for text in ["1", "2", "deferred", "3"] {
+                    assert_eq!(client.reply(session).one().text(), Some(text));
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn rows_of_a_long_source_come_in_order_while_others_run() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    warm_up(&mut client, &[2, 3]);
+    for _ in 0..often(20).max(2) {
+        client.send_sql(2, update("source 20000 40"));
+        client.send_sql(2, update("echo behind"));
+        for _ in 0..20 {
+            client.execute(3, "one").one();
+        }
+        let reply = client.reply(2).good();
+        assert_eq!(reply.rows.len(), 20_000);
+        for (at, row) in reply.rows.iter().enumerate() {
+            assert_eq!(row[0].integer(), Some(at as i128));
+        }
+        assert_eq!(client.reply(2).one().text(), Some("behind"));
+    }
+}
