@@ -48,6 +48,7 @@ mod signals;
 mod state;
 mod statements;
 #[cfg(test)]
+#[allow(unused_imports, reason = "each test uses a part of it")]
 #[path = "../../tests/support/mod.rs"]
 mod support;
 #[allow(dead_code, reason = "the echo example has progress on terminals, too")]

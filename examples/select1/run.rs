@@ -21,6 +21,8 @@ pub(crate) struct Run<'a> {
     /// Values of the query's variables, in their order.
     pub(crate) variables: Vec<Value>,
     pub(crate) schema: &'a str,
+    /// It is worth being kept compiled. A text that comes once costs less if it is not.
+    pub(crate) is_known: bool,
     /// Its columns, if they are known from another time.
     pub(crate) described: Option<Arc<[Description]>>,
 }
@@ -40,13 +42,28 @@ const MOST_KEPT: usize = 256;
 impl Run<'_> {
     pub(crate) fn run(&self, db: &Lent, reply: &mut Reply<'_>) -> Result<Outcome, SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
-        let mut statement = db.prepare_cached(&self.query.sql).map_err(sqlite)?;
-        self.bind(&mut statement)?;
+        let sql = &self.query.sql;
+        if self.is_known {
+            let mut statement = db.prepare_cached(sql).map_err(sqlite)?;
+            self.run_compiled(db, &mut statement, reply)
+        } else {
+            let mut statement = db.prepare(sql).map_err(sqlite)?;
+            self.run_compiled(db, &mut statement, reply)
+        }
+    }
+
+    fn run_compiled(
+        &self,
+        db: &Lent,
+        statement: &mut Statement<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<Outcome, SessionError> {
+        let sqlite = |error| of_sqlite(&error, self.schema);
+        self.bind(statement)?;
         if statement.column_count() > 0 {
-            return self.rows(db, &mut statement, reply);
+            return self.rows(db, statement, reply);
         }
         statement.raw_execute().map_err(sqlite)?;
-        drop(statement);
         for more in &self.query.then {
             db.execute_batch(more).map_err(sqlite)?;
         }

@@ -89,6 +89,7 @@ impl Engine {
             arguments,
             variables: variables.collect::<Result<_, _>>()?,
             schema: &self.schema,
+            is_known: prepared.is_known(),
             described: prepared.described(generation),
         };
         let outcome = match query.effect {
