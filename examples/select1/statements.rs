@@ -70,9 +70,7 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.warnings.clear();
-        self.reading(session, |_, db| {
-            plan::execute(db, &mut db.plans(), request, reply)
-        })
+        self.reading(session, |_, db| plan::execute(db, &mut db.plans(), request, reply))
     }
 
     fn query(
