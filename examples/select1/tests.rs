@@ -1,10 +1,6 @@
 //! Over TCP, with the client that checks the order of every reply's frames.
 
-<<<<<<< HEAD
-mod clients;
-=======
 mod conversations;
->>>>>>> h5-rev2
 mod locks;
 mod operators;
 mod plans;
