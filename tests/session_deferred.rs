@@ -159,7 +159,8 @@ fn rows_can_come_from_a_source_that_was_given_later() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);
     for chunks in [false, true] {
-        let statement = StmtExecute { chunk_result: Some(chunks), token: Some(1), ..query("defer a") };
+        let statement =
+            StmtExecute { chunk_result: Some(chunks), token: Some(1), ..query("defer a") };
         client.set_offers(Some(2));
         client.send_sql(2, statement);
         client.send_sql(2, query("echo behind"));

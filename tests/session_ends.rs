@@ -109,7 +109,10 @@ fn a_reset_ends_all_sessions_whatever_they_do() {
 }
 
 /// What the client got when the server drained.
-fn drain_with(prepare: impl FnOnce(&Fixture, &mut Client), deadline: Duration) -> (Fixture, Client) {
+fn drain_with(
+    prepare: impl FnOnce(&Fixture, &mut Client),
+    deadline: Duration,
+) -> (Fixture, Client) {
     let mut server = Fixture::start(config());
     let mut client = server.client_with_sessions(2..6);
     prepare(&server, &mut client);
@@ -120,7 +123,10 @@ fn drain_with(prepare: impl FnOnce(&Fixture, &mut Client), deadline: Duration) -
         for session in [4, 5] {
             let frame = client.raw_frame().expect("a frame");
             let failure = frame.failure();
-            assert_eq!((failure.fatal, failure.code, &*failure.text), (true, 1053, "server shutdown"));
+            assert_eq!(
+                (failure.fatal, failure.code, &*failure.text),
+                (true, 1053, "server shutdown")
+            );
             assert!([4, 5].contains(&frame.session), "{session}");
         }
         control.open("a");

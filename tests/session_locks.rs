@@ -16,7 +16,12 @@ fn waiting(server: &Fixture) -> u64 {
 }
 
 /// 64 sessions wait for what the 65th holds; then it lets go, and they one after the other.
-fn crowd(server: &Fixture, holder: &mut Client, mut others: Vec<(usize, u64)>, clients: &mut [Client]) {
+fn crowd(
+    server: &Fixture,
+    holder: &mut Client,
+    mut others: Vec<(usize, u64)>,
+    clients: &mut [Client],
+) {
     holder.execute(1, "lock").good();
     for &(client, session) in &others {
         clients[client].send_sql(session, query("lock"));

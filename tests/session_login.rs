@@ -86,7 +86,8 @@ fn a_challenge_is_used_once() {
 
 #[test]
 fn proofs_of_a_wrong_form_are_refused() {
-    let server = Fixture::start(config().max_login_attempts(1000).max_login_failures_per_address(1000));
+    let server =
+        Fixture::start(config().max_login_attempts(1000).max_login_failures_per_address(1000));
     let mut client = server.stranger();
     let challenge = client.challenge().expect("a challenge");
     let good = Client::proof("root", PASSWORD, &challenge);
@@ -181,10 +182,9 @@ fn who_does_not_log_in_in_time_is_closed() {
 
 #[test]
 fn those_who_have_not_logged_in_are_limited_in_all_and_by_address() {
-    for config in [
-        config().max_unauthenticated_connections(5),
-        config().max_unauthenticated_per_address(5),
-    ] {
+    for config in
+        [config().max_unauthenticated_connections(5), config().max_unauthenticated_per_address(5)]
+    {
         let server = Fixture::start(config);
         let mut inside = server.client();
         let mut waiting: Vec<_> = (0..5).map(|_| server.stranger()).collect();

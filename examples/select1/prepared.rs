@@ -1,5 +1,6 @@
 //! [`Prepared`]: a statement, and what was found out about it when it was run.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::columns::Description;
@@ -9,12 +10,19 @@ use crate::dialect::Statement;
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) statement: Statement,
+    /// It was run before. Relaxed: it decides about cost alone.
+    is_known: AtomicBool,
     described: Mutex<Option<(u64, Arc<[Description]>)>>,
 }
 
 impl Prepared {
     pub(crate) const fn new(statement: Statement) -> Self {
-        Self { statement, described: Mutex::new(None) }
+        Self { statement, is_known: AtomicBool::new(false), described: Mutex::new(None) }
+    }
+
+    /// Whether it was run before, and so may be again.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known.swap(true, Ordering::Relaxed)
     }
 
     /// Its columns, if they were described since tables changed for the `generation`th time.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use epoll_group::codec::column::Column;
 use epoll_group::codec::scalar::ScalarValue;
 use epoll_group::session::{Reply, Row, SessionError};
+use rusqlite::Statement;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, Statement};
 
 use crate::arguments;
 use crate::columns::{Description, Type};
 use crate::dialect::{Effect, Item, Query};
 use crate::errors::{of_sqlite, syntax, too_many_arguments};
+use crate::pool::Lent;
 
 /// A query with everything that it needs.
 pub(crate) struct Run<'a> {
@@ -20,6 +21,8 @@ pub(crate) struct Run<'a> {
     /// Values of the query's variables, in their order.
     pub(crate) variables: Vec<Value>,
     pub(crate) schema: &'a str,
+    /// It is worth being kept compiled. A text that comes once costs less if it is not.
+    pub(crate) is_known: bool,
     /// Its columns, if they are known from another time.
     pub(crate) described: Option<Arc<[Description]>>,
 }
@@ -37,19 +40,30 @@ pub(crate) struct Outcome {
 const MOST_KEPT: usize = 256;
 
 impl Run<'_> {
-    pub(crate) fn run(
+    pub(crate) fn run(&self, db: &Lent, reply: &mut Reply<'_>) -> Result<Outcome, SessionError> {
+        let sqlite = |error| of_sqlite(&error, self.schema);
+        let sql = &self.query.sql;
+        if self.is_known {
+            let mut statement = db.prepare_cached(sql).map_err(sqlite)?;
+            self.run_compiled(db, &mut statement, reply)
+        } else {
+            let mut statement = db.prepare(sql).map_err(sqlite)?;
+            self.run_compiled(db, &mut statement, reply)
+        }
+    }
+
+    fn run_compiled(
         &self,
-        db: &Connection,
+        db: &Lent,
+        statement: &mut Statement<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<Outcome, SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
-        let mut statement = db.prepare_cached(&self.query.sql).map_err(sqlite)?;
-        self.bind(&mut statement)?;
+        self.bind(statement)?;
         if statement.column_count() > 0 {
-            return self.rows(db, &mut statement, reply);
+            return self.rows(db, statement, reply);
         }
         statement.raw_execute().map_err(sqlite)?;
-        drop(statement);
         for more in &self.query.then {
             db.execute_batch(more).map_err(sqlite)?;
         }
@@ -62,7 +76,7 @@ impl Run<'_> {
     }
 
     /// The only value of the only row.
-    pub(crate) fn value(&self, db: &Connection) -> Result<Value, SessionError> {
+    pub(crate) fn value(&self, db: &Lent) -> Result<Value, SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
         let mut statement = db.prepare_cached(&self.query.sql).map_err(sqlite)?;
         self.bind(&mut statement)?;
@@ -111,7 +125,7 @@ impl Run<'_> {
     }
 
     /// The number that the database gave to the first row it has inserted.
-    fn first_number(&self, db: &Connection, affected: u64) -> rusqlite::Result<u64> {
+    fn first_number(&self, db: &Lent, affected: u64) -> rusqlite::Result<u64> {
         let Some(table) = self.query.inserts_into.as_deref().filter(|_| affected > 0) else {
             return Ok(0);
         };
@@ -128,7 +142,7 @@ impl Run<'_> {
 
     fn rows(
         &self,
-        db: &Connection,
+        db: &Lent,
         statement: &mut Statement<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<Outcome, SessionError> {
@@ -214,12 +228,8 @@ impl Run<'_> {
     }
 
     /// The columns of the statement, without what depends on the arguments.
-    fn describe(
-        &self,
-        db: &Connection,
-        statement: &Statement<'_>,
-    ) -> rusqlite::Result<Vec<Description>> {
-        let mut columns = Description::of_statement(db, statement, self.schema)?;
+    fn describe(&self, db: &Lent, statement: &Statement<'_>) -> rusqlite::Result<Vec<Description>> {
+        let mut columns = db.tables().describe(db, statement, self.schema)?;
         let items = self.items(columns.len());
         for (column, item) in columns.iter_mut().zip(items) {
             if let Some(label) = &item.label {

@@ -64,6 +64,7 @@ impl Engine {
                     arguments: arguments.get(*first..*first + query.marks).unwrap_or_default(),
                     variables: variables.collect::<Result<_, _>>()?,
                     schema: &self.schema,
+                    is_known: true,
                     described: None,
                 };
                 self.reading(session, |_, db| run.value(db))?

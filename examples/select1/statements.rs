@@ -70,9 +70,7 @@ impl Engine {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         session.warnings.clear();
-        self.reading(session, |_, db| {
-            plan::execute(db, &mut db.plans(), request, reply)
-        })
+        self.reading(session, |_, db| plan::execute(db, &mut db.plans(), request, reply))
     }
 
     fn query(
@@ -91,6 +89,7 @@ impl Engine {
             arguments,
             variables: variables.collect::<Result<_, _>>()?,
             schema: &self.schema,
+            is_known: prepared.is_known(),
             described: prepared.described(generation),
         };
         let outcome = match query.effect {

@@ -1,7 +1,9 @@
 //! Over TCP, with the client that checks the order of every reply's frames.
 
+mod conversations;
 mod locks;
 mod operators;
+mod plans;
 mod statements;
 
 use std::fmt::Write;
@@ -31,13 +33,22 @@ impl Server {
     }
 
     pub(crate) fn start_with(config: Config) -> Self {
+        Self::start_both(config, "test")
+    }
+
+    /// Whose database has this name.
+    pub(crate) fn start_as(schema: &str) -> Self {
+        Self::start_both(Config::default(), schema)
+    }
+
+    fn start_both(config: Config, schema: &str) -> Self {
         let folder = TemporaryFolder::new().expect("there is room");
         let runtime = Runtime::builder().groups(2).config(config).start().expect("it starts");
         let options = Options {
             user: "root".to_owned(),
             password: "secret".to_owned(),
             path: folder.path().join("test.db"),
-            schema: "test".to_owned(),
+            schema: schema.to_owned(),
         };
         let engine = Engine::open(&options, runtime.handle()).expect("it opens");
         let db = engine.pool.lend().expect("one is there");

@@ -124,11 +124,7 @@ impl<S: Service> Session<S> {
             // What comes behind the end of a transaction is not for the reserve.
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
             let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
-            let turn = if over || spent {
-                Turn::Later
-            } else {
-                self.step(&mut running, out)
-            };
+            let turn = if over || spent { Turn::Later } else { self.step(&mut running, out) };
             match turn {
                 // Somebody else may run it before this thread sends anything.
                 Turn::Later => {

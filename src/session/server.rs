@@ -292,7 +292,7 @@ impl<S: Service> Reader<S> {
         Ok(())
     }
 
-    fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
+    fn bad_message(&self, session: u64, error: &MessageError) -> Result<(), Close> {
         self.link.line.count(Counter::ProtocolErrors);
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
@@ -306,7 +306,7 @@ impl<S: Service> Reader<S> {
 
     // ---- sessions ----
 
-    fn open(&mut self, id: u64, bytes: usize) {
+    fn open(&self, id: u64, bytes: usize) {
         if id & AUTO_COMMIT != 0 {
             return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
         }
@@ -329,7 +329,7 @@ impl<S: Service> Reader<S> {
         self.refuse(id, &error.into_fatal());
     }
 
-    fn post(&mut self, id: u64, errand: Errand, bytes: usize, is_sql: bool) {
+    fn post(&self, id: u64, errand: Errand, bytes: usize, is_sql: bool) {
         let mut post = Some(Post::new(errand, bytes, self.now));
         if id & AUTO_COMMIT == 0 {
             match self.link.find(id) {
@@ -355,12 +355,12 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    fn post_to(&mut self, session: Arc<Session<S>>, post: &mut Option<Post>) {
+    fn post_to(&self, session: Arc<Session<S>>, post: &mut Option<Post>) {
         let result = session.channel.post(post);
         self.posted(session, result);
     }
 
-    fn posted(&mut self, session: Arc<Session<S>>, result: Result<(), Refused>) {
+    fn posted(&self, session: Arc<Session<S>>, result: Result<(), Refused>) {
         let id = session.channel.id.wire();
         match result {
             Ok(()) => {
@@ -426,7 +426,7 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    fn ask_time(&mut self, id: u64, count: i32) {
+    fn ask_time(&self, id: u64, count: i32) {
         if id & AUTO_COMMIT != 0 {
             return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
         }

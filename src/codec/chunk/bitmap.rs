@@ -37,7 +37,7 @@ pub(super) fn mark(bitmap: &mut Vec<u8>, row: usize) {
 pub(super) fn cut(bitmap: &mut Vec<u8>, rows: usize) {
     bitmap.truncate(bytes(rows));
     // Without a rest the last byte is whole, or there is none.
-    if rows % 8 != 0
+    if !rows.is_multiple_of(8)
         && let Some(last) = bitmap.last_mut()
     {
         *last &= !0xff_u8.checked_shr(shift(rows)).unwrap_or(0);
