@@ -130,6 +130,11 @@ impl Control {
         lock(&self.deferred).remove(name).expect("they are there")
     }
 
+    /// Takes those that there are.
+    pub(crate) fn deferred_by_now(&self, name: &str) -> Vec<Deferred> {
+        lock(&self.deferred).remove(name).unwrap_or_default()
+    }
+
     /// One of them.
     #[track_caller]
     pub(crate) fn take_one_deferred(&self, name: &str) -> Deferred {

@@ -513,7 +513,9 @@ impl Client {
     fn describe(&self) -> String {
         let waiting = self.waiting();
         let first = waiting.iter().take(5).collect::<Vec<_>>();
-        format!("{} requests outstanding, first of them {first:?}", waiting.len())
+        let strays = self.strays();
+        let count = waiting.len();
+        format!("{count} requests outstanding, first of them {first:?}; strays {strays:?}")
     }
 }
 

@@ -18,7 +18,7 @@
 //! Timestamps and capabilities are answered by whoever reads, and overtake. Their errors cannot be
 //! told from those of a statement: an error belongs to the oldest other request, if there is one.
 //!
-//! A fatal error of an open session answers all that was asked of it, and then the session is not
+//! A fatal error of an open session answers all that was asked of it but those, and then the session is not
 //! open. Of one that is not open it answers the oldest request. More of them than requests are let
 //! through: a server may send one a request. Two fatal errors do not concern the session: that its
 //! number is taken, and that a message is out of place.
@@ -249,12 +249,15 @@ impl Session {
         }
         let opens = self.waiting.iter().any(|&(_, asked)| asked == Asked::New);
         if std::mem::take(&mut self.open) || opens {
-            let ended: Vec<_> = self.waiting.drain(..).map(|(ticket, _)| ticket).collect();
+            // Timestamps and capabilities belong to no session; they come all the same.
+            let (aside, ended): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut self.waiting).into_iter().partition(|(_, asked)| asked.is_aside());
+            self.waiting = aside;
+            let ended: Vec<_> = ended.into_iter().map(|(ticket, _)| ticket).collect();
             self.state = State::Start;
             return Answer { to: ended.first().copied(), ended };
         }
-        let at = self.oldest().unwrap_or(0);
-        self.end(at).unwrap_or_default()
+        self.oldest().and_then(|at| self.end(at)).unwrap_or_default()
     }
 
     /// Answers one request in the middle of others.
