@@ -152,7 +152,8 @@ fn a_drain_finishes_what_is_in_progress_and_tells_who_is_idle() {
     assert_eq!(client.reply(2).one().text(), Some("a"));
     assert_eq!(client.reply(2).one().text(), Some("behind"));
     assert_eq!(client.reply(3).one().text(), Some("b"));
-    assert_eq!(client.rest(), []);
+    // They may have been done before it was their turn to be told.
+    assert!(client.rest().iter().all(|frame| frame.failure().code == 1053));
 }
 
 #[test]

@@ -85,6 +85,10 @@ fn handlers_that_write_rows_hold_a_bounded_number_of_threads() {
     for session in 2..7 {
         let ticket = client.send_sql(session, with_token("rows 100000 100", 1));
         client.wait_for(ticket, |reply| reply.token_done == 1);
+        // One after the other.
+        let (waiting, cut) = ((session - 1).min(2), (session - 1).saturating_sub(2));
+        eventually(LONG, || server.stats().waiting_writers == waiting);
+        eventually(LONG, || server.count(Counter::WritersCut) == cut);
     }
     // Those that have waited longest.
     for session in 2..5 {

@@ -76,7 +76,7 @@ fn a_challenge_is_used_once() {
     // Somebody who has seen the proof has another challenge.
     assert_ne!(spy.challenge().expect("a challenge"), challenge);
     assert_eq!(spy.prove(proof.clone()).expect_err("replayed").code, 1045);
-    client.prove(proof.clone()).expect("the right one");
+    client.prove(proof).expect("the right one");
     // On the same connection, after a failure.
     let challenge = spy.challenge().expect("a challenge");
     spy.prove(Client::proof("root", "wrong", &challenge)).expect_err("a wrong password");

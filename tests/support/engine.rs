@@ -20,6 +20,8 @@
 //!
 //! and more, see `statements`.
 
+#![allow(unused_imports, reason = "each test file uses a part of this")]
+
 mod control;
 mod fixture;
 mod statements;
@@ -33,10 +35,8 @@ use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
 
-#[allow(unused_imports, reason = "each test file uses a part of this")]
 pub(crate) use control::{Control, Counts};
 pub(crate) use fixture::{Fixture, PASSWORD, config};
-#[allow(unused_imports, reason = "as above")]
 pub(crate) use statements::{Numbers, finish_with, one_text};
 
 pub(crate) struct Engine {

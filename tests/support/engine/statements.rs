@@ -125,6 +125,28 @@ impl Session {
                 one_number(reply, 1)?;
                 one_number(reply, 2)
             }
+            "panic" => panic!("a panic that is meant"),
+            "panic-row" => {
+                reply.columns(&[Column::signed("id"), Column::signed("id")])?;
+                for _ in 0..10 {
+                    reply.row(|row| {
+                        row.int(1);
+                        row.int(2);
+                    })?;
+                }
+                reply.row(|row| {
+                    row.int(1);
+                    panic!("a panic that is meant");
+                })
+            }
+            "no-columns" => reply.row(|row| row.int(1)),
+            _ if word.starts_with("defer") => self.deferring(word, rest, reply),
+            _ => self.source(word, text, number(), number(), reply),
+        }
+    }
+
+    fn deferring(&self, word: &str, rest: &str, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+        match word {
             "defer" => {
                 self.control.put_deferred(rest, reply.defer());
                 Ok(())
@@ -146,22 +168,7 @@ impl Session {
                 let _ = reply.defer().finish(|reply| one_text(reply, rest));
                 Err(SessionError::new(1234, b"42000", "finished, and failed"))
             }
-            "panic" => panic!("a panic that is meant"),
-            "panic-row" => {
-                reply.columns(&[Column::signed("id"), Column::signed("id")])?;
-                for _ in 0..10 {
-                    reply.row(|row| {
-                        row.int(1);
-                        row.int(2);
-                    })?;
-                }
-                reply.row(|row| {
-                    row.int(1);
-                    panic!("a panic that is meant");
-                })
-            }
-            "no-columns" => reply.row(|row| row.int(1)),
-            _ => self.source(word, text, number(), number(), reply),
+            _ => Err(SessionError::unsupported("deferred in a new way")),
         }
     }
 
