@@ -300,7 +300,9 @@ impl Channel {
     }
 
     pub(super) fn set_cancel(&self, cancel: Cancel) {
-        *lock(&self.cancel) = cancel;
+        let before = std::mem::replace(&mut *lock(&self.cancel), cancel);
+        // It is the user's: it may panic, and is not to be waited for.
+        guard(self.line.group(), "drop", || drop(before));
     }
 
     /// Takes the credit that was offered.

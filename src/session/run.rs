@@ -576,7 +576,11 @@ impl<S: Service> Session<S> {
     /// It is dead: ends what was begun, and the session.
     fn bury(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.current, Current::None) {
-            Current::Deferred(deferral) => drop(deferral.claim()),
+            Current::Deferred(deferral) => {
+                deferral.claim();
+                // It may have a source, which is the user's.
+                guard(self.link.line.group(), "drop", || drop(deferral));
+            }
             Current::Source(state, _) => {
                 guard(self.link.line.group(), "drop", || drop(state));
             }
