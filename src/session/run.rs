@@ -188,7 +188,9 @@ impl<S: Service> Session<S> {
 
     fn begin(&self, body: &mut Body<S::Session>, out: &Output, post: Post) -> Turn {
         if let Some(reason) = post.cancelled {
-            self.link.line.count(Counter::RequestsCancelled);
+            if let Some(counter) = reason.counter() {
+                self.link.line.count(counter);
+            }
             return self.fail(body, out, SessionError::cancelled(reason));
         }
         match post.errand {
