@@ -108,7 +108,7 @@ impl Config {
     }
 
     /// Handlers of one group that may wait, each on a thread, until their peer grants room for
-    /// more rows. One more does not wait: its request ends with an error.
+    /// more rows. With one more the one that has waited longest is cancelled.
     ///
     /// *Live.* *Range* 1..=4096. *Default* 64. *Price*: a thread for each peer that asks for rows
     /// and does not take them; rows that are pulled from a source hold none.

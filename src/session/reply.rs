@@ -308,6 +308,9 @@ impl Reply<'_> {
         if state.plain {
             return Err(SessionError::unsupported("a savepoint has no result"));
         }
+        if state.deferral.is_some() {
+            return Err(SessionError::unsupported("a deferred request is answered elsewhere"));
+        }
         state.put_chunk(self.out)?;
         let another = state.results;
         let (written, _) = state.write(self.out, |encoder| {
@@ -380,11 +383,17 @@ impl Reply<'_> {
 
     /// The request is finished later, from any thread, through what this returns. The session stays
     /// busy until then, without a thread.
+    ///
+    /// What is written here from then on is refused. Once a request is deferred, another handle for it
+    /// comes too late: it answers nothing.
     pub fn defer(&mut self) -> Deferred {
-        // Whoever finishes it may be quicker than this thread.
-        self.out.flush();
         let channel = Arc::clone(&self.state.channel);
         let form = Form { compact: false, chunks: false, credit: None, plain: false };
+        if self.state.deferral.is_some() {
+            return Deferred::late(State::new(channel, form));
+        }
+        // Whoever finishes it may be quicker than this thread.
+        self.out.flush();
         let state = std::mem::replace(self.state, State::new(channel, form));
         let deferred = Deferred::new(state);
         self.state.deferral = Some(deferred.deferral());

@@ -75,7 +75,7 @@ pub(super) fn is_quick(cost: &Cost) -> bool {
 
 const QUICK_NANOS: u32 = 20_000;
 /// Time after which a session whose requests never end goes to the back of the queue.
-const TURN: Duration = Duration::from_millis(1);
+pub(super) const TURN: Duration = Duration::from_millis(1);
 /// Bytes of rows that a source may send in a turn.
 const SOURCE_BUDGET: usize = 256 << 10;
 
@@ -184,7 +184,9 @@ impl<S: Service> Session<S> {
 
     fn begin(&self, body: &mut Body<S::Session>, out: &Output, post: Post) -> Turn {
         if let Some(reason) = post.cancelled {
-            self.link.line.count(Counter::RequestsCancelled);
+            if let Some(counter) = reason.counter() {
+                self.link.line.count(counter);
+            }
             return self.fail(body, out, SessionError::cancelled(reason));
         }
         match post.errand {
@@ -572,7 +574,11 @@ impl<S: Service> Session<S> {
     /// It is dead: ends what was begun, and the session.
     fn bury(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.current, Current::None) {
-            Current::Deferred(deferral) => drop(deferral.claim()),
+            Current::Deferred(deferral) => {
+                deferral.claim();
+                // It may have a source, which is the user's.
+                guard(self.link.line.group(), "drop", || drop(deferral));
+            }
             Current::Source(state, _) => {
                 guard(self.link.line.group(), "drop", || drop(state));
             }

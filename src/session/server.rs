@@ -172,10 +172,14 @@ impl<S: Service> Protocol for Server<S> {
     }
 
     fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
+        // Nothing more is read: no credit, too.
+        reader.link.line.finish();
         for session in reader.link.sessions() {
-            // Those with something to do finish it.
+            // Those with something to do finish it, as far as there is credit.
             if session.channel.close_if_idle() {
                 reader.refuse(session.channel.id.wire(), &SessionError::shutdown());
+            } else {
+                session.channel.wake();
             }
         }
     }

@@ -250,8 +250,9 @@ impl Session {
         let opens = self.waiting.iter().any(|&(_, asked)| asked == Asked::New);
         if std::mem::take(&mut self.open) || opens {
             // Timestamps and capabilities belong to no session; they come all the same.
-            let (aside, ended): (VecDeque<_>, VecDeque<_>) =
-                std::mem::take(&mut self.waiting).into_iter().partition(|(_, asked)| asked.is_aside());
+            let (aside, ended): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
+                .into_iter()
+                .partition(|(_, asked)| asked.is_aside());
             self.waiting = aside;
             let ended: Vec<_> = ended.into_iter().map(|(ticket, _)| ticket).collect();
             self.state = State::Start;
