@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lexopt::{Arg, Parser};
 
@@ -11,6 +12,8 @@ use crate::server_settings::Setting;
 /// What the user asked for.
 #[derive(Debug)]
 pub(crate) enum Command {
+    /// A server and its load, for so long each step.
+    Demo(Duration),
     Serve(Serve),
     Help,
 }
@@ -34,12 +37,17 @@ pub(crate) struct UsageError(String);
 
 pub(crate) const HELP: &str = include_str!("args/help.txt");
 
+const STEP: Duration = Duration::from_secs(2);
+const QUICK_STEP: Duration = Duration::from_millis(300);
+
 impl Command {
     /// Reads the arguments of this process.
     pub(crate) fn from_env() -> Result<Self, UsageError> {
         let mut parser = Parser::from_env();
         match parser.next()? {
-            None | Some(Arg::Short('h') | Arg::Long("help")) => Ok(Self::Help),
+            None => Ok(Self::Demo(STEP)),
+            Some(Arg::Long("quick")) => Ok(Self::Demo(QUICK_STEP)),
+            Some(Arg::Short('h') | Arg::Long("help")) => Ok(Self::Help),
             Some(Arg::Value(command)) if command == "serve" => serve(&mut parser),
             Some(Arg::Value(command)) => {
                 Err(UsageError(format!("there is no command {}", command.display())))

@@ -11,7 +11,7 @@ mod value;
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::resultset::OriginalType;
 
-pub(crate) use table::table_columns;
+pub(crate) use table::{Tables, table_columns};
 
 /// utf8mb4_general_ci: the collation of all texts here.
 pub(crate) const TEXT_COLLATION: u64 = 45;

@@ -20,7 +20,6 @@ use epoll_group::codec::scalar::ScalarValue;
 use epoll_group::session::SessionError;
 
 pub(crate) use cache::Cache;
-pub(crate) use create::quoted;
 pub(crate) use cursor::Cursor;
 pub(crate) use scan::{Kind, Token};
 use scan::{Tokens, scan};

@@ -155,7 +155,7 @@ fn of_constraint(error: &ffi::Error, message: &str) -> SessionError {
 fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
     let behind = |start: &str| message.strip_prefix(start);
     let between = |start: &str, end: &str| behind(start)?.strip_suffix(end);
-    let error = if let Some(name) = behind("no such table: ").or(behind("no such view: ")) {
+    let error = if let Some(name) = behind("no such table: ").or_else(|| behind("no such view: ")) {
         no_table(schema, name.strip_prefix("main.").unwrap_or(name))
     } else if let Some(name) = behind("no such column: ") {
         SessionError::new(1054, b"42S22", format!("Unknown column '{name}' in 'field list'"))

@@ -1,6 +1,7 @@
 //! A data node: SQL and execution plans over SQLite, for clients of the protocol.
 //!
 //! ```text
+//! cargo run --release --example select1                         # serves and loads itself
 //! cargo run --release --example select1 -- serve --listen 127.0.0.1:33660 \
 //!     --user root --password secret
 //! ```
@@ -12,6 +13,10 @@
 mod args;
 mod arguments;
 mod columns;
+#[expect(dead_code, reason = "the echo example burns CPU time as well")]
+#[path = "../echo/cpu.rs"]
+mod cpu;
+mod demo;
 mod dialect;
 mod engine;
 mod errors;
@@ -19,6 +24,12 @@ mod functions;
 mod hint;
 mod interrupt;
 mod lists;
+#[path = "."]
+mod load {
+    #[allow(dead_code, reason = "the echo example needs all of it")]
+    #[path = "../echo/load/sys.rs"]
+    pub(crate) mod sys;
+}
 mod operator;
 mod plan;
 mod pool;
@@ -27,8 +38,10 @@ mod run;
 mod sbtest;
 mod sequence;
 mod serve;
+#[allow(dead_code, reason = "the echo example also prints them")]
 #[path = "../echo/settings.rs"]
 mod server_settings;
+mod sessions;
 mod settings;
 #[path = "../echo/signals.rs"]
 mod signals;
@@ -37,9 +50,15 @@ mod statements;
 #[cfg(test)]
 #[path = "../../tests/support/mod.rs"]
 mod support;
+#[allow(dead_code, reason = "the echo example has progress on terminals, too")]
+#[path = "../echo/terminal.rs"]
+mod terminal;
 #[cfg(test)]
 mod tests;
 mod transactions;
+#[allow(dead_code, reason = "the echo example shows more kinds of numbers")]
+#[path = "../echo/units.rs"]
+mod units;
 mod variables;
 mod write_lock;
 
@@ -53,12 +72,13 @@ use args::Command;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let mut out = io::stdout().lock();
+    let mut out = terminal::Output::new();
     let command = match Command::from_env() {
         Ok(command) => command,
         Err(error) => return fail(&error, ExitCode::from(USAGE)),
     };
     let done = match command {
+        Command::Demo(time) => demo::run(time, &mut out),
         Command::Serve(serve) => serve::run(&serve, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
     };

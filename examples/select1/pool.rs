@@ -12,6 +12,7 @@ use epoll_group::session::SessionError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use crate::columns::Tables;
 use crate::functions::{self, Caller};
 use crate::plan;
 
@@ -34,6 +35,8 @@ pub(crate) struct Db {
     caller: Caller,
     /// What it knows of plans.
     plans: RefCell<plan::Cache>,
+    /// What it knows of tables.
+    tables: RefCell<Tables>,
     /// The pool's when it was last used.
     generation: u64,
 }
@@ -91,8 +94,14 @@ impl Pool {
         let seen = Arc::clone(&stop);
         connection.progress_handler(STEPS, Some(move || seen.load(Ordering::Relaxed)))?;
         let caller = functions::install(&connection)?;
-        let plans = RefCell::default();
-        Ok(Db { connection, stop, caller, plans, generation: self.generation() })
+        Ok(Db {
+            connection,
+            stop,
+            caller,
+            plans: RefCell::default(),
+            tables: RefCell::default(),
+            generation: self.generation(),
+        })
     }
 
     /// A connection that nobody else uses.
@@ -134,7 +143,8 @@ impl Pool {
 impl Db {
     /// What it knows of tables, and statements compiled by that, are old. It would find out by itself,
     /// but only after it has said of what columns a result is.
-    fn forget_tables(&self) {
+    fn forget_tables(&mut self) {
+        self.tables.get_mut().clear();
         self.connection.flush_prepared_statement_cache();
         let look = self.connection.query_row("select count(*) from sqlite_master", [], |_| Ok(()));
         // If it cannot read that, the statement will say so.
@@ -154,6 +164,11 @@ impl Lent {
     /// What this connection knows of plans; for one plan at a time.
     pub(crate) fn plans(&self) -> RefMut<'_, plan::Cache> {
         self.db().plans.borrow_mut()
+    }
+
+    /// What this connection knows of tables.
+    pub(crate) fn tables(&self) -> RefMut<'_, Tables> {
+        self.db().tables.borrow_mut()
     }
 
     fn db(&self) -> &Db {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use epoll_group::codec::column::Column;
 use epoll_group::codec::scalar::ScalarValue;
 use epoll_group::session::{Reply, Row, SessionError};
+use rusqlite::Statement;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, Statement};
 
 use crate::arguments;
 use crate::columns::{Description, Type};
 use crate::dialect::{Effect, Item, Query};
 use crate::errors::{of_sqlite, syntax, too_many_arguments};
+use crate::pool::Lent;
 
 /// A query with everything that it needs.
 pub(crate) struct Run<'a> {
@@ -37,11 +38,7 @@ pub(crate) struct Outcome {
 const MOST_KEPT: usize = 256;
 
 impl Run<'_> {
-    pub(crate) fn run(
-        &self,
-        db: &Connection,
-        reply: &mut Reply<'_>,
-    ) -> Result<Outcome, SessionError> {
+    pub(crate) fn run(&self, db: &Lent, reply: &mut Reply<'_>) -> Result<Outcome, SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
         let mut statement = db.prepare_cached(&self.query.sql).map_err(sqlite)?;
         self.bind(&mut statement)?;
@@ -62,7 +59,7 @@ impl Run<'_> {
     }
 
     /// The only value of the only row.
-    pub(crate) fn value(&self, db: &Connection) -> Result<Value, SessionError> {
+    pub(crate) fn value(&self, db: &Lent) -> Result<Value, SessionError> {
         let sqlite = |error| of_sqlite(&error, self.schema);
         let mut statement = db.prepare_cached(&self.query.sql).map_err(sqlite)?;
         self.bind(&mut statement)?;
@@ -111,7 +108,7 @@ impl Run<'_> {
     }
 
     /// The number that the database gave to the first row it has inserted.
-    fn first_number(&self, db: &Connection, affected: u64) -> rusqlite::Result<u64> {
+    fn first_number(&self, db: &Lent, affected: u64) -> rusqlite::Result<u64> {
         let Some(table) = self.query.inserts_into.as_deref().filter(|_| affected > 0) else {
             return Ok(0);
         };
@@ -128,7 +125,7 @@ impl Run<'_> {
 
     fn rows(
         &self,
-        db: &Connection,
+        db: &Lent,
         statement: &mut Statement<'_>,
         reply: &mut Reply<'_>,
     ) -> Result<Outcome, SessionError> {
@@ -214,12 +211,8 @@ impl Run<'_> {
     }
 
     /// The columns of the statement, without what depends on the arguments.
-    fn describe(
-        &self,
-        db: &Connection,
-        statement: &Statement<'_>,
-    ) -> rusqlite::Result<Vec<Description>> {
-        let mut columns = Description::of_statement(db, statement, self.schema)?;
+    fn describe(&self, db: &Lent, statement: &Statement<'_>) -> rusqlite::Result<Vec<Description>> {
+        let mut columns = db.tables().describe(db, statement, self.schema)?;
         let items = self.items(columns.len());
         for (column, item) in columns.iter_mut().zip(items) {
             if let Some(label) = &item.label {

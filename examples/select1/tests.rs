@@ -3,6 +3,7 @@
 mod conversations;
 mod locks;
 mod operators;
+mod plans;
 mod statements;
 
 use std::fmt::Write;

@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::guard;
-use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER};
+use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER, Turn};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -151,7 +151,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
         if let Next::Release(marks) = next {
             running.mark(marks);
             running.queue();
-            round.release(lent);
+            round.release(lent.turn.ending());
             conn.push();
             break;
         }
@@ -166,7 +166,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             Some(again) => running = again,
         }
     }
-    round.release(lent);
+    round.release(lent.turn);
     if round.timed {
         lent.charge(conn.cost());
         conn.group.note_run(round.first_at, lent);
@@ -198,9 +198,9 @@ impl Round<'_> {
     }
 
     /// Lets the protocol run what the bytes made runnable, once for what was received in this stay.
-    fn release(&mut self, lent: &Lent<'_>) {
+    fn release(&mut self, turn: Turn) {
         if mem::take(&mut self.received) > 0 {
-            let released = || self.conn.protocol().released(self.connection, lent.turn);
+            let released = || self.conn.protocol().released(self.connection, turn);
             if guard(&self.conn.group, "released", released).is_none() {
                 self.conn.begin_close(CloseReason::Panic, ABORT);
             }

@@ -59,6 +59,10 @@ impl Exits {
         Exit { exits: Arc::clone(self), left: Arc::clone(left) }
     }
 
+    fn are_left_by_all_but(&self, but: usize) -> bool {
+        self.alive.load(Ordering::Acquire) <= but
+    }
+
     /// Waits until no more than `but` threads are alive.
     pub(super) fn wait(&self, but: usize, deadline: Instant) {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -116,6 +120,15 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     }
     threads.close();
     threads.exits.wait(own, Instant::now() + GRACE);
+    // Those that are left wait in handlers, perhaps for what nobody was free to tell them: that their
+    // connections end.
+    if !threads.exits.are_left_by_all_but(own) {
+        for group in &shared.groups {
+            group.notify_all(CUT);
+            group.sweep();
+        }
+        threads.exits.wait(own, Instant::now() + GRACE);
+    }
     // 6. The watchdog ends last of all. Join who left; name who did not.
     shared.watch.stop();
     threads.join_watchdog();

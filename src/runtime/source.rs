@@ -16,14 +16,15 @@ use crate::sys::epoll::Readiness;
 pub struct Turn {
     index: usize,
     total: usize,
+    is_ending: bool,
 }
 
 impl Turn {
     /// A turn of its own, as a task has it: nothing stands behind it.
-    pub(crate) const ALONE: Self = Self { index: 0, total: 1 };
+    pub(crate) const ALONE: Self = Self::new(0, 1);
 
     pub(crate) const fn new(index: usize, total: usize) -> Self {
-        Self { index, total }
+        Self { index, total, is_ending: false }
     }
 
     /// Position in the batch, from 0.
@@ -36,6 +37,18 @@ impl Turn {
     #[must_use]
     pub const fn total(self) -> usize {
         self.total
+    }
+
+    /// The same, but an end stands behind it.
+    pub(crate) const fn ending(self) -> Self {
+        Self { is_ending: true, ..self }
+    }
+
+    /// The connection is to end, in order or not, and does so when this turn is over: what may wait
+    /// should not run in it, least of all what waits to be told of the end.
+    #[must_use]
+    pub const fn is_ending(self) -> bool {
+        self.is_ending
     }
 
     /// Nothing stands behind this one.

@@ -34,6 +34,8 @@ pub(super) struct Link<S: Service> {
     ready: Mutex<Ready>,
     /// What a statement in a session of its own costs.
     pub(super) statement_cost: Cost,
+    /// What it costs to run what is ready when that is a task.
+    turn_cost: Cost,
     /// A timer looks for requests that take too long.
     watched: AtomicBool,
 }
@@ -83,6 +85,7 @@ impl<S: Service> Link<S> {
             clock: OnceLock::new(),
             ready: Mutex::default(),
             statement_cost: Cost::unknown(),
+            turn_cost: Cost::unknown(),
             watched: AtomicBool::new(false),
         }
     }
@@ -147,6 +150,11 @@ impl<S: Service> Link<S> {
             session.channel.kill(CancelReason::Connection);
         }
         // To be ended by a worker, like the others.
+        self.push_ready();
+    }
+
+    /// Leaves what is runnable to other workers.
+    pub(super) fn push_ready(&self) {
         while let Some((next, _)) = self.next_ready() {
             self.line.group().push_work(next);
         }
@@ -177,6 +185,7 @@ impl<S: Service> Link<S> {
     pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) -> Instant {
         // Most receives bring something; but what was brought may be taken by another thread.
         let Some(mut first) = self.next_ready() else { return now };
+        let until = now + TURN;
         Output::with(&self.line, |out| {
             let urgent_alone = self.line.group().runs_urgent_alone();
             loop {
@@ -197,6 +206,12 @@ impl<S: Service> Link<S> {
                     now = next.run_here(out, now);
                 } else {
                     self.line.group().push_work(next);
+                }
+                // Its client sends on as it gets replies: other connections want their turn.
+                if more && now >= until {
+                    let (link, kept) = (Arc::clone(self), Arc::default());
+                    self.line.group().push_work(Arc::new(Rest { link, kept }));
+                    break;
                 }
                 match self.next_ready() {
                     Some(next) => first = next,
@@ -293,10 +308,14 @@ impl<S: Service> Link<S> {
     }
 }
 
+/// Time after which the sessions of one connection go to the back of the queue.
+const TURN: Duration = Duration::from_millis(1);
+
 /// Deadlines are looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
-/// What stands behind a session that is stuck after all, when another worker comes for it.
+/// What stands behind a session that is stuck after all, when another worker comes for it; or what was
+/// left when a turn was over.
 pub(super) struct Rest<S: Service> {
     pub(super) link: Arc<Link<S>>,
     pub(super) kept: Arc<Kept>,
@@ -305,7 +324,9 @@ pub(super) struct Rest<S: Service> {
 impl<S: Service> Work for Rest<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         self.kept.relieve(&self.link.line);
-        lent.now = self.link.dispatch(lent.now, true);
+        let began = lent.now;
+        lent.now = self.link.dispatch(began, true);
+        self.link.turn_cost.add(lent.now.saturating_duration_since(began));
     }
 
     fn class(&self) -> Class {
@@ -313,7 +334,7 @@ impl<S: Service> Work for Rest<S> {
     }
 
     fn cost(&self) -> &Cost {
-        &self.link.statement_cost
+        &self.link.turn_cost
     }
 }
 

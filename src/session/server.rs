@@ -150,7 +150,11 @@ impl<S: Service> Protocol for Server<S> {
 
     fn released(&self, conn: &Connection, turn: Turn) {
         if let Some(link) = conn.user_data::<Way<S>>().and_then(|way| way.0.upgrade()) {
-            link.dispatch(Instant::now(), turn.is_last());
+            if turn.is_ending() {
+                link.push_ready();
+            } else {
+                link.dispatch(Instant::now(), turn.is_last());
+            }
         }
     }
 

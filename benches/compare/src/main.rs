@@ -27,7 +27,6 @@ mod scenario;
 mod serve;
 mod serve_old;
 mod server;
-mod sessions;
 mod spec;
 mod spread;
 mod syscalls;
@@ -46,6 +45,10 @@ mod limit;
 mod load;
 #[path = "../../../examples/echo/protocol.rs"]
 mod protocol;
+#[path = "../../../examples/select1/sessions.rs"]
+mod sessions;
+#[cfg(test)]
+mod sessions_tests;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
 #[path = "../../baselines/thread_per_connection.rs"]

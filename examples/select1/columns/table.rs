@@ -1,38 +1,70 @@
 //! What SQLite knows of the columns of tables.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::{Description, Facts, Type};
 
-impl Description {
+/// What one connection knows of the columns of tables; forgotten when tables change.
+///
+/// *Shape*: at most 256 tables, each with all of its columns.
+#[derive(Debug, Default)]
+pub(crate) struct Tables(HashMap<String, Vec<Description>>);
+
+/// Beyond that all are forgotten.
+const MOST_TABLES: usize = 256;
+
+impl Tables {
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// A column of a table, by its own name.
+    fn column(
+        &mut self,
+        db: &Connection,
+        schema: &str,
+        table: &str,
+        name: &str,
+    ) -> rusqlite::Result<Description> {
+        if !self.0.contains_key(table) {
+            if self.0.len() >= MOST_TABLES {
+                self.0.clear();
+            }
+            self.0.insert(table.to_owned(), table_columns(db, schema, table)?);
+        }
+        let mut known = self.0.get(table).into_iter().flatten();
+        let known = known.find(|column| column.original_name == name);
+        // The rowid has a name and no declaration.
+        Ok(known.cloned().unwrap_or_else(|| Description {
+            original_name: name.to_owned(),
+            table: table.to_owned(),
+            schema: schema.to_owned(),
+            ..Description::expression("", Some(Type::BIGINT))
+        }))
+    }
+
     /// The columns of what `statement` selects. Those of expressions have no type yet.
-    pub(crate) fn of_statement(
+    pub(crate) fn describe(
+        &mut self,
         db: &Connection,
         statement: &Statement<'_>,
         schema: &str,
-    ) -> rusqlite::Result<Vec<Self>> {
-        let declared = statement.columns();
-        let columns = statement.columns_with_metadata().zip(declared);
-        let columns = columns.map(|(column, declared)| {
+    ) -> rusqlite::Result<Vec<Description>> {
+        let columns = statement.columns_with_metadata().map(|column| {
             let (Some(table), Some(origin)) = (column.table_name(), column.origin_name()) else {
-                return Ok(Self::expression(column.name(), None));
+                return Ok(Description::expression(column.name(), None));
             };
-            Ok(Self {
-                name: column.name().to_owned(),
-                original_name: origin.to_owned(),
-                table: table.to_owned(),
-                schema: schema.to_owned(),
-                // The rowid has a name and no declaration.
-                kind: Some(declared.decl_type().map_or(Type::BIGINT, Type::declared)),
-                facts: Facts::of(db, table, origin)?,
-            })
+            let known = self.column(db, schema, table, origin)?;
+            Ok(Description { name: column.name().to_owned(), ..known })
         });
         columns.collect()
     }
 }
 
 impl Facts {
-    /// Of one column. `db` finds it once for each table: see [`table_columns`].
+    /// Of one column.
     fn of(db: &Connection, table: &str, column: &str) -> rusqlite::Result<Self> {
         // Nothing is known of columns of tables that are computed.
         let Ok(metadata) = db.column_metadata(Some("main"), table, column) else {

@@ -90,7 +90,7 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
     let key = primary_key(table);
     let numbered = table.columns.iter().find(|column| is_numbered(column));
     if let Some(numbered) = numbered
-        && !key.iter().any(|column| *column == numbered.name.value)
+        && !key.contains(&numbered.name.value)
     {
         let text = "Incorrect table definition; there can be only one auto column and it must be \
                     defined as a key";
@@ -210,6 +210,6 @@ fn last_name(name: &ObjectName) -> Result<String, SessionError> {
 }
 
 /// A name as SQLite reads it, whatever is in it.
-pub(crate) fn quoted(name: &str) -> String {
+fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

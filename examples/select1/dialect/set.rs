@@ -102,10 +102,11 @@ fn one(
         ahead.next();
         ahead.symbol("=") || ahead.symbol(":=")
     };
-    if !is_assigned(cursor) {
-        if cursor.word("names") || cursor.word("charset") || cursor.words(&["character", "set"]) {
-            return names(reader, cursor, settings);
-        }
+    let is_names = |cursor: &mut Cursor<'_, '_>| {
+        cursor.word("names") || cursor.word("charset") || cursor.words(&["character", "set"])
+    };
+    if !is_assigned(cursor) && is_names(cursor) {
+        return names(reader, cursor, settings);
     }
     let scope = match cursor.peek() {
         Some(_) if is_assigned(cursor) => Scope::Unnamed,

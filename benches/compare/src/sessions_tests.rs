@@ -1,7 +1,10 @@
-use std::net::{Ipv4Addr, SocketAddr};
+//! The load generator for sessions, against servers of the old shape.
 
-use super::*;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
 use crate::engine::{Constant, Sqlite, Temporary};
+use crate::sessions::{Load, PASSWORD, Question, Shape, USER, parts};
 use crate::thread_per_session::{self, Account, Engine};
 
 const WINDOW: Duration = Duration::from_millis(50);

@@ -10,10 +10,15 @@
 //! 2. [`Load::run_for`] lets all of them ask, waits for what is still in flight, and reports.
 //!    Between windows everything is quiet.
 
+#[path = "sessions/answer.rs"]
 mod answer;
+#[path = "sessions/driver.rs"]
 mod driver;
+#[path = "sessions/login.rs"]
 mod login;
+#[path = "sessions/peer.rs"]
 mod peer;
+#[path = "sessions/question.rs"]
 mod question;
 
 use std::error::Error;
@@ -182,7 +187,7 @@ impl Drop for Remote {
 }
 
 /// Cuts a range into so many, which differ by one at the most.
-fn parts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn parts(range: Range<usize>, count: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).map(move |part| range.len() * part / count..range.len() * (part + 1) / count)
 }
 
@@ -195,6 +200,3 @@ impl fmt::Display for Shape {
         write!(f, "{}, {} sessions over {}", self.question, self.sessions, self.connections)
     }
 }
-
-#[cfg(test)]
-mod tests;
