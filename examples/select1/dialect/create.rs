@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use epoll_group::session::SessionError;
 use sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, Ident, IndexColumn, ObjectName, OrderBySort, Statement,
-    TableConstraint,
+    ColumnDef, ColumnOption, CreateTable, Expr, Ident, IndexColumn, ObjectName, OrderBySort,
+    Statement, TableConstraint, Value,
 };
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::parser::{Parser, ParserError};
@@ -170,7 +170,7 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
         let option = &option.option;
         let put = match option {
             ColumnOption::Null | ColumnOption::NotNull => format!(" {option}"),
-            ColumnOption::Default(value) => format!(" default ({value})"),
+            ColumnOption::Default(value) => format!(" default ({})", write_default(value)),
             ColumnOption::PrimaryKey(_) if has_numbered => continue,
             ColumnOption::PrimaryKey(_) => " primary key not null".to_owned(),
             ColumnOption::Unique(_) => " unique".to_owned(),
@@ -185,6 +185,16 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
         text.push_str(&put);
     }
     Ok(text)
+}
+
+/// A default. A string is written anew: it has escapes, or other quotes than SQLite's.
+fn write_default(value: &Expr) -> String {
+    if let Expr::Value(value) = value
+        && let Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) = &value.value
+    {
+        return rewrite::literal(text);
+    }
+    value.to_string()
 }
 
 fn write_columns(columns: &[IndexColumn]) -> String {

@@ -199,7 +199,7 @@ impl Rewrite<'_, '_> {
         let range = token.start..token.end();
         match token.kind {
             Kind::Text => {
-                if token.text.starts_with('"') || token.text.contains('\\') {
+                if token.text.starts_with('"') || token.text.contains(['\\', '\0']) {
                     let literal = literal(&token.string().unwrap_or_default());
                     self.replace(range, literal);
                 }
