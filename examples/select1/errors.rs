@@ -158,6 +158,9 @@ fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
     let error = if let Some(name) = behind("no such table: ").or_else(|| behind("no such view: ")) {
         no_table(schema, name.strip_prefix("main.").unwrap_or(name))
     } else if let Some(name) = behind("no such column: ") {
+        // What is in double quotes here was in back-ticks for the client.
+        let name = name.trim_end_matches(" - should this be a string literal in single-quotes?");
+        let name = name.trim_matches('"');
         SessionError::new(1054, b"42S22", format!("Unknown column '{name}' in 'field list'"))
     } else if let Some((_, name)) = message.split_once(" has no column named ") {
         SessionError::new(1054, b"42S22", format!("Unknown column '{name}' in 'field list'"))

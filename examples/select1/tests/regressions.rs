@@ -1,6 +1,9 @@
 //! One test for each bug that was found by trying.
 
+use epoll_group::codec::message::value::Scalar;
+
 use super::{Server, change, failure, rows};
+use crate::support::xrpc::request;
 
 #[test]
 fn a_zero_does_not_end_a_statement() {
@@ -16,4 +19,25 @@ fn a_zero_does_not_end_a_statement() {
     change(&mut client, "create table t (a varchar(9) default 'a\0b', b int)");
     change(&mut client, "insert into t (b) values (1)");
     assert_eq!(rows(&mut client, "select a from t"), "a\0b;");
+}
+
+#[test]
+fn names_in_definitions_stay_names() {
+    let server = Server::start();
+    let mut client = server.client();
+    let name = Scalar::identifier("x\\`); drop table sbtest1; --");
+    let sql = "create table t (a int, `x\\` int, key k (?))";
+    let error = client.run(2, request::query_with(sql, [name.clone()])).failure();
+    assert_eq!(error.code, 1054);
+    assert_eq!(error.text, "Unknown column 'x\\`); drop table sbtest1; --' in 'field list'");
+    let sql = "create table t (? int, unique u (?), key (?(10)), primary key (?))";
+    client.run(2, request::query_with(sql, [0; 4].map(|_| name.clone()))).good();
+    let reply = client.execute(2, "select * from t").good();
+    assert_eq!(reply.labels(), ["x\\`); drop table sbtest1; --"]);
+    assert_eq!(failure(&mut client, "create table u (a int, key ((a + 1)))").code, 1235);
+    let sql = r"create table v (a varchar(9) default 'it\'s', b varchar(9) default '\\\'', c int)";
+    change(&mut client, sql);
+    change(&mut client, "insert into v (c) values (1)");
+    assert_eq!(rows(&mut client, "select a, b from v"), "it's|\\';");
+    assert_eq!(rows(&mut client, "select count(*) from sbtest1"), "100;");
 }
