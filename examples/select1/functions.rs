@@ -60,7 +60,14 @@ pub(crate) fn install(db: &Connection) -> Result<Caller> {
     of_texts(db)?;
     let sleeper = caller.clone();
     db.create_scalar_function("sleep", 1, IMPURE, move |context| {
-        let seconds: f64 = context.get(0)?;
+        let seconds = match context.get_raw(0) {
+            ValueRef::Integer(seconds) => seconds as f64,
+            ValueRef::Real(seconds) => seconds,
+            ValueRef::Text(text) => {
+                std::str::from_utf8(text).map_or(-1.0, |text| text.trim().parse().unwrap_or(-1.0))
+            }
+            ValueRef::Null | ValueRef::Blob(_) => -1.0,
+        };
         let time = Duration::try_from_secs_f64(seconds)
             .map_err(|_| Error::UserFunctionError(WRONG_SLEEP.into()))?;
         let slept = sleeper.facts().is_none_or(|facts| facts.interrupt.sleep(time));

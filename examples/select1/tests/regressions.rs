@@ -1,5 +1,8 @@
 //! One test for each bug that was found by trying.
 
+use std::thread;
+use std::time::Duration;
+
 use epoll_group::codec::message::value::Scalar;
 
 use super::{Server, change, failure, rows};
@@ -40,4 +43,30 @@ fn names_in_definitions_stay_names() {
     change(&mut client, "insert into v (c) values (1)");
     assert_eq!(rows(&mut client, "select a, b from v"), "it's|\\';");
     assert_eq!(rows(&mut client, "select count(*) from sbtest1"), "100;");
+}
+
+#[test]
+fn a_time_without_end_is_waited_for_and_harms_nobody() {
+    let server = Server::start();
+    let [mut holder, mut waiting] = [server.client(), server.client()];
+    change(&mut holder, "begin");
+    change(&mut holder, "update sbtest1 set k = 1");
+    change(&mut waiting, "set innodb_lock_wait_timeout = 9223372036854775807");
+    let ticket = waiting.send_sql(2, request::update("update sbtest1 set k = 2"));
+    thread::sleep(Duration::from_millis(50));
+    change(&mut holder, "commit");
+    assert_eq!(waiting.reply_to(ticket).good().affected, Some(100));
+    change(&mut holder, "update sbtest1 set k = 3");
+    change(&mut waiting, "set innodb_lock_wait_timeout = -5");
+    assert_eq!(rows(&mut waiting, "select @@innodb_lock_wait_timeout"), "0;");
+    for sql in ["select sleep(1e19)", "select sleep(1e19), 1"] {
+        let ticket = waiting.send_sql(2, request::query(sql));
+        thread::sleep(Duration::from_millis(50));
+        waiting.kill_query(2);
+        assert_eq!(waiting.reply_to(ticket).failure().code, 1317, "{sql}");
+    }
+    for sql in ["select sleep(null)", "select sleep('a')", "select 1, sleep(-1)"] {
+        assert_eq!(failure(&mut waiting, sql).code, 1210, "{sql}");
+    }
+    assert_eq!(rows(&mut waiting, "select sleep('0.001')"), "0;");
 }
