@@ -73,6 +73,13 @@ pub(crate) fn deadlock() -> SessionError {
     SessionError::new(1213, b"40001", text)
 }
 
+/// A statement was interrupted, and the transaction went with it.
+pub(crate) fn lost_transaction() -> SessionError {
+    let text =
+        "The transaction was rolled back when a statement of it was interrupted; begin it anew";
+    SessionError::new(1213, b"40001", text)
+}
+
 fn other(text: &str) -> SessionError {
     SessionError::new(1105, b"HY000", text)
 }

@@ -70,3 +70,37 @@ fn a_time_without_end_is_waited_for_and_harms_nobody() {
     }
     assert_eq!(rows(&mut waiting, "select sleep('0.001')"), "0;");
 }
+
+#[test]
+fn a_transaction_that_an_interrupted_change_took_along_is_not_forgotten() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (a int)");
+    let endless = "insert into t select seq from seq_1_to_1000000000000";
+    let look = "select count(*) from sbtest1 where k = -1";
+    for (end, code) in [("rollback", None), ("commit", Some(1213)), ("begin", Some(1213))] {
+        change(&mut client, "begin");
+        change(&mut client, "update sbtest1 set k = -1");
+        let ticket = client.send_sql(2, request::update(endless));
+        thread::sleep(Duration::from_millis(30));
+        client.kill_query(2);
+        assert_eq!(client.reply_to(ticket).failure().code, 1317);
+        // What follows was meant to be part of it, and must not be done by itself.
+        for sql in ["update sbtest1 set k = -1", look, "savepoint a"] {
+            assert_eq!(failure(&mut client, sql).code, 1213, "{sql}");
+        }
+        let ended = client.execute(2, end);
+        assert_eq!(ended.error.map(|error| error.code), code, "{end}");
+        assert_eq!(rows(&mut client, look), "0;");
+    }
+    // What only reads can be interrupted without harm.
+    change(&mut client, "begin");
+    change(&mut client, "update sbtest1 set k = -1");
+    let ticket = client.send_sql(2, request::query("select count(*) from seq_1_to_1000000000000"));
+    thread::sleep(Duration::from_millis(30));
+    client.kill_query(2);
+    assert_eq!(client.reply_to(ticket).failure().code, 1317);
+    assert_eq!(rows(&mut client, look), "100;");
+    change(&mut client, "commit");
+    assert_eq!(rows(&mut client, look), "100;");
+}
