@@ -104,3 +104,18 @@ fn a_transaction_that_an_interrupted_change_took_along_is_not_forgotten() {
     change(&mut client, "commit");
     assert_eq!(rows(&mut client, look), "100;");
 }
+
+#[test]
+fn names_that_are_too_many_are_refused_as_values_are() {
+    let server = Server::start();
+    let mut client = server.client();
+    let [name, one] = [Scalar::identifier("id"), Scalar::signed(1)];
+    for (sql, args) in [
+        ("select 1", vec![name.clone()]),
+        ("select ?", vec![one.clone(), name.clone()]),
+        ("select ? from sbtest1", vec![name, one]),
+    ] {
+        let error = client.run(2, request::query_with(sql, args)).failure();
+        assert_eq!((error.code, &*error.text), (8001, "Too many arguments"), "{sql}");
+    }
+}
