@@ -24,7 +24,7 @@ pub(crate) use cursor::Cursor;
 pub(crate) use scan::{Kind, Token};
 use scan::{Tokens, scan};
 pub(crate) use set::{Scope, Setting, Target, Value};
-pub(crate) use show::{Filter, Show};
+pub(crate) use show::{Filter, Show, like};
 pub(crate) use transaction::{Access, Xa};
 
 use crate::errors::{not_utf8, syntax, too_many_arguments, unsupported};

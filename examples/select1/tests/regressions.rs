@@ -119,3 +119,44 @@ fn names_that_are_too_many_are_refused_as_values_are() {
         assert_eq!((error.code, &*error.text), (8001, "Too many arguments"), "{sql}");
     }
 }
+
+#[test]
+fn variables_keep_what_they_are_set_to() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (value, expected) in [
+        ("'007'", "007"),
+        ("\"1\"", "1"),
+        ("true", "1"),
+        ("-5", "-5"),
+        ("1.5", "1.5d"),
+        ("null", "NULL"),
+        ("(select max(id) from sbtest1)", "100"),
+    ] {
+        change(&mut client, &format!("set @a = {value}"));
+        assert_eq!(rows(&mut client, "select @a"), format!("{expected};"), "{value}");
+    }
+    change(&mut client, "set @a = current_date");
+    assert_eq!(rows(&mut client, "select @a = curdate()"), "1;");
+    for word in ["abc", "default", "on"] {
+        let error = failure(&mut client, &format!("set @a = {word}"));
+        assert!([1054, 1064].contains(&error.code), "{word}: {error:?}");
+    }
+    change(&mut client, "set sql_mode = ansi, autocommit = on, sql_mode = default");
+}
+
+#[test]
+fn operators_give_what_they_give_in_mysql() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (sql, expected) in [
+        (r"select 'a%' like 'a\%', 'ab' like 'a\%', 'a_b' like 'A\_B', 'ab' like 'a_'", "1|0|1|1;"),
+        (r"select 'a%' like 'a|%' escape '|', 'a\\b' like 'a|\\b' escape '|'", "1|1;"),
+        ("select null like 'a', 'a' like null, 12 like '1%', 'a' not like 'b'", "NULL|NULL|1|1;"),
+        ("select 5/2, 10 / 4 / 2, 1/3*3, 1/0, 7/2.0", "2.5d|1.25d|1.0d|NULL|3.5d;"),
+        ("select 'a' 'b', 'it' /* */ \"'s\"", "ab|it's;"),
+    ] {
+        assert_eq!(rows(&mut client, sql), expected, "{sql}");
+    }
+    assert_eq!(client.execute(2, "select 5/2, 3 / 1 x").good().labels(), ["5/2", "x"]);
+}
