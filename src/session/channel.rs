@@ -255,6 +255,11 @@ impl Channel {
         idle
     }
 
+    /// Nothing is being done, nothing waits, and all that was written has left.
+    pub(super) fn is_idle(&self) -> bool {
+        lock(&self.mail).hold.is_none()
+    }
+
     /// Cancels what came longer ago than `timeout`, and says how much longer the next one may take.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
         let left = |came| timeout.saturating_sub(now.saturating_duration_since(came));

@@ -160,6 +160,22 @@ impl<S: Service> Link<S> {
         self.push_ready();
     }
 
+    /// Ends what its peer, who has finished sending, and may be gone, waits for too long.
+    pub(super) fn end_later(self: &Arc<Self>) {
+        if self.sessions().iter().all(|session| session.channel.is_idle()) {
+            return;
+        }
+        let link = Arc::downgrade(self);
+        let end = move || {
+            if let Some(link) = link.upgrade() {
+                link.end();
+            }
+        };
+        let delay = self.line.config().half_close_timeout;
+        // Nobody cancels it: when the connection has ended it finds nothing.
+        let _timer = after(self.line.group(), Class::InProgress, delay, Box::new(end));
+    }
+
     /// Leaves what is runnable to other workers.
     pub(super) fn push_ready(&self) {
         while let Some((next, _)) = self.next_ready() {

@@ -165,9 +165,10 @@ impl<S: Service> Protocol for Server<S> {
     }
 
     fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<(), Close> {
-        // What was asked is answered, as far as there is credit.
+        // What was asked is answered, as far as there is credit, and for some time.
         reader.link.line.finish();
         reader.link.sessions().iter().for_each(|session| session.channel.wake());
+        reader.link.end_later();
         Err(Close::by_peer())
     }
 
