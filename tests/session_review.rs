@@ -239,3 +239,19 @@ fn a_cancel_that_panics_when_it_is_dropped_ends_nothing_else() {
         odd.spiteful.store(false, Ordering::SeqCst);
     });
 }
+
+#[test]
+fn a_session_keeps_little_of_a_long_error() {
+    support::child::in_child("a_session_keeps_little_of_a_long_error", || {
+        let server = Fixture::start(config());
+        let mut client = server.client_with_sessions(2..202);
+        let text = "x".repeat(1 << 20);
+        client.execute(2, &text).failure();
+        let before = support::child::resident_bytes();
+        for session in 2..202 {
+            assert_eq!(client.execute(session, &text).failure().code, 1064);
+        }
+        let grown = support::child::resident_bytes().saturating_sub(before);
+        assert!(grown < 50 << 20, "{grown} bytes");
+    });
+}

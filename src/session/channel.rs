@@ -45,6 +45,9 @@ pub(super) struct Channel {
     cancel: Mutex<Cancel>,
 }
 
+/// So much room an empty mailbox keeps.
+const KEPT_POSTS: usize = 4;
+
 /// Makes somebody look at a session again.
 pub(super) trait Wake: Send + Sync {
     fn wake(self: Arc<Self>);
@@ -316,6 +319,8 @@ impl Channel {
     pub(super) fn rest(&self) {
         let mut mail = lock(&self.mail);
         if mail.running.is_none() && mail.queue.is_empty() {
+            // A burst is over: its room would stay for as long as the session.
+            mail.queue.shrink_to(KEPT_POSTS);
             let hold = mail.hold.take();
             drop(mail);
             drop(hold);

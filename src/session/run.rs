@@ -474,7 +474,7 @@ impl<S: Service> Session<S> {
     ) -> Turn {
         let fatal = result.as_ref().is_err_and(SessionError::is_fatal);
         body.expecting.note(result.is_err());
-        body.last_error = result.err();
+        body.last_error = result.err().map(SessionError::shortened);
         if fatal {
             self.close_after_last_word(body, out, None);
             return Turn::Again;
@@ -509,7 +509,7 @@ impl<S: Service> Session<S> {
     fn fail(&self, body: &mut Body<S::Session>, out: &Output, error: SessionError) -> Turn {
         self.write(out, |encoder| put_error(encoder, &error));
         body.expecting.note(true);
-        body.last_error = Some(error);
+        body.last_error = Some(error.shortened());
         self.over(body)
     }
 
