@@ -72,6 +72,23 @@ fn a_half_closed_connection_waits_for_what_is_under_way() {
 }
 
 #[test]
+fn a_client_that_finished_sending_is_not_waited_for_for_ever() {
+    let server = Fixture::start(config().half_close_timeout(Duration::from_millis(20)));
+    let mut client = server.client_with_sessions(2..5);
+    client.execute(2, "lock").good();
+    client.send_sql(2, query("gate a"));
+    client.send_sql(3, query("defer b"));
+    client.send_sql(4, query("lock"));
+    server.control.wait_at("a", 1);
+    let deferred = server.control.take_one_deferred("b");
+    client.finish();
+    // The gate stays closed.
+    server.wait_until_even();
+    assert!(!finish_with(deferred, "too late"));
+    assert!(server.control.cancels().contains(&CancelReason::Connection));
+}
+
+#[test]
 fn a_reset_ends_all_sessions_whatever_they_do() {
     let server = Fixture::start(config());
     for _ in 0..often(20) {

@@ -24,10 +24,10 @@ pub(crate) use cursor::Cursor;
 pub(crate) use scan::{Kind, Token};
 use scan::{Tokens, scan};
 pub(crate) use set::{Scope, Setting, Target, Value};
-pub(crate) use show::{Filter, Show};
+pub(crate) use show::{Filter, Show, like};
 pub(crate) use transaction::{Access, Xa};
 
-use crate::errors::{not_utf8, syntax, unsupported};
+use crate::errors::{not_utf8, syntax, too_many_arguments, unsupported};
 use crate::sequence::Sequence;
 
 /// What a statement wants.
@@ -138,6 +138,16 @@ impl Statement {
     }
 }
 
+/// The text up to its last token, without semicolons; all of it if it cannot be read.
+pub(crate) fn without_end(text: &str) -> &str {
+    let Ok(tokens) = scan(text) else { return text };
+    let Some(last) = tokens.all.iter().rfind(|token| !token.is_symbol(";")) else { return text };
+    // The end of an executable comment belongs to it.
+    let closes = tokens.removed.iter().rev().find(|range| text[(*range).clone()] == *"*/");
+    let end = closes.map_or(0, |range| range.end).max(last.end());
+    text.get(..end).unwrap_or(text)
+}
+
 /// Is there nothing but comments in the text?
 pub(crate) fn is_comment(text: &str) -> bool {
     scan(text).is_ok_and(|tokens| tokens.all.is_empty())
@@ -155,6 +165,9 @@ pub(crate) fn splice_names<'t, 'a>(
     let tokens = scan(&text).map_err(|open| syntax(text.get(open.0..).unwrap_or(&text)))?;
     let mut spliced = String::with_capacity(text.len() + 32);
     let mut copied = 0;
+    if tokens.all.iter().filter(|token| token.kind == Kind::Mark).count() < arguments.len() {
+        return Err(too_many_arguments());
+    }
     let marks = tokens.all.iter().filter(|token| token.kind == Kind::Mark);
     for (mark, argument) in marks.zip(&arguments) {
         let ScalarValue::Identifier(name) = argument else { continue };

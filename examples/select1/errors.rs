@@ -73,6 +73,13 @@ pub(crate) fn deadlock() -> SessionError {
     SessionError::new(1213, b"40001", text)
 }
 
+/// A statement was interrupted, and the transaction went with it.
+pub(crate) fn lost_transaction() -> SessionError {
+    let text =
+        "The transaction was rolled back when a statement of it was interrupted; begin it anew";
+    SessionError::new(1213, b"40001", text)
+}
+
 fn other(text: &str) -> SessionError {
     SessionError::new(1105, b"HY000", text)
 }
@@ -158,6 +165,9 @@ fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
     let error = if let Some(name) = behind("no such table: ").or_else(|| behind("no such view: ")) {
         no_table(schema, name.strip_prefix("main.").unwrap_or(name))
     } else if let Some(name) = behind("no such column: ") {
+        // What is in double quotes here was in back-ticks for the client.
+        let name = name.trim_end_matches(" - should this be a string literal in single-quotes?");
+        let name = name.trim_matches('"');
         SessionError::new(1054, b"42S22", format!("Unknown column '{name}' in 'field list'"))
     } else if let Some((_, name)) = message.split_once(" has no column named ") {
         SessionError::new(1054, b"42S22", format!("Unknown column '{name}' in 'field list'"))

@@ -8,6 +8,7 @@ use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result};
 
+use crate::dialect::like;
 use crate::interrupt::Interrupt;
 use crate::variables::VERSION;
 
@@ -60,7 +61,14 @@ pub(crate) fn install(db: &Connection) -> Result<Caller> {
     of_texts(db)?;
     let sleeper = caller.clone();
     db.create_scalar_function("sleep", 1, IMPURE, move |context| {
-        let seconds: f64 = context.get(0)?;
+        let seconds = match context.get_raw(0) {
+            ValueRef::Integer(seconds) => seconds as f64,
+            ValueRef::Real(seconds) => seconds,
+            ValueRef::Text(text) => {
+                std::str::from_utf8(text).map_or(-1.0, |text| text.trim().parse().unwrap_or(-1.0))
+            }
+            ValueRef::Null | ValueRef::Blob(_) => -1.0,
+        };
         let time = Duration::try_from_secs_f64(seconds)
             .map_err(|_| Error::UserFunctionError(WRONG_SLEEP.into()))?;
         let slept = sleeper.facts().is_none_or(|facts| facts.interrupt.sleep(time));
@@ -141,6 +149,21 @@ fn of_texts(db: &Connection) -> Result<()> {
         let text: Option<String> = context.get(0)?;
         Ok(text.map(|text| text.chars().count() as i64))
     };
+    // SQLite's own has no escapes, and so another result where there is one.
+    let like = |context: &Context<'_>| {
+        let [Some(pattern), Some(text)] = [text_of(context, 0), text_of(context, 1)] else {
+            return Ok(None);
+        };
+        let escape = if context.len() > 2 { text_of(context, 2) } else { Some("\\".to_owned()) };
+        let Some(escape) = escape else { return Ok(None) };
+        let mut escape = escape.chars();
+        match (escape.next(), escape.next()) {
+            (escape, None) => Ok(Some(like(&pattern, escape, &text))),
+            _ => Err(Error::UserFunctionError("Incorrect arguments to ESCAPE".into())),
+        }
+    };
+    db.create_scalar_function("like", 2, PURE, like)?;
+    db.create_scalar_function("like", 3, PURE, like)?;
     db.create_scalar_function("char_length", 1, PURE, characters)?;
     db.create_scalar_function("if", 3, PURE, |context| {
         let is_true: Option<f64> = context.get::<Value>(0).map(|value| match value {
@@ -166,18 +189,25 @@ fn of_texts(db: &Connection) -> Result<()> {
     Ok(())
 }
 
+/// An argument as text; None if it is NULL.
+fn text_of(context: &Context<'_>, at: usize) -> Option<String> {
+    match context.get_raw(at) {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        }
+    }
+}
+
 /// All arguments from `first` as one text; NULL if one of them is, or without it behind a separator.
 fn concat(context: &Context<'_>, first: usize, separator: &str) -> Option<String> {
     let mut parts = Vec::new();
     for at in first..context.len() {
         match context.get_raw(at) {
             ValueRef::Null if first == 0 => return None,
-            ValueRef::Null => {}
-            ValueRef::Integer(number) => parts.push(number.to_string()),
-            ValueRef::Real(number) => parts.push(number.to_string()),
-            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-                parts.push(String::from_utf8_lossy(bytes).into_owned());
-            }
+            _ => parts.extend(text_of(context, at)),
         }
     }
     Some(parts.join(separator))

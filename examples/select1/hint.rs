@@ -17,6 +17,7 @@ pub(crate) fn apply<'a>(hint: &[u8], text: &'a str) -> Result<Cow<'a, str>, Sess
     }
     let hint = std::str::from_utf8(hint).map_err(|_| not_utf8())?;
     if let Some(fields) = returned(hint)? {
+        let text = dialect::without_end(text);
         return Ok(Cow::Owned(format!("{text} returning {fields}")));
     }
     if dialect::is_comment(hint) {
@@ -25,15 +26,18 @@ pub(crate) fn apply<'a>(hint: &[u8], text: &'a str) -> Result<Cow<'a, str>, Sess
     Ok(Cow::Owned(format!("{hint}{text}")))
 }
 
-/// The names in `returning fields(a, b)`, in quotes.
+/// The names in `returning fields(a, b)`, in quotes. Other comments may have these words, too.
 fn returned(hint: &str) -> Result<Option<String>, SessionError> {
     let lower = hint.to_ascii_lowercase();
-    if lower.contains("backfill") {
+    let fields = |word: &str| {
+        let start = lower.find(word)?;
+        let open = lower[start..].find("fields(")?;
+        Some(start + open + "fields(".len())
+    };
+    if fields("backfill").is_some() {
         return Err(unsupported("backfill"));
     }
-    let Some(start) = lower.find("returning") else { return Ok(None) };
-    let open = lower[start..].find("fields(").map(|at| start + at + "fields(".len());
-    let open = open.ok_or_else(|| syntax(hint))?;
+    let Some(open) = fields("returning") else { return Ok(None) };
     let close = lower[open..].find(')').ok_or_else(|| syntax(hint))?;
     let names = hint[open..open + close].split(',').map(|name| match name.trim() {
         "*" => "*".to_owned(),
@@ -57,6 +61,16 @@ mod tests {
             applied("/* +returning fields(a, `b`) */ ", "delete from t").as_deref(),
             Ok("delete from t returning `a`, `b`")
         );
+        assert_eq!(
+            applied("/* +returning fields(a) */", "delete from t ; -- all").as_deref(),
+            Ok("delete from t returning `a`")
+        );
+        assert_eq!(
+            applied("/* +returning fields(a) */", "delete from t /*! where a */;").as_deref(),
+            Ok("delete from t /*! where a */ returning `a`")
+        );
+        assert_eq!(applied("/* a returning backfill */", "select 1").as_deref(), Ok("select 1"));
+        assert!(applied("/* +backfill fields(a) */", "select 1").is_err());
         assert!(applied("/* +returning fields(a", "delete from t").is_err());
         assert!(apply(b"\xff", "select 1").is_err());
     }

@@ -25,6 +25,9 @@ struct State {
     ending: Option<Box<dyn FnOnce() + Send>>,
 }
 
+/// Nothing waits for longer, whatever a client says: what is added to the time now must fit.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
@@ -105,7 +108,7 @@ impl Interrupt {
     }
 
     fn wait(&self, limit: Duration, is_over: impl Fn(&State) -> bool) -> Waited {
-        let end = Instant::now() + limit;
+        let end = Instant::now() + limit.min(LONGEST);
         let mut state = self.state();
         loop {
             if is_over(&state) {

@@ -65,7 +65,8 @@ impl Run<'_> {
         }
         statement.raw_execute().map_err(sqlite)?;
         for more in &self.query.then {
-            db.execute_batch(more).map_err(sqlite)?;
+            // One statement, whatever is in it.
+            db.execute(more, []).map_err(sqlite)?;
         }
         let mut outcome = Outcome::default();
         if self.query.effect == Effect::Write {

@@ -51,6 +51,8 @@ pub(crate) struct Transaction {
     pub(crate) savepoints: Vec<(String, String)>,
     pub(crate) savepoints_set: u64,
     pub(crate) xa: Option<XaBranch>,
+    /// All that it did is undone, which its client may not know: nothing but its end goes well.
+    pub(crate) lost: bool,
 }
 
 /// How far a distributed transaction is.

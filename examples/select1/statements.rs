@@ -167,7 +167,7 @@ impl Engine {
             (Seconds::Argument, [ScalarValue::Signed(seconds)]) => *seconds as f64,
             (Seconds::Argument, [ScalarValue::Unsigned(seconds)]) => *seconds as f64,
             (Seconds::Argument, [ScalarValue::Double(seconds)]) => *seconds,
-            (Seconds::Argument, [ScalarValue::RawString(text)]) => {
+            (Seconds::Argument, [ScalarValue::RawString(text) | ScalarValue::String(text, _)]) => {
                 std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(-1.0)
             }
             (Seconds::Argument, []) => return Err(syntax("?)")),

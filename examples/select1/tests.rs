@@ -4,6 +4,7 @@ mod conversations;
 mod locks;
 mod operators;
 mod plans;
+mod regressions;
 mod statements;
 
 use std::fmt::Write;

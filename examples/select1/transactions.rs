@@ -9,7 +9,7 @@ use epoll_group::session::{Reply, SessionError};
 
 use crate::dialect::{Access, Xa};
 use crate::engine::Engine;
-use crate::errors::{no_savepoint, of_sqlite, read_only_transaction};
+use crate::errors::{lost_transaction, no_savepoint, of_sqlite, read_only_transaction};
 use crate::pool::Lent;
 use crate::state::{EngineSession, Transaction, Warning, XaBranch, XaState};
 
@@ -120,9 +120,16 @@ impl Engine {
         let done = code(session, &db);
         session.interrupt().stop_by(None);
         let deadlock = done.as_ref().is_err_and(|error| error.code() == 1213);
-        if deadlock || db.is_autocommit() {
-            // SQLite has ended it, or nothing but its end can help.
+        if deadlock {
+            // Nothing but its end can help, as the client knows by the number of the error.
             session.transaction = None;
+        } else if db.is_autocommit() {
+            // SQLite has rolled all of it back, which it does when a change is interrupted.
+            drop(db);
+            if let Some(transaction) = &mut session.transaction {
+                let xa = transaction.xa.take();
+                *transaction = Transaction { lost: true, xa, ..Transaction::default() };
+            }
         } else if let Some(transaction) = &mut session.transaction {
             transaction.db = Some(db);
         }
@@ -130,6 +137,9 @@ impl Engine {
     }
 
     fn begin_if_needed(&self, session: &mut EngineSession) -> Result<(), SessionError> {
+        if session.transaction.as_ref().is_some_and(|transaction| transaction.lost) {
+            return Err(lost_transaction());
+        }
         if session.transaction.is_none() && !self.commits_itself(session) {
             self.begin(session, Access::default())?;
         }
@@ -179,6 +189,9 @@ impl Engine {
 
     fn end(&self, session: &mut EngineSession, how: &str) -> Result<(), SessionError> {
         let Some(mut transaction) = session.transaction.take() else { return Ok(()) };
+        if transaction.lost && how == "commit" {
+            return Err(lost_transaction());
+        }
         let Some(db) = transaction.db.take() else { return Ok(()) };
         let ended = db.execute_batch(how).map_err(|error| of_sqlite(&error, &self.schema));
         // First the connection and then the turn: see `writing`.
@@ -273,6 +286,7 @@ impl Engine {
             }
             Xa::Prepare(name) => {
                 is_at(name, &[XaState::Idle])?;
+                self.begin_if_needed(session)?;
                 let text = "what is prepared is rolled back if its session ends".to_owned();
                 let level = epoll_group::codec::message::notice::warning::Level::Warning;
                 session.warn(reply, Warning { level, code: 1105, text });

@@ -101,12 +101,11 @@ fn checked(name: &str, value: Option<&str>) -> Result<(&'static str, String), Se
                 _ => return Err(wrong()),
             },
             Kind::Number => {
-                let number = value.parse::<i64>().map(|number| number.max(0));
-                number.map_err(|_| {
+                let number = value.parse::<i64>().map_err(|_| {
                     let text = format!("Incorrect argument type to variable '{name}'");
                     SessionError::new(1232, b"42000", text)
                 })?;
-                value.to_owned()
+                number.max(0).to_string()
             }
             Kind::CharacterSet => match value.to_ascii_lowercase().as_str() {
                 name @ ("utf8mb4" | "utf8mb3" | "utf8" | "binary" | "ascii" | "latin1") => {

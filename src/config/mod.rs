@@ -134,6 +134,8 @@ tunables! {
         max_queued_bytes: usize = GIB, 4 * KIB..=usize::MAX, Bytes, live;
         request_timeout: Duration = 900 * SECOND,
             Duration::ZERO..=86_400 * SECOND, Milliseconds, live;
+        half_close_timeout: Duration = 5 * SECOND,
+            Duration::ZERO..=86_400 * SECOND, Milliseconds, live;
         max_waiting_writers: usize = 64, 1..=4096, Count, live;
         login_timeout: Duration = 10 * SECOND,
             MILLISECOND..=3600 * SECOND, Milliseconds, live;

@@ -107,8 +107,20 @@ impl Config {
         self
     }
 
+    /// Time that the requests of a peer which has finished sending may still take. Then they are
+    /// cancelled and its sessions end.
+    ///
+    /// *Live.* *Range* 0 s..=86400 s; 0 is at once. *Default* 5 s: a client that is gone looks the same
+    /// as one that waits for its last answers. *Price*: what a client that is gone was waiting for, a
+    /// lock, say, keeps its session and what that has locked for so long.
+    #[must_use]
+    pub const fn half_close_timeout(mut self, at_most: Duration) -> Self {
+        self.half_close_timeout = at_most;
+        self
+    }
+
     /// Handlers of one group that may wait, each on a thread, until their peer grants room for
-    /// more rows. One more does not wait: its request ends with an error.
+    /// more rows. With one more the one that has waited longest is cancelled.
     ///
     /// *Live.* *Range* 1..=4096. *Default* 64. *Price*: a thread for each peer that asks for rows
     /// and does not take them; rows that are pulled from a source hold none.

@@ -111,6 +111,7 @@ ranges! {
     max_queued_bytes_per_connection 4096_usize, usize::MAX, 1, "4096..=18446744073709551615";
     max_queued_bytes 4096_usize, usize::MAX, 1, "4096..=18446744073709551615";
     request_timeout ZERO, 86_400 * SECOND, STEP, "0ns..=86400s";
+    half_close_timeout ZERO, 86_400 * SECOND, STEP, "0ns..=86400s";
     max_waiting_writers 1_usize, 4096, 1, "1..=4096";
     login_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
     max_login_attempts 1_usize, 1000, 1, "1..=1000";

@@ -20,6 +20,18 @@ impl SessionError {
         Self::fatal(self.code(), self.state(), self.message())
     }
 
+    /// The same, with as much of the text as a client gets to see: to be kept.
+    pub(super) fn shortened(self) -> Self {
+        if self.message().len() <= LONGEST_TEXT {
+            return self;
+        }
+        let short = &self.message()[..LONGEST_TEXT];
+        match self.severity() {
+            Severity::Error => Self::new(self.code(), self.state(), short),
+            Severity::Fatal => Self::fatal(self.code(), self.state(), short),
+        }
+    }
+
     /// There is no such session, or not any more.
     pub(super) fn not_found() -> Self {
         Self::fatal(code::SERVER, GENERAL_STATE, "Session not found.")

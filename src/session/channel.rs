@@ -45,6 +45,9 @@ pub(super) struct Channel {
     cancel: Mutex<Cancel>,
 }
 
+/// So much room an empty mailbox keeps.
+const KEPT_POSTS: usize = 4;
+
 /// Makes somebody look at a session again.
 pub(super) trait Wake: Send + Sync {
     fn wake(self: Arc<Self>);
@@ -53,16 +56,26 @@ pub(super) trait Wake: Send + Sync {
 #[derive(Debug, Default)]
 struct Mail {
     queue: VecDeque<Post>,
-    /// When what is being done came.
-    running: Option<Instant>,
+    /// What is being done.
+    running: Option<Begun>,
     /// Why that is to end.
     cancelled: Option<CancelReason>,
     /// Credit that came for it.
     offered: Offers,
+    /// Its handler waits for credit or room.
+    waits: bool,
     /// Nothing is taken in any more.
     closed: bool,
     /// As long as there is something to do, the connection does not end in good order.
     hold: Option<Hold>,
+}
+
+/// Something that is being done.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    came: Instant,
+    /// Whether a client may cancel it by itself.
+    is_request: bool,
 }
 
 /// Why a request was not taken in.
@@ -154,18 +167,31 @@ impl Channel {
 
     /// Cancels the oldest request that has no answer yet, if there is one.
     pub(super) fn cancel(&self, reason: CancelReason) {
+        let ends_session = matches!(reason, CancelReason::Session | CancelReason::Connection);
+        self.cancel_if(reason, |mail| {
+            if mail.running.is_some_and(|begun| begun.is_request || ends_session) {
+                return true;
+            }
+            // Its turn comes, and then it is answered.
+            if let Some(first) = mail.queue.iter_mut().find(|post| post.is_request()) {
+                first.cancelled.get_or_insert(reason);
+            }
+            false
+        });
+    }
+
+    /// Cancels the handler that waits for credit or room; `false` if it has gone on already.
+    fn cut_writer(&self) -> bool {
+        self.cancel_if(CancelReason::Deadline, |mail| mail.waits)
+    }
+
+    /// Cancels what is being done, if it still is what is meant, and was not cancelled before.
+    fn cancel_if(&self, reason: CancelReason, is_meant: impl FnOnce(&mut Mail) -> bool) -> bool {
         let cancel = lock(&self.cancel);
         {
             let mut mail = lock(&self.mail);
-            if mail.running.is_none() {
-                // Its turn comes, and then it is answered.
-                if let Some(first) = mail.queue.iter_mut().find(|post| post.is_request()) {
-                    first.cancelled.get_or_insert(reason);
-                }
-                return;
-            }
-            if mail.cancelled.is_some() {
-                return;
+            if !is_meant(&mut mail) || mail.cancelled.is_some() {
+                return false;
             }
             mail.cancelled = Some(reason);
             self.interrupted.store(true, Ordering::Relaxed);
@@ -173,6 +199,7 @@ impl Channel {
         guard(self.line.group(), "cancel", || cancel.call(reason));
         drop(cancel);
         self.wake();
+        true
     }
 
     /// Ends it: no frame of it is sent once this has returned. `false` if it had ended before.
@@ -231,22 +258,40 @@ impl Channel {
         idle
     }
 
-    /// Cancels what came longer ago than `timeout`; otherwise says how much longer it may take.
+    /// Nothing is being done, nothing waits, and all that was written has left.
+    pub(super) fn is_idle(&self) -> bool {
+        lock(&self.mail).hold.is_none()
+    }
+
+    /// Cancels what came longer ago than `timeout`, and says how much longer the next one may take.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
-        let came = {
-            let mail = lock(&self.mail);
-            match mail.running {
-                Some(came) if mail.cancelled.is_none() => came,
-                Some(_) => return None,
-                None => mail.queue.front()?.came,
-            }
+        let left = |came| timeout.saturating_sub(now.saturating_duration_since(came));
+        let is_late = |mail: &Mail| {
+            mail.running.is_some_and(|begun| begun.is_request && left(begun.came).is_zero())
         };
-        let left = timeout.saturating_sub(now.saturating_duration_since(came));
-        if left.is_zero() {
-            self.cancel(CancelReason::Deadline);
-            return None;
+        let (late, next) = {
+            let mut mail = lock(&self.mail);
+            let waiting = mail.queue.iter_mut().filter(|post| post.is_request());
+            let mut next = None;
+            // In the order in which they came.
+            for post in waiting.filter(|post| post.cancelled.is_none()) {
+                let left = left(post.came);
+                if !left.is_zero() {
+                    next = Some(left);
+                    break;
+                }
+                // Its turn comes, and then it is answered.
+                post.cancelled = Some(CancelReason::Deadline);
+            }
+            let late = is_late(&mail);
+            let running = mail.running.filter(|_| !late && mail.cancelled.is_none());
+            (late, running.map(|begun| left(begun.came)).into_iter().chain(next).min())
+        };
+        // By now another one may run, which is not late.
+        if late {
+            self.cancel_if(CancelReason::Deadline, |mail| is_late(mail));
         }
-        Some(left)
+        next
     }
 
     pub(super) fn class(&self) -> Class {
@@ -263,7 +308,7 @@ impl Channel {
             mail.closed |= last;
             return None;
         };
-        mail.running = Some(post.came);
+        mail.running = Some(Begun { came: post.came, is_request: post.is_request() });
         mail.offered = Offers::default();
         drop(mail);
         self.line.release(post.bytes);
@@ -274,6 +319,8 @@ impl Channel {
     pub(super) fn rest(&self) {
         let mut mail = lock(&self.mail);
         if mail.running.is_none() && mail.queue.is_empty() {
+            // A burst is over: its room would stay for as long as the session.
+            mail.queue.shrink_to(KEPT_POSTS);
             let hold = mail.hold.take();
             drop(mail);
             drop(hold);
@@ -300,7 +347,9 @@ impl Channel {
     }
 
     pub(super) fn set_cancel(&self, cancel: Cancel) {
-        *lock(&self.cancel) = cancel;
+        let before = std::mem::replace(&mut *lock(&self.cancel), cancel);
+        // It is the user's: it may panic, and is not to be waited for.
+        guard(self.line.group(), "drop", || drop(before));
     }
 
     /// Takes the credit that was offered.
@@ -320,9 +369,11 @@ impl Channel {
         let line = &self.line;
         let limit = line.config().max_waiting_writers;
         let group = line.group().index();
-        if let Some(longest) = line.writers.enter(group, self, limit) {
+        lock(&self.mail).waits = true;
+        if let Some(longest) = line.writers.enter(group, self, limit)
+            && longest.cut_writer()
+        {
             line.count(crate::stats::Counter::WritersCut);
-            longest.cancel(CancelReason::Deadline);
         }
         line.group().usage().waiting_writers_changed(true);
         let go_on = stall::run_as(Wait::Network, || {
@@ -353,6 +404,7 @@ impl Channel {
         });
         line.group().usage().waiting_writers_changed(false);
         line.writers.leave(group, self);
+        lock(&self.mail).waits = false;
         go_on
     }
 }

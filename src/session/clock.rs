@@ -10,6 +10,7 @@ use super::answers::put_error;
 use super::error::SessionError;
 use super::link::{Link, Runnable};
 use super::output::Output;
+use super::run::TURN;
 use super::service::Service;
 use crate::codec::encoder::Metadata;
 use crate::net::{Connection, Hold};
@@ -98,14 +99,26 @@ impl<S: Service> Runnable for Clock<S> {
         out.begin(None);
         let _marks = running.take_marks();
         if let Some(link) = self.link.upgrade() {
+            let started = now;
+            let budget = link.line.config().session_budget;
+            let mut done = 0;
             while let Some(question) = self.next() {
                 // The service may wait.
                 out.flush();
                 Self::answer(&link, out, question);
+                done += 1;
                 let before = mem::replace(&mut now, Instant::now());
                 self.cost.add(now.saturating_duration_since(before));
                 // What runs next on this thread has another owner.
                 out.keep(now);
+                // Who asks without end does not own a worker.
+                if done >= budget || now.saturating_duration_since(started) >= TURN {
+                    out.flush();
+                    running.mark(ASKED);
+                    running.queue();
+                    link.line.group().push_work(self);
+                    return now;
+                }
             }
         }
         running.queue();

@@ -76,6 +76,13 @@ impl Deferred {
         Self { state: Some(Box::new(state)), deferral: Arc::new(Deferral { claim, outcome }) }
     }
 
+    /// For a request that somebody else answers.
+    pub(super) fn late(state: State) -> Self {
+        let deferred = Self::new(state);
+        deferred.deferral.claim();
+        deferred
+    }
+
     pub(super) fn deferral(&self) -> Arc<Deferral> {
         Arc::clone(&self.deferral)
     }

@@ -19,7 +19,7 @@ use super::run::{Session, is_quick};
 use super::server::Shared;
 use super::service::{Account, CancelReason, Peer, Service, SessionId};
 use crate::codec::message::plan::AnyPlan;
-use crate::runtime::{Class, Cost, Lent, Pace, Work, after, note_panic};
+use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -38,6 +38,8 @@ pub(super) struct Link<S: Service> {
     turn_cost: Cost,
     /// A timer looks for requests that take too long.
     watched: AtomicBool,
+    /// That timer.
+    look: Mutex<Option<Timer>>,
 }
 
 /// In the order in which they came.
@@ -87,6 +89,7 @@ impl<S: Service> Link<S> {
             statement_cost: Cost::unknown(),
             turn_cost: Cost::unknown(),
             watched: AtomicBool::new(false),
+            look: Mutex::default(),
         }
     }
 
@@ -145,12 +148,32 @@ impl<S: Service> Link<S> {
 
     /// The connection has ended.
     pub(super) fn end(&self) {
+        // It would stay for all of `request_timeout`, after each connection that comes and goes.
+        if let Some(timer) = lock(&self.look).take() {
+            timer.cancel();
+        }
         let sessions = std::mem::take(&mut *lock(&self.table));
         for session in sessions.into_values() {
             session.channel.kill(CancelReason::Connection);
         }
         // To be ended by a worker, like the others.
         self.push_ready();
+    }
+
+    /// Ends what its peer, who has finished sending, and may be gone, waits for too long.
+    pub(super) fn end_later(self: &Arc<Self>) {
+        if self.sessions().iter().all(|session| session.channel.is_idle()) {
+            return;
+        }
+        let link = Arc::downgrade(self);
+        let end = move || {
+            if let Some(link) = link.upgrade() {
+                link.end();
+            }
+        };
+        let delay = self.line.config().half_close_timeout;
+        // Nobody cancels it: when the connection has ended it finds nothing.
+        let _timer = after(self.line.group(), Class::InProgress, delay, Box::new(end));
     }
 
     /// Leaves what is runnable to other workers.
@@ -244,8 +267,11 @@ impl<S: Service> Link<S> {
             }
         };
         let delay = delay.max(SHORTEST_LOOK);
-        // Nobody cancels it: it finds nothing to do.
-        let _timer = after(self.line.group(), Class::InProgress, delay, Box::new(look));
+        let mut place = lock(&self.look);
+        // After `end` nobody would cancel it, and the sessions end anyway.
+        if !self.line.conn.is_closed() {
+            *place = Some(after(self.line.group(), Class::InProgress, delay, Box::new(look)));
+        }
     }
 
     fn look_for_late(self: &Arc<Self>) {

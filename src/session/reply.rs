@@ -83,6 +83,26 @@ pub(super) struct Form {
     pub(super) plain: bool,
 }
 
+impl Form {
+    /// A bare OK.
+    pub(super) const PLAIN: Self =
+        Self { compact: false, chunks: false, credit: None, plain: true };
+
+    /// Of a statement or plan; `token` is its credit in KiB, -1 for all there is.
+    pub(super) fn of(
+        compact: bool,
+        chunks: bool,
+        token: Option<i32>,
+    ) -> Result<Self, SessionError> {
+        let credit = match token {
+            None | Some(-1) => None,
+            Some(kilobytes @ 0..) => Some(i64::from(kilobytes) * 1024),
+            Some(_) => return Err(SessionError::unsupported("Invalid Token")),
+        };
+        Ok(Self { compact, chunks, credit, plain: false })
+    }
+}
+
 /// Why no row can be written at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
@@ -308,6 +328,9 @@ impl Reply<'_> {
         if state.plain {
             return Err(SessionError::unsupported("a savepoint has no result"));
         }
+        if state.deferral.is_some() {
+            return Err(SessionError::unsupported("a deferred request is answered elsewhere"));
+        }
         state.put_chunk(self.out)?;
         let another = state.results;
         let (written, _) = state.write(self.out, |encoder| {
@@ -380,11 +403,17 @@ impl Reply<'_> {
 
     /// The request is finished later, from any thread, through what this returns. The session stays
     /// busy until then, without a thread.
+    ///
+    /// What is written here from then on is refused. Once a request is deferred, another handle for it
+    /// comes too late: it answers nothing.
     pub fn defer(&mut self) -> Deferred {
-        // Whoever finishes it may be quicker than this thread.
-        self.out.flush();
         let channel = Arc::clone(&self.state.channel);
         let form = Form { compact: false, chunks: false, credit: None, plain: false };
+        if self.state.deferral.is_some() {
+            return Deferred::late(State::new(channel, form));
+        }
+        // Whoever finishes it may be quicker than this thread.
+        self.out.flush();
         let state = std::mem::replace(self.state, State::new(channel, form));
         let deferred = Deferred::new(state);
         self.state.deferral = Some(deferred.deferral());

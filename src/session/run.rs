@@ -75,7 +75,7 @@ pub(super) fn is_quick(cost: &Cost) -> bool {
 
 const QUICK_NANOS: u32 = 20_000;
 /// Time after which a session whose requests never end goes to the back of the queue.
-const TURN: Duration = Duration::from_millis(1);
+pub(super) const TURN: Duration = Duration::from_millis(1);
 /// Bytes of rows that a source may send in a turn.
 const SOURCE_BUDGET: usize = 256 << 10;
 
@@ -184,7 +184,9 @@ impl<S: Service> Session<S> {
 
     fn begin(&self, body: &mut Body<S::Session>, out: &Output, post: Post) -> Turn {
         if let Some(reason) = post.cancelled {
-            self.link.line.count(Counter::RequestsCancelled);
+            if let Some(counter) = reason.counter() {
+                self.link.line.count(counter);
+            }
             return self.fail(body, out, SessionError::cancelled(reason));
         }
         match post.errand {
@@ -193,7 +195,7 @@ impl<S: Service> Session<S> {
             Errand::Plan(message) => self.plan(body, out, &message),
             Errand::Savepoint(message) => match Savepoint::new(&message) {
                 Some(savepoint) => {
-                    let form = Form { compact: false, chunks: false, credit: None, plain: true };
+                    let form = Form::PLAIN;
                     let reset = message.reset_error();
                     self.execute(body, out, reset, form, Request::Savepoint(savepoint))
                 }
@@ -253,15 +255,10 @@ impl<S: Service> Session<S> {
     }
 
     fn sql(&self, body: &mut Body<S::Session>, out: &Output, message: &StmtExecute) -> Turn {
-        let credit = match credit(message.token) {
-            Ok(credit) => credit,
+        let form = Form::of(message.compact_metadata(), message.chunk_result(), message.token);
+        let form = match form {
+            Ok(form) => form,
             Err(error) => return self.fail(body, out, error),
-        };
-        let form = Form {
-            compact: message.compact_metadata(),
-            chunks: message.chunk_result(),
-            credit,
-            plain: false,
         };
         let account = self.link.peer().account();
         let cached;
@@ -288,15 +285,10 @@ impl<S: Service> Session<S> {
     }
 
     fn plan(&self, body: &mut Body<S::Session>, out: &Output, message: &ExecPlan) -> Turn {
-        let credit = match credit(message.token) {
-            Ok(credit) => credit,
+        let form = Form::of(message.compact_metadata(), message.chunk_result(), message.token);
+        let form = match form {
+            Ok(form) => form,
             Err(error) => return self.fail(body, out, error),
-        };
-        let form = Form {
-            compact: message.compact_metadata(),
-            chunks: message.chunk_result(),
-            credit,
-            plain: false,
         };
         let account = self.link.peer().account();
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
@@ -472,7 +464,7 @@ impl<S: Service> Session<S> {
     ) -> Turn {
         let fatal = result.as_ref().is_err_and(SessionError::is_fatal);
         body.expecting.note(result.is_err());
-        body.last_error = result.err();
+        body.last_error = result.err().map(SessionError::shortened);
         if fatal {
             self.close_after_last_word(body, out, None);
             return Turn::Again;
@@ -507,7 +499,7 @@ impl<S: Service> Session<S> {
     fn fail(&self, body: &mut Body<S::Session>, out: &Output, error: SessionError) -> Turn {
         self.write(out, |encoder| put_error(encoder, &error));
         body.expecting.note(true);
-        body.last_error = Some(error);
+        body.last_error = Some(error.shortened());
         self.over(body)
     }
 
@@ -572,7 +564,11 @@ impl<S: Service> Session<S> {
     /// It is dead: ends what was begun, and the session.
     fn bury(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.current, Current::None) {
-            Current::Deferred(deferral) => drop(deferral.claim()),
+            Current::Deferred(deferral) => {
+                deferral.claim();
+                // It may have a source, which is the user's.
+                guard(self.link.line.group(), "drop", || drop(deferral));
+            }
             Current::Source(state, _) => {
                 guard(self.link.line.group(), "drop", || drop(state));
             }
@@ -590,15 +586,6 @@ impl<S: Service> Session<S> {
             let service = &self.link.server.service;
             guard(self.link.line.group(), "closed", || service.closed(session));
         }
-    }
-}
-
-/// The credit in bytes that a request comes with.
-fn credit(token: Option<i32>) -> Result<Option<i64>, SessionError> {
-    match token {
-        None | Some(-1) => Ok(None),
-        Some(kilobytes @ 0..) => Ok(Some(i64::from(kilobytes) * 1024)),
-        Some(_) => Err(SessionError::unsupported("Invalid Token")),
     }
 }
 

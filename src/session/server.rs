@@ -165,17 +165,22 @@ impl<S: Service> Protocol for Server<S> {
     }
 
     fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<(), Close> {
-        // What was asked is answered, as far as there is credit.
+        // What was asked is answered, as far as there is credit, and for some time.
         reader.link.line.finish();
         reader.link.sessions().iter().for_each(|session| session.channel.wake());
+        reader.link.end_later();
         Err(Close::by_peer())
     }
 
     fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
+        // Nothing more is read: no credit, too.
+        reader.link.line.finish();
         for session in reader.link.sessions() {
-            // Those with something to do finish it.
+            // Those with something to do finish it, as far as there is credit.
             if session.channel.close_if_idle() {
                 reader.refuse(session.channel.id.wire(), &SessionError::shutdown());
+            } else {
+                session.channel.wake();
             }
         }
     }

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use epoll_group::session::SessionError;
 use sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, Ident, IndexColumn, ObjectName, OrderBySort, Statement,
-    TableConstraint,
+    ColumnDef, ColumnOption, CreateTable, Expr, Ident, IndexColumn, ObjectName, OrderBySort,
+    Statement, TableConstraint, Value,
 };
 use sqlparser::dialect::MySqlDialect;
 use sqlparser::parser::{Parser, ParserError};
@@ -103,10 +103,10 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
         match constraint {
             TableConstraint::PrimaryKey(_) if numbered.is_some() => {}
             TableConstraint::PrimaryKey(key) => {
-                parts.push(format!("primary key ({})", write_columns(&key.columns)));
+                parts.push(format!("primary key ({})", write_columns(&key.columns)?));
             }
             TableConstraint::Unique(unique) => {
-                let columns = write_columns(&unique.columns);
+                let columns = write_columns(&unique.columns)?;
                 let index = unique.index_name.as_ref().or(unique.name.as_ref());
                 match index {
                     Some(index) => then.push(format!(
@@ -118,8 +118,8 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
                 }
             }
             TableConstraint::Index(index) => {
-                let columns = write_columns(&index.columns);
-                let first = index.columns.first().map(|column| column.column.expr.to_string());
+                let columns = write_columns(&index.columns)?;
+                let first = index.columns.first().map(column_name).transpose()?;
                 let index = index.name.as_ref().map(|name| name.value.clone()).or(first);
                 let index = index.unwrap_or_else(|| "k".to_owned());
                 let (index, table) = (quoted(&index), quoted(&name));
@@ -131,6 +131,10 @@ fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
         }
     }
     let condition = if table.if_not_exists { "if not exists " } else { "" };
+    // In a comment or a type, which are taken as they come.
+    if parts.iter().any(|part| part.contains('\0')) {
+        return Err(syntax("\0"));
+    }
     let sql = format!("create table {condition}{} ({})", quoted(&name), parts.join(", "));
     let conditional = table.if_not_exists.then_some((name, Expected::Missing));
     Ok(Query { then, conditional, ..definition(sql) })
@@ -145,8 +149,7 @@ fn primary_key(table: &CreateTable) -> Vec<String> {
         TableConstraint::PrimaryKey(key) => Some(&key.columns),
         _ => None,
     });
-    let of_table = of_table.flatten().map(|column| column.column.expr.to_string());
-    let of_table = of_table.map(|name| name.trim_matches('`').to_owned());
+    let of_table = of_table.flatten().filter_map(|column| column_name(column).ok());
     of_column.map(|column| column.name.value.clone()).chain(of_table).collect()
 }
 
@@ -170,7 +173,7 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
         let option = &option.option;
         let put = match option {
             ColumnOption::Null | ColumnOption::NotNull => format!(" {option}"),
-            ColumnOption::Default(value) => format!(" default ({value})"),
+            ColumnOption::Default(value) => format!(" default ({})", write_default(value)),
             ColumnOption::PrimaryKey(_) if has_numbered => continue,
             ColumnOption::PrimaryKey(_) => " primary key not null".to_owned(),
             ColumnOption::Unique(_) => " unique".to_owned(),
@@ -187,20 +190,40 @@ fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, Sessio
     Ok(text)
 }
 
-fn write_columns(columns: &[IndexColumn]) -> String {
+/// A default. A string is written anew: it has escapes, or other quotes than SQLite's.
+fn write_default(value: &Expr) -> String {
+    if let Expr::Value(value) = value
+        && let Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) = &value.value
+    {
+        return rewrite::literal(text);
+    }
+    value.to_string()
+}
+
+/// The columns of a key. Their names are quoted here: sqlparser's own text takes a quote behind a
+/// backslash for one that is quoted already.
+fn write_columns(columns: &[IndexColumn]) -> Result<String, SessionError> {
     let mut text = String::new();
     for column in columns {
         let separator = if text.is_empty() { "" } else { ", " };
-        // Without the length of a prefix, which SQLite would take for a call.
-        let name = column.column.expr.to_string();
-        let name = name.split('(').next().unwrap_or_default();
+        let name = quoted(&column_name(column)?);
         let order = match column.column.options.sort {
             Some(OrderBySort::Desc) => " desc",
             _ => "",
         };
         write!(text, "{separator}{name}{order}").expect("a String takes everything");
     }
-    text
+    Ok(text)
+}
+
+/// The name of a column of a key, without the length of a prefix.
+fn column_name(column: &IndexColumn) -> Result<String, SessionError> {
+    match &column.column.expr {
+        Expr::Identifier(name) => Ok(name.value.clone()),
+        // With a length it looks like a call.
+        Expr::Function(call) => last_name(&call.name),
+        other => Err(unsupported(&format!("a key of {other}"))),
+    }
 }
 
 fn last_name(name: &ObjectName) -> Result<String, SessionError> {

@@ -155,6 +155,8 @@ fn named_from(part: &[Token<'_>]) -> Option<usize> {
     let ends_value = match before.kind {
         Kind::Word => !OPERATORS.iter().any(|word| before.is_word(word)) || before.is_word("end"),
         Kind::Symbol => before.text == ")",
+        // Two strings are one.
+        Kind::Text => last.kind != Kind::Text,
         _ => true,
     };
     // `_utf8mb4'text'` is one value.

@@ -70,7 +70,16 @@ impl Rewrite<'_, '_> {
         let range = token.start..token.end();
         match token.kind {
             Kind::Text => {
-                if token.text.starts_with('"') || token.text.contains('\\') {
+                // Strings that follow each other are one.
+                let more = self.tokens[at + 1..].iter();
+                let count = 1 + more.take_while(|token| token.kind == Kind::Text).count();
+                if count > 1 {
+                    let parts = &self.tokens[at..at + count];
+                    let all: String = parts.iter().filter_map(Token::string).collect();
+                    self.replace(range.start..parts[count - 1].end(), literal(&all));
+                    return Ok(at + count);
+                }
+                if token.text.starts_with('"') || token.text.contains(['\\', '\0']) {
                     let literal = literal(&token.string().unwrap_or_default());
                     self.replace(range, literal);
                 }
@@ -135,6 +144,8 @@ impl Rewrite<'_, '_> {
             "||" => " or ",
             "&&" => " and ",
             "<=>" => " is ",
+            // Of integers, too, the quotient is none.
+            "/" => " * 1.0 / ",
             // Two of them would be a comment.
             "-" if self.is_symbol(at + 1, "-") => "- ",
             // They begin parameters and names in SQLite.

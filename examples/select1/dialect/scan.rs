@@ -67,11 +67,12 @@ impl<'a> Token<'a> {
 #[derive(Debug)]
 pub(crate) struct Tokens<'a> {
     pub(crate) all: Vec<Token<'a>>,
-    /// What SQLite would not take for a comment: marks of executable ones, and those behind `#`.
+    /// What SQLite would not take for a comment: marks of executable ones, and those behind `#` or with
+    /// a zero in them.
     pub(crate) removed: Vec<std::ops::Range<usize>>,
 }
 
-/// A quote or a comment has no end: where it begins.
+/// A quote or a comment has no end, or there is a zero, at which SQLite would stop to read: where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unterminated(pub(crate) usize);
 
@@ -86,8 +87,10 @@ pub(crate) fn scan(text: &str) -> Result<Tokens<'_>, Unterminated> {
     while let Some(&byte) = bytes.get(at) {
         if byte.is_ascii_whitespace() {
             at += 1;
+        } else if byte == 0 {
+            return Err(Unterminated(at));
         } else if let Some(end) = line_comment(bytes, at) {
-            if byte == b'#' {
+            if byte == b'#' || bytes[at..end].contains(&0) {
                 tokens.removed.push(at..end);
             }
             at = end;
@@ -106,13 +109,21 @@ pub(crate) fn scan(text: &str) -> Result<Tokens<'_>, Unterminated> {
                 executable += 1;
             }
         } else if bytes[at..].starts_with(b"/*") {
-            at = comment_end(bytes, at)?;
+            let end = comment_end(bytes, at)?;
+            if bytes[at..end].contains(&0) {
+                tokens.removed.push(at..end);
+            }
+            at = end;
         } else if executable > 0 && bytes[at..].starts_with(b"*/") {
             tokens.removed.push(at..at + 2);
             executable -= 1;
             at += 2;
         } else {
             let (kind, end) = token(bytes, at)?;
+            // Only in a string, which is written anew for SQLite.
+            if kind != Kind::Text && bytes[at..end].contains(&0) {
+                return Err(Unterminated(at));
+            }
             tokens.all.push(Token { kind, text: &text[at..end], start: at });
             at = end;
         }
@@ -277,6 +288,15 @@ mod tests {
         assert_eq!(texts("/*! select */ 1"), ["select", "1"]);
         assert_eq!(texts("5--3"), ["5", "-", "-", "3"]);
         assert_eq!(texts(""), [""; 0]);
+    }
+
+    #[test]
+    fn a_zero_stands_in_strings_and_comments_only() {
+        assert_eq!(texts("'a\0b' /* \0 */ 1 -- \0\n+ 2 # \0"), ["'a\0b'", "1", "+", "2"]);
+        assert_eq!(scan("/* \0 */ 1 -- \0").expect("it is terminated").removed.len(), 2);
+        for zero in ["\0", "select 1\0", "`a\0`", "a\0b", "@`\0`", "@@`\0`", "x'\0'"] {
+            assert!(scan(zero).is_err(), "{zero:?}");
+        }
     }
 
     #[test]

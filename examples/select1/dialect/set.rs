@@ -136,16 +136,19 @@ fn one(
     if !cursor.symbol("=") && !cursor.symbol(":=") {
         return Err(error(cursor));
     }
-    let value = value(reader, cursor, marks)?;
+    let takes_words = !matches!(target, Target::User(_));
+    let value = value(reader, cursor, marks, takes_words)?;
     settings.push(Setting { target, value });
     Ok(())
 }
 
-/// Everything to the next comma outside of parentheses.
+/// Everything to the next comma outside of parentheses. For system variables a word is a text; for
+/// others it means what it means in a query, and a text that looks like a number is none.
 fn value(
     reader: &Reader<'_, '_>,
     cursor: &mut Cursor<'_, '_>,
     marks: &mut usize,
+    takes_words: bool,
 ) -> Result<Value, SessionError> {
     let from = cursor.at;
     let mut depth = 0_usize;
@@ -166,8 +169,10 @@ fn value(
     let plain = match tokens {
         [] => return Err(reader.error_at(from)),
         [only] if only.kind == Kind::Mark => return Ok(Value::Argument(first_mark)),
-        [only] if only.is_word("default") => return Ok(Value::Default),
+        [only] if takes_words && only.is_word("default") => return Ok(Value::Default),
         [only] if only.is_word("null") => None,
+        [only] if !takes_words => only.text.parse::<i64>().is_ok().then(|| only.text.to_owned()),
+        _ if !takes_words => None,
         [only] if only.kind == Kind::Number && !only.text.contains(['x', 'X']) => {
             Some(only.text.to_owned())
         }

@@ -33,7 +33,7 @@ impl Filter {
     pub(crate) fn accepts(&self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Like(pattern) => like(pattern, name),
+            Self::Like(pattern) => like(pattern, Some('\\'), name),
             Self::Named(names) => names.iter().any(|known| known.eq_ignore_ascii_case(name)),
         }
     }
@@ -147,8 +147,9 @@ fn filter(cursor: &mut Cursor<'_, '_>) -> Option<Filter> {
     cursor.symbol(")").then_some(Filter::Named(names))
 }
 
-/// Does `text` match the pattern of a LIKE? Case does not matter.
-pub(crate) fn like(pattern: &str, text: &str) -> bool {
+/// Does `text` match the pattern of a LIKE? Case does not matter. Behind `escape` a character is
+/// itself.
+pub(crate) fn like(pattern: &str, escape: Option<char>, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().flat_map(char::to_lowercase).collect();
     let text: Vec<char> = text.chars().flat_map(char::to_lowercase).collect();
     // Where the last `%` was, and what it stands for at the moment.
@@ -156,13 +157,15 @@ pub(crate) fn like(pattern: &str, text: &str) -> bool {
     let mut last: Option<(usize, usize)> = None;
     while from < text.len() {
         let (step, fits) = match pattern.get(at) {
+            Some(char) if Some(*char) == escape && at + 1 < pattern.len() => {
+                (2, pattern[at + 1] == text[from])
+            }
             Some('%') => {
                 last = Some((at, from));
                 at += 1;
                 continue;
             }
             Some('_') => (1, true),
-            Some('\\') if at + 1 < pattern.len() => (2, pattern[at + 1] == text[from]),
             Some(char) => (1, *char == text[from]),
             None => (0, false),
         };

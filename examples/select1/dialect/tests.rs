@@ -105,7 +105,7 @@ fn tables_are_defined_as_sqlite_wants_them() {
         query("create table if not exists `t`(a int, b int, key k (a, b desc), unique u (b))");
     assert_eq!(
         keys.then,
-        [r#"create index "k" on "t" (a, b desc)"#, r#"create unique index "u" on "t" (b)"#]
+        [r#"create index "k" on "t" ("a", "b" desc)"#, r#"create unique index "u" on "t" ("b")"#]
     );
     assert_eq!(keys.conditional, Some(("t".to_owned(), Expected::Missing)));
 }
@@ -124,7 +124,7 @@ fn patterns_match_as_like_does() {
         ("", "a", false),
         ("%", "", true),
     ] {
-        assert_eq!(show::like(pattern, text), expected, "{pattern} {text}");
+        assert_eq!(show::like(pattern, Some('\\'), text), expected, "{pattern} {text}");
     }
 }
 

@@ -28,11 +28,17 @@ fn tables(conversation: &str) -> &'static [&'static str] {
     }
 }
 
-/// Plays a conversation to a server of its own.
-fn played(conversation: &Conversation, chop: Chop) -> (Transcript, Server, Client) {
-    // The name of the database that the recorded plans name.
+/// A server whose database and isolation are those of the recording.
+fn server() -> (Server, Client) {
     let server = Server::start_as("d");
     let mut client = server.client();
+    change(&mut client, "set global transaction isolation level repeatable read");
+    (server, client)
+}
+
+/// Plays a conversation to a server of its own.
+fn played(conversation: &Conversation, chop: Chop) -> (Transcript, Server, Client) {
+    let (server, mut client) = server();
     for sql in tables(&conversation.name) {
         change(&mut client, sql);
     }
@@ -150,7 +156,7 @@ fn recorded_clients_hear_the_same_however_their_bytes_come() {
 
 #[test]
 fn recorded_clients_are_served_beside_each_other() {
-    let server = Server::start_as("d");
+    let (server, _client) = server();
     let all = conversations();
     let names = ["abandon", "cancel", "digest", "pipeline", "prepared", "stream", "token", "trx"];
     let all: Vec<_> =
