@@ -288,8 +288,38 @@ fn sessions_for_one_statement_take_statements_only() {
     assert_eq!(client.execute(session, "fail 1062").failure().code, 1062);
     assert_eq!(client.execute(session, "fatal 1062").failure().code, 1062);
     assert_eq!(client.execute(session, "one").one().integer(), Some(1));
+    // Several on one id, too, have a session each.
+    for sql in ["begin", "echo a", "fail 7", "echo b"] {
+        client.queue(session, &ClientMessage::ExecSql(chained(sql)));
+    }
+    client.flush();
+    client.reply(session).good();
+    assert_eq!(client.reply(session).one().text(), Some("a"));
+    assert_eq!(client.reply(session).failure().code, 7);
+    assert_eq!(client.reply(session).one().text(), Some("b"));
     server.wait_until_even();
-    assert_eq!(Counts::of(&server.control.counts.opened), 3);
+    assert_eq!(Counts::of(&server.control.counts.opened), 7);
+}
+
+#[test]
+fn files_are_not_transferred() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    let messages = [
+        ClientMessage::GetFileInfo(Default::default()),
+        ClientMessage::TransferFileData(Default::default()),
+        ClientMessage::ManageFile(Default::default()),
+    ];
+    for message in messages {
+        client.send(2, &message);
+        client.send_sql(2, query("one"));
+        let failure = client.reply(2).failure();
+        assert_eq!(
+            (failure.fatal, failure.code, &*failure.text),
+            (false, 8001, "unsupported command")
+        );
+        client.reply(2).one();
+    }
 }
 
 #[test]

@@ -167,6 +167,11 @@ impl<S: Service> Session<S> {
                     if out.keeps() {
                         out.show(&self.link);
                     }
+                    if self.channel.id.is_auto_commit() && body.session.is_some() {
+                        // Another one came before the first one's had ended.
+                        self.part(body);
+                        body.last_error = None;
+                    }
                     self.begin(body, out, post)
                 }
                 None if self.channel.id.is_auto_commit() => {
