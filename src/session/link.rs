@@ -149,7 +149,8 @@ impl<S: Service> Link<S> {
     /// The connection has ended.
     pub(super) fn end(&self) {
         // It would stay for all of `request_timeout`, after each connection that comes and goes.
-        if let Some(timer) = lock(&self.look).take() {
+        let timer = lock(&self.look).take();
+        if let Some(timer) = timer {
             timer.cancel();
         }
         let sessions = std::mem::take(&mut *lock(&self.table));
