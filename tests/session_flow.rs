@@ -215,13 +215,17 @@ fn a_client_that_does_not_read_costs_bounded_memory_and_no_thread() {
         let mut bystander = server.client_with_sessions([2]);
         client.send_sql(2, update(&format!("{word} 200000 1000")));
         eventually(LONG, || server.stats().buffered_bytes > high as u64);
-        eventually(LONG, || server.stats().running_threads <= u64::from(word == "rows"));
+        // The kernel takes more now and then, up to some MiB.
+        eventually(LONG, || {
+            let stats = server.stats();
+            let waits = stats.stalled_threads == stats.running_threads;
+            waits && stats.waiting_writers == u64::from(word == "rows")
+        });
         for _ in 0..20 {
             bystander.execute(2, "one").one();
         }
         let stats = server.stats();
         assert!(stats.buffered_bytes < 3 * high as u64, "{stats}");
-        assert_eq!(stats.waiting_writers, u64::from(word == "rows"), "{stats}");
         // When it reads, it gets all.
         client.forget_rows();
         assert_eq!(client.reply(2).good().row_count, 200_000);
