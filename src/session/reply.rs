@@ -83,6 +83,26 @@ pub(super) struct Form {
     pub(super) plain: bool,
 }
 
+impl Form {
+    /// A bare OK.
+    pub(super) const PLAIN: Self =
+        Self { compact: false, chunks: false, credit: None, plain: true };
+
+    /// Of a statement or plan; `token` is its credit in KiB, -1 for all there is.
+    pub(super) fn of(
+        compact: bool,
+        chunks: bool,
+        token: Option<i32>,
+    ) -> Result<Self, SessionError> {
+        let credit = match token {
+            None | Some(-1) => None,
+            Some(kilobytes @ 0..) => Some(i64::from(kilobytes) * 1024),
+            Some(_) => return Err(SessionError::unsupported("Invalid Token")),
+        };
+        Ok(Self { compact, chunks, credit, plain: false })
+    }
+}
+
 /// Why no row can be written at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {

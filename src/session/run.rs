@@ -195,7 +195,7 @@ impl<S: Service> Session<S> {
             Errand::Plan(message) => self.plan(body, out, &message),
             Errand::Savepoint(message) => match Savepoint::new(&message) {
                 Some(savepoint) => {
-                    let form = Form { compact: false, chunks: false, credit: None, plain: true };
+                    let form = Form::PLAIN;
                     let reset = message.reset_error();
                     self.execute(body, out, reset, form, Request::Savepoint(savepoint))
                 }
@@ -255,15 +255,10 @@ impl<S: Service> Session<S> {
     }
 
     fn sql(&self, body: &mut Body<S::Session>, out: &Output, message: &StmtExecute) -> Turn {
-        let credit = match credit(message.token) {
-            Ok(credit) => credit,
+        let form = Form::of(message.compact_metadata(), message.chunk_result(), message.token);
+        let form = match form {
+            Ok(form) => form,
             Err(error) => return self.fail(body, out, error),
-        };
-        let form = Form {
-            compact: message.compact_metadata(),
-            chunks: message.chunk_result(),
-            credit,
-            plain: false,
         };
         let account = self.link.peer().account();
         let cached;
@@ -290,15 +285,10 @@ impl<S: Service> Session<S> {
     }
 
     fn plan(&self, body: &mut Body<S::Session>, out: &Output, message: &ExecPlan) -> Turn {
-        let credit = match credit(message.token) {
-            Ok(credit) => credit,
+        let form = Form::of(message.compact_metadata(), message.chunk_result(), message.token);
+        let form = match form {
+            Ok(form) => form,
             Err(error) => return self.fail(body, out, error),
-        };
-        let form = Form {
-            compact: message.compact_metadata(),
-            chunks: message.chunk_result(),
-            credit,
-            plain: false,
         };
         let account = self.link.peer().account();
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
@@ -596,15 +586,6 @@ impl<S: Service> Session<S> {
             let service = &self.link.server.service;
             guard(self.link.line.group(), "closed", || service.closed(session));
         }
-    }
-}
-
-/// The credit in bytes that a request comes with.
-fn credit(token: Option<i32>) -> Result<Option<i64>, SessionError> {
-    match token {
-        None | Some(-1) => Ok(None),
-        Some(kilobytes @ 0..) => Ok(Some(i64::from(kilobytes) * 1024)),
-        Some(_) => Err(SessionError::unsupported("Invalid Token")),
     }
 }
 
