@@ -178,11 +178,13 @@ impl<S: Service> Protocol for Server<S> {
         for session in reader.link.sessions() {
             // Those with something to do finish it, as far as there is credit.
             if session.channel.close_if_idle() {
-                reader.refuse(session.channel.id.wire(), &SessionError::shutdown());
+                reader.lose(session.channel.id.wire(), &SessionError::shutdown());
             } else {
                 session.channel.wake();
             }
         }
+        // What an idle session holds, others may wait for.
+        reader.link.push_ready();
     }
 
     fn closed(&self, _conn: &Connection, mut reader: Reader<S>, _reason: &CloseReason) {

@@ -160,3 +160,17 @@ fn operators_give_what_they_give_in_mysql() {
     }
     assert_eq!(client.execute(2, "select 5/2, 3 / 1 x").good().labels(), ["5/2", "x"]);
 }
+
+#[test]
+fn a_change_that_sleeps_is_not_done_when_it_is_interrupted() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "begin");
+    change(&mut client, "update sbtest1 set k = -1 where id = 1");
+    let ticket = client.send_sql(2, request::update("update sbtest1 set k = sleep(1000) - 2"));
+    thread::sleep(Duration::from_millis(50));
+    client.kill_query(2);
+    assert_eq!(client.reply_to(ticket).failure().code, 1317);
+    assert_eq!(rows(&mut client, "select count(*), min(k) from sbtest1 where k < 0"), "1|-1;");
+    change(&mut client, "commit");
+}
