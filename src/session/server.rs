@@ -257,14 +257,10 @@ impl<S: Service> Reader<S> {
             return self.log_in(session, message);
         }
         let bytes = match &message {
-            // Lists take far more in memory than on the wire.
             ClientMessage::ExecSql(sql) if sql.args.is_empty() => frame.bytes().len(),
-            _ => {
-                let memory = ClientMessage::memory_bytes(frame.kind(), frame.body(), limits);
-                memory.map_or(frame.bytes().len(), |bytes| {
-                    usize::try_from(bytes).unwrap_or(usize::MAX)
-                })
-            }
+            // Lists take far more in memory than on the wire. It was decoded, so this succeeds.
+            _ => ClientMessage::memory_bytes(frame.kind(), frame.body(), limits)
+                .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
         };
         match message {
             ClientMessage::ExecSql(sql) => {
