@@ -174,6 +174,22 @@ fn a_drain_finishes_what_is_in_progress_and_tells_who_is_idle() {
 }
 
 #[test]
+fn a_drain_ends_what_is_idle_at_once_so_that_others_get_what_it_holds() {
+    let mut server = Fixture::start(config());
+    let mut client = server.client_with_sessions(2..5);
+    client.execute(2, "lock").good();
+    let waiting = client.send_sql(3, query("lock"));
+    let slow = client.send_sql(4, query("gate a"));
+    server.control.wait_at("a", 1);
+    let control = Arc::clone(&server.control);
+    let drain = server.drain_on_another_thread(LONG);
+    client.reply_to(waiting).good();
+    control.open("a");
+    client.reply_to(slow).good();
+    drain.join().expect("drained");
+}
+
+#[test]
 fn a_drain_cuts_what_is_not_over_at_its_deadline() {
     let (server, mut client) = drain_with(prepare, Duration::from_millis(200));
     loop {

@@ -4,7 +4,7 @@ use epoll_group::session::SessionError;
 use rusqlite::ffi::{self, ErrorCode};
 use rusqlite::{Error, types};
 
-use crate::functions::WRONG_SLEEP;
+use crate::functions::{INTERRUPTED, WRONG_SLEEP};
 
 /// Longest part of a statement that an error repeats, in characters.
 const NEAR: usize = 80;
@@ -189,6 +189,8 @@ fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
         let name = name.trim_end_matches("()");
         let text = format!("Incorrect parameter count in the call to native function '{name}'");
         SessionError::new(1582, b"42000", text)
+    } else if message == INTERRUPTED {
+        SessionError::interrupted()
     } else if message == WRONG_SLEEP {
         SessionError::new(1210, b"HY000", message)
     } else if message.contains(" values for ") || message.contains("values were supplied") {

@@ -72,11 +72,13 @@ pub(crate) fn install(db: &Connection) -> Result<Caller> {
         let time = Duration::try_from_secs_f64(seconds)
             .map_err(|_| Error::UserFunctionError(WRONG_SLEEP.into()))?;
         let slept = sleeper.facts().is_none_or(|facts| facts.interrupt.sleep(time));
-        Ok(i64::from(!slept))
+        if slept { Ok(0_i64) } else { Err(Error::UserFunctionError(INTERRUPTED.into())) }
     })?;
     Ok(caller)
 }
 
+/// The statement is to end.
+pub(crate) const INTERRUPTED: &str = "interrupted";
 /// A time that is none.
 pub(crate) const WRONG_SLEEP: &str = "Incorrect arguments to sleep";
 

@@ -63,6 +63,7 @@ impl Run<'_> {
         if statement.column_count() > 0 {
             return self.rows(db, statement, reply);
         }
+        let last_before = db.last_insert_rowid();
         statement.raw_execute().map_err(sqlite)?;
         for more in &self.query.then {
             // One statement, whatever is in it.
@@ -71,7 +72,11 @@ impl Run<'_> {
         let mut outcome = Outcome::default();
         if self.query.effect == Effect::Write {
             outcome.affected = db.changes();
-            outcome.last_insert_id = self.first_number(db, outcome.affected).map_err(sqlite)?;
+            // It may have changed rows and inserted none. Then the number is an older one, perhaps of
+            // another session.
+            if db.last_insert_rowid() != last_before {
+                outcome.last_insert_id = self.first_number(db, outcome.affected).map_err(sqlite)?;
+            }
         }
         Ok(outcome)
     }

@@ -92,18 +92,19 @@ impl Schema {
     }
 }
 
-/// Looks `body` over as a message of this `schema`.
+/// Looks `body` over as a message of this `schema`; says how much memory that takes, at most.
 pub(super) fn check(
     body: &[u8],
     schema: &'static Schema,
     limits: &Limits,
-) -> Result<(), MessageError> {
+) -> Result<u64, MessageError> {
     let most = u64::try_from(body.len())
         .unwrap_or(u64::MAX)
         .saturating_mul(4)
         .saturating_add(u64::from(limits.overhead_bytes));
     let mut check = Check { limits, memory: 0, most };
-    check.message(Reader::new(body), schema, limits.depth.min(Limits::MAX_DEPTH))
+    check.message(Reader::new(body), schema, limits.depth.min(Limits::MAX_DEPTH))?;
+    Ok(check.memory)
 }
 
 struct Check<'a> {

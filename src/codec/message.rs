@@ -314,6 +314,22 @@ impl ClientMessage {
 }
 
 impl ClientMessage {
+    /// Memory beyond the message itself that it takes when it is decoded from this `body`, at most: what
+    /// a queue of messages is bounded by, as an element of a list may take a hundred times as much in
+    /// memory as on the wire.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::decode`].
+    pub fn memory_bytes(kind: u8, body: &[u8], limits: &Limits) -> Result<u64, MessageError> {
+        match ClientKind::from_number(kind).and_then(Self::schema_of) {
+            Some(schema) => check(body, schema, limits),
+            None => Ok(u64::try_from(body.len()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+impl ClientMessage {
     /// The fields of this `body` that are not known, for [`Self::encode_with`].
     ///
     /// # Errors

@@ -165,19 +165,22 @@ impl Channel {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Cancels the oldest request that has no answer yet, if there is one.
-    pub(super) fn cancel(&self, reason: CancelReason) {
+    /// Cancels the oldest request that has no answer yet; says whether there was one to cancel.
+    pub(super) fn cancel(&self, reason: CancelReason) -> bool {
         let ends_session = matches!(reason, CancelReason::Session | CancelReason::Connection);
-        self.cancel_if(reason, |mail| {
+        let mut waited = false;
+        let ran = self.cancel_if(reason, |mail| {
             if mail.running.is_some_and(|begun| begun.is_request || ends_session) {
                 return true;
             }
             // Its turn comes, and then it is answered.
             if let Some(first) = mail.queue.iter_mut().find(|post| post.is_request()) {
+                waited = first.cancelled.is_none();
                 first.cancelled.get_or_insert(reason);
             }
             false
         });
+        ran || waited
     }
 
     /// Cancels the handler that waits for credit or room; `false` if it has gone on already.

@@ -17,6 +17,9 @@ use crate::sync::shim::lock;
 /// requests that come meanwhile wait their turn. A client can cancel the request, its deadline can pass
 /// and its connection can end: then the client has its answer, and what is finished later goes nowhere.
 /// Dropped unfinished, it answers an error.
+///
+/// *Shape*: keeps the context of its connection, and with it the descriptor, until it is finished or
+/// dropped, also when the connection has ended: look at [`is_cancelled`](Self::is_cancelled) now and then.
 #[must_use = "dropped, it answers an error"]
 pub struct Deferred {
     /// Present until it is finished.

@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use prost::Message;
-
 use super::cache::Put;
 use super::clock::Clock;
 use super::kept::Kept;
@@ -319,10 +317,16 @@ impl<S: Service> Link<S> {
         kept
     }
 
-    pub(super) fn keep_plan(&self, account: &Account, digest: &[u8], plan: &AnyPlan, audit: &[u8]) {
+    /// `bytes`: what the message with it takes in memory.
+    pub(super) fn keep_plan(
+        &self,
+        account: &Account,
+        digest: &[u8],
+        plan: &AnyPlan,
+        audit: &[u8],
+        bytes: usize,
+    ) {
         let kept = Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
-        // In memory it is larger than on the wire, within what the codec allows.
-        let bytes = 4 * plan.encoded_len() + audit.len();
         let longest = self.line.config().request_cache_max_length;
         let put = self.server.plans.put(&account.key(), digest, kept, bytes, longest);
         self.note_evicted(put, Counter::PlanEvict);

@@ -8,7 +8,6 @@ use crate::codec::message::expect;
 use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
 use crate::codec::message::tso::AutoSp;
-use crate::codec::message::value::{Any, Scalar};
 
 /// One thing to be done by a session, in order with the others.
 #[derive(Debug)]
@@ -40,21 +39,11 @@ pub(super) enum Errand {
 }
 
 impl Post {
-    /// Of a frame of so many bytes.
-    pub(super) fn new(errand: Errand, frame_bytes: usize, came: Instant) -> Self {
-        // An argument takes two bytes on the wire and a hundred in memory.
-        let values = match &errand {
-            Errand::Sql(message) => message.args.capacity() * size_of::<Any>(),
-            Errand::Plan(message) => message.parameters.capacity() * size_of::<Scalar>(),
-            _ => 0,
-        };
-        // The message in memory, and its place in the queue.
-        Self {
-            bytes: frame_bytes + values + size_of::<Self>() + size_of::<StmtExecute>(),
-            errand,
-            came,
-            cancelled: None,
-        }
+    /// Of a message that takes so many bytes beyond itself.
+    pub(super) const fn new(errand: Errand, memory_bytes: usize, came: Instant) -> Self {
+        // The message, and its place in the queue.
+        let bytes = memory_bytes + size_of::<Self>() + size_of::<StmtExecute>();
+        Self { bytes, errand, came, cancelled: None }
     }
 
     /// Whether a client may cancel it by itself.

@@ -197,7 +197,7 @@ impl<S: Service> Session<S> {
         match post.errand {
             Errand::Open => self.open(body, out),
             Errand::Sql(message) => self.sql(body, out, &message),
-            Errand::Plan(message) => self.plan(body, out, &message),
+            Errand::Plan(message) => self.plan(body, out, &message, post.bytes),
             Errand::Savepoint(message) => match Savepoint::new(&message) {
                 Some(savepoint) => {
                     let form = Form::PLAIN;
@@ -289,7 +289,13 @@ impl<S: Service> Session<S> {
         self.execute(body, out, message.reset_error(), form, request)
     }
 
-    fn plan(&self, body: &mut Body<S::Session>, out: &Output, message: &ExecPlan) -> Turn {
+    fn plan(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        message: &ExecPlan,
+        bytes: usize,
+    ) -> Turn {
         let form = Form::of(message.compact_metadata(), message.chunk_result(), message.token);
         let form = match form {
             Ok(form) => form,
@@ -301,7 +307,7 @@ impl<S: Service> Session<S> {
         let (plan, audit) = match message.source() {
             Source::Text(plan) => (plan, own_audit),
             Source::Store(plan, digest) => {
-                self.link.keep_plan(account, digest, plan, own_audit);
+                self.link.keep_plan(account, digest, plan, own_audit, bytes);
                 (plan, own_audit)
             }
             Source::Cached(digest) => match self.link.kept_plan(account, digest) {

@@ -178,11 +178,13 @@ impl<S: Service> Protocol for Server<S> {
         for session in reader.link.sessions() {
             // Those with something to do finish it, as far as there is credit.
             if session.channel.close_if_idle() {
-                reader.refuse(session.channel.id.wire(), &SessionError::shutdown());
+                reader.lose(session.channel.id.wire(), &SessionError::shutdown());
             } else {
                 session.channel.wake();
             }
         }
+        // What an idle session holds, others may wait for.
+        reader.link.push_ready();
     }
 
     fn closed(&self, _conn: &Connection, mut reader: Reader<S>, _reason: &CloseReason) {
@@ -254,7 +256,12 @@ impl<S: Service> Reader<S> {
         if !self.is_logged_in() {
             return self.log_in(session, message);
         }
-        let bytes = frame.bytes().len();
+        let bytes = match &message {
+            ClientMessage::ExecSql(sql) if sql.args.is_empty() => frame.bytes().len(),
+            // Lists take far more in memory than on the wire. It was decoded, so this succeeds.
+            _ => ClientMessage::memory_bytes(frame.kind(), frame.body(), limits)
+                .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        };
         match message {
             ClientMessage::ExecSql(sql) => {
                 self.post(session, Errand::Sql(Box::new(sql)), bytes, true);
@@ -282,7 +289,9 @@ impl<S: Service> Reader<S> {
             ClientMessage::SessionNew => self.open(session, bytes),
             ClientMessage::SessionKill(kill) => self.kill(session, kill),
             ClientMessage::TokenOffer(offer) => self.offer(session, offer.token()),
-            ClientMessage::GetTso(question) => self.ask_time(session, question.batch_count),
+            ClientMessage::GetTso(question) => {
+                return self.ask_time(session, question.batch_count);
+            }
             ClientMessage::AuthenticateStart(_) | ClientMessage::AuthenticateContinue(_) => {
                 let unexpected = "Unexpected message for polarx rpc.";
                 self.refuse(session, &SessionError::unsupported(unexpected).into_fatal());
@@ -408,15 +417,14 @@ impl<S: Service> Reader<S> {
                 "kill names another session; the header counts"
             );
         }
-        let log = self.link.line.config().enable_kill_log;
-        match kill_session::Type::try_from(kill.r#type) {
-            Ok(kill_session::Type::Connection) => {
-                self.link.line.count(Counter::SessionsKilled);
-                self.lose(id, &SessionError::killed());
-            }
-            _ => session.channel.cancel(CancelReason::Query),
-        }
-        if log {
+        let hit = if kill.r#type == kill_session::Type::Connection as i32 {
+            self.link.line.count(Counter::SessionsKilled);
+            self.lose(id, &SessionError::killed());
+            true
+        } else {
+            session.channel.cancel(CancelReason::Query)
+        };
+        if hit && self.link.line.config().enable_kill_log {
             tracing::info!(session = %session.channel.id, kind = kill.r#type, "kill");
         }
     }
@@ -431,19 +439,22 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    fn ask_time(&self, id: u64, count: i32) {
+    fn ask_time(&self, id: u64, count: i32) -> Result<(), Close> {
         if id & AUTO_COMMIT != 0 {
-            return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
+            self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
+            return Ok(());
         }
         let clock = self.link.clock();
         if !clock.ask(id, count, &self.link.line.conn) {
             self.link.line.count(Counter::RequestsRefusedQueue);
             let text = format!("requests for timestamps exceed {}", super::clock::MOST_WAITING);
-            return self.refuse(id, &SessionError::unsupported(text));
+            // A refusal alone would be taken for the answer of the first that waits.
+            return Err(Close::new(text));
         }
         if clock.becomes_runnable() {
             self.link.make_ready(Arc::clone(clock) as _);
         }
+        Ok(())
     }
 
     // ---- answers that are given here ----

@@ -97,7 +97,7 @@ named! {
     TokenWaits "token_waits" "times a result waited until its peer granted room",
     WritersCut "writers_cut" "requests ended: max_waiting_writers reached",
     FramesOfDeadSessionsDropped "frames_of_dead_sessions_dropped"
-        "frames not sent: their session had been killed",
+        "times that what a session wrote was not sent, because it had been killed",
     ProtocolErrors "protocol_errors" "messages that broke the protocol",
 
     SqlHit "sql_hit" "statements found in the request cache",

@@ -14,7 +14,7 @@ pub(crate) struct Options {
     pub(crate) sessions_per_connection: usize,
     /// Requests in flight for each session.
     pub(crate) pipeline: usize,
-    /// A whole frame, header included; at least [`HEADER_BYTES`].
+    /// A whole frame, header included; at least a header.
     pub(crate) frame_bytes: usize,
     /// Pause between an answer and the next request of its session.
     pub(crate) think: Duration,

@@ -124,7 +124,7 @@ fn patterns_match_as_like_does() {
         ("", "a", false),
         ("%", "", true),
     ] {
-        assert_eq!(show::like(pattern, Some('\\'), text), expected, "{pattern} {text}");
+        assert_eq!(like(pattern, Some('\\'), text), expected, "{pattern} {text}");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use epoll_group::codec::message::value::Scalar;
 
 use super::{Server, change, failure, rows};
+use crate::support::xrpc::datum::Datum;
 use crate::support::xrpc::request;
 
 #[test]
@@ -159,4 +160,31 @@ fn operators_give_what_they_give_in_mysql() {
         assert_eq!(rows(&mut client, sql), expected, "{sql}");
     }
     assert_eq!(client.execute(2, "select 5/2, 3 / 1 x").good().labels(), ["5/2", "x"]);
+}
+
+#[test]
+fn a_change_that_sleeps_is_not_done_when_it_is_interrupted() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "begin");
+    change(&mut client, "update sbtest1 set k = -1 where id = 1");
+    let ticket = client.send_sql(2, request::update("update sbtest1 set k = sleep(1000) - 2"));
+    thread::sleep(Duration::from_millis(50));
+    client.kill_query(2);
+    assert_eq!(client.reply_to(ticket).failure().code, 1317);
+    assert_eq!(rows(&mut client, "select count(*), min(k) from sbtest1 where k < 0"), "1|-1;");
+    change(&mut client, "commit");
+}
+
+#[test]
+fn the_number_of_a_row_is_told_to_who_inserted_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    let inserted = client.run(2, request::update("insert into sbtest1 (k) values (1)")).good();
+    assert_eq!(inserted.insert_id, Some(101));
+    client.new_session(4).good();
+    let sql = "insert into sbtest1 (id, k) values (1, 7) on duplicate key update k = k + 1";
+    let changed = client.run(4, request::update(sql)).good();
+    assert_eq!((changed.affected, changed.insert_id), (Some(1), None));
+    assert_eq!(client.execute(4, "select last_insert_id()").good().rows, [[Datum::Signed(0)]]);
 }
