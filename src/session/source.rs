@@ -13,10 +13,10 @@ use super::reply::Row;
 /// A closure can be one:
 ///
 /// ```
-/// # use epoll_group::session::{Reply, SessionError};
+/// # use epoll_group::session::{Reply, Row, SessionError};
 /// # fn count(reply: &mut Reply<'_>) -> Result<(), SessionError> {
 /// let mut numbers = 0..1_000_000;
-/// reply.source(move |row| match numbers.next() {
+/// reply.source(move |row: &mut Row<'_>| match numbers.next() {
 ///     Some(number) => {
 ///         row.int(number);
 ///         Ok(true)
