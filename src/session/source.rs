@@ -1,7 +1,7 @@
 //! [`RowSource`]: rows that the layer fetches when there is somebody to take them.
 
 use super::error::SessionError;
-use super::reply::Row;
+use super::row::Row;
 
 /// Where the rows of a large result come from.
 ///

@@ -1,0 +1,96 @@
+//! [`Row`]: the cells of one row.
+
+use super::error::SessionError;
+use crate::codec::chunk::ChunkRow;
+use crate::codec::decimal::Decimal;
+use crate::codec::encoder::RowWriter;
+use crate::codec::temporal::{Date, DateTime, Time};
+use crate::codec::value::Value;
+
+/// One row of a result: a call for each column, in their order.
+#[derive(Debug)]
+pub struct Row<'a>(pub(super) Cells<'a>);
+
+#[derive(Debug)]
+pub(super) enum Cells<'a> {
+    Row(RowWriter<'a>),
+    Chunk(ChunkRow<'a>),
+}
+
+impl Row<'_> {
+    pub(super) fn finish(self) -> Result<(), SessionError> {
+        match self.0 {
+            Cells::Row(row) => Ok(row.finish()?),
+            Cells::Chunk(row) => Ok(row.finish()?),
+        }
+    }
+
+    /// A value of any type.
+    #[inline]
+    pub fn value(&mut self, value: Value<'_>) {
+        match &mut self.0 {
+            Cells::Row(row) => row.value(&value),
+            Cells::Chunk(row) => row.value(&value),
+        }
+    }
+
+    /// NULL, in a column of any type.
+    #[inline]
+    pub fn null(&mut self) {
+        self.value(Value::Null);
+    }
+
+    /// A signed integer.
+    #[inline]
+    pub fn int(&mut self, value: i64) {
+        self.value(Value::Signed(value));
+    }
+
+    /// An unsigned integer, or a year.
+    #[inline]
+    pub fn uint(&mut self, value: u64) {
+        self.value(Value::Unsigned(value));
+    }
+
+    /// A DOUBLE.
+    #[inline]
+    pub fn double(&mut self, value: f64) {
+        self.value(Value::Double(value));
+    }
+
+    /// A FLOAT.
+    #[inline]
+    pub fn float(&mut self, value: f32) {
+        self.value(Value::Float(value));
+    }
+
+    /// A text, or bytes of any kind.
+    #[inline]
+    pub fn text(&mut self, bytes: impl AsRef<[u8]>) {
+        self.value(Value::Bytes(bytes.as_ref()));
+    }
+
+    /// A DECIMAL.
+    #[inline]
+    pub fn decimal(&mut self, value: Decimal) {
+        self.value(Value::Decimal(value));
+    }
+
+    /// A DATE.
+    #[inline]
+    pub fn date(&mut self, value: Date) {
+        self.value(Value::Date(value));
+    }
+
+    /// A DATETIME or TIMESTAMP.
+    #[inline]
+    pub fn datetime(&mut self, value: DateTime) {
+        self.value(Value::DateTime(value));
+    }
+
+    /// A TIME.
+    #[inline]
+    pub fn time(&mut self, value: Time) {
+        self.value(Value::Time(value));
+    }
+}

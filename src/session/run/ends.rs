@@ -1,0 +1,153 @@
+//! How requests end, and sessions.
+
+use std::any::Any;
+use std::mem;
+
+use super::{Body, Current, Session, Turn};
+use crate::codec::encoder::{Encoder, Metadata};
+use crate::runtime::{Class, guard};
+use crate::session::answers::put_error;
+use crate::session::error::SessionError;
+use crate::session::link::Runnable;
+use crate::session::output::Output;
+use crate::session::service::{Cancel, Service};
+
+impl<S: Service> Session<S> {
+    /// A request that was run has been answered.
+    pub(super) fn ended(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Turn {
+        let fatal = result.as_ref().is_err_and(SessionError::is_fatal);
+        body.expecting.note(result.is_err());
+        body.last_error = result.err().map(SessionError::shortened);
+        if fatal {
+            self.close_after_last_word(body, out, None);
+            return Turn::Again;
+        }
+        if let Some(session) = &body.session {
+            let service = &self.link.server.service;
+            let progress =
+                guard(self.link.line.group(), "in_transaction", || service.in_transaction(session));
+            let class = if progress == Some(true) { Class::InProgress } else { Class::Ordinary };
+            if class != self.channel.class() {
+                self.channel.set_class(class);
+            }
+        }
+        self.over(body)
+    }
+
+    /// The errand is done.
+    pub(super) fn over(&self, body: &mut Body<S::Session>) -> Turn {
+        if let Some(reason) = self.channel.end_request() {
+            if let Some(counter) = reason.counter() {
+                self.link.line.count(counter);
+            }
+            if let Some(session) = &mut body.session {
+                let service = &self.link.server.service;
+                guard(self.link.line.group(), "cancelled", || service.cancelled(session));
+            }
+        }
+        Turn::Again
+    }
+
+    /// A request that was not run: its error counts for those behind it.
+    pub(super) fn fail(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        error: SessionError,
+    ) -> Turn {
+        self.write(out, |encoder| put_error(encoder, &error));
+        body.expecting.note(true);
+        body.last_error = Some(error.shortened());
+        self.over(body)
+    }
+
+    /// Nothing is kept under the digest. The session is as it was.
+    pub(super) fn miss(&self, out: &Output, body: &mut Body<S::Session>, text: &str) -> Turn {
+        let error = SessionError::cache_miss(text);
+        self.write(out, |encoder| put_error(encoder, &error));
+        self.over(body)
+    }
+
+    /// Answers what does not touch the database.
+    pub(super) fn answer(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Turn {
+        self.write(out, |encoder| match result {
+            Ok(()) => encoder.ok(None),
+            Err(error) => put_error(encoder, &error),
+        });
+        self.over(body)
+    }
+
+    pub(super) fn write<R>(&self, out: &Output, code: impl FnOnce(&mut Encoder<'_>) -> R) {
+        out.write(self.channel.id.wire, Metadata::Full, code);
+    }
+
+    pub(super) fn panicked(&self, payload: Box<dyn Any + Send>) -> SessionError {
+        self.link.note_panic(payload);
+        SessionError::panicked()
+    }
+
+    /// Its last word is written, and it is gone. What waits behind that has `answer` each; without one
+    /// the last word answers all.
+    pub(super) fn close_after_last_word(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        answer: Option<&SessionError>,
+    ) {
+        let others = self.channel.refuse_after(|waiting| {
+            if let Some(error) = answer {
+                for _ in waiting {
+                    self.write(out, |encoder| put_error(encoder, error));
+                }
+            }
+            out.send()
+        });
+        others.into_iter().for_each(Runnable::settle);
+        self.link.forget(self.channel.id);
+        self.channel.end();
+        self.bury(body);
+    }
+
+    /// A session for one statement that has nothing more to do.
+    pub(super) fn leave(&self, body: &mut Body<S::Session>) {
+        self.link.forget(self.channel.id);
+        self.part(body);
+    }
+
+    /// It is dead: ends what was begun, and the session.
+    pub(super) fn bury(&self, body: &mut Body<S::Session>) {
+        match mem::replace(&mut body.current, Current::None) {
+            Current::Deferred(deferral) => {
+                deferral.claim();
+                // It may have a source, which is the user's.
+                guard(self.link.line.group(), "drop", || drop(deferral));
+            }
+            Current::Source(state, _) => {
+                guard(self.link.line.group(), "drop", || drop(state));
+            }
+            Current::None => {}
+        }
+        self.channel.end_request();
+        drop(self.channel.refuse());
+        self.part(body);
+    }
+
+    pub(super) fn part(&self, body: &mut Body<S::Session>) {
+        self.channel.set_class(Class::Ordinary);
+        self.channel.set_cancel(Cancel::none());
+        if let Some(session) = body.session.take() {
+            let service = &self.link.server.service;
+            guard(self.link.line.group(), "closed", || service.closed(session));
+        }
+    }
+}
