@@ -114,6 +114,8 @@ fn slices_stay_together_whatever_the_socket_takes() {
                     }
                 });
             }
+            // Who reads at once may keep up with all that is sent, and then nothing ever waits.
+            eventually(LONG, || server.count(Counter::BacklogBytesQueued) > 0);
             let mut next = [0; THREADS as usize];
             for _ in 0..u32::from(THREADS) * EACH {
                 let head = peer.receive(5);
@@ -127,8 +129,6 @@ fn slices_stay_together_whatever_the_socket_takes() {
         });
         conn.close("enough");
         assert!(peer.receive_to_finish().is_empty());
-        let queued = server.count(Counter::BacklogBytesQueued);
-        assert!(queued > 0, "{kind:?}: the socket took everything");
     }
 }
 
