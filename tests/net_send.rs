@@ -93,7 +93,8 @@ fn slices_stay_together_whatever_the_socket_takes() {
             Ok::<(), Close>(())
         });
         let server = Server::start(kind, config().tcp_send_buf(2 * KIB), protocol);
-        let mut peer = Peer::try_connect(server.address(), Some(2 * KIB)).expect("connected");
+        // With less, TCP may send a packet for each persist timer only, five in a second.
+        let mut peer = Peer::try_connect(server.address(), Some(64 * KIB)).expect("connected");
         peer.send(b"begin");
         let conn = given.recv_timeout(LONG).expect("a connection");
         thread::scope(|scope| {
