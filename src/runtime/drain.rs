@@ -123,10 +123,8 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     // Those that are left wait in handlers, perhaps for what nobody was free to tell them: that their
     // connections end.
     if !threads.exits.are_left_by_all_but(own) {
-        for group in &shared.groups {
-            group.notify_all(CUT);
-            group.sweep();
-        }
+        notify(shared, CUT);
+        shared.groups.iter().for_each(|group| group.sweep());
         threads.exits.wait(own, Instant::now() + GRACE);
     }
     // 6. The watchdog ends last of all. Join who left; name who did not.

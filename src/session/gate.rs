@@ -4,7 +4,7 @@
 //! for proof, in frames of 4 KiB, for `login_timeout`. How many there are is limited, in all and by
 //! address, and so are the logins that fail.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::auth::{Claim, Handshake, Login, Step, fresh_salt};
@@ -13,13 +13,11 @@ use super::link::Link;
 use super::logins::{self, Limits, Logins, Origin};
 use super::server::Reader;
 use super::service::{Peer, Service};
-use crate::codec::buffer::OutBuffer;
-use crate::codec::encoder::Encoder;
 use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::net::Close;
-use crate::runtime::{Class, Timer, after};
+use crate::runtime::{Class, Timer};
 use crate::stats::Counter;
 
 /// Who may try to log in.
@@ -57,16 +55,12 @@ impl Gate {
         };
         line.group().usage().unauthenticated_changed(true);
         line.conn.set_class(Class::Login);
-        let weak: Weak<Link<S>> = Arc::downgrade(link);
-        let late = move || {
-            if let Some(link) = weak.upgrade()
-                && link.peer.get().is_none()
-            {
+        let timer = link.later(Class::Login, config.login_timeout, |link| {
+            if link.peer.get().is_none() {
                 link.line.count(Counter::ClosedLoginTimeout);
                 link.line.conn.close("login_timeout");
             }
-        };
-        let timer = after(line.group(), Class::Login, config.login_timeout, Box::new(late));
+        });
         let handshake = Handshake::new(config.max_login_attempts);
         Some(Guest { handshake, place, timer, answered_after: None })
     }
@@ -190,20 +184,13 @@ impl<S: Service> Reader<S> {
         if delay.is_zero() {
             return self.send_message(session, message);
         }
-        let line = Arc::downgrade(&self.link.line);
-        let send = move || {
-            let Some(line) = line.upgrade() else { return };
-            let mut buffer = OutBuffer::new(&line.pages);
-            let mut encoder = Encoder::with_dialect(&mut buffer, line.dialect, session);
-            // As above.
-            let _ = encoder.message(&message);
-            line.conn.send(buffer.to_vec());
-            if last {
-                line.conn.close(LOGIN_FAILED);
-            }
-        };
         // It belongs to the login, whoever waits.
-        let _timer = after(self.link.line.group(), Class::Login, delay, Box::new(send));
+        let _timer = self.link.later(Class::Login, delay, move |link| {
+            link.line.answer(session, |encoder| encoder.message(&message));
+            if last {
+                link.line.conn.close(LOGIN_FAILED);
+            }
+        });
     }
 }
 

@@ -1,14 +1,16 @@
 //! [`Line`]: what the sessions of one connection share, whatever their service.
 
 use std::fmt;
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use super::channel::Channel;
 use super::kept::{Owner, is_dead};
 use super::writers::Writers;
-use crate::codec::buffer::PagePool;
+use crate::codec::buffer::{OutBuffer, PagePool};
 use crate::codec::dialect::Dialect;
+use crate::codec::encoder::Encoder;
 use crate::config::Config;
 use crate::net::{Connection, Sent};
 use crate::runtime::{Class, Group};
@@ -69,14 +71,28 @@ impl Line {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends for a session, unless it is dead.
-    pub(super) fn send_of(&self, owner: &Owner, send: impl FnOnce(&Self) -> Sent) -> Option<Sent> {
+    /// Sends what `owner` has written, unless that is dead.
+    pub(super) fn send_of(&self, owner: &Owner, buffer: &OutBuffer) -> Sent {
         let _sending = self.sending();
         if is_dead(owner) {
             self.count(Counter::FramesOfDeadSessionsDropped);
-            return None;
+            return Sent::Sent;
         }
-        Some(send(self))
+        let mut slices = buffer.slices();
+        match (slices.next(), slices.next()) {
+            (Some(only), None) => self.conn.send(only),
+            _ => {
+                let slices: Vec<_> = buffer.slices().map(IoSlice::new).collect();
+                self.conn.send_slices(&slices)
+            }
+        }
+    }
+
+    /// Writes frames of a session and sends them at once: answers that no request is run for.
+    pub(super) fn answer<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
+        let mut buffer = OutBuffer::new(&self.pages);
+        write(&mut Encoder::with_dialect(&mut buffer, self.dialect, session));
+        self.conn.send(buffer.to_vec());
     }
 
     /// Runs `end` while nobody sends.

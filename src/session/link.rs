@@ -13,7 +13,7 @@ use super::clock::Clock;
 use super::kept::Kept;
 use super::line::Line;
 use super::output::Output;
-use super::run::{Session, is_quick};
+use super::run::{Session, TURN, is_quick};
 use super::server::Shared;
 use super::service::{Account, CancelReason, Peer, Service, SessionId};
 use crate::codec::message::plan::AnyPlan;
@@ -164,15 +164,25 @@ impl<S: Service> Link<S> {
         if self.sessions().iter().all(|session| session.channel.is_idle()) {
             return;
         }
-        let link = Arc::downgrade(self);
-        let end = move || {
-            if let Some(link) = link.upgrade() {
-                link.end();
-            }
-        };
         let delay = self.line.config().half_close_timeout;
         // Nobody cancels it: when the connection has ended it finds nothing.
-        let _timer = after(self.line.group(), Class::InProgress, delay, Box::new(end));
+        let _timer = self.later(Class::InProgress, delay, |link| link.end());
+    }
+
+    /// Calls `code` after some time, unless the link is gone by then; it does not keep it.
+    pub(super) fn later(
+        self: &Arc<Self>,
+        class: Class,
+        delay: Duration,
+        code: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> Timer {
+        let link = Arc::downgrade(self);
+        let call = move || {
+            if let Some(link) = link.upgrade() {
+                code(&link);
+            }
+        };
+        after(self.line.group(), class, delay, Box::new(call))
     }
 
     /// Leaves what is runnable to other workers.
@@ -259,17 +269,11 @@ impl<S: Service> Link<S> {
     }
 
     fn look_later(self: &Arc<Self>, delay: Duration) {
-        let link = Arc::downgrade(self);
-        let look = move || {
-            if let Some(link) = link.upgrade() {
-                link.look_for_late();
-            }
-        };
         let delay = delay.max(SHORTEST_LOOK);
         let mut place = lock(&self.look);
         // After `end` nobody would cancel it, and the sessions end anyway.
         if !self.line.conn.is_closed() {
-            *place = Some(after(self.line.group(), Class::InProgress, delay, Box::new(look)));
+            *place = Some(self.later(Class::InProgress, delay, Self::look_for_late));
         }
     }
 
@@ -338,9 +342,6 @@ impl<S: Service> Link<S> {
         }
     }
 }
-
-/// Time after which the sessions of one connection go to the back of the queue.
-const TURN: Duration = Duration::from_millis(1);
 
 /// Deadlines are looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);

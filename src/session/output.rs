@@ -15,7 +15,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -194,31 +193,17 @@ impl Output {
         self.look_at.set(0);
         *since = None;
         let bytes = buffer.len();
-        if !self.keeps.replace(false) {
-            if bytes > 0 {
-                let alive = self.line.send_of(owner, |line| {
-                    let mut slices = buffer.slices();
-                    let (first, second) = (slices.next(), slices.next());
-                    match (first, second) {
-                        (Some(only), None) => line.conn.send(only),
-                        _ => {
-                            let slices: Vec<_> = buffer.slices().map(IoSlice::new).collect();
-                            line.conn.send_slices(&slices)
-                        }
-                    }
-                });
-                self.pressed.set(alive.is_some_and(|sent| sent != Sent::Sent));
-            }
-        } else {
-            let (sent, held) = self.kept.send_with(&self.line, buffer, owner);
+        let mut held = Vec::new();
+        if self.keeps.replace(false) {
+            let sent;
+            (sent, held) = self.kept.send_with(&self.line, buffer, owner);
             self.pressed.set(sent != Sent::Sent);
-            self.sent.set(self.sent.get().wrapping_add(bytes));
-            buffer.clear();
-            return held;
+        } else if bytes > 0 {
+            self.pressed.set(self.line.send_of(owner, buffer) != Sent::Sent);
         }
         self.sent.set(self.sent.get().wrapping_add(bytes));
         buffer.clear();
-        Vec::new()
+        held
     }
 }
 

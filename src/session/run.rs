@@ -70,7 +70,8 @@ pub(super) fn is_quick(cost: &Cost) -> bool {
 }
 
 const QUICK_NANOS: u32 = 20_000;
-/// Time after which a session whose requests never end goes to the back of the queue.
+/// Time after which a session whose requests never end, or the sessions of one connection together, go
+/// to the back of the queue.
 pub(super) const TURN: Duration = Duration::from_millis(1);
 /// Bytes of rows that a source may send in a turn.
 const SOURCE_BUDGET: usize = 256 << 10;

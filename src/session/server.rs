@@ -16,7 +16,7 @@ use super::post::{Errand, Post};
 use super::run::Session;
 use super::service::{AUTO_COMMIT, CancelReason, Service};
 use super::writers::Writers;
-use crate::codec::buffer::{OutBuffer, PagePool};
+use crate::codec::buffer::PagePool;
 use crate::codec::decoder::Frame;
 use crate::codec::dialect::Dialect;
 use crate::codec::encoder::Encoder;
@@ -256,24 +256,25 @@ impl<S: Service> Reader<S> {
         if !self.is_logged_in() {
             return self.log_in(session, message);
         }
-        let bytes = match &message {
-            ClientMessage::ExecSql(sql) if sql.args.is_empty() => frame.bytes().len(),
-            // Lists take far more in memory than on the wire. It was decoded, so this succeeds.
-            _ => ClientMessage::memory_bytes(frame.kind(), frame.body(), limits)
-                .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        let bytes = frame.bytes().len();
+        // Lists take far more in memory than on the wire. It was decoded, so this succeeds.
+        let memory = || {
+            ClientMessage::memory_bytes(frame.kind(), frame.body(), limits)
+                .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
         };
         match message {
             ClientMessage::ExecSql(sql) => {
+                let bytes = if sql.args.is_empty() { bytes } else { memory() };
                 self.post(session, Errand::Sql(Box::new(sql)), bytes, true);
             }
             ClientMessage::ExecPlan(plan) => {
-                self.post(session, Errand::Plan(plan), bytes, false);
+                self.post(session, Errand::Plan(plan), memory(), false);
             }
             ClientMessage::AutoSavepoint(savepoint) => {
                 self.post(session, Errand::Savepoint(savepoint), bytes, false);
             }
             ClientMessage::ExpectOpen(open) => {
-                self.post(session, Errand::ExpectOpen(open), bytes, false);
+                self.post(session, Errand::ExpectOpen(open), memory(), false);
             }
             ClientMessage::ExpectClose => {
                 self.post(session, Errand::ExpectClose, bytes, false);
@@ -464,10 +465,7 @@ impl<S: Service> Reader<S> {
     }
 
     pub(super) fn send<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
-        let line = &self.link.line;
-        let mut buffer = OutBuffer::new(&line.pages);
-        write(&mut Encoder::with_dialect(&mut buffer, line.dialect, session));
-        line.conn.send(buffer.to_vec());
+        self.link.line.answer(session, write);
     }
 }
 
