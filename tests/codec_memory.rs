@@ -3,16 +3,17 @@
 //! into a short body.
 #![expect(unsafe_code, reason = "a global allocator that counts")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "support/allocator.rs"]
+mod allocator;
+
 use std::cell::Cell;
 
+use allocator::Noting;
 use epoll_group::codec::decoder::Decoder;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::MessageError;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
-
-struct Counting;
 
 thread_local! {
     /// Bytes that this thread holds, and the most it held.
@@ -28,31 +29,8 @@ fn note(more: usize, less: usize) {
     });
 }
 
-// SAFETY: everything is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size(), 0);
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        note(0, layout.size());
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Old and new are there at the same time, at worst.
-        note(size, 0);
-        note(0, layout.size());
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Noting = Noting(note);
 
 /// The result, and the most memory that was held on the way to it.
 fn peak<T>(run: impl FnOnce() -> T) -> (T, usize) {

@@ -1,9 +1,12 @@
 //! Allocations of the codec's hot path, counted by the allocator itself.
 #![expect(unsafe_code, reason = "a global allocator that counts")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "support/allocator.rs"]
+mod allocator;
+
 use std::cell::Cell;
 
+use allocator::Noting;
 use epoll_group::codec::buffer::OutBuffer;
 use epoll_group::codec::column::Column;
 use epoll_group::codec::decimal::Decimal;
@@ -15,39 +18,17 @@ use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::row::RowReader;
 use epoll_group::codec::temporal::{DateTime, Time};
 
-struct Counting;
-
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-fn note() {
+fn note(taken: usize, _: usize) {
     // A thread may allocate when its thread-locals are gone already.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: everything is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note();
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note();
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.realloc(at, layout, size) }
-    }
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + u64::from(taken > 0)));
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Noting = Noting(note);
 
 /// Allocations of this thread while `run` runs.
 fn allocations<T>(run: impl FnOnce() -> T) -> (u64, T) {

@@ -2,19 +2,19 @@
 #![cfg(feature = "server")]
 #![expect(unsafe_code, reason = "a global allocator that counts")]
 
+#[path = "support/allocator.rs"]
+mod allocator;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use allocator::Noting;
 use epoll_group::Runtime;
 use epoll_group::stats::Counter;
 use support::Peer;
 use support::peer::frame;
 use support::protocol::{Bytes, Frames, echo};
-
-struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -22,35 +22,15 @@ thread_local! {
     static COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
-fn note() {
+fn note(taken: usize, _: usize) {
     // A thread may allocate when its thread-locals are gone already.
-    if COUNTED.try_with(Cell::get).unwrap_or(false) {
+    if taken > 0 && COUNTED.try_with(Cell::get).unwrap_or(false) {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-// SAFETY: everything is passed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note();
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.dealloc(at, layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note();
-        // SAFETY: the caller keeps the contract.
-        unsafe { System.realloc(at, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Noting = Noting(note);
 
 const CONNECTIONS: usize = 32;
 const ROUNDS: usize = 1000;

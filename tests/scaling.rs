@@ -8,11 +8,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use epoll_group::Config;
 use epoll_group::net::{Close, Connection, Input, Protocol};
 use epoll_group::stats::Counter;
-use epoll_group::{Config, Runtime};
 use support::protocol::Bytes;
-use support::threads::{Event, How, Observer, crowds, falls_back, started, threads};
+use support::threads::{
+    Event, How, Observer, crowds, falls_back, growing, start, started, threads,
+};
 use support::{Kind, LONG, Peer, Server, eventually, often};
 
 const RESERVE: usize = 1;
@@ -20,15 +22,7 @@ const ANNOUNCED: [How; 2] = [How::Announced, How::Locks];
 
 /// The watchdog looks so rarely that nothing is finished by it.
 fn config(base: usize) -> Config {
-    support::config()
-        .epoll_threads_per_group(base)
-        .dynamic_threads_shrink_time(Duration::from_millis(50))
-        .thread_deadlock_check_interval(Duration::from_secs(10))
-        .enable_tasker(false)
-}
-
-fn start(name: &str, config: Config) -> Runtime {
-    Runtime::builder().config(config).name(name).start().expect("a runtime")
+    growing(base).thread_deadlock_check_interval(Duration::from_secs(10))
 }
 
 /// `w` waits for the event and `h` makes it happen.

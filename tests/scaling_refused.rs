@@ -12,11 +12,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use epoll_group::Class;
 use epoll_group::stats::Counter;
-use epoll_group::{Class, Runtime};
 use support::child::in_child;
 use support::protocol::{Bytes, echo};
-use support::threads::{Event, How, started};
+use support::threads::{Event, How, start, started};
 use support::{LONG, Peer, eventually};
 
 /// From here on this process gets no more threads; `false` when it does all the same.
@@ -40,14 +40,10 @@ fn no_more_threads() -> bool {
     refused
 }
 
-fn start(name: &str) -> Runtime {
-    let config = support::config().thread_deadlock_check_interval(Duration::from_millis(10));
-    Runtime::builder().config(config).name(name).start().expect("a runtime")
-}
-
 /// More handlers wait than there are threads, for something that urgent work brings about.
 fn urgent_work_runs(how: How) {
-    let runtime = start("rf");
+    let config = support::config().thread_deadlock_check_interval(Duration::from_millis(10));
+    let runtime = start("rf", config);
     let listener = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
     let admin = runtime.handle().with_class(Class::Admin);
     let admin = admin.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");

@@ -10,24 +10,16 @@ use std::time::{Duration, Instant};
 
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
-use epoll_group::{Class, Config, Runtime};
+use epoll_group::{Class, Config};
 use support::protocol::Bytes;
-use support::threads::{Event, How, Observer, crowds, falls_back, started};
+use support::threads::{Event, How, Observer, crowds, falls_back, growing, start, started};
 use support::workers::Gate;
 use support::{Kind, LONG, Peer, Server, eventually};
 
 const RESERVE: usize = 1;
 
 fn config(base: usize) -> Config {
-    support::config()
-        .epoll_threads_per_group(base)
-        .dynamic_threads_shrink_time(Duration::from_millis(50))
-        .thread_deadlock_check_interval(Duration::from_millis(10))
-        .enable_tasker(false)
-}
-
-fn start(name: &str, config: Config) -> Runtime {
-    Runtime::builder().config(config).name(name).start().expect("a runtime")
+    growing(base).thread_deadlock_check_interval(Duration::from_millis(10))
 }
 
 fn closures_that_wait_for_one_more(name: &str, how: How, crowd: usize, base: usize) {

@@ -1,13 +1,12 @@
 //! The command line.
 
-use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use lexopt::{Arg, Parser};
 
 use crate::server_settings::Setting;
+use crate::usage::{UsageError, number, text};
 
 /// What the user asked for.
 #[derive(Debug)]
@@ -30,10 +29,6 @@ pub(crate) struct Serve {
     pub(crate) config: Option<PathBuf>,
     pub(crate) settings: Vec<Setting>,
 }
-
-/// Why the command line makes no sense.
-#[derive(Debug)]
-pub(crate) struct UsageError(String);
 
 pub(crate) const HELP: &str = include_str!("args/help.txt");
 
@@ -63,21 +58,15 @@ fn serve(parser: &mut Parser) -> Result<Command, UsageError> {
     let (mut schema, mut rows) = ("sbtest".to_owned(), 100_000);
     while let Some(option) = parser.next()? {
         match option {
-            Arg::Long("listen") => listen = Some(text(parser.value()?)?),
-            Arg::Long("user") => user = Some(text(parser.value()?)?),
-            Arg::Long("password") => password = Some(text(parser.value()?)?),
+            Arg::Long("listen") => listen = Some(text("--listen", parser.value()?)?),
+            Arg::Long("user") => user = Some(text("--user", parser.value()?)?),
+            Arg::Long("password") => password = Some(text("--password", parser.value()?)?),
             Arg::Long("database") => database = Some(parser.value()?.into()),
-            Arg::Long("schema") => schema = text(parser.value()?)?,
-            Arg::Long("rows") => {
-                let value = text(parser.value()?)?;
-                let range = 0..=10_000_000;
-                let number = value.parse().ok().filter(|rows| range.contains(rows));
-                rows = number
-                    .ok_or_else(|| UsageError(format!("--rows {value} is not in {range:?}")))?;
-            }
+            Arg::Long("schema") => schema = text("--schema", parser.value()?)?,
+            Arg::Long("rows") => rows = number("--rows", parser.value()?, 0..=10_000_000)?,
             Arg::Long("config") => config = Some(parser.value()?.into()),
             Arg::Long("set") => {
-                let pair = text(parser.value()?)?;
+                let pair = text("--set", parser.value()?)?;
                 let (name, value) = pair.split_once('=').ok_or_else(|| {
                     UsageError(format!("--set {pair} is not of the form NAME=VALUE"))
                 })?;
@@ -101,22 +90,4 @@ fn serve(parser: &mut Parser) -> Result<Command, UsageError> {
         config,
         settings,
     }))
-}
-
-fn text(value: OsString) -> Result<String, UsageError> {
-    value.into_string().map_err(|value| UsageError(format!("{} is not UTF-8", value.display())))
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (--help lists the options)", self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
-impl From<lexopt::Error> for UsageError {
-    fn from(error: lexopt::Error) -> Self {
-        Self(error.to_string())
-    }
 }

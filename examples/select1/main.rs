@@ -60,6 +60,8 @@ mod transactions;
 #[allow(dead_code, reason = "the echo example shows more kinds of numbers")]
 #[path = "../echo/units.rs"]
 mod units;
+#[path = "../echo/usage.rs"]
+mod usage;
 mod variables;
 mod write_lock;
 

@@ -225,12 +225,7 @@ impl Engine {
         session: &mut EngineSession,
         name: &str,
     ) -> Result<(), SessionError> {
-        let (transaction, at) = find_savepoint(session, name)?;
-        let own = &transaction.savepoints[at].1;
-        if let Some(db) = &transaction.db {
-            let released = db.execute_batch(&format!("release {own}"));
-            released.map_err(|error| of_sqlite(&error, &self.schema))?;
-        }
+        let (transaction, at) = self.at_savepoint(session, name, "release")?;
         transaction.savepoints.truncate(at);
         Ok(())
     }
@@ -240,14 +235,25 @@ impl Engine {
         session: &mut EngineSession,
         name: &str,
     ) -> Result<(), SessionError> {
+        let (transaction, at) = self.at_savepoint(session, name, "rollback to")?;
+        transaction.savepoints.truncate(at + 1);
+        Ok(())
+    }
+
+    /// Does something in SQLite to the savepoint of that name, and says where in the list it is.
+    fn at_savepoint<'s>(
+        &self,
+        session: &'s mut EngineSession,
+        name: &str,
+        verb: &str,
+    ) -> Result<(&'s mut Transaction, usize), SessionError> {
         let (transaction, at) = find_savepoint(session, name)?;
         let own = &transaction.savepoints[at].1;
         if let Some(db) = &transaction.db {
-            let undone = db.execute_batch(&format!("rollback to {own}"));
-            undone.map_err(|error| of_sqlite(&error, &self.schema))?;
+            let done = db.execute_batch(&format!("{verb} {own}"));
+            done.map_err(|error| of_sqlite(&error, &self.schema))?;
         }
-        transaction.savepoints.truncate(at + 1);
-        Ok(())
+        Ok((transaction, at))
     }
 
     /// A step of a distributed transaction. One that is prepared lives as long as its session: SQLite

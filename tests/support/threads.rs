@@ -8,10 +8,24 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use epoll_group::stats::{Counter, Snapshot};
-use epoll_group::{Handle, stall, sync};
+use epoll_group::{Config, Handle, Runtime, stall, sync};
 
 use super::workers::threads_named;
 use super::{LONG, eventually, often};
+
+/// One group with so many base threads; those that are added leave soon, and come only because
+/// handlers wait.
+pub(crate) fn growing(base: usize) -> Config {
+    super::config()
+        .epoll_threads_per_group(base)
+        .dynamic_threads_shrink_time(Duration::from_millis(50))
+        .enable_tasker(false)
+}
+
+/// A runtime whose threads have that name.
+pub(crate) fn start(name: &str, config: Config) -> Runtime {
+    Runtime::builder().config(config).name(name).start().expect("a runtime")
+}
 
 /// How a handler waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
