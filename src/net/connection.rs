@@ -167,6 +167,11 @@ impl Connection {
 
     /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither
     /// the peer's half-close nor a drain ends the connection.
+    ///
+    /// On an outgoing connection it means that an answer is awaited: one that drains is read until
+    /// the last hold is dropped. So whoever asks takes one, and whoever asks again takes the next one
+    /// before this one is dropped; what merely keeps a connection for later takes none, for it would
+    /// hold up the drain to its deadline.
     #[must_use]
     pub fn hold(&self) -> Hold {
         self.0.begin_hold();
@@ -205,7 +210,8 @@ pub enum ConnectError {
     Io(io::Error),
     /// `max_connections` is reached.
     Limit(usize),
-    /// The runtime drains.
+    /// The runtime drains. Nothing is connected any more, also not for requests that are still in
+    /// progress: what they need must be connected already.
     Draining,
 }
 

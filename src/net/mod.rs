@@ -18,6 +18,10 @@
 //! * **Our close.** What was sent before leaves first, then the end of the stream; the rest of the
 //!   peer's bytes is read and thrown away for a while, because unread input would turn the close
 //!   into a reset and the peer could lose the last reply.
+//! * **Drain.** An accepted connection is not read any more: what has arrived is answered, and it
+//!   ends when no request is [held](Connection::hold). An outgoing one stays open until no accepted
+//!   one is left, because requests in progress may wait for its answers. Then it ends, too; while it
+//!   is held an answer is awaited, so until then it is read. It never is `Finishing` for a drain.
 //!
 //! This module knows bytes, never messages.
 
@@ -102,8 +106,12 @@ pub trait Protocol: Send + Sync + 'static {
         let _ = conn;
     }
 
-    /// The runtime drains: everything received so far has been passed to `received`, nothing more
-    /// will be. The place for a last word to the peer.
+    /// The drain of this connection begins: everything received so far has been passed to `received`,
+    /// nothing more will be. The place for a last word to the peer.
+    ///
+    /// For an outgoing connection that is after the last accepted one has ended, and as long as it is
+    /// [held](Connection::hold) more is received. One that is held and not yet established is told
+    /// when it is.
     fn draining(&self, conn: &Connection, state: &mut Self::State) {
         let _ = (conn, state);
     }
