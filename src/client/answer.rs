@@ -67,6 +67,7 @@ pub struct Summary {
 
 /// A piece of an answer.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "who reads pieces has to know them all")]
 pub enum Piece<'a> {
     /// A frame of a result: column metadata, a row, a chunk, or the mark between two results.
     Frame(ServerKind, &'a [u8]),

@@ -11,6 +11,7 @@ use crate::codec::message::generic::error_reply::Severity;
 
 /// What became of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there is no fourth")]
 pub enum Fate {
     /// No byte of it was sent: it can be tried again, anywhere.
     NotSent,

@@ -270,9 +270,10 @@ impl Fleet {
         places.timer = None;
         let mut todo = Todo::default();
         if places.next_due.is_some_and(|due| due <= now) {
-            let late = places.waiting.extract_if(.., |_, waiting| waiting.deadline <= now);
-            let late: Vec<Waiting> = late.map(|(_, waiting)| waiting).collect();
-            for waiting in late {
+            let late = places.waiting.iter().filter(|(_, waiting)| waiting.deadline <= now);
+            let late: Vec<u64> = late.map(|(&ticket, _)| ticket).collect();
+            for ticket in late {
+                let Some(waiting) = places.waiting.remove(&ticket) else { continue };
                 let error = places.too_late(&waiting, now);
                 todo.served.push((waiting.receiver, Err(error)));
             }

@@ -244,10 +244,11 @@ impl Link {
     /// The same on the worker that has received. What stands behind a job that waits goes to others.
     fn run_jobs_here(self: &Arc<Self>) {
         let Some(group) = self.group.get() else { return };
-        let several = match lock(&self.jobs).len() {
-            0 => return,
-            count => count > 1,
-        };
+        let count = lock(&self.jobs).len();
+        let several = count > 1;
+        if count == 0 {
+            return;
+        }
         if several {
             group.set_aside(Arc::clone(self) as Arc<dyn Work>);
         }

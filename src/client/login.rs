@@ -23,7 +23,7 @@ pub(super) enum Step {
     /// Nothing.
     Wait,
     /// This is to be sent.
-    Send(ClientMessage),
+    Send(Box<ClientMessage>),
     /// We are in.
     Done,
     /// We are not.
@@ -57,7 +57,7 @@ impl Login {
                 match prove(&challenge.auth_data, options) {
                     Ok(auth_data) => {
                         let proof = AuthenticateContinue { auth_data };
-                        Step::Send(ClientMessage::AuthenticateContinue(proof))
+                        Step::Send(Box::new(ClientMessage::AuthenticateContinue(proof)))
                     }
                     Err(what) => Step::Failed(Error::not_sent(ErrorKind::Protocol(what.into()))),
                 }

@@ -55,7 +55,8 @@ impl Pending {
 
     /// Calls `code` with the answer, or with as much of it as is there when there is much: the rest
     /// can be read from it, see [`Answer::try_frame`]. It is called on a worker of the runtime, or at
-    /// once on this thread when no more is to come. It may wait, like any handler.
+    /// once on this thread when no more is to come. It may wait, like any handler; others are called
+    /// meanwhile, so that those of one session may be called at the same time, and not in order.
     ///
     /// When the client is closed or its runtime ends, it is called with an error.
     pub fn then(self, code: impl FnOnce(Result<Answer, Error>) + Send + 'static) {

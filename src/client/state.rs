@@ -239,13 +239,13 @@ impl State {
             let first = exchange.first();
             for (index, slot) in (0_u64..).zip(exchange.slots()) {
                 match slot.deadline {
-                    Some(due) if slot.result.is_some() || due > now => {
-                        if slot.result.is_none() {
-                            next = Some(next.map_or(due, |next| next.min(due)));
-                        }
+                    Some(due) if slot.result.is_none() && due <= now => {
+                        late.push((session, first + index));
                     }
-                    Some(_) => late.push((session, first + index)),
-                    None => {}
+                    Some(due) if slot.result.is_none() => {
+                        next = Some(next.map_or(due, |next| next.min(due)));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -353,8 +353,8 @@ impl State {
     /// Interrupts what the session runs, if it runs something.
     pub(super) fn cancel(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        let runs = exchange.current().is_some_and(|(slot, _)| slot.asked() == Asked::Statement);
-        if runs && !exchange.once {
+        let runs = |slot: &mut Slot| slot.is_sent() && slot.asked() == Asked::Statement;
+        if !exchange.once && exchange.slots().any(runs) {
             kill(&mut self.out, session, kill_session::Type::Query);
         }
     }
@@ -584,9 +584,8 @@ impl State {
     }
 
     fn handle_error(&mut self, session: u64, frame: &Frame<'_>, is_last: bool) {
-        let reply = match frame.server_message(&self.limits) {
-            Ok(ServerMessage::Error(reply)) => reply,
-            _ => return self.kill_session(session, &Error::protocol("a malformed error")),
+        let Ok(ServerMessage::Error(reply)) = frame.server_message(&self.limits) else {
+            return self.kill_session(session, &Error::protocol("a malformed error"));
         };
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let Some((slot, _)) = exchange.current() else { return };
