@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use super::error::SessionError;
 use super::output::Output;
-use super::reply::{Reply, State};
+use super::reply::Reply;
+use super::state::State;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 

@@ -67,6 +67,7 @@ mod run;
 mod server;
 mod service;
 mod source;
+mod state;
 mod writers;
 
 pub use auth::Login;
