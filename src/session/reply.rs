@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::deferred::Deferred;
 use super::error::SessionError;
 use super::output::Output;
+use super::relay::{Place, Relay, Relaying};
 use super::row::Row;
 use super::source::RowSource;
-use super::state::{Form, NO_COLUMNS, State};
+use super::state::{Feed, Form, NO_COLUMNS, State};
 use crate::codec::chunk::{BlockKind, ChunkWriter};
 use crate::codec::column::Column;
 use crate::codec::message::notice::warning::Level;
@@ -131,7 +132,26 @@ impl Reply<'_> {
     /// The rest of the rows comes from there: they are fetched, after the handler has returned, when
     /// the client takes them. [`columns`](Self::columns) comes before.
     pub fn source(&mut self, rows: impl RowSource + 'static) {
-        self.state.source = Some(Box::new(rows));
+        self.feed_from(|_| Feed::Rows(Box::new(rows)));
+    }
+
+    /// The rest of the reply is what another server answers: it is asked for, after the handler has
+    /// returned, when the client takes it. Its ending replaces what was said here of changed rows, of
+    /// numbers and in texts, and adds to the warnings.
+    ///
+    /// A request to a savepoint has no result, and is answered by OK or an error.
+    pub fn relay(&mut self, relay: impl Relay + 'static) {
+        self.feed_from(|state| {
+            let place = if state.results { Place::Rows } else { Place::Start };
+            Feed::Relay(Relaying::new(Box::new(relay), &state.channel, place))
+        });
+    }
+
+    fn feed_from(&mut self, feed: impl FnOnce(&State) -> Feed) {
+        // Otherwise it is answered elsewhere.
+        if self.state.deferral.is_none() {
+            self.state.feed = Some(feed(self.state));
+        }
     }
 
     /// The request is finished later, from any thread, through what this returns. The session stays
@@ -155,24 +175,22 @@ impl Reply<'_> {
 
     /// How many rows the statement changed.
     pub fn affected(&mut self, rows: u64) {
-        self.state.affected = rows;
+        self.state.ending.set_affected(rows);
     }
 
     /// The first number that the database gave to a row of the statement; 0 for none.
     pub fn last_insert_id(&mut self, id: u64) {
-        self.state.insert_id = id;
+        self.state.ending.set_insert_id(id);
     }
 
     /// A text for people about what was done.
     pub fn info(&mut self, text: impl Into<Vec<u8>>) {
-        self.state.info = text.into();
+        self.state.ending.set_info(text.into());
     }
 
     /// A warning. Of more than 64 only the first are kept.
     pub fn warning(&mut self, level: Level, code: u32, text: impl Into<Vec<u8>>) {
-        if self.state.warnings.len() < MOST_WARNINGS {
-            self.state.warnings.push((level, code, text.into()));
-        }
+        self.state.ending.add_warning(level, code, text.into());
     }
 
     /// Whether the client, a deadline or the end of the connection wants the request to end: for
@@ -187,9 +205,6 @@ impl Reply<'_> {
         self.out.flush();
     }
 }
-
-/// What MySQL keeps by default (`max_error_count`).
-const MOST_WARNINGS: usize = 64;
 
 impl fmt::Debug for Reply<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::answers::put_error;
 use super::channel::Channel;
 use super::credit::Credit;
 use super::deferred::Deferral;
+use super::ending::Ending;
 use super::error::SessionError;
 use super::output::Output;
+use super::relay::{Place, Relayed, Relaying};
 use super::row::{Cells, Row};
 use super::source::RowSource;
 use crate::codec::chunk::ChunkWriter;
 use crate::codec::encoder::{Encoder, Metadata};
-use crate::codec::message::notice::warning::Level;
+use crate::codec::kind::ServerKind;
 use crate::runtime::guard;
 use crate::stats::Counter;
 
@@ -28,13 +29,10 @@ pub(super) struct State {
     pub(super) results: bool,
     /// Answered by a bare OK, and not by the ends of a statement.
     pub(super) plain: bool,
-    pub(super) affected: u64,
-    pub(super) insert_id: u64,
-    pub(super) info: Vec<u8>,
-    pub(super) warnings: Vec<(Level, u32, Vec<u8>)>,
+    pub(super) ending: Ending,
     /// Bytes of rows that the client still takes; without, it takes all.
     pub(super) left: Option<Credit>,
-    pub(super) source: Option<Box<dyn RowSource>>,
+    pub(super) feed: Option<Feed>,
     pub(super) deferral: Option<Arc<Deferral>>,
 }
 
@@ -69,19 +67,27 @@ impl Form {
     }
 }
 
-/// Why no row can be written at the moment.
+/// Where the rest of a reply comes from.
+pub(super) enum Feed {
+    Rows(Box<dyn RowSource>),
+    Relay(Relaying),
+}
+
+/// Why nothing can be written at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
     /// The client has to grant more.
     Credit,
     /// The client has to read.
     Room,
+    /// The relay has to say that it has something.
+    Relay,
 }
 
-/// What became of a source.
+/// What became of a feed.
 #[derive(Debug)]
 pub(super) enum Pulled {
-    /// It has no more rows.
+    /// It has nothing more.
     Done,
     /// It may have more; others should have their turn first.
     Budget,
@@ -99,12 +105,9 @@ impl State {
             columns: 0,
             results: false,
             plain: form.plain,
-            affected: 0,
-            insert_id: 0,
-            info: Vec::new(),
-            warnings: Vec::new(),
+            ending: Ending::new(),
             left: form.credit.map(Credit::new),
-            source: None,
+            feed: None,
             deferral: None,
         }
     }
@@ -183,38 +186,111 @@ impl State {
         out.flush();
     }
 
-    /// Sends rows of the source while there is credit and room, and for as long as `more` says so.
+    /// Sends what there is in `feed` while there is credit and room, and so many bytes at most.
     pub(super) fn pull(
         &mut self,
+        feed: &mut Feed,
         out: &Output,
         budget_bytes: usize,
     ) -> Result<Pulled, SessionError> {
-        let Some(mut source) = self.source.take() else { return Ok(Pulled::Done) };
-        if self.columns == 0 {
-            return Err(SessionError::unsupported(NO_COLUMNS));
-        }
         let start = out.sent_or_written();
         loop {
             if self.channel.is_interrupted() {
                 return Err(SessionError::interrupted());
             }
-            let blocked = self.blocked(out);
-            let pulled = if let Some(blocked) = blocked {
+            if let Some(blocked) = self.blocked(out) {
                 self.tell_blocked(out, blocked);
-                Pulled::Blocked(blocked)
-            } else if out.sent_or_written() - start >= budget_bytes {
-                Pulled::Budget
-            } else if self.put_row(out, |row| source.next(row))? {
-                continue;
-            } else {
-                return Ok(Pulled::Done);
+                return Ok(Pulled::Blocked(blocked));
+            }
+            if out.sent_or_written().wrapping_sub(start) >= budget_bytes {
+                return Ok(Pulled::Budget);
+            }
+            let pulled = match feed {
+                Feed::Rows(source) => self.pull_row(&mut **source, out),
+                Feed::Relay(relaying) => self.pull_frame(relaying, out),
             };
-            self.source = Some(source);
-            return Ok(pulled);
+            if let Some(pulled) = pulled? {
+                return Ok(pulled);
+            }
         }
     }
 
-    /// Credit or room has come, for a source that waits for it.
+    /// One row. `None` when there may be more.
+    fn pull_row(
+        &mut self,
+        source: &mut dyn RowSource,
+        out: &Output,
+    ) -> Result<Option<Pulled>, SessionError> {
+        if self.columns == 0 {
+            return Err(SessionError::unsupported(NO_COLUMNS));
+        }
+        let more = self.put_row(out, |row| source.next(row))?;
+        Ok((!more).then_some(Pulled::Done))
+    }
+
+    /// One frame. `None` when there may be more.
+    fn pull_frame(
+        &mut self,
+        relaying: &mut Relaying,
+        out: &Output,
+    ) -> Result<Option<Pulled>, SessionError> {
+        let Relaying { relay, wake, place, .. } = relaying;
+        wake.ask();
+        match relay.next(wake)? {
+            Relayed::Frame { kind, body } => {
+                *place = self.check_frame(*place, kind)?;
+                self.put_frame(out, kind, body)?;
+                Ok(None)
+            }
+            Relayed::Later => {
+                self.tell_blocked(out, Blocked::Relay);
+                Ok(Some(Pulled::Blocked(Blocked::Relay)))
+            }
+            Relayed::End(ending) => {
+                self.ending.replace_by(ending)?;
+                if *place == Place::Between {
+                    return Err(self.out_of_place("the end"));
+                }
+                Ok(Some(Pulled::Done))
+            }
+        }
+    }
+
+    /// Where the reply is behind a frame of a relay, if the client may get it.
+    fn check_frame(&self, place: Place, kind: ServerKind) -> Result<Place, SessionError> {
+        let unasked = kind == ServerKind::Chunk && !self.wants_chunks;
+        match place.after(kind) {
+            Some(next) if !self.plain && !unasked => Ok(next),
+            _ => Err(self.out_of_place(kind.protocol_name())),
+        }
+    }
+
+    fn out_of_place(&self, what: &str) -> SessionError {
+        self.channel.line.count(Counter::RelaysRefused);
+        tracing::warn!(session = %self.channel.id, what, "relayed out of place");
+        SessionError::unsupported(format!("{what} was relayed out of place"))
+    }
+
+    /// One frame of a relay.
+    fn put_frame(
+        &mut self,
+        out: &Output,
+        kind: ServerKind,
+        body: &[u8],
+    ) -> Result<(), SessionError> {
+        // What the handler wrote itself stands before it.
+        self.put_chunk(out)?;
+        let (written, bytes) = self.write(out, |encoder| encoder.frame(kind.number(), &[body]));
+        written?;
+        self.results = true;
+        if matches!(kind, ServerKind::Row | ServerKind::Chunk) {
+            self.charge(bytes);
+        }
+        out.row_written();
+        Ok(())
+    }
+
+    /// Whether what it waited for is there.
     pub(super) fn is_unblocked(&mut self, blocked: Blocked, out: &Output) -> bool {
         match blocked {
             Blocked::Credit => {
@@ -227,6 +303,10 @@ impl State {
                 !blocked
             }
             Blocked::Room => out.line().has_room(),
+            Blocked::Relay => match &self.feed {
+                Some(Feed::Relay(relaying)) => relaying.wake.is_made(),
+                _ => true,
+            },
         }
     }
 
@@ -236,47 +316,17 @@ impl State {
         out: &Output,
         result: Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        // Of a request that failed. It is the user's, and may panic.
-        if let Some(source) = self.source.take() {
-            guard(self.channel.line.group(), "drop", || drop(source));
+        // It is the user's, and may panic.
+        if let Some(feed) = self.feed.take() {
+            guard(self.channel.line.group(), "drop", || drop(feed));
         }
         let result = result.and_then(|()| self.put_chunk(out));
-        match &result {
-            Ok(()) if self.plain => {
-                self.write(out, |encoder| encoder.ok(None));
-            }
-            Ok(()) => {
-                self.write(out, |encoder| {
-                    if self.results {
-                        encoder.fetch_done();
-                    }
-                    self.put_warnings(encoder);
-                    encoder.rows_affected(self.affected);
-                    if self.insert_id > 0 {
-                        encoder.last_insert_id(self.insert_id);
-                    }
-                    if !self.info.is_empty() {
-                        // One that is too long is not worth failing for.
-                        let _ = encoder.produced_message(&self.info);
-                    }
-                    encoder.execute_ok();
-                });
-            }
-            Err(error) => {
-                self.write(out, |encoder| {
-                    self.put_warnings(encoder);
-                    put_error(encoder, error);
-                });
-            }
-        }
+        self.write(out, |encoder| match &result {
+            Ok(()) if self.plain => encoder.ok(None),
+            Ok(()) => self.ending.put(encoder, self.results),
+            Err(error) => self.ending.put_failed(encoder, error),
+        });
         result
-    }
-
-    fn put_warnings(&self, encoder: &mut Encoder<'_>) {
-        for (level, code, text) in &self.warnings {
-            // As above.
-            let _ = encoder.warning(*level, *code, text);
-        }
     }
 }
 

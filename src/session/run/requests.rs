@@ -195,8 +195,8 @@ impl<S: Service> Session<S> {
                 body.current = Current::Deferred(deferral);
                 Turn::Again
             }
-            (Ok(()), None) if state.source.is_some() => {
-                body.current = Current::Source(state, None);
+            (Ok(()), None) if state.feed.is_some() => {
+                body.current = Current::Fed(state, None);
                 Turn::Again
             }
             // Whoever has it comes too late.
