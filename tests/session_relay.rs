@@ -291,6 +291,8 @@ fn who_grants_little_gets_every_row() {
     let ticket = send_as(&server, &mut client, 2, &backend, with_token(1));
     eventually(LONG, || backend.is_waiting());
     client.offer(2, 1);
+    client.probe();
+    assert_eq!(backend.asked(), 3, "it was not woken");
     backend.push([row(0, &"x".repeat(2000)), row(1, "x")]);
     client.wait_for(ticket, |reply| reply.row_count == 2);
     backend.push([end()]);
