@@ -107,6 +107,8 @@ compile_error!(
 
 pub mod codec;
 
+#[cfg(all(feature = "client", target_os = "linux", not(loom)))]
+pub mod client;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod config;
 #[cfg(all(feature = "server", target_os = "linux"))]
