@@ -14,7 +14,7 @@ use crate::codec::kind::ServerKind;
 use crate::codec::limits::Limits;
 use crate::codec::message::ServerMessage;
 use crate::codec::message::notice::Warning;
-use crate::codec::message::resultset::ColumnMetaData;
+use crate::codec::message::resultset::{ColumnMetaData, FetchDone};
 use crate::codec::notice::Notice;
 use crate::codec::row::{self, RowReader};
 use crate::codec::value::Value;
@@ -63,6 +63,8 @@ pub struct Summary {
     pub warnings: Vec<Warning>,
     /// Text about it for people.
     pub info: Vec<u8>,
+    /// What the result cost, where that was asked for: rows that were looked at, indexes.
+    pub feedback: Option<FetchDone>,
 }
 
 /// A piece of an answer.
@@ -232,7 +234,15 @@ impl Answer {
             self.at = end;
             let kind = ServerKind::from_number(frame.kind());
             match kind {
-                Some(ServerKind::FetchDone) | None => {}
+                None => {}
+                Some(ServerKind::FetchDone) if frame.body().is_empty() => {}
+                Some(ServerKind::FetchDone) => {
+                    if let ServerMessage::FetchDone(done) =
+                        frame.server_message(&Limits::default()).map_err(malformed)?
+                    {
+                        self.summary.feedback = Some(done);
+                    }
+                }
                 Some(ServerKind::Notice) => {
                     if let ServerMessage::Notice(notice) =
                         frame.server_message(&Limits::default()).map_err(malformed)?
