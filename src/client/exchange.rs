@@ -136,6 +136,14 @@ impl Slot {
         matches!(self.place, Place::Answered)
     }
 
+    /// Its last frame has come, or none is to come: `unanswered` is one less.
+    pub(super) fn answer(&mut self, unanswered: &mut usize) {
+        if !self.is_answered() {
+            self.place = Place::Answered;
+            *unanswered -= 1;
+        }
+    }
+
     /// Nothing of its answer has come.
     pub(super) const fn is_untouched(&self) -> bool {
         matches!(self.phase, Phase::Start) && self.bytes.is_empty()
@@ -278,10 +286,6 @@ impl Exchange {
             self.first += 1;
         }
         self.slots.is_empty()
-    }
-
-    pub(super) fn outstanding(&self) -> usize {
-        self.slots.iter().filter(|slot| !slot.is_answered()).count()
     }
 
     /// Nothing of it is on its way.

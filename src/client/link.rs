@@ -162,7 +162,7 @@ impl Link {
             after.ready = inner.state.is_ready() && !std::mem::replace(&mut inner.told_ready, true);
             self.arm(inner, now);
         }
-        let idle = inner.state.is_idle();
+        let idle = inner.state.outstanding() == 0;
         match &inner.conn {
             Some(conn) if !idle && inner.hold.is_none() => inner.hold = Some(conn.hold()),
             Some(_) if !idle => {}

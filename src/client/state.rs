@@ -54,6 +54,8 @@ pub(super) struct State {
     next_session: u64,
     /// Sessions that the server holds for us, or will.
     open: usize,
+    /// Requests that are not answered, openings and closings included.
+    unanswered: usize,
     out: Vec<u8>,
     events: Vec<Watcher>,
     /// Sessions for which something came in this input.
@@ -85,6 +87,7 @@ impl State {
             exchanges: HashMap::new(),
             next_session: FIRST_SESSION,
             open: 0,
+            unanswered: 0,
             out: Vec::new(),
             events: Vec::new(),
             touched: Vec::new(),
@@ -143,9 +146,9 @@ impl State {
         }
         self.stand = Stand::Lost(error.clone());
         self.out = Vec::new();
-        let events = &mut self.events;
-        for exchange in self.exchanges.values_mut() {
-            end_all(exchange, error, events);
+        let Self { exchanges, events, unanswered, .. } = self;
+        for exchange in exchanges.values_mut() {
+            end_all(exchange, error, events, unanswered);
         }
         self.open = 0;
         self.exchanges.retain(|_, exchange| !exchange.tidy());
@@ -168,14 +171,9 @@ impl State {
         self.open
     }
 
-    /// Whether something is still to come of what was asked.
-    pub(super) fn is_idle(&self) -> bool {
-        self.exchanges.values().all(Exchange::is_idle)
-    }
-
     /// Requests that are not answered.
-    pub(super) fn outstanding(&self) -> usize {
-        self.exchanges.values().map(Exchange::outstanding).sum()
+    pub(super) const fn outstanding(&self) -> usize {
+        self.unanswered
     }
 
     // What is to be done about it.
@@ -309,12 +307,14 @@ impl State {
         if !exchange.once && !exchange.opened {
             exchange.opened = true;
             exchange.push(Slot::new(Asked::Open, ClientMessage::SessionNew));
+            self.unanswered += 1;
         }
         let mut slot = Slot::new(asked, wire.message);
         slot.again = wire.again;
         slot.left = (wire.has_rows && !exchange.once).then(|| window(&self.options));
         slot.deadline = Some(deadline);
         let seq = exchange.push(slot);
+        self.unanswered += 1;
         self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
         self.send_held(session);
         Ok(seq)
@@ -373,6 +373,7 @@ impl State {
                 self.kill_session(session, &Error::unknown(ErrorKind::SessionEnded));
             } else {
                 exchange.push(Slot::new(Asked::Close, ClientMessage::SessionClose));
+                self.unanswered += 1;
                 self.send_held(session);
             }
         }
@@ -392,7 +393,7 @@ impl State {
                 self.open = self.open.saturating_sub(1);
             }
         }
-        end_all(exchange, error, &mut self.events);
+        end_all(exchange, error, &mut self.events, &mut self.unanswered);
         self.tidy(session);
     }
 
@@ -456,7 +457,7 @@ impl State {
         let Some(slot) = exchange.slot(seq) else { return };
         slot.forget();
         if slot.is_held() || once {
-            slot.place = Place::Answered;
+            slot.answer(&mut self.unanswered);
         }
         self.interrupt_left(session);
         self.tidy(session);
@@ -471,12 +472,12 @@ impl State {
             return;
         }
         if slot.is_held() {
-            slot.place = Place::Answered;
+            slot.answer(&mut self.unanswered);
             slot.finish(Err(Error::not_sent(ErrorKind::Deadline(Stage::Enqueue))));
         } else {
             slot.finish(Err(Error::unknown(ErrorKind::Deadline(Stage::Reply))));
             if once {
-                slot.place = Place::Answered;
+                slot.answer(&mut self.unanswered);
             }
         }
         let watcher = slot.take_watcher();
@@ -572,7 +573,7 @@ impl State {
     fn end_current(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let Some((slot, _)) = exchange.current() else { return };
-        slot.place = Place::Answered;
+        slot.answer(&mut self.unanswered);
         slot.left = None;
         if slot.asked() == Asked::Close {
             exchange.dead = Some(Error::not_sent(ErrorKind::SessionEnded));
@@ -622,7 +623,7 @@ impl State {
         if !exchange.once && !exchange.closing {
             self.open = self.open.saturating_sub(1);
         }
-        end_all(exchange, error, &mut self.events);
+        end_all(exchange, error, &mut self.events, &mut self.unanswered);
         self.tidy(session);
     }
 
@@ -691,7 +692,12 @@ impl State {
 }
 
 /// Ends all that a session was asked; it is dead then.
-fn end_all(exchange: &mut Exchange, error: &Error, events: &mut Vec<Watcher>) {
+fn end_all(
+    exchange: &mut Exchange,
+    error: &Error,
+    events: &mut Vec<Watcher>,
+    unanswered: &mut usize,
+) {
     for slot in exchange.slots() {
         if slot.is_answered() {
             continue;
@@ -701,7 +707,7 @@ fn end_all(exchange: &mut Exchange, error: &Error, events: &mut Vec<Watcher>) {
             (true, _) => Error::not_sent(error.kind().clone()),
         };
         slot.finish(Err(error));
-        slot.place = Place::Answered;
+        slot.answer(unanswered);
         events.extend(slot.take_watcher());
     }
     exchange.dead = Some(error.clone());
