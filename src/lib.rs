@@ -79,6 +79,7 @@
 //! * [`session`]: a database server, of which you write the engine
 //! * [`net`]: connections, and what a protocol on top of them sees
 //! * [`Handle`]: tasks, timers, foreign descriptors
+//! * [`pool`]: connections to backends, kept for the next who wants one
 //! * [`stall`] and [`sync`]: how a handler says that it is about to wait, and locks that do
 //! * [`Config`]: every limit and time, with range and default
 //! * [`placement`]: which group and worker runs on which CPUs
@@ -87,8 +88,11 @@
 //!
 //! # Features
 //!
-//! `server` (default): everything but [`codec`], on Linux. Without default features the codec is
-//! built alone, on any system.
+//! `server` (default): sockets, workers, timers, sessions, on Linux. Without default features
+//! [`codec`] is built alone, on any system.
+//!
+//! `pool` (default): [`pool`], on any system. With `server` its waits are announced, and a
+//! [`Handle`] keeps it going.
 //!
 //! `metrics`: what is counted and timed, through the facade of that name.
 //!
@@ -107,15 +111,21 @@ compile_error!(
 
 pub mod codec;
 
+#[cfg(all(feature = "client", target_os = "linux", not(loom)))]
+pub mod client;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod config;
 #[cfg(all(feature = "server", target_os = "linux"))]
 pub mod guide;
+#[cfg(all(feature = "server", feature = "pool", target_os = "linux", not(loom)))]
+mod host;
 #[doc(hidden)]
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod internal;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod net;
+#[cfg(feature = "pool")]
+pub mod pool;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod runtime;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
@@ -124,6 +134,8 @@ pub mod session;
 pub mod stats;
 #[cfg(all(feature = "server", target_os = "linux"))]
 pub mod sync;
+#[cfg(all(feature = "pool", not(all(feature = "server", target_os = "linux"))))]
+mod sync;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod sys;
 

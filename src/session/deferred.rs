@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use super::error::SessionError;
 use super::output::Output;
-use super::reply::{Reply, State};
+use super::reply::Reply;
+use super::state::State;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -44,8 +45,8 @@ const CLAIMED: u8 = 1;
 pub(super) enum Outcome {
     /// It was answered, to the end.
     Ended(Result<(), SessionError>),
-    /// The rows come from a source.
-    Source(Box<State>),
+    /// The rest comes from a feed.
+    Fed(Box<State>),
     /// It was put off again.
     Deferred(Arc<Deferral>),
 }
@@ -54,7 +55,7 @@ impl fmt::Debug for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Ended(_) => "Ended",
-            Self::Source(_) => "Source",
+            Self::Fed(_) => "Fed",
             Self::Deferred(_) => "Deferred",
         })
     }
@@ -130,7 +131,7 @@ impl Deferred {
                 (Ok(()), Some(again)) => Outcome::Deferred(again),
                 // Whoever has it was quicker: that answer counts.
                 (Err(_), Some(again)) if !again.claim() => Outcome::Deferred(again),
-                (Ok(()), None) if state.source.is_some() => Outcome::Source(state),
+                (Ok(()), None) if state.feed.is_some() => Outcome::Fed(state),
                 (result, _) => Outcome::Ended(state.finish(out, result)),
             }
         });

@@ -34,14 +34,15 @@
 //! long as std spins, and only then announces the wait: what is over in a moment starts no thread.
 #![allow(unsafe_code)]
 
-#[cfg(not(loom))]
+#[cfg(all(feature = "server", not(loom)))]
 mod locks;
 pub(crate) mod mutant;
+#[cfg(feature = "server")]
 pub(crate) mod runner;
 pub(crate) mod shim;
-#[cfg(not(loom))]
+#[cfg(all(feature = "server", not(loom)))]
 #[doc(hidden)] // its path is `epoll_group::stall`
 pub mod stall;
 
-#[cfg(not(loom))]
+#[cfg(all(feature = "server", not(loom)))]
 pub use locks::{Condvar, Mutex, RwLock};

@@ -4,20 +4,32 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+
+#[cfg(all(not(loom), feature = "server"))]
+pub(crate) use std::sync::atomic;
 
 #[cfg(loom)]
-pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
-#[cfg(loom)]
+#[cfg(all(loom, feature = "server"))]
+pub(crate) use loom::sync::atomic;
+
+#[cfg(all(not(loom), feature = "pool"))]
+pub(crate) use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[cfg(all(loom, feature = "pool"))]
+pub(crate) use loom::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[cfg(all(loom, feature = "server"))]
 pub(crate) use loom::cell::{MutPtr, UnsafeCell};
 
 /// `std::cell::UnsafeCell` with the part of loom's interface that is used here.
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "server"))]
 #[derive(Debug, Default)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "server"))]
 impl<T> UnsafeCell<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))
@@ -35,11 +47,11 @@ impl<T> UnsafeCell<T> {
 }
 
 /// A pointer to the content of an [`UnsafeCell`].
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "server"))]
 #[derive(Debug)]
 pub(crate) struct MutPtr<T>(*mut T);
 
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "server"))]
 impl<T> MutPtr<T> {
     /// # Safety
     ///
@@ -52,11 +64,11 @@ impl<T> MutPtr<T> {
 }
 
 /// A pointer to the content of an [`UnsafeCell`], for reading.
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "server"))]
 #[derive(Debug)]
 pub(crate) struct ConstPtr<T>(*const T);
 
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "server"))]
 impl<T> ConstPtr<T> {
     /// # Safety
     ///
@@ -72,6 +84,18 @@ impl<T> ConstPtr<T> {
 /// What our locks guard is valid after every statement, and handlers never run under one.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for reading, likewise.
+#[cfg(feature = "pool")]
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for writing, likewise.
+#[cfg(feature = "pool")]
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits as long as `condition` holds, and no longer than the limit, if there is one. Whether that was

@@ -1,0 +1,269 @@
+//! How a caller comes to a connection: with a thread that waits, or with a callback.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::backend::{Caller, Got, Inner, Then};
+use super::error::GetError;
+use super::jobs::CheckJob;
+use super::manage::{Key, Version};
+use super::pooled::Pooled;
+use super::seat::Seat;
+use super::slots::{Holder, Ticket};
+use super::stack::{Checkout, Connected, Fitness, Grant, Patience, Refused, Turn, Waiter};
+use super::turns::{Wait, guarded, in_turn, waiting};
+
+/// A thread that asks for a connection.
+struct Call<'a> {
+    holder: &'a Holder,
+    asked: Instant,
+    /// `None`: as long as the limits say.
+    deadline: Option<Instant>,
+    turn: Turn,
+}
+
+impl<K: Key, C: Send + 'static> Inner<K, C> {
+    /// `None`: the limits say how long.
+    #[inline]
+    pub(super) fn get(
+        self: &Arc<Self>,
+        deadline: Option<Instant>,
+        location: &'static Location<'static>,
+    ) -> Got<K, C> {
+        let asked = Instant::now();
+        let holder = Holder::new(location);
+        let step = self.with(|stack| stack.checkout(asked, &holder, Turn::First));
+        let (step, turn) = match step {
+            Checkout::Ready(ready) => match self.fit(ready) {
+                Some(fit) => return Ok(self.hand_out(fit, asked)),
+                None => (Checkout::Wait, Turn::Again),
+            },
+            step => (step, Turn::First),
+        };
+        self.get_slowly(step, Call { holder: &holder, asked, deadline, turn })
+    }
+
+    /// An idle connection, if there is one.
+    pub(super) fn try_get(
+        self: &Arc<Self>,
+        location: &'static Location<'static>,
+    ) -> Option<Pooled<K, C>> {
+        let holder = Holder::new(location);
+        loop {
+            let now = Instant::now();
+            let ready = self.with(|stack| stack.checkout_idle(now, &holder, Turn::First))?;
+            if let Some(fit) = self.fit(ready) {
+                return Some(self.hand_out(fit, now));
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_out(
+        self: &Arc<Self>,
+        (conn, ticket, version): (C, Ticket, Version),
+        asked: Instant,
+    ) -> Pooled<K, C> {
+        self.handed_out(version, asked);
+        Pooled::new(conn, ticket, version, Arc::clone(self))
+    }
+
+    #[cold]
+    fn get_slowly(self: &Arc<Self>, mut step: Checkout<C>, mut call: Call<'_>) -> Got<K, C> {
+        loop {
+            let outcome = match step {
+                Checkout::Ready(ready) => Ok(self.fit(ready)),
+                Checkout::Connect(ticket, version) => self.connect_here(ticket, version, &call),
+                Checkout::Refused(refused) => Err(refused.into()),
+                Checkout::Wait => match self.ask_or_wait(&call) {
+                    Ok(next) => {
+                        step = next;
+                        continue;
+                    }
+                    Err(outcome) => outcome,
+                },
+            };
+            match outcome {
+                Ok(Some(fit)) => return Ok(self.hand_out(fit, call.asked)),
+                Ok(None) => call.turn = Turn::Again,
+                Err(error) => return Err(self.refused(error)),
+            }
+            step = Checkout::Wait;
+        }
+    }
+
+    /// Asks once more, and waits if there is still nothing: both under one lock, so that nothing that
+    /// comes back between is missed. An error is what came of the wait.
+    fn ask_or_wait(
+        self: &Arc<Self>,
+        call: &Call<'_>,
+    ) -> Result<Checkout<C>, Result<Option<(C, Ticket, Version)>, GetError>> {
+        let seat = Arc::new(Seat::new());
+        let now = Instant::now();
+        let asked = self.apply(|stack, fx| {
+            let deadline = call.deadline(stack.limits().wait_timeout);
+            match stack.checkout(now, call.holder, call.turn) {
+                // Who has had its turn may be too late by now.
+                Checkout::Wait if deadline.is_none_or(|deadline| deadline > now) => {}
+                Checkout::Wait => return Err(Err(stack.expire_now())),
+                other => return Err(Ok(other)),
+            }
+            let patience = Patience { deadline, has_thread: true };
+            let what = Caller::Thread(Arc::clone(&seat));
+            let waiter = Waiter { what, patience, holder: call.holder.clone() };
+            let id = stack.wait(now, waiter, call.turn, fx);
+            id.map(|id| (id, deadline)).map_err(|(_, refused)| Ok(Checkout::Refused(refused)))
+        });
+        let (id, deadline) = match asked {
+            Ok(waits) => waits,
+            Err(Ok(step)) => return Ok(step),
+            Err(Err(cause)) => return Err(Err(call.timeout(cause))),
+        };
+        let grant = waiting(Wait::Other, || {
+            if let Some(grant) = seat.wait(deadline) {
+                return Ok(grant);
+            }
+            match self.with(|stack| stack.leave(id)) {
+                Some(cause) => Err(call.timeout(cause)),
+                // Somebody took it off the list, and is about to fill the seat.
+                None => Ok(seat.wait(None).expect("without a deadline it waits")),
+            }
+        });
+        match grant {
+            Ok(Grant::Conn(conn, ticket, version)) => Err(Ok(Some((conn, ticket, version)))),
+            Ok(Grant::Connect(ticket, version)) => Ok(Checkout::Connect(ticket, version)),
+            Ok(Grant::Refused(refused)) => Ok(Checkout::Refused(refused)),
+            Ok(Grant::Expired(cause)) => Err(Err(call.timeout(cause))),
+            Err(error) => Err(Err(error)),
+        }
+    }
+
+    /// Makes a connection on this thread. `None`: it came to nothing, but there is time left.
+    fn connect_here(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        version: Version,
+        call: &Call<'_>,
+    ) -> Result<Option<(C, Ticket, Version)>, GetError> {
+        let now = Instant::now();
+        let (wait, connect) =
+            self.with(|stack| (stack.limits().wait_timeout, stack.limits().connect_timeout));
+        let deadline = call.deadline(wait);
+        if deadline.is_some_and(|deadline| deadline <= now) {
+            let cause = self.apply(|stack, fx| {
+                stack.connect_abandoned(now, ticket, fx);
+                stack.expire_now()
+            });
+            return Err(call.timeout(cause));
+        }
+        let limit = now.checked_add(connect);
+        let limit = deadline.into_iter().chain(limit).min().unwrap_or(now + FAR);
+        match self.connect(version, limit) {
+            Ok(conn) => {
+                let connected = self.apply(|stack, fx| stack.connected(Instant::now(), ticket, fx));
+                match connected {
+                    Connected::Kept => return Ok(Some((conn, ticket, version))),
+                    Connected::Unwanted(why) => self.drop_conn(conn, version, why),
+                }
+            }
+            Err(error) => {
+                self.apply(|stack, fx| stack.connect_failed(Instant::now(), ticket, error, fx));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls the manager, and tells of what came of it.
+    pub(super) fn connect(
+        &self,
+        version: Version,
+        deadline: Instant,
+    ) -> Result<C, super::ManageError> {
+        let target = self.target(version);
+        let shared = self.shared();
+        let began = Instant::now();
+        let connect = || guarded(|| shared.manage.connect(&target, deadline));
+        let result = waiting(Wait::Network, connect);
+        shared.observe(|observer| match &result {
+            Ok(_) => observer.connected(&target, began.elapsed()),
+            Err(error) => observer.connect_failed(&target, error),
+        });
+        result
+    }
+
+    pub(super) fn get_then(
+        self: &Arc<Self>,
+        deadline: Instant,
+        code: Box<dyn FnOnce(Got<K, C>) + Send>,
+        location: &'static Location<'static>,
+    ) {
+        let then = Then { code, asked: Instant::now() };
+        self.ask_then(then, deadline, Holder::new(location), Turn::First);
+    }
+
+    pub(super) fn ask_then(
+        self: &Arc<Self>,
+        then: Then<K, C>,
+        deadline: Instant,
+        holder: Holder,
+        mut turn: Turn,
+    ) {
+        let mut then = Some(then);
+        loop {
+            let now = Instant::now();
+            let step = self.apply(|stack, fx| {
+                if let Some(ready) = stack.checkout_idle(now, &holder, turn) {
+                    return Ok(Some(ready));
+                }
+                let patience = Patience { deadline: Some(deadline), has_thread: false };
+                let what = Caller::Callback(then.take().expect("taken once"));
+                let waiter = Waiter { what, patience, holder: holder.clone() };
+                match stack.wait(now, waiter, turn, fx) {
+                    Ok(_) => Ok(None),
+                    Err((what, refused)) => Err((what, refused)),
+                }
+            });
+            match step {
+                Ok(None) => return,
+                Ok(Some(ready)) if ready.fitness == Fitness::Check => {
+                    let then = then.take().expect("it did not wait");
+                    return CheckJob::start(self, ready, then, deadline, holder);
+                }
+                Ok(Some(ready)) => {
+                    if let Some(fit) = self.fit(ready) {
+                        let then = then.take().expect("it did not wait");
+                        return self.finish(then, fit);
+                    }
+                    turn = Turn::Again;
+                }
+                Err((Caller::Callback(then), refused)) => return self.refuse(then, refused),
+                Err((Caller::Thread(_), _)) => unreachable!("it is the one that was given"),
+            }
+        }
+    }
+
+    pub(super) fn finish(self: &Arc<Self>, then: Then<K, C>, fit: (C, Ticket, Version)) {
+        let conn = self.hand_out(fit, then.asked);
+        in_turn(move || (then.code)(Ok(conn)));
+    }
+
+    pub(super) fn refuse(&self, then: Then<K, C>, refused: Refused) {
+        let error = self.refused(refused.into());
+        in_turn(move || (then.code)(Err(error)));
+    }
+}
+
+/// For an instant that cannot be computed because it is too far.
+const FAR: std::time::Duration = std::time::Duration::from_secs(86_400);
+
+impl Call<'_> {
+    /// `None`: never.
+    fn deadline(&self, wait_timeout: std::time::Duration) -> Option<Instant> {
+        self.deadline.or_else(|| self.asked.checked_add(wait_timeout))
+    }
+
+    fn timeout(&self, cause: super::Cause) -> GetError {
+        GetError::Timeout { waited: self.asked.elapsed(), cause }
+    }
+}
