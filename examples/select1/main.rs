@@ -18,6 +18,9 @@ mod cpu;
 mod demo;
 mod load;
 mod node;
+#[allow(dead_code, reason = "the echo example also prints a table")]
+#[path = "../echo/report.rs"]
+mod report;
 mod serve;
 #[allow(dead_code, reason = "the echo example also prints them")]
 #[path = "../echo/settings.rs"]
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Demo(time) => demo::run(time, &mut out),
         Command::Serve(serve) => serve::run(&serve, &mut out),
+        Command::Load(load) => load::run(&load, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
