@@ -49,10 +49,8 @@ impl<C, W> Stack<C, W> {
     pub(super) fn serve(&mut self, now: Instant, fx: &mut Effects<C, W>) {
         while self.host_connects < self.waiters.len() && self.may_connect(now) {
             let patience = self.waiters.first().expect("there are some").patience;
-            let enough = now.checked_add(self.limits.connect_timeout);
-            let has_time = patience.deadline.is_none_or(|deadline| Some(deadline) >= enough);
             if patience.has_thread
-                && has_time
+                && self.connects_itself(now, patience.deadline)
                 && let Some(waiter) = self.next_waiter()
             {
                 let ticket = self.begin_connect(now, Some(waiter.holder));
