@@ -62,9 +62,10 @@
 //!
 //! # Who connects
 //!
-//! Who waits on a thread, and has at least [`connect_timeout`](Limits::connect_timeout) left, makes its
-//! connection itself when there is room for one more. For others (callbacks, callers with short
-//! deadlines, [`min_idle`](Limits::min_idle)) the [`Host`] does, and the first who waits gets it.
+//! When no connection is in use that could come back, who waits on a thread makes one itself, unless
+//! its deadline is closer than [`connect_timeout`](Limits::connect_timeout). Otherwise (also for
+//! callbacks and [`min_idle`](Limits::min_idle)) the [`Host`] does, and the first who waits gets it, or
+//! what comes back before.
 //!
 //! # Fail-over
 //!
@@ -82,6 +83,8 @@ mod backend;
 mod builder;
 mod checkout;
 mod error;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub(crate) mod exercise;
 mod host;
 mod jobs;
 mod limits;
@@ -156,7 +159,7 @@ impl<K: Key, C: Send + 'static> Pool<K, C> {
     #[track_caller]
     #[must_use]
     pub fn try_get(&self, key: &K) -> Option<Pooled<K, C>> {
-        self.shared().backend(key).ok()?.try_get(Location::caller())
+        self.shared().find(key)?.try_get(Location::caller())
     }
 
     /// A connection for a callback: no thread waits, and the call returns at once.

@@ -19,8 +19,9 @@
 //!   connection is idle and nobody else gets one: what comes back goes to the first of them.
 //! * `max` bounds idle, used and connecting ones of the current version together. The slot of a
 //!   connect counts from before it begins.
-//! * Who waits on a thread of its own, and has time for a whole connect, makes the connection itself.
-//!   Otherwise the host does, and whoever is first then gets it.
+//! * Who waits on a thread of its own makes the connection itself, if it has time for a whole connect
+//!   and none is in use that could come back earlier. Otherwise the host makes it, and whoever is
+//!   first then gets what comes first.
 //! * What is true after each call: nobody waits who could be served.
 
 use std::collections::{BinaryHeap, VecDeque};
@@ -153,6 +154,23 @@ pub(super) enum Refused {
     TooMany(usize),
 }
 
+/// A thread that asks for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) holder: &'a Holder,
+    pub(super) asked: Instant,
+    /// `None`: as long as the limits say.
+    pub(super) deadline: Option<Instant>,
+    pub(super) turn: Turn,
+}
+
+impl Ask<'_> {
+    /// `None`: never.
+    pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
+        self.deadline.or_else(|| self.asked.checked_add(limits.wait_timeout))
+    }
+}
+
 /// Whether a caller is new or has had its turn, which came to nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
@@ -219,7 +237,7 @@ impl<C, W> Stack<C, W> {
 
     /// Asks for a connection.
     #[inline]
-    pub(super) fn checkout(&mut self, now: Instant, holder: &Holder, turn: Turn) -> Checkout<C> {
+    pub(super) fn checkout(&mut self, now: Instant, ask: &Ask<'_>) -> Checkout<C> {
         self.last_asked = now;
         match self.mode {
             Mode::Open => {}
@@ -227,16 +245,16 @@ impl<C, W> Stack<C, W> {
             Mode::Disabled => return Checkout::Refused(Refused::Disabled),
             Mode::Closed => return Checkout::Refused(Refused::Closed),
         }
-        if turn == Turn::First && !self.waiters.is_empty() {
+        if ask.turn == Turn::First && !self.waiters.is_empty() {
             return Checkout::Wait;
         }
-        if let Some(ready) = self.pop_idle(now, holder) {
+        if let Some(ready) = self.pop_idle(now, ask.holder) {
             return Checkout::Ready(ready);
         }
-        if !self.may_connect(now) {
+        if !self.may_connect(now) || !self.connects_itself(now, ask.deadline(&self.limits)) {
             return Checkout::Wait;
         }
-        let ticket = self.begin_connect(now, Some(holder.clone()));
+        let ticket = self.begin_connect(now, Some(ask.holder.clone()));
         Checkout::Connect(ticket, self.version)
     }
 

@@ -49,6 +49,8 @@ impl<C, W> Stack<C, W> {
             return;
         }
         self.mode = mode;
+        // Who waits in a pause looks at the mode.
+        fx.quiet = self.awaiting_quiet > 0;
         let refused = match mode {
             Mode::Open => {
                 self.last_asked = now;
@@ -67,7 +69,6 @@ impl<C, W> Stack<C, W> {
                 fx.grants.push((waiter.what, Grant::Refused(refused)));
             }
         }
-        self.look_for_quiet(fx);
     }
 
     /// The next version, unless somebody was quicker: then the version that it is now.
