@@ -15,9 +15,10 @@ use super::exchange::{Job, Watcher};
 use super::fleet::Fleet;
 use super::options::Options;
 use super::state::State;
-use crate::net::{Close, CloseReason, Connection, Hold, Input, Protocol};
+use crate::net::{Close, CloseReason, Connection, Cork, Held, Hold, Input, Protocol, flush_corked};
 use crate::runtime::{Class, Cost, Group, Handle, Lent, Timer, Turn, Work, after, guard};
 use crate::sync::shim::lock;
+use crate::sync::stall::before_wait;
 
 /// One connection.
 pub(super) struct Link {
@@ -249,13 +250,19 @@ impl Link {
         if count == 0 {
             return;
         }
-        if several {
-            group.set_aside(Arc::clone(self) as Arc<dyn Work>);
+        if !several {
+            return self.run_jobs(Some(group));
         }
+        // What they send leaves together.
+        let _cork = Cork::new();
+        let before = before_wait(Some(flush_corked));
+        if before.is_some() {
+            // That does so as well.
+            before_wait(before);
+        }
+        group.set_aside(Arc::new(Behind { link: Arc::clone(self), held: Cork::held() }));
         self.run_jobs(Some(group));
-        if several {
-            drop(group.take_aside());
-        }
+        drop(group.take_aside());
     }
 
     /// Sees to it that time is looked at when it has to be.
@@ -287,6 +294,27 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// What stands behind a job that is stuck, when another worker comes for it.
+struct Behind {
+    link: Arc<Link>,
+    held: Option<Arc<Held>>,
+}
+
+impl Work for Behind {
+    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+        self.held.iter().for_each(|held| held.flush());
+        Arc::clone(&self.link).run(lent);
+    }
+
+    fn class(&self) -> Class {
+        self.link.class()
+    }
+
+    fn cost(&self) -> &Cost {
+        self.link.cost()
     }
 }
 
