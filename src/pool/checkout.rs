@@ -13,6 +13,7 @@ use super::seat::Seat;
 use super::slots::{Holder, Ticket};
 use super::stack::{Ask, Checkout, Connected, Fitness, Grant, Patience, Refused, Turn, Waiter};
 use super::turns::{Wait, guarded, in_turn, waiting};
+use crate::sync::mutant::mutant;
 
 impl<K: Key, C: Send + 'static> Inner<K, C> {
     /// `None`: the limits say how long.
@@ -95,7 +96,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         let now = Instant::now();
         let asked = self.apply(|stack, fx| {
             let deadline = ask.deadline(stack.limits());
-            match stack.checkout(now, ask) {
+            match mutant!(stack.checkout(now, ask), WaitWithoutLook => Checkout::Wait) {
                 // Who has had its turn may be too late by now.
                 Checkout::Wait if deadline.is_none_or(|deadline| deadline > now) => {}
                 Checkout::Wait => return Err(Err(stack.expire_now())),
@@ -119,7 +120,10 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
             match self.with(|stack| stack.leave(id)) {
                 Some(cause) => Err(ask.timeout(cause)),
                 // Somebody took it off the list, and is about to fill the seat.
-                None => Ok(seat.wait(None).expect("without a deadline it waits")),
+                None => mutant!(
+                    Ok(seat.wait(None).expect("without a deadline it waits")),
+                    ExpiryIgnoresGrant => Err(ask.timeout(Cause::Paused))
+                ),
             }
         });
         match grant {

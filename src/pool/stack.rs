@@ -35,6 +35,7 @@ use super::manage::Version;
 use super::slots::{Holder, Slots, Ticket};
 use super::status::{BackendState, BackendStatus, Discard, Leaving, Totals};
 use super::waiters::{WaiterId, Waiters};
+use crate::sync::mutant::mutant;
 
 mod care;
 mod connect;
@@ -134,6 +135,8 @@ pub(super) struct Ready<C> {
     pub(super) ticket: Ticket,
     pub(super) version: Version,
     pub(super) fitness: Fitness,
+    /// Fewer are idle now than are to be kept: [`Stack::keep_ahead`] is to be called.
+    pub(super) more: bool,
 }
 
 /// What is to be done with it first.
@@ -290,7 +293,8 @@ impl<C, W> Stack<C, W> {
         slot.hold(holder);
         self.counts.in_use += 1;
         self.totals.handed_out += 1;
-        Some(Ready { conn, ticket, version: self.version, fitness })
+        let more = self.idle.len() < self.limits.min_idle;
+        Some(Ready { conn, ticket, version: self.version, fitness, more })
     }
 
     /// Waits, when there is nothing to be had.
@@ -369,9 +373,9 @@ impl<C, W> Stack<C, W> {
         let slot = self.slots.at(ticket);
         let (version, expires) = (slot.version, slot.expires);
         self.count(version).in_use -= 1;
-        let unfit = if version != self.version {
+        let unfit = if mutant!(version != self.version, OldVersionKept => false) {
             Some(Discard::FailedOver)
-        } else if self.mode != Mode::Open {
+        } else if mutant!(self.mode != Mode::Open, PauseHandsOver => false) {
             Some(self.mode.discard())
         } else if self.total() >= self.limits.max {
             Some(Discard::Resized)
@@ -397,13 +401,13 @@ impl<C, W> Stack<C, W> {
         self.slots.free(ticket);
         self.totals.discarded += 1;
         self.forget_left();
-        self.serve(now, fx);
+        mutant!(self.serve(now, fx), DeathServesNobody => {});
         self.look_for_quiet(fx);
     }
 
     /// Gives an uncounted connection of the current version to who waits longest, or keeps it.
     fn offer(&mut self, now: Instant, ticket: Ticket, conn: C, fx: &mut Effects<C, W>) {
-        if let Some(waiter) = self.next_waiter() {
+        if let Some(waiter) = mutant!(self.next_waiter(), ReturnServesNobody => None) {
             let slot = self.slots.at(ticket);
             slot.since = now;
             slot.hold(&waiter.holder);
