@@ -216,7 +216,10 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     /// Whether an idle connection can be handed out; else it is closed.
     #[inline]
     pub(super) fn fit(self: &Arc<Self>, ready: stack::Ready<C>) -> Option<(C, Ticket, Version)> {
-        let stack::Ready { mut conn, ticket, version, fitness } = ready;
+        let stack::Ready { mut conn, ticket, version, fitness, more } = ready;
+        if more {
+            self.apply(|stack, fx| stack.keep_ahead(Instant::now(), fx));
+        }
         let target = self.target(version);
         let why = if fitness == stack::Fitness::TooOld {
             Some(Discard::TooOld)

@@ -13,6 +13,28 @@ use super::seat::Seat;
 use super::slots::{Holder, Ticket};
 use super::stack::{Ask, Checkout, Connected, Fitness, Grant, Patience, Refused, Turn, Waiter};
 use super::turns::{Wait, guarded, in_turn, waiting};
+use crate::sync::mutant::mutant;
+
+/// A connection that can be handed out.
+type Fit<C> = (C, Ticket, Version);
+
+/// What comes of asking again, and waiting.
+enum Asked<C> {
+    Step(Checkout<C>),
+    Got(Fit<C>),
+    Failed(GetError),
+}
+
+impl<C> Asked<C> {
+    fn granted(grant: Grant<C>, ask: &Ask<'_>) -> Self {
+        match grant {
+            Grant::Conn(conn, ticket, version) => Self::Got((conn, ticket, version)),
+            Grant::Connect(ticket, version) => Self::Step(Checkout::Connect(ticket, version)),
+            Grant::Refused(refused) => Self::Step(Checkout::Refused(refused)),
+            Grant::Expired(cause) => Self::Failed(ask.timeout(cause)),
+        }
+    }
+}
 
 impl<K: Key, C: Send + 'static> Inner<K, C> {
     /// `None`: the limits say how long.
@@ -52,11 +74,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     }
 
     #[inline]
-    fn hand_out(
-        self: &Arc<Self>,
-        (conn, ticket, version): (C, Ticket, Version),
-        asked: Instant,
-    ) -> Pooled<K, C> {
+    fn hand_out(self: &Arc<Self>, (conn, ticket, version): Fit<C>, asked: Instant) -> Pooled<K, C> {
         self.handed_out(version, asked);
         Pooled::new(conn, ticket, version, Arc::clone(self))
     }
@@ -69,11 +87,12 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
                 Checkout::Connect(ticket, version) => self.connect_here(ticket, version, &ask),
                 Checkout::Refused(refused) => Err(refused.into()),
                 Checkout::Wait => match self.ask_or_wait(&ask) {
-                    Ok(next) => {
+                    Asked::Step(next) => {
                         step = next;
                         continue;
                     }
-                    Err(outcome) => outcome,
+                    Asked::Got(fit) => Ok(Some(fit)),
+                    Asked::Failed(error) => Err(error),
                 },
             };
             match outcome {
@@ -86,49 +105,40 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     }
 
     /// Asks once more, and waits if there is still nothing: both under one lock, so that nothing that
-    /// comes back between is missed. An error is what came of the wait.
-    fn ask_or_wait(
-        self: &Arc<Self>,
-        ask: &Ask<'_>,
-    ) -> Result<Checkout<C>, Result<Option<(C, Ticket, Version)>, GetError>> {
+    /// comes back between is missed.
+    fn ask_or_wait(self: &Arc<Self>, ask: &Ask<'_>) -> Asked<C> {
         let seat = Arc::new(Seat::new());
         let now = Instant::now();
-        let asked = self.apply(|stack, fx| {
+        let waits = self.apply(|stack, fx| {
             let deadline = ask.deadline(stack.limits());
-            match stack.checkout(now, ask) {
+            match mutant!(stack.checkout(now, ask), WaitWithoutLook => Checkout::Wait) {
                 // Who has had its turn may be too late by now.
                 Checkout::Wait if deadline.is_none_or(|deadline| deadline > now) => {}
-                Checkout::Wait => return Err(Err(stack.expire_now())),
-                other => return Err(Ok(other)),
+                Checkout::Wait => return Err(Asked::Failed(ask.timeout(stack.expire_now()))),
+                other => return Err(Asked::Step(other)),
             }
             let patience = Patience { deadline, has_thread: true };
             let what = Caller::Thread(Arc::clone(&seat));
             let waiter = Waiter { what, patience, holder: ask.holder.clone() };
-            let id = stack.wait(now, waiter, ask.turn, fx);
-            id.map(|id| (id, deadline)).map_err(|(_, refused)| Ok(Checkout::Refused(refused)))
+            let refused = |(_, refused)| Asked::Step(Checkout::Refused(refused));
+            let id = stack.wait(now, waiter, ask.turn, fx).map_err(refused)?;
+            Ok((id, deadline))
         });
-        let (id, deadline) = match asked {
+        let (id, deadline) = match waits {
             Ok(waits) => waits,
-            Err(Ok(step)) => return Ok(step),
-            Err(Err(cause)) => return Err(Err(ask.timeout(cause))),
+            Err(asked) => return asked,
         };
-        let grant = waiting(Wait::Other, || {
-            if let Some(grant) = seat.wait(deadline) {
-                return Ok(grant);
-            }
-            match self.with(|stack| stack.leave(id)) {
-                Some(cause) => Err(ask.timeout(cause)),
+        waiting(Wait::Other, || match seat.wait(deadline) {
+            Some(grant) => Asked::granted(grant, ask),
+            None => match self.with(|stack| stack.leave(id)) {
+                Some(cause) => Asked::Failed(ask.timeout(cause)),
                 // Somebody took it off the list, and is about to fill the seat.
-                None => Ok(seat.wait(None).expect("without a deadline it waits")),
-            }
-        });
-        match grant {
-            Ok(Grant::Conn(conn, ticket, version)) => Err(Ok(Some((conn, ticket, version)))),
-            Ok(Grant::Connect(ticket, version)) => Ok(Checkout::Connect(ticket, version)),
-            Ok(Grant::Refused(refused)) => Ok(Checkout::Refused(refused)),
-            Ok(Grant::Expired(cause)) => Err(Err(ask.timeout(cause))),
-            Err(error) => Err(Err(error)),
-        }
+                None => mutant!(
+                    Asked::granted(seat.wait(None).expect("without a deadline it waits"), ask),
+                    ExpiryIgnoresGrant => Asked::Failed(ask.timeout(Cause::Paused))
+                ),
+            },
+        })
     }
 
     /// Makes a connection on this thread. `None`: it came to nothing, but there is time left.
@@ -137,7 +147,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         ticket: Ticket,
         version: Version,
         ask: &Ask<'_>,
-    ) -> Result<Option<(C, Ticket, Version)>, GetError> {
+    ) -> Result<Option<Fit<C>>, GetError> {
         let now = Instant::now();
         let (deadline, connect) =
             self.with(|stack| (ask.deadline(stack.limits()), stack.limits().connect_timeout));
@@ -230,7 +240,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         }
     }
 
-    pub(super) fn finish(self: &Arc<Self>, then: Then<K, C>, fit: (C, Ticket, Version)) {
+    pub(super) fn finish(self: &Arc<Self>, then: Then<K, C>, fit: Fit<C>) {
         let conn = self.hand_out(fit, then.asked);
         in_turn(move || (then.code)(Ok(conn)));
     }

@@ -22,7 +22,7 @@ use super::waiters::WaiterId;
 /// # Panics
 ///
 /// The stack does what it must not.
-pub(crate) fn exercise(bytes: &[u8]) {
+pub fn exercise(bytes: &[u8]) {
     let mut world = World::new();
     for op in bytes.chunks_exact(2) {
         world.step(op[0], usize::from(op[1]));
@@ -150,11 +150,16 @@ impl World {
     }
 
     fn got(&mut self, ready: Ready<u32>) {
-        let Ready { conn, ticket, version, fitness } = ready;
+        let Ready { conn, ticket, version, fitness, more } = ready;
         assert_eq!(Some(conn), self.idle.pop(), "last in, first out");
         assert!(self.waiting.is_empty(), "nobody overtakes");
         assert_eq!((self.mode, version), (Mode::Open, self.version));
         self.used.push((conn, ticket, version));
+        if more {
+            let mut fx = Effects::default();
+            self.stack.keep_ahead(self.now, &mut fx);
+            self.take(fx);
+        }
         if fitness == Fitness::TooOld {
             let mut fx = Effects::default();
             self.discard(self.used.len() - 1, &mut fx);
@@ -314,8 +319,9 @@ impl World {
         assert_eq!(self.stack.is_quiet(), self.used.is_empty());
         if self.mode != Mode::Open {
             assert!(self.idle.is_empty());
-        } else if !self.waiting.is_empty() {
-            assert!(self.idle.is_empty(), "nobody waits beside an idle connection");
+        } else {
+            let nobody = self.waiting.is_empty() || self.idle.is_empty();
+            assert!(nobody, "nobody waits beside an idle connection");
             assert!(!self.stack.could_serve(self.now), "nobody waits who could connect");
         }
     }

@@ -89,6 +89,8 @@ mod host;
 mod jobs;
 mod limits;
 mod manage;
+#[cfg(all(test, loom))]
+mod model;
 mod observe;
 mod operate;
 mod pooled;

@@ -67,10 +67,16 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Whether somebody waits for a connect that may begin. Never, after each call.
+    /// Whether somebody waits for a connect that may begin, or `min_idle` does. Never, after each call.
     #[cfg(any(test, fuzzing))]
     pub(in crate::pool) fn could_serve(&self, now: Instant) -> bool {
-        self.host_connects < self.waiters.len() && self.may_connect(now)
+        let wanted = self.host_connects < self.waiters.len();
+        (wanted || self.spare() < self.limits.min_idle) && self.may_connect(now)
+    }
+
+    /// Makes connections for `min_idle` after one of them was handed out.
+    pub(in crate::pool) fn keep_ahead(&mut self, now: Instant, fx: &mut Effects<C, W>) {
+        self.serve(now, fx);
     }
 
     fn connect_by_host(&mut self, now: Instant, fx: &mut Effects<C, W>) {
