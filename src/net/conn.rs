@@ -43,6 +43,8 @@ pub(super) struct Conn {
     pub(super) inbox: Mutex<Vec<u8>>,
     /// Bytes in the backlog and the inbox. Written under the one or the other; read by all.
     pub(super) pending: AtomicUsize,
+    /// Reading goes on whatever the backlog. Set once, by the protocol; read by who receives.
+    pub(super) reads_always: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
@@ -130,6 +132,7 @@ impl Conn {
             send: Runner::new(Outbound::default()),
             inbox: Mutex::new(Vec::new()),
             pending: AtomicUsize::new(0),
+            reads_always: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
             reason: Mutex::new(None),
             holds: AtomicUsize::new(0),
