@@ -113,7 +113,11 @@ impl Ask {
                 self.ticket.sent(lease.canceller());
                 pending.then(move |answer| match answer {
                     Ok(answer) => {
-                        then(Asked { lease: Some(lease), result: Ok(answer), stage: Stage::Statement });
+                        then(Asked {
+                            lease: Some(lease),
+                            result: Ok(answer),
+                            stage: Stage::Statement,
+                        });
                     }
                     Err(error) => self.failed(lease, &error, Stage::Statement, then),
                 });

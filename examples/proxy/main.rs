@@ -21,19 +21,35 @@ mod args;
 mod ask;
 mod cancel;
 mod config;
+mod data_node;
+mod demo;
+mod engaged;
 mod failover;
+mod fleet;
 mod front;
+mod local;
+mod merge;
+/// The engine of the data nodes of the demonstration and of the tests.
+#[allow(dead_code, reason = "that example starts it otherwise")]
+#[allow(unused_imports, reason = "likewise")]
+#[path = "../select1/node/mod.rs"]
+mod node;
 mod nodes;
 mod passage;
 mod proxy;
 mod refuse;
 mod route;
+mod scatter;
 mod serve;
 #[path = "../echo/signals.rs"]
 mod signals;
+mod status;
 #[allow(dead_code, reason = "the echo example has progress on terminals, too")]
 #[path = "../echo/terminal.rs"]
 mod terminal;
+#[cfg(test)]
+mod tests;
+mod turn;
 #[allow(dead_code, reason = "other examples have numbers on their command lines")]
 #[path = "../echo/usage.rs"]
 mod usage;
@@ -54,7 +70,7 @@ fn main() -> ExitCode {
         Err(error) => return fail("proxy", &error, ExitCode::from(USAGE)),
     };
     let done = match command {
-        Command::Demo => Err("not done yet".into()),
+        Command::Demo => demo::run(&mut out),
         Command::Serve(file) => serve::run(&file, &mut out),
         Command::Check(file) => serve::check(&file, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),

@@ -111,7 +111,8 @@ impl Nodes {
             .build()
             .map_err(|error| NodesError::Pool(error.to_string()))?;
         let list = all.into_iter().map(|(name, endpoints)| {
-            let backend = pool.backend(&name).map_err(|error| NodesError::Pool(error.to_string()))?;
+            let backend =
+                pool.backend(&name).map_err(|error| NodesError::Pool(error.to_string()))?;
             Ok(Node { name, endpoints, backend, is_probed: AtomicBool::new(false) })
         });
         let list = list.collect::<Result<_, NodesError>>()?;

@@ -38,10 +38,7 @@ pub(crate) fn no_savepoint(name: &str) -> SessionError {
 }
 
 /// A transaction would have to be committed on two nodes, and one may fail.
-pub(crate) fn second_node(
-    first: impl fmt::Display,
-    second: impl fmt::Display,
-) -> SessionError {
+pub(crate) fn second_node(first: impl fmt::Display, second: impl fmt::Display) -> SessionError {
     let text = format!(
         "the proxy has no two-phase commit: the transaction is on data node {first}, and this \
          statement is for data node {second}"
@@ -69,9 +66,8 @@ pub(crate) fn no_session(node: impl fmt::Display, error: &GetError) -> SessionEr
     let cause = cause.unwrap_or_default();
     let text = format!("data node {node} has no session for the statement: {error}{cause}");
     match error {
-        GetError::Timeout { cause: Cause::AllBusy { .. }, .. } | GetError::TooManyWaiting { .. } => {
-            SessionError::new(1040, b"08004", text)
-        }
+        GetError::Timeout { cause: Cause::AllBusy { .. }, .. }
+        | GetError::TooManyWaiting { .. } => SessionError::new(1040, b"08004", text),
         _ => SessionError::new(2003, b"HY000", text),
     }
 }

@@ -22,11 +22,14 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cache::{Cache, Known};
+pub(crate) use cache::Cache;
 pub(crate) use keys::Ids;
 pub(crate) use plans::of_plan;
+pub(crate) use session::changes_reading;
 
 use std::collections::BTreeMap;
+
+use epoll_group::session::SavepointAction;
 
 /// The tables that are spread over the data nodes, by the column that says where a row is.
 ///
@@ -54,9 +57,7 @@ pub(crate) enum Statement {
     Begin,
     Commit,
     Rollback,
-    SetSavepoint(String),
-    ReleaseSavepoint(String),
-    RollBackTo(String),
+    Savepoint(String, SavepointAction),
     Autocommit(bool),
     /// It changes nothing that a data node has to know.
     Nothing,

@@ -61,7 +61,8 @@ impl Cache {
         if text.len() > LONGEST {
             return Arc::new(known);
         }
-        let frequent = Arc::new(Known { is_frequent: true, statement: known.statement.clone(), ..known });
+        let frequent =
+            Arc::new(Known { is_frequent: true, statement: known.statement.clone(), ..known });
         let evicted = part().push(text.into(), frequent);
         // Not under the lock.
         drop(evicted);

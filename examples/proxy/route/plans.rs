@@ -5,8 +5,8 @@ use epoll_group::codec::plan::{Node, PlanError};
 use epoll_group::codec::scalar::ScalarValue;
 use epoll_group::session::SessionError;
 
-use super::keys::{Scalars, node_of, number_of};
 use super::Catalogue;
+use super::keys::{Scalars, node_of, number_of};
 use crate::refuse::{unknown_database, unroutable, wrong_arguments};
 
 impl Scalars for ExecPlan {

@@ -16,7 +16,6 @@ pub(super) struct Facts<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) marks: Marks,
     pub(super) selects: usize,
-    pub(super) text: &'a str,
 }
 
 /// Operators and words that may be one inside the other; what is nested deeper takes more stack than a
@@ -46,7 +45,7 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     let selects = count(&tokens, Keyword::SELECT);
     let marks = tokens.iter().filter(|token| matches!(token.token, Token::Placeholder(_)));
     let marks = marks.enumerate().map(|(at, token)| (token.span.start, at)).collect();
-    let facts = Facts { catalogue, marks, selects, text };
+    let facts = Facts { catalogue, marks, selects };
     if let Some(statement) = session::of_words(&tokens) {
         return statement;
     }
@@ -70,9 +69,7 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
 
 fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, SessionError> {
     // What stands in such a comment is for some servers a part of the statement, for others not.
-    let executable = |token: &Token| {
-        matches!(token, Token::Whitespace(Whitespace::MultiLineComment(text)) if text.starts_with('!'))
-    };
+    let executable = |token: &Token| matches!(token, Token::Whitespace(Whitespace::MultiLineComment(text)) if text.starts_with('!'));
     if text.contains("/*!") {
         let plain = Tokenizer::new(&Plain, text).tokenize().map_err(syntax)?;
         if plain.iter().any(executable) {
@@ -84,7 +81,8 @@ fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, SessionError> {
 }
 
 fn count(tokens: &[TokenWithSpan], keyword: Keyword) -> usize {
-    let is = |token: &&TokenWithSpan| word(&token.token).is_some_and(|word| word.keyword == keyword);
+    let is =
+        |token: &&TokenWithSpan| word(&token.token).is_some_and(|word| word.keyword == keyword);
     tokens.iter().filter(is).count()
 }
 

@@ -1,6 +1,6 @@
 //! Statements about the session: settings, transactions, and what a server tells of itself.
 
-use epoll_group::session::SessionError;
+use epoll_group::session::{SavepointAction, SessionError};
 use sqlparser::ast::{
     self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr, UnaryOperator, Use,
     Value, ValueWithSpan,
@@ -35,10 +35,7 @@ pub(super) fn of_words(tokens: &[TokenWithSpan]) -> Option<Result<Statement, Ses
     })
 }
 
-pub(super) fn of(
-    statement: &ast::Statement,
-    facts: &Facts<'_>,
-) -> Result<Statement, SessionError> {
+pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statement, SessionError> {
     use ast::Statement as Sql;
     match statement {
         Sql::StartTransaction { statements, exception, modifier, .. } => {
@@ -50,13 +47,17 @@ pub(super) fn of(
         Sql::Commit { chain: false, end: false, modifier: None } => Ok(Statement::Commit),
         Sql::Rollback { chain: false, savepoint: None } => Ok(Statement::Rollback),
         Sql::Rollback { chain: false, savepoint: Some(name) } => {
-            Ok(Statement::RollBackTo(name.value.clone()))
+            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::RollBack))
         }
         Sql::Commit { .. } | Sql::Rollback { .. } => {
             Err(unroutable("and chain", "the next transaction may be on another node"))
         }
-        Sql::Savepoint { name } => Ok(Statement::SetSavepoint(name.value.clone())),
-        Sql::ReleaseSavepoint { name } => Ok(Statement::ReleaseSavepoint(name.value.clone())),
+        Sql::Savepoint { name } => {
+            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::Set))
+        }
+        Sql::ReleaseSavepoint { name } => {
+            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::Release))
+        }
         Sql::ShowVariables { .. }
         | Sql::ShowStatus { .. }
         | Sql::ShowTables { .. }
@@ -139,10 +140,7 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
 }
 
 /// The name of a variable of the session, in lower case; one of the user begins with `@`.
-fn variable(
-    scope: Option<&ContextModifier>,
-    name: &ObjectName,
-) -> Result<String, SessionError> {
+fn variable(scope: Option<&ContextModifier>, name: &ObjectName) -> Result<String, SessionError> {
     let global = || Err(unroutable("a global variable", "it would change for everybody"));
     if matches!(scope, Some(ContextModifier::Global)) {
         return global();

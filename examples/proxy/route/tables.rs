@@ -122,8 +122,9 @@ fn merge_item(item: &SelectItem) -> Option<Merge> {
         return None;
     };
     let Expr::Function(function) = expr else { return None };
-    let Function { name, args: FunctionArguments::List(arguments), over: None, filter: None, .. } =
-        function
+    let Function {
+        name, args: FunctionArguments::List(arguments), over: None, filter: None, ..
+    } = function
     else {
         return None;
     };
@@ -169,7 +170,8 @@ pub(super) fn insert(insert: &Insert, facts: &Facts<'_>) -> Result<Statement, Se
                 return Err(unroutable("an insert of a query", "its rows are on several nodes"));
             };
             let named = |column: &ObjectName| {
-                path(column).is_some_and(|path| path.last().is_some_and(|name| name == table.column))
+                path(column)
+                    .is_some_and(|path| path.last().is_some_and(|name| name == table.column))
             };
             let at = insert.columns.iter().position(named).ok_or_else(missing)?;
             let rows = values.rows.iter().map(|row| {
