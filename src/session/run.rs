@@ -175,7 +175,12 @@ impl<S: Service> Session<S> {
                     self.leave(body);
                     Turn::Idle
                 }
-                None => Turn::Idle,
+                None => {
+                    if self.channel.close_if_done() {
+                        self.shut_down(body, out);
+                    }
+                    Turn::Idle
+                }
             },
             Current::Deferred(deferral) => self.look_at(body, out, deferral),
             Current::Fed(state, blocked) => self.pull(body, out, state, blocked),
@@ -267,8 +272,12 @@ impl<S: Service> Runnable for Session<S> {
     }
 
     fn settle(self: Arc<Self>) {
-        self.channel.rest();
-        if self.runner.resume().is_some_and(Running::finish_or_queue) {
+        let rests = self.channel.rest();
+        let Some(mut running) = self.runner.resume() else { return };
+        if !rests {
+            running.mark(LOOK);
+        }
+        if running.finish_or_queue() {
             self.queue();
         }
     }
