@@ -28,7 +28,7 @@ pub(super) struct Channel {
     pub(super) id: SessionId,
     pub(super) line: Arc<Line>,
     /// Who runs it.
-    runner: Weak<dyn Wake>,
+    runner: Weak<dyn Wakeable>,
     /// It has ended: nothing that it writes is sent any more. Written under the line's gate.
     dead: AtomicBool,
     /// Its request is to end: written under the lock of `mail`.
@@ -49,7 +49,7 @@ pub(super) struct Channel {
 const KEPT_POSTS: usize = 4;
 
 /// Makes somebody look at a session again.
-pub(super) trait Wake: Send + Sync {
+pub(super) trait Wakeable: Send + Sync {
     fn wake(self: Arc<Self>);
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Refused {
 }
 
 impl Channel {
-    pub(super) fn new(id: SessionId, line: Arc<Line>, runner: Weak<dyn Wake>) -> Self {
+    pub(super) fn new(id: SessionId, line: Arc<Line>, runner: Weak<dyn Wakeable>) -> Self {
         Self {
             id,
             line,

@@ -7,7 +7,7 @@ use std::fmt;
 use crate::codec::chunk::ChunkWriteError;
 use crate::codec::encoder::{EncodeError, Severity};
 use crate::codec::error::Scope;
-use crate::codec::message::generic::ErrorReply;
+use crate::codec::message::generic::{ErrorReply, error_reply};
 use crate::codec::plan::PlanError;
 use crate::codec::reply::{GENERAL_STATE, INTERRUPTED_STATE, code};
 use crate::codec::scalar::ScalarError;
@@ -113,6 +113,19 @@ impl From<SessionError> for ErrorReply {
             Severity::Error => Self::error(error.code, &error.state, error.message),
             Severity::Fatal => Self::fatal(error.code, &error.state, error.message),
         }
+    }
+}
+
+/// What another server said, to be passed on as it is: severity, number, state and text.
+impl From<ErrorReply> for SessionError {
+    /// A state that is not of five characters becomes HY000.
+    fn from(reply: ErrorReply) -> Self {
+        let state = reply.sql_state.as_slice().try_into().unwrap_or(*GENERAL_STATE);
+        let severity = match reply.severity() {
+            error_reply::Severity::Fatal => Severity::Fatal,
+            error_reply::Severity::Error => Severity::Error,
+        };
+        Self { severity, ..Self::new(reply.code, &state, reply.msg) }
     }
 }
 
@@ -270,6 +283,18 @@ mod tests {
         assert_eq!((error.scope(), error.severity()), (Scope::Session, Severity::Fatal));
         assert_eq!(error.to_string(), "fatal error 1153 (S1000): \u{fffd}");
         assert_eq!(ErrorReply::from(error), ErrorReply::fatal(1153, b"S1000", *b"\xff"));
+    }
+
+    #[test]
+    fn the_error_of_another_server_is_passed_on_as_it_is() {
+        for error in [
+            SessionError::new(1062, b"23000", *b"Duplicate \xff"),
+            SessionError::fatal(1053, b"08S01", "server shutdown"),
+        ] {
+            assert_eq!(SessionError::from(ErrorReply::from(error.clone())), error);
+        }
+        let odd = ErrorReply { sql_state: b"42".into(), ..ErrorReply::error(1, b"HY000", "odd") };
+        assert_eq!(SessionError::from(odd), SessionError::new(1, b"HY000", "odd"));
     }
 
     #[test]

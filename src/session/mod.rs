@@ -34,8 +34,8 @@
 //! 2. When the receive is over, sessions that have something to do are run: those known to be quick in
 //!    place, the others as tasks, those inside a transaction first.
 //! 3. [`Service::execute`] writes the reply. It returns when it is written, or leaves the rest to a
-//!    [source](Reply::source) or to a [deferred](Reply::defer) handle; then the session waits without a
-//!    thread.
+//!    [source](Reply::source), to a [relay](Reply::relay) or to a [deferred](Reply::defer) handle; then
+//!    the session waits without a thread.
 //! 4. The end of the reply is written, and the next request of the session begins.
 //!
 //! # Sessions for one statement
@@ -51,6 +51,7 @@ mod channel;
 mod clock;
 mod credit;
 mod deferred;
+mod ending;
 mod error;
 mod expecting;
 mod gate;
@@ -60,6 +61,7 @@ mod link;
 mod logins;
 mod output;
 mod post;
+mod relay;
 mod reply;
 mod request;
 mod row;
@@ -67,11 +69,14 @@ mod run;
 mod server;
 mod service;
 mod source;
+mod state;
 mod writers;
 
 pub use auth::Login;
 pub use deferred::Deferred;
+pub use ending::Ending;
 pub use error::{AuthError, SessionError};
+pub use relay::{Relay, Relayed, Wake};
 pub use reply::Reply;
 pub use request::{Plan, Request, Savepoint, SavepointAction, Sql, Timestamps};
 pub use row::Row;

@@ -12,14 +12,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::answers::put_error;
-use super::channel::{Channel, Wake};
+use super::channel::{Channel, Wakeable};
 use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
 use super::expecting::Expecting;
 use super::link::{Link, Runnable};
 use super::output::Output;
-use super::reply::{Blocked, Pulled, State};
 use super::service::{Service, SessionId};
+use super::state::{Blocked, Pulled, State};
 use crate::runtime::{Class, Cost, Lent, Work};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
@@ -47,7 +47,7 @@ struct Body<T> {
 enum Current {
     None,
     Deferred(Arc<Deferral>),
-    Source(Box<State>, Option<Blocked>),
+    Fed(Box<State>, Option<Blocked>),
 }
 
 /// How a look at the session went on.
@@ -73,15 +73,15 @@ const QUICK_NANOS: u32 = 20_000;
 /// Time after which a session whose requests never end, or the sessions of one connection together, go
 /// to the back of the queue.
 pub(super) const TURN: Duration = Duration::from_millis(1);
-/// Bytes of rows that a source may send in a turn.
-const SOURCE_BUDGET: usize = 256 << 10;
+/// Bytes that a source or relay may send in a turn.
+pub(super) const FEED_BUDGET: usize = 256 << 10;
 
 impl<S: Service> Session<S> {
     pub(super) fn new(id: SessionId, link: &Arc<Link<S>>) -> Arc<Self> {
         link.line.count(Counter::SessionsOpened);
         link.line.group().session_opened();
         Arc::new_cyclic(|me: &Weak<Self>| {
-            let me: Weak<dyn Wake> = me.clone();
+            let me: Weak<dyn Wakeable> = me.clone();
             let body = Body {
                 session: None,
                 last_error: None,
@@ -178,14 +178,14 @@ impl<S: Service> Session<S> {
                 None => Turn::Idle,
             },
             Current::Deferred(deferral) => self.look_at(body, out, deferral),
-            Current::Source(state, blocked) => self.pull(body, out, state, blocked),
+            Current::Fed(state, blocked) => self.pull(body, out, state, blocked),
         }
     }
 
     fn look_at(&self, body: &mut Body<S::Session>, out: &Output, deferral: Arc<Deferral>) -> Turn {
         match deferral.take_outcome() {
             Some(Outcome::Ended(result)) => return self.ended(body, out, result),
-            Some(Outcome::Source(state)) => body.current = Current::Source(state, None),
+            Some(Outcome::Fed(state)) => body.current = Current::Fed(state, None),
             Some(Outcome::Deferred(again)) => body.current = Current::Deferred(again),
             None => match self.channel.cancelled() {
                 Some(reason) if deferral.claim() => {
@@ -217,12 +217,18 @@ impl<S: Service> Session<S> {
                 {
                     return self.park(body, out, state, blocked);
                 }
-                // The source may wait.
+                // It is the user's, and may wait.
                 out.flush();
-                let pulled = catch_unwind(AssertUnwindSafe(|| state.pull(out, SOURCE_BUDGET)));
+                let mut feed = state.feed.take();
+                let pulled = catch_unwind(AssertUnwindSafe(|| match &mut feed {
+                    Some(feed) => state.pull(feed, out, FEED_BUDGET),
+                    None => Ok(Pulled::Done),
+                }));
+                // Also after a panic: it is let go of where a second one is caught.
+                state.feed = feed;
                 match pulled.unwrap_or_else(|payload| Err(self.panicked(payload))) {
                     Ok(Pulled::Budget) => {
-                        body.current = Current::Source(state, None);
+                        body.current = Current::Fed(state, None);
                         return Turn::Later;
                     }
                     Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
@@ -247,7 +253,7 @@ impl<S: Service> Session<S> {
             let result = state.finish(out, Err(SessionError::interrupted()));
             return self.ended(body, out, result);
         }
-        body.current = Current::Source(state, Some(blocked));
+        body.current = Current::Fed(state, Some(blocked));
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);
         }
@@ -283,7 +289,7 @@ impl<S: Service> Work for Session<S> {
     }
 }
 
-impl<S: Service> Wake for Session<S> {
+impl<S: Service> Wakeable for Session<S> {
     fn wake(self: Arc<Self>) {
         if self.becomes_runnable() {
             self.queue();
@@ -295,6 +301,7 @@ impl<S: Service> Drop for Session<S> {
     fn drop(&mut self) {
         // Nobody came to bury it: the runtime ends.
         if let Some(mut body) = self.runner.notify(LOOK).or_else(|| self.runner.resume()) {
+            self.abandon(&mut body);
             self.part(&mut body);
         }
         let group = self.link.line.group();

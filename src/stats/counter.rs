@@ -94,6 +94,7 @@ named! {
         "requests refused: max_queued_bytes or max_queued_bytes_per_connection reached",
     RequestPanics "request_panics" "requests whose handler panicked, which ended the session",
     DeferredDropped "deferred_dropped" "deferred requests dropped before they were answered",
+    RelaysRefused "relays_refused" "requests ended: a relay gave what was out of place",
     TokenWaits "token_waits" "times a result waited until its peer granted room",
     WritersCut "writers_cut" "requests ended: max_waiting_writers reached",
     FramesOfDeadSessionsDropped "frames_of_dead_sessions_dropped"

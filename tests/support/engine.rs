@@ -15,6 +15,7 @@
 //! lock, unlock            the one row lock; who has it is in a transaction
 //! begin, commit           in a transaction without a lock
 //! fail N, fatal N         errors
+//! script NAME             what the test planted under that name
 //! trap WHERE              a panic to come: closed, cancelled, in_transaction, cancel
 //! ```
 //!
@@ -22,6 +23,7 @@
 
 #![allow(unused_imports, reason = "each test file uses a part of this")]
 
+pub(crate) mod backend;
 mod control;
 mod fixture;
 mod statements;
@@ -35,7 +37,7 @@ use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
 
-pub(crate) use control::{Control, Counts};
+pub(crate) use control::{Control, Counts, Script};
 pub(crate) use fixture::{Fixture, PASSWORD, config};
 pub(crate) use statements::{Numbers, finish_with, one_text};
 

@@ -126,20 +126,24 @@ impl<S: Service> Session<S> {
 
     /// It is dead: ends what was begun, and the session.
     pub(super) fn bury(&self, body: &mut Body<S::Session>) {
+        self.abandon(body);
+        self.channel.end_request();
+        drop(self.channel.refuse());
+        self.part(body);
+    }
+
+    /// Nobody goes on with what was begun. It may have a source or relay, which is the user's.
+    pub(super) fn abandon(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.current, Current::None) {
             Current::Deferred(deferral) => {
                 deferral.claim();
-                // It may have a source, which is the user's.
                 guard(self.link.line.group(), "drop", || drop(deferral));
             }
-            Current::Source(state, _) => {
+            Current::Fed(state, _) => {
                 guard(self.link.line.group(), "drop", || drop(state));
             }
             Current::None => {}
         }
-        self.channel.end_request();
-        drop(self.channel.refuse());
-        self.part(body);
     }
 
     pub(super) fn part(&self, body: &mut Body<S::Session>) {

@@ -12,9 +12,10 @@ use crate::session::error::SessionError;
 use crate::session::link::KeptPlan;
 use crate::session::output::Output;
 use crate::session::post::{Errand, Post};
-use crate::session::reply::{Form, Reply, State};
+use crate::session::reply::Reply;
 use crate::session::request::{Plan, Request, Savepoint, Sql};
 use crate::session::service::Service;
+use crate::session::state::{Form, State};
 use crate::stats::Counter;
 
 impl<S: Service> Session<S> {
@@ -194,8 +195,8 @@ impl<S: Service> Session<S> {
                 body.current = Current::Deferred(deferral);
                 Turn::Again
             }
-            (Ok(()), None) if state.source.is_some() => {
-                body.current = Current::Source(state, None);
+            (Ok(()), None) if state.feed.is_some() => {
+                body.current = Current::Fed(state, None);
                 Turn::Again
             }
             // Whoever has it comes too late.

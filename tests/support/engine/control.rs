@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use epoll_group::session::{CancelReason, Deferred};
+use epoll_group::session::{CancelReason, Deferred, Reply, SessionError};
 use epoll_group::{stall, sync};
 
 use super::super::{LONG, eventually};
+
+/// What a handler does once.
+pub(crate) type Script = Box<dyn FnOnce(&mut Reply<'_>) -> Result<(), SessionError> + Send>;
 
 #[derive(Default)]
 pub(crate) struct Control {
@@ -15,6 +18,7 @@ pub(crate) struct Control {
     gates: Mutex<HashMap<String, Gate>>,
     changed: Condvar,
     deferred: Mutex<HashMap<String, Vec<Deferred>>>,
+    scripts: Mutex<HashMap<String, Script>>,
     cancels: Mutex<Vec<CancelReason>>,
     logins: Mutex<Vec<String>>,
     /// Number of the session that has the row lock.
@@ -150,6 +154,22 @@ impl Control {
     pub(crate) fn drop_deferred(&self) {
         let all = std::mem::take(&mut *lock(&self.deferred));
         drop(all);
+    }
+
+    // Scripts.
+
+    /// The next statement `script NAME` does this.
+    pub(crate) fn plant(
+        &self,
+        name: &str,
+        script: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError> + Send + 'static,
+    ) {
+        lock(&self.scripts).insert(name.into(), Box::new(script));
+    }
+
+    pub(super) fn run_script(&self, name: &str, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+        let script = lock(&self.scripts).remove(name);
+        script.ok_or_else(|| SessionError::unsupported("no such script"))?(reply)
     }
 
     // The row lock.

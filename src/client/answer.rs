@@ -1,0 +1,440 @@
+//! [`Answer`]: what a server answers, read as it comes.
+
+use std::fmt;
+
+use super::error::{Error, ErrorKind};
+use super::pending::Place;
+use super::state::Taken;
+use crate::codec::buffer::OutBuffer;
+use crate::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
+use crate::codec::decoder::Frame;
+use crate::codec::dialect::Dialect;
+use crate::codec::encoder::Encoder;
+use crate::codec::kind::ServerKind;
+use crate::codec::limits::Limits;
+use crate::codec::message::ServerMessage;
+use crate::codec::message::notice::Warning;
+use crate::codec::message::resultset::{ColumnMetaData, FetchDone};
+use crate::codec::notice::Notice;
+use crate::codec::row::{self, RowReader};
+use crate::codec::value::Value;
+
+/// What a server answers to one request: columns, rows, and how it ended.
+///
+/// It can be read before it is whole. Where more of it is to come than is there, reading waits, as an
+/// announced wait; who must not wait uses [`try_frame`](Self::try_frame). Dropped before its end, the
+/// statement is interrupted, and its session is of no use until the server has answered that.
+///
+/// ```no_run
+/// # use epoll_group::client::{Error, Session};
+/// # fn show(session: &mut Session) -> Result<(), Error> {
+/// let mut answer = session.execute("select id, c from sbtest1 limit 10")?;
+/// while let Some(row) = answer.next_row()? {
+///     println!("{:?} {:?}", row.get(0)?, row.get(1)?);
+/// }
+/// println!("{} warnings", answer.summary().warnings.len());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Answer {
+    place: Option<Place>,
+    /// Frames that were taken and not read yet, from `at` on.
+    bytes: Vec<u8>,
+    at: usize,
+    result: Option<Result<(), Error>>,
+    summary: Summary,
+    columns: Vec<ColumnMetaData>,
+    reader: RowReader,
+    /// Rows of a chunk, as frames, from `joined_at` on.
+    joined: Vec<u8>,
+    joined_at: usize,
+    joiner: Option<ChunkJoiner>,
+}
+
+/// What an answer says beside its rows; complete at its end.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Rows that the statement changed.
+    pub affected: u64,
+    /// First automatic number that it gave.
+    pub insert_id: Option<u64>,
+    /// Warnings, as the database gave them.
+    pub warnings: Vec<Warning>,
+    /// Text about it for people.
+    pub info: Vec<u8>,
+    /// What the result cost, where that was asked for: rows that were looked at, indexes.
+    pub feedback: Option<FetchDone>,
+}
+
+/// A piece of an answer.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "who reads pieces has to know them all")]
+pub enum Piece<'a> {
+    /// A frame of a result: column metadata, a row, a chunk, or the mark between two results.
+    Frame(ServerKind, &'a [u8]),
+    /// Nothing is there at the moment, see [`Answer::when_more`].
+    Later,
+    /// That was all, see [`Answer::summary`].
+    End,
+}
+
+/// One row of an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    cells: row::Row<'a>,
+    columns: &'a [ColumnMetaData],
+}
+
+impl<'a> Row<'a> {
+    /// The value of a column, from 0.
+    ///
+    /// # Errors
+    ///
+    /// There is no such column, or its bytes are no value of its type.
+    pub fn get(&self, index: usize) -> Result<Value<'a>, Error> {
+        let cell = self.cells.cell(index).map_err(malformed)?;
+        let column = self.columns.get(index);
+        let column = column.ok_or_else(|| Error::protocol("a cell without a column"))?;
+        cell.value(column.r#type(), column.original_type()).map_err(malformed)
+    }
+
+    /// The values of all columns.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get), for each.
+    pub fn values(self) -> impl Iterator<Item = Result<Value<'a>, Error>> {
+        (0..self.columns.len()).map(move |index| self.get(index))
+    }
+
+    /// The cells, for who knows their types.
+    #[must_use]
+    pub const fn cells(&self) -> row::Row<'a> {
+        self.cells
+    }
+}
+
+fn malformed(error: impl fmt::Display) -> Error {
+    Error::protocol(error.to_string())
+}
+
+impl Answer {
+    pub(super) fn new(place: Place, taken: Taken) -> Result<Self, Error> {
+        let mut answer = Self {
+            place: Some(place),
+            bytes: taken.bytes,
+            at: 0,
+            result: None,
+            summary: Summary::default(),
+            columns: Vec::new(),
+            reader: RowReader::default(),
+            joined: Vec::new(),
+            joined_at: 0,
+            joiner: None,
+        };
+        answer.set_result(taken.result);
+        match &answer.result {
+            // With an error in place of a result there is nothing to read.
+            Some(Err(error)) if !answer.has_result() => Err(error.clone()),
+            _ => Ok(answer),
+        }
+    }
+
+    fn has_result(&self) -> bool {
+        let mut rest = &self.bytes[self.at..];
+        while let Ok(Some((frame, bytes))) = parse(rest) {
+            if frame.kind() == ServerKind::ColumnMetaData.number() {
+                return true;
+            }
+            rest = &rest[bytes..];
+        }
+        false
+    }
+
+    fn set_result(&mut self, result: Option<Result<(), Error>>) {
+        if result.is_some() {
+            self.result = result;
+            self.place = None;
+        }
+    }
+
+    /// Takes what has come; `false` when nothing has.
+    fn refill(&mut self, taken: Taken) -> bool {
+        if taken.is_nothing() {
+            return false;
+        }
+        self.bytes = taken.bytes;
+        self.at = 0;
+        self.set_result(taken.result);
+        true
+    }
+
+    /// The next piece, without waiting. For who passes an answer on as it is, or puts several together:
+    /// [`next_row`](Self::next_row) reads them, do not mix the two.
+    ///
+    /// # Errors
+    ///
+    /// The answer ends in an error.
+    pub fn try_frame(&mut self) -> Result<Piece<'_>, Error> {
+        loop {
+            match self.find()? {
+                Found::Frame(kind, start, end) => {
+                    let body = &self.bytes[start..end];
+                    return Ok(Piece::Frame(kind, body));
+                }
+                Found::End => return Ok(Piece::End),
+                Found::Nothing => {
+                    let place = self.place.as_ref().expect("no result yet");
+                    let taken = place.take();
+                    if !self.refill(taken) {
+                        return Ok(Piece::Later);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls `code` once, on a worker of the runtime, when there is more; perhaps before this
+    /// returns.
+    pub fn when_more(&self, code: impl FnOnce() + Send + 'static) {
+        match &self.place {
+            Some(place) => place.when_more(code),
+            None => code(),
+        }
+    }
+
+    /// The next frame of a result; waits for it.
+    fn wait_frame(&mut self) -> Result<Option<(ServerKind, usize, usize)>, Error> {
+        loop {
+            match self.find()? {
+                Found::Frame(kind, start, end) => return Ok(Some((kind, start, end))),
+                Found::End => return Ok(None),
+                Found::Nothing => {
+                    let taken = self.place.as_ref().expect("no result yet").wait();
+                    self.refill(taken);
+                }
+            }
+        }
+    }
+
+    /// Reads on to a frame of a result; what is beside goes into the summary.
+    fn find(&mut self) -> Result<Found, Error> {
+        loop {
+            let rest = &self.bytes[self.at..];
+            let Some((frame, bytes)) = parse(rest)? else {
+                return match &self.result {
+                    Some(Ok(())) => Ok(Found::End),
+                    Some(Err(error)) => Err(error.clone()),
+                    None => Ok(Found::Nothing),
+                };
+            };
+            let end = self.at + bytes;
+            let start = end - frame.body().len();
+            self.at = end;
+            let kind = ServerKind::from_number(frame.kind());
+            match kind {
+                None => {}
+                Some(ServerKind::FetchDone) if frame.body().is_empty() => {}
+                Some(ServerKind::FetchDone) => {
+                    if let ServerMessage::FetchDone(done) =
+                        frame.server_message(&Limits::default()).map_err(malformed)?
+                    {
+                        self.summary.feedback = Some(done);
+                    }
+                }
+                Some(ServerKind::Notice) => {
+                    if let ServerMessage::Notice(notice) =
+                        frame.server_message(&Limits::default()).map_err(malformed)?
+                    {
+                        let notice = Notice::read(&notice, &Limits::default());
+                        self.summary.add(notice.map_err(malformed)?);
+                    }
+                }
+                Some(kind) => return Ok(Found::Frame(kind, start, end)),
+            }
+        }
+    }
+
+    /// The columns of the result that is being read; none when there is no result. Waits for them.
+    ///
+    /// # Errors
+    ///
+    /// The answer ends in an error.
+    pub fn columns(&mut self) -> Result<&[ColumnMetaData], Error> {
+        while self.joined_at == self.joined.len() {
+            let Some((kind, start, end)) = self.wait_frame()? else { break };
+            if !self.take_columns(kind, start, end)? {
+                // To be read again.
+                self.at = start - HEADER_BYTES;
+                break;
+            }
+        }
+        Ok(&self.columns)
+    }
+
+    /// Reads a frame of metadata; `false` when it is another.
+    fn take_columns(&mut self, kind: ServerKind, start: usize, end: usize) -> Result<bool, Error> {
+        match kind {
+            ServerKind::ColumnMetaData => {
+                let body = &self.bytes[start..end];
+                let limits = Limits::default();
+                let message = ServerMessage::decode(Dialect::Legacy, kind.number(), body, &limits);
+                if let ServerMessage::ColumnMetaData(column) = message.map_err(malformed)? {
+                    if self.columns.len() == RowReader::DEFAULT_MAX_COLUMNS {
+                        return Err(Error::protocol("too many columns"));
+                    }
+                    self.columns.push(column);
+                }
+                Ok(true)
+            }
+            ServerKind::FetchDoneMoreResultsets | ServerKind::FetchDoneMoreOutParams => {
+                self.columns.clear();
+                self.joiner = None;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The next row; none at the end. Waits for it. The rows of all results follow one another, see
+    /// [`columns`](Self::columns).
+    ///
+    /// # Errors
+    ///
+    /// The answer ends in an error, or is malformed.
+    pub fn next_row(&mut self) -> Result<Option<Row<'_>>, Error> {
+        loop {
+            let joined = &self.joined[self.joined_at..];
+            if let Some((_, bytes)) = parse(joined)? {
+                let start = self.joined_at + HEADER_BYTES;
+                self.joined_at += bytes;
+                let body = &self.joined[start..self.joined_at];
+                let cells = self.reader.row(body).map_err(malformed)?;
+                return Ok(Some(Row { cells, columns: &self.columns }));
+            }
+            let Some((kind, start, end)) = self.wait_frame()? else { return Ok(None) };
+            if self.take_columns(kind, start, end)? {
+                continue;
+            }
+            match kind {
+                ServerKind::Row => {
+                    let cells = self.reader.row(&self.bytes[start..end]).map_err(malformed)?;
+                    if cells.len() != self.columns.len() {
+                        let (cells, columns) = (cells.len(), self.columns.len());
+                        return Err(malformed(format!("{cells} cells for {columns} columns")));
+                    }
+                    return Ok(Some(Row { cells, columns: &self.columns }));
+                }
+                ServerKind::Chunk => self.join(start, end)?,
+                _ => {}
+            }
+        }
+    }
+
+    /// Makes rows of a chunk.
+    fn join(&mut self, start: usize, end: usize) -> Result<(), Error> {
+        if self.joiner.is_none() {
+            let kinds = self.columns.iter().map(|column| {
+                let kind = BlockKind::of_types(column.r#type(), column.original_type());
+                kind.ok_or_else(|| Error::protocol("a chunk of a type that has none"))
+            });
+            let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
+            self.joiner = Some(ChunkJoiner::new(&kinds, MAX_CHUNK_BYTES));
+        }
+        let Some(joiner) = &mut self.joiner else { return Ok(()) };
+        let frame = ChunkFrame::parse(&self.bytes[start..end]).map_err(malformed)?;
+        let Some(chunk) = joiner.push(frame).map_err(malformed)? else { return Ok(()) };
+        let mut buffer = OutBuffer::default();
+        let mut encoder = Encoder::new(&mut buffer, 0);
+        let mut rows = chunk.rows();
+        while let Some(values) = rows.next_row().map_err(malformed)? {
+            let row = encoder.row(|row| values.iter().for_each(|value| row.value(value)));
+            row.map_err(malformed)?;
+        }
+        self.joined = buffer.to_vec();
+        self.joined_at = 0;
+        Ok(())
+    }
+
+    /// What was said beside the rows so far; all of it when the end was read.
+    #[must_use]
+    pub const fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Reads to the end, whatever comes, and says how it was. Waits.
+    ///
+    /// # Errors
+    ///
+    /// The answer ends in an error.
+    pub fn finish(mut self) -> Result<Summary, Error> {
+        while self.wait_frame()?.is_some() {}
+        Ok(std::mem::take(&mut self.summary))
+    }
+}
+
+const HEADER_BYTES: usize = crate::codec::header::HEADER_BYTES;
+/// Most bytes of columns that are put together to a chunk, as large as the largest frame.
+const MAX_CHUNK_BYTES: usize = 64 << 20;
+
+enum Found {
+    Frame(ServerKind, usize, usize),
+    Nothing,
+    End,
+}
+
+fn parse(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Error> {
+    Frame::parse(bytes, Dialect::Legacy, &Limits::default()).map_err(malformed)
+}
+
+impl Summary {
+    fn add(&mut self, notice: Notice) {
+        match notice {
+            Notice::Warning(warning) => self.warnings.push(warning),
+            Notice::RowsAffected(rows) => self.affected = rows,
+            Notice::InsertId(id) => self.insert_id = Some(id),
+            Notice::Produced(text) => self.info = text,
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            place.abandon();
+        }
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("columns", &self.columns.len())
+            .field("ended", &self.result.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first timestamp of an answer to a request for some.
+pub(super) fn timestamp(taken: &Taken) -> Result<u64, Error> {
+    match &taken.result {
+        Some(Err(error)) => return Err(error.clone()),
+        Some(Ok(())) => {}
+        None => return Err(Error::unknown(ErrorKind::SessionEnded)),
+    }
+    let mut rest = &taken.bytes[..];
+    while let Some((frame, bytes)) = parse(rest)? {
+        if let ServerMessage::Tso(tso) =
+            frame.server_message(&Limits::default()).map_err(malformed)?
+        {
+            return match tso.error_no {
+                0 => Ok(tso.ts),
+                number => Err(Error::protocol(format!("timestamp error {number}"))),
+            };
+        }
+        rest = &rest[bytes..];
+    }
+    Err(Error::protocol("no timestamp"))
+}

@@ -1,0 +1,318 @@
+//! [`Link`]: one connection of a client on the runtime's workers. The only file with a socket.
+//!
+//! The worker that receives looks at the frames, puts what came where it is waited for, and tells who
+//! waits: a thread is woken, a closure is called on this worker when all of the input was looked at.
+//!
+//! What several threads send at the same time leaves in one call: the first of them sends for all.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use super::calls::Calls;
+use super::error::{Error, ErrorKind};
+use super::exchange::Watcher;
+use super::fleet::Fleet;
+use super::options::Options;
+use super::state::State;
+use crate::net::{Close, CloseReason, Connection, Hold, Input, Protocol};
+use crate::runtime::{Class, Group, Handle, Timer, Turn, after};
+use crate::sync::shim::lock;
+use crate::sync::stall::{Wait, run_as};
+
+/// One connection.
+pub(super) struct Link {
+    fleet: Weak<Fleet>,
+    /// For the log, and for people.
+    pub(super) number: u64,
+    pub(super) since: Instant,
+    inner: Mutex<Inner>,
+    /// The group that serves it, from when it was begun.
+    group: OnceLock<Arc<Group>>,
+    calls: Arc<Calls>,
+}
+
+struct Inner {
+    state: State,
+    /// Until it ends.
+    conn: Option<Connection>,
+    /// As long as answers are to come: a drain waits for them.
+    hold: Option<Hold>,
+    /// Somebody sends, for all.
+    sending: bool,
+    timer: Option<(Instant, Timer)>,
+    /// The fleet knows that it is ready.
+    told_ready: bool,
+    told_lost: bool,
+}
+
+/// What is to be done when the lock is free.
+#[derive(Default)]
+struct After {
+    events: Vec<Watcher>,
+    unwanted: Vec<Watcher>,
+    close: Option<(Connection, String)>,
+    ready: bool,
+    lost: bool,
+    freed: bool,
+    dropped: Option<Hold>,
+}
+
+impl Link {
+    /// Begins to connect.
+    pub(super) fn connect(
+        fleet: &Arc<Fleet>,
+        handle: &Handle,
+        options: &Arc<Options>,
+        number: u64,
+    ) -> Arc<Self> {
+        let now = Instant::now();
+        let inner = Inner {
+            state: State::new(Arc::clone(options), now),
+            conn: None,
+            hold: None,
+            sending: false,
+            timer: None,
+            told_ready: false,
+            told_lost: false,
+        };
+        let link = Arc::new(Self {
+            fleet: Arc::downgrade(fleet),
+            number,
+            since: now,
+            inner: Mutex::new(inner),
+            group: OnceLock::new(),
+            calls: Calls::new(),
+        });
+        let begin = || handle.connect(options.address.as_str(), Wire(Arc::clone(&link)));
+        // The name of a host is looked up.
+        match run_as(Wait::Network, begin) {
+            Ok(conn) => {
+                let _ = link.group.set(Arc::clone(conn.group()));
+                link.attach(&conn);
+                link.act(|_, _| ());
+            }
+            Err(error) => {
+                let error = Error::not_sent(ErrorKind::Connect(error.to_string().into()));
+                // Whoever begins to connect holds locks, and is told by what this returns.
+                let mut inner = lock(&link.inner);
+                inner.state.lose(&error);
+                inner.told_lost = true;
+            }
+        }
+        link
+    }
+
+    fn attach(&self, conn: &Connection) {
+        let mut inner = lock(&self.inner);
+        if inner.conn.is_none() && inner.state.lost().is_none() {
+            inner.conn = Some(conn.clone());
+        }
+    }
+
+    /// Why it ended.
+    pub(super) fn lost(&self) -> Option<Error> {
+        lock(&self.inner).state.lost().cloned()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        lock(&self.inner).state.is_ready()
+    }
+
+    pub(super) fn open_sessions(&self) -> usize {
+        lock(&self.inner).state.open_sessions()
+    }
+
+    /// Opens a session, which the server hears of with its first request.
+    pub(super) fn open(&self) -> Option<u64> {
+        lock(&self.inner).state.try_open()
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        lock(&self.inner).state.outstanding()
+    }
+
+    /// Looks at the state, or changes it, and does what follows.
+    pub(super) fn act<R>(self: &Arc<Self>, code: impl FnOnce(&mut State, Instant) -> R) -> R {
+        let (result, after) = self.change(code);
+        self.follow(after, false);
+        result
+    }
+
+    /// Ends the connection, and all that was asked on it.
+    pub(super) fn end(self: &Arc<Self>, error: &Error) {
+        self.act(|state, _| state.lose(error));
+    }
+
+    fn change<R>(self: &Arc<Self>, code: impl FnOnce(&mut State, Instant) -> R) -> (R, After) {
+        let now = Instant::now();
+        let mut inner = lock(&self.inner);
+        let result = code(&mut inner.state, now);
+        let after = self.look(&mut inner, now);
+        drop(self.flush(inner));
+        (result, after)
+    }
+
+    /// What follows from what has changed.
+    fn look(self: &Arc<Self>, inner: &mut Inner, now: Instant) -> After {
+        let mut after = After {
+            events: inner.state.take_events(),
+            unwanted: inner.state.take_unwanted(),
+            freed: inner.state.take_freed(),
+            ..After::default()
+        };
+        if let Some(error) = inner.state.lost() {
+            let error = error.to_string();
+            after.close = inner.conn.take().map(|conn| (conn, error));
+            after.lost = !std::mem::replace(&mut inner.told_lost, true);
+            inner.timer = None;
+        } else {
+            after.ready = inner.state.is_ready() && !std::mem::replace(&mut inner.told_ready, true);
+            self.arm(inner, now);
+        }
+        let idle = inner.state.outstanding() == 0;
+        match &inner.conn {
+            Some(conn) if !idle && inner.hold.is_none() => inner.hold = Some(conn.hold()),
+            Some(_) if !idle => {}
+            _ => after.dropped = inner.hold.take(),
+        }
+        after
+    }
+
+    /// Sends what is to be sent, unless somebody does that.
+    fn flush<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        if inner.sending {
+            return inner;
+        }
+        while let Some(conn) = inner.conn.clone() {
+            let out = inner.state.take_out();
+            if out.is_empty() {
+                break;
+            }
+            inner.sending = true;
+            drop(inner);
+            conn.send(&out);
+            inner = lock(&self.inner);
+            inner.sending = false;
+            let full = conn.pending_bytes() > inner.state.max_unsent_bytes();
+            if full {
+                inner.state.set_full(true);
+                conn.tell_when_low();
+            }
+        }
+        inner
+    }
+
+    /// With the lock free.
+    fn follow(self: &Arc<Self>, after: After, here: bool) {
+        if let Some((conn, reason)) = after.close {
+            conn.close(reason);
+        }
+        drop(after.dropped);
+        drop(after.unwanted);
+        let mut calls = false;
+        for event in after.events {
+            match event {
+                Watcher::Thread(thread) => thread.unpark(),
+                Watcher::Call(job) => {
+                    self.calls.add(job);
+                    calls = true;
+                }
+            }
+        }
+        if calls && !here {
+            // Of one that was never begun nothing could be asked.
+            self.group.get().into_iter().for_each(|group| self.calls.hand_out(group));
+        }
+        match self.fleet.upgrade() {
+            Some(fleet) if after.lost => fleet.link_lost(self),
+            Some(fleet) if after.ready => fleet.link_ready(self),
+            Some(fleet) if after.freed => fleet.session_closed(),
+            None if after.ready => self.end(&Error::unknown(ErrorKind::Closed)),
+            _ => {}
+        }
+    }
+
+    /// Sees to it that time is looked at when it has to be.
+    fn arm(self: &Arc<Self>, inner: &mut Inner, now: Instant) {
+        let Some(due) = inner.state.poll_timeout() else { return };
+        let Some(group) = self.group.get() else { return };
+        if inner.timer.as_ref().is_some_and(|&(armed, _)| armed <= due) {
+            return;
+        }
+        if let Some((_, timer)) = inner.timer.take() {
+            timer.cancel();
+        }
+        let link = Arc::downgrade(self);
+        let look = move || {
+            if let Some(link) = link.upgrade() {
+                lock(&link.inner).timer = None;
+                link.act(State::handle_timeout);
+            }
+        };
+        let delay = due.saturating_duration_since(now).max(SHORTEST_LOOK);
+        let timer = after(group, Class::InProgress, delay, Box::new(look));
+        inner.timer = Some((now + delay, timer));
+    }
+}
+
+/// Time is looked at no more often than this.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// The protocol above the socket.
+struct Wire(Arc<Link>);
+
+impl Protocol for Wire {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) {
+        let _ = self.0.group.set(Arc::clone(conn.group()));
+        self.0.attach(conn);
+        conn.set_class(Class::InProgress);
+        // A server that waits for us to read does not read: what we have to send would wait for ever.
+        conn.read_always();
+        self.0.act(State::handle_connected);
+    }
+
+    fn connect_failed(&self, _conn: &Connection, reason: &CloseReason) {
+        let reason = match reason {
+            CloseReason::ConnectFailed(error) => error.to_string(),
+            other => other.to_string(),
+        };
+        self.0.end(&Error::not_sent(ErrorKind::Connect(reason.into())));
+    }
+
+    fn received(
+        &self,
+        _conn: &Connection,
+        (): &mut (),
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
+        let bytes = input.bytes();
+        let ((taken, need), after) = self.0.change(|state, now| state.handle_input(bytes, now));
+        input.consume(taken);
+        if let Some(total) = need {
+            input.need(total);
+        }
+        self.0.follow(after, true);
+        Ok(())
+    }
+
+    fn released(&self, _conn: &Connection, _turn: Turn) {
+        self.0.group.get().into_iter().for_each(|group| self.0.calls.call_here(group));
+    }
+
+    fn drained(&self, _conn: &Connection) {
+        self.0.act(|state, _| state.set_full(false));
+    }
+
+    fn closed(&self, _conn: &Connection, (): (), reason: &CloseReason) {
+        self.0.end(&Error::unknown(ErrorKind::Lost(reason.to_string().into())));
+    }
+}

@@ -1,0 +1,314 @@
+//! [`Options`]: where a client connects, as whom, and every limit and time of it.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Where a client connects, as whom, and its limits.
+///
+/// *Shape*: built by its setters, checked by [`Client::new`](super::Client::new). `Debug` hides the
+/// password.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use epoll_group::client::Options;
+///
+/// let options = Options::new("127.0.0.1:33660", "root")
+///     .password("secret")
+///     .connections(2)
+///     .request_timeout(Duration::from_secs(30));
+/// # let _ = options;
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(super) address: String,
+    pub(super) user: String,
+    pub(super) password: String,
+    pub(super) connections: usize,
+    pub(super) sessions_per_connection: usize,
+    pub(super) max_connecting: usize,
+    pub(super) max_waiting: usize,
+    pub(super) max_pipelined: usize,
+    pub(super) max_unsent_bytes: usize,
+    pub(super) max_answer_bytes: usize,
+    pub(super) window_bytes: usize,
+    pub(super) session_timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) login_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    pub(super) probe_interval: Duration,
+    pub(super) probe_timeout: Duration,
+    pub(super) reconnect_min: Duration,
+    pub(super) reconnect_max: Duration,
+}
+
+impl Options {
+    /// For the server at `address` (`host:port`, or `unix:/path`), logging in as `user`, without a
+    /// password.
+    #[must_use]
+    pub fn new(address: impl Into<String>, user: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            user: user.into(),
+            password: String::new(),
+            connections: 4,
+            sessions_per_connection: 1024,
+            max_connecting: 2,
+            max_waiting: 65_536,
+            max_pipelined: 64,
+            max_unsent_bytes: 16 << 20,
+            max_answer_bytes: 128 << 20,
+            window_bytes: 1 << 20,
+            session_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(3),
+            login_timeout: Duration::from_secs(3),
+            request_timeout: Duration::from_secs(900),
+            probe_interval: Duration::from_secs(10),
+            probe_timeout: Duration::from_secs(5),
+            reconnect_min: Duration::from_millis(50),
+            reconnect_max: Duration::from_secs(2),
+        }
+    }
+
+    /// What shows that we are the user. *Default* none.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = password.into();
+        self
+    }
+
+    /// Connections at most. Sessions are spread over them before they share one. *Range* 1..=1024.
+    /// *Default* 4. *Price*: a socket and some KiB each, on both sides.
+    #[must_use]
+    pub const fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sessions at most on one connection; who wants one more waits. *Range* 1..=1048576. *Default*
+    /// 1024, what the protocol's Java client has. *Price*: the server holds a session for each.
+    #[must_use]
+    pub const fn sessions_per_connection(mut self, sessions: usize) -> Self {
+        self.sessions_per_connection = sessions;
+        self
+    }
+
+    /// Connections that are made at a time. *Range* 1..=1024. *Default* 2. *Price*: a server that
+    /// comes back is met by so many logins at once.
+    #[must_use]
+    pub const fn max_connecting(mut self, connections: usize) -> Self {
+        self.max_connecting = connections;
+        self
+    }
+
+    /// Callers that wait for a session at most; one more is refused. *Range* 0..=16777216. *Default*
+    /// 65536.
+    #[must_use]
+    pub const fn max_waiting(mut self, callers: usize) -> Self {
+        self.max_waiting = callers;
+        self
+    }
+
+    /// Requests of one session that are on their way at a time; more of them wait here. *Range*
+    /// 1..=4096. *Default* 64, half of what servers take (`max_queued_messages` 128).
+    #[must_use]
+    pub const fn max_pipelined(mut self, requests: usize) -> Self {
+        self.max_pipelined = requests;
+        self
+    }
+
+    /// Bytes that the socket of a connection has not taken; above it requests wait here. *Range*
+    /// 64 KiB..=1 GiB. *Default* 16 MiB.
+    #[must_use]
+    pub const fn max_unsent_bytes(mut self, bytes: usize) -> Self {
+        self.max_unsent_bytes = bytes;
+        self
+    }
+
+    /// Bytes of one answer that are kept unread, where the server does not keep to `window_bytes` or
+    /// cannot (auto-commit statements). An answer of which more waits is an error. *Range* 1 MiB..=4
+    /// GiB. *Default* 128 MiB.
+    #[must_use]
+    pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
+        self.max_answer_bytes = bytes;
+        self
+    }
+
+    /// Bytes of an answer that the server may send ahead of who reads it. Rounded up to KiB. *Range*
+    /// 1 KiB..=1 GiB. *Default* 1 MiB. *Price*: twice as much may be held for each answer that is read
+    /// slowly; with less, a fast reader waits for the server more often.
+    #[must_use]
+    pub const fn window_bytes(mut self, bytes: usize) -> Self {
+        self.window_bytes = bytes;
+        self
+    }
+
+    /// How long a caller waits for a session, unless it says otherwise. *Range* 1 ms..=1 day. *Default*
+    /// 5 s.
+    #[must_use]
+    pub const fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long a connection may take to be established. *Range* 1 ms..=1 day. *Default* 3 s.
+    #[must_use]
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long the login may take. *Range* 1 ms..=1 day. *Default* 3 s.
+    #[must_use]
+    pub const fn login_timeout(mut self, timeout: Duration) -> Self {
+        self.login_timeout = timeout;
+        self
+    }
+
+    /// How long a request may take, from the call to the end of its answer, unless it says otherwise.
+    /// *Range* 1 ms..=365 days. *Default* 900 s.
+    #[must_use]
+    pub const fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// After this time without a byte from the server a connection is probed. *Range* 1 ms..=1 day.
+    /// *Default* 10 s.
+    #[must_use]
+    pub const fn probe_interval(mut self, interval: Duration) -> Self {
+        self.probe_interval = interval;
+        self
+    }
+
+    /// How long the server may be silent after a probe; then the connection is given up. *Range* 1
+    /// ms..=1 day. *Default* 5 s.
+    #[must_use]
+    pub const fn probe_timeout(mut self, timeout: Duration) -> Self {
+        self.probe_timeout = timeout;
+        self
+    }
+
+    /// Wait after the first connection that failed; it doubles with each in a row, and is drawn at
+    /// random between half and all of that. *Range* 1 ms..=1 day. *Default* 50 ms.
+    #[must_use]
+    pub const fn reconnect_min(mut self, wait: Duration) -> Self {
+        self.reconnect_min = wait;
+        self
+    }
+
+    /// Longest wait between two tries to connect. *Range* 1 ms..=1 day. *Default* 2 s.
+    #[must_use]
+    pub const fn reconnect_max(mut self, wait: Duration) -> Self {
+        self.reconnect_max = wait;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), OptionsError> {
+        let number = |name, value: usize, range: RangeInclusive<usize>| {
+            let fits = range.contains(&value);
+            let bad = || OptionsError::new(name, value.to_string(), format!("{range:?}"));
+            if fits { Ok(()) } else { Err(bad()) }
+        };
+        let time = |name, value: Duration, max: Duration| {
+            let range = Duration::from_millis(1)..=max;
+            let bad = || OptionsError::new(name, format!("{value:?}"), format!("{range:?}"));
+            if range.contains(&value) { Ok(()) } else { Err(bad()) }
+        };
+        number("connections", self.connections, 1..=1024)?;
+        number("sessions_per_connection", self.sessions_per_connection, 1..=1 << 20)?;
+        number("max_connecting", self.max_connecting, 1..=1024)?;
+        number("max_waiting", self.max_waiting, 0..=1 << 24)?;
+        number("max_pipelined", self.max_pipelined, 1..=4096)?;
+        number("max_unsent_bytes", self.max_unsent_bytes, 64 << 10..=1 << 30)?;
+        number("max_answer_bytes", self.max_answer_bytes, 1 << 20..=4 << 30)?;
+        number("window_bytes", self.window_bytes, 1 << 10..=1 << 30)?;
+        let day = Duration::from_secs(86_400);
+        time("session_timeout", self.session_timeout, day)?;
+        time("connect_timeout", self.connect_timeout, day)?;
+        time("login_timeout", self.login_timeout, day)?;
+        time("request_timeout", self.request_timeout, 365 * day)?;
+        time("probe_interval", self.probe_interval, day)?;
+        time("probe_timeout", self.probe_timeout, day)?;
+        time("reconnect_min", self.reconnect_min, day)?;
+        time("reconnect_max", self.reconnect_max, day)?;
+        if self.reconnect_max < self.reconnect_min {
+            let (value, min) = (self.reconnect_max, self.reconnect_min);
+            let range = format!("reconnect_min {min:?} and more");
+            return Err(OptionsError::new("reconnect_max", format!("{value:?}"), range));
+        }
+        if self.user.is_empty() || self.user.contains('\0') {
+            let allowed = "a name without zero bytes".to_owned();
+            return Err(OptionsError::new("user", format!("{:?}", self.user), allowed));
+        }
+        Ok(())
+    }
+
+    /// `window_bytes` as the protocol counts it.
+    pub(super) fn window_kib(&self) -> i32 {
+        i32::try_from(self.window_bytes.div_ceil(1024)).unwrap_or(i32::MAX)
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("address", &self.address)
+            .field("user", &self.user)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An option that is out of its range: which one, its value, and what it may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionsError {
+    name: &'static str,
+    value: String,
+    range: String,
+}
+
+impl OptionsError {
+    pub(super) const fn new(name: &'static str, value: String, range: String) -> Self {
+        Self { name, value, range }
+    }
+
+    /// The option.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}, not in {}", self.name, self.value, self.range)
+    }
+}
+
+impl Error for OptionsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let good = || Options::new("127.0.0.1:1", "root");
+        assert_eq!(good().check(), Ok(()));
+        let bad = good().connections(0).check().map_err(|error| error.to_string());
+        assert_eq!(bad, Err("connections is 0, not in 1..=1024".into()));
+        let bad = good().reconnect_min(Duration::from_secs(3)).check();
+        assert_eq!(bad.map_err(|error| error.name()), Err("reconnect_max"));
+        let bad = Options::new("127.0.0.1:1", "").check();
+        assert_eq!(bad.map_err(|error| error.name()), Err("user"));
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let shown = format!("{:?}", Options::new("a:1", "root").password("secret"));
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+}

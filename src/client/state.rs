@@ -1,0 +1,777 @@
+//! [`State`]: one connection of a client, sans-I/O.
+//!
+//! Bytes go in by [`handle_input`](State::handle_input), time by [`handle_timeout`](State::handle_timeout),
+//! requests by [`ask`](State::ask); what is to be sent comes out by [`take_out`](State::take_out), who is to be
+//! told by [`take_events`](State::take_events). It knows no socket, clock or thread.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::error::{Error, ErrorKind, Fate, ServerError, Stage};
+use super::exchange::{Asked, Exchange, Place, Slot, Step, Watcher};
+use super::login::{self, Login};
+use super::options::Options;
+use super::request::Wire;
+use crate::codec::decoder::Frame;
+use crate::codec::dialect::Dialect;
+use crate::codec::kind::ServerKind;
+use crate::codec::limits::Limits;
+use crate::codec::message::session::{KillSession, kill_session};
+use crate::codec::message::sql::TokenOffer;
+use crate::codec::message::{ClientMessage, ServerMessage};
+
+/// Where the connection stands.
+#[derive(Debug)]
+enum Stand {
+    Connecting { due: Instant },
+    LoggingIn { login: Login, due: Instant },
+    Ready,
+    Lost(Error),
+}
+
+/// What was taken of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Whole frames.
+    pub(super) bytes: Vec<u8>,
+    /// How it ended; nothing more comes.
+    pub(super) result: Option<Result<(), Error>>,
+}
+
+impl Taken {
+    pub(super) const fn is_nothing(&self) -> bool {
+        self.bytes.is_empty() && self.result.is_none()
+    }
+}
+
+/// One connection.
+pub(super) struct State {
+    options: Arc<Options>,
+    limits: Limits,
+    stand: Stand,
+    exchanges: HashMap<u64, Exchange>,
+    next_session: u64,
+    /// Sessions that the server holds for us, or will.
+    open: usize,
+    /// Requests that are not answered, openings and closings included.
+    unanswered: usize,
+    out: Vec<u8>,
+    events: Vec<Watcher>,
+    /// Those who are not told any more.
+    unwanted: Vec<Watcher>,
+    /// A session ended, so there may be room for another.
+    freed: bool,
+    /// Sessions for which something came in this input.
+    touched: Vec<u64>,
+    /// When the server was last heard.
+    heard: Instant,
+    /// A probe was sent: until then it is to be answered.
+    probe_due: Option<Instant>,
+    /// No request's deadline is before it.
+    next_due: Option<Instant>,
+    /// Bytes that the socket did not take are above the limit: requests are held.
+    full: bool,
+}
+
+/// Session ids with this bit are of sessions for one statement.
+const AUTO_COMMIT: u64 = 1 << 63;
+/// Session of the login and of probes.
+const CONNECTION: u64 = 0;
+/// The first id that is ours to give: 1 is reserved.
+const FIRST_SESSION: u64 = 2;
+
+impl State {
+    pub(super) fn new(options: Arc<Options>, now: Instant) -> Self {
+        let due = now + options.connect_timeout;
+        Self {
+            options,
+            limits: Limits::default(),
+            stand: Stand::Connecting { due },
+            exchanges: HashMap::new(),
+            next_session: FIRST_SESSION,
+            open: 0,
+            unanswered: 0,
+            out: Vec::new(),
+            events: Vec::new(),
+            unwanted: Vec::new(),
+            freed: false,
+            touched: Vec::new(),
+            heard: now,
+            probe_due: None,
+            next_due: None,
+            full: false,
+        }
+    }
+
+    // What happens to the connection.
+
+    /// It is established.
+    pub(super) fn handle_connected(&mut self, now: Instant) {
+        if let Stand::Connecting { .. } = self.stand {
+            let (login, first) = Login::start(&self.options);
+            self.stand = Stand::LoggingIn { login, due: now + self.options.login_timeout };
+            self.heard = now;
+            self.put(CONNECTION, &first);
+        }
+    }
+
+    /// Takes whole frames from the start of `input`; returns how many bytes they are, and how many the
+    /// frame behind them has in all, if that is known.
+    pub(super) fn handle_input(&mut self, input: &[u8], now: Instant) -> (usize, Option<usize>) {
+        let mut at = 0;
+        self.heard = now;
+        self.probe_due = None;
+        let need = loop {
+            if self.lost().is_some() {
+                at = input.len();
+                break None;
+            }
+            let rest = &input[at..];
+            match Frame::parse(rest, Dialect::Legacy, &self.limits) {
+                Ok(Some((frame, bytes))) => {
+                    self.handle_frame(&frame, now);
+                    at += bytes;
+                }
+                Ok(None) => {
+                    let header =
+                        Dialect::Legacy.parse(rest, self.limits.frame_bytes).ok().flatten();
+                    break header.map(|header| Dialect::Legacy.frame_bytes(&header));
+                }
+                Err(error) => self.lose(&Error::protocol(error.to_string())),
+            }
+        };
+        self.tell_touched();
+        (at, need)
+    }
+
+    /// It is at an end, for this reason.
+    pub(super) fn lose(&mut self, error: &Error) {
+        if self.lost().is_some() {
+            return;
+        }
+        self.stand = Stand::Lost(error.clone());
+        self.out = Vec::new();
+        let Self { exchanges, events, unanswered, .. } = self;
+        for exchange in exchanges.values_mut() {
+            end_all(exchange, error, events, unanswered);
+        }
+        self.open = 0;
+        self.exchanges.retain(|_, exchange| !exchange.tidy());
+    }
+
+    /// What it ended of.
+    pub(super) const fn lost(&self) -> Option<&Error> {
+        match &self.stand {
+            Stand::Lost(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn is_ready(&self) -> bool {
+        matches!(self.stand, Stand::Ready)
+    }
+
+    /// Sessions that the server holds for us.
+    pub(super) const fn open_sessions(&self) -> usize {
+        self.open
+    }
+
+    /// Requests that are not answered.
+    pub(super) const fn outstanding(&self) -> usize {
+        self.unanswered
+    }
+
+    // What is to be done about it.
+
+    pub(super) fn take_out(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+
+    pub(super) fn take_events(&mut self) -> Vec<Watcher> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Those who are not told any more: to be dropped where no lock is held, as they are the user's.
+    pub(super) fn take_unwanted(&mut self) -> Vec<Watcher> {
+        std::mem::take(&mut self.unwanted)
+    }
+
+    /// Whether a session ended since this was asked.
+    pub(super) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called, at the latest.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let own = match self.stand {
+            Stand::Connecting { due } | Stand::LoggingIn { due, .. } => due,
+            Stand::Ready => self.probe_due.unwrap_or(self.heard + self.options.probe_interval),
+            Stand::Lost(_) => return None,
+        };
+        Some(self.next_due.map_or(own, |due| due.min(own)))
+    }
+
+    /// Time has passed.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        match self.stand {
+            Stand::Connecting { due } if due <= now => {
+                let stage = Stage::Connect(self.options.connect_timeout);
+                self.lose(&Error::not_sent(ErrorKind::Deadline(stage)));
+            }
+            Stand::LoggingIn { due, .. } if due <= now => {
+                let stage = Stage::Login(self.options.login_timeout);
+                self.lose(&Error::not_sent(ErrorKind::Deadline(stage)));
+            }
+            Stand::Ready => self.probe(now),
+            _ => {}
+        }
+        if self.next_due.is_some_and(|due| due <= now) {
+            self.look_for_late(now);
+        }
+    }
+
+    fn probe(&mut self, now: Instant) {
+        match self.probe_due {
+            Some(due) if due <= now => {
+                let silent = now.saturating_duration_since(self.heard);
+                let reason = format!("no answer to a probe, silent for {silent:?} (probe_timeout)");
+                self.lose(&Error::unknown(ErrorKind::Lost(reason.into())));
+            }
+            None if self.heard + self.options.probe_interval <= now => {
+                self.probe_due = Some(now + self.options.probe_timeout);
+                self.put(CONNECTION, &ClientMessage::CapabilitiesGet);
+            }
+            _ => {}
+        }
+    }
+
+    fn look_for_late(&mut self, now: Instant) {
+        let mut next: Option<Instant> = None;
+        let mut late = Vec::new();
+        for (&session, exchange) in &mut self.exchanges {
+            let first = exchange.first();
+            for (index, slot) in (0_u64..).zip(exchange.slots()) {
+                match slot.deadline {
+                    Some(due) if slot.result.is_none() && due <= now => {
+                        late.push((session, first + index));
+                    }
+                    Some(due) if slot.result.is_none() => {
+                        next = Some(next.map_or(due, |next| next.min(due)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.next_due = next;
+        for (session, seq) in late {
+            self.expire(session, seq);
+        }
+    }
+
+    // Sessions and requests.
+
+    /// A new session. The server hears of it with its first request.
+    fn open(&mut self) -> u64 {
+        let session = self.next();
+        self.exchanges.insert(session, Exchange::new(false));
+        self.open += 1;
+        session
+    }
+
+    /// The same, unless the connection is at an end.
+    pub(super) fn try_open(&mut self) -> Option<u64> {
+        self.is_ready().then(|| self.open())
+    }
+
+    /// A session for one request.
+    pub(super) fn open_once(&mut self, asked: Asked) -> u64 {
+        let number = self.next();
+        let session = if asked == Asked::Statement { number | AUTO_COMMIT } else { number };
+        self.exchanges.insert(session, Exchange::new(true));
+        session
+    }
+
+    fn next(&mut self) -> u64 {
+        let session = self.next_session;
+        self.next_session += 1;
+        session
+    }
+
+    /// Sends a request, or holds it until it may be sent. Returns its number.
+    pub(super) fn ask(
+        &mut self,
+        session: u64,
+        asked: Asked,
+        wire: Wire,
+        deadline: Instant,
+    ) -> Result<u64, Error> {
+        if let Some(lost) = self.lost() {
+            let error = Error::not_sent(lost.kind().clone());
+            self.tidy(session);
+            return Err(error);
+        }
+        let bytes = wire.again.as_deref().unwrap_or(&wire.message).body_bytes() + 1;
+        let limit = usize::try_from(self.limits.frame_bytes).unwrap_or(usize::MAX);
+        if bytes > limit {
+            self.tidy(session);
+            return Err(Error::not_sent(ErrorKind::TooLong { bytes, limit }));
+        }
+        let Some(exchange) = self.exchanges.get_mut(&session) else {
+            return Err(Error::not_sent(ErrorKind::SessionEnded));
+        };
+        if exchange.dead.is_some() {
+            return Err(Error::not_sent(ErrorKind::SessionEnded));
+        }
+        if !exchange.once && !exchange.opened {
+            exchange.opened = true;
+            exchange.push(Slot::new(Asked::Open, ClientMessage::SessionNew));
+            self.unanswered += 1;
+        }
+        let mut slot = Slot::new(asked, wire.message);
+        slot.again = wire.again;
+        slot.left = (wire.has_rows && !exchange.once).then(|| window(&self.options));
+        slot.deadline = Some(deadline);
+        let seq = exchange.push(slot);
+        self.unanswered += 1;
+        self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
+        self.send_held(session);
+        Ok(seq)
+    }
+
+    /// Bytes that the socket may leave to us before requests are held.
+    pub(super) fn max_unsent_bytes(&self) -> usize {
+        self.options.max_unsent_bytes
+    }
+
+    /// Requests may be sent again, or no more, because of what the socket has not taken.
+    pub(super) fn set_full(&mut self, full: bool) {
+        if std::mem::replace(&mut self.full, full) && !full {
+            let sessions: Vec<u64> = self.exchanges.keys().copied().collect();
+            sessions.into_iter().for_each(|session| self.send_held(session));
+        }
+    }
+
+    /// Sends what is held and may go.
+    fn send_held(&mut self, session: u64) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        let (mut in_flight, left_alone) = exchange.in_flight();
+        if left_alone || self.full || exchange.dead.is_some() {
+            return;
+        }
+        while in_flight < self.options.max_pipelined {
+            let Some(slot) = exchange.first_held() else { return };
+            let Place::Held(message) = std::mem::replace(&mut slot.place, Place::Sent) else {
+                return;
+            };
+            encode(&mut self.out, session, &message);
+            in_flight += 1;
+        }
+    }
+
+    /// Interrupts what the session runs, if it runs something.
+    pub(super) fn cancel(&mut self, session: u64) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        let runs = |slot: &mut Slot| slot.is_sent() && slot.asked() == Asked::Statement;
+        if exchange.once || !exchange.slots().any(runs) {
+            return;
+        }
+        kill(&mut self.out, session, kill_session::Type::Query);
+        if let Some(slot) = exchange.current() {
+            // Sent again it would run as if nobody had interrupted it.
+            slot.again = None;
+        }
+    }
+
+    /// The session is not used any more. What it was asked is still answered.
+    pub(super) fn close(&mut self, session: u64) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        exchange.closing = true;
+        if exchange.dead.is_some() {
+            return self.tidy(session);
+        }
+        let opened = exchange.opened;
+        self.release();
+        if opened && !self.kill_if_left(session) {
+            let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+            exchange.push(Slot::new(Asked::Close, ClientMessage::SessionClose));
+            self.unanswered += 1;
+            self.send_held(session);
+        }
+        self.tidy(session);
+    }
+
+    /// There is one session less.
+    fn release(&mut self) {
+        self.open = self.open.saturating_sub(1);
+        self.freed = true;
+    }
+
+    /// Ends a session that is not used any more, when what it does is wanted by nobody and may never
+    /// end.
+    fn kill_if_left(&mut self, session: u64) -> bool {
+        let Some(exchange) = self.exchanges.get(&session) else { return false };
+        let (_, left_alone) = exchange.in_flight();
+        let left = exchange.closing && !exchange.once && left_alone && !exchange.is_wanted();
+        if left {
+            self.kill_session(session, &Error::unknown(ErrorKind::SessionEnded));
+        }
+        left
+    }
+
+    /// Ends a session at once, at both ends.
+    fn kill_session(&mut self, session: u64, error: &Error) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        if exchange.dead.is_some() {
+            return;
+        }
+        if !exchange.once {
+            kill(&mut self.out, session, kill_session::Type::Connection);
+            encode(&mut self.out, session, &ClientMessage::SessionClose);
+        }
+        self.die(session, error);
+    }
+
+    fn tidy(&mut self, session: u64) {
+        if let Some(exchange) = self.exchanges.get_mut(&session)
+            && exchange.tidy()
+            && exchange.closing
+        {
+            self.exchanges.remove(&session);
+        }
+    }
+
+    /// Whether nothing of the session is on its way, and it can be used.
+    pub(super) fn is_session_idle(&self, session: u64) -> bool {
+        let exchange = self.exchanges.get(&session);
+        exchange.is_some_and(|exchange| exchange.dead.is_none() && exchange.is_idle())
+    }
+
+    /// Whether the session can be used, now or later.
+    pub(super) fn is_alive(&self, session: u64) -> bool {
+        self.exchanges.get(&session).is_some_and(|exchange| exchange.dead.is_none())
+    }
+
+    // Answers.
+
+    /// What came of an answer since the last time.
+    pub(super) fn take(&mut self, session: u64, seq: u64) -> Taken {
+        let slot = self.exchanges.get_mut(&session).and_then(|exchange| exchange.slot(seq));
+        let Some(slot) = slot else {
+            let ended = Some(Err(Error::unknown(ErrorKind::SessionEnded)));
+            return Taken { bytes: Vec::new(), result: ended };
+        };
+        let taken = Taken { bytes: std::mem::take(&mut slot.bytes), result: slot.result.clone() };
+        if taken.result.is_some() {
+            slot.taken = true;
+            // One that is late still has its answer to come.
+            let late = slot.is_sent();
+            if late {
+                self.offer(session, seq);
+                self.interrupt_left(session);
+            }
+            self.tidy(session);
+        } else {
+            self.offer(session, seq);
+        }
+        taken
+    }
+
+    /// Tells `watcher` when there are `least` bytes, or the end; at once if so.
+    pub(super) fn watch(&mut self, session: u64, seq: u64, least: usize, watcher: Watcher) {
+        let slot = self.exchanges.get_mut(&session).and_then(|exchange| exchange.slot(seq));
+        match slot {
+            Some(slot) if !slot.is_ready(least) => {
+                let before = slot.watch(least, watcher);
+                self.unwanted.extend(before);
+            }
+            _ => self.events.push(watcher),
+        }
+    }
+
+    /// Nobody wants the answer any more.
+    pub(super) fn abandon(&mut self, session: u64, seq: u64) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        let once = exchange.once;
+        let Some(slot) = exchange.slot(seq) else { return };
+        let watcher = slot.forget();
+        self.unwanted.extend(watcher);
+        if slot.is_held() || once {
+            slot.answer(&mut self.unanswered);
+        }
+        self.interrupt_left(session);
+        self.tidy(session);
+    }
+
+    /// The time of a request is over.
+    pub(super) fn expire(&mut self, session: u64, seq: u64) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        let once = exchange.once;
+        let Some(slot) = exchange.slot(seq) else { return };
+        if slot.result.is_some() {
+            return;
+        }
+        if slot.is_held() {
+            slot.answer(&mut self.unanswered);
+            slot.finish(Err(Error::not_sent(ErrorKind::Deadline(Stage::Enqueue))));
+        } else {
+            slot.finish(Err(Error::unknown(ErrorKind::Deadline(Stage::Reply))));
+            if once {
+                slot.answer(&mut self.unanswered);
+            }
+        }
+        let watcher = slot.take_watcher();
+        self.events.extend(watcher);
+        self.interrupt_left(session);
+    }
+
+    /// Interrupts the statement that runs, if nobody wants its answer: the session is of no use until
+    /// that has come.
+    fn interrupt_left(&mut self, session: u64) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        if exchange.once || exchange.dead.is_some() || self.kill_if_left(session) {
+            return;
+        }
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        if let Some(slot) = exchange.current()
+            && slot.is_left()
+            && slot.asked() == Asked::Statement
+            && !std::mem::replace(&mut slot.killed, true)
+        {
+            kill(&mut self.out, session, kill_session::Type::Query);
+        }
+    }
+
+    /// Grants more of an answer to the server, if it is time.
+    fn offer(&mut self, session: u64, seq: u64) {
+        let size = window(&self.options);
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        let Some(slot) = exchange.slot(seq) else { return };
+        let Some(left) = &mut slot.left else { return };
+        let unread = i64::try_from(slot.bytes.len()).unwrap_or(i64::MAX);
+        if (slot.stopped || *left < size / 5) && unread < size / 5 {
+            *left = size;
+            slot.stopped = false;
+            let offer = TokenOffer { token: Some(self.options.window_kib()) };
+            encode(&mut self.out, session, &ClientMessage::TokenOffer(offer));
+        }
+    }
+
+    // Frames.
+
+    fn handle_frame(&mut self, frame: &Frame<'_>, now: Instant) {
+        let session = frame.session();
+        if session == CONNECTION {
+            return self.handle_connection_frame(frame, now);
+        }
+        // Late frames of a session that is gone are nobody's.
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        if exchange.dead.is_some() {
+            return;
+        }
+        let Some(slot) = exchange.current() else {
+            // An error about what has no answer of its own (an offer that came late, say) is nobody's.
+            return self.handle_stray(session, frame);
+        };
+        match slot.step(ServerKind::from_number(frame.kind())) {
+            Step::More => {
+                let bytes = frame.bytes();
+                if !slot.taken && slot.result.is_none() {
+                    slot.bytes.extend_from_slice(bytes);
+                    let (held, limit) = (slot.bytes.len(), self.options.max_answer_bytes);
+                    if held > limit {
+                        let kind = ErrorKind::TooMuch { bytes: held, limit };
+                        return self.kill_session(session, &Error::unknown(kind));
+                    }
+                }
+                if let Some(left) = &mut slot.left {
+                    *left -= i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+                }
+                self.touch(session);
+            }
+            Step::Stopped if slot.left.is_none() => {
+                self.kill_session(session, &Error::protocol("a stop without a window"));
+            }
+            Step::Stopped => {
+                slot.stopped = true;
+                let seq = exchange.current_seq();
+                self.offer(session, seq);
+                self.touch(session);
+            }
+            Step::End => {
+                if slot.asked() == Asked::Timestamps {
+                    slot.bytes.extend_from_slice(frame.bytes());
+                }
+                slot.finish(Ok(()));
+                self.end_current(session);
+            }
+            Step::Error => self.handle_error(session, frame),
+            Step::Illegal => {
+                let what = format!("kind {} in answer to {:?}", frame.kind(), slot.asked());
+                self.kill_session(session, &Error::protocol(what));
+            }
+        }
+    }
+
+    /// The current request is answered.
+    fn end_current(&mut self, session: u64) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        let Some(slot) = exchange.current() else { return };
+        slot.answer(&mut self.unanswered);
+        slot.left = None;
+        if slot.asked() == Asked::Close {
+            exchange.dead = Some(Error::not_sent(ErrorKind::SessionEnded));
+        }
+        self.touch(session);
+        self.interrupt_left(session);
+        self.send_held(session);
+        self.tidy(session);
+    }
+
+    fn handle_error(&mut self, session: u64, frame: &Frame<'_>) {
+        let Ok(ServerMessage::Error(reply)) = frame.server_message(&self.limits) else {
+            return self.kill_session(session, &Error::protocol("a malformed error"));
+        };
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        let is_last = exchange.is_current_last();
+        let Some(slot) = exchange.current() else { return };
+        if reply.is_cache_miss()
+            && is_last
+            && slot.is_untouched()
+            && let Some(message) = slot.again.take()
+        {
+            encode(&mut self.out, session, &message);
+            return;
+        }
+        let asked = slot.asked();
+        let error = Arc::new(ServerError::new(reply));
+        match asked {
+            // Nothing that was sent behind it is run.
+            Asked::Open => {
+                let error = Error::new(Fate::Refused, ErrorKind::Server(error));
+                self.die(session, &error);
+            }
+            _ if error.is_fatal() => {
+                let error = Error::server(error);
+                self.die(session, &error);
+            }
+            _ => {
+                slot.finish(Err(Error::server(error)));
+                self.end_current(session);
+            }
+        }
+    }
+
+    /// A session is over: all that it was asked has this outcome.
+    fn die(&mut self, session: u64, error: &Error) {
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        end_all(exchange, error, &mut self.events, &mut self.unanswered);
+        if !exchange.once && !exchange.closing {
+            self.release();
+        }
+        self.tidy(session);
+    }
+
+    /// A frame that answers nothing.
+    fn handle_stray(&mut self, session: u64, frame: &Frame<'_>) {
+        match frame.server_message(&self.limits) {
+            Ok(ServerMessage::Notice(_) | ServerMessage::TokenDone(_)) => {}
+            Ok(ServerMessage::Error(reply)) => {
+                let error = ServerError::new(reply);
+                if error.is_fatal() {
+                    self.die(session, &Error::server(Arc::new(error)));
+                }
+            }
+            _ => {
+                let what = format!("kind {} in answer to nothing", frame.kind());
+                self.kill_session(session, &Error::protocol(what));
+            }
+        }
+    }
+
+    fn handle_connection_frame(&mut self, frame: &Frame<'_>, now: Instant) {
+        let message = match frame.server_message(&self.limits) {
+            Ok(message) => message,
+            Err(error) => return self.lose(&Error::protocol(error.to_string())),
+        };
+        if let Stand::LoggingIn { login, .. } = &mut self.stand {
+            match login.handle(message, &self.options) {
+                login::Step::Wait => {}
+                login::Step::Send(message) => self.put(CONNECTION, &message),
+                login::Step::Done => {
+                    self.stand = Stand::Ready;
+                    self.heard = now;
+                }
+                login::Step::Failed(error) => self.lose(&error),
+            }
+            return;
+        }
+        if let ServerMessage::Error(error) = message {
+            let error = ServerError::new(error);
+            if error.is_fatal() {
+                self.lose(&Error::unknown(ErrorKind::Lost(error.to_string().into())));
+            }
+        }
+    }
+
+    fn touch(&mut self, session: u64) {
+        if self.touched.last() != Some(&session) {
+            self.touched.push(session);
+        }
+    }
+
+    /// Those who wait for what came hear of it when all of the input was looked at.
+    fn tell_touched(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for session in touched.drain(..) {
+            if let Some(exchange) = self.exchanges.get_mut(&session) {
+                self.events.extend(exchange.slots().filter_map(Slot::take_watcher));
+            }
+        }
+        self.touched = touched;
+    }
+
+    fn put(&mut self, session: u64, message: &ClientMessage) {
+        encode(&mut self.out, session, message);
+    }
+}
+
+/// Ends all that a session was asked; it is dead then.
+fn end_all(
+    exchange: &mut Exchange,
+    error: &Error,
+    events: &mut Vec<Watcher>,
+    unanswered: &mut usize,
+) {
+    for slot in exchange.slots() {
+        if slot.is_answered() {
+            continue;
+        }
+        let error = match (slot.is_held(), error.fate()) {
+            (true, Fate::Unknown) => Error::not_sent(error.kind().clone()),
+            (false, Fate::NotSent) => Error::unknown(error.kind().clone()),
+            _ => error.clone(),
+        };
+        slot.finish(Err(error));
+        slot.answer(unanswered);
+        events.extend(slot.take_watcher());
+    }
+    exchange.dead = Some(error.clone());
+}
+
+fn window(options: &Options) -> i64 {
+    i64::from(options.window_kib()) * 1024
+}
+
+fn kill(out: &mut Vec<u8>, session: u64, what: kill_session::Type) {
+    let kill = KillSession { r#type: what.into(), x_session_id: session };
+    encode(out, session, &ClientMessage::SessionKill(kill));
+}
+
+fn encode(out: &mut Vec<u8>, session: u64, message: &ClientMessage) {
+    let encoded = message.encode(Dialect::Legacy, session, out);
+    debug_assert!(encoded.is_ok(), "its length was looked at before");
+}
+
+#[cfg(test)]
+mod tests;

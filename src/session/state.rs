@@ -1,0 +1,333 @@
+//! [`State`]: what a reply consists of, and how it is written.
+
+use std::sync::Arc;
+
+use super::channel::Channel;
+use super::credit::Credit;
+use super::deferred::Deferral;
+use super::ending::Ending;
+use super::error::SessionError;
+use super::output::Output;
+use super::relay::{Place, Relayed, Relaying};
+use super::row::{Cells, Row};
+use super::source::RowSource;
+use crate::codec::chunk::ChunkWriter;
+use crate::codec::encoder::{Encoder, Metadata};
+use crate::codec::kind::ServerKind;
+use crate::runtime::guard;
+use crate::stats::Counter;
+
+/// What a reply consists of beside its rows.
+pub(super) struct State {
+    pub(super) channel: Arc<Channel>,
+    metadata: Metadata,
+    pub(super) wants_chunks: bool,
+    pub(super) chunks: Option<ChunkWriter>,
+    /// Of the result that is being written; 0 when none is.
+    pub(super) columns: usize,
+    /// There was a result.
+    pub(super) results: bool,
+    /// Answered by a bare OK, and not by the ends of a statement.
+    pub(super) plain: bool,
+    pub(super) ending: Ending,
+    /// Bytes of rows that the client still takes; without, it takes all.
+    pub(super) left: Option<Credit>,
+    pub(super) feed: Option<Feed>,
+    pub(super) deferral: Option<Arc<Deferral>>,
+}
+
+/// What the client wants of the form of a reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    pub(super) compact: bool,
+    pub(super) chunks: bool,
+    /// Credit in bytes.
+    pub(super) credit: Option<i64>,
+    /// Answered by a bare OK.
+    pub(super) plain: bool,
+}
+
+impl Form {
+    /// A bare OK.
+    pub(super) const PLAIN: Self =
+        Self { compact: false, chunks: false, credit: None, plain: true };
+
+    /// Of a statement or plan; `token` is its credit in KiB, -1 for all there is.
+    pub(super) fn of(
+        compact: bool,
+        chunks: bool,
+        token: Option<i32>,
+    ) -> Result<Self, SessionError> {
+        let credit = match token {
+            None | Some(-1) => None,
+            Some(kilobytes @ 0..) => Some(i64::from(kilobytes) * 1024),
+            Some(_) => return Err(SessionError::unsupported("Invalid Token")),
+        };
+        Ok(Self { compact, chunks, credit, plain: false })
+    }
+}
+
+/// Where the rest of a reply comes from.
+pub(super) enum Feed {
+    Rows(Box<dyn RowSource>),
+    Relay(Relaying),
+}
+
+/// Why nothing can be written at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    /// The client has to grant more.
+    Credit,
+    /// The client has to read.
+    Room,
+    /// The relay has to say that it has something.
+    Relay,
+}
+
+/// What became of a feed.
+#[derive(Debug)]
+pub(super) enum Pulled {
+    /// It has nothing more.
+    Done,
+    /// It may have more; others should have their turn first.
+    Budget,
+    /// It has to wait.
+    Blocked(Blocked),
+}
+
+impl State {
+    pub(super) fn new(channel: Arc<Channel>, form: Form) -> Self {
+        Self {
+            channel,
+            metadata: if form.compact { Metadata::Compact } else { Metadata::Full },
+            wants_chunks: form.chunks,
+            chunks: None,
+            columns: 0,
+            results: false,
+            plain: form.plain,
+            ending: Ending::new(),
+            left: form.credit.map(Credit::new),
+            feed: None,
+            deferral: None,
+        }
+    }
+
+    pub(super) fn write<R>(
+        &self,
+        out: &Output,
+        code: impl FnOnce(&mut Encoder<'_>) -> R,
+    ) -> (R, usize) {
+        out.write(self.channel.id.wire, self.metadata, code)
+    }
+
+    fn charge(&mut self, bytes: usize) {
+        if let Some(left) = &mut self.left {
+            left.charge(bytes);
+        }
+    }
+
+    /// One row, as a row or into the chunk. No credit or room is looked at.
+    pub(super) fn put_row<E: From<SessionError>>(
+        &mut self,
+        out: &Output,
+        fill: impl FnOnce(&mut Row<'_>) -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        if let Some(chunks) = &mut self.chunks {
+            let mut row = Row(Cells::Chunk(chunks.begin_row()));
+            if !fill(&mut row)? {
+                return Ok(false);
+            }
+            row.finish()?;
+            if chunks.is_full() {
+                self.put_chunk(out)?;
+            }
+            return Ok(true);
+        }
+        let (written, bytes) = self.write(out, |encoder| {
+            let mut row = Row(Cells::Row(encoder.begin_row()));
+            let written = fill(&mut row)?;
+            if written {
+                row.finish()?;
+            }
+            Ok::<_, E>(written)
+        });
+        self.charge(bytes);
+        out.row_written();
+        written
+    }
+
+    pub(super) fn put_chunk(&mut self, out: &Output) -> Result<(), SessionError> {
+        let Some(mut chunks) = self.chunks.take() else { return Ok(()) };
+        let (written, bytes) = self.write(out, |encoder| chunks.write_to(encoder));
+        self.chunks = Some(chunks);
+        self.charge(bytes);
+        out.row_written();
+        Ok(written?)
+    }
+
+    /// Whether a row can be written now. Credit that was offered is taken first.
+    pub(super) fn blocked(&mut self, out: &Output) -> Option<Blocked> {
+        if let Some(left) = &mut self.left
+            && left.is_spent()
+        {
+            left.add(self.channel.take_offers());
+            if left.is_spent() {
+                return Some(Blocked::Credit);
+            }
+        }
+        (out.is_pressed() && out.line().is_full()).then_some(Blocked::Room)
+    }
+
+    pub(super) fn tell_blocked(&self, out: &Output, blocked: Blocked) {
+        if blocked == Blocked::Credit {
+            self.write(out, |encoder| encoder.token_done());
+            out.line().count(Counter::TokenWaits);
+        }
+        out.flush();
+    }
+
+    /// Sends what there is in `feed` while there is credit and room, and so many bytes at most.
+    pub(super) fn pull(
+        &mut self,
+        feed: &mut Feed,
+        out: &Output,
+        budget_bytes: usize,
+    ) -> Result<Pulled, SessionError> {
+        let start = out.sent_or_written();
+        loop {
+            if self.channel.is_interrupted() {
+                return Err(SessionError::interrupted());
+            }
+            if let Some(blocked) = self.blocked(out) {
+                self.tell_blocked(out, blocked);
+                return Ok(Pulled::Blocked(blocked));
+            }
+            if out.sent_or_written().wrapping_sub(start) >= budget_bytes {
+                return Ok(Pulled::Budget);
+            }
+            let pulled = match feed {
+                Feed::Rows(source) => self.pull_row(&mut **source, out),
+                Feed::Relay(relaying) => self.pull_frame(relaying, out),
+            };
+            if let Some(pulled) = pulled? {
+                return Ok(pulled);
+            }
+        }
+    }
+
+    /// One row. `None` when there may be more.
+    fn pull_row(
+        &mut self,
+        source: &mut dyn RowSource,
+        out: &Output,
+    ) -> Result<Option<Pulled>, SessionError> {
+        if self.columns == 0 {
+            return Err(SessionError::unsupported(NO_COLUMNS));
+        }
+        let more = self.put_row(out, |row| source.next(row))?;
+        Ok((!more).then_some(Pulled::Done))
+    }
+
+    /// One frame. `None` when there may be more.
+    fn pull_frame(
+        &mut self,
+        relaying: &mut Relaying,
+        out: &Output,
+    ) -> Result<Option<Pulled>, SessionError> {
+        let Relaying { relay, wake, place, .. } = relaying;
+        wake.ask();
+        match relay.next(wake)? {
+            Relayed::Frame { kind, body } => {
+                *place = self.check_frame(*place, kind)?;
+                self.put_frame(out, kind, body)?;
+                Ok(None)
+            }
+            Relayed::Later => {
+                self.tell_blocked(out, Blocked::Relay);
+                Ok(Some(Pulled::Blocked(Blocked::Relay)))
+            }
+            Relayed::End(ending) => {
+                self.ending.replace_by(ending)?;
+                if *place == Place::Between {
+                    return Err(self.out_of_place("the end"));
+                }
+                Ok(Some(Pulled::Done))
+            }
+        }
+    }
+
+    /// Where the reply is behind a frame of a relay, if the client may get it.
+    fn check_frame(&self, place: Place, kind: ServerKind) -> Result<Place, SessionError> {
+        let unasked = kind == ServerKind::Chunk && !self.wants_chunks;
+        match place.after(kind) {
+            Some(next) if !self.plain && !unasked => Ok(next),
+            _ => Err(self.out_of_place(kind.protocol_name())),
+        }
+    }
+
+    fn out_of_place(&self, what: &str) -> SessionError {
+        self.channel.line.count(Counter::RelaysRefused);
+        tracing::warn!(session = %self.channel.id, what, "relayed out of place");
+        SessionError::unsupported(format!("{what} was relayed out of place"))
+    }
+
+    /// One frame of a relay.
+    fn put_frame(
+        &mut self,
+        out: &Output,
+        kind: ServerKind,
+        body: &[u8],
+    ) -> Result<(), SessionError> {
+        // What the handler wrote itself stands before it.
+        self.put_chunk(out)?;
+        let (written, bytes) = self.write(out, |encoder| encoder.frame(kind.number(), &[body]));
+        written?;
+        self.results = true;
+        if matches!(kind, ServerKind::Row | ServerKind::Chunk) {
+            self.charge(bytes);
+        }
+        out.row_written();
+        Ok(())
+    }
+
+    /// Whether what it waited for is there.
+    pub(super) fn is_unblocked(&mut self, blocked: Blocked, out: &Output) -> bool {
+        match blocked {
+            Blocked::Credit => {
+                let before = self.left;
+                let blocked = self.blocked(out) == Some(Blocked::Credit);
+                // What came is not enough: the client would wait for us.
+                if blocked && self.left != before {
+                    self.tell_blocked(out, Blocked::Credit);
+                }
+                !blocked
+            }
+            Blocked::Room => out.line().has_room(),
+            Blocked::Relay => match &self.feed {
+                Some(Feed::Relay(relaying)) => relaying.wake.is_made(),
+                _ => true,
+            },
+        }
+    }
+
+    /// The end of a reply, good or bad.
+    pub(super) fn finish(
+        &mut self,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        // It is the user's, and may panic.
+        if let Some(feed) = self.feed.take() {
+            guard(self.channel.line.group(), "drop", || drop(feed));
+        }
+        let result = result.and_then(|()| self.put_chunk(out));
+        self.write(out, |encoder| match &result {
+            Ok(()) if self.plain => encoder.ok(None),
+            Ok(()) => self.ending.put(encoder, self.results),
+            Err(error) => self.ending.put_failed(encoder, error),
+        });
+        result
+    }
+}
+
+pub(super) const NO_COLUMNS: &str = "a row without columns";
