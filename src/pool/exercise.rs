@@ -195,7 +195,9 @@ impl World {
         let (ticket, version, by) = self.connecting.remove(n % self.connecting.len());
         if fails {
             return match by {
-                By::Caller if n.is_multiple_of(5) => self.stack.connect_abandoned(self.now, ticket, fx),
+                By::Caller if n.is_multiple_of(5) => {
+                    self.stack.connect_abandoned(self.now, ticket, fx)
+                }
                 _ => self.stack.connect_failed(self.now, ticket, "refused".into(), fx),
             };
         }
