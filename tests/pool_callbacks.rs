@@ -171,7 +171,7 @@ fn a_closed_pool_answers_all() {
 #[test]
 fn a_runtime_maintains_pools() {
     let runtime = epoll_group::Runtime::builder().start().unwrap();
-    let handle = runtime.handle().clone();
+    let handle = runtime.handle();
     let (pool, fake) =
         pool_support::build(limits(2).min_idle(1), |builder| builder.maintained_by(handle));
     let (answer, answers) = mpsc::channel();

@@ -28,12 +28,12 @@ fn random(state: &mut u64) -> u64 {
 fn borrow_at_random(pool: &TestPool, seed: u64, callbacks: &mpsc::Sender<bool>) {
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for _ in 0..300 {
-        let key = if random(&mut state) % 2 == 0 { A } else { B };
+        let key = if random(&mut state).is_multiple_of(2) { A } else { B };
         let deadline = Instant::now() + Duration::from_micros(random(&mut state) % 2000);
         match random(&mut state) % 8 {
             0 => {
                 let done = callbacks.clone();
-                let late = random(&mut state) % 2 == 0;
+                let late = random(&mut state).is_multiple_of(2);
                 let deadline = if late { self::late() } else { deadline };
                 pool.get_then(&key, deadline, move |got| {
                     let _ = done.send(got.is_ok());
@@ -46,7 +46,7 @@ fn borrow_at_random(pool: &TestPool, seed: u64, callbacks: &mpsc::Sender<bool>) 
             3 => drop(pool.get(&key).map(Pooled::detach)),
             _ => {
                 let conn = pool.get(&key).expect("the deadline is far");
-                if random(&mut state) % 16 == 0 {
+                if random(&mut state).is_multiple_of(16) {
                     thread::yield_now();
                 }
                 drop(conn);

@@ -99,7 +99,7 @@ impl World {
             9 => self.leave(n),
             10 | 11 => self.pass(n, &mut fx),
             12 => self.set_mode(n, &mut fx),
-            13 if n % 4 == 0 => self.fail_over(n, &mut fx),
+            13 if n.is_multiple_of(4) => self.fail_over(n, &mut fx),
             14 => self.resize(n, &mut fx),
             _ => self.stack.due(self.now, &mut fx),
         }
@@ -109,8 +109,8 @@ impl World {
     fn ask(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
         self.callers += 1;
         let caller = self.callers;
-        let deadline = (n % 4 != 0).then(|| self.now + Duration::from_secs(n as u64 % 8));
-        let patience = Patience { deadline, has_thread: n % 3 != 0 };
+        let deadline = (!n.is_multiple_of(4)).then(|| self.now + Duration::from_secs(n as u64 % 8));
+        let patience = Patience { deadline, has_thread: !n.is_multiple_of(3) };
         let holder = self.holder.clone();
         if patience.has_thread {
             let ask = Ask { holder: &holder, asked: self.now, deadline, turn: Turn::First };
@@ -195,7 +195,9 @@ impl World {
         let (ticket, version, by) = self.connecting.remove(n % self.connecting.len());
         if fails {
             return match by {
-                By::Caller if n % 5 == 0 => self.stack.connect_abandoned(self.now, ticket, fx),
+                By::Caller if n.is_multiple_of(5) => {
+                    self.stack.connect_abandoned(self.now, ticket, fx)
+                }
                 _ => self.stack.connect_failed(self.now, ticket, "refused".into(), fx),
             };
         }
@@ -238,7 +240,7 @@ impl World {
     fn fail_over(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
         let wrong = self.version.next();
         assert_eq!(self.stack.fail_over(self.now, wrong, fx), Err(self.version));
-        if n % 8 == 0 {
+        if n.is_multiple_of(8) {
             assert_eq!(self.stack.fail_over(self.now, self.version, fx), Ok(wrong));
             self.version = wrong;
         }
@@ -322,7 +324,11 @@ impl World {
         } else {
             let nobody = self.waiting.is_empty() || self.idle.is_empty();
             assert!(nobody, "nobody waits beside an idle connection");
-            assert!(!self.stack.could_serve(self.now), "nobody waits who could connect");
+            let by_host = self.connecting.iter();
+            let by_host =
+                by_host.filter(|(_, version, by)| (*version, *by) == (self.version, By::Host));
+            let could = self.stack.could_serve(self.now, by_host.count());
+            assert!(!could, "nobody waits who could connect");
         }
     }
 

@@ -202,7 +202,7 @@ fn print(
     others: f64,
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
-    write!(out, "{}\n", outcome.environment)?;
+    writeln!(out, "{}", outcome.environment)?;
     let heading =
         ["test", "capacity", "pool", "operations/s", "ratio", "of saturation", "CPU/operation"];
     let mut table = Table::new(&heading);
