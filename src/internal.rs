@@ -1,9 +1,11 @@
-//! A door for benches into what the crate does not promise. Nothing here is stable.
+//! A door for benches and fuzzers into what the crate does not promise. Nothing here is stable.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
+#[cfg(feature = "client")]
+pub use crate::client::fuzzed::connection as client_connection;
 use crate::runtime::{TaskQueue, TimerHeap, TimerId};
 use crate::stall::{self, Announce};
 
