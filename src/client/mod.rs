@@ -47,6 +47,7 @@ mod calls;
 mod error;
 mod exchange;
 mod fleet;
+pub(crate) mod fuzzed;
 mod link;
 mod login;
 mod options;

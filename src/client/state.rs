@@ -182,6 +182,11 @@ impl State {
         self.unanswered
     }
 
+    /// Nothing is kept of any session.
+    pub(super) fn is_empty(&self) -> bool {
+        self.exchanges.is_empty()
+    }
+
     // What is to be done about it.
 
     pub(super) fn take_out(&mut self) -> Vec<u8> {

@@ -4,4 +4,5 @@ mod bench;
 mod deadlines;
 mod login;
 mod replies;
+mod simulation;
 mod windows;
