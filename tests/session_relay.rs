@@ -19,31 +19,8 @@ use support::engine::backend::{Backend, Piece, chunk, end, meta, more, result, r
 use support::engine::{Fixture, config};
 use support::threads::threads;
 use support::xrpc::request::{query, savepoint, update};
-use support::xrpc::{AUTO, Client, Ticket};
+use support::xrpc::{AUTO, Client};
 use support::{LONG, eventually, often};
-
-/// Sends a statement whose reply is relayed from there.
-#[track_caller]
-fn send(server: &Fixture, client: &mut Client, session: u64, backend: &Backend) -> Ticket {
-    let statement = StmtExecute { token: None, ..query("") };
-    send_as(server, client, session, backend, statement)
-}
-
-#[track_caller]
-fn send_as(
-    server: &Fixture,
-    client: &mut Client,
-    session: u64,
-    backend: &Backend,
-    form: StmtExecute,
-) -> Ticket {
-    let (name, answer) = (format!("of {session}"), backend.relay());
-    server.control.plant(&name, |reply| {
-        reply.relay(answer);
-        Ok(())
-    });
-    client.send_sql(session, StmtExecute { stmt: Some(format!("script {name}").into()), ..form })
-}
 
 fn with_token(kib: i32) -> StmtExecute {
     StmtExecute { token: Some(kib), ..query("") }
@@ -67,7 +44,7 @@ fn frames_pass_unchanged_and_the_layer_writes_the_ends() {
                 Ok(())
             }));
         } else {
-            send_as(&server, &mut client, 2, &backend, form);
+            backend.send(&server, &mut client, 2, form);
         }
         // The client of these tests does not take two results.
         for piece in &middle {
@@ -88,7 +65,7 @@ fn the_ending_says_what_the_other_server_said() {
     let ending = Ending::new().affected(3).last_insert_id(17).info("Records: 3");
     let ending = ending.warning(Level::Note, 1003, "careful").feedback(100, "PRIMARY");
     let reply = |client: &mut Client, pieces: Vec<Piece>| {
-        send(&server, client, 2, &Backend::of(pieces));
+        Backend::of(pieces).send(&server, client, 2, update(""));
         client.reply(2)
     };
     let change = reply(&mut client, vec![Piece::End(ending.clone())]).good();
@@ -151,7 +128,7 @@ fn it_comes_as_it_is_found_and_no_thread_waits() {
     let all: Vec<_> = (2..42)
         .map(|session| {
             let backend = Backend::default();
-            let ticket = send(&server, &mut client, session, &backend);
+            let ticket = backend.send(&server, &mut client, session, update(""));
             eventually(LONG, || backend.is_waiting());
             (session, ticket, backend)
         })
@@ -254,7 +231,7 @@ fn it_is_asked_while_there_is_credit_and_no_further() {
         let pieces: Vec<_> = columns.chain([more()]).chain(meta()).chain(rows).collect();
         let backend = Backend::of(pieces);
         let form = StmtExecute { chunk_result: Some(chunks), ..with_token(1) };
-        send_as(&server, &mut client, 2, &backend, form);
+        backend.send(&server, &mut client, 2, form);
         let mut kinds = Vec::new();
         while kinds.last() != Some(&ServerKind::TokenDone.number()) {
             kinds.push(client.raw_frame().expect("a frame").kind);
@@ -279,7 +256,7 @@ fn who_grants_little_gets_every_row() {
     client.set_offers(Some(1));
     for bytes in [10, 300, 5_000] {
         let backend = Backend::of(result(300, &"x".repeat(bytes)));
-        send_as(&server, &mut client, 2, &backend, with_token(0));
+        backend.send(&server, &mut client, 2, with_token(0));
         let reply = client.reply(2).good();
         assert!(reply.rows.iter().zip(0..).all(|(row, at)| row[0].integer() == Some(at)));
         assert_eq!(reply.rows.len(), 300);
@@ -288,7 +265,7 @@ fn who_grants_little_gets_every_row() {
     // Credit that comes while nothing is there counts as well.
     client.set_offers(None);
     let backend = Backend::of(meta());
-    let ticket = send_as(&server, &mut client, 2, &backend, with_token(1));
+    let ticket = backend.send(&server, &mut client, 2, with_token(1));
     eventually(LONG, || backend.is_waiting());
     client.offer(2, 1);
     client.probe();
@@ -366,7 +343,7 @@ fn savepoints_and_statements_in_sessions_of_their_own_are_relayed_too() {
     }
     for id in 0..50 {
         let backend = Backend::default();
-        send(&server, &mut client, AUTO | id, &backend);
+        backend.send(&server, &mut client, AUTO | id, update(""));
         backend.push(result(3, "x"));
         assert_eq!(client.reply(AUTO | id).good().row_count, 3);
     }
@@ -379,7 +356,7 @@ fn many_wake_ups_do_no_harm() {
     let mut client = server.client_with_sessions(2..5);
     let backends: Vec<_> = (2..4).map(|_| Backend::default()).collect();
     for (session, backend) in (2..).zip(&backends) {
-        send(&server, &mut client, session, backend);
+        backend.send(&server, &mut client, session, update(""));
         eventually(LONG, || backend.is_waiting());
         backend.push(meta());
     }

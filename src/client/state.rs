@@ -54,8 +54,14 @@ pub(super) struct State {
     next_session: u64,
     /// Sessions that the server holds for us, or will.
     open: usize,
+    /// Requests that are not answered, openings and closings included.
+    unanswered: usize,
     out: Vec<u8>,
     events: Vec<Watcher>,
+    /// Those who are not told any more.
+    unwanted: Vec<Watcher>,
+    /// A session ended, so there may be room for another.
+    freed: bool,
     /// Sessions for which something came in this input.
     touched: Vec<u64>,
     /// When the server was last heard.
@@ -85,8 +91,11 @@ impl State {
             exchanges: HashMap::new(),
             next_session: FIRST_SESSION,
             open: 0,
+            unanswered: 0,
             out: Vec::new(),
             events: Vec::new(),
+            unwanted: Vec::new(),
+            freed: false,
             touched: Vec::new(),
             heard: now,
             probe_due: None,
@@ -143,9 +152,9 @@ impl State {
         }
         self.stand = Stand::Lost(error.clone());
         self.out = Vec::new();
-        let events = &mut self.events;
-        for exchange in self.exchanges.values_mut() {
-            end_all(exchange, error, events);
+        let Self { exchanges, events, unanswered, .. } = self;
+        for exchange in exchanges.values_mut() {
+            end_all(exchange, error, events, unanswered);
         }
         self.open = 0;
         self.exchanges.retain(|_, exchange| !exchange.tidy());
@@ -168,14 +177,9 @@ impl State {
         self.open
     }
 
-    /// Whether something is still to come of what was asked.
-    pub(super) fn is_idle(&self) -> bool {
-        self.exchanges.values().all(Exchange::is_idle)
-    }
-
     /// Requests that are not answered.
-    pub(super) fn outstanding(&self) -> usize {
-        self.exchanges.values().map(Exchange::outstanding).sum()
+    pub(super) const fn outstanding(&self) -> usize {
+        self.unanswered
     }
 
     // What is to be done about it.
@@ -186,6 +190,16 @@ impl State {
 
     pub(super) fn take_events(&mut self) -> Vec<Watcher> {
         std::mem::take(&mut self.events)
+    }
+
+    /// Those who are not told any more: to be dropped where no lock is held, as they are the user's.
+    pub(super) fn take_unwanted(&mut self) -> Vec<Watcher> {
+        std::mem::take(&mut self.unwanted)
+    }
+
+    /// Whether a session ended since this was asked.
+    pub(super) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, at the latest.
@@ -293,11 +307,14 @@ impl State {
         deadline: Instant,
     ) -> Result<u64, Error> {
         if let Some(lost) = self.lost() {
-            return Err(Error::not_sent(lost.kind().clone()));
+            let error = Error::not_sent(lost.kind().clone());
+            self.tidy(session);
+            return Err(error);
         }
         let bytes = wire.again.as_deref().unwrap_or(&wire.message).body_bytes() + 1;
         let limit = usize::try_from(self.limits.frame_bytes).unwrap_or(usize::MAX);
         if bytes > limit {
+            self.tidy(session);
             return Err(Error::not_sent(ErrorKind::TooLong { bytes, limit }));
         }
         let Some(exchange) = self.exchanges.get_mut(&session) else {
@@ -309,12 +326,14 @@ impl State {
         if !exchange.once && !exchange.opened {
             exchange.opened = true;
             exchange.push(Slot::new(Asked::Open, ClientMessage::SessionNew));
+            self.unanswered += 1;
         }
         let mut slot = Slot::new(asked, wire.message);
         slot.again = wire.again;
         slot.left = (wire.has_rows && !exchange.once).then(|| window(&self.options));
         slot.deadline = Some(deadline);
         let seq = exchange.push(slot);
+        self.unanswered += 1;
         self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
         self.send_held(session);
         Ok(seq)
@@ -354,29 +373,50 @@ impl State {
     pub(super) fn cancel(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let runs = |slot: &mut Slot| slot.is_sent() && slot.asked() == Asked::Statement;
-        if !exchange.once && exchange.slots().any(runs) {
-            kill(&mut self.out, session, kill_session::Type::Query);
+        if exchange.once || !exchange.slots().any(runs) {
+            return;
+        }
+        kill(&mut self.out, session, kill_session::Type::Query);
+        if let Some(slot) = exchange.current() {
+            // Sent again it would run as if nobody had interrupted it.
+            slot.again = None;
         }
     }
 
     /// The session is not used any more. What it was asked is still answered.
     pub(super) fn close(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        if exchange.dead.is_none() && !exchange.once {
-            self.open = self.open.saturating_sub(1);
-        }
         exchange.closing = true;
-        if exchange.dead.is_none() && exchange.opened {
-            let (_, left_alone) = exchange.in_flight();
-            if left_alone {
-                // An answer that nobody wants, and that may never come.
-                self.kill_session(session, &Error::unknown(ErrorKind::SessionEnded));
-            } else {
-                exchange.push(Slot::new(Asked::Close, ClientMessage::SessionClose));
-                self.send_held(session);
-            }
+        if exchange.dead.is_some() {
+            return self.tidy(session);
+        }
+        let opened = exchange.opened;
+        self.release();
+        if opened && !self.kill_if_left(session) {
+            let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+            exchange.push(Slot::new(Asked::Close, ClientMessage::SessionClose));
+            self.unanswered += 1;
+            self.send_held(session);
         }
         self.tidy(session);
+    }
+
+    /// There is one session less.
+    fn release(&mut self) {
+        self.open = self.open.saturating_sub(1);
+        self.freed = true;
+    }
+
+    /// Ends a session that is not used any more, when what it does is wanted by nobody and may never
+    /// end.
+    fn kill_if_left(&mut self, session: u64) -> bool {
+        let Some(exchange) = self.exchanges.get(&session) else { return false };
+        let (_, left_alone) = exchange.in_flight();
+        let left = exchange.closing && !exchange.once && left_alone && !exchange.is_wanted();
+        if left {
+            self.kill_session(session, &Error::unknown(ErrorKind::SessionEnded));
+        }
+        left
     }
 
     /// Ends a session at once, at both ends.
@@ -388,12 +428,8 @@ impl State {
         if !exchange.once {
             kill(&mut self.out, session, kill_session::Type::Connection);
             encode(&mut self.out, session, &ClientMessage::SessionClose);
-            if !exchange.closing {
-                self.open = self.open.saturating_sub(1);
-            }
         }
-        end_all(exchange, error, &mut self.events);
-        self.tidy(session);
+        self.die(session, error);
     }
 
     fn tidy(&mut self, session: u64) {
@@ -431,6 +467,7 @@ impl State {
             // One that is late still has its answer to come.
             let late = slot.is_sent();
             if late {
+                self.offer(session, seq);
                 self.interrupt_left(session);
             }
             self.tidy(session);
@@ -444,7 +481,10 @@ impl State {
     pub(super) fn watch(&mut self, session: u64, seq: u64, least: usize, watcher: Watcher) {
         let slot = self.exchanges.get_mut(&session).and_then(|exchange| exchange.slot(seq));
         match slot {
-            Some(slot) if !slot.is_ready(least) => slot.watch(least, watcher),
+            Some(slot) if !slot.is_ready(least) => {
+                let before = slot.watch(least, watcher);
+                self.unwanted.extend(before);
+            }
             _ => self.events.push(watcher),
         }
     }
@@ -454,9 +494,10 @@ impl State {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let once = exchange.once;
         let Some(slot) = exchange.slot(seq) else { return };
-        slot.forget();
+        let watcher = slot.forget();
+        self.unwanted.extend(watcher);
         if slot.is_held() || once {
-            slot.place = Place::Answered;
+            slot.answer(&mut self.unanswered);
         }
         self.interrupt_left(session);
         self.tidy(session);
@@ -471,12 +512,12 @@ impl State {
             return;
         }
         if slot.is_held() {
-            slot.place = Place::Answered;
+            slot.answer(&mut self.unanswered);
             slot.finish(Err(Error::not_sent(ErrorKind::Deadline(Stage::Enqueue))));
         } else {
             slot.finish(Err(Error::unknown(ErrorKind::Deadline(Stage::Reply))));
             if once {
-                slot.place = Place::Answered;
+                slot.answer(&mut self.unanswered);
             }
         }
         let watcher = slot.take_watcher();
@@ -488,10 +529,11 @@ impl State {
     /// that has come.
     fn interrupt_left(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        if exchange.once || exchange.dead.is_some() {
+        if exchange.once || exchange.dead.is_some() || self.kill_if_left(session) {
             return;
         }
-        if let Some((slot, _)) = exchange.current()
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        if let Some(slot) = exchange.current()
             && slot.is_left()
             && slot.asked() == Asked::Statement
             && !std::mem::replace(&mut slot.killed, true)
@@ -527,7 +569,7 @@ impl State {
         if exchange.dead.is_some() {
             return;
         }
-        let Some((slot, is_last)) = exchange.current() else {
+        let Some(slot) = exchange.current() else {
             // An error about what has no answer of its own (an offer that came late, say) is nobody's.
             return self.handle_stray(session, frame);
         };
@@ -547,6 +589,9 @@ impl State {
                 }
                 self.touch(session);
             }
+            Step::Stopped if slot.left.is_none() => {
+                self.kill_session(session, &Error::protocol("a stop without a window"));
+            }
             Step::Stopped => {
                 slot.stopped = true;
                 let seq = exchange.current_seq();
@@ -560,7 +605,7 @@ impl State {
                 slot.finish(Ok(()));
                 self.end_current(session);
             }
-            Step::Error => self.handle_error(session, frame, is_last),
+            Step::Error => self.handle_error(session, frame),
             Step::Illegal => {
                 let what = format!("kind {} in answer to {:?}", frame.kind(), slot.asked());
                 self.kill_session(session, &Error::protocol(what));
@@ -571,8 +616,8 @@ impl State {
     /// The current request is answered.
     fn end_current(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        let Some((slot, _)) = exchange.current() else { return };
-        slot.place = Place::Answered;
+        let Some(slot) = exchange.current() else { return };
+        slot.answer(&mut self.unanswered);
         slot.left = None;
         if slot.asked() == Asked::Close {
             exchange.dead = Some(Error::not_sent(ErrorKind::SessionEnded));
@@ -583,12 +628,13 @@ impl State {
         self.tidy(session);
     }
 
-    fn handle_error(&mut self, session: u64, frame: &Frame<'_>, is_last: bool) {
+    fn handle_error(&mut self, session: u64, frame: &Frame<'_>) {
         let Ok(ServerMessage::Error(reply)) = frame.server_message(&self.limits) else {
             return self.kill_session(session, &Error::protocol("a malformed error"));
         };
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        let Some((slot, _)) = exchange.current() else { return };
+        let is_last = exchange.is_current_last();
+        let Some(slot) = exchange.current() else { return };
         if reply.is_cache_miss()
             && is_last
             && slot.is_untouched()
@@ -616,13 +662,13 @@ impl State {
         }
     }
 
-    /// The server ended a session.
+    /// A session is over: all that it was asked has this outcome.
     fn die(&mut self, session: u64, error: &Error) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        end_all(exchange, error, &mut self.events, &mut self.unanswered);
         if !exchange.once && !exchange.closing {
-            self.open = self.open.saturating_sub(1);
+            self.release();
         }
-        end_all(exchange, error, &mut self.events);
         self.tidy(session);
     }
 
@@ -691,17 +737,23 @@ impl State {
 }
 
 /// Ends all that a session was asked; it is dead then.
-fn end_all(exchange: &mut Exchange, error: &Error, events: &mut Vec<Watcher>) {
+fn end_all(
+    exchange: &mut Exchange,
+    error: &Error,
+    events: &mut Vec<Watcher>,
+    unanswered: &mut usize,
+) {
     for slot in exchange.slots() {
         if slot.is_answered() {
             continue;
         }
         let error = match (slot.is_held(), error.fate()) {
-            (false, _) | (true, Fate::Refused) => error.clone(),
-            (true, _) => Error::not_sent(error.kind().clone()),
+            (true, Fate::Unknown) => Error::not_sent(error.kind().clone()),
+            (false, Fate::NotSent) => Error::unknown(error.kind().clone()),
+            _ => error.clone(),
         };
         slot.finish(Err(error));
-        slot.place = Place::Answered;
+        slot.answer(unanswered);
         events.extend(slot.take_watcher());
     }
     exchange.dead = Some(error.clone());
@@ -720,3 +772,6 @@ fn encode(out: &mut Vec<u8>, session: u64, message: &ClientMessage) {
     let encoded = message.encode(Dialect::Legacy, session, out);
     debug_assert!(encoded.is_ok(), "its length was looked at before");
 }
+
+#[cfg(test)]
+mod tests;

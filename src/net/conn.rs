@@ -14,8 +14,8 @@ use super::handler::Erased;
 use super::pieces::Pieces;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
-use crate::runtime::source::{CUT, FIRST_OWN_MARK, Lent, Source, TIMER};
-use crate::runtime::{Class, Cost, Group, TimerId, Token, Usage};
+use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source, TIMER};
+use crate::runtime::{Class, Cost, Group, Origin, TimerId, Token, Usage, serving};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
@@ -28,6 +28,7 @@ use crate::sys::socket;
 pub(super) struct Conn {
     pub(super) group: Arc<Group>,
     pub(super) id: ConnectionId,
+    pub(super) origin: Origin,
     pub(super) peer: Address,
     /// Present until the context is dropped.
     parts: Option<Parts>,
@@ -40,8 +41,12 @@ pub(super) struct Conn {
     pub(super) send: Runner<Outbound>,
     /// Bytes of senders who found another one sending.
     pub(super) inbox: Mutex<Vec<u8>>,
+    /// Something in the inbox was left there by who holds a cork, and nobody was told yet.
+    pub(super) corked: AtomicBool,
     /// Bytes in the backlog and the inbox. Written under the one or the other; read by all.
     pub(super) pending: AtomicUsize,
+    /// Reading goes on whatever the backlog. Set once, by the protocol; read by who receives.
+    pub(super) reads_always: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
@@ -110,9 +115,11 @@ impl Conn {
         // From now on until it is retired.
         group.note_urgent(Class::Ordinary, class);
         let first_deadline = recv.silent_until;
+        let origin = recv.origin();
         let room_on_demand = matches!(peer, Address::Unix(_));
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
+            origin,
             peer,
             parts: Some(Parts {
                 socket,
@@ -126,7 +133,9 @@ impl Conn {
             recv: Runner::new(recv),
             send: Runner::new(Outbound::default()),
             inbox: Mutex::new(Vec::new()),
+            corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
+            reads_always: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
             reason: Mutex::new(None),
             holds: AtomicUsize::new(0),
@@ -142,7 +151,7 @@ impl Conn {
         // Complete before it is published: from then on a drain may end it at any time.
         let source = |token| -> Box<dyn Source> {
             let _ = conn.token.set(token);
-            conn.group.usage().connection_opened();
+            conn.group.usage().connection_opened(origin);
             if first_deadline.is_some() {
                 conn.group.usage().silent_opened();
             }
@@ -163,8 +172,8 @@ impl Conn {
         if let Some(deadline) = first_deadline {
             conn.arm(deadline);
         }
-        if conn.group.is_draining() {
-            conn.notify_recv(crate::runtime::source::DRAIN);
+        if conn.group.drains(origin) {
+            conn.notify_recv(DRAIN);
         }
         Ok(connection)
     }
@@ -321,7 +330,7 @@ impl Conn {
         }
         // Handles may outlive it for long, and need no thread.
         self.replace_class(Class::Ordinary);
-        self.group.usage().connection_closed();
+        self.group.usage().connection_closed(self.origin);
     }
 }
 
@@ -333,7 +342,7 @@ impl Source for Connection {
             return;
         }
         if let Some(running) = conn.recv.notify(marks) {
-            receive::run(self, running, lent);
+            serving(conn.origin, || receive::run(self, running, lent));
         }
     }
 
@@ -344,6 +353,10 @@ impl Source for Connection {
 
     fn queue_marks(&self, marks: Marks) -> bool {
         let conn = &self.0;
+        if marks == DRAIN && !conn.group.usage().drains(conn.origin) {
+            // It goes on for those who wait for its answers.
+            return false;
+        }
         if marks.has(CUT) {
             // A handler that outlives the drain learns it from `is_closed` and `send`.
             conn.advance(Phase::Closing);
@@ -359,7 +372,7 @@ impl Source for Connection {
 
     fn resume(&self, lent: &mut Lent<'_>) {
         if let Some(running) = self.0.recv.resume() {
-            receive::run(self, running, lent);
+            serving(self.0.origin, || receive::run(self, running, lent));
         }
     }
 

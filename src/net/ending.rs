@@ -1,13 +1,15 @@
 //! How a connection ends, on its receiving side: in order, at a deadline, or at once.
 
 use std::io;
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{Phase, READABLE};
-use super::receive::{Recv, Round, Stage};
-use crate::runtime::guard;
+use super::receive::{Next, Recv, Round, Stage};
+use crate::runtime::source::DRAIN;
+use crate::runtime::{Origin, guard};
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
 use crate::sys::socket;
@@ -25,9 +27,54 @@ impl Round<'_> {
         }
     }
 
+    /// The drain has come, and what had arrived is received, or so much of it as `next` says.
+    pub(super) fn look_at_drain(&self, recv: &mut Recv, next: Next) {
+        match recv.stage {
+            Stage::Connecting if self.conn.no_holds() => {
+                self.finish(recv, Some(CloseReason::Draining));
+            }
+            // Somebody waits for what it is to be asked.
+            Stage::Connecting => recv.drain_later = true,
+            // Told already.
+            Stage::Open if recv.awaiting => {}
+            // There is more to receive before this one is done.
+            Stage::Open if next == Next::Requeue => self.conn.notify_recv(DRAIN),
+            // The rest of its requests wait until the peer has read.
+            Stage::Open if next == Next::Paused => recv.drain_later = true,
+            Stage::Open => self.drain(recv),
+            _ => {}
+        }
+    }
+
+    /// What kept the drain from being acted on is over.
+    pub(super) fn drain_if_late(&self, recv: &mut Recv) {
+        if mem::take(&mut recv.drain_later) {
+            self.conn.notify_recv(DRAIN);
+        }
+    }
+
+    /// The last hold was dropped, unless there is a new one.
+    pub(super) fn look_at_holds(&self, recv: &mut Recv) {
+        let ends = match recv.stage {
+            Stage::Connecting => recv.drain_later,
+            Stage::Open => recv.awaiting,
+            Stage::Finishing => true,
+            _ => false,
+        };
+        if !ends || !self.conn.no_holds() {
+            return;
+        }
+        if recv.stage == Stage::Connecting {
+            self.finish(recv, Some(CloseReason::Draining));
+        } else {
+            let reason = recv.reason.take().unwrap_or(CloseReason::ByPeer);
+            self.start_closing(recv, reason);
+        }
+    }
+
     /// Everything that had arrived is delivered, and what that made runnable is released: the last
-    /// word, and the end.
-    pub(super) fn drain(&self, recv: &mut Recv) {
+    /// word, and the end; for an outgoing connection that is held, once nothing is awaited any more.
+    fn drain(&self, recv: &mut Recv) {
         let sent_any = self.conn.sent_any.swap(false, Ordering::Relaxed);
         let last_word = recv.handler.as_mut().and_then(|handler| {
             guard(&self.conn.group, "draining", || handler.draining(self.connection))
@@ -35,7 +82,21 @@ impl Round<'_> {
         let quiet = !self.conn.sent_any.fetch_or(sent_any, Ordering::Relaxed);
         recv.idle = quiet && !recv.busy && self.conn.pending.load(Ordering::Relaxed) == 0;
         let reason = last_word.map_or(CloseReason::Panic, |()| CloseReason::Draining);
-        self.finish_requests(recv, reason);
+        if self.conn.origin == Origin::Outgoing && last_word.is_some() && !self.conn.no_holds() {
+            self.await_holds(recv, reason);
+        } else {
+            self.finish_requests(recv, reason);
+        }
+    }
+
+    /// Goes on until the last hold is dropped.
+    fn await_holds(&self, recv: &mut Recv, reason: CloseReason) {
+        recv.awaiting = true;
+        recv.reason = Some(reason);
+        recv.idle = false;
+        self.set_closing(recv, true);
+        // What arrived behind the drain made its edge before.
+        self.conn.notify_recv(READABLE);
     }
 
     /// Closes when no request is held any more.

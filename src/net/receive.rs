@@ -13,8 +13,8 @@ use super::conn::{
 use super::connection::Connection;
 use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
-use crate::runtime::guard;
 use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER, Turn};
+use crate::runtime::{Origin, guard};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -29,8 +29,10 @@ pub(super) struct Recv {
     pub(super) ended: bool,
     /// What happens to the connection once what was received has been released.
     ending: Option<Ending>,
-    /// The drain came while this was paused.
-    drain_later: bool,
+    /// The drain came while this was paused, or not established and held.
+    pub(super) drain_later: bool,
+    /// The drain came, and ends this with the last hold. Until then it is read.
+    pub(super) awaiting: bool,
     /// Counted as not read, and as ending.
     paused: bool,
     closing: bool,
@@ -79,7 +81,7 @@ enum Ending {
 
 /// What a round found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     /// Nothing to do until a mark comes.
     Rest,
     /// There is more, but it is somebody else's turn.
@@ -101,6 +103,13 @@ impl Recv {
         Self::new(Stage::Connecting)
     }
 
+    pub(super) const fn origin(&self) -> Origin {
+        match self.stage {
+            Stage::Connecting => Origin::Outgoing,
+            _ => Origin::Accepted,
+        }
+    }
+
     fn new(stage: Stage) -> Self {
         Self {
             stage,
@@ -108,6 +117,7 @@ impl Recv {
             ended: false,
             ending: None,
             drain_later: false,
+            awaiting: false,
             paused: false,
             closing: false,
             busy: false,
@@ -262,7 +272,7 @@ impl Round<'_> {
         }
         let mut next = Next::Rest;
         // A peer that answers every reply with a request would never run dry: after one time it is.
-        let served = marks.has(DRAIN) && recv.dry;
+        let served = marks.has(DRAIN) && recv.dry && !recv.awaiting;
         let wanted = recv.stage == Stage::Open && !recv.ended && !served;
         if wanted && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
             next = self.receive(recv, lent);
@@ -278,19 +288,10 @@ impl Round<'_> {
             self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
         }
         if marks.has(DRAIN) {
-            match recv.stage {
-                Stage::Connecting => self.finish(recv, Some(CloseReason::Draining)),
-                // There is more to receive before this one is done.
-                Stage::Open if next == Next::Requeue => self.conn.notify_recv(DRAIN),
-                // The rest of its requests wait until the peer has read.
-                Stage::Open if next == Next::Paused => recv.drain_later = true,
-                Stage::Open => self.drain(recv),
-                _ => {}
-            }
+            self.look_at_drain(recv, next);
         }
-        if recv.stage == Stage::Finishing && marks.has(HOLDS_DONE) && self.conn.no_holds() {
-            let reason = recv.reason.take().unwrap_or(CloseReason::ByPeer);
-            self.start_closing(recv, reason);
+        if marks.has(HOLDS_DONE) {
+            self.look_at_holds(recv);
         }
         if recv.stage == Stage::Flushing && marks.has(FLUSHED) {
             self.flushed(recv);
@@ -307,6 +308,7 @@ impl Round<'_> {
     fn is_high(&self) -> bool {
         let high = self.conn.group.config().write_high_watermark_bytes;
         self.conn.pending.load(Ordering::Relaxed) > high
+            && !self.conn.reads_always.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_paused(&self, recv: &mut Recv, paused: bool) {
@@ -324,9 +326,7 @@ impl Round<'_> {
     /// The backlog was high and is low again.
     fn room_again(&self, recv: &mut Recv) {
         self.set_paused(recv, false);
-        if mem::take(&mut recv.drain_later) {
-            self.conn.notify_recv(DRAIN);
-        }
+        self.drain_if_late(recv);
         let drained = || self.conn.protocol().drained(self.connection);
         if guard(&self.conn.group, "drained", drained).is_none() {
             recv.ending = Some(Ending::Close(CloseReason::Panic));
@@ -357,6 +357,7 @@ impl Round<'_> {
     fn open(&self, recv: &mut Recv) {
         recv.stage = Stage::Open;
         self.conn.advance(Phase::Open);
+        self.drain_if_late(recv);
         let protocol = Arc::clone(self.conn.protocol());
         recv.handler = guard(&self.conn.group, "opened", || protocol.open(self.connection));
         if recv.handler.is_none() {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
 use super::source::{CUT, DRAIN, OVER};
-use super::task::serves_a_connection;
+use super::task::serves;
+use super::usage::Origin;
 use crate::stats::Counter;
 use crate::sync::shim::{lock, wait_while};
 
@@ -91,13 +92,26 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let on_worker = threads.is_one();
     let before = counted(shared);
 
+    // A handler that drains its own runtime does not wait for its own connection.
+    let own = usize::from(on_worker);
+    let serves = if on_worker { serves() } else { None };
+    let served = usize::from(serves.is_some());
+
     // 1. From here on `spawn` refuses, and what is accepted is told to finish.
     usage.start_draining();
-    // 2. Everything registered is told: listeners empty their backlog and close, connections finish.
+    // 2. Everything registered is told: listeners empty their backlog and close, accepted connections
+    //    finish. Outgoing ones take no notice: who finishes may wait for their answers.
     notify(shared, DRAIN);
-    // 3. Wait for them. A handler that drains its own runtime does not wait for its own connection.
-    let own = usize::from(on_worker);
-    let served = usize::from(on_worker && serves_a_connection());
+    // Listeners first: one that has closed has counted what it accepted.
+    let served_accepted = usize::from(serves == Some(Origin::Accepted));
+    let only_outgoing =
+        || usage.listeners() == 0 && usage.connections_of(Origin::Accepted) <= served_accepted;
+    let in_time = usage.wait_until(deadline, only_outgoing);
+    // 3. Nobody is left who would ask: the outgoing ones are told.
+    usage.start_draining_outgoing();
+    if in_time && usage.connections_of(Origin::Outgoing) > 0 {
+        notify(shared, DRAIN);
+    }
     let done = || usage.listeners() == 0 && usage.connections() <= served;
     usage.wait_until(deadline, done);
     // 4. What is left at the deadline is cut; a little time for the workers to do so.

@@ -26,7 +26,7 @@ use super::task::{Task, guard};
 use super::threads::Threads;
 use super::timer::TimerId;
 use super::timers::Due;
-use super::usage::Usage;
+use super::usage::{Origin, Usage};
 use super::watch::Watch;
 use crate::config::{Config, Settings};
 use crate::stats::{Counter, Counters, Histograms, Snapshot};
@@ -162,6 +162,13 @@ impl Group {
         // drain sees what was registered.
         fence(Ordering::SeqCst);
         self.usage.is_draining()
+    }
+
+    /// The same for a connection.
+    pub(crate) fn drains(&self, origin: Origin) -> bool {
+        // SeqCst: as above, and pairs with the fence in `Usage::start_draining_outgoing`.
+        fence(Ordering::SeqCst);
+        self.usage.drains(origin)
     }
 
     /// Seat of the worker of this group that the current thread is.

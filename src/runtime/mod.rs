@@ -61,10 +61,10 @@ pub(crate) use group::Group;
 pub(crate) use queue::TaskQueue;
 pub(crate) use slots::Token;
 pub(crate) use source::Lent;
-pub(crate) use task::{guard, note_panic};
+pub(crate) use task::{guard, note_panic, serving};
 pub(crate) use timer::{TimerHeap, TimerId};
 pub(crate) use timers::after;
-pub(crate) use usage::Usage;
+pub(crate) use usage::{Origin, Usage};
 pub(crate) use work::Work;
 
 pub use crate::sys::epoll::{Interest, Readiness};
@@ -131,10 +131,20 @@ impl Runtime {
 
     /// Ends the runtime in good order.
     ///
-    /// Listeners accept what waits in their backlog and close. Each connection is served what has
-    /// arrived on it, its replies leave, and it is closed; idle ones at once. What is not done at the
-    /// deadline is cut. Then the threads are joined; one that is still inside a handler is left to
-    /// itself and named in the report.
+    /// 1. Listeners accept what waits in their backlog and close. Each accepted connection is served
+    ///    what has arrived on it, its replies leave, and it is closed; idle ones at once. Outgoing
+    ///    connections go on as if nothing had happened, because requests in progress may wait for
+    ///    their answers; but new ones are [refused](crate::net::ConnectError::Draining), also when
+    ///    they are to replace one that broke.
+    /// 2. When no accepted connection is left, the outgoing ones are drained: each is closed as soon
+    ///    as nothing [holds](crate::net::Connection::hold) it, and receives until then.
+    /// 3. What is not done at the deadline is cut, whatever it is. Then the threads are joined; one
+    ///    that is still inside a handler is left to itself and named in the report.
+    ///
+    /// So an accepted connection must not wait for an outgoing one to end: nothing ends that before
+    /// the deadline. Whoever passes bytes between the two closes the outgoing one when the accepted
+    /// one [drains](crate::net::Protocol::draining) or is closed. And a runtime that connects to a
+    /// listener of its own gets no answer there to what it asks during the drain.
     ///
     /// On one of the runtime's own workers (in a handler) this does not wait for that worker.
     #[must_use = "the report says what was cut"]

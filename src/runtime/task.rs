@@ -11,6 +11,7 @@ use super::Group;
 use super::class::Class;
 use super::slots::Token;
 use super::source::{Lent, Turn};
+use super::usage::Origin;
 use super::work::Work;
 use crate::stats::Counter;
 
@@ -66,21 +67,35 @@ impl fmt::Debug for Task {
 }
 
 thread_local! {
-    /// This thread runs a task, a timer or a foreign callback.
-    static BESIDE_CONNECTIONS: Cell<bool> = const { Cell::new(false) };
+    /// Whose progress depends on what this thread, a worker, runs: `None` in a task, a timer or a
+    /// foreign callback.
+    static SERVES: Cell<Option<Origin>> = const { Cell::new(Some(Origin::Accepted)) };
 }
 
 /// Runs code that does not panic and that no connection's progress depends on.
 pub(super) fn beside_connections<R>(code: impl FnOnce() -> R) -> R {
-    let before = BESIDE_CONNECTIONS.replace(true);
+    serves_while(None, code)
+}
+
+/// Runs code that does not panic and that a connection's progress depends on.
+pub(crate) fn serving<R>(origin: Origin, code: impl FnOnce() -> R) -> R {
+    match origin {
+        // As it is anyway.
+        Origin::Accepted => code(),
+        Origin::Outgoing => serves_while(Some(origin), code),
+    }
+}
+
+fn serves_while<R>(serves: Option<Origin>, code: impl FnOnce() -> R) -> R {
+    let before = SERVES.replace(serves);
     let result = code();
-    BESIDE_CONNECTIONS.set(before);
+    SERVES.set(before);
     result
 }
 
-/// Whether this thread, which is a worker, is in a call for a connection.
-pub(super) fn serves_a_connection() -> bool {
-    !BESIDE_CONNECTIONS.get()
+/// Of what origin the connection is that this thread, which is a worker, is in a call for.
+pub(super) fn serves() -> Option<Origin> {
+    SERVES.get()
 }
 
 /// Runs code of the user. A panic ends here: it is counted and logged, and `None` comes back.

@@ -11,10 +11,20 @@ use super::slots::Token;
 use super::source::TIMER;
 use crate::sync::shim::{lock, wait_while};
 
+/// Who began a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The peer: a listener of ours accepted it.
+    Accepted,
+    /// We did.
+    Outgoing,
+}
+
 /// Shared by all groups of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
-    connections: AtomicUsize,
+    accepted: AtomicUsize,
+    outgoing: AtomicUsize,
     silent: AtomicUsize,
     buffered_bytes: AtomicUsize,
     /// Connections above the high watermark, which are not read, and connections that end.
@@ -33,6 +43,8 @@ pub(crate) struct Usage {
     urgent_units: CachePadded<AtomicUsize>,
     next_connection_id: AtomicU64,
     draining: AtomicBool,
+    /// No accepted connection is left: the outgoing ones drain, too.
+    draining_outgoing: AtomicBool,
     /// Listeners that are open.
     listeners: AtomicUsize,
     /// Listeners that ran out of descriptors, to be told when one is closed.
@@ -45,17 +57,28 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    pub(crate) fn connection_opened(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn connection_opened(&self, origin: Origin) {
+        self.connections_count(origin).fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn connection_closed(&self) {
-        self.connections.fetch_sub(1, Ordering::AcqRel);
+    pub(crate) fn connection_closed(&self, origin: Origin) {
+        self.connections_count(origin).fetch_sub(1, Ordering::AcqRel);
         self.announce();
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Acquire)
+        self.connections_of(Origin::Accepted) + self.connections_of(Origin::Outgoing)
+    }
+
+    pub(crate) fn connections_of(&self, origin: Origin) -> usize {
+        self.connections_count(origin).load(Ordering::Acquire)
+    }
+
+    const fn connections_count(&self, origin: Origin) -> &AtomicUsize {
+        match origin {
+            Origin::Accepted => &self.accepted,
+            Origin::Outgoing => &self.outgoing,
+        }
     }
 
     pub(crate) fn silent_opened(&self) {
@@ -138,6 +161,21 @@ impl Usage {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// From here on outgoing connections drain.
+    pub(crate) fn start_draining_outgoing(&self) {
+        self.draining_outgoing.store(true, Ordering::Release);
+        // SeqCst: pairs with the fence in `Group::drains`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether connections of this origin drain.
+    pub(crate) fn drains(&self, origin: Origin) -> bool {
+        match origin {
+            Origin::Accepted => self.is_draining(),
+            Origin::Outgoing => self.draining_outgoing.load(Ordering::Acquire),
+        }
     }
 
     /// Waits until `done` holds or the deadline has passed; says which. Looked at again after each

@@ -136,10 +136,10 @@ impl Reply<'_> {
     }
 
     /// The rest of the reply is what another server answers: it is asked for, after the handler has
-    /// returned, when the client takes it. Its ending replaces what was said here of changed rows, of
-    /// numbers and in texts, and adds to the warnings.
+    /// returned, when the client takes it. A result that was begun here it goes on with.
     ///
-    /// A request to a savepoint has no result, and is answered by OK or an error.
+    /// Its [`Ending`](super::Ending) replaces what was said here of changed rows, of numbers and in
+    /// texts, and adds to the warnings. A request about a savepoint has no result: an ending alone.
     pub fn relay(&mut self, relay: impl Relay + 'static) {
         self.feed_from(|state| {
             let place = if state.results { Place::Rows } else { Place::Start };

@@ -1,12 +1,12 @@
 //! The other end of a connection: a plain blocking socket, misbehaving on request.
 
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
 
 use epoll_group::codec::header::{HEADER_BYTES, Header};
 use epoll_group::net::Address;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::LONG;
 
@@ -45,6 +45,17 @@ impl Peer {
         Ok(Self(socket))
     }
 
+    /// The next connection of a listener that the test serves by hand.
+    pub(crate) fn accept(from: &TcpListener) -> Self {
+        SockRef::from(from).set_read_timeout(Some(LONG)).expect("set");
+        let (socket, _) = from.accept().expect("accepted");
+        let socket = Socket::from(socket);
+        socket.set_tcp_nodelay(true).expect("set");
+        socket.set_read_timeout(Some(LONG)).expect("set");
+        socket.set_write_timeout(Some(LONG)).expect("set");
+        Self(socket)
+    }
+
     #[track_caller]
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).expect("sent");
@@ -55,6 +66,12 @@ impl Peer {
         let mut bytes = vec![0; count];
         self.0.read_exact(&mut bytes).expect("received");
         bytes
+    }
+
+    /// One byte, or `None` at the end.
+    pub(crate) fn receive_one(&mut self) -> Option<u8> {
+        let mut byte = [0];
+        self.0.read_exact(&mut byte).is_ok().then_some(byte[0])
     }
 
     /// Everything up to the end, and what the end was.

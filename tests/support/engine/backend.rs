@@ -11,8 +11,12 @@ use epoll_group::codec::decoder::Decoder;
 use epoll_group::codec::encoder::{EncodeError, Encoder};
 use epoll_group::codec::kind::ServerKind;
 use epoll_group::codec::limits::Limits;
+use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::codec::value::Value;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
+
+use super::super::xrpc::{Client, Ticket};
+use super::Fixture;
 
 /// A piece of an answer.
 #[derive(Clone, Debug)]
@@ -61,6 +65,24 @@ impl Backend {
 
     pub(crate) fn relay(&self) -> Answer {
         Answer { shared: Arc::clone(&self.0), body: Vec::new() }
+    }
+
+    /// Sends a statement of this form, whose reply is relayed from here.
+    #[track_caller]
+    pub(crate) fn send(
+        &self,
+        server: &Fixture,
+        client: &mut Client,
+        session: u64,
+        form: StmtExecute,
+    ) -> Ticket {
+        let (name, answer) = (format!("of {session}"), self.relay());
+        server.control.plant(&name, |reply| {
+            reply.relay(answer);
+            Ok(())
+        });
+        let stmt = Some(format!("script {name}").into());
+        client.send_sql(session, StmtExecute { stmt, ..form })
     }
 
     /// Adds pieces, and wakes whoever said that nothing was there.

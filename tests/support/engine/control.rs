@@ -167,8 +167,9 @@ impl Control {
         lock(&self.scripts).insert(name.into(), Box::new(script));
     }
 
-    pub(super) fn script(&self, name: &str) -> Option<Script> {
-        lock(&self.scripts).remove(name)
+    pub(super) fn run_script(&self, name: &str, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+        let script = lock(&self.scripts).remove(name);
+        script.ok_or_else(|| SessionError::unsupported("no such script"))?(reply)
     }
 
     // The row lock.

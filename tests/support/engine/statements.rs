@@ -139,10 +139,7 @@ impl Session {
                     panic!("a panic that is meant");
                 })
             }
-            "script" => match self.control.script(rest) {
-                Some(script) => script(reply),
-                None => Err(SessionError::unsupported("no such script")),
-            },
+            "script" => self.control.run_script(rest, reply),
             "no-columns" => reply.row(|row| row.int(1)),
             _ if word.starts_with("defer") => self.deferring(word, rest, reply),
             _ => self.source(word, text, number(), number(), reply),

@@ -1,4 +1,4 @@
-//! A door for benches into what the crate does not promise. Nothing here is stable.
+//! Queue, deadlines and stalls of a runtime.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,0 +1,1 @@
+//! Over TCP, with clients of the library.
