@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::*;
 
+/// Against hanging.
+const LONG: Duration = Duration::from_secs(30);
+
 /// A shell on a server of a hundred rows; what it prints goes into a `Vec`.
 struct Both {
     running: Running,
@@ -19,7 +22,11 @@ impl Both {
         let node = Node::start(runtime, ("root", "secret"), "sbtest", 100).expect("it serves");
         let runtime = Runtime::builder().start().expect("it starts");
         let address = node.address().to_string();
-        let options = Options::new(address.as_str(), "root").password("secret");
+        let options = Options::new(address.as_str(), "root")
+            .password("secret")
+            .session_timeout(LONG)
+            .connect_timeout(LONG)
+            .login_timeout(LONG);
         let client = Client::new(&runtime.handle(), options).expect("good options");
         let running = Running::default();
         let mut shell = Shell::new(client, address, running.clone(), Vec::new());
