@@ -35,7 +35,9 @@ fn borrow_at_random(pool: &TestPool, seed: u64, callbacks: &mpsc::Sender<bool>) 
                 let done = callbacks.clone();
                 let late = random(&mut state) % 2 == 0;
                 let deadline = if late { self::late() } else { deadline };
-                pool.get_then(&key, deadline, move |got| drop(done.send(got.is_ok())));
+                pool.get_then(&key, deadline, move |got| {
+                    let _ = done.send(got.is_ok());
+                });
             }
             1 => drop(pool.get_before(&key, deadline)),
             2 => {

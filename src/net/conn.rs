@@ -45,6 +45,8 @@ pub(super) struct Conn {
     pub(super) corked: AtomicBool,
     /// Bytes in the backlog and the inbox. Written under the one or the other; read by all.
     pub(super) pending: AtomicUsize,
+    /// Reading goes on whatever the backlog. Set once, by the protocol; read by who receives.
+    pub(super) reads_always: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
@@ -133,6 +135,7 @@ impl Conn {
             inbox: Mutex::new(Vec::new()),
             corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
+            reads_always: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
             reason: Mutex::new(None),
             holds: AtomicUsize::new(0),

@@ -165,6 +165,12 @@ impl Connection {
         self.0.resume_when_low();
     }
 
+    /// Reading is not paused for a high backlog from now on: for who bounds what it keeps of what is
+    /// received, and whose peer does not read either while it is not read.
+    pub(crate) fn read_always(&self) {
+        self.0.reads_always.store(true, Ordering::Relaxed);
+    }
+
     /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither
     /// the peer's half-close nor a drain ends the connection.
     ///

@@ -256,8 +256,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     }
 
     /// Connections in use for at least so long, and who has them.
-    pub(super) fn held(&self, at_least: Duration) -> Vec<Held<K>> {
-        let now = Instant::now();
+    pub(super) fn held(&self, now: Instant, at_least: Duration) -> Vec<Held<K>> {
         let mut held = Vec::new();
         for slot in lock(&self.stack).held() {
             let held_for = now.saturating_duration_since(slot.since);

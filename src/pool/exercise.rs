@@ -22,7 +22,7 @@ use super::waiters::WaiterId;
 /// # Panics
 ///
 /// The stack does what it must not.
-pub fn exercise(bytes: &[u8]) {
+pub(crate) fn exercise(bytes: &[u8]) {
     let mut world = World::new();
     for op in bytes.chunks_exact(2) {
         world.step(op[0], usize::from(op[1]));

@@ -212,8 +212,8 @@ impl<K: Key, C: Send + 'static> Pool<K, C> {
     /// Each connection remembers where it was asked for, and the thread that did.
     #[must_use]
     pub fn leaks(&self, older_than: Duration) -> Vec<Held<K>> {
-        let all = self.shared().all();
-        let mut held: Vec<_> = all.iter().flat_map(|inner| inner.held(older_than)).collect();
+        let (now, all) = (Instant::now(), self.shared().all());
+        let mut held: Vec<_> = all.iter().flat_map(|inner| inner.held(now, older_than)).collect();
         held.sort_by_key(|held| std::cmp::Reverse(held.held_for));
         held
     }

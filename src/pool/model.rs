@@ -2,7 +2,6 @@
 //! A wait with a deadline is over at once, the host connects where it is asked to, and what is due
 //! later is not.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -187,10 +186,10 @@ fn model_drop_refuses_who_waits() {
 mutants! {
     wait_without_another_look: WaitWithoutLook, a_return_between_empty_and_asleep(), "deadlock";
     return_to_idle_only: ReturnServesNobody, a_return_between_empty_and_asleep(), "deadlock";
-    deadline_drops_what_is_on_its_way: ExpiryIgnoresGrant, a_deadline_against_a_hand_off(), "";
+    deadline_drops_what_is_on_its_way: ExpiryIgnoresGrant, a_deadline_against_a_hand_off(), "at rest";
     death_unseen: DeathServesNobody, a_death_while_others_wait(), "deadlock";
-    return_in_a_pause: PauseHandsOver, a_pause_against_a_get(), "";
+    return_in_a_pause: PauseHandsOver, a_pause_against_a_get(), "deadlock";
     quiet_unseen: QuietUntold, a_pause_against_a_get(), "deadlock";
-    old_version_kept: OldVersionKept, a_fail_over_against_a_return(), "";
+    old_version_kept: OldVersionKept, a_fail_over_against_a_return(), "left == right";
     close_forgets_who_waits: CloseForgets, a_drop_against_who_waits(), "deadlock";
 }

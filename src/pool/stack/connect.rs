@@ -68,7 +68,7 @@ impl<C, W> Stack<C, W> {
     }
 
     /// Whether somebody waits for a connect that may begin, or `min_idle` does. Never, after each call.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(all(any(test, fuzzing), not(loom)))]
     pub(in crate::pool) fn could_serve(&self, now: Instant) -> bool {
         let wanted = self.host_connects < self.waiters.len();
         (wanted || self.spare() < self.limits.min_idle) && self.may_connect(now)
