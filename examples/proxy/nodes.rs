@@ -107,7 +107,7 @@ impl Nodes {
         let all = nodes.iter().map(endpoints).collect::<Result<Vec<_>, _>>();
         let all = all.map_err(NodesError::Options)?;
         let watch = Watch::default();
-        let pool = Pool::builder(Connect { nodes: all.clone() })
+        let pool = Pool::builder(Connect { nodes: all.clone(), silence: patience.silence })
             .observer(watch.clone())
             .limits(patience.limits.clone())
             .maintained_by(handle.clone())
@@ -209,6 +209,8 @@ fn endpoint(endpoints: &[Endpoint], version: Version) -> &Endpoint {
 /// Knows how to get a session of a data node.
 struct Connect {
     nodes: Vec<(Name, Arc<[Endpoint]>)>,
+    /// A server that takes longer may be gone: it is looked into, and tried again meanwhile.
+    silence: Duration,
 }
 
 impl Manage<Name, Session> for Connect {
@@ -221,7 +223,7 @@ impl Manage<Name, Session> for Connect {
         let (_, endpoints) = known.ok_or("there is no such node")?;
         let Endpoint { address, client } = endpoint(endpoints, target.version());
         let left = deadline.saturating_duration_since(Instant::now());
-        let session = client.session_within(left);
+        let session = client.session_within(left.min(self.silence));
         session.map_err(|error| ConnectError { address: address.clone(), error }.into())
     }
 

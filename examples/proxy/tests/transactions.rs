@@ -89,7 +89,7 @@ fn errors_of_a_node_come_unchanged_and_leave_the_transaction() {
     let (code, said) = refused(&mut session, again);
     assert_eq!((code, said.as_str()), (1062, "Duplicate entry for key 'sbtest1.id'"));
     session.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
-    assert_eq!(refused(&mut session, "select nothing from sbtest1 where id = 1").0, 1054);
+    assert_eq!(refused(&mut session, "select missing from sbtest1 where id = 1").0, 1054);
     session.run("rollback").expect("it is undone");
     assert_eq!(rows(&mut session, SUM), "360;");
 }
