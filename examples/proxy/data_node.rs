@@ -8,6 +8,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
+#[cfg(test)]
 use epoll_group::stats::Snapshot;
 use epoll_group::{Runtime, session};
 
@@ -46,6 +47,7 @@ impl DataNode {
         let _ = self.runtime.drain(Duration::ZERO);
     }
 
+    #[cfg(test)]
     pub(crate) fn stats(&self) -> Snapshot {
         self.runtime.stats()
     }

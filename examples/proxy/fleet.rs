@@ -23,7 +23,7 @@ pub(crate) const CLIENT: (&str, &str) = ("app", "secret");
 pub(crate) struct Fleet {
     /// `None`: was killed.
     pub(crate) primaries: Vec<Option<DataNode>>,
-    pub(crate) standbys: Vec<DataNode>,
+    _standbys: Vec<DataNode>,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) proxy: Runtime,
     pub(crate) address: String,
@@ -72,7 +72,7 @@ impl Fleet {
         let service = Proxy::new(users, Arc::clone(&nodes), catalogue);
         let listener = proxy.listen("127.0.0.1:0", session::Server::new(service))?;
         let address = listener.local_addr().to_string();
-        Ok(Self { primaries, standbys, nodes, proxy, address, _folder: folder })
+        Ok(Self { primaries, _standbys: standbys, nodes, proxy, address, _folder: folder })
     }
 
     /// Of clients of the proxy.

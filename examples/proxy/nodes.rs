@@ -15,14 +15,15 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use epoll_group::Handle;
 use epoll_group::client::{self, Client, Options, OptionsError, Session};
 use epoll_group::pool::{
-    Backend, BackendStatus, GetError, Limits, Manage, ManageError, Pool, Pooled, Target, Version,
+    Backend, BackendStatus, GetError, Limits, Manage, ManageError, Observer, Pool, Pooled, Target,
+    Version,
 };
 
 use crate::failover::Probe;
@@ -105,7 +106,9 @@ impl Nodes {
         };
         let all = nodes.iter().map(endpoints).collect::<Result<Vec<_>, _>>();
         let all = all.map_err(NodesError::Options)?;
-        let pool = Pool::builder(Connect { nodes: all.clone() })
+        let watch = Watch::default();
+        let pool = Pool::builder(Connect { nodes: all.clone(), silence: patience.silence })
+            .observer(watch.clone())
             .limits(patience.limits.clone())
             .maintained_by(handle.clone())
             .build()
@@ -116,8 +119,11 @@ impl Nodes {
             Ok(Node { name, endpoints, backend, is_probed: AtomicBool::new(false) })
         });
         let list = list.collect::<Result<_, NodesError>>()?;
-        let handle = handle.clone();
-        Ok(Arc::new(Self { list, pool, patience, handle, next: AtomicUsize::new(0) }))
+        let (handle, next) = (handle.clone(), AtomicUsize::new(0));
+        let nodes = Arc::new(Self { list, pool, patience, handle, next });
+        // Nobody has looked into it before.
+        let _ = watch.nodes.set(Arc::downgrade(&nodes));
+        Ok(nodes)
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -203,6 +209,8 @@ fn endpoint(endpoints: &[Endpoint], version: Version) -> &Endpoint {
 /// Knows how to get a session of a data node.
 struct Connect {
     nodes: Vec<(Name, Arc<[Endpoint]>)>,
+    /// A server that takes longer may be gone: it is looked into, and tried again meanwhile.
+    silence: Duration,
 }
 
 impl Manage<Name, Session> for Connect {
@@ -215,13 +223,28 @@ impl Manage<Name, Session> for Connect {
         let (_, endpoints) = known.ok_or("there is no such node")?;
         let Endpoint { address, client } = endpoint(endpoints, target.version());
         let left = deadline.saturating_duration_since(Instant::now());
-        let session = client.session_within(left);
+        let session = client.session_within(left.min(self.silence));
         session.map_err(|error| ConnectError { address: address.clone(), error }.into())
     }
 
     /// An answer that did not come whole would come in the way of the next.
     fn has_broken(&self, _: &Target<'_, Name>, session: &mut Session) -> bool {
         !session.is_idle()
+    }
+}
+
+/// Hears of connects that fail: nobody else may be there to find out about the node.
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    nodes: Arc<OnceLock<Weak<Nodes>>>,
+}
+
+impl Observer<Name> for Watch {
+    fn connect_failed(&self, target: &Target<'_, Name>, _: &ManageError) {
+        let Some(nodes) = self.nodes.get().and_then(Weak::upgrade) else { return };
+        if let Some(node) = nodes.list.iter().position(|node| node.name == *target.key()) {
+            nodes.suspect(node, target.version());
+        }
     }
 }
 

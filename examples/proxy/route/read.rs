@@ -49,6 +49,7 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     if let Some(statement) = session::of_words(&tokens) {
         return statement;
     }
+    check_depth(&tokens)?;
     let looked = look(&tokens);
     let mut parsed = Parser::new(&MySqlDialect {})
         .with_tokens_with_locations(tokens)
@@ -94,21 +95,40 @@ pub(super) fn word(token: &Token) -> Option<&Word> {
     }
 }
 
+/// What is nested deep makes the parser, and whoever drops what it made, take as much stack.
+fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
+    let is_flat = |token: &Token| {
+        matches!(
+            token,
+            Token::Comma
+                | Token::LParen
+                | Token::RParen
+                | Token::Number(..)
+                | Token::SingleQuotedString(_)
+                | Token::DoubleQuotedString(_)
+                | Token::Placeholder(_)
+                | Token::Whitespace(_)
+        )
+    };
+    let words = tokens.iter().filter(|token| !is_flat(&token.token)).count();
+    if words > MOST_WORDS {
+        let why = format!("it has {words} words and operators, above {MOST_WORDS}");
+        return Err(unroutable("the statement", why));
+    }
+    Ok(())
+}
+
 /// What can be told from the words alone.
 fn look(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
-    let mut words = 0;
     let mut rest = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     let mut rest = std::iter::from_fn(|| rest.next()).peekable();
     while let Some(TokenWithSpan { token, .. }) = rest.next() {
         let called = rest.peek().is_some_and(|next| next.token == Token::LParen);
         match token {
-            Token::Comma | Token::LParen | Token::RParen | Token::Placeholder(_) => {}
-            Token::Number(..) | Token::SingleQuotedString(_) | Token::DoubleQuotedString(_) => {}
             Token::Assignment => {
                 return Err(unroutable("`:=`", "it changes a variable of the session"));
             }
             Token::Word(word) => {
-                words += 1;
                 let name = word.value.to_ascii_lowercase();
                 if called && OF_SESSION.contains(&name.as_str())
                     || word.quote_style.is_none() && name == "current_user"
@@ -119,12 +139,8 @@ fn look(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
                     ));
                 }
             }
-            _ => words += 1,
+            _ => {}
         }
-    }
-    if words > MOST_WORDS {
-        let why = format!("it has {words} words and operators, above {MOST_WORDS}");
-        return Err(unroutable("the statement", why));
     }
     Ok(())
 }
