@@ -79,6 +79,7 @@
 //! * [`session`]: a database server, of which you write the engine
 //! * [`net`]: connections, and what a protocol on top of them sees
 //! * [`Handle`]: tasks, timers, foreign descriptors
+//! * [`client`]: sessions of another server, blocking or by completion
 //! * [`pool`]: connections to backends, kept for the next who wants one
 //! * [`stall`] and [`sync`]: how a handler says that it is about to wait, and locks that do
 //! * [`Config`]: every limit and time, with range and default
@@ -90,6 +91,8 @@
 //!
 //! `server` (default): sockets, workers, timers, sessions, on Linux. Without default features
 //! [`codec`] is built alone, on any system.
+//!
+//! `client` (default): [`client`], on the workers of `server`.
 //!
 //! `pool` (default): [`pool`], on any system. With `server` its waits are announced, and a
 //! [`Handle`] keeps it going.
@@ -120,7 +123,7 @@ pub mod guide;
 #[cfg(all(feature = "server", feature = "pool", target_os = "linux", not(loom)))]
 mod host;
 #[doc(hidden)]
-#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+#[cfg(all(any(feature = "server", feature = "pool"), not(loom)))]
 pub mod internal;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod net;

@@ -10,9 +10,10 @@ use std::time::Duration;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::session::CancelReason;
-use support::engine::{Counts, Fixture, config, finish_with};
+use support::engine::backend::{Backend, end, meta, row};
+use support::engine::{Control, Counts, Fixture, config, finish_with};
 use support::xrpc::request::{query, update};
-use support::xrpc::{AUTO, Client};
+use support::xrpc::{AUTO, Client, Ticket};
 use support::{LONG, eventually, often};
 
 fn execute(sql: &str) -> ClientMessage {
@@ -186,6 +187,128 @@ fn a_drain_ends_what_is_idle_at_once_so_that_others_get_what_it_holds() {
     client.reply_to(waiting).good();
     control.open("a");
     client.reply_to(slow).good();
+    drain.join().expect("drained");
+}
+
+/// Drains while session 2, which has the row lock, is at what `begin` sends, and session 3 waits for the
+/// lock; `go_on` is called when the drain has come to the connection. Says how the request of 2 ended.
+fn drain_while_at(
+    begin: impl FnOnce(&Fixture, &mut Client) -> Ticket,
+    go_on: impl FnOnce(&Control),
+) -> Option<u32> {
+    let mut server = Fixture::start(config());
+    let mut client = server.client_with_sessions(2..5);
+    client.set_offers(None);
+    client.execute(2, "lock").good();
+    let busy = begin(&server, &mut client);
+    let waiting = client.send_sql(3, query("lock"));
+    eventually(LONG, || Counts::of(&server.control.waiting_for_lock) == 1);
+    let control = Arc::clone(&server.control);
+    let drain = server.drain_on_another_thread(LONG);
+    // The idle one.
+    client.wait(|client| client.strays().iter().any(|stray| stray.0 == 4)).expect("it is told");
+    go_on(&control);
+    let ended = client.reply_to(busy).error;
+    client.reply_to(waiting).good();
+    assert!(client.wait(|_| false).expect_err("no more frames").is_end());
+    let mut strays = client.strays().to_vec();
+    strays.sort_by_key(|(session, _)| *session);
+    assert_eq!(strays.iter().map(|(session, _)| *session).collect::<Vec<_>>(), [2, 3, 4]);
+    assert!(strays.iter().all(|(_, failure)| failure.fatal && failure.code == 1053), "{strays:?}");
+    drop(client);
+    drain.join().expect("drained");
+    ended.map(|failure| failure.code)
+}
+
+#[test]
+fn a_drain_ends_what_becomes_idle_so_that_others_get_what_it_holds() {
+    let at_gate = |server: &Fixture, client: &mut Client| {
+        client.send_sql(2, query("gate a"));
+        let behind = client.send_sql(2, query("echo behind"));
+        server.control.wait_at("a", 1);
+        behind
+    };
+    assert_eq!(drain_while_at(at_gate, |control| control.open("a")), None);
+    let deferred = |server: &Fixture, client: &mut Client| {
+        let ticket = client.send_sql(2, query("defer b"));
+        eventually(LONG, || server.control.deferred("b") == 1);
+        ticket
+    };
+    let finish = |control: &Control| assert!(finish_with(control.take_one_deferred("b"), "b"));
+    assert_eq!(drain_while_at(deferred, finish), None);
+    assert_eq!(drain_while_at(deferred, Control::drop_deferred), Some(8001));
+}
+
+#[test]
+fn a_drain_ends_what_has_passed_on_its_last_row() {
+    let backend = Backend::of([meta(), vec![row(1, "x")]].concat());
+    let relaying = |server: &Fixture, client: &mut Client| {
+        let ticket = backend.send(server, client, 2, query(""));
+        client.wait_for(ticket, |reply| reply.row_count == 1);
+        eventually(LONG, || backend.is_waiting());
+        ticket
+    };
+    assert_eq!(drain_while_at(relaying, |_| backend.push([end()])), None);
+    // No credit comes any more.
+    let without_credit = |_: &Fixture, client: &mut Client| {
+        let source = StmtExecute { token: Some(1), ..query("source 1000 100") };
+        let ticket = client.send_sql(2, source);
+        client.wait_for(ticket, |reply| reply.token_done == 1);
+        ticket
+    };
+    assert_eq!(drain_while_at(without_credit, |_| ()), Some(1317));
+}
+
+#[test]
+fn a_drain_in_the_middle_of_a_transaction_ends_it_behind_a_reply() {
+    for _ in 0..often(40) {
+        let mut server = Fixture::start(config());
+        let mut client = server.client_with_sessions([2, 3]);
+        client.execute(2, "lock").good();
+        let waiting = client.send_sql(3, query("lock"));
+        eventually(LONG, || Counts::of(&server.control.waiting_for_lock) == 1);
+        let drain = server.drain_on_another_thread(LONG);
+        let failure = loop {
+            if let Some(failure) = client.execute(2, "one").error {
+                break failure;
+            }
+        };
+        assert_eq!((failure.fatal, failure.code), (true, 1053));
+        client.reply_to(waiting).good();
+        drop(client);
+        drain.join().expect("drained");
+    }
+}
+
+/// Session 2 has sent its last reply, and its worker, which is to note that, is stuck in what session 3
+/// runs. The only other one is stuck, too, until the drain has begun.
+#[test]
+fn a_drain_ends_whose_reply_has_just_left() {
+    let config = config().epoll_threads_per_group(2).enable_tasker(false);
+    let mut server = Fixture::start(config);
+    let mut other = server.client_with_sessions([2]);
+    let mut client = server.client_with_sessions([2, 3]);
+    client.execute(2, "lock").good();
+    // Now it is known to be quick.
+    (0..often(50).max(20)).for_each(|_| drop(client.execute(3, "one")));
+    other.send_sql(2, query("gate-unannounced other"));
+    server.control.wait_at("other", 1);
+    client.queue(2, &execute("one"));
+    client.queue(3, &execute("gate-unannounced a"));
+    client.flush();
+    client.reply(2).one();
+    server.control.wait_at("a", 1);
+    let control = Arc::clone(&server.control);
+    let handle = server.server().runtime.handle();
+    let drain = server.drain_on_another_thread(LONG);
+    eventually(LONG, || handle.spawn(|| ()).is_err());
+    control.open("other");
+    other.reply(2).one();
+    // What it held is free, whatever others do.
+    eventually(LONG / 2, || Counts::of(&control.counts.closed) >= 2);
+    control.open("a");
+    client.reply(3).one();
+    drop((client, other));
     drain.join().expect("drained");
 }
 

@@ -29,6 +29,7 @@ enum Event {
     FrontCloses(String),
     Opened,
     Received(Vec<u8>),
+    PeerFinishes,
     Drains,
     Closes(String),
     ConnectFails(String),
@@ -86,6 +87,11 @@ impl Protocol for Teller {
             self.tell(Event::Received(input.take(MESSAGE).to_vec()));
         }
         Ok(())
+    }
+
+    fn ended(&self, _: &Connection, (): &mut ()) -> Result<(), Close> {
+        self.tell(Event::PeerFinishes);
+        Err(Close::by_peer())
     }
 
     fn draining(&self, _: &Connection, (): &mut ()) {
@@ -373,8 +379,8 @@ fn one_that_nothing_holds_does_not_wait_for_one_that_is_held() {
         assert_eq!(idle.receive_to_finish(), b"");
         drop(idle);
         assert_eq!(rest(&told_idle), [Event::Drains, drained(Event::Closes)]);
-        busy.send(ANSWER);
         expect(&told, &Event::Drains);
+        busy.send(ANSWER);
         expect(&told, &Event::Received(ANSWER.to_vec()));
         drop((hold, busy));
     });
@@ -404,6 +410,7 @@ fn a_peer_that_finishes_first_is_why_it_ends() {
         peer.send(ANSWER);
         peer.finish();
         expect(&told, &Event::Received(ANSWER.to_vec()));
+        expect(&told, &Event::PeerFinishes);
         conn.send(QUESTION);
         assert_eq!(peer.receive(MESSAGE), QUESTION);
         drop(hold);

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use super::exchange::Job;
+use crate::net::{Cork, Held, flush_corked};
 use crate::runtime::{Class, Cost, Group, Lent, Work, guard};
 use crate::sync::shim::lock;
+use crate::sync::stall::before_wait;
 
 /// Closures in the order in which they are to be called. While one waits, others are called by other
 /// workers.
@@ -35,6 +37,12 @@ impl Calls {
     pub(super) fn call_here(self: &Arc<Self>, group: &Arc<Group>) {
         let count = lock(&self.jobs).len();
         if count > 1 {
+            // What they send leaves together, also before one of them waits.
+            let _cork = Cork::new();
+            if let before @ Some(_) = before_wait(Some(flush_corked)) {
+                // That does so as well.
+                before_wait(before);
+            }
             group.set_aside(self.turn(group));
             self.call(group);
             drop(group.take_aside());
@@ -44,7 +52,7 @@ impl Calls {
     }
 
     fn turn(self: &Arc<Self>, group: &Arc<Group>) -> Arc<Turn> {
-        Arc::new(Turn { calls: Arc::clone(self), group: Arc::clone(group) })
+        Arc::new(Turn { calls: Arc::clone(self), group: Arc::clone(group), held: Cork::held() })
     }
 
     fn call(&self, group: &Arc<Group>) {
@@ -59,10 +67,13 @@ impl Calls {
 struct Turn {
     calls: Arc<Calls>,
     group: Arc<Group>,
+    /// What those have sent that were called before on the same worker.
+    held: Option<Arc<Held>>,
 }
 
 impl Work for Turn {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+        self.held.iter().for_each(|held| held.flush());
         self.calls.call(&self.group);
         lent.charge(&self.calls.cost);
     }

@@ -308,6 +308,13 @@ impl Protocol for Wire {
         self.0.group.get().into_iter().for_each(|group| self.0.calls.call_here(group));
     }
 
+    /// A server that sends no more answers nothing: what is held waits in vain.
+    fn ended(&self, _conn: &Connection, (): &mut ()) -> Result<(), Close> {
+        let reason = "the server has ended it".into();
+        self.0.end(&Error::unknown(ErrorKind::Lost(reason)));
+        Err(Close::by_peer())
+    }
+
     fn drained(&self, _conn: &Connection) {
         self.0.act(|state, _| state.set_full(false));
     }

@@ -79,7 +79,8 @@ pub enum CloseReason {
     },
     /// The handler panicked.
     Panic,
-    /// The runtime drained; everything that was received has been answered.
+    /// The runtime drained; everything that was received has been answered, and of an outgoing
+    /// connection nothing was awaited any more.
     Draining,
     /// The runtime's drain ran into its deadline.
     Cut,

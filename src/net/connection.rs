@@ -107,14 +107,14 @@ impl Connection {
     /// `write_low_watermark_bytes`; a peer that does not drain it within `net_write_timeout` is
     /// disconnected.
     pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
-        self.0.send(Pieces::one(bytes.as_ref()))
+        Conn::send_or_hold(&self.0, Pieces::one(bytes.as_ref()))
     }
 
     /// Sends bytes that lie in several places, as one [`send`](Self::send) of all of them in this
     /// order: a header and what follows it, say. They stay together, nothing is copied that the socket
     /// takes at once, and as long as nothing waits before them it takes one system call.
     pub fn send_slices(&self, slices: &[IoSlice<'_>]) -> Sent {
-        self.0.send(Pieces::new(slices))
+        Conn::send_or_hold(&self.0, Pieces::new(slices))
     }
 
     /// Ends the connection, from any thread, without waiting.
@@ -173,6 +173,11 @@ impl Connection {
 
     /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither
     /// the peer's half-close nor a drain ends the connection.
+    ///
+    /// On an outgoing connection it means that an answer is awaited: one that drains is read until
+    /// the last hold is dropped. So whoever asks takes one, and whoever asks again takes the next one
+    /// before this one is dropped; what merely keeps a connection for later takes none, for it would
+    /// hold up the drain to its deadline.
     #[must_use]
     pub fn hold(&self) -> Hold {
         self.0.begin_hold();
@@ -211,7 +216,8 @@ pub enum ConnectError {
     Io(io::Error),
     /// `max_connections` is reached.
     Limit(usize),
-    /// The runtime drains.
+    /// The runtime drains. Nothing is connected any more, also not for requests that are still in
+    /// progress: what they need must be connected already.
     Draining,
 }
 

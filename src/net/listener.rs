@@ -128,6 +128,8 @@ impl Handle {
     /// is the kernel's decision (about two minutes for a host that does not answer); `close` gives up
     /// earlier. A Unix socket whose backlog is full fails at once.
     ///
+    /// In a [drain](Runtime::drain) outgoing connections end after the accepted ones.
+    ///
     /// # Errors
     ///
     /// When it cannot even be begun.

@@ -18,6 +18,10 @@
 //! * **Our close.** What was sent before leaves first, then the end of the stream; the rest of the
 //!   peer's bytes is read and thrown away for a while, because unread input would turn the close
 //!   into a reset and the peer could lose the last reply.
+//! * **Drain.** An accepted connection is not read any more: what has arrived is answered, and it
+//!   ends when no request is [held](Connection::hold). An outgoing one stays open until no accepted
+//!   one is left, because requests in progress may wait for its answers. Then it ends, too; while it
+//!   is held an answer is awaited, so until then it is read. It never is `Finishing` for a drain.
 //!
 //! This module knows bytes, never messages.
 
@@ -26,6 +30,7 @@ mod address;
 mod close;
 mod conn;
 mod connection;
+mod cork;
 mod ending;
 mod handler;
 mod listener;
@@ -40,6 +45,8 @@ pub use connection::{ConnectError, Connection, ConnectionId, Hold};
 pub use listener::{ListenError, Listener};
 pub use read_buf::Input;
 pub use send_queue::Sent;
+
+pub(crate) use cork::{Cork, Held, flush_corked};
 
 pub use crate::runtime::Turn;
 
@@ -102,8 +109,12 @@ pub trait Protocol: Send + Sync + 'static {
         let _ = conn;
     }
 
-    /// The runtime drains: everything received so far has been passed to `received`, nothing more
-    /// will be. The place for a last word to the peer.
+    /// The drain of this connection begins: everything received so far has been passed to `received`,
+    /// nothing more will be. The place for a last word to the peer.
+    ///
+    /// For an outgoing connection that is after the last accepted one has ended, and as long as it is
+    /// [held](Connection::hold) more is received. One that is held and not yet established is told
+    /// when it is.
     fn draining(&self, conn: &Connection, state: &mut Self::State) {
         let _ = (conn, state);
     }

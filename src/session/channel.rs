@@ -143,8 +143,11 @@ impl Channel {
     /// Makes the thread that waits for credit or room, or the next one that runs it, look again.
     pub(super) fn wake(&self) {
         // Who waits looks under the lock, and so either sees what happened or is woken.
-        drop(lock(&self.mail));
-        self.changed.notify_all();
+        let waits = lock(&self.mail).waits;
+        if waits {
+            // A system call, also where nobody waits.
+            self.changed.notify_all();
+        }
         if let Some(runner) = self.runner.upgrade() {
             runner.wake();
         }
@@ -253,7 +256,8 @@ impl Channel {
     }
 
     /// Takes nothing in any more if nothing is being done, nothing waits and all that was written has
-    /// left; says whether that is so.
+    /// left; says whether that is so. In a drain the others see to it themselves, by
+    /// [`close_if_done`](Self::close_if_done).
     pub(super) fn close_if_idle(&self) -> bool {
         let mut mail = lock(&self.mail);
         let idle = !mail.closed && mail.hold.is_none();
@@ -318,16 +322,35 @@ impl Channel {
         Some(post)
     }
 
-    /// What it has written has left. If nothing is to be done, the connection may end.
-    pub(super) fn rest(&self) {
+    /// Takes nothing in any more if a drain has begun while it was not idle, and nothing is left to be
+    /// done; says whether that is so.
+    pub(super) fn close_if_done(&self) -> bool {
+        if !self.line.is_draining() {
+            return false;
+        }
+        let mut mail = lock(&self.mail);
+        // Without a hold it was idle: the drain has closed it, or comes to it.
+        let done = !mail.closed && mail.hold.is_some() && mail.queue.is_empty();
+        mail.closed |= done;
+        done
+    }
+
+    /// What it has written has left. If nothing is to be done, the connection may end; but `false`: a
+    /// drain has begun meanwhile, and the session is to end before.
+    #[must_use]
+    pub(super) fn rest(&self) -> bool {
         let mut mail = lock(&self.mail);
         if mail.running.is_none() && mail.queue.is_empty() {
+            if self.line.is_draining() && !mail.closed {
+                return false;
+            }
             // A burst is over: its room would stay for as long as the session.
             mail.queue.shrink_to(KEPT_POSTS);
             let hold = mail.hold.take();
             drop(mail);
             drop(hold);
         }
+        true
     }
 
     /// The request has ended. Says why it was cancelled, if it was; the call of its [`Cancel`] is over.

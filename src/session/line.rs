@@ -30,6 +30,8 @@ pub(super) struct Line {
     urgent: Mutex<usize>,
     /// The peer sends nothing any more: no credit, too.
     finished: AtomicBool,
+    /// The server drains. Read under the lock of a session's mail; who writes it takes that afterwards.
+    draining: AtomicBool,
     /// Those that wait for the peer to read.
     waiting: Mutex<Vec<Weak<Channel>>>,
 }
@@ -50,6 +52,7 @@ impl Line {
             gate: RwLock::new(()),
             urgent: Mutex::new(0),
             finished: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             waiting: Mutex::new(Vec::new()),
         }
     }
@@ -161,6 +164,17 @@ impl Line {
     /// Credit that has not come will not come.
     pub(super) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
+    }
+
+    /// The server drains: no credit comes, and whoever has nothing more to do ends.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.finish();
+    }
+
+    /// A session ends when it becomes idle.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
     }
 
     /// `channel` is woken when there is room, at once if there is.

@@ -74,7 +74,7 @@ const QUICK_NANOS: u32 = 20_000;
 /// to the back of the queue.
 pub(super) const TURN: Duration = Duration::from_millis(1);
 /// Bytes that a source or relay may send in a turn.
-const FEED_BUDGET: usize = 256 << 10;
+pub(super) const FEED_BUDGET: usize = 256 << 10;
 
 impl<S: Service> Session<S> {
     pub(super) fn new(id: SessionId, link: &Arc<Link<S>>) -> Arc<Self> {
@@ -175,7 +175,12 @@ impl<S: Service> Session<S> {
                     self.leave(body);
                     Turn::Idle
                 }
-                None => Turn::Idle,
+                None => {
+                    if self.channel.close_if_done() {
+                        self.shut_down(body, out);
+                    }
+                    Turn::Idle
+                }
             },
             Current::Deferred(deferral) => self.look_at(body, out, deferral),
             Current::Fed(state, blocked) => self.pull(body, out, state, blocked),
@@ -267,8 +272,12 @@ impl<S: Service> Runnable for Session<S> {
     }
 
     fn settle(self: Arc<Self>) {
-        self.channel.rest();
-        if self.runner.resume().is_some_and(Running::finish_or_queue) {
+        let rests = self.channel.rest();
+        let Some(mut running) = self.runner.resume() else { return };
+        if !rests {
+            running.mark(LOOK);
+        }
+        if running.finish_or_queue() {
             self.queue();
         }
     }

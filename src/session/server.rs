@@ -174,9 +174,9 @@ impl<S: Service> Protocol for Server<S> {
 
     fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
         // Nothing more is read: no credit, too.
-        reader.link.line.finish();
+        reader.link.line.drain();
         for session in reader.link.sessions() {
-            // Those with something to do finish it, as far as there is credit.
+            // Those with something to do finish it, as far as there is credit, and end then.
             if session.channel.close_if_idle() {
                 reader.lose(session.channel.id.wire(), &SessionError::shutdown());
             } else {

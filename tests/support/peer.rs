@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use epoll_group::codec::header::{HEADER_BYTES, Header};
 use epoll_group::net::Address;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::LONG;
 
@@ -47,6 +47,7 @@ impl Peer {
 
     /// The next connection of a listener that the test serves by hand.
     pub(crate) fn accept(from: &TcpListener) -> Self {
+        SockRef::from(from).set_read_timeout(Some(LONG)).expect("set");
         let (socket, _) = from.accept().expect("accepted");
         let socket = Socket::from(socket);
         socket.set_tcp_nodelay(true).expect("set");

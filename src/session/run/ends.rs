@@ -118,6 +118,15 @@ impl<S: Service> Session<S> {
         self.bury(body);
     }
 
+    /// The server drains, and it has nothing more to do: for what it holds, others may wait.
+    pub(super) fn shut_down(&self, body: &mut Body<S::Session>, out: &Output) {
+        // Its end is the user's, and may wait.
+        out.flush();
+        self.part(body);
+        self.write(out, |encoder| put_error(encoder, &SessionError::shutdown()));
+        self.close_after_last_word(body, out, None);
+    }
+
     /// A session for one statement that has nothing more to do.
     pub(super) fn leave(&self, body: &mut Body<S::Session>) {
         self.link.forget(self.channel.id);
