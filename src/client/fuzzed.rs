@@ -118,7 +118,8 @@ impl Fuzzed {
             }
             _ => {
                 // A frame of a session that there is, most often.
-                let session = session.or(asked.map(|index| self.asked[index].0)).unwrap_or(0);
+                let session =
+                    session.or_else(|| asked.map(|index| self.asked[index].0)).unwrap_or(0);
                 let (kind, length) = (byte() % 32, byte() % 32);
                 self.received.extend(Header::new(session, kind, length.into()).encode());
                 self.received.extend((0..length).map(|_| byte()));

@@ -8,8 +8,8 @@
 //!   them, and how they are set by name, from files and while the runtime runs
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
 //! * [`sessions`]: what happens on a connection: logging in, requests, replies, credit
-//! * [`proxy`]: how a proxy is made of sessions, clients and a pool: who owns a session, what may be
-//!   tried again
+//! * [`client`]: what a caller may rely on, and how a proxy is made of client, pool and sessions
+//! * [`proxy`]: such a proxy in detail: who owns a session when, what may be tried again
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -29,6 +29,9 @@ pub mod wire {}
 
 #[doc = include_str!("sessions.md")]
 pub mod sessions {}
+
+#[doc = include_str!("client.md")]
+pub mod client {}
 
 #[doc = include_str!("proxy.md")]
 pub mod proxy {}

@@ -6,6 +6,9 @@ mod server;
 #[cfg(all(feature = "server", target_os = "linux"))]
 pub use server::{Deadline, Queue, Stalls, Timers};
 
+#[cfg(all(feature = "client", target_os = "linux"))]
+pub use crate::client::fuzzed::connection as client_connection;
+
 /// A backend of a pool beside its naive twin: two bytes for each operation.
 ///
 /// # Panics

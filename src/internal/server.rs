@@ -4,8 +4,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-#[cfg(feature = "client")]
-pub use crate::client::fuzzed::connection as client_connection;
 use crate::runtime::{TaskQueue, TimerHeap, TimerId};
 use crate::stall::{self, Announce};
 

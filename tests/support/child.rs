@@ -69,6 +69,13 @@ impl Puppet {
         answer.map_or_else(|| panic!("{order}: {line}{}", self.rest()), str::to_owned)
     }
 
+    /// Sends it a signal, by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(status.expect("there is such a command").success(), "{name} was not sent");
+    }
+
     /// User and system time of the child, in clock ticks of 10 ms.
     pub(crate) fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));

@@ -6,10 +6,12 @@
 pub(crate) mod both;
 pub(crate) mod child;
 pub(crate) mod engine;
+pub(crate) mod forwarder;
 pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod random;
 pub(crate) mod rows;
+pub(crate) mod tagged;
 pub(crate) mod threads;
 pub(crate) mod workers;
 pub(crate) mod xrpc;
