@@ -52,7 +52,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn text(reply: &mut Reply<'_>, tag: u64, rows: u64) -> Result<(), SessionError> {
     reply.columns(&[Column::text("tag", 45, 255)])?;
-    (0..rows).try_for_each(|_| reply.row(|row| row.text(&tag.to_string())))
+    (0..rows).try_for_each(|_| reply.row(|row| row.text(tag.to_string())))
 }
 
 impl Service for Tagged {
@@ -97,7 +97,8 @@ impl Service for Tagged {
                 *lock(&session.0) = Some(Arc::clone(&later));
                 let delay = Duration::from_millis(number.expect("a number"));
                 let _: Timer = self.handle.after(delay, move || {
-                    if let Some(deferred) = lock(&later).take() {
+                    let deferred = lock(&later).take();
+                    if let Some(deferred) = deferred {
                         deferred.finish(|reply| text(reply, tag, 1));
                     }
                 });
