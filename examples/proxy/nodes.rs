@@ -109,7 +109,8 @@ impl Nodes {
         let watch = Watch::default();
         let pool = Pool::builder(Connect { nodes: all.clone(), silence: patience.silence })
             .observer(watch.clone())
-            .limits(patience.limits.clone())
+            // The client finds out by itself whether a server is there: nobody has to be asked.
+            .limits(patience.limits.clone().check_after(Duration::MAX))
             .maintained_by(handle.clone())
             .build()
             .map_err(|error| NodesError::Pool(error.to_string()))?;

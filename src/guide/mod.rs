@@ -9,6 +9,7 @@
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
 //! * [`sessions`]: what happens on a connection: logging in, requests, replies, credit
 //! * [`client`]: what a caller may rely on, and how a proxy is made of client, pool and sessions
+//! * [`proxy`]: such a proxy in detail: who owns a session when, what may be tried again
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -31,3 +32,6 @@ pub mod sessions {}
 
 #[doc = include_str!("client.md")]
 pub mod client {}
+
+#[doc = include_str!("proxy.md")]
+pub mod proxy {}
