@@ -1,1 +1,54 @@
-fn main() {}
+//! Checkout and return of an idle connection, by one thread: by key, and through a resolved backend.
+//! Guards regressions.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use epoll_group::pool::{Manage, ManageError, Pool, Target};
+
+const BACKENDS: u64 = 16;
+
+/// Its connections are numbers.
+struct Numbers;
+
+impl<K> Manage<K, u64> for Numbers {
+    fn connect(&self, _: &Target<'_, K>, _: Instant) -> Result<u64, ManageError> {
+        Ok(7)
+    }
+}
+
+fn checkout(c: &mut Criterion) {
+    let mut group = c.benchmark_group("pool");
+    group.bench_function("the clock alone, twice", |b| {
+        b.iter(|| (black_box(Instant::now()), black_box(Instant::now())));
+    });
+
+    let pool = Pool::<u64, u64>::builder(Numbers).build().expect("a pool");
+    let backends: Vec<_> =
+        (0..BACKENDS).map(|key| pool.backend(&key).expect("it is open")).collect();
+    for backend in &backends {
+        assert_eq!(*backend.get().expect("connects"), 7);
+    }
+    group.bench_function("by a number", |b| {
+        b.iter(|| assert_eq!(*pool.get(black_box(&5)).expect("idle"), 7));
+    });
+    let backend = &backends[5];
+    group.bench_function("through a resolved backend", |b| {
+        b.iter(|| assert_eq!(*black_box(backend).get().expect("idle"), 7));
+    });
+    assert_eq!(backend.status().totals.connects, 1);
+
+    let named = Pool::<String, u64>::builder(Numbers).build().expect("a pool");
+    let names: Vec<_> = (0..BACKENDS).map(|key| format!("SPT{key}")).collect();
+    for name in &names {
+        assert_eq!(*named.get(name).expect("connects"), 7);
+    }
+    group.bench_function("by a name", |b| {
+        b.iter(|| assert_eq!(*named.get(black_box(&names[5])).expect("idle"), 7));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, checkout);
+criterion_main!(benches);

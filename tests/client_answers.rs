@@ -6,55 +6,24 @@ mod support;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use epoll_group::Runtime;
-use epoll_group::client::{Answer, Client, Error, ErrorKind, Fate, Options, Request, Session};
+use epoll_group::client::{ErrorKind, Fate, Options, Request, Session};
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
-use support::engine::{Fixture, PASSWORD, config};
+use support::both::{Both, one};
 use support::{LONG, eventually};
 
-struct Both {
-    client: Client,
-    server: Fixture,
-    /// Of the client.
-    _runtime: Runtime,
-}
-
-fn options(server: &Fixture) -> Options {
-    Options::new(server.addr().to_string(), "root").password(PASSWORD).request_timeout(LONG)
-}
-
 fn start() -> Both {
-    start_with(|options| options)
+    Both::start()
 }
 
 fn start_with(change: impl FnOnce(Options) -> Options) -> Both {
-    let server = Fixture::start(config());
-    let runtime = Runtime::builder().config(support::config()).start().expect("started");
-    let client = Client::new(&runtime.handle(), change(options(&server))).expect("good options");
-    Both { client, server, _runtime: runtime }
-}
-
-/// The text in the only cell of an answer.
-#[track_caller]
-fn one(answer: Result<Answer, Error>) -> String {
-    let mut answer = answer.expect("an answer");
-    let text = {
-        let row = answer.next_row().expect("a row").expect("one");
-        match row.get(0).expect("a value") {
-            Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Value::Signed(number) => number.to_string(),
-            other => format!("{other:?}"),
-        }
-    };
-    assert!(answer.next_row().expect("the end").is_none());
-    text
+    Both::start_with(change)
 }
 
 #[track_caller]
 fn session(both: &Both) -> Session {
-    both.client.session().expect("a session")
+    both.session()
 }
 
 #[test]

@@ -12,7 +12,7 @@ use epoll_group::pool::{Cause, GetError, Pooled};
 
 mod pool_support;
 
-use pool_support::{GUARD, assert_at_rest, late, limits, pool, soon, status, until_waiting};
+use pool_support::{GUARD, assert_at_rest, late, limits, pool, soon, status, until, until_waiting};
 
 const A: &str = "SPT0";
 
@@ -131,15 +131,15 @@ fn what_a_user_left_behind_is_reset() {
 fn a_failing_connect_is_tried_again_until_the_deadline() {
     let (pool, fake) = pool(limits(4));
     fake.set(&fake.dead, true);
-    let error = pool.get_before(&A, soon() + Duration::from_millis(50)).unwrap_err();
+    let here = pool.clone();
+    let waiter = thread::spawn(move || here.get(&A).unwrap().number);
+    until("it is tried again", || fake.connects.load(SeqCst) > 3);
+    let error = pool.get_before(&A, soon()).unwrap_err();
     let GetError::Timeout { cause: Cause::ConnectFails { .. }, .. } = &error else {
         panic!("{error}");
     };
     assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("connection refused"));
-    assert!(fake.connects.load(SeqCst) > 1);
-
-    let here = pool.clone();
-    let waiter = thread::spawn(move || here.get(&A).unwrap().number);
+    assert!(!waiter.is_finished());
     fake.set(&fake.dead, false);
     assert_eq!(waiter.join().unwrap(), 1);
     assert_eq!(status(&pool, A).failures, 0);

@@ -18,6 +18,7 @@ mod admin;
 mod args;
 mod cpu;
 mod demo;
+mod json;
 mod load;
 mod periodic;
 mod protocol;
@@ -92,7 +93,7 @@ fn load_server(args: &args::Load, out: &mut Output) -> Result<(), Box<dyn Error>
     line.step_done(format_args!("{} answers", report.requests + report.heavy_requests));
 
     if args.json {
-        report::json(out, options, &report)?;
+        json::print(out, options, &report)?;
     } else {
         let light = Row {
             connections: options.connections.to_string(),

@@ -56,6 +56,22 @@ impl ProgressLine {
         }
     }
 
+    /// Shows one line of several: overwritten on a terminal, kept elsewhere.
+    #[allow(dead_code, reason = "the select1 example shows its progress so")]
+    pub(crate) fn each(&mut self, text: impl fmt::Display) {
+        if self.on_terminal {
+            self.update(text);
+        } else {
+            let _ = writeln!(self.stderr, "{text}");
+        }
+    }
+
+    /// A terminal forgets the last line.
+    #[allow(dead_code, reason = "the select1 example shows its progress so")]
+    pub(crate) fn clear(&mut self) {
+        self.update("");
+    }
+
     /// Shows the end of a step. A terminal keeps nothing of it: the table says it all again.
     pub(crate) fn step_done(&mut self, text: impl fmt::Display) {
         let _ = if self.on_terminal {

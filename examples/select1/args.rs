@@ -1,5 +1,7 @@
 //! The command line.
 
+mod load;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,12 +10,15 @@ use lexopt::{Arg, Parser};
 use crate::server_settings::Setting;
 use crate::usage::{UsageError, number, text};
 
+pub(crate) use load::Load;
+
 /// What the user asked for.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A server and its load, for so long each step.
     Demo(Duration),
     Serve(Serve),
+    Load(Load),
     Help,
 }
 
@@ -44,6 +49,7 @@ impl Command {
             Some(Arg::Long("quick")) => Ok(Self::Demo(QUICK_STEP)),
             Some(Arg::Short('h') | Arg::Long("help")) => Ok(Self::Help),
             Some(Arg::Value(command)) if command == "serve" => serve(&mut parser),
+            Some(Arg::Value(command)) if command == "load" => load::parse(&mut parser),
             Some(Arg::Value(command)) => {
                 Err(UsageError(format!("there is no command {}", command.display())))
             }

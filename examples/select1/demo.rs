@@ -4,19 +4,17 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
-use epoll_group::net::Address;
+use epoll_group::Runtime;
 use epoll_group::stats::Counter;
-use epoll_group::{Runtime, session};
 
 use crate::cpu;
-use crate::engine::{Engine, Options};
 use crate::load::sys::raise_descriptor_limit;
-use crate::sbtest;
-use crate::serve::TemporaryFolder;
+use crate::node::Node;
 use crate::sessions::{Load, PASSWORD, Question, Report, Shape, USER};
 use crate::terminal::ProgressLine;
 use crate::units::Nanos;
 
+const SCHEMA: &str = "sbtest";
 const ROWS: u32 = 100_000;
 const SESSIONS: [usize; 4] = [1, 16, 256, 2048];
 const MOST_CONNECTIONS: usize = 16;
@@ -32,22 +30,9 @@ const LOAD_THREADS: usize = 2;
 /// Serves on loopback, loads itself for so long each step, and checks every answer.
 pub(crate) fn run(time: Duration, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
-    let folder = TemporaryFolder::new()?;
     let runtime = Runtime::builder().name("select1").start()?;
-    let options = Options {
-        user: USER.to_owned(),
-        password: PASSWORD.to_owned(),
-        path: folder.path().join("select1.db"),
-        schema: "sbtest".to_owned(),
-    };
-    let engine = Engine::open(&options, runtime.handle())?;
-    let db = engine.pool.lend()?;
-    sbtest::make(&db, ROWS)?;
-    drop(db);
-    let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine))?;
-    let &Address::Tcp(address) = listener.local_addr() else {
-        return Err("the loopback has no address".into());
-    };
+    let node = Node::start(runtime, (USER, PASSWORD), SCHEMA, ROWS)?;
+    let address = node.address();
     writeln!(out, "listening on {address}, {ROWS} rows; every answer is checked")?;
     writeln!(out)?;
     heading(out)?;
@@ -75,8 +60,8 @@ pub(crate) fn run(time: Duration, out: &mut impl Write) -> Result<(), Box<dyn Er
         }
     }
 
-    let stats = runtime.stats();
-    let drained = runtime.drain(DRAIN);
+    let stats = node.runtime().stats();
+    let drained = node.drain(DRAIN);
     writeln!(out)?;
     writeln!(out, "{drained}")?;
     let executed = stats.get(Counter::RequestsExecuted);

@@ -4,49 +4,30 @@
 //! cargo run --release --example select1                         # serves and loads itself
 //! cargo run --release --example select1 -- serve --listen 127.0.0.1:33660 \
 //!     --user root --password secret
+//! cargo run --release --example select1 -- load --connect 127.0.0.1:33660 \
+//!     --user root --password secret --sessions 256 --connections 4
 //! ```
 //!
-//! `engine.rs` is the service, and the file to read first; `statements.rs` says what it does for each
-//! kind of statement, `run.rs` runs one in SQLite, `transactions.rs` lends connections. `dialect.rs`
-//! reads MySQL's SQL, `columns.rs` describes results as MySQL does.
+//! `node` is the server: `node/engine.rs` is the file to read first. `load.rs` loads one through the
+//! client library; `sessions.rs` is the cheaper generator that benches share.
 
 mod args;
-mod arguments;
-mod columns;
 #[expect(dead_code, reason = "the echo example burns CPU time as well")]
 #[path = "../echo/cpu.rs"]
 mod cpu;
 mod demo;
-mod dialect;
-mod engine;
-mod errors;
-mod functions;
-mod hint;
-mod interrupt;
-mod lists;
-#[path = "."]
-mod load {
-    #[allow(dead_code, reason = "the echo example needs all of it")]
-    #[path = "../echo/load/sys.rs"]
-    pub(crate) mod sys;
-}
-mod operator;
-mod plan;
-mod pool;
-mod prepared;
-mod run;
-mod sbtest;
-mod sequence;
+mod load;
+mod node;
+#[allow(dead_code, reason = "the echo example also prints a table")]
+#[path = "../echo/report.rs"]
+mod report;
 mod serve;
 #[allow(dead_code, reason = "the echo example also prints them")]
 #[path = "../echo/settings.rs"]
 mod server_settings;
 mod sessions;
-mod settings;
 #[path = "../echo/signals.rs"]
 mod signals;
-mod state;
-mod statements;
 #[cfg(test)]
 #[allow(unused_imports, reason = "each test uses a part of it")]
 #[path = "../../tests/support/mod.rs"]
@@ -56,14 +37,11 @@ mod support;
 mod terminal;
 #[cfg(test)]
 mod tests;
-mod transactions;
 #[allow(dead_code, reason = "the echo example shows more kinds of numbers")]
 #[path = "../echo/units.rs"]
 mod units;
 #[path = "../echo/usage.rs"]
 mod usage;
-mod variables;
-mod write_lock;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -83,6 +61,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Demo(time) => demo::run(time, &mut out),
         Command::Serve(serve) => serve::run(&serve, &mut out),
+        Command::Load(load) => load::run(&load, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
     };
     match done.and_then(|()| Ok(out.flush()?)) {

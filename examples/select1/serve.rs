@@ -2,16 +2,13 @@
 
 use std::env;
 use std::error::Error;
-use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::io::Write;
+use std::time::Duration;
 
 use epoll_group::{Runtime, session};
 
 use crate::args::Serve;
-use crate::engine::{Engine, Options};
-use crate::sbtest;
+use crate::node::{Engine, Options, TemporaryFolder};
 use crate::server_settings::Settings;
 use crate::signals::EndSignals;
 
@@ -37,9 +34,7 @@ pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Erro
         schema: args.schema.clone(),
     };
     let engine = Engine::open(&options, runtime.handle())?;
-    let db = engine.pool.lend().map_err(|error| error.to_string())?;
-    sbtest::make(&db, args.rows)?;
-    drop(db);
+    engine.make_sbtest(args.rows)?;
     let listener = runtime.listen(args.listen.as_str(), session::Server::new(engine))?;
     writeln!(out, "listening on {}", listener.local_addr())?;
     out.flush()?;
@@ -49,29 +44,4 @@ pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Erro
     let report = runtime.drain(DRAIN);
     writeln!(out, "{report}")?;
     Ok(())
-}
-
-/// A folder that goes when this is dropped.
-#[derive(Debug)]
-pub(crate) struct TemporaryFolder(PathBuf);
-
-impl TemporaryFolder {
-    pub(crate) fn new() -> io::Result<Self> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = format!("select1-{}-{}", std::process::id(), now.as_nanos());
-        let path = env::temp_dir().join(name);
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TemporaryFolder {
-    fn drop(&mut self) {
-        // Nobody is left to be told.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

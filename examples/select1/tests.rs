@@ -10,23 +10,15 @@ mod statements;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-use epoll_group::net::Address;
-use epoll_group::{Config, Runtime, session};
+use epoll_group::{Config, Runtime};
 
-use crate::engine::{Engine, Options};
-use crate::sbtest;
-use crate::serve::TemporaryFolder;
+use crate::node::Node;
 use crate::support::xrpc::datum::Datum;
 use crate::support::xrpc::reply::{Failure, Reply};
 use crate::support::xrpc::{Client, request};
 
 /// A server with a table of a hundred rows.
-pub(crate) struct Server {
-    address: SocketAddr,
-    runtime: Option<Runtime>,
-    /// Goes last.
-    _folder: TemporaryFolder,
-}
+pub(crate) struct Server(Node);
 
 impl Server {
     pub(crate) fn start() -> Self {
@@ -43,35 +35,19 @@ impl Server {
     }
 
     fn start_both(config: Config, schema: &str) -> Self {
-        let folder = TemporaryFolder::new().expect("there is room");
         let runtime = Runtime::builder().groups(2).config(config).start().expect("it starts");
-        let options = Options {
-            user: "root".to_owned(),
-            password: "secret".to_owned(),
-            path: folder.path().join("test.db"),
-            schema: schema.to_owned(),
-        };
-        let engine = Engine::open(&options, runtime.handle()).expect("it opens");
-        let db = engine.pool.lend().expect("one is there");
-        sbtest::make(&db, 100).expect("it is made");
-        drop(db);
-        let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine));
-        let listener = listener.expect("the loopback is there");
-        let Address::Tcp(address) = *listener.local_addr() else { panic!("it is an IP address") };
-        Self { address, runtime: Some(runtime), _folder: folder }
+        Self(Node::start(runtime, ("root", "secret"), schema, 100).expect("it serves"))
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address()
     }
 
     /// A connection with session 2 open.
     pub(crate) fn client(&self) -> Client {
-        let mut client = Client::logged_in(self.address, "root", "secret");
+        let mut client = Client::logged_in(self.address(), "root", "secret");
         client.new_session(2).good();
         client
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.runtime.take());
     }
 }
 

@@ -151,8 +151,13 @@ impl Slot {
 
     /// Nobody waits for the answer any more, which is still to come.
     pub(super) fn is_left(&self) -> bool {
-        let wanted = matches!(self.asked, Asked::Open | Asked::Close);
-        self.is_sent() && !wanted && (self.taken || self.result.is_some())
+        let own = matches!(self.asked, Asked::Open | Asked::Close);
+        self.is_sent() && !own && (self.taken || self.result.is_some())
+    }
+
+    /// Somebody waits for the answer, which is still to come.
+    fn is_wanted(&self) -> bool {
+        !self.is_answered() && !self.taken && self.result.is_none()
     }
 
     /// A frame of this kind has come.
@@ -192,8 +197,10 @@ impl Slot {
         self.result.is_some() || self.bytes.len() >= least || self.stopped
     }
 
-    pub(super) fn watch(&mut self, least: usize, watcher: Watcher) {
-        self.watcher = Some((least, watcher));
+    /// Who watched before is not told any more, and is to be dropped where no lock is held.
+    #[must_use]
+    pub(super) fn watch(&mut self, least: usize, watcher: Watcher) -> Option<Watcher> {
+        self.watcher.replace((least, watcher)).map(|(_, before)| before)
     }
 
     /// Who is to be told now.
@@ -202,10 +209,14 @@ impl Slot {
         if self.is_ready(least) { Some(self.watcher.take()?.1) } else { None }
     }
 
-    /// Nobody wants the answer any more, so nobody watches for it either.
-    pub(super) fn forget(&mut self) {
+    /// Nobody wants the answer any more. Who watched for it is not told, and is to be dropped where no
+    /// lock is held.
+    #[must_use]
+    pub(super) fn forget(&mut self) -> Option<Watcher> {
         self.taken = true;
         self.bytes = Vec::new();
+        self.again = None;
+        self.watcher.take().map(|(_, watcher)| watcher)
     }
 
     /// How it ended. The first counts.
@@ -250,11 +261,19 @@ impl Exchange {
         self.slots.iter_mut()
     }
 
-    /// The one that the next frame belongs to, and whether it is the last that was sent.
-    pub(super) fn current(&mut self) -> Option<(&mut Slot, bool)> {
-        let index = self.slots.iter().position(Slot::is_sent)?;
-        let last = self.slots.get(index + 1).is_none_or(|next| !next.is_sent());
-        self.slots.get_mut(index).map(|slot| (slot, last))
+    /// The one that the next frame belongs to.
+    pub(super) fn current(&mut self) -> Option<&mut Slot> {
+        self.slots.iter_mut().find(|slot| slot.is_sent())
+    }
+
+    /// Nothing was sent behind the one that the next frame belongs to.
+    pub(super) fn is_current_last(&self) -> bool {
+        self.slots.iter().filter(|slot| slot.is_sent()).nth(1).is_none()
+    }
+
+    /// Whether somebody waits for one of the answers that are to come.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.slots.iter().any(Slot::is_wanted)
     }
 
     /// Requests that are on the wire, and whether nobody wants one of them any more.

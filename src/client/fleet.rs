@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::calls::Calls;
 use super::error::{Error, ErrorKind, Stage};
 use super::link::Link;
 use super::options::Options;
@@ -16,13 +19,19 @@ use super::session::Session;
 use crate::runtime::{Class, Handle, Timer, after};
 use crate::sync::shim::lock;
 
-/// Called with a session, or why there is none.
-pub(super) type Receiver = Box<dyn FnOnce(Result<Session, Error>) + Send>;
+/// Who gets a session, or hears why there is none.
+pub(super) enum Receiver {
+    /// A thread that waits until it is given something.
+    Thread(SyncSender<Result<Session, Error>>),
+    /// A closure of the user.
+    Call(Box<dyn FnOnce(Result<Session, Error>) + Send>),
+}
 
 /// The connections of a client.
 pub(super) struct Fleet {
     pub(super) handle: Handle,
     pub(super) options: Arc<Options>,
+    calls: Arc<Calls>,
     places: Mutex<Places>,
 }
 
@@ -38,7 +47,7 @@ struct Places {
     failures: u32,
     retry_at: Option<Instant>,
     last_error: Option<Error>,
-    timer: Option<(Instant, Timer)>,
+    timer: Option<Armed>,
     connected: u64,
     failed: u64,
 }
@@ -56,11 +65,20 @@ struct Waiting {
     receiver: Receiver,
 }
 
+/// When time is looked at.
+struct Armed {
+    at: Instant,
+    timer: Timer,
+    done: Arc<AtomicBool>,
+}
+
 /// What is to be done when the lock is free.
 #[derive(Default)]
 struct Todo {
-    served: Vec<(Receiver, Result<Session, Error>)>,
+    served: Vec<(u64, Receiver, Result<Session, Error>)>,
     connect: Vec<u64>,
+    /// When time is to be looked at.
+    due: Option<Instant>,
 }
 
 impl Fleet {
@@ -79,38 +97,41 @@ impl Fleet {
             connected: 0,
             failed: 0,
         };
-        Arc::new(Self { handle, options: Arc::new(options), places: Mutex::new(places) })
+        let (options, calls) = (Arc::new(options), Calls::new());
+        Arc::new(Self { handle, options, calls, places: Mutex::new(places) })
     }
 
-    /// Calls `receiver` with a session as soon as there is one; at once if so. Its ticket.
+    /// Gives `receiver` a session as soon as there is one; at once if so. Its ticket.
     pub(super) fn open(self: &Arc<Self>, deadline: Instant, receiver: Receiver) -> u64 {
         let now = Instant::now();
         let mut places = lock(&self.places);
         let ticket = places.next;
         places.next += 1;
-        let limit = self.options.max_waiting;
-        if places.waiting.len() > limit {
-            drop(places);
-            receiver(Err(Error::not_sent(ErrorKind::TooManyWait(limit))));
-            return ticket;
-        }
         places.waiting.insert(ticket, Waiting { since: now, deadline, receiver });
         places.next_due = Some(places.next_due.map_or(deadline, |due| due.min(deadline)));
-        let todo = self.settle(&mut places, now);
+        let mut todo = self.settle(&mut places, now);
+        let limit = self.options.max_waiting;
+        if places.waiting.len() > limit
+            && let Some(waiting) = places.waiting.remove(&ticket)
+        {
+            let error = Error::not_sent(ErrorKind::TooManyWait(limit));
+            todo.served.push((ticket, waiting.receiver, Err(error)));
+        }
         drop(places);
-        self.follow(todo);
+        self.follow(todo, Some(ticket));
         ticket
     }
 
     /// The time of one who waits is over. It is told, if it is not served already.
     pub(super) fn expire(self: &Arc<Self>, ticket: u64) {
         let mut places = lock(&self.places);
-        let waiting = places.waiting.remove(&ticket);
-        let error = waiting.as_ref().map(|waiting| places.too_late(waiting, Instant::now()));
-        drop(places);
-        if let (Some(waiting), Some(error)) = (waiting, error) {
-            (waiting.receiver)(Err(error));
+        let mut todo = Todo::default();
+        if let Some(waiting) = places.waiting.remove(&ticket) {
+            let error = places.too_late(&waiting, Instant::now());
+            todo.served.push((ticket, waiting.receiver, Err(error)));
         }
+        drop(places);
+        self.follow(todo, None);
     }
 
     /// The least loaded connection that is ready, for a request without a session of its own.
@@ -126,7 +147,7 @@ impl Fleet {
         }
         let todo = self.settle(&mut places, Instant::now());
         drop(places);
-        self.follow(todo);
+        self.follow(todo, None);
     }
 
     pub(super) fn link_ready(self: &Arc<Self>, link: &Arc<Link>) {
@@ -140,9 +161,9 @@ impl Fleet {
         let closed = places.closed;
         let todo = self.settle(&mut places, Instant::now());
         drop(places);
-        self.follow(todo);
+        self.follow(todo, None);
         if closed {
-            link.end(&Error::not_sent(ErrorKind::Closed));
+            link.end(&Error::unknown(ErrorKind::Closed));
         }
     }
 
@@ -166,17 +187,16 @@ impl Fleet {
             if places.places.iter().all(|place| matches!(place, Place::Empty)) {
                 // Nothing is left to wait for.
                 let waiting = std::mem::take(&mut places.waiting);
-                let tell =
-                    |(_, waiting): (u64, Waiting)| (waiting.receiver, Err(as_connect(&reason)));
+                let tell = |(ticket, waiting): (u64, Waiting)| {
+                    (ticket, waiting.receiver, Err(as_connect(&reason)))
+                };
                 todo.served.extend(waiting.into_iter().map(tell));
             }
             places.last_error = Some(reason);
         }
-        let more = self.settle(&mut places, now);
+        todo.add(self.settle(&mut places, now));
         drop(places);
-        todo.connect.extend(more.connect);
-        todo.served.extend(more.served);
-        self.follow(todo);
+        self.follow(todo, None);
     }
 
     /// Half of the wait and up to all of it, at random.
@@ -193,7 +213,8 @@ impl Fleet {
             let ticket = *entry.key();
             if places.closed {
                 let Some(waiting) = places.waiting.remove(&ticket) else { break };
-                todo.served.push((waiting.receiver, Err(Error::not_sent(ErrorKind::Closed))));
+                let closed = Err(Error::not_sent(ErrorKind::Closed));
+                todo.served.push((ticket, waiting.receiver, closed));
                 continue;
             }
             let Some(link) = places.least_loaded(self.options.sessions_per_connection) else {
@@ -202,10 +223,10 @@ impl Fleet {
             let Some(id) = link.open() else { continue };
             let Some(waiting) = places.waiting.remove(&ticket) else { break };
             let session = Session::new(Arc::clone(self), link, id);
-            todo.served.push((waiting.receiver, Ok(session)));
+            todo.served.push((ticket, waiting.receiver, Ok(session)));
         }
         self.plan_connects(places, now, &mut todo);
-        self.arm(places, now);
+        todo.due = Self::next_look(places, now);
         todo
     }
 
@@ -239,29 +260,53 @@ impl Fleet {
         }
     }
 
-    /// Sees to it that time is looked at: for who waits too long, and for the next try to connect.
-    fn arm(self: &Arc<Self>, places: &mut Places, now: Instant) {
+    /// When time is to be looked at: for who waits too long, and for the next try to connect. None
+    /// when it will be anyhow.
+    fn next_look(places: &mut Places, now: Instant) -> Option<Instant> {
         if places.waiting.is_empty() {
             places.next_due = None;
-            return;
+            return None;
         }
         let retry = places.retry_at.filter(|&at| at > now);
-        let Some(due) = places.next_due.into_iter().chain(retry).min() else { return };
-        if places.timer.as_ref().is_some_and(|&(armed, _)| armed <= due) {
-            return;
+        let due = places.next_due.into_iter().chain(retry).min()?;
+        let armed = places.timer.as_ref().is_some_and(|armed| armed.at <= due);
+        (!armed).then_some(due)
+    }
+
+    /// Sees to it that time is looked at. With the lock free: when the runtime has ended, whoever waits
+    /// is told here.
+    fn arm(self: &Arc<Self>, due: Instant) {
+        let now = Instant::now();
+        let done = Arc::new(AtomicBool::new(false));
+        let look = Look { fleet: Arc::downgrade(self), done: Arc::clone(&done) };
+        let delay = due.saturating_duration_since(now).max(Duration::from_millis(1));
+        let group = self.handle.group_here();
+        let timer = after(group, Class::InProgress, delay, Box::new(move || look.fire()));
+        let mut armed = Some(Armed { at: now + delay, timer, done: Arc::clone(&done) });
+        let mut places = lock(&self.places);
+        let earlier = places.timer.as_ref().is_some_and(|other| other.at <= now + delay);
+        // One that is done already was seen to by who did it, before or behind this lock.
+        if !earlier && !done.load(Ordering::Relaxed) {
+            armed = std::mem::replace(&mut places.timer, armed);
         }
-        if let Some((_, timer)) = places.timer.take() {
+        drop(places);
+        if let Some(Armed { timer, done, .. }) = armed {
+            done.store(true, Ordering::Relaxed);
             timer.cancel();
         }
-        let fleet = Arc::downgrade(self);
-        let look = move || {
-            if let Some(fleet) = fleet.upgrade() {
-                fleet.handle_timeout();
-            }
-        };
-        let delay = due.saturating_duration_since(now).max(Duration::from_millis(1));
-        let timer = after(self.handle.group_here(), Class::InProgress, delay, Box::new(look));
-        places.timer = Some((now + delay, timer));
+    }
+
+    /// The runtime has ended: no connection can be made, and no time is looked at.
+    fn runtime_ended(self: &Arc<Self>) {
+        let mut places = lock(&self.places);
+        places.timer = None;
+        let mut todo = Todo::default();
+        for (ticket, waiting) in std::mem::take(&mut places.waiting) {
+            let closed = Err(Error::not_sent(ErrorKind::Closed));
+            todo.served.push((ticket, waiting.receiver, closed));
+        }
+        drop(places);
+        self.follow(todo, None);
     }
 
     fn handle_timeout(self: &Arc<Self>) {
@@ -275,27 +320,44 @@ impl Fleet {
             for ticket in late {
                 let Some(waiting) = places.waiting.remove(&ticket) else { continue };
                 let error = places.too_late(&waiting, now);
-                todo.served.push((waiting.receiver, Err(error)));
+                todo.served.push((ticket, waiting.receiver, Err(error)));
             }
             places.next_due = places.waiting.values().map(|waiting| waiting.deadline).min();
         }
-        let more = self.settle(&mut places, now);
+        todo.add(self.settle(&mut places, now));
         drop(places);
-        todo.connect.extend(more.connect);
-        todo.served.extend(more.served);
-        self.follow(todo);
+        self.follow(todo, None);
     }
 
-    /// With the lock free.
-    fn follow(self: &Arc<Self>, todo: Todo) {
-        for (receiver, result) in todo.served {
-            receiver(result);
+    /// With the lock free. `here` may be called on this thread, and comes last: it is the user's.
+    fn follow(self: &Arc<Self>, todo: Todo, here: Option<u64>) {
+        let mut own = None;
+        let mut calls = false;
+        for (ticket, receiver, result) in todo.served {
+            match receiver {
+                // Whoever waits does so until it was given something.
+                Receiver::Thread(sender) => drop(sender.send(result)),
+                Receiver::Call(code) if here == Some(ticket) => own = Some((code, result)),
+                Receiver::Call(code) => {
+                    self.calls.add(Box::new(move || code(result)));
+                    calls = true;
+                }
+            }
+        }
+        if calls {
+            self.calls.hand_out(self.handle.group_here());
         }
         for number in todo.connect {
             let link = Link::connect(self, &self.handle, &self.options, number);
             if link.lost().is_some() {
                 self.link_lost(&link);
             }
+        }
+        if let Some(due) = todo.due {
+            self.arm(due);
+        }
+        if let Some((code, result)) = own {
+            code(result);
         }
     }
 
@@ -306,7 +368,7 @@ impl Fleet {
         let links = places.take_links();
         let todo = self.settle(&mut places, Instant::now());
         drop(places);
-        self.follow(todo);
+        self.follow(todo, None);
         links.iter().for_each(|link| link.end(&Error::unknown(ErrorKind::Closed)));
     }
 
@@ -332,6 +394,40 @@ impl Fleet {
             failed: places.failed,
             last_error: places.last_error.clone(),
         }
+    }
+}
+
+/// Looks at the time, or finds that nobody will.
+struct Look {
+    fleet: Weak<Fleet>,
+    /// It did, or is not needed.
+    done: Arc<AtomicBool>,
+}
+
+impl Look {
+    fn fire(self) {
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(fleet) = self.fleet.upgrade() {
+            fleet.handle_timeout();
+        }
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        if !self.done.swap(true, Ordering::Relaxed)
+            && let Some(fleet) = self.fleet.upgrade()
+        {
+            fleet.runtime_ended();
+        }
+    }
+}
+
+impl Todo {
+    fn add(&mut self, other: Self) {
+        self.served.extend(other.served);
+        self.connect.extend(other.connect);
+        self.due = other.due;
     }
 }
 

@@ -5,19 +5,20 @@
 //!
 //! What several threads send at the same time leaves in one call: the first of them sends for all.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use super::calls::Calls;
 use super::error::{Error, ErrorKind};
-use super::exchange::{Job, Watcher};
+use super::exchange::Watcher;
 use super::fleet::Fleet;
 use super::options::Options;
 use super::state::State;
 use crate::net::{Close, CloseReason, Connection, Hold, Input, Protocol};
-use crate::runtime::{Class, Cost, Group, Handle, Lent, Timer, Turn, Work, after, guard};
+use crate::runtime::{Class, Group, Handle, Timer, Turn, after};
 use crate::sync::shim::lock;
+use crate::sync::stall::{Wait, run_as};
 
 /// One connection.
 pub(super) struct Link {
@@ -28,8 +29,7 @@ pub(super) struct Link {
     inner: Mutex<Inner>,
     /// The group that serves it, from when it was begun.
     group: OnceLock<Arc<Group>>,
-    jobs: Mutex<VecDeque<Job>>,
-    cost: Cost,
+    calls: Arc<Calls>,
 }
 
 struct Inner {
@@ -50,9 +50,11 @@ struct Inner {
 #[derive(Default)]
 struct After {
     events: Vec<Watcher>,
+    unwanted: Vec<Watcher>,
     close: Option<(Connection, String)>,
     ready: bool,
     lost: bool,
+    freed: bool,
     dropped: Option<Hold>,
 }
 
@@ -80,10 +82,11 @@ impl Link {
             since: now,
             inner: Mutex::new(inner),
             group: OnceLock::new(),
-            jobs: Mutex::default(),
-            cost: Cost::unknown(),
+            calls: Calls::new(),
         });
-        match handle.connect(options.address.as_str(), Wire(Arc::clone(&link))) {
+        let begin = || handle.connect(options.address.as_str(), Wire(Arc::clone(&link)));
+        // The name of a host is looked up.
+        match run_as(Wait::Network, begin) {
             Ok(conn) => {
                 let _ = link.group.set(Arc::clone(conn.group()));
                 link.attach(&conn);
@@ -152,7 +155,12 @@ impl Link {
 
     /// What follows from what has changed.
     fn look(self: &Arc<Self>, inner: &mut Inner, now: Instant) -> After {
-        let mut after = After { events: inner.state.take_events(), ..After::default() };
+        let mut after = After {
+            events: inner.state.take_events(),
+            unwanted: inner.state.take_unwanted(),
+            freed: inner.state.take_freed(),
+            ..After::default()
+        };
         if let Some(error) = inner.state.lost() {
             let error = error.to_string();
             after.close = inner.conn.take().map(|conn| (conn, error));
@@ -201,60 +209,27 @@ impl Link {
             conn.close(reason);
         }
         drop(after.dropped);
-        let mut jobs = false;
+        drop(after.unwanted);
+        let mut calls = false;
         for event in after.events {
             match event {
                 Watcher::Thread(thread) => thread.unpark(),
                 Watcher::Call(job) => {
-                    lock(&self.jobs).push_back(job);
-                    jobs = true;
+                    self.calls.add(job);
+                    calls = true;
                 }
             }
+        }
+        if calls && !here {
+            // Of one that was never begun nothing could be asked.
+            self.group.get().into_iter().for_each(|group| self.calls.hand_out(group));
         }
         match self.fleet.upgrade() {
             Some(fleet) if after.lost => fleet.link_lost(self),
             Some(fleet) if after.ready => fleet.link_ready(self),
-            None if after.ready => self.end(&Error::not_sent(ErrorKind::Closed)),
+            Some(fleet) if after.freed => fleet.session_closed(),
+            None if after.ready => self.end(&Error::unknown(ErrorKind::Closed)),
             _ => {}
-        }
-        if jobs && !here {
-            self.push_jobs();
-        }
-    }
-
-    fn push_jobs(self: &Arc<Self>) {
-        match self.group.get() {
-            Some(group) => group.push_work(Arc::clone(self) as Arc<dyn Work>),
-            // It was never begun: nobody could ask it anything.
-            None => self.run_jobs(None),
-        }
-    }
-
-    /// Calls what is to be called. Another worker may do so at the same time.
-    fn run_jobs(self: &Arc<Self>, group: Option<&Arc<Group>>) {
-        loop {
-            let Some(job) = lock(&self.jobs).pop_front() else { return };
-            match group {
-                Some(group) => drop(guard(group, "answer", job)),
-                None => job(),
-            }
-        }
-    }
-
-    /// The same on the worker that has received. What stands behind a job that waits goes to others.
-    fn run_jobs_here(self: &Arc<Self>) {
-        let Some(group) = self.group.get() else { return };
-        let count = lock(&self.jobs).len();
-        let several = count > 1;
-        if count == 0 {
-            return;
-        }
-        if several {
-            group.set_aside(Arc::clone(self) as Arc<dyn Work>);
-        }
-        self.run_jobs(Some(group));
-        if several {
-            drop(group.take_aside());
         }
     }
 
@@ -290,21 +265,6 @@ impl fmt::Debug for Link {
     }
 }
 
-impl Work for Link {
-    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        self.run_jobs(self.group.get());
-        lent.charge(&self.cost);
-    }
-
-    fn class(&self) -> Class {
-        Class::InProgress
-    }
-
-    fn cost(&self) -> &Cost {
-        &self.cost
-    }
-}
-
 /// The protocol above the socket.
 struct Wire(Arc<Link>);
 
@@ -315,6 +275,8 @@ impl Protocol for Wire {
         let _ = self.0.group.set(Arc::clone(conn.group()));
         self.0.attach(conn);
         conn.set_class(Class::InProgress);
+        // A server that waits for us to read does not read: what we have to send would wait for ever.
+        conn.read_always();
         self.0.act(State::handle_connected);
     }
 
@@ -343,7 +305,14 @@ impl Protocol for Wire {
     }
 
     fn released(&self, _conn: &Connection, _turn: Turn) {
-        self.0.run_jobs_here();
+        self.0.group.get().into_iter().for_each(|group| self.0.calls.call_here(group));
+    }
+
+    /// A server that sends no more answers nothing: what is held waits in vain.
+    fn ended(&self, _conn: &Connection, (): &mut ()) -> Result<(), Close> {
+        let reason = "the server has ended it".into();
+        self.0.end(&Error::unknown(ErrorKind::Lost(reason)));
+        Err(Close::by_peer())
     }
 
     fn drained(&self, _conn: &Connection) {

@@ -43,9 +43,11 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod calls;
 mod error;
 mod exchange;
 mod fleet;
+pub(crate) mod fuzzed;
 mod link;
 mod login;
 mod options;
@@ -67,10 +69,11 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use exchange::Asked;
-use fleet::Fleet;
+use fleet::{Fleet, Receiver};
 use link::Link;
 use pending::Place;
 use request::Wire;
+use state::Taken;
 
 use crate::codec::message::ClientMessage;
 use crate::codec::message::tso::GetTso;
@@ -113,13 +116,9 @@ impl Client {
     ///
     /// Those of [`session`](Self::session).
     pub fn session_within(&self, timeout: Duration) -> Result<Session, Error> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         let (give, given) = mpsc::sync_channel(1);
-        let receiver = move |session| {
-            // Whoever waits does so until it was given something.
-            let _ = give.send(session);
-        };
-        let ticket = self.fleet.open(deadline, Box::new(receiver));
+        let ticket = self.fleet.open(deadline, Receiver::Thread(give));
         let given = given.try_recv().or_else(|_| {
             run_as(Wait::Reply, || {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -133,10 +132,11 @@ impl Client {
     }
 
     /// Calls `code` with a session as soon as there is one, on this thread if that is at once, else on a
-    /// worker. It must not wait. After `session_timeout` it is called with an error.
+    /// worker, where it may wait like any handler. After `session_timeout`, or when the client is closed
+    /// or its runtime ends, it is called with an error.
     pub fn session_then(&self, code: impl FnOnce(Result<Session, Error>) + Send + 'static) {
-        let deadline = Instant::now() + self.fleet.options.session_timeout;
-        self.fleet.open(deadline, Box::new(code));
+        let deadline = deadline(self.fleet.options.session_timeout);
+        self.fleet.open(deadline, Receiver::Call(Box::new(code)));
     }
 
     /// Runs a statement in a session of its own, which commits by itself and is over with it; less to
@@ -150,7 +150,8 @@ impl Client {
         let request = request.into();
         let timeout = request.timeout.unwrap_or(self.fleet.options.request_timeout);
         let wire = request.into_wire(None);
-        self.ask_once(Asked::Statement, wire, timeout)?.wait()
+        let link = self.some_link()?;
+        self.ask_once(link, Asked::Statement, wire, timeout)?.wait()
     }
 
     /// The first of `count` timestamps in a row.
@@ -159,10 +160,18 @@ impl Client {
     ///
     /// Those of [`session`](Self::session), and what the server says.
     pub fn timestamps(&self, count: u32) -> Result<u64, Error> {
-        let pending = self.ask_timestamps(count)?;
+        let link = self.some_link()?;
+        let pending = self.ask_timestamps(link, count)?;
         let place = pending.into_place();
-        let taken = place.wait();
-        answer::timestamp(&taken)
+        let mut bytes = Vec::new();
+        loop {
+            // What comes before them is no answer yet.
+            let Taken { bytes: more, result } = place.wait();
+            bytes.extend(more);
+            if result.is_some() {
+                return answer::timestamp(&Taken { bytes, result });
+            }
+        }
     }
 
     /// The same; calls `code`, and no thread waits.
@@ -171,11 +180,26 @@ impl Client {
         count: u32,
         code: impl FnOnce(Result<u64, Error>) + Send + 'static,
     ) {
-        let pending = match self.ask_timestamps(count) {
-            Ok(pending) => pending,
+        if let Some(link) = self.fleet.least_loaded() {
+            return self.timestamps_of(link, count, code);
+        }
+        let client = self.clone();
+        self.session_then(move |session| match session {
+            Ok(session) => client.timestamps_of(session.into_link(), count, code),
+            Err(error) => code(Err(error)),
+        });
+    }
+
+    fn timestamps_of(
+        &self,
+        link: Arc<Link>,
+        count: u32,
+        code: impl FnOnce(Result<u64, Error>) + Send + 'static,
+    ) {
+        let place = match self.ask_timestamps(link, count) {
+            Ok(pending) => pending.into_place(),
             Err(error) => return code(Err(error)),
         };
-        let place = pending.into_place();
         let link = Arc::clone(&place.link);
         let (session, seq) = (place.session, place.seq);
         let call = move || code(answer::timestamp(&place.take()));
@@ -183,16 +207,21 @@ impl Client {
         link.act(|state, _| state.watch(session, seq, usize::MAX, watcher));
     }
 
-    fn ask_timestamps(&self, count: u32) -> Result<Pending, Error> {
+    fn ask_timestamps(&self, link: Arc<Link>, count: u32) -> Result<Pending, Error> {
         let batch_count = i32::try_from(count).unwrap_or(i32::MAX);
         let message = ClientMessage::GetTso(GetTso { leader_name: Vec::new(), batch_count });
         let wire = Wire { message, again: None, has_rows: false };
-        self.ask_once(Asked::Timestamps, wire, self.fleet.options.request_timeout)
+        self.ask_once(link, Asked::Timestamps, wire, self.fleet.options.request_timeout)
     }
 
-    fn ask_once(&self, asked: Asked, wire: Wire, timeout: Duration) -> Result<Pending, Error> {
-        let deadline = Instant::now() + timeout;
-        let link = self.some_link()?;
+    fn ask_once(
+        &self,
+        link: Arc<Link>,
+        asked: Asked,
+        wire: Wire,
+        timeout: Duration,
+    ) -> Result<Pending, Error> {
+        let deadline = deadline(timeout);
         let asked = link.act(|state, _| {
             let session = state.open_once(asked);
             state.ask(session, asked, wire, deadline).map(|seq| (session, seq))
@@ -222,3 +251,11 @@ impl Client {
         self.fleet.close();
     }
 }
+
+/// So long from now, or as late as any clock can say.
+fn deadline(timeout: Duration) -> Instant {
+    Instant::now() + timeout.min(LONGEST)
+}
+
+/// Longer than anything waits.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::answer::{Answer, Summary};
+use super::deadline;
 use super::error::Error;
 use super::exchange::Asked;
 use super::fleet::Fleet;
@@ -55,7 +55,7 @@ impl Session {
     pub fn send(&mut self, request: impl Into<Request>) -> Result<Pending, Error> {
         let request = request.into();
         let options = &self.fleet.options;
-        let deadline = Instant::now() + request.timeout.unwrap_or(options.request_timeout);
+        let deadline = deadline(request.timeout.unwrap_or(options.request_timeout));
         let wire = request.into_wire(Some(options.window_kib()));
         let asked = if wire.has_rows { Asked::Statement } else { Asked::Plain };
         let seq = self.link.act(|state, _| state.ask(self.id, asked, wire, deadline))?;
@@ -122,7 +122,6 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.link.act(|state, _| state.close(self.id));
-        self.fleet.session_closed();
     }
 }
 

@@ -58,6 +58,10 @@ pub(super) struct State {
     unanswered: usize,
     out: Vec<u8>,
     events: Vec<Watcher>,
+    /// Those who are not told any more.
+    unwanted: Vec<Watcher>,
+    /// A session ended, so there may be room for another.
+    freed: bool,
     /// Sessions for which something came in this input.
     touched: Vec<u64>,
     /// When the server was last heard.
@@ -90,6 +94,8 @@ impl State {
             unanswered: 0,
             out: Vec::new(),
             events: Vec::new(),
+            unwanted: Vec::new(),
+            freed: false,
             touched: Vec::new(),
             heard: now,
             probe_due: None,
@@ -176,6 +182,11 @@ impl State {
         self.unanswered
     }
 
+    /// Nothing is kept of any session.
+    pub(super) fn is_empty(&self) -> bool {
+        self.exchanges.is_empty()
+    }
+
     // What is to be done about it.
 
     pub(super) fn take_out(&mut self) -> Vec<u8> {
@@ -184,6 +195,16 @@ impl State {
 
     pub(super) fn take_events(&mut self) -> Vec<Watcher> {
         std::mem::take(&mut self.events)
+    }
+
+    /// Those who are not told any more: to be dropped where no lock is held, as they are the user's.
+    pub(super) fn take_unwanted(&mut self) -> Vec<Watcher> {
+        std::mem::take(&mut self.unwanted)
+    }
+
+    /// Whether a session ended since this was asked.
+    pub(super) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, at the latest.
@@ -291,11 +312,14 @@ impl State {
         deadline: Instant,
     ) -> Result<u64, Error> {
         if let Some(lost) = self.lost() {
-            return Err(Error::not_sent(lost.kind().clone()));
+            let error = Error::not_sent(lost.kind().clone());
+            self.tidy(session);
+            return Err(error);
         }
         let bytes = wire.again.as_deref().unwrap_or(&wire.message).body_bytes() + 1;
         let limit = usize::try_from(self.limits.frame_bytes).unwrap_or(usize::MAX);
         if bytes > limit {
+            self.tidy(session);
             return Err(Error::not_sent(ErrorKind::TooLong { bytes, limit }));
         }
         let Some(exchange) = self.exchanges.get_mut(&session) else {
@@ -354,30 +378,50 @@ impl State {
     pub(super) fn cancel(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let runs = |slot: &mut Slot| slot.is_sent() && slot.asked() == Asked::Statement;
-        if !exchange.once && exchange.slots().any(runs) {
-            kill(&mut self.out, session, kill_session::Type::Query);
+        if exchange.once || !exchange.slots().any(runs) {
+            return;
+        }
+        kill(&mut self.out, session, kill_session::Type::Query);
+        if let Some(slot) = exchange.current() {
+            // Sent again it would run as if nobody had interrupted it.
+            slot.again = None;
         }
     }
 
     /// The session is not used any more. What it was asked is still answered.
     pub(super) fn close(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        if exchange.dead.is_none() && !exchange.once {
-            self.open = self.open.saturating_sub(1);
-        }
         exchange.closing = true;
-        if exchange.dead.is_none() && exchange.opened {
-            let (_, left_alone) = exchange.in_flight();
-            if left_alone {
-                // An answer that nobody wants, and that may never come.
-                self.kill_session(session, &Error::unknown(ErrorKind::SessionEnded));
-            } else {
-                exchange.push(Slot::new(Asked::Close, ClientMessage::SessionClose));
-                self.unanswered += 1;
-                self.send_held(session);
-            }
+        if exchange.dead.is_some() {
+            return self.tidy(session);
+        }
+        let opened = exchange.opened;
+        self.release();
+        if opened && !self.kill_if_left(session) {
+            let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+            exchange.push(Slot::new(Asked::Close, ClientMessage::SessionClose));
+            self.unanswered += 1;
+            self.send_held(session);
         }
         self.tidy(session);
+    }
+
+    /// There is one session less.
+    fn release(&mut self) {
+        self.open = self.open.saturating_sub(1);
+        self.freed = true;
+    }
+
+    /// Ends a session that is not used any more, when what it does is wanted by nobody and may never
+    /// end.
+    fn kill_if_left(&mut self, session: u64) -> bool {
+        let Some(exchange) = self.exchanges.get(&session) else { return false };
+        let (_, left_alone) = exchange.in_flight();
+        let left = exchange.closing && !exchange.once && left_alone && !exchange.is_wanted();
+        if left {
+            self.kill_session(session, &Error::unknown(ErrorKind::SessionEnded));
+        }
+        left
     }
 
     /// Ends a session at once, at both ends.
@@ -389,12 +433,8 @@ impl State {
         if !exchange.once {
             kill(&mut self.out, session, kill_session::Type::Connection);
             encode(&mut self.out, session, &ClientMessage::SessionClose);
-            if !exchange.closing {
-                self.open = self.open.saturating_sub(1);
-            }
         }
-        end_all(exchange, error, &mut self.events, &mut self.unanswered);
-        self.tidy(session);
+        self.die(session, error);
     }
 
     fn tidy(&mut self, session: u64) {
@@ -432,6 +472,7 @@ impl State {
             // One that is late still has its answer to come.
             let late = slot.is_sent();
             if late {
+                self.offer(session, seq);
                 self.interrupt_left(session);
             }
             self.tidy(session);
@@ -445,7 +486,10 @@ impl State {
     pub(super) fn watch(&mut self, session: u64, seq: u64, least: usize, watcher: Watcher) {
         let slot = self.exchanges.get_mut(&session).and_then(|exchange| exchange.slot(seq));
         match slot {
-            Some(slot) if !slot.is_ready(least) => slot.watch(least, watcher),
+            Some(slot) if !slot.is_ready(least) => {
+                let before = slot.watch(least, watcher);
+                self.unwanted.extend(before);
+            }
             _ => self.events.push(watcher),
         }
     }
@@ -455,7 +499,8 @@ impl State {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let once = exchange.once;
         let Some(slot) = exchange.slot(seq) else { return };
-        slot.forget();
+        let watcher = slot.forget();
+        self.unwanted.extend(watcher);
         if slot.is_held() || once {
             slot.answer(&mut self.unanswered);
         }
@@ -489,10 +534,11 @@ impl State {
     /// that has come.
     fn interrupt_left(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        if exchange.once || exchange.dead.is_some() {
+        if exchange.once || exchange.dead.is_some() || self.kill_if_left(session) {
             return;
         }
-        if let Some((slot, _)) = exchange.current()
+        let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        if let Some(slot) = exchange.current()
             && slot.is_left()
             && slot.asked() == Asked::Statement
             && !std::mem::replace(&mut slot.killed, true)
@@ -528,7 +574,7 @@ impl State {
         if exchange.dead.is_some() {
             return;
         }
-        let Some((slot, is_last)) = exchange.current() else {
+        let Some(slot) = exchange.current() else {
             // An error about what has no answer of its own (an offer that came late, say) is nobody's.
             return self.handle_stray(session, frame);
         };
@@ -548,6 +594,9 @@ impl State {
                 }
                 self.touch(session);
             }
+            Step::Stopped if slot.left.is_none() => {
+                self.kill_session(session, &Error::protocol("a stop without a window"));
+            }
             Step::Stopped => {
                 slot.stopped = true;
                 let seq = exchange.current_seq();
@@ -561,7 +610,7 @@ impl State {
                 slot.finish(Ok(()));
                 self.end_current(session);
             }
-            Step::Error => self.handle_error(session, frame, is_last),
+            Step::Error => self.handle_error(session, frame),
             Step::Illegal => {
                 let what = format!("kind {} in answer to {:?}", frame.kind(), slot.asked());
                 self.kill_session(session, &Error::protocol(what));
@@ -572,7 +621,7 @@ impl State {
     /// The current request is answered.
     fn end_current(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        let Some((slot, _)) = exchange.current() else { return };
+        let Some(slot) = exchange.current() else { return };
         slot.answer(&mut self.unanswered);
         slot.left = None;
         if slot.asked() == Asked::Close {
@@ -584,12 +633,13 @@ impl State {
         self.tidy(session);
     }
 
-    fn handle_error(&mut self, session: u64, frame: &Frame<'_>, is_last: bool) {
+    fn handle_error(&mut self, session: u64, frame: &Frame<'_>) {
         let Ok(ServerMessage::Error(reply)) = frame.server_message(&self.limits) else {
             return self.kill_session(session, &Error::protocol("a malformed error"));
         };
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        let Some((slot, _)) = exchange.current() else { return };
+        let is_last = exchange.is_current_last();
+        let Some(slot) = exchange.current() else { return };
         if reply.is_cache_miss()
             && is_last
             && slot.is_untouched()
@@ -617,13 +667,13 @@ impl State {
         }
     }
 
-    /// The server ended a session.
+    /// A session is over: all that it was asked has this outcome.
     fn die(&mut self, session: u64, error: &Error) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        if !exchange.once && !exchange.closing {
-            self.open = self.open.saturating_sub(1);
-        }
         end_all(exchange, error, &mut self.events, &mut self.unanswered);
+        if !exchange.once && !exchange.closing {
+            self.release();
+        }
         self.tidy(session);
     }
 
@@ -703,8 +753,9 @@ fn end_all(
             continue;
         }
         let error = match (slot.is_held(), error.fate()) {
-            (false, _) | (true, Fate::Refused) => error.clone(),
-            (true, _) => Error::not_sent(error.kind().clone()),
+            (true, Fate::Unknown) => Error::not_sent(error.kind().clone()),
+            (false, Fate::NotSent) => Error::unknown(error.kind().clone()),
+            _ => error.clone(),
         };
         slot.finish(Err(error));
         slot.answer(unanswered);
@@ -726,3 +777,6 @@ fn encode(out: &mut Vec<u8>, session: u64, message: &ClientMessage) {
     let encoded = message.encode(Dialect::Legacy, session, out);
     debug_assert!(encoded.is_ok(), "its length was looked at before");
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,8 +41,12 @@ pub(super) struct Conn {
     pub(super) send: Runner<Outbound>,
     /// Bytes of senders who found another one sending.
     pub(super) inbox: Mutex<Vec<u8>>,
+    /// Something in the inbox was left there by who holds a cork, and nobody was told yet.
+    pub(super) corked: AtomicBool,
     /// Bytes in the backlog and the inbox. Written under the one or the other; read by all.
     pub(super) pending: AtomicUsize,
+    /// Reading goes on whatever the backlog. Set once, by the protocol; read by who receives.
+    pub(super) reads_always: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
@@ -129,7 +133,9 @@ impl Conn {
             recv: Runner::new(recv),
             send: Runner::new(Outbound::default()),
             inbox: Mutex::new(Vec::new()),
+            corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
+            reads_always: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
             reason: Mutex::new(None),
             holds: AtomicUsize::new(0),

@@ -107,14 +107,14 @@ impl Connection {
     /// `write_low_watermark_bytes`; a peer that does not drain it within `net_write_timeout` is
     /// disconnected.
     pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
-        self.0.send(Pieces::one(bytes.as_ref()))
+        Conn::send_or_hold(&self.0, Pieces::one(bytes.as_ref()))
     }
 
     /// Sends bytes that lie in several places, as one [`send`](Self::send) of all of them in this
     /// order: a header and what follows it, say. They stay together, nothing is copied that the socket
     /// takes at once, and as long as nothing waits before them it takes one system call.
     pub fn send_slices(&self, slices: &[IoSlice<'_>]) -> Sent {
-        self.0.send(Pieces::new(slices))
+        Conn::send_or_hold(&self.0, Pieces::new(slices))
     }
 
     /// Ends the connection, from any thread, without waiting.
@@ -163,6 +163,12 @@ impl Connection {
     /// `drained`. To be called when the connection is open.
     pub(crate) fn tell_when_low(&self) {
         self.0.resume_when_low();
+    }
+
+    /// Reading is not paused for a high backlog from now on: for who bounds what it keeps of what is
+    /// received, and whose peer does not read either while it is not read.
+    pub(crate) fn read_always(&self) {
+        self.0.reads_always.store(true, Ordering::Relaxed);
     }
 
     /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither

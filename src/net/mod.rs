@@ -30,6 +30,7 @@ mod address;
 mod close;
 mod conn;
 mod connection;
+mod cork;
 mod ending;
 mod handler;
 mod listener;
@@ -44,6 +45,8 @@ pub use connection::{ConnectError, Connection, ConnectionId, Hold};
 pub use listener::{ListenError, Listener};
 pub use read_buf::Input;
 pub use send_queue::Sent;
+
+pub(crate) use cork::{Cork, Held, flush_corked};
 
 pub use crate::runtime::Turn;
 

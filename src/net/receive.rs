@@ -308,6 +308,7 @@ impl Round<'_> {
     fn is_high(&self) -> bool {
         let high = self.conn.group.config().write_high_watermark_bytes;
         self.conn.pending.load(Ordering::Relaxed) > high
+            && !self.conn.reads_always.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_paused(&self, recv: &mut Recv, paused: bool) {

@@ -7,11 +7,13 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
+use super::cork;
 use super::pieces::{Chunk, Pieces};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
@@ -62,7 +64,33 @@ const CHECK_DUE: Marks = Marks::bit(15);
 const DISCARD: Marks = Marks::bit(11);
 
 impl Conn {
-    pub(super) fn send(&self, pieces: Pieces<'_>) -> Sent {
+    /// Sends it, or leaves it in the inbox while this thread holds a cork.
+    pub(super) fn send_or_hold(conn: &Arc<Self>, pieces: Pieces<'_>) -> Sent {
+        if !cork::is_corked() || pieces.len() > LARGE {
+            return conn.send(pieces);
+        }
+        if conn.phase() >= Phase::Closing {
+            return Sent::Closed;
+        }
+        if pieces.is_empty() {
+            return Sent::Sent;
+        }
+        conn.leave_in_inbox(pieces, true);
+        cork::hold(conn);
+        match conn.pending.load(Ordering::Relaxed) {
+            0 => Sent::Sent,
+            bytes => Sent::Queued(bytes),
+        }
+    }
+
+    /// What was left in the inbox leaves.
+    pub(super) fn flush_inbox(&self) {
+        if self.corked.load(Ordering::Relaxed) {
+            self.mark_send(INBOX);
+        }
+    }
+
+    fn send(&self, pieces: Pieces<'_>) -> Sent {
         if self.phase() >= Phase::Closing {
             return Sent::Closed;
         }
@@ -72,7 +100,7 @@ impl Conn {
         if let Some(running) = self.send.notify(Marks::NONE) {
             self.run_send(running, pieces);
         } else {
-            self.leave_in_inbox(pieces);
+            self.leave_in_inbox(pieces, false);
             if let Some(running) = self.send.notify(INBOX) {
                 self.run_send(running, Pieces::NONE);
             }
@@ -83,9 +111,13 @@ impl Conn {
         }
     }
 
-    fn leave_in_inbox(&self, pieces: Pieces<'_>) {
+    fn leave_in_inbox(&self, pieces: Pieces<'_>, corked: bool) {
         let total = {
             let mut inbox = lock(&self.inbox);
+            if corked {
+                // Release: who is told of this and sends something itself finds it.
+                self.corked.store(true, Ordering::Release);
+            }
             pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
             self.note_pending(0, pieces.len())
         };
@@ -150,8 +182,11 @@ impl Conn {
             self.drop_backlog(out);
             return;
         }
-        if marks.has(INBOX) {
+        // Acquire: who was told of what a cork holds back sends behind it.
+        let corked = self.corked.load(Ordering::Acquire);
+        if corked || marks.has(INBOX) {
             let mut inbox = lock(&self.inbox);
+            self.corked.store(false, Ordering::Relaxed);
             // Its bytes are counted as pending already.
             out.backlog.append(&inbox);
             inbox.clear();
@@ -312,6 +347,8 @@ impl Conn {
     }
 }
 
+/// Bytes that are worth a call of their own.
+const LARGE: usize = 16 << 10;
 /// Capacity that an emptied inbox keeps.
 const KEPT_INBOX: usize = 4096;
 

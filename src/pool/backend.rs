@@ -216,7 +216,10 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     /// Whether an idle connection can be handed out; else it is closed.
     #[inline]
     pub(super) fn fit(self: &Arc<Self>, ready: stack::Ready<C>) -> Option<(C, Ticket, Version)> {
-        let stack::Ready { mut conn, ticket, version, fitness } = ready;
+        let stack::Ready { mut conn, ticket, version, fitness, more } = ready;
+        if more {
+            self.apply(|stack, fx| stack.keep_ahead(Instant::now(), fx));
+        }
         let target = self.target(version);
         let why = if fitness == stack::Fitness::TooOld {
             Some(Discard::TooOld)
@@ -253,8 +256,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     }
 
     /// Connections in use for at least so long, and who has them.
-    pub(super) fn held(&self, at_least: Duration) -> Vec<Held<K>> {
-        let now = Instant::now();
+    pub(super) fn held(&self, now: Instant, at_least: Duration) -> Vec<Held<K>> {
         let mut held = Vec::new();
         for slot in lock(&self.stack).held() {
             let held_for = now.saturating_duration_since(slot.since);

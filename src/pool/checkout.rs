@@ -2,25 +2,38 @@
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::backend::{Caller, Got, Inner, Then};
-use super::error::GetError;
+use super::error::{Cause, GetError};
 use super::jobs::CheckJob;
-use super::manage::{Key, Version};
+use super::manage::{Key, ManageError, Version};
 use super::pooled::Pooled;
 use super::seat::Seat;
 use super::slots::{Holder, Ticket};
-use super::stack::{Checkout, Connected, Fitness, Grant, Patience, Refused, Turn, Waiter};
+use super::stack::{Ask, Checkout, Connected, Fitness, Grant, Patience, Refused, Turn, Waiter};
 use super::turns::{Wait, guarded, in_turn, waiting};
+use crate::sync::mutant::mutant;
 
-/// A thread that asks for a connection.
-struct Call<'a> {
-    holder: &'a Holder,
-    asked: Instant,
-    /// `None`: as long as the limits say.
-    deadline: Option<Instant>,
-    turn: Turn,
+/// A connection that can be handed out.
+type Fit<C> = (C, Ticket, Version);
+
+/// What comes of asking again, and waiting.
+enum Asked<C> {
+    Step(Checkout<C>),
+    Got(Fit<C>),
+    Failed(GetError),
+}
+
+impl<C> Asked<C> {
+    fn granted(grant: Grant<C>, ask: &Ask<'_>) -> Self {
+        match grant {
+            Grant::Conn(conn, ticket, version) => Self::Got((conn, ticket, version)),
+            Grant::Connect(ticket, version) => Self::Step(Checkout::Connect(ticket, version)),
+            Grant::Refused(refused) => Self::Step(Checkout::Refused(refused)),
+            Grant::Expired(cause) => Self::Failed(ask.timeout(cause)),
+        }
+    }
 }
 
 impl<K: Key, C: Send + 'static> Inner<K, C> {
@@ -33,15 +46,16 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     ) -> Got<K, C> {
         let asked = Instant::now();
         let holder = Holder::new(location);
-        let step = self.with(|stack| stack.checkout(asked, &holder, Turn::First));
-        let (step, turn) = match step {
-            Checkout::Ready(ready) => match self.fit(ready) {
-                Some(fit) => return Ok(self.hand_out(fit, asked)),
-                None => (Checkout::Wait, Turn::Again),
-            },
-            step => (step, Turn::First),
-        };
-        self.get_slowly(step, Call { holder: &holder, asked, deadline, turn })
+        let mut ask = Ask { holder: &holder, asked, deadline, turn: Turn::First };
+        let mut step = self.with(|stack| stack.checkout(asked, &ask));
+        if let Checkout::Ready(ready) = step {
+            if let Some(fit) = self.fit(ready) {
+                return Ok(self.hand_out(fit, asked));
+            }
+            ask.turn = Turn::Again;
+            step = Checkout::Wait;
+        }
+        self.get_slowly(step, ask)
     }
 
     /// An idle connection, if there is one.
@@ -60,33 +74,30 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     }
 
     #[inline]
-    fn hand_out(
-        self: &Arc<Self>,
-        (conn, ticket, version): (C, Ticket, Version),
-        asked: Instant,
-    ) -> Pooled<K, C> {
+    fn hand_out(self: &Arc<Self>, (conn, ticket, version): Fit<C>, asked: Instant) -> Pooled<K, C> {
         self.handed_out(version, asked);
         Pooled::new(conn, ticket, version, Arc::clone(self))
     }
 
     #[cold]
-    fn get_slowly(self: &Arc<Self>, mut step: Checkout<C>, mut call: Call<'_>) -> Got<K, C> {
+    fn get_slowly(self: &Arc<Self>, mut step: Checkout<C>, mut ask: Ask<'_>) -> Got<K, C> {
         loop {
             let outcome = match step {
                 Checkout::Ready(ready) => Ok(self.fit(ready)),
-                Checkout::Connect(ticket, version) => self.connect_here(ticket, version, &call),
+                Checkout::Connect(ticket, version) => self.connect_here(ticket, version, &ask),
                 Checkout::Refused(refused) => Err(refused.into()),
-                Checkout::Wait => match self.ask_or_wait(&call) {
-                    Ok(next) => {
+                Checkout::Wait => match self.ask_or_wait(&ask) {
+                    Asked::Step(next) => {
                         step = next;
                         continue;
                     }
-                    Err(outcome) => outcome,
+                    Asked::Got(fit) => Ok(Some(fit)),
+                    Asked::Failed(error) => Err(error),
                 },
             };
             match outcome {
-                Ok(Some(fit)) => return Ok(self.hand_out(fit, call.asked)),
-                Ok(None) => call.turn = Turn::Again,
+                Ok(Some(fit)) => return Ok(self.hand_out(fit, ask.asked)),
+                Ok(None) => ask.turn = Turn::Again,
                 Err(error) => return Err(self.refused(error)),
             }
             step = Checkout::Wait;
@@ -94,49 +105,40 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     }
 
     /// Asks once more, and waits if there is still nothing: both under one lock, so that nothing that
-    /// comes back between is missed. An error is what came of the wait.
-    fn ask_or_wait(
-        self: &Arc<Self>,
-        call: &Call<'_>,
-    ) -> Result<Checkout<C>, Result<Option<(C, Ticket, Version)>, GetError>> {
+    /// comes back between is missed.
+    fn ask_or_wait(self: &Arc<Self>, ask: &Ask<'_>) -> Asked<C> {
         let seat = Arc::new(Seat::new());
         let now = Instant::now();
-        let asked = self.apply(|stack, fx| {
-            let deadline = call.deadline(stack.limits().wait_timeout);
-            match stack.checkout(now, call.holder, call.turn) {
+        let waits = self.apply(|stack, fx| {
+            let deadline = ask.deadline(stack.limits());
+            match mutant!(stack.checkout(now, ask), WaitWithoutLook => Checkout::Wait) {
                 // Who has had its turn may be too late by now.
                 Checkout::Wait if deadline.is_none_or(|deadline| deadline > now) => {}
-                Checkout::Wait => return Err(Err(stack.expire_now())),
-                other => return Err(Ok(other)),
+                Checkout::Wait => return Err(Asked::Failed(ask.timeout(stack.expire_now()))),
+                other => return Err(Asked::Step(other)),
             }
             let patience = Patience { deadline, has_thread: true };
             let what = Caller::Thread(Arc::clone(&seat));
-            let waiter = Waiter { what, patience, holder: call.holder.clone() };
-            let id = stack.wait(now, waiter, call.turn, fx);
-            id.map(|id| (id, deadline)).map_err(|(_, refused)| Ok(Checkout::Refused(refused)))
+            let waiter = Waiter { what, patience, holder: ask.holder.clone() };
+            let refused = |(_, refused)| Asked::Step(Checkout::Refused(refused));
+            let id = stack.wait(now, waiter, ask.turn, fx).map_err(refused)?;
+            Ok((id, deadline))
         });
-        let (id, deadline) = match asked {
+        let (id, deadline) = match waits {
             Ok(waits) => waits,
-            Err(Ok(step)) => return Ok(step),
-            Err(Err(cause)) => return Err(Err(call.timeout(cause))),
+            Err(asked) => return asked,
         };
-        let grant = waiting(Wait::Other, || {
-            if let Some(grant) = seat.wait(deadline) {
-                return Ok(grant);
-            }
-            match self.with(|stack| stack.leave(id)) {
-                Some(cause) => Err(call.timeout(cause)),
+        waiting(Wait::Other, || match seat.wait(deadline) {
+            Some(grant) => Asked::granted(grant, ask),
+            None => match self.with(|stack| stack.leave(id)) {
+                Some(cause) => Asked::Failed(ask.timeout(cause)),
                 // Somebody took it off the list, and is about to fill the seat.
-                None => Ok(seat.wait(None).expect("without a deadline it waits")),
-            }
-        });
-        match grant {
-            Ok(Grant::Conn(conn, ticket, version)) => Err(Ok(Some((conn, ticket, version)))),
-            Ok(Grant::Connect(ticket, version)) => Ok(Checkout::Connect(ticket, version)),
-            Ok(Grant::Refused(refused)) => Ok(Checkout::Refused(refused)),
-            Ok(Grant::Expired(cause)) => Err(Err(call.timeout(cause))),
-            Err(error) => Err(Err(error)),
-        }
+                None => mutant!(
+                    Asked::granted(seat.wait(None).expect("without a deadline it waits"), ask),
+                    ExpiryIgnoresGrant => Asked::Failed(ask.timeout(Cause::Paused))
+                ),
+            },
+        })
     }
 
     /// Makes a connection on this thread. `None`: it came to nothing, but there is time left.
@@ -144,18 +146,17 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         self: &Arc<Self>,
         ticket: Ticket,
         version: Version,
-        call: &Call<'_>,
-    ) -> Result<Option<(C, Ticket, Version)>, GetError> {
+        ask: &Ask<'_>,
+    ) -> Result<Option<Fit<C>>, GetError> {
         let now = Instant::now();
-        let (wait, connect) =
-            self.with(|stack| (stack.limits().wait_timeout, stack.limits().connect_timeout));
-        let deadline = call.deadline(wait);
+        let (deadline, connect) =
+            self.with(|stack| (ask.deadline(stack.limits()), stack.limits().connect_timeout));
         if deadline.is_some_and(|deadline| deadline <= now) {
             let cause = self.apply(|stack, fx| {
                 stack.connect_abandoned(now, ticket, fx);
                 stack.expire_now()
             });
-            return Err(call.timeout(cause));
+            return Err(ask.timeout(cause));
         }
         let limit = now.checked_add(connect);
         let limit = deadline.into_iter().chain(limit).min().unwrap_or(now + FAR);
@@ -175,11 +176,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     }
 
     /// Calls the manager, and tells of what came of it.
-    pub(super) fn connect(
-        &self,
-        version: Version,
-        deadline: Instant,
-    ) -> Result<C, super::ManageError> {
+    pub(super) fn connect(&self, version: Version, deadline: Instant) -> Result<C, ManageError> {
         let target = self.target(version);
         let shared = self.shared();
         let began = Instant::now();
@@ -243,7 +240,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         }
     }
 
-    pub(super) fn finish(self: &Arc<Self>, then: Then<K, C>, fit: (C, Ticket, Version)) {
+    pub(super) fn finish(self: &Arc<Self>, then: Then<K, C>, fit: Fit<C>) {
         let conn = self.hand_out(fit, then.asked);
         in_turn(move || (then.code)(Ok(conn)));
     }
@@ -255,15 +252,10 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
 }
 
 /// For an instant that cannot be computed because it is too far.
-const FAR: std::time::Duration = std::time::Duration::from_secs(86_400);
+const FAR: Duration = Duration::from_secs(86_400);
 
-impl Call<'_> {
-    /// `None`: never.
-    fn deadline(&self, wait_timeout: std::time::Duration) -> Option<Instant> {
-        self.deadline.or_else(|| self.asked.checked_add(wait_timeout))
-    }
-
-    fn timeout(&self, cause: super::Cause) -> GetError {
+impl Ask<'_> {
+    fn timeout(&self, cause: Cause) -> GetError {
         GetError::Timeout { waited: self.asked.elapsed(), cause }
     }
 }

@@ -62,9 +62,10 @@
 //!
 //! # Who connects
 //!
-//! Who waits on a thread, and has at least [`connect_timeout`](Limits::connect_timeout) left, makes its
-//! connection itself when there is room for one more. For others (callbacks, callers with short
-//! deadlines, [`min_idle`](Limits::min_idle)) the [`Host`] does, and the first who waits gets it.
+//! When no connection is in use that could come back, who waits on a thread makes one itself, unless
+//! its deadline is closer than [`connect_timeout`](Limits::connect_timeout). Otherwise (also for
+//! callbacks and [`min_idle`](Limits::min_idle)) the [`Host`] does, and the first who waits gets it, or
+//! what comes back before.
 //!
 //! # Fail-over
 //!
@@ -82,10 +83,14 @@ mod backend;
 mod builder;
 mod checkout;
 mod error;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub(crate) mod exercise;
 mod host;
 mod jobs;
 mod limits;
 mod manage;
+#[cfg(all(test, loom))]
+mod model;
 mod observe;
 mod operate;
 mod pooled;
@@ -156,7 +161,7 @@ impl<K: Key, C: Send + 'static> Pool<K, C> {
     #[track_caller]
     #[must_use]
     pub fn try_get(&self, key: &K) -> Option<Pooled<K, C>> {
-        self.shared().backend(key).ok()?.try_get(Location::caller())
+        self.shared().find(key)?.try_get(Location::caller())
     }
 
     /// A connection for a callback: no thread waits, and the call returns at once.
@@ -207,8 +212,8 @@ impl<K: Key, C: Send + 'static> Pool<K, C> {
     /// Each connection remembers where it was asked for, and the thread that did.
     #[must_use]
     pub fn leaks(&self, older_than: Duration) -> Vec<Held<K>> {
-        let all = self.shared().all();
-        let mut held: Vec<_> = all.iter().flat_map(|inner| inner.held(older_than)).collect();
+        let (now, all) = (Instant::now(), self.shared().all());
+        let mut held: Vec<_> = all.iter().flat_map(|inner| inner.held(now, older_than)).collect();
         held.sort_by_key(|held| std::cmp::Reverse(held.held_for));
         held
     }

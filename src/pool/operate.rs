@@ -28,7 +28,11 @@ impl<K: Key, C: Send + 'static> Pool<K, C> {
         if inner.with(|stack| stack.mode()) != Mode::Paused {
             return Err(PauseError::Interrupted);
         }
-        if quiet { Ok(()) } else { Err(PauseError::StillHeld(inner.held(Duration::ZERO))) }
+        if quiet {
+            Ok(())
+        } else {
+            Err(PauseError::StillHeld(inner.held(Instant::now(), Duration::ZERO)))
+        }
     }
 
     /// Ends a [`pause`](Self::pause) or [`disable`](Self::disable): who waits is served. Whether there
@@ -113,7 +117,7 @@ impl<K: Key, C: Send + 'static> Pool<K, C> {
         let mut connecting = 0;
         for inner in all {
             if !inner.wait_quiet(Mode::Closed, Some(deadline)) {
-                held.extend(inner.held(Duration::ZERO));
+                held.extend(inner.held(Instant::now(), Duration::ZERO));
             }
             connecting += inner.status().connecting;
         }

@@ -19,8 +19,9 @@
 //!   connection is idle and nobody else gets one: what comes back goes to the first of them.
 //! * `max` bounds idle, used and connecting ones of the current version together. The slot of a
 //!   connect counts from before it begins.
-//! * Who waits on a thread of its own, and has time for a whole connect, makes the connection itself.
-//!   Otherwise the host does, and whoever is first then gets it.
+//! * Who waits on a thread of its own makes the connection itself, if it has time for a whole connect
+//!   and none is in use that could come back earlier. Otherwise the host makes it, and whoever is
+//!   first then gets what comes first.
 //! * What is true after each call: nobody waits who could be served.
 
 use std::collections::{BinaryHeap, VecDeque};
@@ -34,15 +35,20 @@ use super::manage::Version;
 use super::slots::{Holder, Slots, Ticket};
 use super::status::{BackendState, BackendStatus, Discard, Leaving, Totals};
 use super::waiters::{WaiterId, Waiters};
+use crate::sync::mutant::mutant;
 
 mod care;
 mod connect;
 mod modes;
+mod step;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(super) use connect::Connected;
 pub(super) use modes::Mode;
+pub(super) use step::{
+    Ask, Checkout, Effects, Fitness, Grant, Patience, Ready, Refused, Turn, Waiter,
+};
 
 /// The connections of one backend.
 #[derive(Debug)]
@@ -95,103 +101,9 @@ struct Trouble {
     last_error: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// Somebody who waits.
-#[derive(Debug)]
-pub(super) struct Waiter<W> {
-    pub(super) what: W,
-    pub(super) patience: Patience,
-    pub(super) holder: Holder,
-}
-
-/// How long, and how.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    pub(super) deadline: Option<Instant>,
-    /// A thread sleeps for it: it can connect, and leaves by itself.
-    pub(super) has_thread: bool,
-}
-
 /// The earliest is the greatest, as a heap wants it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Expiry(std::cmp::Reverse<Instant>, WaiterId);
-
-/// What comes of asking for a connection.
-#[derive(Debug)]
-pub(super) enum Checkout<C> {
-    Ready(Ready<C>),
-    /// The caller may make one.
-    Connect(Ticket, Version),
-    /// The caller has to wait: [`Stack::wait`], under the same lock.
-    Wait,
-    Refused(Refused),
-}
-
-/// An idle connection, now in use.
-#[derive(Debug)]
-pub(super) struct Ready<C> {
-    pub(super) conn: C,
-    pub(super) ticket: Ticket,
-    pub(super) version: Version,
-    pub(super) fitness: Fitness,
-}
-
-/// What is to be done with it first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fitness {
-    Fresh,
-    /// It was idle for long: ask whether it is valid.
-    Check,
-    /// It is past its age: discard it.
-    TooOld,
-}
-
-/// Why there is no point in waiting.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
-    Disabled,
-    Closed,
-    TooMany(usize),
-}
-
-/// Whether a caller is new or has had its turn, which came to nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turn {
-    First,
-    Again,
-}
-
-/// What somebody gets who waited.
-#[derive(Debug)]
-pub(super) enum Grant<C> {
-    Conn(C, Ticket, Version),
-    /// It may make one: only for who has a thread.
-    Connect(Ticket, Version),
-    Refused(Refused),
-    /// Its deadline has passed: only for who has no thread.
-    Expired(Cause),
-}
-
-/// What is to be done, outside the lock.
-#[derive(Debug)]
-pub(super) struct Effects<C, W> {
-    pub(super) grants: Vec<(W, Grant<C>)>,
-    pub(super) close: Vec<(C, Version, Discard)>,
-    /// The host makes connections.
-    pub(super) connect: Vec<(Ticket, Version)>,
-    /// The host calls `due` then.
-    pub(super) arm: Option<Instant>,
-    /// Nothing is in use any more, and somebody waits for that.
-    pub(super) quiet: bool,
-    /// Nobody uses the backend: it may vanish.
-    pub(super) unused: bool,
-}
-
-impl<C, W> Default for Effects<C, W> {
-    fn default() -> Self {
-        let (grants, close, connect) = (Vec::new(), Vec::new(), Vec::new());
-        Self { grants, close, connect, arm: None, quiet: false, unused: false }
-    }
-}
 
 impl<C, W> Stack<C, W> {
     pub(super) fn new(limits: Limits, random: u64, now: Instant) -> Self {
@@ -219,7 +131,7 @@ impl<C, W> Stack<C, W> {
 
     /// Asks for a connection.
     #[inline]
-    pub(super) fn checkout(&mut self, now: Instant, holder: &Holder, turn: Turn) -> Checkout<C> {
+    pub(super) fn checkout(&mut self, now: Instant, ask: &Ask<'_>) -> Checkout<C> {
         self.last_asked = now;
         match self.mode {
             Mode::Open => {}
@@ -227,16 +139,16 @@ impl<C, W> Stack<C, W> {
             Mode::Disabled => return Checkout::Refused(Refused::Disabled),
             Mode::Closed => return Checkout::Refused(Refused::Closed),
         }
-        if turn == Turn::First && !self.waiters.is_empty() {
+        if ask.turn == Turn::First && !self.waiters.is_empty() {
             return Checkout::Wait;
         }
-        if let Some(ready) = self.pop_idle(now, holder) {
+        if let Some(ready) = self.pop_idle(now, ask.holder) {
             return Checkout::Ready(ready);
         }
-        if !self.may_connect(now) {
+        if !self.may_connect(now) || !self.connects_itself(now, ask.deadline(&self.limits)) {
             return Checkout::Wait;
         }
-        let ticket = self.begin_connect(now, Some(holder.clone()));
+        let ticket = self.begin_connect(now, Some(ask.holder.clone()));
         Checkout::Connect(ticket, self.version)
     }
 
@@ -272,7 +184,8 @@ impl<C, W> Stack<C, W> {
         slot.hold(holder);
         self.counts.in_use += 1;
         self.totals.handed_out += 1;
-        Some(Ready { conn, ticket, version: self.version, fitness })
+        let more = self.idle.len() < self.limits.min_idle;
+        Some(Ready { conn, ticket, version: self.version, fitness, more })
     }
 
     /// Waits, when there is nothing to be had.
@@ -351,9 +264,9 @@ impl<C, W> Stack<C, W> {
         let slot = self.slots.at(ticket);
         let (version, expires) = (slot.version, slot.expires);
         self.count(version).in_use -= 1;
-        let unfit = if version != self.version {
+        let unfit = if mutant!(version != self.version, OldVersionKept => false) {
             Some(Discard::FailedOver)
-        } else if self.mode != Mode::Open {
+        } else if mutant!(self.mode != Mode::Open, PauseHandsOver => false) {
             Some(self.mode.discard())
         } else if self.total() >= self.limits.max {
             Some(Discard::Resized)
@@ -379,13 +292,13 @@ impl<C, W> Stack<C, W> {
         self.slots.free(ticket);
         self.totals.discarded += 1;
         self.forget_left();
-        self.serve(now, fx);
+        mutant!(self.serve(now, fx), DeathServesNobody => {});
         self.look_for_quiet(fx);
     }
 
     /// Gives an uncounted connection of the current version to who waits longest, or keeps it.
     fn offer(&mut self, now: Instant, ticket: Ticket, conn: C, fx: &mut Effects<C, W>) {
-        if let Some(waiter) = self.next_waiter() {
+        if let Some(waiter) = mutant!(self.next_waiter(), ReturnServesNobody => None) {
             let slot = self.slots.at(ticket);
             slot.since = now;
             slot.hold(&waiter.holder);

@@ -143,8 +143,11 @@ impl Channel {
     /// Makes the thread that waits for credit or room, or the next one that runs it, look again.
     pub(super) fn wake(&self) {
         // Who waits looks under the lock, and so either sees what happened or is woken.
-        drop(lock(&self.mail));
-        self.changed.notify_all();
+        let waits = lock(&self.mail).waits;
+        if waits {
+            // A system call, also where nobody waits.
+            self.changed.notify_all();
+        }
         if let Some(runner) = self.runner.upgrade() {
             runner.wake();
         }

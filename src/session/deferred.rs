@@ -1,5 +1,6 @@
 //! [`Deferred`]: a request that is finished later.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use super::error::SessionError;
 use super::output::Output;
 use super::reply::Reply;
-use super::state::State;
+use super::run::FEED_BUDGET;
+use super::state::{Pulled, State};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -131,7 +133,7 @@ impl Deferred {
                 (Ok(()), Some(again)) => Outcome::Deferred(again),
                 // Whoever has it was quicker: that answer counts.
                 (Err(_), Some(again)) if !again.claim() => Outcome::Deferred(again),
-                (Ok(()), None) if state.feed.is_some() => Outcome::Fed(state),
+                (Ok(()), None) if state.feed.is_some() => feed(state, out, &mut panicked),
                 (result, _) => Outcome::Ended(state.finish(out, result)),
             }
         });
@@ -141,6 +143,27 @@ impl Deferred {
             resume_unwind(payload);
         }
         true
+    }
+}
+
+/// Takes at once what the feed has: often that is all. The session goes on with the rest.
+fn feed(
+    mut state: Box<State>,
+    out: &Output,
+    panicked: &mut Option<Box<dyn Any + Send>>,
+) -> Outcome {
+    let Some(mut feed) = state.feed.take() else { return Outcome::Fed(state) };
+    let pulled = catch_unwind(AssertUnwindSafe(|| state.pull(&mut feed, out, FEED_BUDGET)));
+    // Also after a panic: it is let go of where a second one is caught.
+    state.feed = Some(feed);
+    let pulled = pulled.unwrap_or_else(|payload| {
+        *panicked = Some(payload);
+        Err(SessionError::panicked())
+    });
+    match pulled {
+        Ok(Pulled::Budget | Pulled::Blocked(_)) => Outcome::Fed(state),
+        Ok(Pulled::Done) => Outcome::Ended(state.finish(out, Ok(()))),
+        Err(error) => Outcome::Ended(state.finish(out, Err(error))),
     }
 }
 

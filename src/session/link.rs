@@ -17,6 +17,7 @@ use super::run::{Session, TURN, is_quick};
 use super::server::Shared;
 use super::service::{Account, CancelReason, Peer, Service, SessionId};
 use crate::codec::message::plan::AnyPlan;
+use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
@@ -220,6 +221,8 @@ impl<S: Service> Link<S> {
         let until = now + TURN;
         Output::with(&self.line, |out| {
             let urgent_alone = self.line.group().runs_urgent_alone();
+            // What several sessions send to others leaves together.
+            let mut cork = None;
             loop {
                 let (next, more) = first;
                 let here = match next.cost().pace() {
@@ -232,7 +235,10 @@ impl<S: Service> Link<S> {
                     if !is_quick(next.cost()) {
                         out.flush();
                     }
-                    if more || out.keeps() {
+                    if more {
+                        cork.get_or_insert_with(Cork::new);
+                    }
+                    if more || out.keeps() || cork.is_some() {
                         out.show(self);
                     }
                     now = next.run_here(out, now);
@@ -242,7 +248,7 @@ impl<S: Service> Link<S> {
                 // Its client sends on as it gets replies: other connections want their turn.
                 if more && now >= until {
                     let (link, kept) = (Arc::clone(self), Arc::default());
-                    self.line.group().push_work(Arc::new(Rest { link, kept }));
+                    self.line.group().push_work(Arc::new(Rest { link, kept, held: None }));
                     break;
                 }
                 match self.next_ready() {
@@ -351,11 +357,14 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 pub(super) struct Rest<S: Service> {
     pub(super) link: Arc<Link<S>>,
     pub(super) kept: Arc<Kept>,
+    /// What the sessions that were run have sent to others.
+    pub(super) held: Option<Arc<Held>>,
 }
 
 impl<S: Service> Work for Rest<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         self.kept.relieve(&self.link.line);
+        self.held.iter().for_each(|held| held.flush());
         let began = lent.now;
         lent.now = self.link.dispatch(began, true);
         self.link.turn_cost.add(lent.now.saturating_duration_since(began));

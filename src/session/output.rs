@@ -26,7 +26,7 @@ use super::link::{Link, Rest, Runnable};
 use super::service::Service;
 use crate::codec::buffer::OutBuffer;
 use crate::codec::encoder::{Encoder, Metadata};
-use crate::net::Sent;
+use crate::net::{Cork, Sent, flush_corked};
 use crate::sync::stall;
 
 /// What a thread has written for one connection and not sent.
@@ -156,12 +156,13 @@ impl Output {
         self.kept.hold(runnable);
     }
 
-    /// Lets others come for what is kept, and for what is ready in `link`, if this thread gets stuck in
-    /// what it runs next.
+    /// Lets others come for what is kept, for what is ready in `link`, and for what a cork holds back,
+    /// if this thread gets stuck in what it runs next.
     pub(super) fn show<S: Service>(&self, link: &Arc<Link<S>>) {
         let group = self.line.group();
         if !self.shown.replace(true) || !group.has_aside() {
-            let rest = Rest { link: Arc::clone(link), kept: Arc::clone(&self.kept) };
+            let (link, kept) = (Arc::clone(link), Arc::clone(&self.kept));
+            let rest = Rest { link, kept, held: Cork::held() };
             group.set_aside(Arc::new(rest));
         }
     }
@@ -227,6 +228,7 @@ fn flush_all() {
     if let Ok(Ok(open)) = open {
         open.iter().for_each(|output| output.flush());
     }
+    flush_corked();
 }
 
 /// Closes an output, also when the thread unwinds.

@@ -74,7 +74,7 @@ const QUICK_NANOS: u32 = 20_000;
 /// to the back of the queue.
 pub(super) const TURN: Duration = Duration::from_millis(1);
 /// Bytes that a source or relay may send in a turn.
-const FEED_BUDGET: usize = 256 << 10;
+pub(super) const FEED_BUDGET: usize = 256 << 10;
 
 impl<S: Service> Session<S> {
     pub(super) fn new(id: SessionId, link: &Arc<Link<S>>) -> Arc<Self> {

@@ -101,6 +101,15 @@ mod making {
         StopPostsNobody,
         StopNotPassedOn,
         EndWithoutFence,
+        // Pool
+        WaitWithoutLook,
+        ReturnServesNobody,
+        ExpiryIgnoresGrant,
+        DeathServesNobody,
+        PauseHandsOver,
+        QuietUntold,
+        OldVersionKept,
+        CloseForgets,
     }
 
     thread_local! {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
+#[cfg(feature = "client")]
+pub(crate) mod both;
 pub(crate) mod child;
 pub(crate) mod engine;
 pub(crate) mod peer;

@@ -12,10 +12,12 @@ use lexopt::{Arg, Parser};
 
 use super::experiment::Shape;
 use super::load::{HEADER_BYTES, Heavy, Target};
+use super::pools::Pools;
 use super::server::EngineName;
 use super::spec::{Kind, Spec};
 use super::usage::{UsageError, number, text};
 
+mod pools;
 mod sessions;
 
 pub(crate) use sessions::{Part, Sessions};
@@ -25,6 +27,7 @@ pub(crate) use sessions::{Part, Sessions};
 pub(crate) enum Command {
     Measure(Measure),
     Sessions(Sessions),
+    Pools(Pools),
     /// This process is a server of the rig.
     Serve(Spec, SocketAddr),
     /// Likewise, the one with a thread for each session.
@@ -81,6 +84,7 @@ usage: compare --scenario NAME [options]   the numbers to reach, each with its t
        compare --servers A,B[,C] [options] ratios of B, C … to A under the load given
        compare --all [options]             the same with one of each kind
        compare sessions [options]          statements of sessions: select1 and a thread for each
+       compare pool [options]              pools of connections under 300 threads
        compare serve SERVER ADDR           one of the servers, until standard input ends
        compare serve-old [options]         the one with a thread for each session, likewise
        compare hold ADDR N                 idle connections to it, until standard input ends
@@ -120,6 +124,9 @@ sessions: measuring as above, and
   --connections N       connections that they share (default 16)
   --rows N              rows of the table (default 100000)
   --load-threads N      threads of the load generator (default 2)
+
+pool: --pairs (here: rounds, default 11), --window-ms, --quick, --json as above, and
+  --capacities N,N      connections of each of the 16 backends (default 100,50,20,10,5)
 
 serve-old
   --listen ADDR --user U --password P --engine constant|sqlite [--database FILE] [--rows N]
@@ -165,6 +172,7 @@ impl Command {
                 Arg::Value(command) if command == "sessions" => {
                     return sessions::parse(&mut parser);
                 }
+                Arg::Value(command) if command == "pool" => return pools::parse(&mut parser),
                 Arg::Value(command) if command == "serve-old" => {
                     return sessions::parse_serve_old(&mut parser);
                 }

@@ -22,6 +22,7 @@ mod experiment;
 mod hold;
 mod idle;
 mod meter;
+mod pools;
 mod process;
 mod scenario;
 mod serve;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Measure(args) => scenario::run(&args, &mut out),
         Command::Sessions(args) => scenario::sessions(&args, &mut out),
+        Command::Pools(args) => pools::run(&args, &mut out),
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
         Command::ServeOld(args) => serve_old::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),

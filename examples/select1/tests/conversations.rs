@@ -42,7 +42,7 @@ fn played(conversation: &Conversation, chop: Chop) -> (Transcript, Server, Clien
     for sql in tables(&conversation.name) {
         change(&mut client, sql);
     }
-    let target = Target { addr: server.address, user: "root", password: "secret" };
+    let target = Target { addr: server.address(), user: "root", password: "secret" };
     let transcript = play(&target, conversation, chop);
     (transcript, server, client)
 }
@@ -162,7 +162,7 @@ fn recorded_clients_are_served_beside_each_other() {
     let all: Vec<_> =
         all.iter().filter(|conversation| names.contains(&&*conversation.name)).collect();
     assert_eq!(all.len(), names.len());
-    let target = Target { addr: server.address, user: "root", password: "secret" };
+    let target = Target { addr: server.address(), user: "root", password: "secret" };
     std::thread::scope(|scope| {
         for conversation in all.iter().cycle().take(4 * all.len()) {
             scope.spawn(move || {

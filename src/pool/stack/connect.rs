@@ -27,6 +27,14 @@ impl<C, W> Stack<C, W> {
             && self.trouble.retry_at.is_none_or(|retry_at| retry_at <= now)
     }
 
+    /// Whether a thread that may wait so long is to make its connection itself.
+    ///
+    /// With less time than a connect may take, a backend that answers slowly would never be reached.
+    pub(super) fn connects_itself(&self, now: Instant, deadline: Option<Instant>) -> bool {
+        let enough = now.checked_add(self.limits.connect_timeout);
+        self.counts.in_use == 0 && deadline.is_none_or(|deadline| Some(deadline) >= enough)
+    }
+
     /// With a holder the caller connects, without one the host.
     pub(super) fn begin_connect(&mut self, now: Instant, holder: Option<Holder>) -> Ticket {
         let by_host = holder.is_none();
@@ -41,10 +49,8 @@ impl<C, W> Stack<C, W> {
     pub(super) fn serve(&mut self, now: Instant, fx: &mut Effects<C, W>) {
         while self.host_connects < self.waiters.len() && self.may_connect(now) {
             let patience = self.waiters.first().expect("there are some").patience;
-            let enough = now.checked_add(self.limits.connect_timeout);
-            let has_time = patience.deadline.is_none_or(|deadline| Some(deadline) >= enough);
             if patience.has_thread
-                && has_time
+                && self.connects_itself(now, patience.deadline)
                 && let Some(waiter) = self.next_waiter()
             {
                 let ticket = self.begin_connect(now, Some(waiter.holder));
@@ -59,6 +65,19 @@ impl<C, W> Stack<C, W> {
         if self.trouble.retry_at.is_some() && (!self.waiters.is_empty() || self.wants_more()) {
             self.rearm(now, fx);
         }
+    }
+
+    /// Whether somebody waits for a connect that may begin, or `min_idle` does, when the host makes so
+    /// many. Never, after each call.
+    #[cfg(all(any(test, fuzzing), not(loom)))]
+    pub(in crate::pool) fn could_serve(&self, now: Instant, by_host: usize) -> bool {
+        let spare = self.idle.len() + by_host.saturating_sub(self.waiters.len());
+        (by_host < self.waiters.len() || spare < self.limits.min_idle) && self.may_connect(now)
+    }
+
+    /// Makes connections for `min_idle` after one of them was handed out.
+    pub(in crate::pool) fn keep_ahead(&mut self, now: Instant, fx: &mut Effects<C, W>) {
+        self.serve(now, fx);
     }
 
     fn connect_by_host(&mut self, now: Instant, fx: &mut Effects<C, W>) {

@@ -6,6 +6,7 @@ use super::{Counts, Effects, Grant, Refused, Stack, Trouble, Version};
 use crate::pool::limits::Limits;
 use crate::pool::slots::Slot;
 use crate::pool::status::Discard;
+use crate::sync::mutant::mutant;
 
 /// Whether connections are to be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,8 @@ impl<C, W> Stack<C, W> {
             return;
         }
         self.mode = mode;
+        // Who waits in a pause looks at the mode.
+        fx.quiet = self.awaiting_quiet > 0;
         let refused = match mode {
             Mode::Open => {
                 self.last_asked = now;
@@ -63,11 +66,10 @@ impl<C, W> Stack<C, W> {
         };
         self.close_idle(0, mode.discard(), fx);
         if let Some(refused) = refused {
-            while let Some(waiter) = self.next_waiter() {
+            while let Some(waiter) = mutant!(self.next_waiter(), CloseForgets => None) {
                 fx.grants.push((waiter.what, Grant::Refused(refused)));
             }
         }
-        self.look_for_quiet(fx);
     }
 
     /// The next version, unless somebody was quicker: then the version that it is now.
@@ -140,7 +142,7 @@ impl<C, W> Stack<C, W> {
     }
 
     pub(super) fn look_for_quiet(&self, fx: &mut Effects<C, W>) {
-        if self.awaiting_quiet > 0 && self.is_quiet() {
+        if mutant!(self.awaiting_quiet > 0, QuietUntold => false) && self.is_quiet() {
             fx.quiet = true;
         }
     }

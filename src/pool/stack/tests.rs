@@ -1,1 +1,148 @@
+use proptest::prelude::*;
 
+use super::*;
+use crate::pool::exercise::exercise;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agrees_with_the_naive_twin(ops in prop::collection::vec(any::<u8>(), 0..600)) {
+        exercise(&ops);
+    }
+}
+
+/// A stack with time of its own.
+struct Bench {
+    stack: Stack<u32, u32>,
+    now: Instant,
+    fx: Effects<u32, u32>,
+    holder: Holder,
+}
+
+impl Bench {
+    fn new(limits: Limits) -> Self {
+        let now = Instant::now();
+        let holder = Holder::new(std::panic::Location::caller());
+        Self { stack: Stack::new(limits, 7, now), now, fx: Effects::default(), holder }
+    }
+
+    fn checkout(&mut self) -> Checkout<u32> {
+        let (holder, asked) = (&self.holder, self.now);
+        let ask = Ask { holder, asked, deadline: None, turn: Turn::First };
+        self.stack.checkout(self.now, &ask)
+    }
+
+    fn connect(&mut self) -> Ticket {
+        let Checkout::Connect(ticket, _) = self.checkout() else { panic!("it may connect") };
+        ticket
+    }
+
+    fn wait(&mut self, who: u32, has_thread: bool, deadline: Option<Instant>) -> WaiterId {
+        let patience = Patience { deadline, has_thread };
+        let waiter = Waiter { what: who, patience, holder: self.holder.clone() };
+        self.stack.wait(self.now, waiter, Turn::First, &mut self.fx).expect("not refused")
+    }
+
+    fn fail(&mut self, ticket: Ticket) {
+        self.stack.connect_failed(self.now, ticket, "refused".into(), &mut self.fx);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.stack.due(self.now, &mut self.fx);
+    }
+}
+
+#[test]
+fn a_pause_between_connects_doubles_and_one_tries_after_it() {
+    let second = Duration::from_secs(1);
+    let mut bench = Bench::new(Limits::default().backoff(second, second * 4));
+    let round = [bench.connect(), bench.connect(), bench.connect(), bench.connect()];
+    bench.pass(Duration::from_millis(1));
+    for ticket in round {
+        bench.fail(ticket);
+    }
+    // Four that fail together are one failure.
+    assert_eq!(bench.stack.trouble.failures, 1);
+    for (n, most) in [1, 2, 4, 4].into_iter().enumerate() {
+        let pause = bench.stack.trouble.retry_at.expect("a pause") - bench.now;
+        assert!(pause <= second * most && pause >= second * most / 2, "{pause:?} after {n}");
+        assert!(matches!(bench.checkout(), Checkout::Wait));
+        bench.pass(pause);
+        let ticket = bench.connect();
+        assert!(matches!(bench.checkout(), Checkout::Wait), "one at a time");
+        bench.pass(Duration::from_millis(1));
+        bench.fail(ticket);
+    }
+}
+
+#[test]
+fn the_end_of_a_pause_serves_who_waits() {
+    let mut bench = Bench::new(Limits::default());
+    let ticket = bench.connect();
+    bench.pass(Duration::from_millis(1));
+    bench.fail(ticket);
+    bench.wait(1, true, None);
+    assert!(bench.fx.grants.is_empty());
+    let at = bench.fx.arm.expect("the host is asked to come back");
+    bench.pass(at - bench.now);
+    assert!(matches!(bench.fx.grants[..], [(1, Grant::Connect(..))]));
+}
+
+#[test]
+fn who_has_too_little_time_for_a_connect_leaves_it_to_the_host() {
+    let mut bench = Bench::new(Limits::default());
+    let soon = Some(bench.now + Duration::from_millis(10));
+    bench.wait(1, true, soon);
+    assert!(bench.fx.grants.is_empty());
+    let (ticket, _) = bench.fx.connect.pop().expect("the host connects");
+    bench.stack.connected_by_host(bench.now, ticket, 7, &mut bench.fx);
+    assert!(matches!(bench.fx.grants[..], [(1, Grant::Conn(7, ..))]));
+}
+
+#[test]
+fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
+    let mut bench = Bench::new(Limits::default().max(1));
+    bench.connect();
+    let at = |seconds| Some(bench.now + Duration::from_secs(seconds));
+    let deadlines: Vec<_> = (0..20_000).map(|n| at(5 + n % 7)).collect();
+    let ids: Vec<_> = (0_u32..).zip(deadlines).map(|(n, at)| bench.wait(n, false, at)).collect();
+    for id in ids.iter().rev().step_by(2) {
+        assert!(bench.stack.leave(*id).is_some());
+    }
+    bench.pass(Duration::from_secs(4));
+    assert!(bench.fx.grants.is_empty());
+    bench.pass(Duration::from_secs(8));
+    assert_eq!(bench.fx.grants.len(), 10_000);
+    assert_eq!((bench.stack.threadless, bench.stack.expiries.len()), (0, 0));
+}
+
+#[test]
+fn entries_of_who_has_left_are_swept() {
+    let mut bench = Bench::new(Limits::default().max(1));
+    bench.connect();
+    for n in 0..10_000 {
+        let id = bench.wait(n, false, Some(bench.now + Duration::from_secs(3600)));
+        assert!(bench.stack.leave(id).is_some());
+        if n % 100 == 0 {
+            bench.pass(Duration::from_millis(1));
+            assert!(bench.stack.expiries.len() <= 64);
+        }
+    }
+}
+
+#[test]
+fn times_of_life_differ() {
+    let mut bench = Bench::new(Limits::default().max(100).max_connecting(100));
+    let tickets: Vec<_> = (0..100).map(|_| bench.connect()).collect();
+    for &ticket in &tickets {
+        bench.stack.connected(bench.now, ticket, &mut bench.fx);
+    }
+    let limits = bench.stack.limits().clone();
+    let ages = tickets.iter().map(|&ticket| bench.stack.slots.look(ticket).expires.unwrap());
+    let ages: std::collections::BTreeSet<_> = ages.map(|at| at - bench.now).collect();
+    assert!(ages.len() > 90, "{}", ages.len());
+    assert!(*ages.last().unwrap() <= limits.max_age);
+    assert!(*ages.first().unwrap() >= limits.max_age / 10 * 9);
+}

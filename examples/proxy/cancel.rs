@@ -1,0 +1,77 @@
+//! [`Cancels`]: how what data nodes do for a client is interrupted.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use epoll_group::client::Canceller;
+
+/// What a session of a client runs at data nodes at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Cancels {
+    running: Mutex<Running>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    /// Which request.
+    request: u64,
+    is_cancelled: bool,
+    at: Vec<Canceller>,
+}
+
+/// One request of a session, as far as it may be cancelled. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    cancels: Arc<Cancels>,
+    request: u64,
+}
+
+impl Cancels {
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next request begins: the one before is over, or was cancelled.
+    pub(crate) fn begin(self: &Arc<Self>) -> Ticket {
+        let mut running = self.running();
+        running.request += 1;
+        running.is_cancelled = false;
+        running.at.clear();
+        Ticket { cancels: Arc::clone(self), request: running.request }
+    }
+
+    /// Interrupts what runs.
+    pub(crate) fn cancel(&self) {
+        let mut running = self.running();
+        running.is_cancelled = true;
+        for canceller in running.at.drain(..) {
+            canceller.cancel();
+        }
+    }
+}
+
+impl Ticket {
+    /// Whether nobody waits for it any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        let running = self.cancels.running();
+        running.is_cancelled || running.request != self.request
+    }
+
+    /// A statement was sent, and can be interrupted until [`ended`](Self::ended).
+    pub(crate) fn sent(&self, canceller: Canceller) {
+        let mut running = self.cancels.running();
+        if running.is_cancelled || running.request != self.request {
+            canceller.cancel();
+        } else {
+            running.at.push(canceller);
+        }
+    }
+
+    /// All answers are there: the sessions may soon be those of others.
+    pub(crate) fn ended(&self) {
+        let mut running = self.cancels.running();
+        if running.request == self.request {
+            running.at.clear();
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Reads a statement: one, whole, and of a kind that the proxy knows.
+
+use epoll_group::session::SessionError;
+use sqlparser::ast::{self, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TableFactor};
+use sqlparser::dialect::MySqlDialect;
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace, Word};
+
+use super::keys::Marks;
+use super::{Catalogue, Statement, session, tables};
+use crate::refuse::{not_utf8, syntax, unroutable};
+
+/// What is found out about a statement before it is parsed.
+pub(super) struct Facts<'a> {
+    pub(super) catalogue: &'a Catalogue,
+    pub(super) marks: Marks,
+    pub(super) selects: usize,
+}
+
+/// Operators and words that may be one inside the other; what is nested deeper takes more stack than a
+/// worker has.
+const MOST_WORDS: usize = 1000;
+
+/// Functions whose result belongs to a session of the data node, and that other clients use, too.
+const OF_SESSION: [&str; 12] = [
+    "connection_id",
+    "last_insert_id",
+    "row_count",
+    "found_rows",
+    "get_lock",
+    "release_lock",
+    "release_all_locks",
+    "is_free_lock",
+    "is_used_lock",
+    "user",
+    "session_user",
+    "system_user",
+];
+
+/// What a text wants.
+pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, SessionError> {
+    let text = std::str::from_utf8(text).map_err(|_| not_utf8())?;
+    let tokens = tokens(text)?;
+    let selects = count(&tokens, Keyword::SELECT);
+    let marks = tokens.iter().filter(|token| matches!(token.token, Token::Placeholder(_)));
+    let marks = marks.enumerate().map(|(at, token)| (token.span.start, at)).collect();
+    let facts = Facts { catalogue, marks, selects };
+    if let Some(statement) = session::of_words(&tokens) {
+        return statement;
+    }
+    check_depth(&tokens)?;
+    let looked = look(&tokens);
+    let mut parsed = Parser::new(&MySqlDialect {})
+        .with_tokens_with_locations(tokens)
+        .parse_statements()
+        .map_err(|error| syntax(format_args!("the proxy cannot read it: {error}")))?;
+    let Some(statement) = parsed.pop() else { return Err(syntax("the statement is empty")) };
+    if !parsed.is_empty() {
+        return Err(unroutable("several statements in one text", "each may be for another node"));
+    }
+    if let ast::Statement::Query(query) = &statement
+        && let Some(told) = session::told(query)
+    {
+        return Ok(Statement::Local(told));
+    }
+    looked?;
+    of(&statement, &facts)
+}
+
+fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, SessionError> {
+    // What stands in such a comment is for some servers a part of the statement, for others not.
+    let executable = |token: &Token| matches!(token, Token::Whitespace(Whitespace::MultiLineComment(text)) if text.starts_with('!'));
+    if text.contains("/*!") {
+        let plain = Tokenizer::new(&Plain, text).tokenize().map_err(syntax)?;
+        if plain.iter().any(executable) {
+            let why = "whether it counts depends on the server";
+            return Err(unroutable("a comment with code", why));
+        }
+    }
+    Tokenizer::new(&MySqlDialect {}, text).tokenize_with_location().map_err(syntax)
+}
+
+fn count(tokens: &[TokenWithSpan], keyword: Keyword) -> usize {
+    let is =
+        |token: &&TokenWithSpan| word(&token.token).is_some_and(|word| word.keyword == keyword);
+    tokens.iter().filter(is).count()
+}
+
+/// A word without quotes.
+pub(super) fn word(token: &Token) -> Option<&Word> {
+    match token {
+        Token::Word(word) if word.quote_style.is_none() => Some(word),
+        _ => None,
+    }
+}
+
+/// What is nested deep makes the parser, and whoever drops what it made, take as much stack.
+fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
+    let is_flat = |token: &Token| {
+        matches!(
+            token,
+            Token::Comma
+                | Token::LParen
+                | Token::RParen
+                | Token::Number(..)
+                | Token::SingleQuotedString(_)
+                | Token::DoubleQuotedString(_)
+                | Token::Placeholder(_)
+                | Token::Whitespace(_)
+        )
+    };
+    let words = tokens.iter().filter(|token| !is_flat(&token.token)).count();
+    if words > MOST_WORDS {
+        let why = format!("it has {words} words and operators, above {MOST_WORDS}");
+        return Err(unroutable("the statement", why));
+    }
+    Ok(())
+}
+
+/// What can be told from the words alone.
+fn look(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
+    let mut rest = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    let mut rest = std::iter::from_fn(|| rest.next()).peekable();
+    while let Some(TokenWithSpan { token, .. }) = rest.next() {
+        let called = rest.peek().is_some_and(|next| next.token == Token::LParen);
+        match token {
+            Token::Assignment => {
+                return Err(unroutable("`:=`", "it changes a variable of the session"));
+            }
+            Token::Word(word) => {
+                let name = word.value.to_ascii_lowercase();
+                if called && OF_SESSION.contains(&name.as_str())
+                    || word.quote_style.is_none() && name == "current_user"
+                {
+                    return Err(unroutable(
+                        format_args!("{name}()"),
+                        "it tells of a session of the data node, which clients share",
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statement, SessionError> {
+    use ast::Statement as Sql;
+    match statement {
+        Sql::Query(query) => of_query(query, facts),
+        Sql::Insert(insert) => tables::insert(insert, facts),
+        Sql::Update(update) => tables::update(update, facts),
+        Sql::Delete(delete) => tables::delete(delete, facts),
+        Sql::CreateTable(create) => {
+            if create.temporary {
+                return Err(unroutable(
+                    "a temporary table",
+                    "it belongs to a session of one data node, and rows are spread over all",
+                ));
+            }
+            if facts.selects > 0 || create.query.is_some() || create.like.is_some() {
+                return Err(unroutable("a table made of another", "its rows are spread"));
+            }
+            tables::define(&create.name, facts)
+        }
+        Sql::CreateIndex(create) => tables::define(&create.table_name, facts),
+        Sql::AlterTable(alter) => tables::define(&alter.name, facts),
+        Sql::Drop { object_type: ast::ObjectType::Table, names, temporary: false, .. } => {
+            let [name] = &names[..] else {
+                return Err(unroutable("several tables", "one at a time is dropped"));
+            };
+            tables::define(name, facts)
+        }
+        Sql::Truncate(truncate) => match &truncate.table_names[..] {
+            [table] => tables::define(&table.name, facts),
+            _ => Err(unroutable("several tables", "one at a time is emptied")),
+        },
+        other => session::of(other, facts),
+    }
+}
+
+fn of_query(query: &Query, facts: &Facts<'_>) -> Result<Statement, SessionError> {
+    let SetExpr::Select(select) = &*query.body else {
+        return Err(unroutable("more than a simple select", "its parts may be on several nodes"));
+    };
+    if query.with.is_some() || facts.selects != 1 {
+        return Err(unroutable("a query in a query", "its rows may be on several nodes"));
+    }
+    if select.into.is_some() {
+        return Err(unroutable("select into", "it changes the session or the data node"));
+    }
+    if select.from.is_empty() || is_dual(&select.from) {
+        let plain = |item: &SelectItem| !matches!(item, SelectItem::Wildcard(_));
+        if select.projection.iter().all(plain) && query.locks.is_empty() {
+            return Ok(Statement::Anywhere);
+        }
+        return Err(syntax("there are no columns without a table"));
+    }
+    tables::select(query, select, facts)
+}
+
+fn is_dual(from: &[ast::TableWithJoins]) -> bool {
+    let [table] = from else { return false };
+    let TableFactor::Table { name, args: None, .. } = &table.relation else { return false };
+    let is = |name: &ObjectName| path(name).is_some_and(|parts| parts == ["dual"]);
+    table.joins.is_empty() && is(name)
+}
+
+/// The parts of a name, in lower case.
+pub(super) fn path(name: &ObjectName) -> Option<Vec<String>> {
+    let part = |part: &ObjectNamePart| match part {
+        ObjectNamePart::Identifier(ident) => Some(ident.value.to_ascii_lowercase()),
+        ObjectNamePart::Function(_) => None,
+    };
+    name.0.iter().map(part).collect()
+}
+
+/// MySQL's dialect, without a look into comments.
+#[derive(Debug)]
+struct Plain;
+
+impl sqlparser::dialect::Dialect for Plain {
+    fn is_identifier_start(&self, ch: char) -> bool {
+        MySqlDialect {}.is_identifier_start(ch)
+    }
+
+    fn is_identifier_part(&self, ch: char) -> bool {
+        MySqlDialect {}.is_identifier_part(ch)
+    }
+
+    fn is_delimited_identifier_start(&self, ch: char) -> bool {
+        ch == '`'
+    }
+
+    fn supports_string_literal_backslash_escape(&self) -> bool {
+        true
+    }
+
+    fn supports_numeric_prefix(&self) -> bool {
+        true
+    }
+
+    fn requires_single_line_comment_whitespace(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,414 @@
+//! Where statements go, on four nodes.
+
+use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
+use epoll_group::codec::message::value::{Any, Scalar};
+use epoll_group::session::SavepointAction;
+use proptest::prelude::*;
+
+use super::read::read;
+use super::*;
+
+const NODES: usize = 4;
+
+fn catalogue() -> Catalogue {
+    let sharded = BTreeMap::from([("sbtest1".to_owned(), "id".to_owned())]);
+    Catalogue { schema: "sbtest".to_owned(), sharded }
+}
+
+/// Where it goes: `n1`, `n0 n2` for those that have its rows, `any`, `all`; or what it is.
+fn routed(text: &str, arguments: &[Any]) -> String {
+    let statement = match read(text.as_bytes(), &catalogue()) {
+        Ok(statement) => statement,
+        Err(error) => return format!("{}", error.code()),
+    };
+    let Statement::Rows(rows) = statement else { return format!("{statement:?}") };
+    let place = match &rows.ids {
+        None => "all".to_owned(),
+        Some(ids) => match ids.nodes(arguments, NODES) {
+            Err(error) => return format!("{}", error.code()),
+            Ok(nodes) if nodes.is_empty() => "any".to_owned(),
+            Ok(nodes) => nodes.iter().map(|node| format!("n{node}")).collect::<Vec<_>>().join(" "),
+        },
+    };
+    let write = if rows.effect == Effect::Write { " write" } else { "" };
+    let merge = if rows.merge.is_empty() { String::new() } else { format!(" {:?}", rows.merge) };
+    format!("{place}{write}{merge}")
+}
+
+fn check(cases: &[(&str, &str)]) {
+    for (text, expected) in cases {
+        assert_eq!(routed(text, &[]), *expected, "{text}");
+    }
+}
+
+#[test]
+fn rows_are_read_where_they_are() {
+    check(&[
+        ("select c from sbtest1 where id = 5", "n1"),
+        ("SELECT c FROM sbtest1 WHERE id=5;", "n1"),
+        ("select * from sbtest.sbtest1 where sbtest1.id = 6", "n2"),
+        ("select * from `sbtest1` where `id` = 7", "n3"),
+        ("select * from SBTEST1 where ID = 8", "n0"),
+        ("select t.c from sbtest1 as t where t.id = 9", "n1"),
+        ("select t.c from sbtest1 t where 9 = t.id", "n1"),
+        ("select c from sbtest1 where (id = 5)", "n1"),
+        ("select c from sbtest1 where id = (5)", "n1"),
+        ("select c from sbtest1 where id = '5'", "n1"),
+        ("select c from sbtest1 where id = \"5\"", "n1"),
+        ("select c from sbtest1 where id = -1", "n3"),
+        ("select c from sbtest1 where id = 18446744073709551615", "n3"),
+        ("select c from sbtest1 where k > 3 and id = 5 and c like '%id = 6%'", "n1"),
+        ("select c from sbtest1 where id = 5 and (k = 1 or k = 2)", "n1"),
+        ("select c from sbtest1 where id in (1, 5, 9)", "n1"),
+        ("select c from sbtest1 where id in (1, 2, 5)", "n1 n2"),
+        ("select c from sbtest1 where id = 1 or id = 5", "n1"),
+        ("select c from sbtest1 where (id = 1 and k = 3) or (id = 2 and k = 4)", "n1 n2"),
+        ("select c from sbtest1 where id in (1, 2, 3) and id = 2", "n2"),
+        ("select c from sbtest1 where id = null", "any"),
+        ("select c from sbtest1 where id = 5 limit 1", "n1"),
+        ("select c from sbtest1 where id = 5 order by k limit 3, 4", "n1"),
+        ("select distinct c from sbtest1 where id = 5", "n1"),
+        ("select k, count(*) from sbtest1 where id = 5 group by k having k > 3", "n1"),
+        ("select c from sbtest1 force index (k_1) where id = 5", "n1"),
+        ("select c from sbtest1 where id = 5 for update", "n1 write"),
+    ]);
+}
+
+#[test]
+fn comments_and_quotes_do_not_deceive() {
+    check(&[
+        ("/* id = 2 */ select c from sbtest1 where id = 5", "n1"),
+        ("select c from sbtest1 where id = 5 -- or id = 6", "n1"),
+        ("select c from sbtest1 where id = 5 # or id = 6", "n1"),
+        ("select c from sbtest1 where id = /* 6 */ 5", "n1"),
+        ("select 'where id = 6', c from sbtest1 where id = 5", "n1"),
+        ("select c from sbtest1 where c = 'it''s' and id = 5", "n1"),
+        (r"select c from sbtest1 where c = 'a\' or id = 6 -- ' and id = 5", "n1"),
+        (r#"select c from sbtest1 where c = "x' or id = 6" and id = 5"#, "n1"),
+        // What this says depends on the server.
+        ("select c from sbtest1 where id = 5 /*! or id = 6 */", "1235"),
+        ("select c from sbtest1 where id = 5 /*!50000 or 1 = 1 */", "1235"),
+        ("select c from sbtest1 where id = 5 and c = '/*! no comment */'", "n1"),
+        // Minus minus five.
+        ("select c from sbtest1 where id = 0--5", "1235"),
+        ("select c from sbtest1 where `i``d` = 5", "1235"),
+        ("select c from sbtest1 where \"id\" = 5", "1235"),
+        ("select c from sbtest1 where 'id' = 5", "1235"),
+    ]);
+}
+
+#[test]
+fn what_may_be_elsewhere_is_refused() {
+    check(&[
+        ("select c from sbtest1", "1235"),
+        ("select c from sbtest1 where k = 5", "1235"),
+        ("select c from sbtest1 where id > 5", "1235"),
+        ("select c from sbtest1 where id between 5 and 5", "1235"),
+        ("select c from sbtest1 where not id = 5", "1235"),
+        ("select c from sbtest1 where id != 5", "1235"),
+        ("select c from sbtest1 where id not in (5)", "1235"),
+        ("select c from sbtest1 where id = 5 or k = 5", "1235"),
+        ("select c from sbtest1 where id = 5 xor k = 5", "1235"),
+        ("select c from sbtest1 where id = 5 || k = 5", "1235"),
+        ("select c from sbtest1 where id = 2 + 3", "1235"),
+        ("select c from sbtest1 where id = 5 = 1", "1235"),
+        ("select c from sbtest1 where id = 5.0", "1235"),
+        ("select c from sbtest1 where id = '5 apples'", "1235"),
+        ("select c from sbtest1 where id = 0x5", "1235"),
+        ("select c from sbtest1 where id + 0 = 5", "1235"),
+        ("select c from sbtest1 where other.id = 5", "1235"),
+        ("select c from sbtest1 t where sbtest1.id = 5", "1235"),
+        ("select c from sbtest1 where id = (select 5)", "1235"),
+        ("select c from sbtest1 where id = 5 and k in (select k from sbtest1)", "1235"),
+        ("select c, (select max(id) from sbtest1) from sbtest1 where id = 5", "1235"),
+        ("select a.c from sbtest1 a join sbtest1 b on a.id = b.id where a.id = 5", "1235"),
+        ("select a.c from sbtest1 a, sbtest1 b where a.id = 5", "1235"),
+        ("select c from (select * from sbtest1) t where id = 5", "1235"),
+        ("select c from sbtest1 where id = 5 union select c from sbtest1 where id = 9", "1235"),
+        ("with t as (select 5) select c from sbtest1 where id = 5", "1235"),
+        ("select c from sbtest1 where id = 5 into outfile '/tmp/x'", "1064"),
+        ("select 1; drop table sbtest1", "1235"),
+        ("select c from other where id = 5", "1235"),
+        ("select c from other.sbtest1 where id = 5", "1049"),
+        ("select * from information_schema.tables", "1049"),
+        ("select", "1064"),
+        ("", "1064"),
+        ("this is no sql", "1064"),
+        ("select 'a", "1064"),
+        ("call p()", "1235"),
+        ("explain select 1", "1235"),
+        ("kill query 5", "1235"),
+        ("lock tables sbtest1 read", "1235"),
+        ("xa start 'a'", "1235"),
+        ("xa commit 'a'", "1235"),
+    ]);
+    assert_eq!(read(b"\xff", &catalogue()).expect_err("no text").code(), 1300);
+}
+
+#[test]
+fn what_is_nested_too_deep_does_not_end_the_process() {
+    let deep = [
+        format!("select {}1{}", "(".repeat(100_000), ")".repeat(100_000)),
+        format!("select 1{}", " + 1".repeat(100_000)),
+        format!("select {}1", "- ".repeat(100_000)),
+        format!("select c from sbtest1 where id = 5{}", " and k = 1".repeat(100_000)),
+        format!("select {}1", "not ".repeat(100_000)),
+        format!("select 1{}", " union select 1".repeat(100_000)),
+        "(".repeat(1_000_000),
+    ];
+    for text in deep {
+        let error = read(text.as_bytes(), &catalogue()).expect_err("it is refused");
+        assert!([1064, 1235].contains(&error.code()), "{error}");
+    }
+    let wide = format!("select c from sbtest1 where id in (5{})", ", 5".repeat(100_000));
+    assert_eq!(routed(&wide, &[]), "n1");
+}
+
+#[test]
+fn arguments_say_where_a_row_is() {
+    let any = |scalar: Scalar| Any::from(scalar);
+    let by = "select c from sbtest1 where k = ? and id = ?";
+    let of = |scalar: Scalar| routed(by, &[any(Scalar::signed(2)), any(scalar)]);
+    assert_eq!(of(Scalar::signed(5)), "n1");
+    assert_eq!(of(Scalar::signed(-1)), "n3");
+    assert_eq!(of(Scalar::unsigned(u64::MAX)), "n3");
+    assert_eq!(of(Scalar::string("5", None)), "n1");
+    assert_eq!(of(Scalar::octets("5")), "n1");
+    assert_eq!(of(Scalar::raw_string("6")), "n2");
+    assert_eq!(of(Scalar::bool(true)), "n1");
+    assert_eq!(of(Scalar::null()), "any");
+    for bad in [
+        Scalar::double(5.0),
+        Scalar::string("5.0", None),
+        Scalar::string(" 5", None),
+        Scalar::string("", None),
+        Scalar::string("-", None),
+        Scalar::identifier("k"),
+        Scalar::placeholder(0),
+    ] {
+        assert_eq!(of(bad.clone()), "1210", "{bad:?}");
+    }
+    assert_eq!(routed(by, &[any(Scalar::signed(2))]), "1210");
+    // A mark in a string or a comment is none.
+    let quoted = "select '?' /* ? */, c from sbtest1 where c = '?' and id in (?, ?) and k = ?";
+    let arguments = [5, 9, 2].map(|number| any(Scalar::signed(number)));
+    assert_eq!(routed(quoted, &arguments), "n1");
+    let lines = "select c\nfrom sbtest1 -- ?\nwhere k = ?\n  and id = ?";
+    let arguments = [2, 7].map(|number| any(Scalar::signed(number)));
+    assert_eq!(routed(lines, &arguments), "n3");
+}
+
+#[test]
+fn what_can_be_merged_goes_to_all() {
+    check(&[
+        ("select count(*) from sbtest1", "all [Sum]"),
+        ("select COUNT(k), min(id), max(id), sum(k) from sbtest1", "all [Sum, Min, Max, Sum]"),
+        ("select count(*) as n from sbtest1 t where k > 5", "all [Sum]"),
+        ("select sum(k * 2) from sbtest1 where id > 5", "all [Sum]"),
+        ("select max(distinct k) from sbtest1", "all [Max]"),
+        ("select count(*) from sbtest1 where id = 5", "n1 [Sum]"),
+        ("select count(*) from sbtest1 where id in (1, 2)", "n1 n2 [Sum]"),
+        ("select avg(k) from sbtest1", "1235"),
+        ("select count(distinct k) from sbtest1", "1235"),
+        ("select sum(distinct k) from sbtest1", "1235"),
+        ("select count(*) + 1 from sbtest1", "1235"),
+        ("select count(*), k from sbtest1", "1235"),
+        ("select count(*) from sbtest1 group by k", "1235"),
+        ("select count(*) from sbtest1 having count(*) > 3", "1235"),
+        ("select count(*) from sbtest1 limit 1", "1235"),
+        ("select count(*) over () from sbtest1", "1235"),
+        ("select count(*) from sbtest1 for update", "1235"),
+        ("select count(*), (select 1) from sbtest1", "1235"),
+    ]);
+}
+
+#[test]
+fn changes_go_to_the_node_of_their_rows() {
+    check(&[
+        ("update sbtest1 set k = k + 1 where id = 5", "n1 write"),
+        ("update sbtest1 set k = 1 where id in (5, 9) limit 1", "n1 write"),
+        ("update sbtest1 set k = 1 where id in (5, 6)", "n1 n2 write"),
+        ("update sbtest1 set k = 1", "1235"),
+        ("update sbtest1 set id = 6 where id = 5", "1235"),
+        ("update sbtest1 t set t.id = 6 where t.id = 5", "1235"),
+        ("update sbtest1 set k = (select 1) where id = 5", "1235"),
+        ("delete from sbtest1 where id = 5", "n1 write"),
+        ("delete from sbtest1", "1235"),
+        ("delete a from sbtest1 a join sbtest1 b where a.id = 5", "1235"),
+        ("insert into sbtest1 (id, k, c, pad) values (5, 1, 'a', 'b')", "n1 write"),
+        ("insert into sbtest1 (k, id) values (6, 5), (7, 9)", "n1 write"),
+        ("insert into sbtest1 (k, id) values (6, 5), (7, 6)", "n1 n2 write"),
+        ("insert into sbtest.sbtest1 (`k`, `ID`) values (6, 5)", "n1 write"),
+        ("insert into sbtest1 set k = 3, id = 5", "n1 write"),
+        ("insert ignore into sbtest1 (id) values (5)", "n1 write"),
+        ("replace into sbtest1 (id, k) values (5, 1)", "n1 write"),
+        ("insert into sbtest1 (id, k) values (5, 1) on duplicate key update k = 2", "n1 write"),
+        ("insert into sbtest1 (id, k) values (5, 1) on duplicate key update id = 2", "1235"),
+        ("insert into sbtest1 (k) values (5)", "1235"),
+        ("insert into sbtest1 values (5, 1, 'a', 'b')", "1235"),
+        ("insert into sbtest1 (id) values (null)", "1235"),
+        ("insert into sbtest1 (id) values (default)", "1235"),
+        ("insert into sbtest1 (id) values (2 + 3)", "1235"),
+        ("insert into sbtest1 (id) select 5", "1235"),
+        ("insert into sbtest1 (id) select id + 1 from sbtest1 where id = 5", "1235"),
+    ]);
+    let null = [Any::from(Scalar::null())];
+    assert_eq!(routed("insert into sbtest1 (id) values (?)", &null), "1210");
+}
+
+#[test]
+fn definitions_go_everywhere() {
+    check(&[
+        ("create table sbtest1 (id int primary key)", "Everywhere"),
+        ("create table if not exists sbtest1 (id int primary key)", "Everywhere"),
+        ("drop table sbtest1", "Everywhere"),
+        ("truncate table sbtest1", "Everywhere"),
+        ("create index i on sbtest1 (k)", "Everywhere"),
+        ("alter table sbtest1 add column n int", "Everywhere"),
+        ("create table other (id int)", "1235"),
+        ("create temporary table sbtest1 (id int)", "1235"),
+        ("create table sbtest1 as select 1", "1235"),
+        ("drop table sbtest1, other", "1235"),
+        ("drop database sbtest", "1235"),
+        ("create view v as select 1", "1235"),
+    ]);
+}
+
+#[test]
+fn what_any_node_can_answer_goes_anywhere() {
+    for text in [
+        "select 1",
+        "select 1 + 1, 'a' as b",
+        "select 1 from dual",
+        "select @@version",
+        "select @a",
+        "select now()",
+        "select sleep(1)",
+        "show variables",
+        "show global variables",
+        "show variables like 'a%'",
+        "show tables",
+    ] {
+        assert_eq!(read(text.as_bytes(), &catalogue()), Ok(Statement::Anywhere), "{text}");
+    }
+    check(&[
+        ("select get_lock('a', 1)", "1235"),
+        ("select `get_lock`('a', 1)", "1235"),
+        ("select 1 + last_insert_id()", "1235"),
+        ("select found_rows()", "1235"),
+        ("select @a := 1", "1235"),
+        ("select 1 into @a", "1235"),
+        ("select *", "1064"),
+    ]);
+}
+
+#[test]
+fn the_session_is_the_proxys() {
+    let is = |text: &str, expected: Statement| {
+        assert_eq!(read(text.as_bytes(), &catalogue()), Ok(expected), "{text}");
+    };
+    for text in ["begin", "BEGIN;", "begin work", "start transaction"] {
+        is(text, Statement::Begin);
+    }
+    is("start transaction read only", Statement::Begin);
+    is("start transaction with consistent snapshot", Statement::Begin);
+    is("commit", Statement::Commit);
+    is("commit work", Statement::Commit);
+    is("rollback", Statement::Rollback);
+    is("savepoint a", Statement::Savepoint("a".to_owned(), SavepointAction::Set));
+    is("release savepoint a", Statement::Savepoint("a".to_owned(), SavepointAction::Release));
+    is("rollback to a", Statement::Savepoint("a".to_owned(), SavepointAction::RollBack));
+    is("rollback to savepoint a", Statement::Savepoint("a".to_owned(), SavepointAction::RollBack));
+    for text in ["set autocommit=0", "SET @@autocommit = off", "set session autocommit = false"] {
+        is(text, Statement::Autocommit(false));
+    }
+    is("set autocommit=1", Statement::Autocommit(true));
+    for text in ["set names utf8mb4", "set names 'utf8'", "use sbtest", "set names default"] {
+        is(text, Statement::Nothing);
+    }
+    is("set character_set_results = 'utf8mb4'", Statement::Nothing);
+    is("set names latin1", Statement::Set(vec!["names".to_owned()]));
+    is("set @a = 1", Statement::Set(vec!["@a".to_owned()]));
+    is("set time_zone = '+00:00'", Statement::Set(vec!["time_zone".to_owned()]));
+    let both = vec!["sql_mode".to_owned(), "max_execution_time".to_owned()];
+    is("SET `sql_mode`=? , `max_execution_time`=5000", Statement::Set(both));
+    is("show warnings", Statement::Warnings);
+    is("set transaction isolation level read committed", Statement::NextTransaction);
+    let told = vec![Told { label: "connection_id()".to_owned(), what: What::ConnectionId }];
+    is("select connection_id()", Statement::Local(told));
+    check(&[
+        ("commit and chain", "1235"),
+        ("set autocommit=?", "1235"),
+        ("set autocommit=0, @a=1", "1235"),
+        ("set global max_connections = 1", "1235"),
+        ("set @@global.max_connections = 1", "1235"),
+        ("set persist max_connections = 1", "1064"),
+        ("set @a = now()", "1235"),
+        ("set @a = @b", "1235"),
+        ("set @a = (select max(id) from sbtest1)", "1235"),
+        ("set sql_mode = 'ANSI_QUOTES'", "1235"),
+        ("set sql_mode = 'NO_BACKSLASH_ESCAPES,STRICT_TRANS_TABLES'", "1235"),
+        ("use other", "1049"),
+    ]);
+}
+
+fn plan(column: &str, value: Scalar) -> AnyPlan {
+    let table =
+        TableInfo::new(Scalar::string("sbtest1", None), Some(Scalar::string("sbtest", None)));
+    let key = GetExpr::new([(Scalar::string(column, None), value)]);
+    AnyPlan::get(table, None, [key]).table_project([Scalar::string("c", None)])
+}
+
+#[test]
+fn plans_go_to_the_node_of_their_key() {
+    let node = |plan: &AnyPlan, parameters: Vec<Scalar>| {
+        let message = ExecPlan { parameters, ..ExecPlan::default() };
+        of_plan(plan, &message, &catalogue(), NODES).map_err(|error| error.code())
+    };
+    assert_eq!(node(&plan("id", Scalar::signed(5)), vec![]), Ok(Some(1)));
+    assert_eq!(node(&plan("ID", Scalar::placeholder(0)), vec![Scalar::signed(6)]), Ok(Some(2)));
+    assert_eq!(node(&plan("id", Scalar::null()), vec![]), Ok(None));
+    assert_eq!(node(&plan("k", Scalar::signed(5)), vec![]), Err(1235));
+    assert_eq!(node(&plan("id", Scalar::double(5.0)), vec![]), Err(1210));
+    assert_eq!(node(&plan("id", Scalar::placeholder(3)), vec![]), Err(8001));
+    let filtered = plan("id", Scalar::signed(5));
+    let filtered = filtered.filter(Expr::operator(">", [Expr::reference(0), Expr::reference(0)]));
+    assert_eq!(node(&filtered, vec![]), Ok(Some(1)));
+    let table = || TableInfo::new(Scalar::string("sbtest1", None), None);
+    assert_eq!(node(&AnyPlan::table_scan(table(), None), vec![]), Err(1235));
+    let keys = [5, 6].map(|id| GetExpr::new([(Scalar::string("id", None), Scalar::signed(id))]));
+    assert_eq!(node(&AnyPlan::get(table(), None, keys), vec![]), Err(1235));
+    let other = TableInfo::new(Scalar::string("other", None), None);
+    assert_eq!(node(&AnyPlan::get(other, None, []), vec![]), Err(1235));
+    assert_eq!(node(&AnyPlan::default(), vec![]), Err(8001));
+}
+
+#[test]
+fn a_text_is_read_once() {
+    let cache = Cache::new(catalogue());
+    let first = cache.read(b"select 1");
+    let second = cache.read(b"select 1");
+    assert!(!first.is_frequent && second.is_frequent);
+    assert_eq!((&first.statement, first.digest), (&second.statement, second.digest));
+    assert!(std::sync::Arc::ptr_eq(&second, &cache.read(b"select 1")));
+    assert_eq!(cache.read(b"no sql").statement, cache.read(b"no sql").statement);
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in "[ -~\n]{0,80}") {
+        let _ = read(text.as_bytes(), &catalogue());
+    }
+
+    #[test]
+    fn no_mixture_of_words_panics(words in proptest::collection::vec(
+        prop_oneof![
+            Just("select"), Just("from"), Just("sbtest1"), Just("where"), Just("id"), Just("="),
+            Just("5"), Just("?"), Just("("), Just(")"), Just("and"), Just("or"), Just("in"),
+            Just(","), Just("*"), Just("'a'"), Just("set"), Just("insert"), Just("into"),
+            Just("values"), Just("update"), Just("delete"), Just("not"), Just("-"), Just(";"),
+            Just("@a"), Just("count"), Just("--"), Just("/*"), Just("*/"), Just("union"),
+        ], 0..24)) {
+        let _ = routed(&words.join(" "), &[]);
+    }
+}

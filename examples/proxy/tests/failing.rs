@@ -1,0 +1,167 @@
+//! Data nodes that die, freeze, or never answer.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{LONG, World, limits, refused, rows, until};
+use crate::fleet::Fleet;
+use crate::nodes::Patience;
+
+fn patience() -> Patience {
+    let silence = Duration::from_millis(300);
+    Patience { limits: limits(), statement: Duration::from_secs(10), silence }
+}
+
+#[test]
+fn a_standby_takes_over_when_a_primary_dies() {
+    let mut world = World::new();
+    let (mut one, mut other) = (world.session(), world.session());
+    one.run("begin").expect("it begins");
+    one.run("update sbtest1 set k = 0 where id = 2").expect("it is changed");
+    world.fleet.kill(0);
+    // What was done is undone, and the client must know.
+    let (code, said) = refused(&mut one, "select k from sbtest1 where id = 2");
+    assert!([2013, 1213].contains(&code), "{code}: {said}");
+    for text in ["select k from sbtest1 where id = 2", "select 1", "commit"] {
+        let (code, said) = refused(&mut one, text);
+        assert_eq!(code, 1213, "{text}: {said}");
+    }
+    until("it is the turn of the stand-by", || {
+        other.run("update sbtest1 set k = k + 1 where id = 4").is_ok()
+    });
+    assert_eq!(rows(&mut one, "select k from sbtest1 where id = 2"), "20;");
+    let versions: Vec<_> =
+        world.fleet.nodes.status().iter().map(|status| status.version.number()).collect();
+    assert_eq!(versions, [1, 0]);
+    assert_eq!(rows(&mut one, "select count(*) from sbtest1"), "8;");
+    world.settled();
+}
+
+#[test]
+fn readers_do_not_notice_that_a_primary_dies() {
+    let mut world = World::new();
+    let mut session = world.session();
+    world.fleet.kill(1);
+    for id in [1, 3, 5] {
+        let text = format!("select k from sbtest1 where id = {id}");
+        assert_eq!(rows(&mut session, text), format!("{};", id * 10));
+    }
+}
+
+#[test]
+fn a_server_that_accepts_and_is_silent_is_given_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = silent.local_addr().expect("it has one").to_string();
+    let world = World::with(|| {
+        Fleet::start_with(2, patience(), |endpoints| vec![address.clone(), endpoints[0].clone()])
+            .expect("they start")
+    });
+    let mut session = world.session();
+    assert_eq!(rows(&mut session, "select count(*) from sbtest1"), "8;");
+    drop(silent);
+}
+
+#[test]
+fn an_error_names_the_node_and_why() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = closed.local_addr().expect("it has one").to_string();
+    drop(closed);
+    let _alone = super::alone();
+    let patience = Patience { statement: Duration::from_millis(500), ..patience() };
+    let fleet = Fleet::start_with(1, patience, |_| vec![address.clone()]).expect("they start");
+    let runtime = epoll_group::Runtime::builder().groups(1).start().expect("it starts");
+    let client = fleet.client(&runtime).expect("its options are good");
+    let mut session = client.session().expect("the proxy is there");
+    let begun = Instant::now();
+    let (code, said) = refused(&mut session, "select 1");
+    assert!(begun.elapsed() < LONG);
+    assert_eq!(code, 2003, "{said}");
+    assert!(said.contains("n0") && said.contains(&address) && said.contains("refused"), "{said}");
+}
+
+#[test]
+fn a_busy_pool_says_so() {
+    let _alone = super::alone();
+    let patience = Patience {
+        limits: limits().max(1),
+        statement: Duration::from_millis(500),
+        silence: Duration::from_millis(300),
+    };
+    let fleet = Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start");
+    let runtime = epoll_group::Runtime::builder().groups(1).start().expect("it starts");
+    let client = fleet.client(&runtime).expect("its options are good");
+    let mut one = client.session().expect("the proxy is there");
+    let mut other = client.session().expect("the proxy is there");
+    one.run("begin").expect("it begins");
+    assert_eq!(rows(&mut one, "select count(*) from sbtest1 where id = 1"), "0;");
+    let (code, said) = refused(&mut other, "select 1");
+    assert_eq!(code, 1040, "{said}");
+    assert!(said.contains("1 of 1"), "{said}");
+    one.run("commit").expect("it ends");
+    assert_eq!(rows(&mut other, "select 1"), "1;");
+}
+
+/// A connection that can be made to carry nothing more.
+fn wire(to: String, is_frozen: &Arc<AtomicBool>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let address = listener.local_addr().expect("it has one").to_string();
+    let is_frozen = Arc::clone(is_frozen);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (Ok(near), Ok(far)) = (stream, TcpStream::connect(&to)) else { continue };
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let ends = (from.try_clone(), to.try_clone());
+                let (Ok(from), Ok(to)) = ends else { continue };
+                let is_frozen = Arc::clone(&is_frozen);
+                thread::spawn(move || carry(from, to, &is_frozen));
+            }
+        }
+    });
+    address
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        while is_frozen.load(Ordering::Relaxed) {
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_frozen_primary_is_given_up_and_no_change_is_made_twice() {
+    let is_frozen = Arc::new(AtomicBool::new(false));
+    let frozen = Arc::clone(&is_frozen);
+    let world = World::with(|| {
+        let through = |endpoints: Vec<String>| {
+            vec![wire(endpoints[0].clone(), &frozen), endpoints[1].clone()]
+        };
+        Fleet::start_with(2, patience(), through).expect("they start")
+    });
+    let (mut one, mut other) = (world.session(), world.session());
+    assert_eq!(rows(&mut one, "select k from sbtest1 where id = 1"), "10;");
+    is_frozen.store(true, Ordering::Relaxed);
+    let change = one.send("update sbtest1 set k = k + 1 where id = 1").expect("it is sent");
+    // A read can be done again, at the stand-by.
+    assert_eq!(rows(&mut other, "select k from sbtest1 where id = 3"), "30;");
+    let error = change.wait().and_then(super::text).expect_err("nobody answers");
+    let said = error.server_error().map(|said| said.message().to_vec()).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("may have been executed"), "{said}");
+    until("it is the turn of the stand-by", || {
+        other.run("update sbtest1 set k = k + 1 where id = 5").is_ok()
+    });
+    is_frozen.store(false, Ordering::Relaxed);
+    let k = rows(&mut other, "select k from sbtest1 where id = 1");
+    assert!(["10;", "11;"].contains(&k.as_str()), "{k}");
+    world.settled();
+}

@@ -1,0 +1,110 @@
+//! What one client does to its session is not seen by another.
+
+use epoll_group::client::Request;
+use epoll_group::codec::message::value::Scalar;
+
+use super::{World, refused, rows};
+
+#[test]
+fn settings_stay_with_the_client_that_made_them() {
+    let world = World::new();
+    let (mut one, mut other) = (world.session(), world.session());
+    one.run("set @a = 7").expect("it is set");
+    one.run("set @b = 'text', time_zone = '+03:00'").expect("they are set");
+    for _ in 0..20 {
+        // At whichever node it is.
+        assert_eq!(rows(&mut one, "select @a, @b, @@time_zone"), "7|text|+03:00;");
+        assert_eq!(rows(&mut other, "select @a, @b, @@time_zone"), "NULL|NULL|SYSTEM;");
+    }
+    for id in 1..=4 {
+        let with = format!("select k + @a from sbtest1 where id = {id}");
+        assert_eq!(rows(&mut one, with.as_str()), format!("{};", id * 10 + 7));
+        assert_eq!(rows(&mut other, with.as_str()), "NULL;");
+    }
+    assert_eq!(rows(&mut one, "select count(*) from sbtest1 where k > @a"), "8;");
+    // The later one counts, also where the first one was made.
+    one.run("set @a = 8").expect("it is set");
+    for _ in 0..4 {
+        assert_eq!(rows(&mut one, "select @a, @b"), "8|text;");
+    }
+    drop(one);
+    world.settled();
+    for _ in 0..20 {
+        assert_eq!(rows(&mut other, "select @a, @b, @@time_zone"), "NULL|NULL|SYSTEM;");
+    }
+}
+
+#[test]
+fn a_setting_that_fails_is_not_kept() {
+    let world = World::new();
+    let mut session = world.session();
+    assert_eq!(refused(&mut session, "set no_such_variable = 1").0, 1193);
+    assert_eq!(rows(&mut session, "select 1"), "1;");
+    session.run("set @a = 1").expect("it is set");
+    assert_eq!(rows(&mut session, "select @a"), "1;");
+    let arguments = Request::sql("set sql_mode = ?").arg(Scalar::string("ansi_quotes", None));
+    assert_eq!(refused(&mut session, arguments).0, 1235);
+    for number in 1..64 {
+        session.run(format!("set @a{number} = 1")).expect("there is room");
+    }
+    let (code, text) = refused(&mut session, "set @b = 1");
+    assert_eq!(code, 1235, "{text}");
+    // In place of one that is there.
+    session.run("set @a = 2").expect("it is set");
+    assert_eq!(rows(&mut session, "select @a, @b"), "2|NULL;");
+    drop(session);
+    world.settled();
+}
+
+#[test]
+fn what_would_stay_in_a_shared_session_is_refused() {
+    let world = World::new();
+    let mut session = world.session();
+    for text in [
+        "create temporary table sbtest1 (id int)",
+        "select get_lock('a', 1)",
+        "select @a := 5",
+        "select last_insert_id() + 1",
+        "set global max_connections = 5",
+        "lock tables sbtest1 read",
+    ] {
+        let (code, said) = refused(&mut session, text);
+        assert_eq!(code, 1235, "{text}: {said}");
+        assert!(said.contains("cannot route"), "{said}");
+    }
+    assert_eq!(refused(&mut session, "use other").0, 1049);
+    assert_eq!(rows(&mut session, "select @a"), "NULL;");
+    assert_eq!(world.fleet.in_use(), 0);
+}
+
+#[test]
+fn the_proxy_tells_of_its_own_sessions() {
+    let world = World::new();
+    let (mut one, mut other) = (world.session(), world.session());
+    let number = rows(&mut one, "select connection_id()");
+    assert_ne!(number, rows(&mut other, "select connection_id()"));
+    assert_eq!(number, rows(&mut one, "select connection_id()"));
+    one.run("update sbtest1 set k = k + 1 where id in (1, 3)").expect("it is changed");
+    assert_eq!(rows(&mut one, "select row_count() as n, database(), user()"), "2|sbtest|app@%;");
+    one.run("drop table if exists sbtest1").expect("it is dropped");
+    one.run("drop table if exists sbtest1").expect("it says so");
+    one.run("set autocommit = 1").expect("nothing changes");
+}
+
+#[test]
+fn a_client_becomes_ready() {
+    // What drivers ask before anything else.
+    let world = World::new();
+    let mut session = world.session();
+    assert!(rows(&mut session, "show variables").contains("version|"));
+    assert!(rows(&mut session, "show global variables").contains("autocommit|ON;"));
+    for text in ["set names utf8mb4", "SET autocommit=1", "SET character_set_results = utf8mb4"] {
+        session.run(text).expect(text);
+    }
+    let settings = Request::sql("SET `sql_mode`=? , `max_execution_time`=5000")
+        .arg(Scalar::string("STRICT_TRANS_TABLES", None));
+    session.run(settings).expect("they are set");
+    assert_eq!(rows(&mut session, "select @@sql_mode"), "STRICT_TRANS_TABLES;");
+    assert_eq!(rows(&mut session, "select 1"), "1;");
+    assert!(world.client.timestamps(3).expect("there are some") > 0);
+}

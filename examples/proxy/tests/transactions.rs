@@ -1,0 +1,136 @@
+//! Transactions of one node, and none of two.
+
+use epoll_group::client::Request;
+use epoll_group::codec::message::tso::auto_sp::Operation;
+
+use super::{World, refused, rows};
+
+const SUM: &str = "select sum(k) from sbtest1";
+
+#[test]
+fn a_transaction_is_on_one_node() {
+    let world = World::new();
+    let (mut one, mut other) = (world.session(), world.session());
+    one.run("begin").expect("it begins");
+    one.run("update sbtest1 set k = 11 where id = 1").expect("it is changed");
+    assert_eq!(rows(&mut one, "select k from sbtest1 where id = 1"), "11;");
+    assert_eq!(rows(&mut other, "select k from sbtest1 where id = 1"), "10;");
+    assert_eq!(world.fleet.in_use(), 1);
+    // The same node.
+    one.run("update sbtest1 set k = 31 where id = 3").expect("it is changed");
+    assert_eq!(rows(&mut one, "select 1"), "1;");
+    one.run("commit").expect("it is kept");
+    assert_eq!(world.fleet.in_use(), 0);
+    assert_eq!(rows(&mut other, "select k from sbtest1 where id in (1, 3)"), "11;31;");
+    assert_eq!(rows(&mut other, SUM), "362;");
+}
+
+#[test]
+fn the_second_node_is_refused_and_both_are_named() {
+    let world = World::new();
+    let mut session = world.session();
+    session.run("start transaction").expect("it begins");
+    session.run("update sbtest1 set k = 11 where id = 1").expect("it is changed");
+    for text in
+        ["update sbtest1 set k = 21 where id = 2", "select k from sbtest1 where id = 2", SUM]
+    {
+        let (code, said) = refused(&mut session, text);
+        assert_eq!(code, 1235, "{said}");
+        assert!(said.contains("n0") && said.contains("n1") && said.contains("two-phase"), "{said}");
+    }
+    assert_eq!(refused(&mut session, "drop table sbtest1").0, 1235);
+    // The first one goes on.
+    assert_eq!(rows(&mut session, "select k from sbtest1 where id = 1"), "11;");
+    session.run("rollback").expect("it is undone");
+    assert_eq!(rows(&mut session, SUM), "360;");
+    assert_eq!(world.fleet.in_use(), 0);
+}
+
+#[test]
+fn without_autocommit_statements_begin_transactions() {
+    let world = World::new();
+    let (mut one, mut other) = (world.session(), world.session());
+    one.run("set autocommit=0").expect("it is off");
+    assert_eq!(rows(&mut one, "select 1"), "1;");
+    assert_eq!(world.fleet.in_use(), 0);
+    one.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
+    one.run("rollback").expect("it is undone");
+    one.run("update sbtest1 set k = 0 where id = 2").expect("it is changed");
+    assert_eq!(rows(&mut other, SUM), "360;");
+    one.run("commit").expect("it is kept");
+    assert_eq!(rows(&mut other, SUM), "340;");
+    one.run("update sbtest1 set k = 0 where id = 3").expect("it is changed");
+    // Switched on, it commits.
+    one.run("set autocommit=1").expect("it is on");
+    assert_eq!(rows(&mut other, SUM), "310;");
+    assert_eq!(world.fleet.in_use(), 0);
+}
+
+#[test]
+fn a_transaction_that_begins_ends_the_one_before() {
+    let world = World::new();
+    let (mut one, mut other) = (world.session(), world.session());
+    one.run("begin").expect("it begins");
+    one.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
+    one.run("begin").expect("it begins");
+    assert_eq!(rows(&mut other, SUM), "350;");
+    // On another node.
+    one.run("update sbtest1 set k = 0 where id = 2").expect("it is changed");
+    one.run("rollback").expect("it is undone");
+    assert_eq!(rows(&mut other, SUM), "350;");
+}
+
+#[test]
+fn errors_of_a_node_come_unchanged_and_leave_the_transaction() {
+    let world = World::new();
+    let mut session = world.session();
+    session.run("begin").expect("it begins");
+    let again = "insert into sbtest1 (id, k) values (1, 5)";
+    let (code, said) = refused(&mut session, again);
+    assert_eq!((code, said.as_str()), (1062, "Duplicate entry for key 'sbtest1.id'"));
+    session.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
+    assert_eq!(refused(&mut session, "select missing from sbtest1 where id = 1").0, 1054);
+    session.run("rollback").expect("it is undone");
+    assert_eq!(rows(&mut session, SUM), "360;");
+}
+
+#[test]
+fn savepoints_are_set_where_the_transaction_is() {
+    let world = World::new();
+    let mut session = world.session();
+    assert_eq!(refused(&mut session, "rollback to a").0, 1305);
+    session.run("savepoint a").expect("it is over at once");
+    assert_eq!(refused(&mut session, "rollback to a").0, 1305);
+    session.run("begin").expect("it begins");
+    // Before it is known where.
+    session.run("savepoint a").expect("it is set");
+    assert_eq!(refused(&mut session, "rollback to b").0, 1305);
+    session.run("update sbtest1 set k = 0 where id = 1").expect("it is changed");
+    session.run(Request::savepoint(Operation::Set, "b")).expect("it is set");
+    session.run("update sbtest1 set k = 0 where id = 3").expect("it is changed");
+    session.run("rollback to savepoint b").expect("it is undone");
+    assert_eq!(rows(&mut session, "select k from sbtest1 where id in (1, 3)"), "0;30;");
+    session.run(Request::savepoint(Operation::Rollback, "a")).expect("it is undone");
+    assert_eq!(rows(&mut session, "select k from sbtest1 where id in (1, 3)"), "10;30;");
+    session.run("commit").expect("it ends");
+    assert_eq!(rows(&mut session, SUM), "360;");
+}
+
+#[test]
+fn settings_and_transactions_share_a_session() {
+    let world = World::new();
+    let mut session = world.session();
+    session.run("set @a = 5").expect("it is set");
+    session.run("begin").expect("it begins");
+    session.run("update sbtest1 set k = @a where id = 1").expect("it is changed");
+    session.run("set @a = 6").expect("it is set");
+    session.run("update sbtest1 set k = @a where id = 3").expect("it is changed");
+    session.run("commit").expect("it is kept");
+    assert_eq!(rows(&mut session, "select k, @a from sbtest1 where id in (1, 3)"), "5|6;6|6;");
+    assert_eq!(rows(&mut session, "select k, @a from sbtest1 where id = 2"), "20|6;");
+    drop(session);
+    world.settled();
+    // Both were closed, for the settings in them.
+    let discarded = |status: &epoll_group::pool::BackendStatus<_>| status.totals.discarded;
+    assert_eq!(world.fleet.nodes.status().iter().map(discarded).sum::<u64>(), 2);
+}

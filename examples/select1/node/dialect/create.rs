@@ -1,0 +1,238 @@
+//! Definitions of tables: read as MySQL's, written as SQLite's.
+
+use std::fmt::Write;
+
+use epoll_group::session::SessionError;
+use sqlparser::ast::{
+    ColumnDef, ColumnOption, CreateTable, Expr, Ident, IndexColumn, ObjectName, OrderBySort,
+    Statement, TableConstraint, Value,
+};
+use sqlparser::dialect::MySqlDialect;
+use sqlparser::parser::{Parser, ParserError};
+
+use super::cursor::Cursor;
+use super::{Effect, Expected, Query, Reader, rewrite};
+use crate::node::errors::{syntax, unsupported};
+
+/// Reads `create table`.
+pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
+    // What stands in executable comments is part of the statement.
+    let mut text = reader.text.to_owned();
+    for range in reader.tokens.removed.iter().rev() {
+        text.replace_range(range.clone(), " ");
+    }
+    let statements = Parser::parse_sql(&MySqlDialect {}, &text).map_err(|error| match error {
+        ParserError::RecursionLimitExceeded => unsupported("so deep a statement"),
+        error => syntax(&error.to_string()),
+    })?;
+    match statements.into_iter().next() {
+        Some(Statement::CreateTable(table)) if table.query.is_some() => {
+            if table.columns.is_empty() {
+                rewrite::rewrite(reader)
+            } else {
+                Err(unsupported("create table (columns) select"))
+            }
+        }
+        Some(Statement::CreateTable(table)) if table.like.is_some() => {
+            Err(unsupported("create table like"))
+        }
+        Some(Statement::CreateTable(table)) => write_table(&table),
+        _ => Err(reader.error_at(0)),
+    }
+}
+
+/// `drop index k on t`, where SQLite wants no table.
+pub(super) fn drop_index(
+    reader: &Reader<'_, '_>,
+    mut cursor: Cursor<'_, '_>,
+) -> Result<Query, SessionError> {
+    cursor.word("index");
+    let error = || reader.error_at(1);
+    let index = cursor.name().ok_or_else(error)?;
+    let table = if cursor.word("on") { super::show::table_name(&mut cursor) } else { None };
+    if table.is_none() || !cursor.is_at_end() {
+        return Err(error());
+    }
+    Ok(definition(format!("drop index {}", quoted(&index))))
+}
+
+/// `alter table t add index k (c)` is an index of its own; the rest SQLite knows or refuses.
+pub(super) fn alter(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
+    let mut cursor = Cursor::new(&reader.tokens.all);
+    cursor.words(&["alter", "table"]);
+    let table = super::show::table_name(&mut cursor).ok_or_else(|| reader.error_at(2))?;
+    if cursor.word("add") {
+        let unique = cursor.word("unique");
+        if cursor.word("index") || cursor.word("key") || unique {
+            let name = cursor.name().ok_or_else(|| reader.error_at(cursor.at))?;
+            let columns = cursor.peek().map(|token| token.start);
+            let columns = columns.and_then(|start| reader.text.get(start..)).unwrap_or_default();
+            let columns = columns.trim_end_matches([';', ' ', '\n']);
+            if !cursor.symbol("(") {
+                return Err(reader.error_at(cursor.at));
+            }
+            let (name, table) = (quoted(&name), quoted(&table));
+            let unique = if unique { "unique " } else { "" };
+            return Ok(definition(format!("create {unique}index {name} on {table} {columns}")));
+        }
+    }
+    rewrite::rewrite(reader)
+}
+
+fn definition(sql: String) -> Query {
+    Query { sql, effect: Effect::Define, ..Query::default() }
+}
+
+fn write_table(table: &CreateTable) -> Result<Query, SessionError> {
+    let name = last_name(&table.name)?;
+    let mut parts = Vec::new();
+    let mut then = Vec::new();
+    let key = primary_key(table);
+    let numbered = table.columns.iter().find(|column| is_numbered(column));
+    if let Some(numbered) = numbered
+        && !key.contains(&numbered.name.value)
+    {
+        let text = "Incorrect table definition; there can be only one auto column and it must be \
+                    defined as a key";
+        return Err(SessionError::new(1075, b"42000", text));
+    }
+    for column in &table.columns {
+        parts.push(write_column(column, numbered.is_some())?);
+    }
+    for constraint in &table.constraints {
+        match constraint {
+            TableConstraint::PrimaryKey(_) if numbered.is_some() => {}
+            TableConstraint::PrimaryKey(key) => {
+                parts.push(format!("primary key ({})", write_columns(&key.columns)?));
+            }
+            TableConstraint::Unique(unique) => {
+                let columns = write_columns(&unique.columns)?;
+                let index = unique.index_name.as_ref().or(unique.name.as_ref());
+                match index {
+                    Some(index) => then.push(format!(
+                        "create unique index {} on {} ({columns})",
+                        quoted(&index.value),
+                        quoted(&name)
+                    )),
+                    None => parts.push(format!("unique ({columns})")),
+                }
+            }
+            TableConstraint::Index(index) => {
+                let columns = write_columns(&index.columns)?;
+                let first = index.columns.first().map(column_name).transpose()?;
+                let index = index.name.as_ref().map(|name| name.value.clone()).or(first);
+                let index = index.unwrap_or_else(|| "k".to_owned());
+                let (index, table) = (quoted(&index), quoted(&name));
+                then.push(format!("create index {index} on {table} ({columns})"));
+            }
+            TableConstraint::Check(check) => parts.push(check.to_string()),
+            TableConstraint::ForeignKey(key) => parts.push(key.to_string()),
+            other => return Err(unsupported(&other.to_string())),
+        }
+    }
+    let condition = if table.if_not_exists { "if not exists " } else { "" };
+    // In a comment or a type, which are taken as they come.
+    if parts.iter().any(|part| part.contains('\0')) {
+        return Err(syntax("\0"));
+    }
+    let sql = format!("create table {condition}{} ({})", quoted(&name), parts.join(", "));
+    let conditional = table.if_not_exists.then_some((name, Expected::Missing));
+    Ok(Query { then, conditional, ..definition(sql) })
+}
+
+/// The columns of the primary key.
+fn primary_key(table: &CreateTable) -> Vec<String> {
+    let of_column = table.columns.iter().filter(|column| {
+        column.options.iter().any(|option| matches!(option.option, ColumnOption::PrimaryKey(_)))
+    });
+    let of_table = table.constraints.iter().filter_map(|constraint| match constraint {
+        TableConstraint::PrimaryKey(key) => Some(&key.columns),
+        _ => None,
+    });
+    let of_table = of_table.flatten().filter_map(|column| column_name(column).ok());
+    of_column.map(|column| column.name.value.clone()).chain(of_table).collect()
+}
+
+fn is_numbered(column: &ColumnDef) -> bool {
+    column.options.iter().any(|option| is_auto_increment(&option.option))
+}
+
+fn is_auto_increment(option: &ColumnOption) -> bool {
+    matches!(option, ColumnOption::DialectSpecific(tokens)
+        if tokens.iter().any(|token| token.to_string().eq_ignore_ascii_case("auto_increment")))
+}
+
+fn write_column(column: &ColumnDef, has_numbered: bool) -> Result<String, SessionError> {
+    let name = quoted(&column.name.value);
+    if is_numbered(column) {
+        // The only form in which SQLite numbers rows.
+        return Ok(format!("{name} integer primary key autoincrement not null"));
+    }
+    let mut text = format!("{name} {}", column.data_type);
+    for option in &column.options {
+        let option = &option.option;
+        let put = match option {
+            ColumnOption::Null | ColumnOption::NotNull => format!(" {option}"),
+            ColumnOption::Default(value) => format!(" default ({})", write_default(value)),
+            ColumnOption::PrimaryKey(_) if has_numbered => continue,
+            ColumnOption::PrimaryKey(_) => " primary key not null".to_owned(),
+            ColumnOption::Unique(_) => " unique".to_owned(),
+            ColumnOption::Check(check) => format!(" {check}"),
+            // They change nothing that can be seen here.
+            ColumnOption::Comment(_)
+            | ColumnOption::CharacterSet(_)
+            | ColumnOption::Collation(_)
+            | ColumnOption::Invisible => continue,
+            other => return Err(unsupported(&other.to_string())),
+        };
+        text.push_str(&put);
+    }
+    Ok(text)
+}
+
+/// A default. A string is written anew: it has escapes, or other quotes than SQLite's.
+fn write_default(value: &Expr) -> String {
+    if let Expr::Value(value) = value
+        && let Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) = &value.value
+    {
+        return rewrite::literal(text);
+    }
+    value.to_string()
+}
+
+/// The columns of a key. Their names are quoted here: sqlparser's own text takes a quote behind a
+/// backslash for one that is quoted already.
+fn write_columns(columns: &[IndexColumn]) -> Result<String, SessionError> {
+    let mut text = String::new();
+    for column in columns {
+        let separator = if text.is_empty() { "" } else { ", " };
+        let name = quoted(&column_name(column)?);
+        let order = match column.column.options.sort {
+            Some(OrderBySort::Desc) => " desc",
+            _ => "",
+        };
+        write!(text, "{separator}{name}{order}").expect("a String takes everything");
+    }
+    Ok(text)
+}
+
+/// The name of a column of a key, without the length of a prefix.
+fn column_name(column: &IndexColumn) -> Result<String, SessionError> {
+    match &column.column.expr {
+        Expr::Identifier(name) => Ok(name.value.clone()),
+        // With a length it looks like a call.
+        Expr::Function(call) => last_name(&call.name),
+        other => Err(unsupported(&format!("a key of {other}"))),
+    }
+}
+
+fn last_name(name: &ObjectName) -> Result<String, SessionError> {
+    let part = name.0.last().and_then(|part| part.as_ident());
+    let name: &Ident = part.ok_or_else(|| syntax(&name.to_string()))?;
+    Ok(name.value.clone())
+}
+
+/// A name as SQLite reads it, whatever is in it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,141 @@
+//! End to end: a server, the client, and what the shell prints.
+
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+
+/// Against hanging.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A shell on a server of a hundred rows; what it prints goes into a `Vec`.
+struct Both {
+    running: Running,
+    shell: Shell<Vec<u8>>,
+    _client: Runtime,
+    node: Node,
+}
+
+impl Both {
+    fn start() -> Self {
+        let runtime = Runtime::builder().start().expect("it starts");
+        let node = Node::start(runtime, ("root", "secret"), "sbtest", 100).expect("it serves");
+        let runtime = Runtime::builder().start().expect("it starts");
+        let address = node.address().to_string();
+        let options = Options::new(address.as_str(), "root")
+            .password("secret")
+            .session_timeout(LONG)
+            .connect_timeout(LONG)
+            .login_timeout(LONG);
+        let client = Client::new(&runtime.handle(), options).expect("good options");
+        let running = Running::default();
+        let mut shell = Shell::new(client, address, running.clone(), Vec::new());
+        shell.settings.timing = false;
+        Self { running, shell, _client: runtime, node }
+    }
+
+    /// What the text prints, and how it ends.
+    fn run(&mut self, text: &str) -> (String, Result<bool, String>) {
+        let done = batch(&mut self.shell, text.lines().map(|line| Ok(line.to_owned())));
+        (self.shell.take_output(), done.map_err(|error| error.to_string()))
+    }
+
+    #[track_caller]
+    fn printed(&mut self, text: &str) -> String {
+        let (printed, done) = self.run(text);
+        assert_eq!(done, Ok(true), "{text}: {printed}");
+        printed
+    }
+}
+
+#[test]
+fn a_result_is_a_table() {
+    let mut both = Both::start();
+    let printed = both.printed("select id, 'x' as c, null as n from sbtest1 where id in (9, 10);");
+    let expected = "
+ id | c | n
+----+---+------
+  9 | x | NULL
+ 10 | x | NULL
+(2 rows)
+";
+    assert_eq!(printed, expected[1..]);
+    let chunks = both
+        .printed("\\chunks on\nselect id, 'x' as c, null as n\nfrom sbtest1 where id in (9, 10)");
+    assert!(chunks.ends_with(&expected[1..]), "{chunks}");
+}
+
+#[test]
+fn a_change_says_what_it_changed() {
+    let mut both = Both::start();
+    let printed = both.printed(
+        "create table t (id bigint primary key auto_increment, c text);\n\
+         insert into t (c) values ('a;b'), ('c'); update t set c = 'd';",
+    );
+    assert_eq!(printed, "(0 rows changed)\n(2 rows changed, insert id 1)\n(2 rows changed)\n");
+}
+
+#[test]
+fn the_first_failure_ends_a_script_but_not_the_session() {
+    let mut both = Both::start();
+    let (printed, done) = both.run("select 1; select * from missing; select 2;");
+    assert!(printed.contains("(1 row)") && !printed.contains('2'), "{printed}");
+    let error = done.expect_err("there is no such table");
+    assert!(error.contains("1146"), "{error}");
+    assert_eq!(both.printed("select 3 as three\\G"), "--- row 1 ---\nthree: 3\n(1 row)\n");
+    let (_, done) = both.run("\\nothing");
+    assert!(done.expect_err("it is none").contains("\\help"));
+}
+
+#[test]
+fn the_status_names_the_server_and_the_connections() {
+    let mut both = Both::start();
+    let printed = both.printed("\\status");
+    let address = both.node.address().to_string();
+    for part in [address.as_str(), "X-Cluster", "session ", "4 connections; 1 made", "ready"] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+}
+
+#[test]
+fn what_runs_can_be_interrupted() {
+    let mut both = Both::start();
+    let running = both.running.clone();
+    assert!(!running.cancel(), "nothing runs");
+    let script = thread::spawn(move || (both.run("select sleep(1000);"), both));
+    // Before the server runs it there is nothing to interrupt: again and again.
+    while !script.is_finished() {
+        running.cancel();
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    let ((printed, done), mut both) = script.join().expect("it ends");
+    // MySQL's `sleep` gives 1 when it was interrupted; a statement that was not begun fails.
+    match done {
+        Ok(_) => assert!(printed.contains("(1 row)"), "{printed}"),
+        Err(error) => assert!(error.contains("1317"), "{error}"),
+    }
+    assert!(both.printed("select 1;").ends_with("(1 row)\n"));
+}
+
+#[test]
+fn a_session_that_ended_is_replaced() {
+    let mut both = Both::start();
+    both.printed("begin; insert into sbtest1 (id) values (1000);");
+    both.shell.break_session();
+    let printed = both.printed("select count(*) as n from sbtest1;");
+    let expected = "\
+the session has ended; another begins, without its transaction
+   n
+-----
+ 100
+(1 row)
+";
+    assert_eq!(printed, expected);
+}
+
+#[test]
+fn the_script_of_the_demo_gives_what_it_should() {
+    let mut both = Both::start();
+    demo::run(&mut both.shell).expect("each outcome is right");
+    assert!(both.shell.take_output().contains("it's; a plum"));
+}

@@ -1,0 +1,329 @@
+//! A state, the server that the test plays, and a clock that the test moves.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use crate::client::error::{Error, ErrorKind, Fate};
+use crate::client::exchange::{Asked, Watcher};
+use crate::client::options::Options;
+use crate::client::request::Request;
+use crate::client::state::{State, Taken};
+use crate::codec::buffer::OutBuffer;
+use crate::codec::column::Column;
+use crate::codec::decoder::Frame;
+use crate::codec::dialect::Dialect;
+use crate::codec::encoder::Encoder;
+use crate::codec::limits::Limits;
+use crate::codec::message::generic::ErrorReply;
+use crate::codec::message::session::kill_session::Type;
+use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
+use crate::codec::message::{ClientMessage, ServerMessage};
+
+/// How long requests may take here.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(super) struct Bench {
+    pub(super) state: State,
+    pub(super) now: Instant,
+}
+
+/// What a client sends, as far as tests tell it apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Start,
+    Proof,
+    Probe,
+    New(u64),
+    Close(u64),
+    KillQuery(u64),
+    KillSession(u64),
+    Offer(u64),
+    /// With its text.
+    Text(u64, String),
+    /// Its digest alone.
+    Digest(u64),
+    Timestamps(u64),
+    Savepoint(u64),
+}
+
+pub(super) fn options() -> Options {
+    Options::new("127.0.0.1:1", "root").password("secret").request_timeout(TIMEOUT)
+}
+
+impl Bench {
+    /// Connected and logged in.
+    pub(super) fn ready() -> Self {
+        Self::ready_with(options())
+    }
+
+    pub(super) fn ready_with(options: Options) -> Self {
+        let mut bench = Self::connected(options);
+        bench.log_in();
+        bench
+    }
+
+    /// Connected, and the first frame of the login taken.
+    pub(super) fn connected(options: Options) -> Self {
+        options.check().expect("good options");
+        let now = Instant::now();
+        let mut bench = Self { state: State::new(Arc::new(options), now), now };
+        bench.state.handle_connected(now);
+        assert_eq!(bench.sent(), [Sent::Start]);
+        bench
+    }
+
+    pub(super) fn log_in(&mut self) {
+        self.challenge(&[7; 20]);
+        assert_eq!(self.sent(), [Sent::Proof]);
+        self.message(0, &ServerMessage::AuthenticateOk(AuthenticateOk::default()));
+        assert!(self.state.is_ready());
+    }
+
+    pub(super) fn challenge(&mut self, data: &[u8]) {
+        let challenge = AuthenticateContinue { auth_data: data.to_vec() };
+        self.message(0, &ServerMessage::AuthenticateContinue(challenge));
+    }
+
+    // The server's side.
+
+    /// All of it is taken at once.
+    #[track_caller]
+    pub(super) fn input(&mut self, bytes: &[u8]) {
+        let (taken, _) = self.state.handle_input(bytes, self.now);
+        assert_eq!(taken, bytes.len(), "whole frames are taken");
+    }
+
+    #[track_caller]
+    pub(super) fn message(&mut self, session: u64, message: &ServerMessage) {
+        self.input(&encoded(session, message));
+    }
+
+    #[track_caller]
+    pub(super) fn frames(&mut self, session: u64, code: impl FnOnce(&mut Encoder<'_>)) {
+        self.input(&frames(session, code));
+    }
+
+    #[track_caller]
+    pub(super) fn ok(&mut self, session: u64) {
+        self.frames(session, |encoder| encoder.ok(None));
+    }
+
+    /// An answer of one row.
+    #[track_caller]
+    pub(super) fn answer(&mut self, session: u64, text: &str) {
+        self.input(&answer(session, text));
+    }
+
+    #[track_caller]
+    pub(super) fn error(&mut self, session: u64, code: u32) {
+        let error = ErrorReply::error(code, b"HY000", "it failed");
+        self.message(session, &ServerMessage::Error(error));
+    }
+
+    #[track_caller]
+    pub(super) fn fatal(&mut self, session: u64, code: u32) {
+        let error = ErrorReply::fatal(code, b"HY000", "it ended");
+        self.message(session, &ServerMessage::Error(error));
+    }
+
+    /// What was sent since the last time.
+    #[track_caller]
+    pub(super) fn sent(&mut self) -> Vec<Sent> {
+        let out = self.state.take_out();
+        let (mut rest, mut sent) = (&out[..], Vec::new());
+        let limits = Limits::default();
+        while let Some((frame, bytes)) =
+            Frame::parse(rest, Dialect::Legacy, &limits).expect("good frames")
+        {
+            let message = frame.client_message(&limits).expect("a good message");
+            sent.push(Sent::of(frame.session(), &message));
+            rest = &rest[bytes..];
+        }
+        assert!(rest.is_empty(), "only whole frames are sent");
+        sent
+    }
+
+    // The client's side.
+
+    /// A session that is open at the server.
+    #[track_caller]
+    pub(super) fn session(&mut self) -> u64 {
+        let session = self.state.try_open().expect("it is ready");
+        let seq = self.ask(session, "first");
+        let _ = self.sent();
+        self.ok(session);
+        self.answer(session, "first");
+        self.good(session, seq, "first");
+        session
+    }
+
+    #[track_caller]
+    pub(super) fn ask(&mut self, session: u64, text: &str) -> u64 {
+        self.request(session, Request::sql(text)).expect("it lives")
+    }
+
+    pub(super) fn request(&mut self, session: u64, request: Request) -> Result<u64, Error> {
+        let deadline = self.now + request.timeout.unwrap_or(TIMEOUT);
+        let wire = request.into_wire(Some(1024));
+        let asked = if wire.has_rows { Asked::Statement } else { Asked::Plain };
+        self.state.ask(session, asked, wire, deadline)
+    }
+
+    /// A statement in a session of its own.
+    pub(super) fn ask_once(&mut self, text: &str) -> (u64, u64) {
+        let session = self.state.open_once(Asked::Statement);
+        let wire = Request::sql(text).into_wire(None);
+        let seq = self.state.ask(session, Asked::Statement, wire, self.now + TIMEOUT);
+        (session, seq.expect("it lives"))
+    }
+
+    pub(super) fn take(&mut self, session: u64, seq: u64) -> Taken {
+        self.state.take(session, seq)
+    }
+
+    /// It is answered with this one row.
+    #[track_caller]
+    pub(super) fn good(&mut self, session: u64, seq: u64, text: &str) {
+        let taken = self.take(session, seq);
+        assert!(matches!(taken.result, Some(Ok(()))), "{text}: {:?}", taken.result);
+        assert_eq!(texts(&taken.bytes), [text]);
+    }
+
+    /// It is answered with an error.
+    #[track_caller]
+    pub(super) fn bad(&mut self, session: u64, seq: u64) -> Error {
+        self.take(session, seq).result.expect("an outcome").expect_err("an error")
+    }
+
+    #[track_caller]
+    pub(super) fn fails(&mut self, session: u64, seq: u64, code: u32, fate: Fate) {
+        let error = self.bad(session, seq);
+        assert_eq!(error.server_error().expect("of the server").code(), code);
+        assert_eq!(error.fate(), fate);
+    }
+
+    /// Nothing has come of it.
+    #[track_caller]
+    pub(super) fn open(&mut self, session: u64, seq: u64) {
+        assert!(self.take(session, seq).is_nothing());
+    }
+
+    /// Says when it is told.
+    pub(super) fn watch(&mut self, session: u64, seq: u64) -> Told {
+        let (give, told) = mpsc::channel();
+        let watcher = Watcher::Call(Box::new(move || give.send(()).expect("the test listens")));
+        self.state.watch(session, seq, usize::MAX, watcher);
+        Told(told)
+    }
+
+    /// Calls those who are to be told.
+    pub(super) fn tell(&mut self) {
+        for event in self.state.take_events() {
+            match event {
+                Watcher::Call(job) => job(),
+                Watcher::Thread(_) => unreachable!("there is one thread"),
+            }
+        }
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.state.handle_timeout(self.now);
+    }
+
+    /// Nothing is kept of any session.
+    #[track_caller]
+    pub(super) fn is_empty(&self) {
+        assert_eq!(self.state.outstanding(), 0);
+        assert_eq!(self.state.open_sessions(), 0);
+        let left: Vec<_> = self.state.exchanges.keys().collect();
+        assert!(left.is_empty(), "{left:?} are left");
+    }
+
+    /// What it was lost of.
+    #[track_caller]
+    pub(super) fn lost(&self) -> ErrorKind {
+        self.state.lost().expect("it is lost").kind().clone()
+    }
+}
+
+pub(super) struct Told(Receiver<()>);
+
+impl Told {
+    /// How often, since the last time.
+    pub(super) fn times(&self) -> usize {
+        self.0.try_iter().count()
+    }
+}
+
+impl Sent {
+    fn of(session: u64, message: &ClientMessage) -> Self {
+        match message {
+            ClientMessage::AuthenticateStart(_) => Self::Start,
+            ClientMessage::AuthenticateContinue(_) => Self::Proof,
+            ClientMessage::CapabilitiesGet => Self::Probe,
+            ClientMessage::SessionNew => Self::New(session),
+            ClientMessage::SessionClose => Self::Close(session),
+            ClientMessage::SessionKill(kill) if kill.r#type() == Type::Query => {
+                Self::KillQuery(session)
+            }
+            ClientMessage::SessionKill(_) => Self::KillSession(session),
+            ClientMessage::TokenOffer(_) => Self::Offer(session),
+            ClientMessage::ExecSql(sql) => match &sql.stmt {
+                Some(text) => Self::Text(session, String::from_utf8_lossy(text).into_owned()),
+                None => Self::Digest(session),
+            },
+            ClientMessage::GetTso(_) => Self::Timestamps(session),
+            ClientMessage::AutoSavepoint(_) => Self::Savepoint(session),
+            other => panic!("a client does not send {other:?}"),
+        }
+    }
+}
+
+pub(super) fn text(session: u64, text: &str) -> Sent {
+    Sent::Text(session, text.to_owned())
+}
+
+pub(super) fn encoded(session: u64, message: &ServerMessage) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.encode(Dialect::Legacy, session, &mut out).expect("it is short");
+    out
+}
+
+pub(super) fn frames(session: u64, code: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
+    let mut buffer = OutBuffer::default();
+    code(&mut Encoder::new(&mut buffer, session));
+    buffer.to_vec()
+}
+
+/// Metadata and one row, not the end.
+pub(super) fn row(encoder: &mut Encoder<'_>, text: &str) {
+    encoder.column(&Column::text("text", 45, 255)).expect("it is short");
+    encoder.row(|row| row.text(text)).expect("it is short");
+}
+
+/// An answer of one row.
+pub(super) fn answer(session: u64, text: &str) -> Vec<u8> {
+    frames(session, |encoder| {
+        row(encoder, text);
+        encoder.fetch_done();
+        encoder.execute_ok();
+    })
+}
+
+/// The texts of the rows in an answer.
+pub(super) fn texts(mut bytes: &[u8]) -> Vec<String> {
+    let limits = Limits::default();
+    let mut texts = Vec::new();
+    while let Some((frame, length)) =
+        Frame::parse(bytes, Dialect::Legacy, &limits).expect("good frames")
+    {
+        if let Ok(ServerMessage::Row(row)) = frame.server_message(&limits) {
+            let text = row.field[0].strip_suffix(b"\0").expect("a text ends in a zero");
+            texts.push(String::from_utf8_lossy(text).into_owned());
+        }
+        bytes = &bytes[length..];
+    }
+    texts
+}

@@ -1,0 +1,188 @@
+//! What time does: to connecting, to requests, to a server that is silent; and who is interrupted.
+
+use std::time::Duration;
+
+use super::bench::{Bench, Sent, TIMEOUT, options, row, text};
+use crate::client::error::{ErrorKind, Fate, Stage};
+use crate::client::options::Options;
+use crate::client::request::Request;
+use crate::client::state::State;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[track_caller]
+fn stage(kind: &ErrorKind) -> Stage {
+    match kind {
+        ErrorKind::Deadline(stage) => *stage,
+        other => panic!("no deadline: {other:?}"),
+    }
+}
+
+#[test]
+fn connecting_and_logging_in_have_times_of_their_own() {
+    let options = options().connect_timeout(SECOND).login_timeout(2 * SECOND);
+    let mut bench = Bench::connected(options.clone());
+    assert_eq!(bench.state.poll_timeout(), Some(bench.now + 2 * SECOND));
+    bench.pass(2 * SECOND - Duration::from_millis(1));
+    assert!(bench.state.lost().is_none());
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(stage(&bench.lost()), Stage::Login(2 * SECOND));
+    assert_eq!(bench.state.poll_timeout(), None);
+
+    let now = bench.now;
+    let mut state = State::new(options.into(), now);
+    assert_eq!(state.poll_timeout(), Some(now + SECOND));
+    state.handle_timeout(now + SECOND);
+    let lost = state.lost().expect("late");
+    assert_eq!((stage(lost.kind()), lost.fate()), (Stage::Connect(SECOND), Fate::NotSent));
+    // Too late to matter.
+    state.handle_connected(now + SECOND);
+    assert!(state.take_out().is_empty());
+}
+
+fn probed() -> Options {
+    options().probe_interval(10 * SECOND).probe_timeout(5 * SECOND)
+}
+
+#[test]
+fn a_silent_server_is_probed_and_then_given_up() {
+    let mut bench = Bench::ready_with(probed());
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    let _ = bench.sent();
+    bench.pass(9 * SECOND);
+    assert_eq!(bench.sent(), []);
+    bench.pass(SECOND);
+    assert_eq!(bench.sent(), [Sent::Probe]);
+    bench.pass(4 * SECOND);
+    assert_eq!(bench.sent(), []);
+    bench.pass(SECOND);
+    assert!(matches!(bench.lost(), ErrorKind::Lost(_)));
+    assert_eq!(bench.bad(session, seq).fate(), Fate::Unknown);
+}
+
+#[test]
+fn any_byte_answers_a_probe() {
+    let mut bench = Bench::ready_with(probed());
+    bench.pass(10 * SECOND);
+    assert_eq!(bench.sent(), [Sent::Probe]);
+    bench.pass(4 * SECOND);
+    // Not even a whole header.
+    let _ = bench.state.handle_input(&[0], bench.now);
+    bench.pass(9 * SECOND);
+    assert!(bench.state.lost().is_none());
+    assert_eq!(bench.sent(), []);
+    bench.pass(SECOND);
+    assert_eq!(bench.sent(), [Sent::Probe]);
+}
+
+#[test]
+fn a_request_that_is_late_says_whether_it_was_sent() {
+    let mut bench = Bench::ready_with(options().max_pipelined(1).probe_interval(900 * SECOND));
+    let session = bench.session();
+    let [a, b] = ["a", "b"].map(|text| bench.ask(session, text));
+    let told = [a, b].map(|seq| bench.watch(session, seq));
+    assert_eq!(bench.state.poll_timeout(), Some(bench.now + TIMEOUT));
+    let _ = bench.sent();
+    bench.pass(TIMEOUT);
+    bench.tell();
+    assert!(told.iter().all(|told| told.times() == 1));
+    assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
+    let (sent, held) = (bench.bad(session, a), bench.bad(session, b));
+    assert_eq!((stage(sent.kind()), sent.fate()), (Stage::Reply, Fate::Unknown));
+    assert_eq!((stage(held.kind()), held.fate()), (Stage::Enqueue, Fate::NotSent));
+    // What comes next waits for the answer that nobody wants.
+    let c = bench.ask(session, "c");
+    assert_eq!(bench.sent(), []);
+    bench.answer(session, "a");
+    assert_eq!(bench.sent(), [text(session, "c")]);
+    bench.answer(session, "c");
+    bench.good(session, c, "c");
+}
+
+#[test]
+fn an_answer_that_was_in_time_is_not_late_when_it_is_taken_later() {
+    let mut bench = Bench::ready_with(options().probe_interval(900 * SECOND));
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    bench.answer(session, "a");
+    bench.pass(2 * TIMEOUT);
+    bench.state.expire(session, seq);
+    bench.good(session, seq, "a");
+}
+
+#[test]
+fn what_is_late_is_interrupted_when_it_is_the_oldest_and_not_before() {
+    let mut bench = Bench::ready_with(options().probe_interval(900 * SECOND));
+    let session = bench.session();
+    let a = bench.ask(session, "a");
+    let b = bench.request(session, Request::sql("b").timeout(SECOND)).expect("it lives");
+    let c = bench.ask(session, "c");
+    let _ = bench.sent();
+    bench.pass(SECOND);
+    assert!(bench.bad(session, b).is_timeout());
+    assert_eq!(bench.sent(), [], "it would hit the one before it");
+    bench.answer(session, "a");
+    assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
+    bench.error(session, 1317);
+    assert_eq!(bench.sent(), []);
+    bench.answer(session, "c");
+    bench.good(session, a, "a");
+    bench.good(session, c, "c");
+}
+
+#[test]
+fn a_session_that_is_dropped_with_an_answer_that_nobody_wants_is_killed() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    let _ = bench.sent();
+    bench.frames(session, |encoder| row(encoder, "a"));
+    bench.state.abandon(session, seq);
+    assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
+    bench.state.close(session);
+    assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
+    bench.is_empty();
+    // The other way round.
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    let _ = bench.sent();
+    bench.state.close(session);
+    assert_eq!(bench.sent(), [Sent::Close(session)]);
+    bench.state.abandon(session, seq);
+    assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
+    bench.is_empty();
+}
+
+#[test]
+fn what_is_waited_for_is_answered_though_its_session_was_dropped() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let [a, b] = ["a", "b"].map(|text| bench.ask(session, text));
+    let _ = bench.sent();
+    bench.state.abandon(session, a);
+    bench.state.close(session);
+    assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
+    bench.error(session, 1317);
+    assert_eq!(bench.sent(), [Sent::Close(session)]);
+    bench.answer(session, "b");
+    bench.ok(session);
+    bench.good(session, b, "b");
+    bench.is_empty();
+}
+
+#[test]
+fn a_cancel_interrupts_what_was_sent_and_nothing_else() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    bench.state.cancel(session);
+    bench.state.cancel(77);
+    assert_eq!(bench.sent(), []);
+    let seq = bench.ask(session, "a");
+    bench.state.cancel(session);
+    assert_eq!(bench.sent(), [text(session, "a"), Sent::KillQuery(session)]);
+    bench.error(session, 1317);
+    bench.fails(session, seq, 1317, Fate::Refused);
+    bench.state.cancel(session);
+    assert_eq!(bench.sent(), []);
+}

@@ -1,0 +1,339 @@
+//! Which frame belongs to which request, and what ends whom.
+
+use super::bench::{Bench, Sent, TIMEOUT, answer, encoded, frames, options, row, text};
+use crate::client::error::{ErrorKind, Fate};
+use crate::client::exchange::Asked;
+use crate::client::request::Request;
+use crate::codec::message::ServerMessage;
+use crate::codec::message::generic::ErrorReply;
+use crate::codec::message::tso::auto_sp::Operation;
+use crate::codec::reply::code::CACHE_MISS;
+
+#[test]
+fn a_session_is_opened_with_its_first_request_and_closed_behind_its_last() {
+    let mut bench = Bench::ready();
+    let session = bench.state.try_open().expect("it is ready");
+    assert_eq!(bench.sent(), []);
+    let (a, b) = (bench.ask(session, "a"), bench.ask(session, "b"));
+    assert_eq!(bench.sent(), [Sent::New(session), text(session, "a"), text(session, "b")]);
+    bench.state.close(session);
+    assert_eq!(bench.sent(), [Sent::Close(session)]);
+    bench.ok(session);
+    bench.input(&[answer(session, "a"), answer(session, "b")].concat());
+    bench.ok(session);
+    bench.good(session, b, "b");
+    bench.good(session, a, "a");
+    bench.is_empty();
+}
+
+#[test]
+fn one_that_was_not_used_is_not_closed_either() {
+    let mut bench = Bench::ready();
+    let session = bench.state.try_open().expect("it is ready");
+    assert_eq!(bench.state.open_sessions(), 1);
+    bench.state.close(session);
+    assert!(bench.state.take_freed());
+    assert_eq!(bench.sent(), []);
+    bench.is_empty();
+}
+
+#[test]
+fn what_stands_behind_an_opening_that_is_refused_is_refused() {
+    let mut bench = Bench::ready_with(options().max_pipelined(2));
+    let session = bench.state.try_open().expect("it is ready");
+    let (sent, held) = (bench.ask(session, "sent"), bench.ask(session, "held"));
+    assert_eq!(bench.sent(), [Sent::New(session), text(session, "sent")]);
+    bench.fatal(session, 8001);
+    assert!(bench.state.take_freed());
+    assert_eq!(bench.state.open_sessions(), 0);
+    bench.fails(session, sent, 8001, Fate::Refused);
+    bench.fails(session, held, 8001, Fate::Refused);
+    assert!(!bench.state.is_alive(session));
+    // Late: what the server says to those that stood behind.
+    bench.fatal(session, 8001);
+    bench.state.close(session);
+    assert_eq!(bench.sent(), []);
+    bench.is_empty();
+}
+
+#[test]
+fn a_fatal_error_answers_all_that_is_outstanding() {
+    let mut bench = Bench::ready_with(options().max_pipelined(2));
+    let session = bench.session();
+    let [a, b, held] = ["a", "b", "held"].map(|text| bench.ask(session, text));
+    let told = [a, b, held].map(|seq| bench.watch(session, seq));
+    bench.fatal(session, 1053);
+    bench.tell();
+    assert!(told.iter().all(|told| told.times() == 1));
+    bench.fails(session, a, 1053, Fate::Unknown);
+    bench.fails(session, b, 1053, Fate::Unknown);
+    bench.fails(session, held, 1053, Fate::NotSent);
+    let error = bench.request(session, Request::sql("more")).expect_err("it is dead");
+    assert!(matches!(error.kind(), ErrorKind::SessionEnded));
+    bench.state.close(session);
+    bench.is_empty();
+}
+
+#[test]
+fn an_error_that_answers_nothing_ends_the_session_if_it_is_fatal() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    bench.error(session, 8001);
+    assert!(bench.state.is_session_idle(session));
+    bench.fatal(session, 1053);
+    assert!(!bench.state.is_alive(session));
+    assert!(bench.state.take_freed());
+}
+
+#[test]
+fn frames_of_sessions_that_are_gone_or_never_were_are_nobodys() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    bench.fatal(session, 1053);
+    for session in [session, 77, 1 << 63 | 5] {
+        bench.answer(session, "late");
+        bench.ok(session);
+        bench.fatal(session, 8001);
+        bench.frames(session, |encoder| encoder.token_done());
+    }
+    assert!(bench.state.lost().is_none());
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn a_frame_that_must_not_come_ends_the_session_alone() {
+    let illegal: [fn(u64) -> Vec<u8>; 6] = [
+        |session| frames(session, |encoder| encoder.ok(None)),
+        |session| frames(session, |encoder| encoder.fetch_done()),
+        |session| frames(session, |encoder| encoder.timestamps(5)),
+        |session| frames(session, |encoder| encoder.token_done()),
+        |session| frames(session, |encoder| encoder.row(|row| row.int(1)).expect("short")),
+        |session| frames(session, |encoder| encoder.frame(99, &[]).expect("short")),
+    ];
+    for frame in illegal {
+        let mut bench = Bench::ready();
+        let (one, other) = (bench.session(), bench.session());
+        let (seq, good) = (bench.ask(one, "a"), bench.ask(other, "b"));
+        let _ = bench.sent();
+        bench.input(&frame(one));
+        let error = bench.bad(one, seq);
+        assert!(matches!(error.kind(), ErrorKind::Protocol(_)), "{error}");
+        assert_eq!(error.fate(), Fate::Unknown);
+        assert_eq!(bench.sent(), [Sent::KillSession(one), Sent::Close(one)]);
+        bench.answer(other, "b");
+        bench.good(other, good, "b");
+        assert_eq!(bench.state.open_sessions(), 1);
+    }
+}
+
+#[test]
+fn an_answer_to_nothing_ends_the_session() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    bench.answer(session, "nobody asked");
+    assert!(!bench.state.is_alive(session));
+    assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
+}
+
+#[test]
+fn a_header_that_is_none_ends_the_connection() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    let told = bench.watch(session, seq);
+    // A length of 0, and whatever follows.
+    let mut bytes = answer(session, "before");
+    bytes.extend([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 110, 1, 2, 3]);
+    let next = bench.ask(session, "b");
+    bench.input(&bytes);
+    assert!(matches!(bench.lost(), ErrorKind::Protocol(_)));
+    bench.tell();
+    assert_eq!(told.times(), 1);
+    bench.good(session, seq, "before");
+    assert_eq!(bench.bad(session, next).fate(), Fate::Unknown);
+    let error = bench.request(session, Request::sql("c")).expect_err("it is lost");
+    assert_eq!(error.fate(), Fate::NotSent);
+    assert_eq!(bench.state.try_open(), None);
+    bench.state.close(session);
+    bench.is_empty();
+}
+
+#[test]
+fn what_was_sent_is_not_said_to_be_unsent_when_the_client_is_closed() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    bench.state.lose(&crate::client::Error::not_sent(ErrorKind::Closed));
+    assert_eq!(bench.bad(session, seq).fate(), Fate::Unknown);
+}
+
+#[test]
+fn what_the_server_does_not_know_by_its_digest_is_sent_again() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.request(session, Request::sql("often").cached()).expect("it lives");
+    assert_eq!(bench.sent(), [Sent::Digest(session)]);
+    bench.error(session, CACHE_MISS);
+    assert_eq!(bench.sent(), [text(session, "often")]);
+    bench.open(session, seq);
+    // Once: a server that forgets what it was told is answered with its error.
+    bench.error(session, CACHE_MISS);
+    bench.fails(session, seq, CACHE_MISS, Fate::Refused);
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn with_others_behind_it_a_miss_is_an_error() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let a = bench.request(session, Request::sql("a").cached()).expect("it lives");
+    let b = bench.ask(session, "b");
+    bench.error(session, CACHE_MISS);
+    bench.answer(session, "b");
+    bench.fails(session, a, CACHE_MISS, Fate::Refused);
+    bench.good(session, b, "b");
+    assert_eq!(bench.sent(), [Sent::Digest(session), text(session, "b")]);
+}
+
+#[test]
+fn a_request_between_that_was_given_up_does_not_hide_the_one_behind() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let a = bench.request(session, Request::sql("a").cached()).expect("it lives");
+    bench.state.set_full(true);
+    let b = bench.ask(session, "b");
+    bench.state.abandon(session, b);
+    bench.state.set_full(false);
+    let c = bench.ask(session, "c");
+    assert_eq!(bench.sent(), [Sent::Digest(session), text(session, "c")]);
+    // Sent again, the first would be answered behind the last.
+    bench.error(session, CACHE_MISS);
+    assert_eq!(bench.sent(), []);
+    bench.answer(session, "c");
+    bench.fails(session, a, CACHE_MISS, Fate::Refused);
+    bench.good(session, c, "c");
+}
+
+#[test]
+fn what_nobody_wants_any_more_or_was_cancelled_is_not_sent_again() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.request(session, Request::sql("a").cached()).expect("it lives");
+    bench.state.abandon(session, seq);
+    assert_eq!(bench.sent(), [Sent::Digest(session), Sent::KillQuery(session)]);
+    bench.error(session, CACHE_MISS);
+    assert_eq!(bench.sent(), []);
+    assert!(bench.state.is_session_idle(session));
+    let seq = bench.request(session, Request::sql("a").cached()).expect("it lives");
+    bench.state.cancel(session);
+    assert_eq!(bench.sent(), [Sent::Digest(session), Sent::KillQuery(session)]);
+    bench.error(session, CACHE_MISS);
+    assert_eq!(bench.sent(), []);
+    bench.fails(session, seq, CACHE_MISS, Fate::Refused);
+}
+
+#[test]
+fn savepoints_and_timestamps_have_answers_of_their_own() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let savepoint = bench.request(session, Request::savepoint(Operation::Set, "a"));
+    let savepoint = savepoint.expect("it lives");
+    bench.ok(session);
+    assert!(matches!(bench.take(session, savepoint).result, Some(Ok(()))));
+    let once = bench.state.open_once(Asked::Timestamps);
+    let wire = Request::sql("not looked at").into_wire(None);
+    let seq = bench.state.ask(once, Asked::Timestamps, wire, bench.now + TIMEOUT);
+    let seq = seq.expect("it lives");
+    bench.frames(once, |encoder| encoder.timestamps(5));
+    let taken = bench.take(once, seq);
+    assert!(!taken.bytes.is_empty() && matches!(taken.result, Some(Ok(()))));
+    bench.state.close(session);
+    bench.ok(session);
+    bench.is_empty();
+}
+
+#[test]
+fn a_statement_without_a_session_leaves_nothing_behind() {
+    let mut bench = Bench::ready();
+    let (good, a) = bench.ask_once("a");
+    let (left, b) = bench.ask_once("b");
+    let (late, c) = bench.ask_once("c");
+    assert!(good & left & late & 1 << 63 != 0);
+    bench.answer(good, "a");
+    bench.good(good, a, "a");
+    bench.state.abandon(left, b);
+    bench.pass(TIMEOUT);
+    assert!(bench.bad(late, c).is_timeout());
+    for session in [left, late] {
+        bench.answer(session, "late");
+    }
+    let wire = Request::sql(vec![b'x'; 65 << 20]).into_wire(None);
+    let too_long = bench.state.open_once(Asked::Statement);
+    let error = bench.state.ask(too_long, Asked::Statement, wire, bench.now);
+    assert!(matches!(error.expect_err("too long").kind(), ErrorKind::TooLong { .. }));
+    bench.is_empty();
+}
+
+#[test]
+fn a_stop_where_no_window_was_granted_is_an_error() {
+    let mut bench = Bench::ready();
+    let (session, seq) = bench.ask_once("a");
+    bench.frames(session, |encoder| {
+        row(encoder, "a");
+        encoder.token_done();
+    });
+    assert!(matches!(bench.bad(session, seq).kind(), ErrorKind::Protocol(_)));
+    bench.is_empty();
+}
+
+#[test]
+fn who_watched_an_answer_that_is_dropped_is_handed_back_to_be_dropped() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    let first = bench.watch(session, seq);
+    let second = bench.watch(session, seq);
+    assert_eq!(bench.state.take_unwanted().len(), 1);
+    bench.state.abandon(session, seq);
+    assert_eq!(bench.state.take_unwanted().len(), 1);
+    bench.answer(session, "a");
+    bench.tell();
+    assert_eq!((first.times(), second.times()), (0, 0));
+}
+
+#[test]
+fn the_connection_dies_of_a_fatal_error_about_itself() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    bench.error(0, 1234);
+    assert!(bench.state.lost().is_none());
+    bench.fatal(0, 1053);
+    assert!(matches!(bench.lost(), ErrorKind::Lost(_)));
+    assert_eq!(bench.bad(session, seq).fate(), Fate::Unknown);
+}
+
+#[test]
+fn however_the_input_is_cut_the_outcome_is_the_same() {
+    let outcome = |cut: usize| {
+        let mut bench = Bench::ready();
+        let session = bench.session();
+        let seqs = ["a", "b", "c"].map(|text| bench.ask(session, text));
+        let other = bench.session();
+        let mut bytes = answer(session, "a");
+        bytes.extend(answer(session, "b"));
+        let error = ErrorReply::error(1234, b"HY000", "it failed");
+        bytes.extend(encoded(session, &ServerMessage::Error(error)));
+        bytes.extend(answer(other, "nobody asked"));
+        let cut = cut.min(bytes.len());
+        let (taken, need) = bench.state.handle_input(&bytes[..cut], bench.now);
+        assert!(taken <= cut && need.is_none_or(|need| taken + need > cut));
+        bench.input(&bytes[taken..]);
+        bench.good(session, seqs[0], "a");
+        bench.good(session, seqs[1], "b");
+        bench.fails(session, seqs[2], 1234, Fate::Refused);
+        assert!(!bench.state.is_alive(other));
+        bytes.len()
+    };
+    (0..outcome(0)).for_each(|cut| assert!(outcome(cut) > cut));
+}

@@ -1,0 +1,20 @@
+//! A door for benches and fuzzers into what the crate does not promise. Nothing here is stable.
+
+#[cfg(all(feature = "server", target_os = "linux"))]
+mod server;
+
+#[cfg(all(feature = "server", target_os = "linux"))]
+pub use server::{Deadline, Queue, Stalls, Timers};
+
+#[cfg(all(feature = "client", target_os = "linux"))]
+pub use crate::client::fuzzed::connection as client_connection;
+
+/// A backend of a pool beside its naive twin: two bytes for each operation.
+///
+/// # Panics
+///
+/// They differ.
+#[cfg(all(feature = "pool", fuzzing))]
+pub fn pool_ops(bytes: &[u8]) {
+    crate::pool::exercise::exercise(bytes);
+}

@@ -1,0 +1,119 @@
+//! [`Cork`]: what a worker sends while it runs several things in a row leaves together.
+//!
+//! A proxy that has received twenty requests sends twenty to other servers, and later twenty answers back.
+//! Each takes a system call that costs more than everything else about it. So who runs several things in
+//! place holds a cork: what this thread sends meanwhile stays in the inboxes of its connections, and
+//! leaves when the cork is pulled, in one call for each connection.
+//!
+//! It is not held back for long: what is 0.1 ms old leaves with the next send, and everything before a
+//! wait that is announced ([`flush_corked`] is called then). When what runs is stuck without saying so,
+//! others come for it, by the [`Held`] that whoever holds the cork has shown them.
+//!
+//! What others send on the same connection meanwhile leaves behind what is held back, together with it: an
+//! order that was there stays.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::conn::Conn;
+use crate::sync::shim::lock;
+
+/// Age at which it leaves.
+const OLD: Duration = Duration::from_micros(100);
+
+/// Connections in whose inboxes one thread has left something.
+#[derive(Default)]
+pub(crate) struct Held(Mutex<Vec<Arc<Conn>>>);
+
+impl Held {
+    /// Sends it.
+    pub(crate) fn flush(&self) {
+        let held = std::mem::take(&mut *lock(&self.0));
+        held.iter().for_each(|conn| conn.flush_inbox());
+    }
+}
+
+struct State {
+    /// Corks of this thread that are in.
+    depth: Cell<u32>,
+    held: RefCell<Arc<Held>>,
+    /// When the first of what is held was sent.
+    since: Cell<Option<Instant>>,
+}
+
+thread_local! {
+    static STATE: State = State {
+        depth: Cell::new(0),
+        held: RefCell::default(),
+        since: Cell::new(None),
+    };
+}
+
+/// As long as it lives, this thread's sends are held back.
+pub(crate) struct Cork(PhantomData<Rc<()>>);
+
+impl Cork {
+    pub(crate) fn new() -> Self {
+        STATE.with(|state| state.depth.set(state.depth.get() + 1));
+        Self(PhantomData)
+    }
+
+    /// What this thread holds back, if it does, for others to send when it is stuck.
+    pub(crate) fn held() -> Option<Arc<Held>> {
+        is_corked().then(|| STATE.with(|state| Arc::clone(&state.held.borrow())))
+    }
+}
+
+impl Drop for Cork {
+    fn drop(&mut self) {
+        let outermost = STATE.try_with(|state| {
+            state.depth.set(state.depth.get() - 1);
+            state.depth.get() == 0
+        });
+        if outermost == Ok(true) {
+            flush_corked();
+        }
+    }
+}
+
+/// Sends what this thread holds back.
+pub(crate) fn flush_corked() {
+    let held = STATE.try_with(|state| {
+        state.since.take()?;
+        Some(Arc::clone(&state.held.borrow()))
+    });
+    if let Ok(Some(held)) = held {
+        held.flush();
+    }
+}
+
+/// Whether this thread holds back what it sends.
+#[inline]
+pub(super) fn is_corked() -> bool {
+    STATE.try_with(|state| state.depth.get() > 0).unwrap_or(false)
+}
+
+/// Something was left in the inbox of this connection. Sends all if that is old.
+pub(super) fn hold(conn: &Arc<Conn>) {
+    let old = STATE.with(|state| {
+        let held = state.held.borrow();
+        let mut held = lock(&held.0);
+        if !held.iter().any(|other| Arc::ptr_eq(other, conn)) {
+            held.push(Arc::clone(conn));
+        }
+        let now = Instant::now();
+        match state.since.get() {
+            Some(since) => now.duration_since(since) >= OLD,
+            None => {
+                state.since.set(Some(now));
+                false
+            }
+        }
+    });
+    if old {
+        flush_corked();
+    }
+}

@@ -1,0 +1,354 @@
+//! The [`Stack`] beside a naive twin: lists, searched from end to end, that know what it may do.
+//!
+//! Operations come as bytes, from a fuzzer or at random; after each one the state of both is compared,
+//! and the rules are looked at that [`Stack`] states.
+
+use std::collections::BTreeSet;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use super::limits::Limits;
+use super::manage::Version;
+use super::slots::{Holder, Ticket};
+use super::stack::{
+    Ask, Checkout, Connected, Effects, Fitness, Grant, Mode, Patience, Ready, Refused, Stack, Turn,
+    Waiter,
+};
+use super::status::{BackendState, BackendStatus, Discard};
+use super::waiters::WaiterId;
+
+/// Does what the bytes say, two for each operation.
+///
+/// # Panics
+///
+/// The stack does what it must not.
+pub(crate) fn exercise(bytes: &[u8]) {
+    let mut world = World::new();
+    for op in bytes.chunks_exact(2) {
+        world.step(op[0], usize::from(op[1]));
+        world.look();
+    }
+    world.end();
+}
+
+struct World {
+    stack: Stack<u32, u32>,
+    now: Instant,
+    holder: Holder,
+    limits: Limits,
+    mode: Mode,
+    version: Version,
+    /// Connections, the hottest last; and in use.
+    idle: Vec<u32>,
+    used: Vec<(u32, Ticket, Version)>,
+    /// Connects, and who does each: a waiter, a new caller, or the host.
+    connecting: Vec<(Ticket, Version, By)>,
+    /// In order, with their deadlines.
+    waiting: Vec<(u32, Option<WaiterId>, Option<Instant>)>,
+    /// Every connection that is closed, and every waiter that was answered.
+    closed: BTreeSet<u32>,
+    answered: BTreeSet<u32>,
+    conns: u32,
+    callers: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Caller,
+    Host,
+}
+
+impl World {
+    fn new() -> Self {
+        let limits = Limits::default()
+            .max(3)
+            .max_connecting(2)
+            .max_waiting(6)
+            .idle_timeout(Duration::from_secs(20))
+            .max_age(Duration::from_secs(60))
+            .check_after(Duration::from_secs(5))
+            .unused_after(Duration::from_secs(90))
+            .backoff(Duration::from_secs(1), Duration::from_secs(4));
+        let now = Instant::now();
+        Self {
+            stack: Stack::new(limits.clone(), 7, now),
+            now,
+            holder: Holder::new(Location::caller()),
+            limits,
+            mode: Mode::Open,
+            version: Version::FIRST,
+            idle: Vec::new(),
+            used: Vec::new(),
+            connecting: Vec::new(),
+            waiting: Vec::new(),
+            closed: BTreeSet::new(),
+            answered: BTreeSet::new(),
+            conns: 0,
+            callers: 0,
+        }
+    }
+
+    fn step(&mut self, op: u8, n: usize) {
+        let mut fx = Effects::default();
+        match op % 16 {
+            0..=2 => self.ask(n, &mut fx),
+            3 | 4 => self.give_back(n, &mut fx),
+            5 => self.discard(n, &mut fx),
+            6 | 7 => self.end_connect(n, false, &mut fx),
+            8 => self.end_connect(n, true, &mut fx),
+            9 => self.leave(n),
+            10 | 11 => self.pass(n, &mut fx),
+            12 => self.set_mode(n, &mut fx),
+            13 if n.is_multiple_of(4) => self.fail_over(n, &mut fx),
+            14 => self.resize(n, &mut fx),
+            _ => self.stack.due(self.now, &mut fx),
+        }
+        self.take(fx);
+    }
+
+    fn ask(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        self.callers += 1;
+        let caller = self.callers;
+        let deadline = (!n.is_multiple_of(4)).then(|| self.now + Duration::from_secs(n as u64 % 8));
+        let patience = Patience { deadline, has_thread: !n.is_multiple_of(3) };
+        let holder = self.holder.clone();
+        if patience.has_thread {
+            let ask = Ask { holder: &holder, asked: self.now, deadline, turn: Turn::First };
+            match self.stack.checkout(self.now, &ask) {
+                Checkout::Ready(ready) => return self.got(ready),
+                Checkout::Connect(ticket, version) => {
+                    self.assert_may_connect();
+                    assert!(self.waiting.is_empty(), "nobody overtakes");
+                    return self.connecting.push((ticket, version, By::Caller));
+                }
+                Checkout::Refused(refused) => return self.assert_refused(refused),
+                Checkout::Wait => {}
+            }
+        } else if let Some(ready) = self.stack.checkout_idle(self.now, &holder, Turn::First) {
+            return self.got(ready);
+        }
+        let full = self.waiting.len() >= self.limits.max_waiting;
+        // Served in the same call, it is first taken for waiting.
+        self.waiting.push((caller, None, deadline));
+        match self.stack.wait(self.now, Waiter { what: caller, patience, holder }, Turn::First, fx)
+        {
+            Ok(id) => self.waiting.last_mut().expect("pushed").1 = Some(id),
+            Err((who, refused)) => {
+                assert_eq!(who, caller);
+                self.waiting.pop();
+                if refused == Refused::TooMany(self.limits.max_waiting) {
+                    assert!(full);
+                } else {
+                    self.assert_refused(refused);
+                }
+            }
+        }
+    }
+
+    fn assert_refused(&self, refused: Refused) {
+        assert_eq!((refused, self.mode), (Refused::Disabled, Mode::Disabled));
+    }
+
+    fn got(&mut self, ready: Ready<u32>) {
+        let Ready { conn, ticket, version, fitness, more } = ready;
+        assert_eq!(Some(conn), self.idle.pop(), "last in, first out");
+        assert!(self.waiting.is_empty(), "nobody overtakes");
+        assert_eq!((self.mode, version), (Mode::Open, self.version));
+        self.used.push((conn, ticket, version));
+        if more {
+            let mut fx = Effects::default();
+            self.stack.keep_ahead(self.now, &mut fx);
+            self.take(fx);
+        }
+        if fitness == Fitness::TooOld {
+            let mut fx = Effects::default();
+            self.discard(self.used.len() - 1, &mut fx);
+            self.take(fx);
+        }
+    }
+
+    fn give_back(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        if self.used.is_empty() {
+            return;
+        }
+        let (conn, ticket, version) = self.used.remove(n % self.used.len());
+        self.idle.push(conn);
+        self.stack.checkin(self.now, ticket, conn, fx);
+        if version != self.version || self.mode != Mode::Open {
+            assert!(fx.close.iter().any(|(closed, ..)| *closed == conn), "not used again");
+        }
+    }
+
+    fn discard(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        if self.used.is_empty() {
+            return;
+        }
+        let (conn, ticket, _) = self.used.remove(n % self.used.len());
+        self.stack.discard(self.now, ticket, fx);
+        self.closed.insert(conn);
+    }
+
+    fn end_connect(&mut self, n: usize, fails: bool, fx: &mut Effects<u32, u32>) {
+        if self.connecting.is_empty() {
+            return;
+        }
+        let (ticket, version, by) = self.connecting.remove(n % self.connecting.len());
+        if fails {
+            return match by {
+                By::Caller if n.is_multiple_of(5) => {
+                    self.stack.connect_abandoned(self.now, ticket, fx)
+                }
+                _ => self.stack.connect_failed(self.now, ticket, "refused".into(), fx),
+            };
+        }
+        self.conns += 1;
+        let conn = self.conns;
+        match by {
+            By::Host => {
+                self.idle.push(conn);
+                self.stack.connected_by_host(self.now, ticket, conn, fx);
+            }
+            By::Caller => match self.stack.connected(self.now, ticket, fx) {
+                Connected::Kept => self.used.push((conn, ticket, version)),
+                Connected::Unwanted(_) => drop(self.closed.insert(conn)),
+            },
+        }
+    }
+
+    /// Somebody with a thread leaves, also one that has left before.
+    fn leave(&mut self, n: usize) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let (caller, id, _) = self.waiting.remove(n % self.waiting.len());
+        let id = id.expect("it waits");
+        assert!(self.stack.leave(id).is_some());
+        assert!(self.stack.leave(id).is_none());
+        self.answered.insert(caller);
+    }
+
+    fn pass(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        self.now += Duration::from_millis(n as u64 * 50);
+        self.stack.due(self.now, fx);
+    }
+
+    fn set_mode(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        self.mode = [Mode::Open, Mode::Open, Mode::Paused, Mode::Disabled][n % 4];
+        self.stack.set_mode(self.now, self.mode, fx);
+    }
+
+    fn fail_over(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        let wrong = self.version.next();
+        assert_eq!(self.stack.fail_over(self.now, wrong, fx), Err(self.version));
+        if n.is_multiple_of(8) {
+            assert_eq!(self.stack.fail_over(self.now, self.version, fx), Ok(wrong));
+            self.version = wrong;
+        }
+    }
+
+    fn resize(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        let max = 1 + n % 5;
+        self.limits = self.limits.clone().max(max).min_idle((n / 8) % (max + 1));
+        self.stack.set_limits(self.now, self.limits.clone(), false, fx);
+    }
+
+    /// Effects, as the twin would have had them.
+    fn take(&mut self, fx: Effects<u32, u32>) {
+        for (conn, _, why) in fx.close {
+            assert!(self.closed.insert(conn), "closed once");
+            let at = self.idle.iter().position(|idle| *idle == conn).expect("nobody uses it");
+            self.idle.remove(at);
+            // The one that just came back was pushed last.
+            assert!(at == 0 || at == self.idle.len() || why == Discard::TooOld, "coldest first");
+        }
+        for (caller, grant) in fx.grants {
+            let at = self.waiting.iter().position(|(waiting, ..)| *waiting == caller);
+            let at = at.expect("answered once");
+            let (_, _, deadline) = self.waiting.remove(at);
+            assert!(self.answered.insert(caller), "answered once");
+            match grant {
+                Grant::Conn(conn, ticket, version) => {
+                    assert_eq!((at, version, self.mode), (0, self.version, Mode::Open), "in order");
+                    let at = self.idle.iter().position(|idle| *idle == conn).expect("came back");
+                    self.idle.remove(at);
+                    self.used.push((conn, ticket, version));
+                }
+                Grant::Connect(ticket, version) => {
+                    assert_eq!((at, version), (0, self.version), "in order");
+                    self.connecting.push((ticket, version, By::Caller));
+                }
+                Grant::Refused(refused) => self.assert_refused(refused),
+                Grant::Expired(_) => {
+                    assert!(deadline.is_some_and(|at| at <= self.now), "not early")
+                }
+            }
+        }
+        for (ticket, version) in fx.connect {
+            self.connecting.push((ticket, version, By::Host));
+        }
+    }
+
+    fn assert_may_connect(&self) {
+        assert!(self.mine().0 + self.mine().1 + self.idle.len() < self.limits.max);
+    }
+
+    /// In use and connecting, of this version.
+    fn mine(&self) -> (usize, usize) {
+        let used = self.used.iter().filter(|(.., version)| *version == self.version).count();
+        let version = |connect: &&(Ticket, Version, By)| connect.1 == self.version;
+        (used, self.connecting.iter().filter(version).count())
+    }
+
+    fn status(&self) -> BackendStatus<()> {
+        self.stack.status((), BackendState::Open, Vec::new())
+    }
+
+    fn look(&self) {
+        let status = self.status();
+        let (used, connecting) = self.mine();
+        assert_eq!(
+            (status.idle, status.in_use, status.connecting),
+            (self.idle.len(), used, connecting)
+        );
+        assert_eq!(status.waiting, self.waiting.len());
+        let left: usize =
+            self.stack.leaving().iter().map(|(_, left)| left.in_use + left.connecting).sum();
+        assert_eq!(left, self.used.len() + self.connecting.len() - used - connecting);
+        assert!(self.stack.leaving().iter().all(|(_, left)| left.in_use + left.connecting > 0));
+        let all = self.idle.len() + self.used.len() + self.closed.len();
+        assert_eq!(all, self.conns as usize, "every connection is somewhere");
+        assert_eq!(self.stack.held().count(), self.used.len());
+        assert_eq!(self.stack.is_quiet(), self.used.is_empty());
+        if self.mode != Mode::Open {
+            assert!(self.idle.is_empty());
+        } else {
+            let nobody = self.waiting.is_empty() || self.idle.is_empty();
+            assert!(nobody, "nobody waits beside an idle connection");
+            let by_host = self.connecting.iter();
+            let by_host =
+                by_host.filter(|(_, version, by)| (*version, *by) == (self.version, By::Host));
+            let could = self.stack.could_serve(self.now, by_host.count());
+            assert!(!could, "nobody waits who could connect");
+        }
+    }
+
+    /// Everything comes back, and is gone in the end.
+    fn end(mut self) {
+        while !self.used.is_empty() {
+            self.step(3, 0);
+        }
+        let mut fx = Effects::default();
+        self.mode = Mode::Disabled;
+        self.stack.set_mode(self.now, Mode::Disabled, &mut fx);
+        self.take(fx);
+        while !self.connecting.is_empty() {
+            self.step(6, 0);
+        }
+        while !self.used.is_empty() {
+            self.step(3, 0);
+        }
+        self.look();
+        assert!(self.waiting.is_empty() && self.stack.leaving().is_empty());
+        assert_eq!(self.closed.len(), self.conns as usize);
+    }
+}

@@ -1,0 +1,195 @@
+//! Loom models of a backend: callers, borrowers and an operator, on the shipped code. Left out: time.
+//! A wait with a deadline is over at once, the host connects where it is asked to, and what is due
+//! later is not.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use loom::thread;
+
+use super::stack::Mode;
+use super::{Backend, GetError, Host, Limits, Manage, ManageError, Pool, Pooled, Target};
+use crate::sync::mutant::{explore, mutants};
+
+/// Makes connections 1, 2, 3 …
+#[derive(Default)]
+struct Numbers(AtomicU32);
+
+impl Manage<u8, u32> for Numbers {
+    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, ManageError> {
+        Ok(self.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+struct AtOnce;
+
+impl Host for AtOnce {
+    fn spawn(&self, code: Box<dyn FnOnce() + Send>) {
+        code();
+    }
+
+    fn after(&self, _: Duration, _: Box<dyn FnOnce() + Send>) {}
+}
+
+/// One backend with one place, and its connection.
+fn one() -> (Pool<u8, u32>, Backend<u8, u32>, Pooled<u8, u32>) {
+    let limits = Limits::default().max(1).wait_timeout(Duration::MAX).check_after(Duration::MAX);
+    let builder = Pool::builder(Numbers::default()).limits(limits).maintained_by(AtOnce);
+    let pool = builder.build().expect("within the ranges");
+    let backend = pool.backend(&7).expect("open");
+    let conn = backend.get().expect("it connects");
+    (pool, backend, conn)
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+fn assert_at_rest(backend: &Backend<u8, u32>, idle: usize) {
+    let status = backend.status();
+    let found = (status.idle, status.in_use, status.connecting, status.waiting);
+    assert_eq!(found, (idle, 0, 0, 0), "at rest");
+}
+
+fn a_return_between_empty_and_asleep() {
+    explore(|| {
+        let (_pool, backend, conn) = one();
+        let here = backend.clone();
+        let waiter = thread::spawn(move || *here.get().expect("no deadline"));
+        drop(conn);
+        assert_eq!(waiter.join().expect("no panic"), 1);
+        assert_at_rest(&backend, 1);
+    });
+}
+
+fn a_deadline_against_a_hand_off() {
+    explore(|| {
+        let (_pool, backend, conn) = one();
+        let here = backend.clone();
+        let hasty = thread::spawn(move || match here.get_before(far()) {
+            Ok(conn) => assert_eq!(*conn, 1),
+            Err(error) => assert!(matches!(error, GetError::Timeout { .. })),
+        });
+        let here = backend.clone();
+        let patient = thread::spawn(move || *here.get().expect("no deadline"));
+        drop(conn);
+        hasty.join().expect("no panic");
+        assert_eq!(patient.join().expect("no panic"), 1);
+        assert_at_rest(&backend, 1);
+    });
+}
+
+fn a_death_while_others_wait() {
+    explore(|| {
+        let (_pool, backend, conn) = one();
+        let waiters = [(); 2].map(|()| {
+            let here = backend.clone();
+            thread::spawn(move || Pooled::detach(here.get().expect("no deadline")))
+        });
+        Pooled::discard(conn);
+        let numbers = waiters.map(|waiter| waiter.join().expect("no panic"));
+        assert_eq!(numbers.iter().sum::<u32>(), 5, "2 and 3: the first is not handed out again");
+        assert_at_rest(&backend, 0);
+    });
+}
+
+fn a_pause_against_a_get() {
+    explore(|| {
+        let (pool, backend, conn) = one();
+        let here = backend.clone();
+        let caller = thread::spawn(move || drop(here.get().expect("no deadline")));
+        let here = backend.clone();
+        let operator = thread::spawn(move || {
+            here.inner.apply(|stack, fx| stack.set_mode(Instant::now(), Mode::Paused, fx));
+            assert!(here.inner.wait_quiet(Mode::Paused, None));
+            assert_eq!(here.status().in_use, 0, "nothing is in use in a pause");
+            pool.resume(&7);
+            pool
+        });
+        drop(conn);
+        caller.join().expect("no panic");
+        let pool = operator.join().expect("no panic");
+        let status = backend.status();
+        assert_eq!((status.in_use, status.waiting), (0, 0));
+        drop(pool);
+    });
+}
+
+fn a_fail_over_against_a_return() {
+    explore(|| {
+        let (pool, backend, conn) = one();
+        let here = backend.clone();
+        let caller = thread::spawn(move || {
+            let conn = here.get().expect("no deadline");
+            (Pooled::version(&conn).number(), *conn)
+        });
+        let old = Pooled::version(&conn);
+        let operator = thread::spawn(move || {
+            pool.fail_over(&7, old).expect("nobody else does");
+            pool
+        });
+        drop(conn);
+        let got = caller.join().expect("no panic");
+        assert!(got == (0, 1) || got == (1, 2), "{got:?}: of its version");
+        let pool = operator.join().expect("no panic");
+        assert_eq!(backend.status().leaving.len(), 0);
+        let conn = backend.get().expect("no deadline");
+        assert_eq!((Pooled::version(&conn).number(), *conn), (1, 2));
+        drop(conn);
+        drop(pool);
+    });
+}
+
+fn a_drop_against_who_waits() {
+    explore(|| {
+        let (pool, backend, conn) = one();
+        let here = backend.clone();
+        let waiter = thread::spawn(move || here.get().map(|conn| *conn));
+        drop(pool);
+        drop(conn);
+        let got = waiter.join().expect("no panic");
+        assert!(matches!(got, Err(GetError::Closed)), "{got:?}");
+        assert_at_rest(&backend, 0);
+    });
+}
+
+#[test]
+fn model_return_is_seen() {
+    a_return_between_empty_and_asleep();
+}
+
+#[test]
+fn model_hand_off_is_not_lost() {
+    a_deadline_against_a_hand_off();
+}
+
+#[test]
+fn model_death_lets_all_connect() {
+    a_death_while_others_wait();
+}
+
+#[test]
+fn model_pause_comes_to_rest() {
+    a_pause_against_a_get();
+}
+
+#[test]
+fn model_old_version_is_not_used_again() {
+    a_fail_over_against_a_return();
+}
+
+#[test]
+fn model_drop_refuses_who_waits() {
+    a_drop_against_who_waits();
+}
+
+mutants! {
+    wait_without_another_look: WaitWithoutLook, a_return_between_empty_and_asleep(), "deadlock";
+    return_to_idle_only: ReturnServesNobody, a_return_between_empty_and_asleep(), "deadlock";
+    deadline_drops_what_is_on_its_way: ExpiryIgnoresGrant, a_deadline_against_a_hand_off(), "at rest";
+    death_unseen: DeathServesNobody, a_death_while_others_wait(), "deadlock";
+    return_in_a_pause: PauseHandsOver, a_pause_against_a_get(), "deadlock";
+    quiet_unseen: QuietUntold, a_pause_against_a_get(), "deadlock";
+    old_version_kept: OldVersionKept, a_fail_over_against_a_return(), "left == right";
+    close_forgets_who_waits: CloseForgets, a_drop_against_who_waits(), "deadlock";
+}
