@@ -88,6 +88,24 @@ fn ten_thousand_hold_no_thread() {
 }
 
 #[test]
+fn a_kill_means_the_request_that_has_no_answer_yet() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    for _ in 0..2000 {
+        client.send_sql(2, query("defer a"));
+        let deferred = server.control.take_one_deferred("a");
+        let finished = thread::spawn(move || finish_with(deferred, "done"));
+        // The client has its answer perhaps before the session knows of it.
+        assert_eq!(client.reply(2).one().text(), Some("done"));
+        client.send_sql(2, query("defer b"));
+        client.kill_query(2);
+        assert_eq!(client.reply(2).failure().code, 1317);
+        assert!(finished.join().expect("no panic"));
+        drop(server.control.deferred_by_now("b"));
+    }
+}
+
+#[test]
 fn what_is_finished_after_a_kill_goes_nowhere() {
     let server = Fixture::start(config());
     let mut client = server.client();

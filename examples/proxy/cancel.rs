@@ -31,13 +31,18 @@ impl Cancels {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next request begins: the one before is over, or was cancelled.
+    /// The next request begins: the one before is over, or was cancelled. This one may be, too: since
+    /// it was given to us.
     pub(crate) fn begin(self: &Arc<Self>) -> Ticket {
         let mut running = self.running();
         running.request += 1;
-        running.is_cancelled = false;
         running.at.clear();
         Ticket { cancels: Arc::clone(self), request: running.request }
+    }
+
+    /// The request that was cancelled has ended.
+    pub(crate) fn clear(&self) {
+        self.running().is_cancelled = false;
     }
 
     /// Interrupts what runs.

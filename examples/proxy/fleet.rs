@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use epoll_group::client::{Client, Options};
 use epoll_group::pool::Limits;
-use epoll_group::{Runtime, session};
+use epoll_group::{Config, Runtime, session};
 
 use crate::data_node::{DataNode, PASSWORD, SCHEMA, USER};
 use crate::node::TemporaryFolder;
@@ -64,7 +64,9 @@ impl Fleet {
             primaries.push(Some(primary));
             standbys.push(standby);
         }
-        let proxy = Runtime::builder().name("proxy").groups(1).threads_per_group(4).start()?;
+        let config = Config::default().dynamic_threads_shrink_time(Duration::from_secs(1));
+        let proxy = Runtime::builder().name("proxy").config(config);
+        let proxy = proxy.groups(1).threads_per_group(4).start()?;
         let nodes = Nodes::new(&proxy.handle(), &options, patience)?;
         let sharded = BTreeMap::from([("sbtest1".to_owned(), "id".to_owned())]);
         let catalogue = Catalogue { schema: SCHEMA.to_owned(), sharded };

@@ -226,6 +226,10 @@ impl Service for Proxy {
         front.state().is_in_transaction()
     }
 
+    fn cancelled(&self, front: &mut Arc<Front>) {
+        front.cancels.clear();
+    }
+
     fn closed(&self, front: Arc<Front>) {
         front.close();
     }

@@ -98,6 +98,8 @@ pub(super) struct Slot {
     pub(super) taken: bool,
     /// Its statement was interrupted, because nobody wants the answer.
     pub(super) killed: bool,
+    /// It was interrupted by its user before it was known whether its digest is enough.
+    pub(super) cancelled: bool,
     pub(super) deadline: Option<Instant>,
     watcher: Option<(usize, Watcher)>,
 }
@@ -115,6 +117,7 @@ impl Slot {
             result: None,
             taken: matches!(asked, Asked::Open | Asked::Close),
             killed: false,
+            cancelled: false,
             deadline: None,
             watcher: None,
         }

@@ -17,9 +17,11 @@ use crate::codec::decoder::Frame;
 use crate::codec::dialect::Dialect;
 use crate::codec::kind::ServerKind;
 use crate::codec::limits::Limits;
+use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::session::{KillSession, kill_session};
 use crate::codec::message::sql::TokenOffer;
 use crate::codec::message::{ClientMessage, ServerMessage};
+use crate::codec::reply::{INTERRUPTED_STATE, code};
 
 /// Where the connection stands.
 #[derive(Debug)]
@@ -384,7 +386,7 @@ impl State {
         kill(&mut self.out, session, kill_session::Type::Query);
         if let Some(slot) = exchange.current() {
             // Sent again it would run as if nobody had interrupted it.
-            slot.again = None;
+            slot.cancelled |= slot.again.take().is_some();
         }
     }
 
@@ -649,6 +651,8 @@ impl State {
             return;
         }
         let asked = slot.asked();
+        // A text that its user knows nothing of was missing: it would have been sent again.
+        let reply = if reply.is_cache_miss() && slot.cancelled { interrupted() } else { reply };
         let error = Arc::new(ServerError::new(reply));
         match asked {
             // Nothing that was sent behind it is run.
@@ -771,6 +775,11 @@ fn window(options: &Options) -> i64 {
 fn kill(out: &mut Vec<u8>, session: u64, what: kill_session::Type) {
     let kill = KillSession { r#type: what.into(), x_session_id: session };
     encode(out, session, &ClientMessage::SessionKill(kill));
+}
+
+/// What a server says of a statement that was interrupted.
+fn interrupted() -> ErrorReply {
+    ErrorReply::error(code::INTERRUPTED, INTERRUPTED_STATE, "Query execution was interrupted")
 }
 
 fn encode(out: &mut Vec<u8>, session: u64, message: &ClientMessage) {

@@ -8,7 +8,7 @@
 //!   them, and how they are set by name, from files and while the runtime runs
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
 //! * [`sessions`]: what happens on a connection: logging in, requests, replies, credit
-//! * [`client`]: what happens on the other end: who reads, what becomes of requests, what is bounded
+//! * [`client`]: what a caller may rely on, and how a proxy is made of client, pool and sessions
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]

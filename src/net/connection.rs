@@ -165,6 +165,7 @@ impl Connection {
         self.0.resume_when_low();
     }
 
+    #[cfg(feature = "client")]
     /// Reading is not paused for a high backlog from now on: for who bounds what it keeps of what is
     /// received, and whose peer does not read either while it is not read.
     pub(crate) fn read_always(&self) {

@@ -33,6 +33,8 @@ pub(super) struct Channel {
     dead: AtomicBool,
     /// Its request is to end: written under the lock of `mail`.
     interrupted: AtomicBool,
+    /// The end of its answer was written, and its client may have it: a kill means the next request.
+    answered: AtomicBool,
     /// A [`Class`]; written by who runs it.
     class: AtomicU8,
     mail: Mutex<Mail>,
@@ -97,6 +99,7 @@ impl Channel {
             runner,
             dead: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
             class: AtomicU8::new(Class::Ordinary as u8),
             mail: Mutex::default(),
             waits_for_room: AtomicBool::new(false),
@@ -173,7 +176,10 @@ impl Channel {
         let ends_session = matches!(reason, CancelReason::Session | CancelReason::Connection);
         let mut waited = false;
         let ran = self.cancel_if(reason, |mail| {
-            if mail.running.is_some_and(|begun| begun.is_request || ends_session) {
+            // Acquire: pairs with `set_answered`. Who kills what it asked next has had that answer.
+            let answered = self.answered.load(Ordering::Acquire);
+            let is_meant = |begun: Begun| begun.is_request && !answered || ends_session;
+            if mail.running.is_some_and(is_meant) {
                 return true;
             }
             // Its turn comes, and then it is answered.
@@ -316,6 +322,7 @@ impl Channel {
             return None;
         };
         mail.running = Some(Begun { came: post.came, is_request: post.is_request() });
+        self.answered.store(false, Ordering::Relaxed);
         mail.offered = Offers::default();
         drop(mail);
         self.line.release(post.bytes);
@@ -351,6 +358,11 @@ impl Channel {
             drop(hold);
         }
         true
+    }
+
+    /// The end of the answer is about to be written.
+    pub(super) fn set_answered(&self) {
+        self.answered.store(true, Ordering::Release);
     }
 
     /// The request has ended. Says why it was cancelled, if it was; the call of its [`Cancel`] is over.

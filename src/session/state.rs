@@ -321,6 +321,7 @@ impl State {
             guard(self.channel.line.group(), "drop", || drop(feed));
         }
         let result = result.and_then(|()| self.put_chunk(out));
+        self.channel.set_answered();
         self.write(out, |encoder| match &result {
             Ok(()) if self.plain => encoder.ok(None),
             Ok(()) => self.ending.put(encoder, self.results),

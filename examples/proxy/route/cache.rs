@@ -15,9 +15,11 @@ use super::{Catalogue, Statement, read};
 /// In parts with a lock each, so that threads seldom meet.
 pub(crate) struct Cache {
     hasher: RandomState,
-    parts: Vec<Mutex<LruCache<Box<[u8]>, Arc<Known>>>>,
+    parts: Vec<Mutex<Part>>,
     catalogue: Catalogue,
 }
+
+type Part = LruCache<Box<[u8]>, Arc<Known>>;
 
 /// What is known of a text.
 #[derive(Debug)]

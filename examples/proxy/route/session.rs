@@ -183,10 +183,10 @@ pub(crate) fn changes_reading(mode: &str) -> bool {
 fn constant(value: &Expr) -> Option<&str> {
     match value {
         Expr::Identifier(word) => Some(&word.value),
-        Expr::Value(ValueWithSpan { value, .. }) => match value {
-            Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Some(text),
-            _ => None,
-        },
+        Expr::Value(ValueWithSpan {
+            value: Value::SingleQuotedString(text) | Value::DoubleQuotedString(text),
+            ..
+        }) => Some(text),
         _ => None,
     }
 }

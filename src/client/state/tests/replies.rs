@@ -7,7 +7,7 @@ use crate::client::request::Request;
 use crate::codec::message::ServerMessage;
 use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::tso::auto_sp::Operation;
-use crate::codec::reply::code::CACHE_MISS;
+use crate::codec::reply::code::{CACHE_MISS, INTERRUPTED};
 
 #[test]
 fn a_session_is_opened_with_its_first_request_and_closed_behind_its_last() {
@@ -229,7 +229,7 @@ fn what_nobody_wants_any_more_or_was_cancelled_is_not_sent_again() {
     assert_eq!(bench.sent(), [Sent::Digest(session), Sent::KillQuery(session)]);
     bench.error(session, CACHE_MISS);
     assert_eq!(bench.sent(), []);
-    bench.fails(session, seq, CACHE_MISS, Fate::Refused);
+    bench.fails(session, seq, INTERRUPTED, Fate::Refused);
 }
 
 #[test]
