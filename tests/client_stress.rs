@@ -1,6 +1,7 @@
 //! Many requests with tags, while time-outs, cancels, ends of sessions and of connections come at
 //! random: each answer belongs to its request, and nothing is executed twice.
 #![cfg(all(feature = "server", feature = "client"))]
+#![expect(clippy::print_stderr, reason = "the seed, for who looks into a failure")]
 
 mod support;
 

@@ -117,8 +117,9 @@ fn a_reset_ends_all_sessions_whatever_they_do() {
         client.reset();
         server.wait_until_even();
         let cancels = server.control.cancels().split_off(before);
-        // The one that waits for the lock may get it meanwhile.
-        assert!((6..=7).contains(&cancels.len()), "{cancels:?} {:?}", server.control.counts);
+        // The one that waits for the lock may get it meanwhile, and the one that writes rows may see for
+        // itself that the connection is gone.
+        assert!((5..=7).contains(&cancels.len()), "{cancels:?} {:?}", server.control.counts);
         assert!(cancels.iter().all(|reason| *reason == CancelReason::Connection), "{cancels:?}");
         assert!(!finish_with(deferred, "too late"));
     }

@@ -108,6 +108,9 @@ impl Request {
     /// Sends a digest in place of the text or plan, and those only where the server does not know
     /// them: less to send and to parse for what runs often. No effect on auto-commit statements, for
     /// which servers do not do it.
+    ///
+    /// It is sent again by itself, unless another request was sent behind it by then, or it was
+    /// cancelled: then it ends in error 8000 and was not executed.
     pub const fn cached(mut self) -> Self {
         self.cached = true;
         self

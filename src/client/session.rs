@@ -49,6 +49,9 @@ impl Session {
 
     /// Sends a request. Does not wait: several may be on their way, and are answered in order.
     ///
+    /// One with more rows than `window_bytes` holds up those behind it until it is read, or dropped: who
+    /// waits for a later one first waits for ever, or until the deadline.
+    ///
     /// # Errors
     ///
     /// It was not sent: the session has ended, or the request is too long.

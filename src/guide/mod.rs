@@ -8,7 +8,7 @@
 //!   them, and how they are set by name, from files and while the runtime runs
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
 //! * [`sessions`]: what happens on a connection: logging in, requests, replies, credit
-//! * [`client`]: what a caller may rely on, and how a proxy is made of client, pool and sessions
+//! * [`client`]: what becomes of a client's requests, what is bounded, and what a pool is
 //! * [`proxy`]: such a proxy in detail: who owns a session when, what may be tried again
 #![allow(clippy::doc_markdown, reason = "prose")]
 
