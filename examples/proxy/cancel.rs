@@ -40,9 +40,12 @@ impl Cancels {
         Ticket { cancels: Arc::clone(self), request: running.request }
     }
 
-    /// The request that was cancelled has ended.
+    /// The request that was cancelled has ended for the client. What of it is still under way stays
+    /// cancelled.
     pub(crate) fn clear(&self) {
-        self.running().is_cancelled = false;
+        let mut running = self.running();
+        running.request += 1;
+        running.is_cancelled = false;
     }
 
     /// Interrupts what runs.

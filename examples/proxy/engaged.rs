@@ -77,6 +77,9 @@ impl Engaged {
             // What was done before it is not known: it is not used again, and the transaction is not
             // there.
             (Stage::Before, _) => {
+                if state.is_held_for_transaction(self.node) {
+                    state.lose(&self.nodes.get(self.node).name);
+                }
                 drop(state);
                 self.lease.take().into_iter().for_each(Pooled::discard);
                 return self.leave();

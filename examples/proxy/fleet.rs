@@ -64,7 +64,10 @@ impl Fleet {
             primaries.push(Some(primary));
             standbys.push(standby);
         }
-        let config = Config::default().dynamic_threads_shrink_time(Duration::from_secs(1));
+        // Nobody here has finished sending and still waits for answers: who ends has gone.
+        let config = Config::default()
+            .half_close_timeout(Duration::from_millis(100))
+            .dynamic_threads_shrink_time(Duration::from_secs(1));
         let proxy = Runtime::builder().name("proxy").config(config);
         let proxy = proxy.groups(1).threads_per_group(4).start()?;
         let nodes = Nodes::new(&proxy.handle(), &options, patience)?;

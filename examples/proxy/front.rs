@@ -150,8 +150,7 @@ impl Front {
     pub(crate) fn put_back(&self, node: usize, lease: Option<Lease>, applied: u64) {
         let Some(lease) = lease else { return };
         let mut state = self.state();
-        let in_transaction =
-            state.transaction.as_ref().is_some_and(|transaction| transaction.node == Some(node));
+        let in_transaction = state.is_held_for_transaction(node);
         if state.is_closed {
             let is_own = in_transaction || !state.settings.is_empty() || applied > 0;
             drop(state);
@@ -236,6 +235,11 @@ impl State {
         if let Some(transaction) = &mut self.transaction {
             transaction.node.get_or_insert(node);
         }
+    }
+
+    /// Whether the transaction is at this node already.
+    pub(crate) fn is_held_for_transaction(&self, node: usize) -> bool {
+        self.transaction.as_ref().is_some_and(|transaction| transaction.node == Some(node))
     }
 
     /// The session is gone in which the transaction was, or perhaps was.
