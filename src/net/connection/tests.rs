@@ -4,11 +4,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
 use std::time::Duration;
 
 use super::Connection;
 use crate::config::Config;
-use crate::net::{Address, Close, Input, Listener, Protocol, Sent};
+use crate::net::{Address, Close, Cork, Input, Listener, Protocol, Sent, flush_corked};
 use crate::runtime::Runtime;
 use crate::stats::Counter;
 
@@ -123,4 +124,53 @@ fn who_asks_while_the_peer_reads_is_told() {
         });
         pair.is_drained();
     }
+}
+
+#[test]
+fn what_is_sent_under_a_cork_leaves_in_one_call_when_it_is_pulled() {
+    let mut pair = pair();
+    let calls = || pair.runtime.stats().get(Counter::SendCalls);
+    let before = calls();
+    let cork = Cork::new();
+    for _ in 0..3 {
+        let inner = Cork::new();
+        assert_ne!(pair.conn.send("0123456789"), Sent::Closed);
+        drop(inner);
+    }
+    // One call, or more where this thread was away for so long that what it held back was old.
+    drop(cork);
+    assert_eq!(pair.conn.pending_bytes(), 0);
+    assert!((1..=3).contains(&(calls() - before)));
+    pair.read(30);
+}
+
+#[test]
+fn others_take_along_what_a_cork_holds_back_and_so_does_the_end() {
+    let mut pair = pair();
+    let cork = Cork::new();
+    pair.conn.send("first ");
+    let conn = pair.conn.clone();
+    thread::spawn(move || conn.send("second ")).join().expect("no panic");
+    pair.conn.send("third");
+    pair.conn.close("enough");
+    let mut all = String::new();
+    pair.peer.read_to_string(&mut all).expect("the end");
+    assert_eq!(all, "first second third");
+    drop(cork);
+}
+
+#[test]
+fn what_a_cork_holds_back_is_sent_by_whoever_comes_for_it() {
+    let mut pair = pair();
+    let cork = Cork::new();
+    pair.conn.send("0123456789");
+    let held = Cork::held().expect("it is corked");
+    thread::spawn(move || held.flush()).join().expect("no panic");
+    pair.read(10);
+    assert_eq!(pair.conn.pending_bytes(), 0);
+    pair.conn.send("0123456789");
+    flush_corked();
+    pair.read(10);
+    drop(cork);
+    assert!(Cork::held().is_none());
 }
