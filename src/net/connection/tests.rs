@@ -117,7 +117,7 @@ fn who_asks_while_the_peer_reads_is_told() {
     let mut pair = pair();
     for _ in 0..20 {
         let sent = pair.fill();
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let conn = pair.conn.clone();
             scope.spawn(move || conn.tell_when_low());
             pair.read(sent);
