@@ -10,6 +10,7 @@ use crate::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use crate::codec::decoder::Frame;
 use crate::codec::dialect::Dialect;
 use crate::codec::encoder::Encoder;
+use crate::codec::header::HEADER_BYTES;
 use crate::codec::kind::ServerKind;
 use crate::codec::limits::Limits;
 use crate::codec::message::ServerMessage;
@@ -374,7 +375,6 @@ impl Answer {
     }
 }
 
-const HEADER_BYTES: usize = crate::codec::header::HEADER_BYTES;
 /// Most bytes of columns that are put together to a chunk, as large as the largest frame.
 const MAX_CHUNK_BYTES: usize = 64 << 20;
 

@@ -110,17 +110,26 @@ impl Link {
         }
     }
 
+    /// Looks at the state, of which nothing follows.
+    pub(super) fn look_at<R>(&self, code: impl FnOnce(&State) -> R) -> R {
+        code(&lock(&self.inner).state)
+    }
+
     /// Why it ended.
     pub(super) fn lost(&self) -> Option<Error> {
-        lock(&self.inner).state.lost().cloned()
+        self.look_at(|state| state.lost().cloned())
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        lock(&self.inner).state.is_ready()
+        self.look_at(State::is_ready)
     }
 
     pub(super) fn open_sessions(&self) -> usize {
-        lock(&self.inner).state.open_sessions()
+        self.look_at(State::open_sessions)
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.look_at(State::outstanding)
     }
 
     /// Opens a session, which the server hears of with its first request.
@@ -128,11 +137,7 @@ impl Link {
         lock(&self.inner).state.try_open()
     }
 
-    pub(super) fn outstanding(&self) -> usize {
-        lock(&self.inner).state.outstanding()
-    }
-
-    /// Looks at the state, or changes it, and does what follows.
+    /// Changes the state, and does what follows.
     pub(super) fn act<R>(self: &Arc<Self>, code: impl FnOnce(&mut State, Instant) -> R) -> R {
         let (result, after) = self.change(code);
         self.follow(after, false);
@@ -162,8 +167,7 @@ impl Link {
             ..After::default()
         };
         if let Some(error) = inner.state.lost() {
-            let error = error.to_string();
-            after.close = inner.conn.take().map(|conn| (conn, error));
+            after.close = inner.conn.take().map(|conn| (conn, error.to_string()));
             after.lost = !std::mem::replace(&mut inner.told_lost, true);
             inner.timer = None;
         } else {

@@ -111,14 +111,14 @@ impl Session {
     /// Whether it can be used: neither its server nor its connection has ended it.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.link.act(|state, _| state.is_alive(self.id))
+        self.link.look_at(|state| state.is_alive(self.id))
     }
 
     /// Whether it can be used and nothing of it is on its way: no answer of one who had it before can
     /// come in the way of the next.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.link.act(|state, _| state.is_session_idle(self.id))
+        self.link.look_at(|state| state.is_session_idle(self.id))
     }
 }
 
