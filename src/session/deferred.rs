@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use super::error::SessionError;
 use super::output::Output;
 use super::reply::Reply;
-use super::run::FEED_BUDGET;
 use super::state::{Pulled, State};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
@@ -152,13 +151,9 @@ fn feed(
     out: &Output,
     panicked: &mut Option<Box<dyn Any + Send>>,
 ) -> Outcome {
-    let Some(mut feed) = state.feed.take() else { return Outcome::Fed(state) };
-    let pulled = catch_unwind(AssertUnwindSafe(|| state.pull(&mut feed, out, FEED_BUDGET)));
-    // Also after a panic: it is let go of where a second one is caught.
-    state.feed = Some(feed);
-    let pulled = pulled.unwrap_or_else(|payload| {
+    let pulled = state.pull(out, |payload| {
         *panicked = Some(payload);
-        Err(SessionError::panicked())
+        SessionError::panicked()
     });
     match pulled {
         Ok(Pulled::Budget | Pulled::Blocked(_)) => Outcome::Fed(state),

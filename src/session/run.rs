@@ -7,7 +7,6 @@ mod requests;
 use std::cell::Cell;
 use std::fmt;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -73,8 +72,6 @@ const QUICK_NANOS: u32 = 20_000;
 /// Time after which a session whose requests never end, or the sessions of one connection together, go
 /// to the back of the queue.
 pub(super) const TURN: Duration = Duration::from_millis(1);
-/// Bytes that a source or relay may send in a turn.
-pub(super) const FEED_BUDGET: usize = 256 << 10;
 
 impl<S: Service> Session<S> {
     pub(super) fn new(id: SessionId, link: &Arc<Link<S>>) -> Arc<Self> {
@@ -224,14 +221,7 @@ impl<S: Service> Session<S> {
                 }
                 // It is the user's, and may wait.
                 out.flush();
-                let mut feed = state.feed.take();
-                let pulled = catch_unwind(AssertUnwindSafe(|| match &mut feed {
-                    Some(feed) => state.pull(feed, out, FEED_BUDGET),
-                    None => Ok(Pulled::Done),
-                }));
-                // Also after a panic: it is let go of where a second one is caught.
-                state.feed = feed;
-                match pulled.unwrap_or_else(|payload| Err(self.panicked(payload))) {
+                match state.pull(out, |payload| self.panicked(payload)) {
                     Ok(Pulled::Budget) => {
                         body.current = Current::Fed(state, None);
                         return Turn::Later;

@@ -1,5 +1,7 @@
 //! [`State`]: what a reply consists of, and how it is written.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::channel::Channel;
@@ -95,6 +97,9 @@ pub(super) enum Pulled {
     Blocked(Blocked),
 }
 
+/// Bytes that a source or relay may send in a turn.
+const FEED_BUDGET: usize = 256 << 10;
+
 impl State {
     pub(super) fn new(channel: Arc<Channel>, form: Form) -> Self {
         Self {
@@ -186,13 +191,21 @@ impl State {
         out.flush();
     }
 
-    /// Sends what there is in `feed` while there is credit and room, and so many bytes at most.
+    /// Sends what the feed has while there is credit and room, a turn's worth at most. `panicked` says
+    /// what to make of a panic of the feed.
     pub(super) fn pull(
         &mut self,
-        feed: &mut Feed,
         out: &Output,
-        budget_bytes: usize,
+        panicked: impl FnOnce(Box<dyn Any + Send>) -> SessionError,
     ) -> Result<Pulled, SessionError> {
+        let Some(mut feed) = self.feed.take() else { return Ok(Pulled::Done) };
+        let pulled = catch_unwind(AssertUnwindSafe(|| self.pull_from(&mut feed, out)));
+        // Also after a panic: it is let go of where a second one is caught.
+        self.feed = Some(feed);
+        pulled.unwrap_or_else(|payload| Err(panicked(payload)))
+    }
+
+    fn pull_from(&mut self, feed: &mut Feed, out: &Output) -> Result<Pulled, SessionError> {
         let start = out.sent_or_written();
         loop {
             if self.channel.is_interrupted() {
@@ -202,7 +215,7 @@ impl State {
                 self.tell_blocked(out, blocked);
                 return Ok(Pulled::Blocked(blocked));
             }
-            if out.sent_or_written().wrapping_sub(start) >= budget_bytes {
+            if out.sent_or_written().wrapping_sub(start) >= FEED_BUDGET {
                 return Ok(Pulled::Budget);
             }
             let pulled = match feed {
