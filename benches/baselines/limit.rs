@@ -7,15 +7,12 @@
 //! cannot do is its other half: a connection whose handler is slow holds up all others of its
 //! thread, whatever the other threads do.
 
-#![expect(unsafe_code, reason = "a bare epoll loop is the point of this file")]
-
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 
-use socket2::{Domain, Socket, Type};
-
+use super::epoll::{self, Address, Epoll, again};
 use super::frames;
 
 /// One connection, owned by the thread that accepted it.
@@ -35,7 +32,7 @@ enum Next {
 
 /// One thread's world.
 struct Loop {
-    epoll: OwnedFd,
+    epoll: Epoll,
     listener: TcpListener,
     /// At the place of its descriptor's number.
     connections: Vec<Option<Connection>>,
@@ -44,7 +41,6 @@ struct Loop {
 
 const EVENTS_PER_WAIT: usize = 64;
 const RECEIVE_BYTES: usize = 64 << 10;
-const LISTEN_QUEUE: i32 = 4096;
 
 /// Starts the threads; they serve until the process ends.
 pub(crate) fn start(address: SocketAddr, threads: usize) -> io::Result<SocketAddr> {
@@ -63,19 +59,11 @@ pub(crate) fn start(address: SocketAddr, threads: usize) -> io::Result<SocketAdd
 
 impl Loop {
     fn new(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(LISTEN_QUEUE)?;
-        socket.set_nonblocking(true)?;
-        // SAFETY: takes no pointer; the result is checked before it is used.
-        let epoll = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the call above has just returned this descriptor, and nobody else owns it.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let listener = epoll::listen(address, Address::Shared)?;
+        listener.set_nonblocking(true)?;
         Ok(Self {
-            epoll,
-            listener: socket.into(),
+            epoll: Epoll::new()?,
+            listener,
             connections: Vec::new(),
             buffer: vec![0; RECEIVE_BYTES],
         })
@@ -83,10 +71,10 @@ impl Loop {
 
     fn run(&mut self) -> io::Result<()> {
         let listener = self.listener.as_raw_fd();
-        control(&self.epoll, libc::EPOLL_CTL_ADD, listener, libc::EPOLLIN)?;
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_WAIT];
+        self.epoll.add(&self.listener, libc::EPOLLIN)?;
+        let mut events = epoll::events::<EVENTS_PER_WAIT>();
         loop {
-            let count = wait(&self.epoll, &mut events)?;
+            let count = self.epoll.wait(&mut events, -1)?;
             for event in &events[..count] {
                 let (fd, bits) = (event.u64 as RawFd, event.events as i32);
                 if fd == listener {
@@ -111,9 +99,8 @@ impl Loop {
         };
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
-        let fd = socket.as_raw_fd();
-        control(&self.epoll, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN)?;
-        let place = fd as usize;
+        self.epoll.add(&socket, libc::EPOLLIN)?;
+        let place = socket.as_raw_fd() as usize;
         if self.connections.len() <= place {
             self.connections.resize_with(place + 1, || None);
         }
@@ -124,7 +111,7 @@ impl Loop {
 }
 
 impl Connection {
-    fn serve(&mut self, epoll: &OwnedFd, bits: i32, buffer: &mut [u8]) -> io::Result<Next> {
+    fn serve(&mut self, epoll: &Epoll, bits: i32, buffer: &mut [u8]) -> io::Result<Next> {
         if bits & libc::EPOLLOUT != 0 {
             self.send_backlog(epoll)?;
         }
@@ -153,7 +140,7 @@ impl Connection {
     }
 
     /// Sends what the socket takes and keeps the rest.
-    fn send(&mut self, epoll: &OwnedFd, bytes: &[u8]) -> io::Result<()> {
+    fn send(&mut self, epoll: &Epoll, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -169,7 +156,7 @@ impl Connection {
         Ok(())
     }
 
-    fn send_backlog(&mut self, epoll: &OwnedFd) -> io::Result<()> {
+    fn send_backlog(&mut self, epoll: &Epoll) -> io::Result<()> {
         match self.socket.write(&self.backlog) {
             Ok(sent) => drop(self.backlog.drain(..sent)),
             Err(error) if again(&error) => {}
@@ -181,31 +168,7 @@ impl Connection {
         Ok(())
     }
 
-    fn watch(&self, epoll: &OwnedFd, bits: i32) -> io::Result<()> {
-        control(epoll, libc::EPOLL_CTL_MOD, self.socket.as_raw_fd(), bits)
+    fn watch(&self, epoll: &Epoll, bits: i32) -> io::Result<()> {
+        epoll.modify(&self.socket, bits)
     }
-}
-
-fn again(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
-}
-
-fn control(epoll: &OwnedFd, what: i32, fd: RawFd, bits: i32) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: bits as u32, u64: fd as u64 };
-    // SAFETY: the event outlives the call, and both descriptors are open: the caller owns them.
-    checked(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), what, fd, &raw mut event) }).map(drop)
-}
-
-fn wait(epoll: &OwnedFd, events: &mut [libc::epoll_event]) -> io::Result<usize> {
-    let (slots, room) = (events.as_mut_ptr(), events.len() as i32);
-    // SAFETY: `slots` points to `room` events that are ours for the length of the call.
-    match checked(unsafe { libc::epoll_wait(epoll.as_raw_fd(), slots, room, -1) }) {
-        Ok(count) => Ok(count as usize),
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
-        Err(error) => Err(error),
-    }
-}
-
-fn checked(result: i32) -> io::Result<i32> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

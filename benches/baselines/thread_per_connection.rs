@@ -6,23 +6,17 @@
 //! switches a request, so it is no model for many connections.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 
-use socket2::{Domain, Socket, Type};
-
+use super::epoll::{self, Address};
 use super::frames;
 
 const RECEIVE_BYTES: usize = 64 << 10;
-const LISTEN_QUEUE: i32 = 4096;
 
 /// Starts to accept; all threads serve until their peers leave or the process ends.
 pub(crate) fn start(address: SocketAddr) -> io::Result<SocketAddr> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(LISTEN_QUEUE)?;
-    let listener = TcpListener::from(socket);
+    let listener = epoll::listen(address, Address::Alone)?;
     let address = listener.local_addr()?;
     thread::spawn(move || {
         for socket in listener.incoming().flatten() {

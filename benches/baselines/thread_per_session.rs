@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -39,7 +39,8 @@ use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateOk}
 use epoll_group::codec::message::value::{Any, Scalar, any};
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use epoll_group::codec::reply::{GENERAL_STATE, code};
-use socket2::{Domain, Socket, Type};
+
+use super::epoll::{self, Address};
 
 /// What runs the statements: the same one can stand behind other servers.
 pub(crate) trait Engine: Send + Sync + 'static {
@@ -99,7 +100,6 @@ enum Request {
 }
 
 const RECEIVE_BYTES: usize = 64 << 10;
-const LISTEN_QUEUE: i32 = 4096;
 /// So that thousands of sessions have room, and enough for an embedded database.
 const STACK_BYTES: usize = 256 << 10;
 /// Session ids with this bit need no opening: not served here.
@@ -111,11 +111,7 @@ pub(crate) fn start(
     account: Account,
     engine: impl Engine,
 ) -> io::Result<SocketAddr> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(LISTEN_QUEUE)?;
-    let listener = TcpListener::from(socket);
+    let listener = epoll::listen(address, Address::Alone)?;
     let address = listener.local_addr()?;
     let server = Arc::new(Server { account, engine });
     thread::spawn(move || {

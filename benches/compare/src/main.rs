@@ -24,12 +24,14 @@ mod idle;
 mod meter;
 mod pools;
 mod process;
+mod report;
 mod scenario;
 mod serve;
 mod serve_old;
 mod server;
 mod spec;
 mod spread;
+mod suite;
 mod syscalls;
 mod table;
 mod workload;
@@ -38,12 +40,26 @@ mod workload;
 #[expect(dead_code, reason = "the example measures more than this needs")]
 #[path = "../../../examples/echo/cpu.rs"]
 mod cpu;
+#[path = "../../baselines/easy_async.rs"]
+mod easy_async;
+#[path = "../../baselines/easy_sync.rs"]
+mod easy_sync;
+#[path = "../../baselines/epoll.rs"]
+mod epoll;
+#[path = "../../baselines/frame_per_session.rs"]
+mod frame_per_session;
 #[path = "../../baselines/frames.rs"]
 mod frames;
+#[path = "../../baselines/grpc_cq.rs"]
+mod grpc_cq;
 #[path = "../../baselines/limit.rs"]
 mod limit;
 #[path = "../../../examples/echo/load.rs"]
 mod load;
+#[path = "../../baselines/mio_loop.rs"]
+mod mio_loop;
+#[path = "../../baselines/percona.rs"]
+mod percona;
 #[path = "../../../examples/echo/protocol.rs"]
 mod protocol;
 #[path = "../../../examples/select1/sessions.rs"]
@@ -56,8 +72,12 @@ mod terminal;
 mod thread_per_connection;
 #[path = "../../baselines/thread_per_session.rs"]
 mod thread_per_session;
+#[path = "../../baselines/tokio_tasks.rs"]
+mod tokio_tasks;
 #[path = "../../../examples/echo/usage.rs"]
 mod usage;
+#[path = "../../baselines/uv.rs"]
+mod uv;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use epoll_group::{Config, Runtime};
 
-use super::limit;
+use super::grpc_cq::{self, Wake};
 use super::load::raise_descriptor_limit;
 use super::protocol::Echo;
 use super::spec::{Kind, Setting, Spec};
-use super::thread_per_connection;
+use super::{easy_async, easy_sync, frame_per_session, limit, mio_loop, percona};
+use super::{thread_per_connection, tokio_tasks, uv};
 
 /// The rig has closed its connections by then: there is nothing to wait for.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -26,17 +27,26 @@ pub(crate) fn run(
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
-    match spec.kind {
-        Kind::Limit => {
-            let threads = match spec.setting(Setting::Threads) {
-                Some(threads) => threads,
-                None => thread::available_parallelism()?.get(),
-            };
-            announce(limit::start(address, threads)?, out)
+    let cpus = thread::available_parallelism()?.get();
+    let threads = spec.setting(Setting::Threads).unwrap_or(cpus);
+    let address = match spec.kind {
+        Kind::Limit => limit::start(address, threads)?,
+        Kind::Mio => mio_loop::start(address, threads)?,
+        Kind::Uv => uv::start(address, threads)?,
+        Kind::EasySync => easy_sync::start(address, threads)?,
+        Kind::EasyAsync => {
+            let workers = spec.setting(Setting::Workers).unwrap_or(cpus);
+            easy_async::start(address, threads, workers)?
         }
-        Kind::ThreadPerConnection => announce(thread_per_connection::start(address)?, out),
-        Kind::EpollGroup => epoll_group(spec, address, out),
-    }
+        Kind::Percona => percona::start(address, spec.setting(Setting::Groups).unwrap_or(cpus))?,
+        Kind::GrpcCq => grpc_cq::start(address, threads, Wake::All)?,
+        Kind::GrpcCqRepaired => grpc_cq::start(address, threads, Wake::One)?,
+        Kind::ThreadPerConnection => thread_per_connection::start(address)?,
+        Kind::ThreadPerSession => frame_per_session::start(address)?,
+        Kind::Tokio => tokio_tasks::start(address, threads)?,
+        Kind::EpollGroup => return epoll_group(spec, address, out),
+    };
+    announce_until_told(&address.to_string(), out)
 }
 
 /// The library as it comes, but for the settings that the spec names.
@@ -54,6 +64,7 @@ fn epoll_group(
             Setting::Pollers => config.max_epoll_wait_total_threads(value),
             Setting::TasksPerPoll => config.tasks_per_poll(value),
             Setting::ReadBudget => config.read_budget_bytes(value),
+            Setting::Workers => config,
         };
     }
     let runtime = Runtime::builder().config(config).name("echo").start()?;
@@ -66,10 +77,6 @@ fn epoll_group(
     writeln!(out, "{report}")?;
     writeln!(out, "{}", handle.stats())?;
     Ok(())
-}
-
-fn announce(address: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    announce_until_told(&address.to_string(), out)
 }
 
 pub(crate) fn announce_until_told(

@@ -17,13 +17,23 @@ pub(crate) struct Spec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Limit,
+    Mio,
+    Uv,
+    EasySync,
+    EasyAsync,
+    Percona,
+    GrpcCq,
+    GrpcCqRepaired,
     ThreadPerConnection,
+    ThreadPerSession,
+    Tokio,
     EpollGroup,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Threads,
+    Workers,
     Groups,
     Events,
     Pollers,
@@ -31,14 +41,24 @@ pub(crate) enum Setting {
     ReadBudget,
 }
 
-const KINDS: [(&str, Kind); 3] = [
+const KINDS: [(&str, Kind); 12] = [
     ("limit", Kind::Limit),
+    ("mio", Kind::Mio),
+    ("uv", Kind::Uv),
+    ("easy-sync", Kind::EasySync),
+    ("easy-async", Kind::EasyAsync),
+    ("percona", Kind::Percona),
+    ("grpc-cq", Kind::GrpcCq),
+    ("grpc-cq-repaired", Kind::GrpcCqRepaired),
     ("thread-per-connection", Kind::ThreadPerConnection),
+    ("thread-per-session", Kind::ThreadPerSession),
+    ("tokio", Kind::Tokio),
     ("epoll-group", Kind::EpollGroup),
 ];
 
-const SETTINGS: [(&str, Setting); 6] = [
+const SETTINGS: [(&str, Setting); 7] = [
     ("threads", Setting::Threads),
+    ("workers", Setting::Workers),
     ("groups", Setting::Groups),
     ("events", Setting::Events),
     ("pollers", Setting::Pollers),
@@ -65,12 +85,14 @@ impl Spec {
 }
 
 impl Setting {
-    /// The baselines have threads and nothing else to set.
+    /// The baselines have threads and little else to set.
     fn fits(self, kind: Kind) -> bool {
         match kind {
-            Kind::Limit => self == Self::Threads,
-            Kind::ThreadPerConnection => false,
-            Kind::EpollGroup => true,
+            Kind::ThreadPerConnection | Kind::ThreadPerSession => false,
+            Kind::EasyAsync => matches!(self, Self::Threads | Self::Workers),
+            Kind::Percona => self == Self::Groups,
+            Kind::EpollGroup => self != Self::Workers,
+            _ => self == Self::Threads,
         }
     }
 }
@@ -86,7 +108,8 @@ impl FromStr for Spec {
         let mut parts = server.split(':');
         let name = parts.next().unwrap_or_default();
         let kind = named(&KINDS, name).ok_or_else(|| {
-            format!("server {name} is none of limit, thread-per-connection, epoll-group")
+            let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+            format!("server {name} is none of {}", names.join(", "))
         })?;
         let mut settings = Vec::new();
         for part in parts {
@@ -147,7 +170,7 @@ mod tests {
 
     #[test]
     fn unknown_names_and_settings_are_named_in_the_error() {
-        for text in ["tokio", "limit:events=1", "epoll-group:2x", "limit:"] {
+        for text in ["seastar", "limit:events=1", "epoll-group:2x", "limit:"] {
             assert!(text.parse::<Spec>().is_err(), "{text}");
         }
     }

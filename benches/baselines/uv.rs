@@ -1,0 +1,8 @@
+//! To be written.
+
+use std::io;
+use std::net::SocketAddr;
+
+pub(crate) fn start(address: SocketAddr, loops: usize) -> io::Result<SocketAddr> {
+    unimplemented!()
+}

@@ -1,0 +1,20 @@
+//! The suites of a report: each asks one question of several servers.
+
+use std::error::Error;
+
+use super::experiment::{Plan, Progress};
+use super::report::Section;
+
+/// One question, and how it is answered.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    /// As the command line names it.
+    pub(crate) name: &'static str,
+    pub(crate) question: &'static str,
+    /// Roughly how many seconds it takes, to tell how many are left.
+    pub(crate) seconds: fn(&Plan) -> f64,
+    pub(crate) run: fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>,
+}
+
+/// In the order of the report.
+pub(crate) const SUITES: &[Suite] = &[];
