@@ -258,6 +258,10 @@ impl Length {
         self.pairs.unwrap_or(if self.quick { 5 } else { 31 })
     }
 
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick
+    }
+
     pub(crate) fn window(&self) -> Duration {
         let millis = if self.quick { 200 } else { 500 };
         let usual = Duration::from_millis(millis);

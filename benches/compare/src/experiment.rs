@@ -70,6 +70,8 @@ pub(crate) struct Plan {
     /// Cycles between two fresh starts.
     pub(crate) fresh_every: usize,
     pub(crate) counts_syscalls: bool,
+    /// A first look: fewer loads and servers where that saves time.
+    pub(crate) quick: bool,
 }
 
 /// One window. Times are nanoseconds.

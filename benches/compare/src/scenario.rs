@@ -289,6 +289,7 @@ impl Outcome {
                 window: length.window(),
                 fresh_every: FRESH_EVERY,
                 counts_syscalls: true,
+                quick: length.is_quick(),
             },
             checks: Vec::new(),
             idle: Vec::new(),
