@@ -2,8 +2,8 @@
 //! of the runtime?
 //!
 //! ```text
-//! cargo bench --bench client             # some minutes
-//! cargo bench --bench client -- --quick  # half a minute
+//! cargo bench --bench client            # a first look: half a minute
+//! cargo bench --bench client -- --long  # for the record: some minutes
 //! ```
 //!
 //! The same exchange (`select 1` in a session) by the same callers over the same connections, in four
@@ -49,10 +49,10 @@ fn main() {
     }
     let given = |name: &str| arguments.iter().any(|argument| argument == name);
     // Without `--bench`, as a test: once and short.
-    let (rounds, window) = match (given("--bench"), given("--quick")) {
+    let (rounds, window) = match (given("--bench"), given("--long")) {
         (false, _) => (1, 20),
-        (true, true) => (3, 200),
-        (true, false) => (11, 500),
+        (true, false) => (3, 200),
+        (true, true) => (11, 500),
     };
     let (mut server, address) = start_server();
     println!("| callers | connections | who reads | calls/s | ratio | CPU µs/call | p50 µs |");

@@ -1,7 +1,11 @@
-//! The wire codec: decoding a request, encoding a result, chunks against rows. Guards regressions.
+//! What does it cost to decode a request, to encode a result directly and by prost, and a chunk against
+//! rows? Guards regressions.
 //!
 //! Every function that is measured has a name of its own and is not inlined, so that instructions can
 //! be counted where time is noisy (`benches/README.md` says how).
+
+#[path = "common/timing.rs"]
+mod timing;
 
 use std::hint::black_box;
 
@@ -281,5 +285,9 @@ fn chunks(c: &mut Criterion) {
 const ROW_BYTES: usize = 62_833;
 const CHUNK_BYTES: usize = 34_009;
 
-criterion_group!(benches, request, result, chunks);
+criterion_group! {
+    name = benches;
+    config = timing::criterion();
+    targets = request, result, chunks
+}
 criterion_main!(benches);

@@ -1,7 +1,10 @@
-//! Echo over loopback, end to end. Predicts service, client included; `examples/echo` measures with
+//! What does a request cost end to end over loopback? Predicts service, client included; `examples/echo` measures with
 //! many connections and the server's own CPU time.
 
 #![expect(clippy::print_stderr, reason = "a bench reports what criterion does not")]
+
+#[path = "common/timing.rs"]
+mod timing;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -68,5 +71,9 @@ fn connect(address: &str) -> TcpStream {
     peer
 }
 
-criterion_group!(benches, echo);
+criterion_group! {
+    name = benches;
+    config = timing::criterion();
+    targets = echo
+}
 criterion_main!(benches);

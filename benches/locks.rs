@@ -1,5 +1,8 @@
-//! Locks that nobody else wants: ours against std's, on a thread of its own and on one whose waits
-//! are heard. They should tie. And what it costs to announce a wait. Guards regressions.
+//! What does a lock that nobody else wants cost, ours against std's, on a thread of its own and on one
+//! whose waits are heard? They should tie. And what does it cost to announce a wait? Guards regressions.
+
+#[path = "common/timing.rs"]
+mod timing;
 
 use std::hint::black_box;
 use std::sync;
@@ -48,5 +51,9 @@ fn announce(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, uncontended, announce);
+criterion_group! {
+    name = benches;
+    config = timing::criterion();
+    targets = uncontended, announce
+}
 criterion_main!(benches);

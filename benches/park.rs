@@ -1,7 +1,10 @@
-//! Waking: from `spawn` to the task's first instruction, and wake-ups that found nothing. Predicts
-//! service: it is the whole way of a task through a runtime at rest.
+//! How long does it take from `spawn` to the task's first instruction on a worker that sleeps, and how
+//! many wake-ups found nothing? Predicts service: it is the whole way of a task through a runtime at rest.
 
 #![expect(clippy::print_stderr, reason = "a bench reports what criterion does not")]
+
+#[path = "common/timing.rs"]
+mod timing;
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -74,5 +77,9 @@ fn burst(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, wake_up, burst);
+criterion_group! {
+    name = benches;
+    config = timing::criterion();
+    targets = wake_up, burst
+}
 criterion_main!(benches);

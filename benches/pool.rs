@@ -1,5 +1,8 @@
-//! Checkout and return of an idle connection, by one thread: by key, and through a resolved backend.
-//! Guards regressions.
+//! What do a checkout and a return of an idle connection cost one thread, by key and through a resolved
+//! backend? Guards regressions.
+
+#[path = "common/timing.rs"]
+mod timing;
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -50,5 +53,9 @@ fn checkout(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, checkout);
+criterion_group! {
+    name = benches;
+    config = timing::criterion();
+    targets = checkout
+}
 criterion_main!(benches);

@@ -1,4 +1,8 @@
-//! The task queue: push and pop. Guards regressions; what a task costs in service is in `park`.
+//! What does it cost to push a task and to pop it, alone and against others? Guards regressions; what a
+//! task costs in service is in `park`.
+
+#[path = "common/timing.rs"]
+mod timing;
 
 use std::hint::black_box;
 use std::thread;
@@ -55,5 +59,9 @@ fn two_threads(count: u64) -> Duration {
     })
 }
 
-criterion_group!(benches, one_thread);
+criterion_group! {
+    name = benches;
+    config = timing::criterion();
+    targets = one_thread
+}
 criterion_main!(benches);

@@ -1,4 +1,8 @@
-//! Deadlines: set, cancel and fire beside few, many and very many others. Guards regressions.
+//! What does it cost to set, cancel and fire a deadline beside few, many and very many others? Guards
+//! regressions.
+
+#[path = "common/timing.rs"]
+mod timing;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -63,5 +67,9 @@ fn timers(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, timers);
+criterion_group! {
+    name = benches;
+    config = timing::criterion();
+    targets = timers
+}
 criterion_main!(benches);

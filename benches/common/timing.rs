@@ -1,0 +1,12 @@
+//! How long criterion looks at one thing: so short that all benches together end within ten minutes.
+//! `-- --measurement-time 10` looks longer.
+
+use std::time::Duration;
+
+use criterion::Criterion;
+
+pub(crate) fn criterion() -> Criterion {
+    Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+}
