@@ -56,6 +56,10 @@ mod grpc_cq;
 mod limit;
 #[path = "../../../examples/echo/load.rs"]
 mod load;
+#[path = "../../baselines/lock_table.rs"]
+mod lock_table;
+#[cfg(test)]
+mod lock_tests;
 #[path = "../../baselines/mio_loop.rs"]
 mod mio_loop;
 #[path = "../../baselines/percona.rs"]
