@@ -65,6 +65,8 @@ mod lock_tests;
 mod mio_loop;
 #[path = "../../baselines/percona.rs"]
 mod percona;
+#[path = "../../baselines/poll.rs"]
+mod poll;
 #[path = "../../../examples/echo/protocol.rs"]
 mod protocol;
 #[path = "../../../examples/select1/sessions.rs"]
