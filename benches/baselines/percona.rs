@@ -101,9 +101,9 @@ fn start_with(
 
 /// The life of a thread: it serves what its group gives it, until it is not needed any more.
 fn run(group: &Arc<Group>) {
-    let mut seat = group.seat();
+    let seat = group.seat();
     let mut buffer = vec![0; RECEIVE_BYTES];
-    while let Some(socket) = group.next(&mut seat) {
+    while let Some(socket) = group.next(&seat) {
         let next = serve(group, &socket, &mut buffer);
         match next {
             Ok(Next::Keep) if group.rearm(&socket).is_ok() => {}

@@ -109,7 +109,7 @@ impl Group {
 
     /// The connection that the calling thread is to serve next; it has done with the one before.
     /// `None`: there has been nothing to do for long, and the thread has to end.
-    pub(super) fn next(self: &Arc<Self>, seat: &mut Seat) -> Option<Arc<TcpStream>> {
+    pub(super) fn next(self: &Arc<Self>, seat: &Seat) -> Option<Arc<TcpStream>> {
         let mut state = self.state();
         loop {
             if let Some(socket) = state.take_from_queue() {

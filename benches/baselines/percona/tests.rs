@@ -62,6 +62,7 @@ fn one_group(stall_limit: Duration) -> (Arc<Group>, SocketAddr) {
     let group = Group::new().unwrap();
     let groups = [Arc::clone(&group)];
     let address = start_with("127.0.0.1:0".parse().unwrap(), &groups, stall_limit).unwrap();
+    wait_until(|| group.state().listening);
     (group, address)
 }
 
