@@ -71,6 +71,8 @@ mod protocol;
 mod sessions;
 #[cfg(test)]
 mod sessions_tests;
+#[cfg(test)]
+mod test_servers;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
 #[path = "../../baselines/thread_per_connection.rs"]
