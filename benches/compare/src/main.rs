@@ -71,10 +71,10 @@ mod protocol;
 mod sessions;
 #[cfg(test)]
 mod sessions_tests;
-#[cfg(test)]
-mod test_servers;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
+#[cfg(test)]
+mod test_servers;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
 #[path = "../../baselines/thread_per_session.rs"]

@@ -109,9 +109,10 @@ impl Load {
     /// Closes the connections; all answers that came until then.
     ///
     /// # Errors
-    /// Connections that were quiet all the time, and have no answer any more.
+    /// What was quiet or under way, and is not answered now.
     pub(crate) fn finish(self) -> Result<u64, Box<dyn Error>> {
         match self {
+            Self::SlowLinks(load) => Ok(load.finish()?),
             Self::Many(load) => load.finish(),
             other => Ok(other.answers_total()),
         }

@@ -77,7 +77,9 @@ mod tests {
                 assert!(report.requests > 0);
                 large += report.heavy_requests;
             }
-            assert!(load.answers_total() > large);
+            let answers = load.answers_total();
+            // All connections have something under way but those that have just ended.
+            assert!(load.finish().unwrap() >= answers);
         }
     }
 }

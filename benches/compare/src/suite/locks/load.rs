@@ -112,7 +112,8 @@ impl Load {
             let locks = self.shape.locks;
             self.turn(self.peers.len(), |peer| {
                 last = Instant::now();
-                hist.saturating_record((last - peer.began).as_nanos() as u64);
+                let nanos = (last - peer.began).as_nanos() as u64;
+                hist.record(nanos).map_err(io::Error::other)?;
                 let again = last - start < time;
                 if again {
                     peer.begin(locks)?;
@@ -143,12 +144,12 @@ impl Load {
         &mut self,
         waiting: impl FnOnce(),
     ) -> Result<Option<Duration>, Box<dyn Error>> {
-        // So that the server knows all of them, and the time is that of the locks.
-        self.run_for(Duration::ZERO)?;
-        let Some(holder) = self.peers.first_mut() else {
-            return Ok(None);
-        };
-        holder.begin(1)?;
+        // One after the other, so that the server knows all of them and nobody has to wait.
+        for index in 0..self.peers.len() {
+            self.peers[index].begin(1)?;
+            self.turn(1, |_| Ok(false))?;
+        }
+        self.peers[0].begin(1)?;
         while !self.hangs && self.peers[0].request.is_some() {
             self.wait()?;
             if matches!(self.peers[0].take_in(&mut self.answers_total)?, Progress::Locked) {

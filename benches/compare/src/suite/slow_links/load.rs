@@ -63,6 +63,8 @@ const FRAME_BYTES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 <<
 const RECEIVE_BUFFER: usize = 16 << 10;
 /// All light connections together ask 10 000 times a second.
 const BETWEEN_LIGHT: Duration = Duration::from_micros(100);
+/// For an answer, once the load is over.
+const PATIENCE: Duration = Duration::from_secs(10);
 const KIND: u8 = 1;
 
 impl Load {
@@ -101,8 +103,20 @@ impl Load {
         })
     }
 
+    /// Frames that have ended. Those under way may have been answered already.
     pub(crate) fn answers_total(&self) -> u64 {
         self.light.answers_total() + self.slow.answers_total
+    }
+
+    /// Ends the frames that are under way, without a pause; all answers that came.
+    ///
+    /// # Errors
+    /// Those of [`run_for`](Self::run_for).
+    pub(crate) fn finish(mut self) -> io::Result<u64> {
+        for link in &mut self.slow.links {
+            self.slow.answers_total += u64::from(link.finish()?);
+        }
+        Ok(self.answers_total())
     }
 }
 
@@ -164,6 +178,22 @@ impl Link {
             return Ok(false);
         }
         (self.sent, self.received) = (0, 0);
+        Ok(true)
+    }
+
+    /// `true`: there was a frame to end.
+    fn finish(&mut self) -> io::Result<bool> {
+        if self.sent == 0 {
+            return Ok(false);
+        }
+        self.socket.set_nonblocking(false)?;
+        self.socket.set_read_timeout(Some(PATIENCE))?;
+        self.socket.write_all(&self.frame[self.sent..])?;
+        let mut rest = vec![0; self.frame.len() - self.received];
+        self.socket.read_exact(&mut rest)?;
+        if rest != self.frame[self.received..] {
+            return Err(self.failure("the answer is not what was asked"));
+        }
         Ok(true)
     }
 
