@@ -103,7 +103,7 @@ fn main() -> ExitCode {
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
         Command::ServeOld(args) => serve_old::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),
-        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
+        Command::Help => out.write_all(args::help().as_bytes()).map_err(Into::into),
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
