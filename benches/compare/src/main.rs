@@ -64,10 +64,16 @@ mod grpc_cq;
 mod limit;
 #[path = "../../../examples/echo/load.rs"]
 mod load;
+#[path = "../../baselines/lock_table.rs"]
+mod lock_table;
+#[cfg(test)]
+mod lock_tests;
 #[path = "../../baselines/mio_loop.rs"]
 mod mio_loop;
 #[path = "../../baselines/percona.rs"]
 mod percona;
+#[path = "../../baselines/poll.rs"]
+mod poll;
 #[path = "../../../examples/echo/protocol.rs"]
 mod protocol;
 #[path = "../../../examples/select1/sessions.rs"]
