@@ -61,6 +61,22 @@ impl From<Broken> for io::Error {
     }
 }
 
+/// The session of the frame at the start of `bytes`, and where the frame ends; `None`: it is not
+/// whole.
+pub(crate) fn first(bytes: &[u8]) -> Result<Option<(u64, usize)>, Broken> {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
+        return Ok(None);
+    };
+    let (session, rest) = header.split_first_chunk().ok_or(Broken)?;
+    let (length, _) = rest.split_first_chunk().ok_or(Broken)?;
+    let length = u32::from_le_bytes(*length) as usize;
+    if !(1..=LONGEST).contains(&length) {
+        return Err(Broken);
+    }
+    let end = KIND_AT + length;
+    Ok((end <= bytes.len()).then_some((u64::from_le_bytes(*session), end)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

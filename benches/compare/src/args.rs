@@ -13,7 +13,7 @@ use lexopt::{Arg, Parser};
 use super::experiment::Shape;
 use super::load::{HEADER_BYTES, Heavy, Target};
 use super::pools::Pools;
-use super::server::EngineName;
+use super::server::{EngineName, ThreadsFor};
 use super::spec::{Kind, Spec};
 use super::usage::{UsageError, number, text};
 
@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Pools(Pools),
     /// This process is a server of the rig.
     Serve(Spec, SocketAddr),
-    /// Likewise, the one with a thread for each session.
+    /// Likewise, one with threads for sessions or clients.
     ServeOld(ServeOld),
     /// This process holds idle connections for the rig.
     Hold(Target, usize),
@@ -54,6 +54,7 @@ pub(crate) struct ServeOld {
     pub(crate) user: String,
     pub(crate) password: String,
     pub(crate) engine: EngineName,
+    pub(crate) threads_for: ThreadsFor,
     pub(crate) database: Option<PathBuf>,
     /// Of `sbtest1`, if the database does not have it.
     pub(crate) rows: u32,
@@ -86,7 +87,7 @@ usage: compare --scenario NAME [options]   the numbers to reach, each with its t
        compare sessions [options]          statements of sessions: select1 and a thread for each
        compare pool [options]              pools of connections under 300 threads
        compare serve SERVER ADDR           one of the servers, until standard input ends
-       compare serve-old [options]         the one with a thread for each session, likewise
+       compare serve-old [options]         one with threads for sessions or clients, likewise
        compare hold ADDR N                 idle connections to it, until standard input ends
 
 scenarios (--servers replaces the ones to compare, the first is the base)
@@ -116,7 +117,8 @@ load (a scenario has its own, but cpu and idle take --connections)
 
 sessions: measuring as above, and
   --servers A,B         base and subject (default old:sqlite,select1); old:constant answers without
-                        a database; select1@BINARY is another build of the example
+                        a database; jdbc:… has a thread and one session for each connection;
+                        select1@BINARY is another build of the example
   --parts P,P           base: select 1 against the base; scale: against fewer sessions;
                         points: kinds of point selects (default all)
   --sessions N,N        sessions, all connections together (default 16,64,256,1024,2048,4096)
@@ -130,6 +132,7 @@ pool: --pairs (here: rounds, default 11), --window-ms, --quick, --json as above,
 
 serve-old
   --listen ADDR --user U --password P --engine constant|sqlite [--database FILE] [--rows N]
+  --threads-for sessions|clients
 ";
 
 const ALL: [Kind; 3] = [Kind::Limit, Kind::ThreadPerConnection, Kind::EpollGroup];

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 use epoll_group::codec::column::Column;
@@ -12,7 +14,7 @@ use epoll_group::codec::reply::GENERAL_STATE;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Rows, Statement};
 
-use super::thread_per_session::Engine;
+use super::statements::Engine;
 
 /// Knows `select 1` and point selects, by their text, and takes no time: what is left is the server.
 #[derive(Debug)]
@@ -118,7 +120,9 @@ impl Engine for Sqlite {
 
 impl Temporary {
     pub(crate) fn new() -> Self {
-        let name = format!("compare-{}.db", std::process::id());
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Relaxed);
+        let name = format!("compare-{}-{number}.db", std::process::id());
         Self(std::env::temp_dir().join(name))
     }
 

@@ -66,12 +66,18 @@ mod protocol;
 mod sessions;
 #[cfg(test)]
 mod sessions_tests;
+#[path = "../../baselines/statements.rs"]
+mod statements;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
+#[path = "../../baselines/thread_per_client.rs"]
+mod thread_per_client;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
 #[path = "../../baselines/thread_per_session.rs"]
 mod thread_per_session;
+#[path = "../../baselines/threads.rs"]
+mod threads;
 #[path = "../../baselines/tokio_tasks.rs"]
 mod tokio_tasks;
 #[path = "../../../examples/echo/usage.rs"]

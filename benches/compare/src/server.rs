@@ -25,8 +25,17 @@ pub(crate) enum Server {
 pub(crate) enum Sql {
     /// A thread for each session, before this engine.
     Old(EngineName),
+    /// A thread for each client, which has one session.
+    Jdbc(EngineName),
     /// The example, as built beside this program or elsewhere.
     Select1(Option<PathBuf>),
+}
+
+/// Whom a server before an engine gives its threads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThreadsFor {
+    Sessions,
+    Clients,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +60,8 @@ impl Server {
                 command.arg("serve").arg(spec.without_binary().to_string()).arg(ANY_PORT);
                 Helper::start(&mut command, GREETING)?
             }
-            Self::Sql(Sql::Old(engine), rows) => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.args(["serve-old", "--engine", &engine.to_string()]);
-                Helper::start(with_account(&mut command, *rows), GREETING)?
-            }
+            Self::Sql(Sql::Old(engine), rows) => old(ThreadsFor::Sessions, *engine, *rows)?,
+            Self::Sql(Sql::Jdbc(engine), rows) => old(ThreadsFor::Clients, *engine, *rows)?,
             Self::Sql(Sql::Select1(binary), rows) => {
                 let mut command = Command::new(select1(binary.as_ref())?);
                 command.arg("serve");
@@ -69,6 +75,17 @@ impl Server {
     pub(crate) fn counts_answers(&self) -> bool {
         matches!(self, Self::Echo(spec) if spec.kind == Kind::EpollGroup)
     }
+}
+
+fn old(
+    threads_for: ThreadsFor,
+    engine: EngineName,
+    rows: u32,
+) -> Result<(Helper, String), Box<dyn Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["serve-old", "--engine", &engine.to_string()]);
+    command.args(["--threads-for", &threads_for.to_string()]);
+    Helper::start(with_account(&mut command, rows), GREETING)
 }
 
 /// What the servers that run statements are all told.
@@ -105,6 +122,7 @@ impl fmt::Display for Sql {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Old(engine) => write!(f, "old:{engine}"),
+            Self::Jdbc(engine) => write!(f, "jdbc:{engine}"),
             Self::Select1(None) => f.write_str("select1"),
             Self::Select1(Some(binary)) => write!(f, "select1@{}", binary.display()),
         }
@@ -117,11 +135,34 @@ impl FromStr for Sql {
     fn from_str(text: &str) -> Result<Self, String> {
         match (text.split_once(':'), text.split_once('@')) {
             (Some(("old", engine)), _) => Ok(Self::Old(engine.parse()?)),
+            (Some(("jdbc", engine)), _) => Ok(Self::Jdbc(engine.parse()?)),
             (_, Some(("select1", binary))) => Ok(Self::Select1(Some(binary.into()))),
             _ if text == "select1" => Ok(Self::Select1(None)),
             _ => Err(format!(
-                "server {text} is none of select1, select1@BINARY, old:sqlite and old:constant"
+                "server {text} is none of select1, select1@BINARY, old:sqlite, old:constant, \
+                 jdbc:sqlite and jdbc:constant"
             )),
+        }
+    }
+}
+
+impl fmt::Display for ThreadsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sessions => "sessions",
+            Self::Clients => "clients",
+        })
+    }
+}
+
+impl FromStr for ThreadsFor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "sessions" => Ok(Self::Sessions),
+            "clients" => Ok(Self::Clients),
+            _ => Err(format!("threads are for sessions or clients, not {text}")),
         }
     }
 }
@@ -153,10 +194,10 @@ mod tests {
 
     #[test]
     fn what_is_displayed_is_what_was_parsed() {
-        for text in ["old:sqlite", "old:constant", "select1", "select1@/tmp/a:b"] {
+        for text in ["old:sqlite", "old:constant", "jdbc:sqlite", "select1", "select1@/tmp/a:b"] {
             assert_eq!(text.parse::<Sql>().unwrap().to_string(), text);
         }
-        for text in ["old", "old:mysql", "select2", "select1:2"] {
+        for text in ["old", "old:mysql", "jdbc", "select2", "select1:2"] {
             assert!(text.parse::<Sql>().is_err(), "{text}");
         }
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use lexopt::{Arg, Parser};
 
 use super::{Command, Length, ServeOld, UsageError, address, list, number, text};
-use crate::server::{EngineName, Sql};
+use crate::server::{EngineName, Sql, ThreadsFor};
 use crate::sessions::{PASSWORD, USER};
 
 /// Servers that run statements, under sessions.
@@ -101,6 +101,7 @@ pub(super) fn parse_serve_old(parser: &mut Parser) -> Result<Command, UsageError
         user: USER.to_owned(),
         password: PASSWORD.to_owned(),
         engine: EngineName::Constant,
+        threads_for: ThreadsFor::Sessions,
         database: None,
         rows: 100_000,
     };
@@ -115,6 +116,9 @@ pub(super) fn parse_serve_old(parser: &mut Parser) -> Result<Command, UsageError
             "--user" => args.user = text(&option, value)?,
             "--password" => args.password = text(&option, value)?,
             "--engine" => args.engine = text(&option, value)?.parse().map_err(UsageError)?,
+            "--threads-for" => {
+                args.threads_for = text(&option, value)?.parse().map_err(UsageError)?;
+            }
             "--database" => args.database = Some(value.into()),
             "--rows" => args.rows = number(&option, value, ROWS)?,
             _ => return Err(UsageError(format!("no option {option} of serve-old"))),
