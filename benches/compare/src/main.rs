@@ -24,6 +24,7 @@ mod idle;
 mod meter;
 mod pools;
 mod process;
+mod progress;
 mod report;
 mod scenario;
 mod serve;
@@ -56,6 +57,10 @@ mod grpc_cq;
 mod limit;
 #[path = "../../../examples/echo/load.rs"]
 mod load;
+#[path = "../../baselines/lock_table.rs"]
+mod lock_table;
+#[cfg(test)]
+mod lock_tests;
 #[path = "../../baselines/mio_loop.rs"]
 mod mio_loop;
 #[path = "../../baselines/percona.rs"]

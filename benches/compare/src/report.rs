@@ -43,6 +43,8 @@ pub(crate) struct Axis {
 pub(crate) enum Scale {
     Linear,
     Logarithmic,
+    /// Percentiles: from 90 to 99 as far as from 99 to 99.9.
+    Nines,
 }
 
 /// One line. The names of servers have a colour each, the same in all charts.

@@ -5,6 +5,9 @@ use std::error::Error;
 use super::experiment::{Plan, Progress};
 use super::report::Section;
 
+pub(crate) mod echo;
+pub(crate) mod grid;
+
 /// One question, and how it is answered.
 #[derive(Debug)]
 pub(crate) struct Suite {
@@ -17,4 +20,4 @@ pub(crate) struct Suite {
 }
 
 /// In the order of the report.
-pub(crate) const SUITES: &[Suite] = &[];
+pub(crate) const SUITES: &[Suite] = &[echo::SUITE];
