@@ -4,28 +4,51 @@
 //! Enough for a benchmark: login, capabilities, new session, statements in text form, close.
 //! Everything else is answered with an error. The codec is the library's.
 
+#![expect(single_use_lifetimes, reason = "`impl Trait` takes no other on stable")]
+
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 
 use epoll_group::codec::auth::{Reply, SALT_BYTES, StoredPassword, printable_salt};
 use epoll_group::codec::buffer::OutBuffer;
+use epoll_group::codec::column::Column;
 use epoll_group::codec::decoder::Frame;
-use epoll_group::codec::encoder::{EncodeError, Encoder, Metadata, Severity};
+use epoll_group::codec::encoder::{Encoder, Metadata, Severity};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::connection::{Capabilities, Capability};
 use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use epoll_group::codec::message::value::{Any, Scalar, any};
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use epoll_group::codec::reply::{GENERAL_STATE, code};
+use epoll_group::codec::value::Value;
+use epoll_group::session::SessionError;
 
-/// What runs the statements: the same one can stand behind other servers.
+/// What runs the statements: the same one can stand behind any server.
 pub(crate) trait Engine: Send + Sync + 'static {
-    /// Runs one statement and writes all frames of its answer, an error too. Called by the threads
-    /// of many sessions at once.
+    /// Runs one statement. Called by the threads of many sessions at once.
     ///
     /// # Errors
-    /// The answer does not fit into a frame.
-    fn execute(&self, sql: &[u8], out: &mut Encoder<'_>) -> Result<(), EncodeError>;
+    /// To be told to the client behind what was written.
+    fn execute(&self, sql: &[u8], out: &mut impl Answer) -> Result<Outcome, SessionError>;
+}
+
+/// Where the rows of an answer go.
+pub(crate) trait Answer {
+    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError>;
+
+    fn row<'v>(
+        &mut self,
+        values: impl Iterator<Item = Result<Value<'v>, SessionError>>,
+    ) -> Result<(), SessionError>;
+}
+
+/// How a statement has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    /// With rows, or with none of those that it could have had.
+    Result,
+    /// With a change to so many rows.
+    Changed(u64),
 }
 
 /// Who may log in.
@@ -124,9 +147,36 @@ impl Statement {
     pub(crate) fn run(&self, id: u64, engine: &impl Engine, out: &mut OutBuffer) -> io::Result<()> {
         let mut out = Encoder::new(out, id).metadata(self.metadata);
         match engine.execute(&self.sql, &mut out) {
-            Ok(()) => Ok(()),
-            Err(error) => refuse(&mut out, Severity::Error, code::SERVER, &error.to_string()),
+            Ok(Outcome::Result) => {
+                out.fetch_done();
+                out.rows_affected(0);
+            }
+            Ok(Outcome::Changed(rows)) => out.rows_affected(rows),
+            Err(error) => {
+                let (severity, code, state) = (error.severity(), error.code(), error.state());
+                return out.error(severity, code, state, error.message()).map_err(broken);
+            }
         }
+        out.execute_ok();
+        Ok(())
+    }
+}
+
+impl Answer for Encoder<'_> {
+    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
+        Ok(columns.iter().try_for_each(|column| self.column(column))?)
+    }
+
+    fn row<'v>(
+        &mut self,
+        values: impl Iterator<Item = Result<Value<'v>, SessionError>>,
+    ) -> Result<(), SessionError> {
+        self.try_row(|cells| {
+            for value in values {
+                cells.value(&value?);
+            }
+            Ok(())
+        })
     }
 }
 

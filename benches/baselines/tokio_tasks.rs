@@ -18,7 +18,8 @@
 //! worker that saw its event, and others steal it when that worker is busy. Bad at: handlers that
 //! burn CPU or block. A worker inside one polls nothing meanwhile, and the task it would have run
 //! next waits with it. Frames that burn and sleep are worked off in place, as most programs do with
-//! what is expected to be short; `block_in_place` for each of them would cost all that are short.
+//! what they expect to be short. Who waits for a lock does so in `block_in_place`, which first gives
+//! the worker's queue to another thread: the way that the documentation names for code that blocks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ use std::thread;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
+use tokio::task;
 
 use super::epoll::{self, Address};
 use super::frames;
@@ -67,7 +69,7 @@ async fn serve(mut socket: TcpStream) -> io::Result<()> {
             return Ok(());
         }
         filled += count;
-        let whole = frames::perform(&buffer[..filled])?;
+        let whole = frames::perform_in(&buffer[..filled], |wait| task::block_in_place(wait))?;
         socket.write_all(&buffer[..whole]).await?;
         buffer.copy_within(whole..filled, 0);
         filled -= whole;

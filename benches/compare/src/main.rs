@@ -28,7 +28,7 @@ mod progress;
 mod report;
 mod scenario;
 mod serve;
-mod serve_old;
+mod serve_sql;
 mod server;
 mod spec;
 mod spread;
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
         Command::Sessions(args) => scenario::sessions(&args, &mut out),
         Command::Pools(args) => pools::run(&args, &mut out),
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
-        Command::ServeOld(args) => serve_old::run(&args, &mut out),
+        Command::ServeSql(args) => serve_sql::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
     };

@@ -3,7 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use epoll_group::net::Address;
+use epoll_group::{Runtime, session::Server};
+
 use crate::engine::{Constant, Sqlite, Temporary};
+use crate::serve_sql::Database;
 use crate::sessions::{Load, PASSWORD, Question, Shape, USER, parts};
 use crate::statements::{Account, Engine};
 use crate::{thread_per_client, thread_per_session};
@@ -59,6 +63,22 @@ fn a_thread_for_each_client_answers_its_one_session() {
         for question in [Question::SelectOne, Question::Text] {
             is_answered(address, &Shape { connections: 16, ..shape(question) });
         }
+    }
+}
+
+#[test]
+fn the_library_answers_before_the_same_engines() {
+    let runtime = Runtime::builder().name("new").start().unwrap();
+    let database = Temporary::new();
+    let sqlite = Database::new(USER, PASSWORD, Sqlite::open(database.path(), ROWS).unwrap());
+    let constant = Database::new(USER, PASSWORD, Constant);
+    for listener in [
+        runtime.listen("127.0.0.1:0", Server::new(sqlite)).unwrap(),
+        runtime.listen("127.0.0.1:0", Server::new(constant)).unwrap(),
+    ] {
+        let &Address::Tcp(address) = listener.local_addr() else { panic!("{listener:?}") };
+        is_answered(address, &shape(Question::SelectOne));
+        is_answered(address, &shape(Question::Text));
     }
 }
 
