@@ -1,8 +1,8 @@
 //! `compare`: epoll-group beside what it is measured against.
 //!
 //! ```text
-//! cargo run --release -p compare -- --scenario cpu            # for the record: some minutes
-//! cargo run --release -p compare -- --scenario cpu --quick    # for a first look: half a minute
+//! cargo run --release -p compare              # the report, for the record
+//! cargo run --release -p compare -- --quick   # a first look at it, less than 3 minutes
 //! cargo run --release -p compare -- --help
 //! ```
 //!
@@ -75,6 +75,8 @@ mod sessions_tests;
 mod statements;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
+#[cfg(test)]
+mod test_servers;
 #[path = "../../baselines/thread_per_client.rs"]
 mod thread_per_client;
 #[path = "../../baselines/thread_per_connection.rs"]
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Err(error) => return terminal::fail("compare", &error, ExitCode::from(USAGE)),
     };
     let result = match command {
+        Command::Report(args) => report::run(&args, &mut out),
         Command::Measure(args) => scenario::run(&args, &mut out),
         Command::Sessions(args) => scenario::sessions(&args, &mut out),
         Command::Pools(args) => pools::run(&args, &mut out),
