@@ -19,6 +19,26 @@ use super::lock_table::{self, NoSuchLock};
 #[derive(Debug)]
 pub(crate) struct Broken;
 
+/// A whole frame, not looked into yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whole {
+    pub(crate) session: u64,
+    pub(crate) bytes: usize,
+}
+
+/// The frame that `bytes` begin with, for a server that has the work done elsewhere. `None`: its
+/// end has not arrived.
+pub(crate) fn first(bytes: &[u8]) -> Result<Option<Whole>, Broken> {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let (session, rest) = header.split_first_chunk().ok_or(Broken)?;
+    let length = u32::from_le_bytes(*rest.first_chunk().ok_or(Broken)?) as usize;
+    if !(1..=LONGEST).contains(&length) {
+        return Err(Broken);
+    }
+    let whole = Whole { session: u64::from_le_bytes(*session), bytes: KIND_AT + length };
+    Ok(Some(whole).filter(|whole| whole.bytes <= bytes.len()))
+}
+
 const HEADER_BYTES: usize = 13;
 const LENGTH_AT: usize = 8;
 /// Header without the kind, which the length counts.

@@ -37,7 +37,12 @@ mod syscalls;
 mod table;
 mod workload;
 
+#[cfg(test)]
+mod baseline_tests;
+
 // What the echo example and the baselines already know.
+#[path = "../../baselines/connection.rs"]
+mod connection;
 #[expect(dead_code, reason = "the example measures more than this needs")]
 #[path = "../../../examples/echo/cpu.rs"]
 mod cpu;
@@ -47,6 +52,8 @@ mod easy_async;
 mod easy_sync;
 #[path = "../../baselines/epoll.rs"]
 mod epoll;
+#[path = "../../baselines/eventfd.rs"]
+mod eventfd;
 #[path = "../../baselines/frame_per_session.rs"]
 mod frame_per_session;
 #[path = "../../baselines/frames.rs"]
