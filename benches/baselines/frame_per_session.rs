@@ -67,13 +67,13 @@ impl Reader {
     fn route(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (mut start, mut end) = (0, 0);
         let mut session = None;
-        while let Some((id, length)) = frames::first(&bytes[end..])? {
-            if session.is_some_and(|session| session != id) {
+        while let Some(frame) = frames::first(&bytes[end..])? {
+            if session.is_some_and(|session| session != frame.session) {
                 self.hand_over(session, &bytes[start..end])?;
                 start = end;
             }
-            session = Some(id);
-            end += length;
+            session = Some(frame.session);
+            end += frame.bytes;
         }
         self.hand_over(session, &bytes[start..end])?;
         Ok(end)
