@@ -28,7 +28,7 @@ mod progress;
 mod report;
 mod scenario;
 mod serve;
-mod serve_old;
+mod serve_sql;
 mod server;
 mod spec;
 mod spread;
@@ -37,7 +37,12 @@ mod syscalls;
 mod table;
 mod workload;
 
+#[cfg(test)]
+mod baseline_tests;
+
 // What the echo example and the baselines already know.
+#[path = "../../baselines/connection.rs"]
+mod connection;
 #[expect(dead_code, reason = "the example measures more than this needs")]
 #[path = "../../../examples/echo/cpu.rs"]
 mod cpu;
@@ -47,6 +52,8 @@ mod easy_async;
 mod easy_sync;
 #[path = "../../baselines/epoll.rs"]
 mod epoll;
+#[path = "../../baselines/eventfd.rs"]
+mod eventfd;
 #[path = "../../baselines/frame_per_session.rs"]
 mod frame_per_session;
 #[path = "../../baselines/frames.rs"]
@@ -65,20 +72,28 @@ mod lock_tests;
 mod mio_loop;
 #[path = "../../baselines/percona.rs"]
 mod percona;
+#[path = "../../baselines/poll.rs"]
+mod poll;
 #[path = "../../../examples/echo/protocol.rs"]
 mod protocol;
 #[path = "../../../examples/select1/sessions.rs"]
 mod sessions;
 #[cfg(test)]
 mod sessions_tests;
+#[path = "../../baselines/statements.rs"]
+mod statements;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
 #[cfg(test)]
 mod test_servers;
+#[path = "../../baselines/thread_per_client.rs"]
+mod thread_per_client;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
 #[path = "../../baselines/thread_per_session.rs"]
 mod thread_per_session;
+#[path = "../../baselines/threads.rs"]
+mod threads;
 #[path = "../../baselines/tokio_tasks.rs"]
 mod tokio_tasks;
 #[path = "../../../examples/echo/usage.rs"]
@@ -107,9 +122,9 @@ fn main() -> ExitCode {
         Command::Sessions(args) => scenario::sessions(&args, &mut out),
         Command::Pools(args) => pools::run(&args, &mut out),
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
-        Command::ServeOld(args) => serve_old::run(&args, &mut out),
+        Command::ServeSql(args) => serve_sql::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),
-        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
+        Command::Help => out.write_all(args::help().as_bytes()).map_err(Into::into),
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
