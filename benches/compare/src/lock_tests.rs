@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::{Config, Runtime};
-
-use super::protocol::Echo;
+use super::test_servers::{any, epoll_group};
 use super::thread_per_connection;
 
 const LOCK: u8 = 0x7c;
@@ -48,14 +46,6 @@ fn frame(kind: u8, lock: u32) -> [u8; 17] {
     frame[12] = kind;
     frame[13..].copy_from_slice(&lock.to_le_bytes());
     frame
-}
-
-fn epoll_group() -> (Runtime, SocketAddr) {
-    let config = Config::default().epoll_groups(1).epoll_threads_per_group(THREADS);
-    let runtime = Runtime::builder().config(config).start().unwrap();
-    let listener = runtime.listen("127.0.0.1:0", Echo::default()).unwrap();
-    let address = listener.local_addr().to_string().parse().unwrap();
-    (runtime, address)
 }
 
 /// Clients take the same lock again and again: each finds nobody inside.
@@ -98,20 +88,21 @@ fn all_waiters_get_it(address: SocketAddr, lock: u32, all_wait: impl FnOnce()) {
 
 #[test]
 fn a_lock_has_one_holder_at_a_time() {
-    excludes(epoll_group().1, 7);
-    let address = thread_per_connection::start("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (_runtime, address) = epoll_group(THREADS);
+    excludes(address, 7);
+    let address = thread_per_connection::start(any()).unwrap();
     excludes(address, 7);
 }
 
 #[test]
 fn waiters_on_threads_of_their_own_all_get_the_lock() {
-    let address = thread_per_connection::start("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = thread_per_connection::start(any()).unwrap();
     all_waiters_get_it(address, 8, || ());
 }
 
 #[test]
 fn more_waiters_than_threads_all_get_the_lock() {
-    let (runtime, address) = epoll_group();
+    let (runtime, address) = epoll_group(THREADS);
     let handle = runtime.handle();
     all_waiters_get_it(address, 8, || {
         let end = Instant::now() + PATIENCE;
@@ -124,7 +115,7 @@ fn more_waiters_than_threads_all_get_the_lock() {
 
 #[test]
 fn the_end_of_a_connection_gives_its_locks_back() {
-    let (_runtime, address) = epoll_group();
+    let (_runtime, address) = epoll_group(THREADS);
     let mut holder = Client::connect(address);
     holder.call(LOCK, 1);
     holder.call(LOCK, 2);
