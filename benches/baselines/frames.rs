@@ -1,5 +1,5 @@
-//! What both baselines know of the protocol: where frames end, and the two kinds that want work
-//! done before they are echoed.
+//! What all baselines know of the protocol: where frames end, and the kinds that want something
+//! done before they are echoed: burn CPU time, sleep, take a lock, give it back.
 //!
 //! ```text
 //!  0         8        12     13
@@ -13,46 +13,74 @@ use std::thread;
 use std::time::Duration;
 
 use super::cpu;
+use super::lock_table::{self, NoSuchLock};
 
 /// The stream cannot be followed: the connection is closed without a word.
 #[derive(Debug)]
 pub(crate) struct Broken;
 
+/// A whole frame, not looked into yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whole {
+    pub(crate) session: u64,
+    pub(crate) bytes: usize,
+}
+
+/// The frame that `bytes` begin with, for a server that has the work done elsewhere. `None`: its
+/// end has not arrived.
+pub(crate) fn first(bytes: &[u8]) -> Result<Option<Whole>, Broken> {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let (session, rest) = header.split_first_chunk().ok_or(Broken)?;
+    let length = u32::from_le_bytes(*rest.first_chunk().ok_or(Broken)?) as usize;
+    if !(1..=LONGEST).contains(&length) {
+        return Err(Broken);
+    }
+    let whole = Whole { session: u64::from_le_bytes(*session), bytes: KIND_AT + length };
+    Ok(Some(whole).filter(|whole| whole.bytes <= bytes.len()))
+}
+
 const HEADER_BYTES: usize = 13;
-const LENGTH_AT: usize = 8;
 /// Header without the kind, which the length counts.
 const KIND_AT: usize = 12;
 const LONGEST: usize = 64 << 20;
 const BURN: u8 = 0x7e;
 const SLEEP: u8 = 0x7d;
+const LOCK: u8 = 0x7c;
+const UNLOCK: u8 = 0x7b;
 
 /// Does the work that the whole frames at the start of `bytes` ask for; returns where the last
-/// of them ends.
+/// of them ends. The thread waits for a lock that is taken, and nobody is told.
 pub(crate) fn perform(bytes: &[u8]) -> Result<usize, Broken> {
+    perform_in(bytes, |wait| wait())
+}
+
+/// The same for a server that wants to know: the wait for a lock that is taken happens inside
+/// `wait`, which has to call what it is given, once.
+pub(crate) fn perform_in(bytes: &[u8], wait: impl Fn(&mut dyn FnMut())) -> Result<usize, Broken> {
     let mut end = 0;
-    while let Some(header) = bytes[end..].first_chunk::<HEADER_BYTES>() {
-        let length = &header[LENGTH_AT..KIND_AT];
-        let length = u32::from_le_bytes(length.try_into().map_err(|_| Broken)?) as usize;
-        if !(1..=LONGEST).contains(&length) {
-            return Err(Broken);
-        }
-        let frame_bytes = KIND_AT + length;
-        let Some(frame) = bytes[end..].get(..frame_bytes) else {
-            break;
-        };
-        let kind = header[KIND_AT];
-        if kind == BURN || kind == SLEEP {
-            let micros = frame[HEADER_BYTES..].first_chunk().ok_or(Broken)?;
-            let time = Duration::from_micros(u32::from_le_bytes(*micros).into());
-            if kind == BURN {
-                cpu::burn(time);
-            } else {
-                thread::sleep(time);
+    while let Some(whole) = first(&bytes[end..])? {
+        let frame = &bytes[end..end + whole.bytes];
+        let kind = frame[KIND_AT];
+        if let BURN | SLEEP | LOCK | UNLOCK = kind {
+            let number = frame[HEADER_BYTES..].first_chunk().ok_or(Broken)?;
+            let number = u32::from_le_bytes(*number);
+            let micros = Duration::from_micros(number.into());
+            match kind {
+                BURN => cpu::burn(micros),
+                SLEEP => thread::sleep(micros),
+                LOCK => lock_table::take(number, &wait)?,
+                _ => lock_table::give_back(number)?,
             }
         }
-        end += frame_bytes;
+        end += whole.bytes;
     }
     Ok(end)
+}
+
+impl From<NoSuchLock> for Broken {
+    fn from(_: NoSuchLock) -> Self {
+        Self
+    }
 }
 
 impl From<Broken> for io::Error {
@@ -63,6 +91,8 @@ impl From<Broken> for io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -87,9 +117,19 @@ mod tests {
     }
 
     #[test]
+    fn the_first_frame_is_found_once_it_is_whole() {
+        let two = [frame(1, b"abc"), frame(1, b"")].concat();
+        for cut in 0..=two.len() {
+            let expected = (cut >= 16).then_some(Whole { session: 7, bytes: 16 });
+            assert_eq!(first(&two[..cut]).unwrap(), expected, "cut at {cut}");
+        }
+        assert!(first(&[0; HEADER_BYTES]).is_err());
+    }
+
+    #[test]
     fn length_zero_and_slow_frames_without_a_time_are_broken() {
         let mut empty = frame(1, b"");
-        empty[LENGTH_AT] = 0;
+        empty[8] = 0;
         assert!(perform(&empty).is_err());
         assert!(perform(&frame(BURN, b"abc")).is_err());
     }
@@ -99,5 +139,29 @@ mod tests {
         let before = cpu::of_thread();
         perform(&frame(BURN, &2000u32.to_le_bytes())).unwrap();
         assert!(cpu::of_thread() - before >= Duration::from_millis(2));
+    }
+
+    #[test]
+    fn only_a_wait_for_a_taken_lock_is_announced() {
+        let lock = frame(LOCK, &(lock_table::LOCKS as u32 - 1).to_le_bytes());
+        let unlock = frame(UNLOCK, &(lock_table::LOCKS as u32 - 1).to_le_bytes());
+        let waits = Cell::new(0);
+        let counted = |wait: &mut dyn FnMut()| {
+            waits.set(waits.get() + 1);
+            perform(&unlock).unwrap();
+            wait();
+        };
+        perform_in(&lock, counted).unwrap();
+        assert_eq!(waits.get(), 0);
+        perform_in(&lock, counted).unwrap();
+        assert_eq!(waits.get(), 1);
+        perform_in(&unlock, counted).unwrap();
+        perform_in(&lock, counted).unwrap();
+        assert_eq!(waits.get(), 1);
+    }
+
+    #[test]
+    fn a_lock_beyond_the_last_is_broken() {
+        assert!(perform(&frame(LOCK, &(lock_table::LOCKS as u32).to_le_bytes())).is_err());
     }
 }

@@ -13,25 +13,29 @@ use lexopt::{Arg, Parser};
 use super::experiment::Shape;
 use super::load::{HEADER_BYTES, Heavy, Target};
 use super::pools::Pools;
-use super::server::EngineName;
+use super::server::{Architecture, EngineName};
 use super::spec::{Kind, Spec};
+use super::suite::{SUITES, Suite};
 use super::usage::{UsageError, number, text};
 
 mod pools;
+mod report;
 mod sessions;
 
+pub(crate) use report::Report;
 pub(crate) use sessions::{Part, Sessions};
 
 /// What the user asked for.
 #[derive(Debug)]
 pub(crate) enum Command {
+    Report(Report),
     Measure(Measure),
     Sessions(Sessions),
     Pools(Pools),
     /// This process is a server of the rig.
     Serve(Spec, SocketAddr),
-    /// Likewise, the one with a thread for each session.
-    ServeOld(ServeOld),
+    /// Likewise, one that runs statements.
+    ServeSql(ServeSql),
     /// This process holds idle connections for the rig.
     Hold(Target, usize),
     Help,
@@ -49,11 +53,12 @@ pub(crate) struct Measure {
 }
 
 #[derive(Debug)]
-pub(crate) struct ServeOld {
+pub(crate) struct ServeSql {
     pub(crate) listen: SocketAddr,
     pub(crate) user: String,
     pub(crate) password: String,
     pub(crate) engine: EngineName,
+    pub(crate) architecture: Architecture,
     pub(crate) database: Option<PathBuf>,
     /// Of `sbtest1`, if the database does not have it.
     pub(crate) rows: u32,
@@ -77,18 +82,29 @@ pub(crate) enum Scenario {
     Servers,
 }
 
-pub(crate) const HELP: &str = "\
+const HELP: &str = "\
 epoll-group beside what it is measured against.
 
-usage: compare --scenario NAME [options]   the numbers to reach, each with its target
+usage: compare [options]                   the report: all suites, for the record
+       compare --quick                     the same as a first look, in less than 3 minutes
+       compare --scenario NAME [options]   the numbers to reach, each with its target
        compare --servers A,B[,C] [options] ratios of B, C … to A under the load given
        compare --all [options]             the same with one of each kind
        compare sessions [options]          statements of sessions: select1 and a thread for each
        compare pool [options]              pools of connections under 300 threads
        compare serve SERVER ADDR           one of the servers, until standard input ends
-       compare serve-old [options]         the one with a thread for each session, likewise
+       compare serve-sql SERVER [options]  one that runs statements, likewise
        compare hold ADDR N                 idle connections to it, until standard input ends
 
+report: a page, its charts and the raw numbers in benches/record/DATE-MACHINE
+  --only SUITE,SUITE    some of its suites
+  --rounds N            windows of each server under each load (1..=1000; default 11; ratios need 5)
+  --window-ms T         length of a window (10..=60000; default 300)
+  --quick               2 rounds of 100 ms, fewer loads, to target/compare/quick
+  --out DIR             another folder; files of the same names are replaced
+
+suites, in the order of the report
+SUITES
 scenarios (--servers replaces the ones to compare, the first is the base)
   cpu        CPU time, system calls, throughput and p99 beside the limit, with the rig's floor
   heavy      64 light connections beside one that burns 5 ms for each of its frames
@@ -100,7 +116,7 @@ SERVER is limit, thread-per-connection or epoll-group, then :THREADS, then :SETT
 Settings of epoll-group: threads (of each group), groups, events, pollers, tasks-per-poll,
 read-budget. What is not set is the library's default.
 
-measuring
+measuring (of all but the report)
   --pairs N             pairs of windows (1..=10000; default 31)
   --window-ms T         length of a window (10..=60000; default 500)
   --quick               5 pairs of 200 ms: a first look, not for the record
@@ -115,8 +131,10 @@ load (a scenario has its own, but cpu and idle take --connections)
   --heavy N:US          N more connections, whose frames burn US microseconds of CPU each
 
 sessions: measuring as above, and
-  --servers A,B         base and subject (default old:sqlite,select1); old:constant answers without
-                        a database; select1@BINARY is another build of the example
+  --servers A,B         base and subject (default old:sqlite,select1): old has a thread for each
+                        session, jdbc one for each connection, which has one session, new is the
+                        library; :constant answers without a database; select1@BINARY is another
+                        build of the example
   --parts P,P           base: select 1 against the base; scale: against fewer sessions;
                         points: kinds of point selects (default all)
   --sessions N,N        sessions, all connections together (default 16,64,256,1024,2048,4096)
@@ -128,9 +146,15 @@ sessions: measuring as above, and
 pool: --pairs (here: rounds, default 11), --window-ms, --quick, --json as above, and
   --capacities N,N      connections of each of the 16 backends (default 100,50,20,10,5)
 
-serve-old
-  --listen ADDR --user U --password P --engine constant|sqlite [--database FILE] [--rows N]
+serve-sql
+  --listen ADDR --user U --password P [--database FILE] [--rows N]
 ";
+
+/// What `--help` says.
+pub(crate) fn help() -> String {
+    let line = |suite: &Suite| format!("  {:<21} {}\n", suite.name, suite.question);
+    HELP.replace("SUITES", &SUITES.iter().map(line).collect::<String>())
+}
 
 const ALL: [Kind; 3] = [Kind::Limit, Kind::ThreadPerConnection, Kind::EpollGroup];
 const CONNECTIONS: RangeInclusive<usize> = 1..=19_000;
@@ -165,7 +189,8 @@ impl Command {
             servers: None,
             json: None,
         };
-        let mut load_option = None;
+        let mut report = report::Said::default();
+        let (mut load_option, mut measure_option) = (None, None);
         while let Some(arg) = parser.next()? {
             match arg {
                 Arg::Short('h') | Arg::Long("help") => return Ok(Self::Help),
@@ -173,8 +198,8 @@ impl Command {
                     return sessions::parse(&mut parser);
                 }
                 Arg::Value(command) if command == "pool" => return pools::parse(&mut parser),
-                Arg::Value(command) if command == "serve-old" => {
-                    return sessions::parse_serve_old(&mut parser);
+                Arg::Value(command) if command == "serve-sql" => {
+                    return sessions::parse_serve_sql(&mut parser);
                 }
                 Arg::Value(command) if command == "serve" => return serve(&mut parser),
                 Arg::Value(command) if command == "hold" => return hold(&mut parser),
@@ -184,22 +209,34 @@ impl Command {
                     let option = format!("--{option}");
                     if measure.load_option(&option, &mut parser)? {
                         load_option = Some(option);
-                    } else if !measure.option(&option, &mut parser)? {
+                    } else if measure.option(&option, &mut parser)? {
+                        // A report knows this one as well.
+                        let own = option != "--window-ms";
+                        measure_option = own.then_some(option).or(measure_option);
+                    } else if !report.option(&option, &mut parser)? {
                         return Err(UsageError(format!("no option {option}")));
                     }
                 }
                 other => return Err(other.unexpected().into()),
             }
         }
-        if let (Some(option), Some(name)) = (load_option, measure.scenario.name()) {
+        if let (Some(option), Some(name)) = (&load_option, measure.scenario.name()) {
             let text = format!("scenario {name} has its own load: {option} makes no sense with it");
             return Err(UsageError(text));
         }
-        if measure.scenario == Scenario::Servers && measure.servers.is_none() {
-            let text = "compare needs --scenario or --servers";
-            return Err(UsageError(text.to_owned()));
+        let is_report = measure.scenario == Scenario::Servers && measure.servers.is_none();
+        match load_option.or(measure_option) {
+            Some(option) if is_report => {
+                Err(UsageError(format!("{option} makes no sense without --scenario or --servers")))
+            }
+            _ if is_report => Ok(Self::Report(report.report(&measure.length)?)),
+            _ if !report.is_empty() => {
+                let text =
+                    "--only, --rounds and --out are those of the report: no scenario, no servers";
+                Err(UsageError(text.to_owned()))
+            }
+            _ => Ok(Self::Measure(measure)),
         }
-        Ok(Self::Measure(measure))
     }
 }
 
@@ -312,6 +349,7 @@ fn heavy(value: OsString) -> Result<Heavy, UsageError> {
     Ok(Heavy {
         connections: number("N of --heavy", connections.into(), HEAVY_CONNECTIONS)?,
         burn: Duration::from_micros(micros),
+        pipeline: 1,
     })
 }
 

@@ -5,25 +5,29 @@
 //!    turn when a group is a pair (A B B A …), in random order when it is larger.
 //! 3. After some cycles, start all over with new processes and connections: how connections fall
 //!    to threads, and where memory lies, would otherwise be one throw of the dice for all windows.
-//! 4. Before each fresh start, one more window for each lane while `perf` counts its system calls.
+//! 4. Before each fresh start, look at the memory of each server, then one more window for each lane
+//!    while `perf` counts its system calls.
 
 use std::error::Error;
 use std::fmt;
 use std::rc::Rc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Serialize, Serializer};
 
 use super::load::{Heavy, Options, Target};
-use super::meter::{Usage, machine_busy};
+use super::meter::{Usage, machine_busy, peak_resident_bytes, resident_bytes, threads};
 use super::process::Helper;
 use super::server::Server;
-use super::spread::Spread;
 use super::syscalls;
-use super::terminal::ProgressLine;
 use super::workload::{Load, Workload};
+
+mod measured;
+
+pub(crate) use super::progress::Progress;
+pub(crate) use measured::{Measured, MeasuredLane, Quantiles, Round, Window};
 
 /// One server under one kind of load.
 #[derive(Clone, Debug)]
@@ -74,75 +78,14 @@ pub(crate) struct Plan {
     pub(crate) quick: bool,
 }
 
-/// One window. Times are nanoseconds.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Window {
-    pub(crate) requests: u64,
-    pub(crate) heavy_requests: u64,
-    pub(crate) seconds: f64,
-    pub(crate) requests_per_second: f64,
-    pub(crate) p50: u64,
-    pub(crate) p99: u64,
-    pub(crate) p999: u64,
-    pub(crate) max: u64,
-    pub(crate) server_cpu_per_request: f64,
-    pub(crate) voluntary_switches_per_request: f64,
-    pub(crate) involuntary_switches_per_request: f64,
-    pub(crate) client_cpu_per_request: f64,
-    /// CPU seconds that neither the server nor the rig has used: what else the machine did.
-    pub(crate) other_cpu_seconds: f64,
-}
-
-/// The lanes of one group, each loaded once, in this order.
-#[derive(Debug, Serialize)]
-pub(crate) struct Round {
-    pub(crate) cycle: usize,
-    pub(crate) windows: Vec<(usize, Window)>,
-}
-
-/// All that was seen of an experiment.
-#[derive(Debug, Serialize)]
-pub(crate) struct Measured {
-    pub(crate) name: String,
-    pub(crate) lanes: Vec<MeasuredLane>,
-    pub(crate) rounds: Vec<Round>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct MeasuredLane {
-    pub(crate) server: String,
-    pub(crate) load: String,
-    /// One for each fresh start; none when nothing could count them, see `syscalls.rs`.
-    pub(crate) syscalls_per_request: Vec<f64>,
-    /// Quantiles of all windows together.
-    pub(crate) pooled: Quantiles,
-    #[serde(skip)]
-    hist: Histogram<u64>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Quantiles {
-    pub(crate) p50: u64,
-    pub(crate) p99: u64,
-    pub(crate) p999: u64,
-    pub(crate) max: u64,
-}
-
-/// Windows done and still to do, on standard error.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    line: ProgressLine,
-    started: Instant,
-    done: usize,
-    total: usize,
-}
-
 /// A lane whose server runs and whose connections are open.
 struct Live {
     /// Ended by the last lane that loads it.
     server: Rc<Helper>,
     load: Load,
     counts_answers: bool,
+    /// Of the server, before the first connection.
+    resident_before: u64,
 }
 
 /// Throws of the dice, the same ones each time.
@@ -176,25 +119,28 @@ pub(crate) fn run(
                 let mut windows = Vec::new();
                 for lane in dice.order(group, cycle) {
                     windows.push((lane, measured.window(lane, &mut live[lane], plan)?));
-                    progress.window_done(&measured, lane);
+                    let (name, server) = (&measured.name, &measured.lanes[lane].server);
+                    progress.window_done(format_args!("{name}: {server}"));
                 }
                 measured.rounds.push(Round { cycle, windows });
             }
         }
         for (lane, live) in live.iter_mut().enumerate() {
+            let resident = resident_bytes(live.server.pid())?;
+            let peak = peak_resident_bytes(live.server.pid())?;
+            measured.lanes[lane].resident_bytes.push(resident);
+            measured.lanes[lane].resident_bytes_before.push(live.resident_before);
+            measured.lanes[lane].peak_resident_bytes.push(peak);
             if plan.counts_syscalls {
-                let counted = live.count_syscalls(plan.window)?;
-                measured.lanes[lane].syscalls_per_request.extend(counted);
+                live.count(plan.window, &mut measured.lanes[lane])?;
             }
         }
         for live in live {
             live.finish()?;
         }
     }
-    for lane in &mut measured.lanes {
-        lane.pooled = Quantiles::of(&lane.hist);
-    }
-    progress.line.step_done(format_args!("{}: {} rounds", measured.name, measured.rounds.len()));
+    measured.lanes.iter_mut().for_each(MeasuredLane::summarize);
+    progress.step_done(format_args!("{}: {} rounds", measured.name, measured.rounds.len()));
     Ok(measured)
 }
 
@@ -217,10 +163,11 @@ impl Experiment {
                 }
             };
             started = Some((Rc::clone(&server), address));
+            let resident_before = resident_bytes(server.pid())?;
             let connected = lane.workload.connect(address);
             let load = connected.map_err(|error| format!("{}: {error}", lane.server))?;
             let counts_answers = lane.server.counts_answers();
-            live.push(Live { server, load, counts_answers });
+            live.push(Live { server, load, counts_answers, resident_before });
         }
         for live in &mut live {
             live.window(WARM_UP, &mut Histogram::new(3)?)?;
@@ -256,41 +203,6 @@ impl Shape {
 }
 
 impl Measured {
-    /// Ratios of one lane to another over the rounds that both took part in.
-    pub(crate) fn ratio(
-        &self,
-        lane: usize,
-        base: usize,
-        metric: impl Fn(&Window) -> f64,
-    ) -> Option<Spread> {
-        let of = |round: &Round, wanted: usize| {
-            let mut windows = round.windows.iter();
-            let found = windows.find(|(lane, _)| *lane == wanted);
-            found.map(|(_, window)| metric(window))
-        };
-        let rounds = self.rounds.iter();
-        let ratios = rounds.filter_map(|round| Some(of(round, lane)? / of(round, base)?));
-        Spread::of(ratios.collect())
-    }
-
-    /// All windows of one lane.
-    pub(crate) fn values(&self, lane: usize, metric: impl Fn(&Window) -> f64) -> Option<Spread> {
-        let windows = self.rounds.iter().flat_map(|round| &round.windows);
-        let windows = windows.filter(|(found, _)| *found == lane);
-        Spread::of(windows.map(|(_, window)| metric(window)).collect())
-    }
-
-    /// CPU seconds per second that went to other work than this: above 0.05 or so, the numbers
-    /// are those of a machine that was not quiet.
-    pub(crate) fn other_cpus(&self) -> f64 {
-        let windows = self.rounds.iter().flat_map(|round| &round.windows);
-        let sum = |(other, time): (f64, f64), (_, window): &(usize, Window)| {
-            (other + window.other_cpu_seconds, time + window.seconds)
-        };
-        let (other, time) = windows.fold((0.0, 0.0), sum);
-        (other / time).max(0.0)
-    }
-
     fn window(
         &mut self,
         lane: usize,
@@ -305,33 +217,6 @@ impl Measured {
     }
 }
 
-impl MeasuredLane {
-    pub(crate) fn syscalls(&self) -> Option<Spread> {
-        Spread::of(self.syscalls_per_request.clone())
-    }
-
-    fn new(lane: &Lane) -> Result<Self, Box<dyn Error>> {
-        Ok(Self {
-            server: lane.server.to_string(),
-            load: lane.workload.to_string(),
-            syscalls_per_request: Vec::new(),
-            pooled: Quantiles::default(),
-            hist: Histogram::new(3)?,
-        })
-    }
-}
-
-impl Quantiles {
-    fn of(hist: &Histogram<u64>) -> Self {
-        Self {
-            p50: hist.value_at_quantile(0.5),
-            p99: hist.value_at_quantile(0.99),
-            p999: hist.value_at_quantile(0.999),
-            max: hist.max(),
-        }
-    }
-}
-
 impl Live {
     /// Loads it for so long; its latencies are added to `hist`.
     fn window(
@@ -343,6 +228,7 @@ impl Live {
         // Inside the readings of the server: they cost something where there are many threads.
         let busy_before = machine_busy()?;
         let report = self.load.run_for(time)?;
+        let threads = threads(self.server.pid())?;
         thread::sleep(SETTLE);
         let busy = machine_busy()?.saturating_sub(busy_before).as_secs_f64();
         let used = Usage::of(self.server.pid())?.since(&before);
@@ -362,22 +248,28 @@ impl Live {
             voluntary_switches_per_request: used.voluntary_switches as f64 / answers,
             involuntary_switches_per_request: used.involuntary_switches as f64 / answers,
             client_cpu_per_request: report.client_cpu.as_nanos() as f64 / answers,
+            threads,
             other_cpu_seconds: busy - (used.cpu + report.client_cpu).as_secs_f64(),
         })
     }
 
-    fn count_syscalls(&mut self, time: Duration) -> Result<Option<f64>, Box<dyn Error>> {
+    /// Loads it for so long while its system calls and wake-ups are counted.
+    fn count(&mut self, time: Duration, lane: &mut MeasuredLane) -> Result<(), Box<dyn Error>> {
         let before = self.load.answers_total();
         let load = &mut self.load;
-        let calls = syscalls::count(self.server.pid(), || load.run_for(time).map(drop))?;
-        let answers = self.load.answers_total() - before;
-        Ok(calls.map(|calls| calls as f64 / answers.max(1) as f64))
+        let counts = syscalls::count(self.server.pid(), || load.run_for(time).map(drop))?;
+        let answers = (self.load.answers_total() - before).max(1) as f64;
+        if let Some(counts) = counts {
+            lane.syscalls_per_request.push(counts.syscalls as f64 / answers);
+            let wakeups = counts.wakeups.map(|wakeups| wakeups as f64 / answers);
+            lane.wakeups_per_request.extend(wakeups);
+        }
+        Ok(())
     }
 
     /// Ends both sides; a server that counts its answers has to come to the same number.
     fn finish(self) -> Result<(), Box<dyn Error>> {
-        let received = self.load.answers_total();
-        drop(self.load);
+        let received = self.load.finish()?;
         let Ok(server) = Rc::try_unwrap(self.server) else {
             return Ok(());
         };
@@ -418,24 +310,6 @@ impl Dice {
     }
 }
 
-impl Progress {
-    pub(crate) fn new(windows: usize) -> Self {
-        Self { line: ProgressLine::new(), started: Instant::now(), done: 0, total: windows }
-    }
-
-    fn window_done(&mut self, measured: &Measured, lane: usize) {
-        self.done += 1;
-        let (done, total) = (self.done, self.total);
-        let each = self.started.elapsed() / done as u32;
-        let left = each * total.saturating_sub(done) as u32;
-        let (name, server) = (&measured.name, &measured.lanes[lane].server);
-        self.line.update(format_args!(
-            "{name}: {server}, window {done} of {total}, {} s left",
-            left.as_secs()
-        ));
-    }
-}
-
 fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u128(time.as_millis())
 }
@@ -456,6 +330,9 @@ impl fmt::Display for Shape {
         if let Some(heavy) = self.heavy {
             let (connections, micros) = (heavy.connections, heavy.burn.as_micros());
             write!(f, ", heavy {connections}:{micros}")?;
+            if heavy.pipeline > 1 {
+                write!(f, " x {}", heavy.pipeline)?;
+            }
         }
         Ok(())
     }

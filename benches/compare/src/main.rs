@@ -1,8 +1,8 @@
 //! `compare`: epoll-group beside what it is measured against.
 //!
 //! ```text
-//! cargo run --release -p compare -- --scenario cpu            # for the record: some minutes
-//! cargo run --release -p compare -- --scenario cpu --quick    # for a first look: half a minute
+//! cargo run --release -p compare              # the report, for the record
+//! cargo run --release -p compare -- --quick   # a first look at it, less than 3 minutes
 //! cargo run --release -p compare -- --help
 //! ```
 //!
@@ -24,10 +24,11 @@ mod idle;
 mod meter;
 mod pools;
 mod process;
+mod progress;
 mod report;
 mod scenario;
 mod serve;
-mod serve_old;
+mod serve_sql;
 mod server;
 mod spec;
 mod spread;
@@ -35,6 +36,9 @@ mod suite;
 mod syscalls;
 mod table;
 mod workload;
+
+#[cfg(test)]
+mod baseline_tests;
 
 // What the echo example and the baselines already know.
 #[expect(dead_code, reason = "the example measures more than this needs")]
@@ -46,6 +50,10 @@ mod easy_async;
 mod easy_sync;
 #[path = "../../baselines/epoll.rs"]
 mod epoll;
+#[path = "../../baselines/event_loop.rs"]
+mod event_loop;
+#[path = "../../baselines/eventfd.rs"]
+mod eventfd;
 #[path = "../../baselines/frame_per_session.rs"]
 mod frame_per_session;
 #[path = "../../baselines/frames.rs"]
@@ -56,22 +64,36 @@ mod grpc_cq;
 mod limit;
 #[path = "../../../examples/echo/load.rs"]
 mod load;
+#[path = "../../baselines/lock_table.rs"]
+mod lock_table;
+#[cfg(test)]
+mod lock_tests;
 #[path = "../../baselines/mio_loop.rs"]
 mod mio_loop;
 #[path = "../../baselines/percona.rs"]
 mod percona;
+#[path = "../../baselines/poll.rs"]
+mod poll;
 #[path = "../../../examples/echo/protocol.rs"]
 mod protocol;
 #[path = "../../../examples/select1/sessions.rs"]
 mod sessions;
 #[cfg(test)]
 mod sessions_tests;
+#[path = "../../baselines/statements.rs"]
+mod statements;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
+#[cfg(test)]
+mod test_servers;
+#[path = "../../baselines/thread_per_client.rs"]
+mod thread_per_client;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
 #[path = "../../baselines/thread_per_session.rs"]
 mod thread_per_session;
+#[path = "../../baselines/threads.rs"]
+mod threads;
 #[path = "../../baselines/tokio_tasks.rs"]
 mod tokio_tasks;
 #[path = "../../../examples/echo/usage.rs"]
@@ -95,13 +117,14 @@ fn main() -> ExitCode {
         Err(error) => return terminal::fail("compare", &error, ExitCode::from(USAGE)),
     };
     let result = match command {
+        Command::Report(args) => report::run(&args, &mut out),
         Command::Measure(args) => scenario::run(&args, &mut out),
         Command::Sessions(args) => scenario::sessions(&args, &mut out),
         Command::Pools(args) => pools::run(&args, &mut out),
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
-        Command::ServeOld(args) => serve_old::run(&args, &mut out),
+        Command::ServeSql(args) => serve_sql::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),
-        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
+        Command::Help => out.write_all(args::help().as_bytes()).map_err(Into::into),
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

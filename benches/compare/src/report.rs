@@ -4,6 +4,12 @@ use serde_json::Value;
 
 use super::table::Table;
 
+mod chart;
+mod page;
+mod run;
+
+pub(crate) use run::run;
+
 /// What one suite has found.
 #[derive(Debug)]
 pub(crate) struct Section {
@@ -43,6 +49,8 @@ pub(crate) struct Axis {
 pub(crate) enum Scale {
     Linear,
     Logarithmic,
+    /// Percentiles: from 90 to 99 as far as from 99 to 99.9.
+    Nines,
 }
 
 /// One line. The names of servers have a colour each, the same in all charts.

@@ -41,7 +41,7 @@ pub(crate) enum Setting {
     ReadBudget,
 }
 
-const KINDS: [(&str, Kind); 12] = [
+pub(crate) const KINDS: [(&str, Kind); 12] = [
     ("limit", Kind::Limit),
     ("mio", Kind::Mio),
     ("uv", Kind::Uv),

@@ -5,6 +5,15 @@ use std::error::Error;
 use super::experiment::{Plan, Progress};
 use super::report::Section;
 
+pub(crate) mod echo;
+pub(crate) mod expect;
+pub(crate) mod grid;
+pub(crate) mod hot;
+mod line_up;
+pub(crate) mod locks;
+pub(crate) mod many;
+pub(crate) mod slow_links;
+
 /// One question, and how it is answered.
 #[derive(Debug)]
 pub(crate) struct Suite {
@@ -17,4 +26,5 @@ pub(crate) struct Suite {
 }
 
 /// In the order of the report.
-pub(crate) const SUITES: &[Suite] = &[];
+pub(crate) const SUITES: &[Suite] =
+    &[echo::SUITE, hot::SUITE, slow_links::SUITE, locks::SUITE, many::SUITE];

@@ -12,6 +12,7 @@ use super::cpu;
 use super::experiment::Shape;
 use super::load::{self, Target};
 use super::sessions;
+use super::suite::{locks, many, slow_links};
 
 /// What a server is loaded with.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,12 @@ pub(crate) enum Workload {
     Frames(Shape),
     /// Statements of sessions.
     Sessions(sessions::Shape),
+    /// Locks that are held between two requests.
+    Locks(locks::Shape),
+    /// Short frames beside large ones that trickle.
+    SlowLinks(slow_links::Shape),
+    /// Frames on some of very many connections.
+    Many(many::Shape),
 }
 
 /// Open connections, quiet but for [`Load::run_for`].
@@ -27,6 +34,9 @@ pub(crate) enum Workload {
 pub(crate) enum Load {
     Frames(Box<load::Load>),
     Sessions(sessions::Load),
+    Locks(locks::Load),
+    SlowLinks(Box<slow_links::Load>),
+    Many(Box<many::Load>),
 }
 
 /// One window: all requests that were asked in it, each with its answer.
@@ -48,6 +58,11 @@ impl Workload {
                 Load::Frames(Box::new(load::Load::connect(&options)?))
             }
             Self::Sessions(shape) => Load::Sessions(sessions::Load::connect(address, shape)?),
+            Self::Locks(shape) => Load::Locks(locks::Load::connect(address, shape)?),
+            Self::SlowLinks(shape) => {
+                Load::SlowLinks(Box::new(slow_links::Load::connect(address, shape)?))
+            }
+            Self::Many(shape) => Load::Many(Box::new(many::Load::connect(address, shape)?)),
         })
     }
 }
@@ -59,20 +74,7 @@ impl Load {
     /// Any connection on which anything but the right answer came.
     pub(crate) fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
         match self {
-            Self::Frames(load) => {
-                let cpu_before = cpu::of_thread();
-                let report = load.run_for(time, |_| ())?;
-                if let Some(failure) = report.first_error {
-                    return Err(failure.to_string().into());
-                }
-                Ok(Report {
-                    requests: report.requests,
-                    heavy_requests: report.heavy_requests,
-                    seconds: report.seconds,
-                    hist: report.hist,
-                    client_cpu: cpu::of_thread().saturating_sub(cpu_before),
-                })
-            }
+            Self::Frames(load) => frames(load, time),
             Self::Sessions(load) => {
                 let report = load.run_for(time)?;
                 if let Some(failure) = report.first_error {
@@ -87,6 +89,9 @@ impl Load {
                     client_cpu: report.client_cpu,
                 })
             }
+            Self::Locks(load) => load.run_for(time),
+            Self::SlowLinks(load) => load.run_for(time),
+            Self::Many(load) => load.run_for(time),
         }
     }
 
@@ -95,8 +100,39 @@ impl Load {
         match self {
             Self::Frames(load) => load.answers_total(),
             Self::Sessions(load) => load.answers_total(),
+            Self::Locks(load) => load.answers_total(),
+            Self::SlowLinks(load) => load.answers_total(),
+            Self::Many(load) => load.answers_total(),
         }
     }
+
+    /// Closes the connections; all answers that came until then.
+    ///
+    /// # Errors
+    /// What was quiet or under way, and is not answered now.
+    pub(crate) fn finish(self) -> Result<u64, Box<dyn Error>> {
+        match self {
+            Self::SlowLinks(load) => Ok(load.finish()?),
+            Self::Many(load) => load.finish(),
+            other => Ok(other.answers_total()),
+        }
+    }
+}
+
+/// One window of the usual load of frames.
+pub(crate) fn frames(load: &mut load::Load, time: Duration) -> Result<Report, Box<dyn Error>> {
+    let cpu_before = cpu::of_thread();
+    let report = load.run_for(time, |_| ())?;
+    if let Some(failure) = report.first_error {
+        return Err(failure.to_string().into());
+    }
+    Ok(Report {
+        requests: report.requests,
+        heavy_requests: report.heavy_requests,
+        seconds: report.seconds,
+        hist: report.hist,
+        client_cpu: cpu::of_thread().saturating_sub(cpu_before),
+    })
 }
 
 impl fmt::Display for Workload {
@@ -104,6 +140,9 @@ impl fmt::Display for Workload {
         match self {
             Self::Frames(shape) => shape.fmt(f),
             Self::Sessions(shape) => shape.fmt(f),
+            Self::Locks(shape) => shape.fmt(f),
+            Self::SlowLinks(shape) => shape.fmt(f),
+            Self::Many(shape) => shape.fmt(f),
         }
     }
 }
