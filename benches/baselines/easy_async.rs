@@ -328,7 +328,7 @@ impl Client {
             let mut message = std::mem::take(&mut self.connection.partial);
             match self.connection.receive_behind(&mut message, self.message_bytes)? {
                 Received::Bytes(count) if count == self.message_bytes => {
-                    self.message_bytes = MESSAGE_BYTES;
+                    self.message_bytes = MESSAGE_BYTES.min(2 * count);
                 }
                 Received::Bytes(_) | Received::Nothing => {}
                 Received::End => self.ended = true,

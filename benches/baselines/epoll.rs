@@ -1,6 +1,6 @@
 //! The few system calls that the servers on bare epoll share, and how all of them listen.
 
-#![expect(unsafe_code, reason = "std has no door to epoll and eventfd")]
+#![expect(unsafe_code, reason = "std has no door to epoll")]
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};

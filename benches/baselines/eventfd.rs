@@ -1,14 +1,15 @@
-//! A descriptor by which one thread wakes another from its epoll.
+//! A descriptor by which one thread wakes another that waits with epoll or poll.
 
 #![expect(unsafe_code, reason = "std has no door to eventfd")]
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 
 use super::epoll::checked;
 
-/// Watched for edges, so it is never read: each signal is an edge, however many came before.
+/// Signals add up to one until they are taken back. An epoll that watches for edges needs no such
+/// call: each signal is an edge, however many came before.
 #[derive(Debug)]
 pub(crate) struct EventFd(File);
 
@@ -22,6 +23,14 @@ impl EventFd {
 
     pub(crate) fn signal(&self) -> io::Result<()> {
         (&self.0).write_all(&1u64.to_ne_bytes())
+    }
+
+    /// Takes back what was signalled, if anything was.
+    pub(crate) fn drain(&self) -> io::Result<()> {
+        match (&self.0).read(&mut [0; 8]) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

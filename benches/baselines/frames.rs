@@ -26,19 +26,6 @@ pub(crate) struct Whole {
     pub(crate) bytes: usize,
 }
 
-/// The frame that `bytes` begin with, for a server that has the work done elsewhere. `None`: its
-/// end has not arrived.
-pub(crate) fn first(bytes: &[u8]) -> Result<Option<Whole>, Broken> {
-    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-    let (session, rest) = header.split_first_chunk().ok_or(Broken)?;
-    let length = u32::from_le_bytes(*rest.first_chunk().ok_or(Broken)?) as usize;
-    if !(1..=LONGEST).contains(&length) {
-        return Err(Broken);
-    }
-    let whole = Whole { session: u64::from_le_bytes(*session), bytes: KIND_AT + length };
-    Ok(Some(whole).filter(|whole| whole.bytes <= bytes.len()))
-}
-
 const HEADER_BYTES: usize = 13;
 /// Header without the kind, which the length counts.
 const KIND_AT: usize = 12;
@@ -75,6 +62,19 @@ pub(crate) fn perform_in(bytes: &[u8], wait: impl Fn(&mut dyn FnMut())) -> Resul
         end += whole.bytes;
     }
     Ok(end)
+}
+
+/// The frame that `bytes` begin with, for a server that has the work done elsewhere. `None`: its
+/// end has not arrived.
+pub(crate) fn first(bytes: &[u8]) -> Result<Option<Whole>, Broken> {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let (session, rest) = header.split_first_chunk().ok_or(Broken)?;
+    let length = u32::from_le_bytes(*rest.first_chunk().ok_or(Broken)?) as usize;
+    if !(1..=LONGEST).contains(&length) {
+        return Err(Broken);
+    }
+    let whole = Whole { session: u64::from_le_bytes(*session), bytes: KIND_AT + length };
+    Ok(Some(whole).filter(|whole| whole.bytes <= bytes.len()))
 }
 
 impl From<NoSuchLock> for Broken {

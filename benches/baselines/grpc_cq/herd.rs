@@ -14,7 +14,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::super::poll::{self, EventFd};
+use super::super::eventfd::EventFd;
+use super::super::poll;
 use super::Queue;
 use super::reactor::{Batch, Completion, Reactor};
 
