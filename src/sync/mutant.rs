@@ -83,6 +83,7 @@ mod making {
         PollWithoutFence,
         AsideWithoutFence,
         GivesUpWithoutSight,
+        LookoutRestsForGood,
         EndLookoutWithoutFence,
         StallWakesNobody,
         LeaveUnseen,

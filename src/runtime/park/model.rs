@@ -523,6 +523,24 @@ fn aside_while_the_lookout_gets_up() {
     });
 }
 
+/// Work is set aside while the lookout, woken for nothing, gets up and rests again. It wakes nobody:
+/// it is on the lookout itself.
+fn aside_while_the_lookout_rests_again() {
+    explore(|| {
+        let behind = Behind::new();
+        let _ = behind.park.rest(false, CALM);
+        let watching = behind.park.rest(false, CALM);
+        let _ = behind.park.rest(false, CALM);
+        while_it_is_set(&behind, |behind| {
+            behind.park.rise(watching);
+            let rest = behind.park.rest(false, CALM);
+            let _ = mutant!(rest, LookoutRestsForGood => behind.park.end_lookout(rest));
+        });
+        let watched = !behind.park.wants_lookout() || behind.woken.load(Ordering::Relaxed);
+        assert!(watched, "nobody is on the lookout");
+    });
+}
+
 /// Work is set aside while the lookout, who has seen nobody run for long, gives up.
 fn aside_while_the_lookout_gives_up() {
     explore(|| {
@@ -639,6 +657,11 @@ fn somebody_is_always_on_the_lookout() {
 #[test]
 fn what_is_aside_is_seen_when_the_lookout_gets_up() {
     aside_while_the_lookout_gets_up();
+}
+
+#[test]
+fn what_is_aside_is_seen_when_the_lookout_rests_again() {
+    aside_while_the_lookout_rests_again();
 }
 
 #[test]
@@ -800,6 +823,7 @@ mutants! {
     poll_without_fence: PollWithoutFence, the_lookout_is_replaced(), "deadlock";
     aside_without_fence: AsideWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
     rise_without_fence_beside_work: RiseWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
+    lookout_that_rests_for_good: LookoutRestsForGood, aside_while_the_lookout_rests_again(), "nobody is on the lookout";
     lookout_that_gives_up_unseen: GivesUpWithoutSight, aside_while_the_lookout_gives_up(), "nobody is on the lookout";
     lookout_that_gives_up_without_fence: EndLookoutWithoutFence, aside_while_the_lookout_gives_up(), "nobody is on the lookout";
     permit_that_a_resting_one_shows: RestingShowsPermit, permit_is_taken_from_the_stuck(), "one waits and the other sleeps";
