@@ -22,8 +22,11 @@ pub(crate) struct Suite {
     pub(crate) question: &'static str,
     /// Roughly how many seconds it takes, to tell how many are left.
     pub(crate) seconds: fn(&Plan) -> f64,
-    pub(crate) run: fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>,
+    pub(crate) run: Run,
 }
+
+/// Measures, as long as the plan says.
+pub(crate) type Run = fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>;
 
 /// In the order of the report.
 pub(crate) const SUITES: &[Suite] =

@@ -327,3 +327,6 @@ impl Found {
         self.measured.get(place)
     }
 }
+
+#[cfg(test)]
+mod tests;
