@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use epoll_group::{Config, Runtime};
 
+use super::affinity;
 use super::grpc_cq::{self, Wake};
 use super::load::raise_descriptor_limit;
 use super::protocol::Echo;
@@ -27,6 +28,9 @@ pub(crate) fn run(
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
+    if let Some(cpus) = spec.setting(Setting::Cpus) {
+        affinity::bind_to_first(cpus)?;
+    }
     let cpus = thread::available_parallelism()?.get();
     let threads = spec.setting(Setting::Threads).unwrap_or(cpus);
     let address = match spec.kind {
@@ -64,7 +68,7 @@ fn epoll_group(
             Setting::Pollers => config.max_epoll_wait_total_threads(value),
             Setting::TasksPerPoll => config.tasks_per_poll(value),
             Setting::ReadBudget => config.read_budget_bytes(value),
-            Setting::Workers => config,
+            Setting::Workers | Setting::Cpus => config,
         };
     }
     let runtime = Runtime::builder().config(config).name("echo").start()?;
