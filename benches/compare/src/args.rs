@@ -18,13 +18,16 @@ use super::spec::{Kind, Spec};
 use super::usage::{UsageError, number, text};
 
 mod pools;
+mod report;
 mod sessions;
 
+pub(crate) use report::Report;
 pub(crate) use sessions::{Part, Sessions};
 
 /// What the user asked for.
 #[derive(Debug)]
 pub(crate) enum Command {
+    Report(Report),
     Measure(Measure),
     Sessions(Sessions),
     Pools(Pools),
@@ -80,7 +83,9 @@ pub(crate) enum Scenario {
 pub(crate) const HELP: &str = "\
 epoll-group beside what it is measured against.
 
-usage: compare --scenario NAME [options]   the numbers to reach, each with its target
+usage: compare [options]                   the report: all suites, for the record
+       compare --quick                     the same as a first look, in less than 3 minutes
+       compare --scenario NAME [options]   the numbers to reach, each with its target
        compare --servers A,B[,C] [options] ratios of B, C … to A under the load given
        compare --all [options]             the same with one of each kind
        compare sessions [options]          statements of sessions: select1 and a thread for each
@@ -88,6 +93,13 @@ usage: compare --scenario NAME [options]   the numbers to reach, each with its t
        compare serve SERVER ADDR           one of the servers, until standard input ends
        compare serve-old [options]         the one with a thread for each session, likewise
        compare hold ADDR N                 idle connections to it, until standard input ends
+
+report: a page, its charts and the raw numbers in benches/record/DATE-MACHINE
+  --only SUITE,SUITE    some of its suites: SUITES
+  --rounds N            windows of each server under each load (1..=1000; default 11; ratios need 5)
+  --window-ms T         length of a window (10..=60000; default 300)
+  --quick               2 rounds of 100 ms, fewer loads, to target/compare/quick
+  --out DIR             another folder; files of the same names are replaced
 
 scenarios (--servers replaces the ones to compare, the first is the base)
   cpu        CPU time, system calls, throughput and p99 beside the limit, with the rig's floor
@@ -100,7 +112,7 @@ SERVER is limit, thread-per-connection or epoll-group, then :THREADS, then :SETT
 Settings of epoll-group: threads (of each group), groups, events, pollers, tasks-per-poll,
 read-budget. What is not set is the library's default. Any server: cpus=N, the first N of the machine.
 
-measuring
+measuring (of all but the report)
   --pairs N             pairs of windows (1..=10000; default 31)
   --window-ms T         length of a window (10..=60000; default 500)
   --quick               5 pairs of 200 ms: a first look, not for the record
@@ -165,7 +177,8 @@ impl Command {
             servers: None,
             json: None,
         };
-        let mut load_option = None;
+        let mut report = report::Said::default();
+        let (mut load_option, mut measure_option) = (None, None);
         while let Some(arg) = parser.next()? {
             match arg {
                 Arg::Short('h') | Arg::Long("help") => return Ok(Self::Help),
@@ -184,22 +197,34 @@ impl Command {
                     let option = format!("--{option}");
                     if measure.load_option(&option, &mut parser)? {
                         load_option = Some(option);
-                    } else if !measure.option(&option, &mut parser)? {
+                    } else if measure.option(&option, &mut parser)? {
+                        // A report knows this one as well.
+                        let own = option != "--window-ms";
+                        measure_option = own.then_some(option).or(measure_option);
+                    } else if !report.option(&option, &mut parser)? {
                         return Err(UsageError(format!("no option {option}")));
                     }
                 }
                 other => return Err(other.unexpected().into()),
             }
         }
-        if let (Some(option), Some(name)) = (load_option, measure.scenario.name()) {
+        if let (Some(option), Some(name)) = (&load_option, measure.scenario.name()) {
             let text = format!("scenario {name} has its own load: {option} makes no sense with it");
             return Err(UsageError(text));
         }
-        if measure.scenario == Scenario::Servers && measure.servers.is_none() {
-            let text = "compare needs --scenario or --servers";
-            return Err(UsageError(text.to_owned()));
+        let is_report = measure.scenario == Scenario::Servers && measure.servers.is_none();
+        match load_option.or(measure_option) {
+            Some(option) if is_report => {
+                Err(UsageError(format!("{option} makes no sense without --scenario or --servers")))
+            }
+            _ if is_report => Ok(Self::Report(report.report(&measure.length)?)),
+            _ if !report.is_empty() => {
+                let text =
+                    "--only, --rounds and --out are those of the report: no scenario, no servers";
+                Err(UsageError(text.to_owned()))
+            }
+            _ => Ok(Self::Measure(measure)),
         }
-        Ok(Self::Measure(measure))
     }
 }
 

@@ -21,7 +21,8 @@ impl Environment {
     pub(crate) fn look() -> Self {
         let commit = output("git", &["describe", "--always", "--dirty", "--abbrev=10"]);
         let governor = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-        let mut command = vec!["compare".to_owned()];
+        let mut command = vec!["cargo run --release -p compare".to_owned()];
+        command.extend((std::env::args().len() > 1).then(|| "--".to_owned()));
         command.extend(std::env::args().skip(1));
         Self {
             command: command.join(" "),
@@ -34,6 +35,23 @@ impl Environment {
             governor: governor.map_or_else(|_| "not visible".to_owned(), |text| trimmed(&text)),
         }
     }
+
+    /// Day and machine: `2026-11-22-2x-amd-epyc`.
+    pub(crate) fn slug(&self) -> String {
+        let day = self.date.split('T').next().unwrap_or_default();
+        format!("{day}-{}x-{}", self.cpus, slug(&self.cpu))
+    }
+}
+
+/// A model of CPU without what all of them are called: `intel-xeon-platinum-8481c`.
+fn slug(model: &str) -> String {
+    let model = model.to_lowercase().replace("(r)", "").replace("(tm)", "");
+    let model = model.split('@').next().unwrap_or_default();
+    let words = model.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let says_something = |word: &&str| {
+        !word.is_empty() && !matches!(*word, "cpu" | "processor") && !word.ends_with("-core")
+    };
+    words.filter(says_something).collect::<Vec<_>>().join("-")
 }
 
 impl std::fmt::Display for Environment {
@@ -50,7 +68,8 @@ fn cpu_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut lines = text.lines();
     let model = lines.find_map(|line| line.strip_prefix("model name"));
-    model.map_or_else(unknown, |model| trimmed(model.trim_start_matches([' ', '\t', ':'])))
+    let architecture = || std::env::consts::ARCH.to_owned();
+    model.map_or_else(architecture, |model| trimmed(model.trim_start_matches([' ', '\t', ':'])))
 }
 
 /// What a command prints, or that it is not known: no measurement fails for want of it.
@@ -67,4 +86,18 @@ fn trimmed(text: &str) -> String {
 
 fn unknown() -> String {
     "unknown".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_named_by_their_cpu() {
+        assert_eq!(slug("AMD EPYC"), "amd-epyc");
+        assert_eq!(slug("AMD EPYC 9B14 96-Core Processor"), "amd-epyc-9b14");
+        let intel = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz";
+        assert_eq!(slug(intel), "intel-xeon-platinum-8481c");
+        assert_eq!(slug("aarch64"), "aarch64");
+    }
 }

@@ -1,8 +1,8 @@
 //! `compare`: epoll-group beside what it is measured against.
 //!
 //! ```text
-//! cargo run --release -p compare -- --scenario cpu            # for the record: some minutes
-//! cargo run --release -p compare -- --scenario cpu --quick    # for a first look: half a minute
+//! cargo run --release -p compare              # the report, for the record
+//! cargo run --release -p compare -- --quick   # a first look at it, less than 3 minutes
 //! cargo run --release -p compare -- --help
 //! ```
 //!
@@ -98,6 +98,7 @@ fn main() -> ExitCode {
         Err(error) => return terminal::fail("compare", &error, ExitCode::from(USAGE)),
     };
     let result = match command {
+        Command::Report(args) => report::run(&args, &mut out),
         Command::Measure(args) => scenario::run(&args, &mut out),
         Command::Sessions(args) => scenario::sessions(&args, &mut out),
         Command::Pools(args) => pools::run(&args, &mut out),

@@ -4,6 +4,12 @@ use serde_json::Value;
 
 use super::table::Table;
 
+mod chart;
+mod page;
+mod run;
+
+pub(crate) use run::run;
+
 /// What one suite has found.
 #[derive(Debug)]
 pub(crate) struct Section {
