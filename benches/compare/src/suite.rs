@@ -7,6 +7,7 @@ use super::report::Section;
 
 pub(crate) mod echo;
 pub(crate) mod grid;
+pub(crate) mod scaling;
 
 /// One question, and how it is answered.
 #[derive(Debug)]
@@ -20,4 +21,4 @@ pub(crate) struct Suite {
 }
 
 /// In the order of the report.
-pub(crate) const SUITES: &[Suite] = &[echo::SUITE];
+pub(crate) const SUITES: &[Suite] = &[echo::SUITE, scaling::SUITE];

@@ -128,7 +128,7 @@ fn a_lookout_frees_what_stands_behind_a_burner() {
     let freed = run(&system);
     let p99 = |seen: &Seen| seen.latencies.value_at_quantile(0.99);
     assert!(p99(&alone) > 4_000_000, "{}", p99(&alone));
-    assert!(p99(&freed) < 1_500_000, "{}", p99(&freed));
+    assert!(3 * p99(&freed) < p99(&alone), "{}", p99(&freed));
 }
 
 #[test]
