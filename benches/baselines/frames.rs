@@ -1,5 +1,5 @@
-//! What both baselines know of the protocol: where frames end, and the two kinds that want work
-//! done before they are echoed.
+//! What all baselines know of the protocol: where frames end, and the kinds that want something
+//! done before they are echoed: burn CPU time, sleep, take a lock, give it back.
 //!
 //! ```text
 //!  0         8        12     13
@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::cpu;
+use super::lock_table::{self, NoSuchLock};
 
 /// The stream cannot be followed: the connection is closed without a word.
 #[derive(Debug)]
@@ -25,10 +26,18 @@ const KIND_AT: usize = 12;
 const LONGEST: usize = 64 << 20;
 const BURN: u8 = 0x7e;
 const SLEEP: u8 = 0x7d;
+const LOCK: u8 = 0x7c;
+const UNLOCK: u8 = 0x7b;
 
 /// Does the work that the whole frames at the start of `bytes` ask for; returns where the last
-/// of them ends.
+/// of them ends. The thread waits for a lock that is taken, and nobody is told.
 pub(crate) fn perform(bytes: &[u8]) -> Result<usize, Broken> {
+    perform_in(bytes, |wait| wait())
+}
+
+/// The same for a server that wants to know: the wait for a lock that is taken happens inside
+/// `wait`, which has to call what it is given, once.
+pub(crate) fn perform_in(bytes: &[u8], wait: impl Fn(&mut dyn FnMut())) -> Result<usize, Broken> {
     let mut end = 0;
     while let Some(header) = bytes[end..].first_chunk::<HEADER_BYTES>() {
         let length = &header[LENGTH_AT..KIND_AT];
@@ -41,18 +50,26 @@ pub(crate) fn perform(bytes: &[u8]) -> Result<usize, Broken> {
             break;
         };
         let kind = header[KIND_AT];
-        if kind == BURN || kind == SLEEP {
-            let micros = frame[HEADER_BYTES..].first_chunk().ok_or(Broken)?;
-            let time = Duration::from_micros(u32::from_le_bytes(*micros).into());
-            if kind == BURN {
-                cpu::burn(time);
-            } else {
-                thread::sleep(time);
+        if let BURN | SLEEP | LOCK | UNLOCK = kind {
+            let number = frame[HEADER_BYTES..].first_chunk().ok_or(Broken)?;
+            let number = u32::from_le_bytes(*number);
+            let micros = Duration::from_micros(number.into());
+            match kind {
+                BURN => cpu::burn(micros),
+                SLEEP => thread::sleep(micros),
+                LOCK => lock_table::take(number, &wait)?,
+                _ => lock_table::give_back(number)?,
             }
         }
         end += frame_bytes;
     }
     Ok(end)
+}
+
+impl From<NoSuchLock> for Broken {
+    fn from(_: NoSuchLock) -> Self {
+        Self
+    }
 }
 
 impl From<Broken> for io::Error {
@@ -63,6 +80,8 @@ impl From<Broken> for io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -99,5 +118,29 @@ mod tests {
         let before = cpu::of_thread();
         perform(&frame(BURN, &2000u32.to_le_bytes())).unwrap();
         assert!(cpu::of_thread() - before >= Duration::from_millis(2));
+    }
+
+    #[test]
+    fn only_a_wait_for_a_taken_lock_is_announced() {
+        let lock = frame(LOCK, &(lock_table::LOCKS as u32 - 1).to_le_bytes());
+        let unlock = frame(UNLOCK, &(lock_table::LOCKS as u32 - 1).to_le_bytes());
+        let waits = Cell::new(0);
+        let counted = |wait: &mut dyn FnMut()| {
+            waits.set(waits.get() + 1);
+            perform(&unlock).unwrap();
+            wait();
+        };
+        perform_in(&lock, counted).unwrap();
+        assert_eq!(waits.get(), 0);
+        perform_in(&lock, counted).unwrap();
+        assert_eq!(waits.get(), 1);
+        perform_in(&unlock, counted).unwrap();
+        perform_in(&lock, counted).unwrap();
+        assert_eq!(waits.get(), 1);
+    }
+
+    #[test]
+    fn a_lock_beyond_the_last_is_broken() {
+        assert!(perform(&frame(LOCK, &(lock_table::LOCKS as u32).to_le_bytes())).is_err());
     }
 }

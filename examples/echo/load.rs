@@ -99,7 +99,8 @@ impl Load {
     /// # Errors
     /// The first connection that cannot be opened, or that does not echo.
     pub(crate) fn connect(options: &Options) -> io::Result<Self> {
-        let heavy = options.heavy.unwrap_or(Heavy { connections: 0, burn: Duration::ZERO });
+        let heavy =
+            options.heavy.unwrap_or(Heavy { connections: 0, burn: Duration::ZERO, pipeline: 1 });
         let light_shape = Shape { frame_bytes: options.frame_bytes, burn: None };
         let heavy_shape = Shape {
             frame_bytes: options.frame_bytes.max(HEAVY_FRAME_BYTES),
@@ -110,7 +111,7 @@ impl Load {
             let text = format!("a frame of {bytes} bytes is below its header's {HEADER_BYTES}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        if options.sessions_per_connection == 0 || options.pipeline == 0 {
+        if options.sessions_per_connection == 0 || options.pipeline.min(heavy.pipeline) == 0 {
             let text = "a connection needs at least one session and a pipeline of one";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
@@ -134,7 +135,7 @@ impl Load {
             let (shape, sessions, pipeline) = if index < options.connections {
                 (light_shape, options.sessions_per_connection, options.pipeline)
             } else {
-                (heavy_shape, 1, 1)
+                (heavy_shape, 1, heavy.pipeline)
             };
             let peer = Peer::connect(index, &options.target, shape, sessions, pipeline);
             load.add(peer.map_err(|error| {

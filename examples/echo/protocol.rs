@@ -1,11 +1,13 @@
 //! The server: a [`Protocol`] that sends every frame back as it came.
 //!
-//! Two kinds of frame make it work or wait first, so that a slow handler can be studied:
+//! Some kinds of frame make it work or wait first, so that a slow handler can be studied:
 //!
 //! | kind | first four bytes of the body, little-endian | before the echo |
 //! |---|---|---|
 //! | 0x7e | microseconds | burns so much CPU time on the handling thread |
 //! | 0x7d | microseconds | sleeps so long there, announced to nobody |
+//! | 0x7c | number of a lock | takes it for the connection; waits, announced, while another has it |
+//! | 0x7b | number of a lock | gives it back, if the connection has it |
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,23 +15,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use epoll_group::Class;
 use epoll_group::codec::header::{HEADER_BYTES, Header};
 use epoll_group::net::{Close, CloseReason, Connection, ConnectionId, Input, Protocol};
 
 use super::cpu;
 
+#[path = "protocol/locks.rs"]
+mod locks;
+
+use locks::{Held, Locks};
+
 /// Frame that burns CPU time before it is echoed.
 const BURN: u8 = 0x7e;
 /// Frame that sleeps before it is echoed.
 const SLEEP: u8 = 0x7d;
+/// Frame that takes a lock before it is echoed.
+const LOCK: u8 = 0x7c;
+/// Frame that gives one back.
+const UNLOCK: u8 = 0x7b;
 /// Longest frame accepted: its kind byte and body.
 const LONGEST: u32 = 64 << 20;
 
-/// Echoes frames, and counts them. A clone shares the count.
+/// Echoes frames, and counts them. A clone shares the count, and the locks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Echo {
     /// Locked when a connection opens or ends and when somebody asks, never for a frame.
     tally: Arc<Mutex<Tally>>,
+    locks: Arc<Locks>,
+}
+
+/// What belongs to one connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    answered: Arc<Answered>,
+    held: Held,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +64,7 @@ struct Tally {
 /// write its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Answered(AtomicU64);
+struct Answered(AtomicU64);
 
 /// What stands at the start of some input.
 struct Opening {
@@ -67,6 +87,8 @@ enum Next {
 enum Work {
     Burn(Duration),
     Sleep(Duration),
+    Lock(u32),
+    Unlock(u32),
 }
 
 impl Echo {
@@ -92,18 +114,18 @@ impl Answered {
 }
 
 impl Protocol for Echo {
-    type State = Arc<Answered>;
+    type State = Peer;
 
-    fn opened(&self, conn: &Connection) -> Arc<Answered> {
+    fn opened(&self, conn: &Connection) -> Peer {
         let answered = Arc::<Answered>::default();
         self.tally().open.insert(conn.id(), Arc::clone(&answered));
-        answered
+        Peer { answered, held: Held::of(&self.locks) }
     }
 
     fn received(
         &self,
         conn: &Connection,
-        answered: &mut Arc<Answered>,
+        peer: &mut Peer,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
         loop {
@@ -113,7 +135,7 @@ impl Protocol for Echo {
                 // socket does not take now leaves later, and while much of it waits, the
                 // connection is not read: no need to look at what `send` returns.
                 conn.send(input.take(opening.plain_bytes));
-                answered.add(opening.plain_frames);
+                peer.answered.add(opening.plain_frames);
             }
             match opening.next {
                 Next::Partial(size) => {
@@ -123,19 +145,20 @@ impl Protocol for Echo {
                     return Ok(());
                 }
                 Next::Slow { frame_bytes, work } => {
-                    work.perform();
+                    work.perform(conn, &mut peer.held)?;
                     conn.send(input.take(frame_bytes));
-                    answered.add(1);
+                    peer.answered.add(1);
                 }
                 Next::Broken(close) => return Err(close),
             }
         }
     }
 
-    fn closed(&self, conn: &Connection, answered: Arc<Answered>, _reason: &CloseReason) {
+    /// Its locks go back when the state is dropped, at the end of this.
+    fn closed(&self, conn: &Connection, peer: Peer, _reason: &CloseReason) {
         let mut tally = self.tally();
         tally.open.remove(&conn.id());
-        tally.ended += answered.get();
+        tally.ended += peer.answered.get();
     }
 }
 
@@ -170,24 +193,36 @@ impl Opening {
 
 impl Work {
     fn asked_by(kind: u8, body: &[u8]) -> Result<Option<Self>, Close> {
-        let work = match kind {
-            BURN => Self::Burn,
-            SLEEP => Self::Sleep,
-            _ => return Ok(None),
-        };
-        let Some(&micros) = body.first_chunk() else {
+        if !matches!(kind, BURN | SLEEP | LOCK | UNLOCK) {
+            return Ok(None);
+        }
+        let Some(&number) = body.first_chunk() else {
             let bytes = body.len();
             return Err(Close::new(format!(
                 "body of {bytes} bytes in a frame of kind {kind:#04x}, which needs at least 4"
             )));
         };
-        Ok(Some(work(Duration::from_micros(u32::from_le_bytes(micros).into()))))
+        let number = u32::from_le_bytes(number);
+        let time = Duration::from_micros(number.into());
+        Ok(Some(match kind {
+            BURN => Self::Burn(time),
+            SLEEP => Self::Sleep(time),
+            LOCK => Self::Lock(number),
+            _ => Self::Unlock(number),
+        }))
     }
 
-    fn perform(&self) {
+    fn perform(&self, conn: &Connection, held: &mut Held) -> Result<(), Close> {
         match *self {
             Self::Burn(time) => cpu::burn(time),
             Self::Sleep(time) => thread::sleep(time),
+            Self::Lock(number) => held.take(number)?,
+            Self::Unlock(number) => held.give_back(number),
         }
+        if let Self::Lock(_) | Self::Unlock(_) = self {
+            // Who holds what others wait for always gets a thread.
+            conn.set_class(if held.is_empty() { Class::Ordinary } else { Class::InProgress });
+        }
+        Ok(())
     }
 }

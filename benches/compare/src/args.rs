@@ -337,6 +337,7 @@ fn heavy(value: OsString) -> Result<Heavy, UsageError> {
     Ok(Heavy {
         connections: number("N of --heavy", connections.into(), HEAVY_CONNECTIONS)?,
         burn: Duration::from_micros(micros),
+        pipeline: 1,
     })
 }
 

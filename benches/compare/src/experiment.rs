@@ -18,7 +18,7 @@ use hdrhistogram::Histogram;
 use serde::{Serialize, Serializer};
 
 use super::load::{Heavy, Options, Target};
-use super::meter::{Usage, machine_busy, resident_bytes};
+use super::meter::{Usage, machine_busy, peak_resident_bytes, resident_bytes, threads};
 use super::process::Helper;
 use super::server::Server;
 use super::syscalls;
@@ -84,6 +84,8 @@ struct Live {
     server: Rc<Helper>,
     load: Load,
     counts_answers: bool,
+    /// Of the server, before the first connection.
+    resident_before: u64,
 }
 
 /// Throws of the dice, the same ones each time.
@@ -125,7 +127,10 @@ pub(crate) fn run(
         }
         for (lane, live) in live.iter_mut().enumerate() {
             let resident = resident_bytes(live.server.pid())?;
+            let peak = peak_resident_bytes(live.server.pid())?;
             measured.lanes[lane].resident_bytes.push(resident);
+            measured.lanes[lane].resident_bytes_before.push(live.resident_before);
+            measured.lanes[lane].peak_resident_bytes.push(peak);
             if plan.counts_syscalls {
                 let counted = live.count_syscalls(plan.window)?;
                 measured.lanes[lane].syscalls_per_request.extend(counted);
@@ -159,10 +164,11 @@ impl Experiment {
                 }
             };
             started = Some((Rc::clone(&server), address));
+            let resident_before = resident_bytes(server.pid())?;
             let connected = lane.workload.connect(address);
             let load = connected.map_err(|error| format!("{}: {error}", lane.server))?;
             let counts_answers = lane.server.counts_answers();
-            live.push(Live { server, load, counts_answers });
+            live.push(Live { server, load, counts_answers, resident_before });
         }
         for live in &mut live {
             live.window(WARM_UP, &mut Histogram::new(3)?)?;
@@ -223,6 +229,7 @@ impl Live {
         // Inside the readings of the server: they cost something where there are many threads.
         let busy_before = machine_busy()?;
         let report = self.load.run_for(time)?;
+        let threads = threads(self.server.pid())?;
         thread::sleep(SETTLE);
         let busy = machine_busy()?.saturating_sub(busy_before).as_secs_f64();
         let used = Usage::of(self.server.pid())?.since(&before);
@@ -242,6 +249,7 @@ impl Live {
             voluntary_switches_per_request: used.voluntary_switches as f64 / answers,
             involuntary_switches_per_request: used.involuntary_switches as f64 / answers,
             client_cpu_per_request: report.client_cpu.as_nanos() as f64 / answers,
+            threads,
             other_cpu_seconds: busy - (used.cpu + report.client_cpu).as_secs_f64(),
         })
     }
@@ -256,8 +264,7 @@ impl Live {
 
     /// Ends both sides; a server that counts its answers has to come to the same number.
     fn finish(self) -> Result<(), Box<dyn Error>> {
-        let received = self.load.answers_total();
-        drop(self.load);
+        let received = self.load.finish()?;
         let Ok(server) = Rc::try_unwrap(self.server) else {
             return Ok(());
         };
@@ -318,6 +325,9 @@ impl fmt::Display for Shape {
         if let Some(heavy) = self.heavy {
             let (connections, micros) = (heavy.connections, heavy.burn.as_micros());
             write!(f, ", heavy {connections}:{micros}")?;
+            if heavy.pipeline > 1 {
+                write!(f, " x {}", heavy.pipeline)?;
+            }
         }
         Ok(())
     }

@@ -29,6 +29,6 @@ pub(crate) fn run(
     if answered < connections as u64 {
         return Err(format!("{answered} answers on {connections} connections").into());
     }
-    writeln!(out, "all answered")?;
+    writeln!(out, "all answered, {}", load.answers_total())?;
     Ok(())
 }

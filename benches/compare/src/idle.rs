@@ -59,18 +59,18 @@ impl Idle {
     }
 }
 
-fn hold(target: &Target, connections: usize) -> Result<Helper, Box<dyn Error>> {
+/// Connections of a process of their own, each greeted once.
+pub(crate) fn hold(target: &Target, connections: usize) -> Result<Helper, Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["hold", &target.to_string(), &connections.to_string()]);
     Ok(Helper::start(&mut command, "holding ")?.0)
 }
 
-/// Closes the connections; each has answered once more before.
-fn release(holder: Helper) -> Result<(), Box<dyn Error>> {
-    match holder.finish()?.trim() {
-        "all answered" => Ok(()),
-        other => Err(format!("the idle connections say {other:?}").into()),
-    }
+/// Closes the connections; each has answered once more before. Returns all answers they had.
+pub(crate) fn release(holder: Helper) -> Result<u64, Box<dyn Error>> {
+    let said = holder.finish()?;
+    let answers = said.trim().strip_prefix("all answered, ").and_then(|count| count.parse().ok());
+    answers.ok_or_else(|| format!("the idle connections say {said:?}").into())
 }
 
 fn settled(pid: u32) -> Result<u64, Box<dyn Error>> {

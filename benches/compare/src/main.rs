@@ -59,6 +59,10 @@ mod grpc_cq;
 mod limit;
 #[path = "../../../examples/echo/load.rs"]
 mod load;
+#[path = "../../baselines/lock_table.rs"]
+mod lock_table;
+#[cfg(test)]
+mod lock_tests;
 #[path = "../../baselines/mio_loop.rs"]
 mod mio_loop;
 #[path = "../../baselines/percona.rs"]
@@ -71,6 +75,8 @@ mod sessions;
 mod sessions_tests;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
+#[cfg(test)]
+mod test_servers;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
 #[path = "../../baselines/thread_per_session.rs"]

@@ -62,6 +62,16 @@ pub(crate) fn resident_bytes(pid: u32) -> Result<u64, Box<dyn Error>> {
     Ok(field(&text, "Rss:")? * 1024)
 }
 
+/// The most that [`resident_bytes`] has ever been.
+pub(crate) fn peak_resident_bytes(pid: u32) -> Result<u64, Box<dyn Error>> {
+    Ok(field(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmHWM:")? * 1024)
+}
+
+/// Threads of a process, now.
+pub(crate) fn threads(pid: u32) -> Result<u64, Box<dyn Error>> {
+    field(&fs::read_to_string(format!("/proc/{pid}/status"))?, "Threads:")
+}
+
 /// CPU time that the machine has not spent idle, all CPUs together, what a hypervisor took away
 /// included. Counted in ticks: good for the sum of many windows, not for one.
 pub(crate) fn machine_busy() -> Result<Duration, Box<dyn Error>> {
@@ -121,6 +131,9 @@ mod tests {
 
     #[test]
     fn this_process_has_resident_memory() {
-        assert!(resident_bytes(std::process::id()).unwrap() > 100_000);
+        let this = std::process::id();
+        assert!(resident_bytes(this).unwrap() > 100_000);
+        assert!(peak_resident_bytes(this).unwrap() > 100_000);
+        assert!(threads(this).unwrap() >= 1);
     }
 }

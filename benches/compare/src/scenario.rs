@@ -165,7 +165,7 @@ fn heavy(args: &Measure, outcome: &mut Outcome) -> Result<(), Box<dyn Error>> {
     let [limit, threads, subject] = compared(args, kinds)?;
     let shape = Shape {
         think: Duration::from_micros(6400),
-        heavy: Some(Heavy { connections: 1, burn: Duration::from_millis(5) }),
+        heavy: Some(Heavy { connections: 1, burn: Duration::from_millis(5), pipeline: 1 }),
         ..Shape::plain(64)
     };
     let specs = [&limit, &threads, &subject, &limit, &threads];

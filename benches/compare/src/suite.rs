@@ -7,7 +7,12 @@ use super::report::Section;
 
 pub(crate) mod echo;
 pub(crate) mod grid;
+pub(crate) mod hot;
+mod line_up;
+pub(crate) mod locks;
+pub(crate) mod many;
 pub(crate) mod scaling;
+pub(crate) mod slow_links;
 
 /// One question, and how it is answered.
 #[derive(Debug)]
@@ -21,4 +26,5 @@ pub(crate) struct Suite {
 }
 
 /// In the order of the report.
-pub(crate) const SUITES: &[Suite] = &[echo::SUITE, scaling::SUITE];
+pub(crate) const SUITES: &[Suite] =
+    &[echo::SUITE, hot::SUITE, slow_links::SUITE, locks::SUITE, many::SUITE, scaling::SUITE];

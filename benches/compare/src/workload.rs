@@ -14,6 +14,7 @@ use super::cpu;
 use super::experiment::Shape;
 use super::load::{self, Target};
 use super::sessions;
+use super::suite::{locks, many, slow_links};
 
 /// What a server is loaded with.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,12 @@ pub(crate) enum Workload {
     Crowd(Shape, usize),
     /// Statements of sessions.
     Sessions(sessions::Shape),
+    /// Locks that are held between two requests.
+    Locks(locks::Shape),
+    /// Short frames beside large ones that trickle.
+    SlowLinks(slow_links::Shape),
+    /// Frames on some of very many connections.
+    Many(many::Shape),
 }
 
 /// Open connections, quiet but for [`Load::run_for`].
@@ -33,6 +40,9 @@ pub(crate) enum Load {
     Frames(Box<load::Load>),
     Crowd(Vec<load::Load>),
     Sessions(sessions::Load),
+    Locks(locks::Load),
+    SlowLinks(Box<slow_links::Load>),
+    Many(Box<many::Load>),
 }
 
 /// One window: all requests that were asked in it, each with its answer.
@@ -49,16 +59,21 @@ pub(crate) struct Report {
 impl Workload {
     pub(crate) fn connect(&self, address: SocketAddr) -> Result<Load, Box<dyn Error>> {
         Ok(match self {
-            Self::Frames(shape) => Load::Frames(Box::new(frames(*shape, address)?)),
+            Self::Frames(shape) => Load::Frames(Box::new(connect_frames(*shape, address)?)),
             Self::Crowd(shape, threads) => {
                 let share = |thread| Shape {
                     connections: (shape.connections + thread) / threads,
                     ..*shape
                 };
-                let loads = (0..*threads).map(|thread| frames(share(thread), address));
+                let loads = (0..*threads).map(|thread| connect_frames(share(thread), address));
                 Load::Crowd(loads.collect::<Result<_, _>>()?)
             }
             Self::Sessions(shape) => Load::Sessions(sessions::Load::connect(address, shape)?),
+            Self::Locks(shape) => Load::Locks(locks::Load::connect(address, shape)?),
+            Self::SlowLinks(shape) => {
+                Load::SlowLinks(Box::new(slow_links::Load::connect(address, shape)?))
+            }
+            Self::Many(shape) => Load::Many(Box::new(many::Load::connect(address, shape)?)),
         })
     }
 }
@@ -70,7 +85,7 @@ impl Load {
     /// Any connection on which anything but the right answer came.
     pub(crate) fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
         match self {
-            Self::Frames(load) => Ok(ask(load, time)?),
+            Self::Frames(load) => Ok(frames(load, time)?),
             Self::Crowd(loads) => ask_all(loads, time),
             Self::Sessions(load) => {
                 let report = load.run_for(time)?;
@@ -86,6 +101,9 @@ impl Load {
                     client_cpu: report.client_cpu,
                 })
             }
+            Self::Locks(load) => load.run_for(time),
+            Self::SlowLinks(load) => load.run_for(time),
+            Self::Many(load) => load.run_for(time),
         }
     }
 
@@ -95,16 +113,31 @@ impl Load {
             Self::Frames(load) => load.answers_total(),
             Self::Crowd(loads) => loads.iter().map(load::Load::answers_total).sum(),
             Self::Sessions(load) => load.answers_total(),
+            Self::Locks(load) => load.answers_total(),
+            Self::SlowLinks(load) => load.answers_total(),
+            Self::Many(load) => load.answers_total(),
+        }
+    }
+
+    /// Closes the connections; all answers that came until then.
+    ///
+    /// # Errors
+    /// What was quiet or under way, and is not answered now.
+    pub(crate) fn finish(self) -> Result<u64, Box<dyn Error>> {
+        match self {
+            Self::SlowLinks(load) => Ok(load.finish()?),
+            Self::Many(load) => load.finish(),
+            other => Ok(other.answers_total()),
         }
     }
 }
 
-fn frames(shape: Shape, address: SocketAddr) -> io::Result<load::Load> {
+fn connect_frames(shape: Shape, address: SocketAddr) -> io::Result<load::Load> {
     load::Load::connect(&shape.options(Target::Tcp(address)))
 }
 
-/// One window of one thread.
-fn ask(load: &mut load::Load, time: Duration) -> io::Result<Report> {
+/// One window of the usual load of frames.
+pub(crate) fn frames(load: &mut load::Load, time: Duration) -> io::Result<Report> {
     let cpu_before = cpu::of_thread();
     let report = load.run_for(time, |_| ())?;
     if let Some(failure) = report.first_error {
@@ -126,7 +159,7 @@ fn ask_all(loads: &mut [load::Load], time: Duration) -> Result<Report, Box<dyn E
         let start = |load| {
             scope.spawn(move || {
                 affinity::bind_to_last(threads)?;
-                ask(load, time)
+                frames(load, time)
             })
         };
         let started: Vec<_> = loads.iter_mut().map(start).collect();
@@ -152,6 +185,9 @@ impl fmt::Display for Workload {
             Self::Frames(shape) => shape.fmt(f),
             Self::Crowd(shape, threads) => write!(f, "{shape} from {threads} threads"),
             Self::Sessions(shape) => shape.fmt(f),
+            Self::Locks(shape) => shape.fmt(f),
+            Self::SlowLinks(shape) => shape.fmt(f),
+            Self::Many(shape) => shape.fmt(f),
         }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Options {
 pub(crate) struct Heavy {
     pub(crate) connections: usize,
     pub(crate) burn: Duration,
+    /// Requests in flight on each.
+    pub(crate) pipeline: usize,
 }
 
 /// Where the server listens.

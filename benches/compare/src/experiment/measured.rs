@@ -32,6 +32,8 @@ pub(crate) struct Window {
     pub(crate) involuntary_switches_per_request: f64,
     #[serde(serialize_with = "rounded")]
     pub(crate) client_cpu_per_request: f64,
+    /// Of the server, at the end of the window.
+    pub(crate) threads: u64,
     /// CPU seconds that neither the server nor the rig has used: what else the machine did.
     #[serde(serialize_with = "rounded")]
     pub(crate) other_cpu_seconds: f64,
@@ -60,6 +62,9 @@ pub(crate) struct MeasuredLane {
     pub(crate) syscalls_per_request: Vec<f64>,
     /// Of the server's process after its windows, one for each fresh start; connections open.
     pub(crate) resident_bytes: Vec<u64>,
+    /// Likewise before the first connection, and the most it ever was.
+    pub(crate) resident_bytes_before: Vec<u64>,
+    pub(crate) peak_resident_bytes: Vec<u64>,
     /// Quantiles of all windows together.
     pub(crate) pooled: Quantiles,
     /// The same, closer: percentiles of [`PERCENTILES`] and nanoseconds.
@@ -120,7 +125,18 @@ impl MeasuredLane {
 
     /// Bytes.
     pub(crate) fn resident(&self) -> Option<Spread> {
-        Spread::of(self.resident_bytes.iter().map(|&bytes| bytes as f64).collect())
+        bytes(&self.resident_bytes)
+    }
+
+    /// Bytes.
+    pub(crate) fn peak_resident(&self) -> Option<Spread> {
+        bytes(&self.peak_resident_bytes)
+    }
+
+    /// Bytes that the connections brought, and the threads that serve them.
+    pub(crate) fn resident_growth(&self) -> Option<Spread> {
+        let starts = self.resident_bytes.iter().zip(&self.resident_bytes_before);
+        Spread::of(starts.map(|(&after, &before)| after as f64 - before as f64).collect())
     }
 
     /// After the last window.
@@ -136,6 +152,8 @@ impl MeasuredLane {
             load: lane.workload.to_string(),
             syscalls_per_request: Vec::new(),
             resident_bytes: Vec::new(),
+            resident_bytes_before: Vec::new(),
+            peak_resident_bytes: Vec::new(),
             latencies: Vec::new(),
             pooled: Quantiles::default(),
             hist: Histogram::new(3)?,
@@ -152,6 +170,10 @@ impl Quantiles {
             max: hist.max(),
         }
     }
+}
+
+fn bytes(values: &[u64]) -> Option<Spread> {
+    Spread::of(values.iter().map(|&bytes| bytes as f64).collect())
 }
 
 /// Five digits after the point: what follows is noise that takes room.
