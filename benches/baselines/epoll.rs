@@ -3,10 +3,10 @@
 #![expect(unsafe_code, reason = "std has no door to epoll and eventfd")]
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 /// An epoll descriptor. Its data are the numbers of the descriptors that are watched.
 #[derive(Debug)]
@@ -83,6 +83,19 @@ pub(crate) fn listen(address: SocketAddr, sharing: Address) -> io::Result<TcpLis
     socket.bind(&address.into())?;
     socket.listen(LISTEN_QUEUE)?;
     Ok(socket.into())
+}
+
+/// Receives behind what `bytes` holds, so much at the most, without clearing the place first.
+pub(crate) fn receive_behind(
+    socket: &TcpStream,
+    bytes: &mut Vec<u8>,
+    at_most: usize,
+) -> io::Result<usize> {
+    bytes.reserve(at_most);
+    let count = SockRef::from(socket).recv(&mut bytes.spare_capacity_mut()[..at_most])?;
+    // SAFETY: the kernel has just written so many bytes there, and they are within the capacity.
+    unsafe { bytes.set_len(bytes.len() + count) };
+    Ok(count)
 }
 
 /// The call would have waited, or is to be made again: the next event will tell.

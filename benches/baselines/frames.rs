@@ -19,8 +19,27 @@ use super::lock_table::{self, NoSuchLock};
 #[derive(Debug)]
 pub(crate) struct Broken;
 
+/// A whole frame, not looked into yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whole {
+    pub(crate) session: u64,
+    pub(crate) bytes: usize,
+}
+
+/// The frame that `bytes` begin with, for a server that has the work done elsewhere. `None`: its
+/// end has not arrived.
+pub(crate) fn first(bytes: &[u8]) -> Result<Option<Whole>, Broken> {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let (session, rest) = header.split_first_chunk().ok_or(Broken)?;
+    let length = u32::from_le_bytes(*rest.first_chunk().ok_or(Broken)?) as usize;
+    if !(1..=LONGEST).contains(&length) {
+        return Err(Broken);
+    }
+    let whole = Whole { session: u64::from_le_bytes(*session), bytes: KIND_AT + length };
+    Ok(Some(whole).filter(|whole| whole.bytes <= bytes.len()))
+}
+
 const HEADER_BYTES: usize = 13;
-const LENGTH_AT: usize = 8;
 /// Header without the kind, which the length counts.
 const KIND_AT: usize = 12;
 const LONGEST: usize = 64 << 20;
@@ -39,17 +58,9 @@ pub(crate) fn perform(bytes: &[u8]) -> Result<usize, Broken> {
 /// `wait`, which has to call what it is given, once.
 pub(crate) fn perform_in(bytes: &[u8], wait: impl Fn(&mut dyn FnMut())) -> Result<usize, Broken> {
     let mut end = 0;
-    while let Some(header) = bytes[end..].first_chunk::<HEADER_BYTES>() {
-        let length = &header[LENGTH_AT..KIND_AT];
-        let length = u32::from_le_bytes(length.try_into().map_err(|_| Broken)?) as usize;
-        if !(1..=LONGEST).contains(&length) {
-            return Err(Broken);
-        }
-        let frame_bytes = KIND_AT + length;
-        let Some(frame) = bytes[end..].get(..frame_bytes) else {
-            break;
-        };
-        let kind = header[KIND_AT];
+    while let Some(whole) = first(&bytes[end..])? {
+        let frame = &bytes[end..end + whole.bytes];
+        let kind = frame[KIND_AT];
         if let BURN | SLEEP | LOCK | UNLOCK = kind {
             let number = frame[HEADER_BYTES..].first_chunk().ok_or(Broken)?;
             let number = u32::from_le_bytes(*number);
@@ -61,7 +72,7 @@ pub(crate) fn perform_in(bytes: &[u8], wait: impl Fn(&mut dyn FnMut())) -> Resul
                 _ => lock_table::give_back(number)?,
             }
         }
-        end += frame_bytes;
+        end += whole.bytes;
     }
     Ok(end)
 }
@@ -108,7 +119,7 @@ mod tests {
     #[test]
     fn length_zero_and_slow_frames_without_a_time_are_broken() {
         let mut empty = frame(1, b"");
-        empty[LENGTH_AT] = 0;
+        empty[8] = 0;
         assert!(perform(&empty).is_err());
         assert!(perform(&frame(BURN, b"abc")).is_err());
     }

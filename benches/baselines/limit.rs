@@ -7,35 +7,21 @@
 //! cannot do is its other half: a connection whose handler is slow holds up all others of its
 //! thread, whatever the other threads do.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 
-use super::epoll::{self, Address, Epoll, again};
-use super::frames;
-
-/// One connection, owned by the thread that accepted it.
-struct Connection {
-    socket: TcpStream,
-    /// The start of a frame whose rest has not arrived.
-    partial: Vec<u8>,
-    /// What the socket did not take. While there is any, nothing is received.
-    backlog: Vec<u8>,
-}
-
-/// What becomes of a connection after its event.
-enum Next {
-    Keep,
-    Close,
-}
+use super::connection::{Connection, Next, Received, Table};
+use super::epoll::{self, Address, Epoll};
 
 /// One thread's world.
 struct Loop {
     epoll: Epoll,
     listener: TcpListener,
-    /// At the place of its descriptor's number.
-    connections: Vec<Option<Connection>>,
+    connections: Table<Connection>,
     buffer: Vec<u8>,
 }
 
@@ -64,7 +50,7 @@ impl Loop {
         Ok(Self {
             epoll: Epoll::new()?,
             listener,
-            connections: Vec::new(),
+            connections: Table::new(),
             buffer: vec![0; RECEIVE_BYTES],
         })
     }
@@ -81,94 +67,40 @@ impl Loop {
                     self.accept()?;
                     continue;
                 }
-                let place = &mut self.connections[fd as usize];
-                let Some(connection) = place else { continue };
+                let Some(connection) = self.connections.get(fd) else { continue };
                 // Whatever goes wrong on a connection ends that connection.
-                let next = connection.serve(&self.epoll, bits, &mut self.buffer);
+                let next = serve(connection, &self.epoll, bits, &mut self.buffer);
                 if let Ok(Next::Close) | Err(_) = next {
-                    *place = None;
+                    self.connections.remove(fd);
                 }
             }
         }
     }
 
-    /// Takes one connection; a level-triggered listener reports again while more wait.
     fn accept(&mut self) -> io::Result<()> {
-        let Ok((socket, _)) = self.listener.accept() else {
-            return Ok(());
-        };
-        socket.set_nonblocking(true)?;
-        socket.set_nodelay(true)?;
-        self.epoll.add(&socket, libc::EPOLLIN)?;
-        let place = socket.as_raw_fd() as usize;
-        if self.connections.len() <= place {
-            self.connections.resize_with(place + 1, || None);
+        if let Some(connection) = Connection::accept(&self.listener, &self.epoll)? {
+            self.connections.insert(connection.as_raw_fd(), connection);
         }
-        self.connections[place] =
-            Some(Connection { socket, partial: Vec::new(), backlog: Vec::new() });
         Ok(())
     }
 }
 
-impl Connection {
-    fn serve(&mut self, epoll: &Epoll, bits: i32, buffer: &mut [u8]) -> io::Result<Next> {
-        if bits & libc::EPOLLOUT != 0 {
-            self.send_backlog(epoll)?;
-        }
-        if bits & !libc::EPOLLOUT == 0 || !self.backlog.is_empty() {
-            return Ok(Next::Keep);
-        }
-        let count = match self.socket.read(buffer) {
-            Ok(0) => return Ok(Next::Close),
-            Ok(count) => count,
-            Err(error) if again(&error) => return Ok(Next::Keep),
-            Err(error) => return Err(error),
-        };
-        if self.partial.is_empty() {
-            let whole = frames::perform(&buffer[..count])?;
-            self.send(epoll, &buffer[..whole])?;
-            self.partial.extend_from_slice(&buffer[whole..count]);
-        } else {
-            let mut bytes = std::mem::take(&mut self.partial);
-            bytes.extend_from_slice(&buffer[..count]);
-            let whole = frames::perform(&bytes)?;
-            self.send(epoll, &bytes[..whole])?;
-            bytes.drain(..whole);
-            self.partial = bytes;
-        }
-        Ok(Next::Keep)
+fn serve(
+    connection: &mut Connection,
+    epoll: &Epoll,
+    bits: i32,
+    buffer: &mut [u8],
+) -> io::Result<Next> {
+    if bits & libc::EPOLLOUT != 0 {
+        connection.send_backlog(epoll)?;
     }
-
-    /// Sends what the socket takes and keeps the rest.
-    fn send(&mut self, epoll: &Epoll, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let sent = match self.socket.write(bytes) {
-            Ok(sent) => sent,
-            Err(error) if again(&error) => 0,
-            Err(error) => return Err(error),
-        };
-        if sent < bytes.len() {
-            self.backlog.extend_from_slice(&bytes[sent..]);
-            self.watch(epoll, libc::EPOLLOUT)?;
-        }
-        Ok(())
+    if bits & !libc::EPOLLOUT == 0 || connection.has_backlog() {
+        return Ok(Next::Keep);
     }
-
-    fn send_backlog(&mut self, epoll: &Epoll) -> io::Result<()> {
-        match self.socket.write(&self.backlog) {
-            Ok(sent) => drop(self.backlog.drain(..sent)),
-            Err(error) if again(&error) => {}
-            Err(error) => return Err(error),
-        }
-        if self.backlog.is_empty() {
-            self.watch(epoll, libc::EPOLLIN)?;
-        }
-        Ok(())
+    match connection.receive(buffer)? {
+        Received::Bytes(count) => connection.answer(epoll, &buffer[..count])?,
+        Received::Nothing => {}
+        Received::End => return Ok(Next::Close),
     }
-
-    fn watch(&self, epoll: &Epoll, bits: i32) -> io::Result<()> {
-        epoll.modify(&self.socket, bits)
-    }
+    Ok(Next::Keep)
 }

@@ -5,26 +5,16 @@
 //! is the latency to compare with when some handlers are slow. The price is a stack and two context
 //! switches a request, so it is no model for many connections.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::thread;
 
-use super::epoll::{self, Address};
-use super::frames;
+use super::{frames, threads};
 
 const RECEIVE_BYTES: usize = 64 << 10;
 
 /// Starts to accept; all threads serve until their peers leave or the process ends.
 pub(crate) fn start(address: SocketAddr) -> io::Result<SocketAddr> {
-    let listener = epoll::listen(address, Address::Alone)?;
-    let address = listener.local_addr()?;
-    thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
-            // An error ends its connection, as it would end any connection.
-            thread::spawn(move || serve(socket));
-        }
-    });
-    Ok(address)
+    threads::accept(address, serve)
 }
 
 fn serve(mut socket: TcpStream) -> io::Result<()> {
@@ -32,12 +22,10 @@ fn serve(mut socket: TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; RECEIVE_BYTES];
     let mut filled = 0;
     loop {
-        let count = match socket.read(&mut buffer[filled..]) {
-            Ok(0) => return Ok(()),
-            Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
+        let count = threads::receive(&socket, &mut buffer[filled..])?;
+        if count == 0 {
+            return Ok(());
+        }
         filled += count;
         let whole = frames::perform(&buffer[..filled])?;
         socket.write_all(&buffer[..whole])?;

@@ -13,7 +13,7 @@ use lexopt::{Arg, Parser};
 use super::experiment::Shape;
 use super::load::{HEADER_BYTES, Heavy, Target};
 use super::pools::Pools;
-use super::server::EngineName;
+use super::server::{Architecture, EngineName};
 use super::spec::{Kind, Spec};
 use super::usage::{UsageError, number, text};
 
@@ -33,8 +33,8 @@ pub(crate) enum Command {
     Pools(Pools),
     /// This process is a server of the rig.
     Serve(Spec, SocketAddr),
-    /// Likewise, the one with a thread for each session.
-    ServeOld(ServeOld),
+    /// Likewise, one that runs statements.
+    ServeSql(ServeSql),
     /// This process holds idle connections for the rig.
     Hold(Target, usize),
     Help,
@@ -52,11 +52,12 @@ pub(crate) struct Measure {
 }
 
 #[derive(Debug)]
-pub(crate) struct ServeOld {
+pub(crate) struct ServeSql {
     pub(crate) listen: SocketAddr,
     pub(crate) user: String,
     pub(crate) password: String,
     pub(crate) engine: EngineName,
+    pub(crate) architecture: Architecture,
     pub(crate) database: Option<PathBuf>,
     /// Of `sbtest1`, if the database does not have it.
     pub(crate) rows: u32,
@@ -91,7 +92,7 @@ usage: compare [options]                   the report: all suites, for the recor
        compare sessions [options]          statements of sessions: select1 and a thread for each
        compare pool [options]              pools of connections under 300 threads
        compare serve SERVER ADDR           one of the servers, until standard input ends
-       compare serve-old [options]         the one with a thread for each session, likewise
+       compare serve-sql SERVER [options]  one that runs statements, likewise
        compare hold ADDR N                 idle connections to it, until standard input ends
 
 report: a page, its charts and the raw numbers in benches/record/DATE-MACHINE
@@ -127,8 +128,10 @@ load (a scenario has its own, but cpu and idle take --connections)
   --heavy N:US          N more connections, whose frames burn US microseconds of CPU each
 
 sessions: measuring as above, and
-  --servers A,B         base and subject (default old:sqlite,select1); old:constant answers without
-                        a database; select1@BINARY is another build of the example
+  --servers A,B         base and subject (default old:sqlite,select1): old has a thread for each
+                        session, jdbc one for each connection, which has one session, new is the
+                        library; :constant answers without a database; select1@BINARY is another
+                        build of the example
   --parts P,P           base: select 1 against the base; scale: against fewer sessions;
                         points: kinds of point selects (default all)
   --sessions N,N        sessions, all connections together (default 16,64,256,1024,2048,4096)
@@ -140,8 +143,8 @@ sessions: measuring as above, and
 pool: --pairs (here: rounds, default 11), --window-ms, --quick, --json as above, and
   --capacities N,N      connections of each of the 16 backends (default 100,50,20,10,5)
 
-serve-old
-  --listen ADDR --user U --password P --engine constant|sqlite [--database FILE] [--rows N]
+serve-sql
+  --listen ADDR --user U --password P [--database FILE] [--rows N]
 ";
 
 const ALL: [Kind; 3] = [Kind::Limit, Kind::ThreadPerConnection, Kind::EpollGroup];
@@ -186,8 +189,8 @@ impl Command {
                     return sessions::parse(&mut parser);
                 }
                 Arg::Value(command) if command == "pool" => return pools::parse(&mut parser),
-                Arg::Value(command) if command == "serve-old" => {
-                    return sessions::parse_serve_old(&mut parser);
+                Arg::Value(command) if command == "serve-sql" => {
+                    return sessions::parse_serve_sql(&mut parser);
                 }
                 Arg::Value(command) if command == "serve" => return serve(&mut parser),
                 Arg::Value(command) if command == "hold" => return hold(&mut parser),

@@ -1,18 +1,20 @@
 //! What can stand behind a server: something that answers at once, and SQLite.
 
 use std::error::Error;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 use epoll_group::codec::column::Column;
-use epoll_group::codec::encoder::{EncodeError, Encoder, Severity};
 use epoll_group::codec::reply::GENERAL_STATE;
+use epoll_group::codec::value::Value;
+use epoll_group::session::SessionError;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Rows, Statement};
 
-use super::thread_per_session::Engine;
+use super::statements::{Answer, Engine, Outcome};
 
 /// Knows `select 1` and point selects, by their text, and takes no time: what is left is the server.
 #[derive(Debug)]
@@ -46,26 +48,24 @@ const STATEMENTS: usize = 128;
 const GROUPS: i64 = 10;
 
 impl Engine for Constant {
-    fn execute(&self, sql: &[u8], out: &mut Encoder<'_>) -> Result<(), EncodeError> {
+    fn execute(&self, sql: &[u8], out: &mut impl Answer) -> Result<Outcome, SessionError> {
         let point = sql.strip_prefix(b"select id, c from sbtest1 where id = ");
         let id = point.and_then(|id| std::str::from_utf8(id).ok()?.parse::<i64>().ok());
         match (sql, id) {
             (b"select 1", _) => {
-                out.column(&Column::signed("1").not_null().length(2))?;
-                out.row(|row| row.int(1))?;
+                out.columns(&[Column::signed("1").not_null().length(2)])?;
+                out.row([Ok(Value::Signed(1))].into_iter())?;
             }
             (_, Some(id)) => {
-                out.column(&Column::signed("id").not_null().primary_key())?;
-                out.column(&Column::text("c", COLLATION, TEXT_BYTES).not_null())?;
-                out.row(|row| {
-                    row.int(id);
-                    row.text("constant");
-                })?;
+                out.columns(&[
+                    Column::signed("id").not_null().primary_key(),
+                    Column::text("c", COLLATION, TEXT_BYTES).not_null(),
+                ])?;
+                out.row([Ok(Value::Signed(id)), Ok(Value::Bytes(b"constant"))].into_iter())?;
             }
-            _ => return out.error(Severity::Error, SYNTAX_ERROR, SYNTAX_STATE, "not known here"),
+            _ => return Err(SessionError::new(SYNTAX_ERROR, SYNTAX_STATE, "not known here")),
         }
-        finish(out);
-        Ok(())
+        Ok(Outcome::Result)
     }
 }
 
@@ -100,25 +100,19 @@ impl Sqlite {
 }
 
 impl Engine for Sqlite {
-    fn execute(&self, sql: &[u8], out: &mut Encoder<'_>) -> Result<(), EncodeError> {
-        let result = self.borrow().map_err(Failure::from).and_then(|connection| {
-            let result = run(&connection, sql, out);
-            self.give_back(connection);
-            result
-        });
-        match result {
-            Ok(()) => Ok(()),
-            Err(Failure::Encode(error)) => Err(error),
-            Err(Failure::Engine(error)) => {
-                out.error(Severity::Error, UNKNOWN_ERROR, GENERAL_STATE, &error.to_string())
-            }
-        }
+    fn execute(&self, sql: &[u8], out: &mut impl Answer) -> Result<Outcome, SessionError> {
+        let connection = self.borrow().map_err(failed)?;
+        let result = run(&connection, sql, out);
+        self.give_back(connection);
+        result
     }
 }
 
 impl Temporary {
     pub(crate) fn new() -> Self {
-        let name = format!("compare-{}.db", std::process::id());
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Relaxed);
+        let name = format!("compare-{}-{number}.db", std::process::id());
         Self(std::env::temp_dir().join(name))
     }
 
@@ -138,25 +132,20 @@ impl Drop for Temporary {
     }
 }
 
-/// Why a statement has no answer.
-enum Failure {
-    Engine(rusqlite::Error),
-    Encode(EncodeError),
-}
-
-fn run(connection: &Connection, sql: &[u8], out: &mut Encoder<'_>) -> Result<(), Failure> {
-    let sql = str::from_utf8(sql).map_err(|error| rusqlite::Error::Utf8Error(0, error))?;
-    let mut statement = connection.prepare_cached(sql)?;
+fn run(
+    connection: &Connection,
+    sql: &[u8],
+    out: &mut impl Answer,
+) -> Result<Outcome, SessionError> {
+    let sql = str::from_utf8(sql).map_err(|error| failed(rusqlite::Error::Utf8Error(0, error)))?;
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
     if statement.column_count() == 0 {
-        let rows = statement.execute([])?;
-        out.rows_affected(rows as u64);
-        out.execute_ok();
-        return Ok(());
+        let rows = statement.execute([]).map_err(failed)?;
+        return Ok(Outcome::Changed(rows as u64));
     }
     let names: Vec<String> = column_names(&statement);
-    send_rows(&names, statement.query([])?, out)?;
-    finish(out);
-    Ok(())
+    send_rows(&names, statement.query([]).map_err(failed)?, out)?;
+    Ok(Outcome::Result)
 }
 
 fn column_names(statement: &Statement<'_>) -> Vec<String> {
@@ -164,44 +153,40 @@ fn column_names(statement: &Statement<'_>) -> Vec<String> {
 }
 
 /// Columns have the types of the first row's values: enough for a benchmark.
-fn send_rows(names: &[String], mut rows: Rows<'_>, out: &mut Encoder<'_>) -> Result<(), Failure> {
-    let mut described = false;
-    while let Some(row) = rows.next()? {
-        if !described {
-            described = true;
-            for (place, name) in names.iter().enumerate() {
-                out.column(&match row.get_ref(place)? {
-                    ValueRef::Integer(_) => Column::signed(name),
-                    ValueRef::Real(_) => Column::double(name),
-                    _ => Column::text(name, COLLATION, TEXT_BYTES),
-                })?;
-            }
-        }
-        out.try_row(|cells| {
-            for place in 0..names.len() {
-                match row.get_ref(place)? {
-                    ValueRef::Null => cells.null(),
-                    ValueRef::Integer(value) => cells.int(value),
-                    ValueRef::Real(value) => cells.double(value),
-                    ValueRef::Text(bytes) | ValueRef::Blob(bytes) => cells.text(bytes),
-                }
-            }
-            Ok::<(), Failure>(())
-        })?;
-    }
-    if !described {
-        for name in names {
-            out.column(&Column::text(name, COLLATION, TEXT_BYTES))?;
-        }
+fn send_rows(
+    names: &[String],
+    mut rows: Rows<'_>,
+    out: &mut impl Answer,
+) -> Result<(), SessionError> {
+    let Some(first) = rows.next().map_err(failed)? else {
+        let columns = names.iter().map(|name| Column::text(name, COLLATION, TEXT_BYTES));
+        return out.columns(&columns.collect::<Vec<_>>());
+    };
+    let described = names.iter().enumerate().map(|(place, name)| {
+        Ok(match first.get_ref(place).map_err(failed)? {
+            ValueRef::Integer(_) => Column::signed(name),
+            ValueRef::Real(_) => Column::double(name),
+            _ => Column::text(name, COLLATION, TEXT_BYTES),
+        })
+    });
+    out.columns(&described.collect::<Result<Vec<_>, SessionError>>()?)?;
+    let mut next = Some(first);
+    while let Some(row) = next {
+        out.row((0..names.len()).map(|place| {
+            Ok(match row.get_ref(place).map_err(failed)? {
+                ValueRef::Null => Value::Null,
+                ValueRef::Integer(value) => Value::Signed(value),
+                ValueRef::Real(value) => Value::Double(value),
+                ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Value::Bytes(bytes),
+            })
+        }))?;
+        next = rows.next().map_err(failed)?;
     }
     Ok(())
 }
 
-/// The end of every result that has rows.
-fn finish(out: &mut Encoder<'_>) {
-    out.fetch_done();
-    out.rows_affected(0);
-    out.execute_ok();
+fn failed(error: rusqlite::Error) -> SessionError {
+    SessionError::new(UNKNOWN_ERROR, GENERAL_STATE, error.to_string())
 }
 
 /// The table of sysbench, with the same rows each time.
@@ -227,25 +212,4 @@ fn fill(connection: &mut Connection, rows: u32) -> Result<(), rusqlite::Error> {
 fn digits(seed: i64, groups: i64) -> String {
     let group = |place| format!("{:011}", (seed + place) * 7_368_787 % 100_000_000_000);
     (0..groups).map(group).collect::<Vec<_>>().join("-")
-}
-
-impl From<rusqlite::Error> for Failure {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl From<EncodeError> for Failure {
-    fn from(error: EncodeError) -> Self {
-        Self::Encode(error)
-    }
-}
-
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Engine(error) => error.fmt(f),
-            Self::Encode(error) => fmt::Debug::fmt(error, f),
-        }
-    }
 }

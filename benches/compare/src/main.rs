@@ -30,7 +30,7 @@ mod progress;
 mod report;
 mod scenario;
 mod serve;
-mod serve_old;
+mod serve_sql;
 mod server;
 mod spec;
 mod spread;
@@ -39,7 +39,12 @@ mod syscalls;
 mod table;
 mod workload;
 
+#[cfg(test)]
+mod baseline_tests;
+
 // What the echo example and the baselines already know.
+#[path = "../../baselines/connection.rs"]
+mod connection;
 #[expect(dead_code, reason = "the example measures more than this needs")]
 #[path = "../../../examples/echo/cpu.rs"]
 mod cpu;
@@ -49,6 +54,8 @@ mod easy_async;
 mod easy_sync;
 #[path = "../../baselines/epoll.rs"]
 mod epoll;
+#[path = "../../baselines/eventfd.rs"]
+mod eventfd;
 #[path = "../../baselines/frame_per_session.rs"]
 mod frame_per_session;
 #[path = "../../baselines/frames.rs"]
@@ -73,14 +80,20 @@ mod protocol;
 mod sessions;
 #[cfg(test)]
 mod sessions_tests;
+#[path = "../../baselines/statements.rs"]
+mod statements;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
 #[cfg(test)]
 mod test_servers;
+#[path = "../../baselines/thread_per_client.rs"]
+mod thread_per_client;
 #[path = "../../baselines/thread_per_connection.rs"]
 mod thread_per_connection;
 #[path = "../../baselines/thread_per_session.rs"]
 mod thread_per_session;
+#[path = "../../baselines/threads.rs"]
+mod threads;
 #[path = "../../baselines/tokio_tasks.rs"]
 mod tokio_tasks;
 #[path = "../../../examples/echo/usage.rs"]
@@ -109,7 +122,7 @@ fn main() -> ExitCode {
         Command::Sessions(args) => scenario::sessions(&args, &mut out),
         Command::Pools(args) => pools::run(&args, &mut out),
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
-        Command::ServeOld(args) => serve_old::run(&args, &mut out),
+        Command::ServeSql(args) => serve_sql::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),
         Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
     };

@@ -22,6 +22,17 @@ use super::{thread_per_connection, tokio_tasks, uv};
 /// The rig has closed its connections by then: there is nothing to wait for.
 const DRAIN: Duration = Duration::from_secs(5);
 
+/// A server that serves: the library as long as this lives, the others until the process ends.
+pub(crate) struct Server {
+    address: SocketAddr,
+    library: Option<Library>,
+}
+
+struct Library {
+    runtime: Runtime,
+    echo: Echo,
+}
+
 pub(crate) fn run(
     spec: &Spec,
     address: SocketAddr,
@@ -31,34 +42,52 @@ pub(crate) fn run(
     if let Some(cpus) = spec.setting(Setting::Cpus) {
         affinity::bind_to_first(cpus)?;
     }
-    let cpus = thread::available_parallelism()?.get();
-    let threads = spec.setting(Setting::Threads).unwrap_or(cpus);
-    let address = match spec.kind {
-        Kind::Limit => limit::start(address, threads)?,
-        Kind::Mio => mio_loop::start(address, threads)?,
-        Kind::Uv => uv::start(address, threads)?,
-        Kind::EasySync => easy_sync::start(address, threads)?,
-        Kind::EasyAsync => {
-            let workers = spec.setting(Setting::Workers).unwrap_or(cpus);
-            easy_async::start(address, threads, workers)?
-        }
-        Kind::Percona => percona::start(address, spec.setting(Setting::Groups).unwrap_or(cpus))?,
-        Kind::GrpcCq => grpc_cq::start(address, threads, Wake::All)?,
-        Kind::GrpcCqRepaired => grpc_cq::start(address, threads, Wake::One)?,
-        Kind::ThreadPerConnection => thread_per_connection::start(address)?,
-        Kind::ThreadPerSession => frame_per_session::start(address)?,
-        Kind::Tokio => tokio_tasks::start(address, threads)?,
-        Kind::EpollGroup => return epoll_group(spec, address, out),
-    };
-    announce_until_told(&address.to_string(), out)
+    let server = Server::start(spec, address)?;
+    announce_until_told(&server.address().to_string(), out)?;
+    if let Some(Library { runtime, echo }) = server.library {
+        let handle = runtime.handle();
+        let report = runtime.drain(DRAIN);
+        writeln!(out, "answered {}", echo.answered())?;
+        writeln!(out, "{report}")?;
+        writeln!(out, "{}", handle.stats())?;
+    }
+    Ok(())
+}
+
+impl Server {
+    pub(crate) fn start(spec: &Spec, address: SocketAddr) -> Result<Self, Box<dyn Error>> {
+        let cpus = thread::available_parallelism()?.get();
+        let threads = spec.setting(Setting::Threads).unwrap_or(cpus);
+        let address = match spec.kind {
+            Kind::Limit => limit::start(address, threads)?,
+            Kind::Mio => mio_loop::start(address, threads)?,
+            Kind::Uv => uv::start(address, threads)?,
+            Kind::EasySync => easy_sync::start(address, threads)?,
+            Kind::EasyAsync => {
+                let workers = spec.setting(Setting::Workers).unwrap_or(cpus);
+                easy_async::start(address, threads, workers)?
+            }
+            Kind::Percona => {
+                percona::start(address, spec.setting(Setting::Groups).unwrap_or(cpus))?
+            }
+            Kind::GrpcCq => grpc_cq::start(address, threads, Wake::All)?,
+            Kind::GrpcCqRepaired => grpc_cq::start(address, threads, Wake::One)?,
+            Kind::ThreadPerConnection => thread_per_connection::start(address)?,
+            Kind::ThreadPerSession => frame_per_session::start(address)?,
+            Kind::Tokio => tokio_tasks::start(address, threads)?,
+            Kind::EpollGroup => return epoll_group(spec, address),
+        };
+        Ok(Self { address, library: None })
+    }
+
+    /// Where it can be connected to.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 /// The library as it comes, but for the settings that the spec names.
-fn epoll_group(
-    spec: &Spec,
-    address: SocketAddr,
-    out: &mut impl Write,
-) -> Result<(), Box<dyn Error>> {
+fn epoll_group(spec: &Spec, address: SocketAddr) -> Result<Server, Box<dyn Error>> {
     let mut config = Config::default();
     for &(setting, value) in &spec.settings {
         config = match setting {
@@ -72,15 +101,10 @@ fn epoll_group(
         };
     }
     let runtime = Runtime::builder().config(config).name("echo").start()?;
-    let handle = runtime.handle();
     let echo = Echo::default();
     let listener = runtime.listen(address, echo.clone())?;
-    announce_until_told(&listener.local_addr().to_string(), out)?;
-    let report = runtime.drain(DRAIN);
-    writeln!(out, "answered {}", echo.answered())?;
-    writeln!(out, "{report}")?;
-    writeln!(out, "{}", handle.stats())?;
-    Ok(())
+    let address = listener.local_addr().to_string().parse()?;
+    Ok(Server { address, library: Some(Library { runtime, echo }) })
 }
 
 pub(crate) fn announce_until_told(

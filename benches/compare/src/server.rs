@@ -23,10 +23,21 @@ pub(crate) enum Server {
 /// A server that runs statements, as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sql {
-    /// A thread for each session, before this engine.
-    Old(EngineName),
+    /// One of this program.
+    Ours(Architecture, EngineName),
     /// The example, as built beside this program or elsewhere.
     Select1(Option<PathBuf>),
+}
+
+/// What stands before an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Architecture {
+    /// The library.
+    New,
+    /// A thread for each session, behind one that reads for each connection.
+    Old,
+    /// A thread for each connection, which has one session.
+    Jdbc,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +46,8 @@ pub(crate) enum EngineName {
     Sqlite,
 }
 
+const ARCHITECTURES: [(&str, Architecture); 3] =
+    [("new", Architecture::New), ("old", Architecture::Old), ("jdbc", Architecture::Jdbc)];
 const ANY_PORT: &str = "127.0.0.1:0";
 const GREETING: &str = "listening on ";
 
@@ -51,9 +64,9 @@ impl Server {
                 command.arg("serve").arg(spec.without_binary().to_string()).arg(ANY_PORT);
                 Helper::start(&mut command, GREETING)?
             }
-            Self::Sql(Sql::Old(engine), rows) => {
+            Self::Sql(server @ Sql::Ours(..), rows) => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["serve-old", "--engine", &engine.to_string()]);
+                command.arg("serve-sql").arg(server.to_string());
                 Helper::start(with_account(&mut command, *rows), GREETING)?
             }
             Self::Sql(Sql::Select1(binary), rows) => {
@@ -68,6 +81,16 @@ impl Server {
     /// It says at its end how many requests it has answered.
     pub(crate) fn counts_answers(&self) -> bool {
         matches!(self, Self::Echo(spec) if spec.kind == Kind::EpollGroup)
+    }
+}
+
+impl Sql {
+    /// Over how many connections its sessions come, when `shared` are to be had.
+    pub(crate) fn connections(&self, shared: usize, sessions: usize) -> usize {
+        match self {
+            Self::Ours(Architecture::Jdbc, _) => sessions,
+            _ => shared.min(sessions),
+        }
     }
 }
 
@@ -104,7 +127,7 @@ impl fmt::Display for Server {
 impl fmt::Display for Sql {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Old(engine) => write!(f, "old:{engine}"),
+            Self::Ours(architecture, engine) => write!(f, "{architecture}:{engine}"),
             Self::Select1(None) => f.write_str("select1"),
             Self::Select1(Some(binary)) => write!(f, "select1@{}", binary.display()),
         }
@@ -115,14 +138,30 @@ impl FromStr for Sql {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match (text.split_once(':'), text.split_once('@')) {
-            (Some(("old", engine)), _) => Ok(Self::Old(engine.parse()?)),
-            (_, Some(("select1", binary))) => Ok(Self::Select1(Some(binary.into()))),
-            _ if text == "select1" => Ok(Self::Select1(None)),
-            _ => Err(format!(
-                "server {text} is none of select1, select1@BINARY, old:sqlite and old:constant"
-            )),
+        if let Some(("select1", binary)) = text.split_once('@') {
+            return Ok(Self::Select1(Some(binary.into())));
         }
+        if text == "select1" {
+            return Ok(Self::Select1(None));
+        }
+        let parts = text.split_once(':').and_then(|(architecture, engine)| {
+            let known = ARCHITECTURES.iter().find(|(name, _)| *name == architecture);
+            known.map(|(_, architecture)| (*architecture, engine))
+        });
+        let Some((architecture, engine)) = parts else {
+            return Err(format!(
+                "server {text} is none of select1, select1@BINARY, and new, old, jdbc with \
+                 :constant or :sqlite"
+            ));
+        };
+        Ok(Self::Ours(architecture, engine.parse()?))
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = ARCHITECTURES.iter().find(|(_, architecture)| architecture == self);
+        f.write_str(entry.map_or("", |(name, _)| name))
     }
 }
 
@@ -153,10 +192,17 @@ mod tests {
 
     #[test]
     fn what_is_displayed_is_what_was_parsed() {
-        for text in ["old:sqlite", "old:constant", "select1", "select1@/tmp/a:b"] {
+        for text in [
+            "old:sqlite",
+            "old:constant",
+            "jdbc:sqlite",
+            "new:constant",
+            "select1",
+            "select1@/tmp/a:b",
+        ] {
             assert_eq!(text.parse::<Sql>().unwrap().to_string(), text);
         }
-        for text in ["old", "old:mysql", "select2", "select1:2"] {
+        for text in ["old", "old:mysql", "jdbc", "select2", "select1:2"] {
             assert!(text.parse::<Sql>().is_err(), "{text}");
         }
     }

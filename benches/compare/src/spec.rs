@@ -43,7 +43,7 @@ pub(crate) enum Setting {
     Cpus,
 }
 
-const KINDS: [(&str, Kind); 12] = [
+pub(crate) const KINDS: [(&str, Kind); 12] = [
     ("limit", Kind::Limit),
     ("mio", Kind::Mio),
     ("uv", Kind::Uv),

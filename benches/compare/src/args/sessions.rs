@@ -1,12 +1,12 @@
-//! The options of `sessions` and of `serve-old`.
+//! The options of `sessions` and of `serve-sql`.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use lexopt::{Arg, Parser};
 
-use super::{Command, Length, ServeOld, UsageError, address, list, number, text};
-use crate::server::{EngineName, Sql};
+use super::{Command, Length, ServeSql, UsageError, address, list, number, text};
+use crate::server::{Architecture, EngineName, Sql};
 use crate::sessions::{PASSWORD, USER};
 
 /// Servers that run statements, under sessions.
@@ -45,7 +45,7 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
     let mut args = Sessions {
         length: Length::default(),
         parts: vec![Part::Base, Part::Scale, Part::Points],
-        base: Sql::Old(EngineName::Sqlite),
+        base: Sql::Ours(Architecture::Old, EngineName::Sqlite),
         subject: Sql::Select1(None),
         sessions: vec![16, 64, 256, 1024, 2048, 4096],
         point_sessions: 1024,
@@ -95,12 +95,17 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
     Ok(Command::Sessions(args))
 }
 
-pub(super) fn parse_serve_old(parser: &mut Parser) -> Result<Command, UsageError> {
-    let mut args = ServeOld {
+pub(super) fn parse_serve_sql(parser: &mut Parser) -> Result<Command, UsageError> {
+    let server = text("SERVER", parser.value()?)?;
+    let Sql::Ours(architecture, engine) = server.parse().map_err(UsageError)? else {
+        return Err(UsageError(format!("{server} is another program")));
+    };
+    let mut args = ServeSql {
         listen: ([127, 0, 0, 1], 0).into(),
         user: USER.to_owned(),
         password: PASSWORD.to_owned(),
-        engine: EngineName::Constant,
+        architecture,
+        engine,
         database: None,
         rows: 100_000,
     };
@@ -114,13 +119,12 @@ pub(super) fn parse_serve_old(parser: &mut Parser) -> Result<Command, UsageError
             "--listen" => args.listen = address(&option, value)?,
             "--user" => args.user = text(&option, value)?,
             "--password" => args.password = text(&option, value)?,
-            "--engine" => args.engine = text(&option, value)?.parse().map_err(UsageError)?,
             "--database" => args.database = Some(value.into()),
             "--rows" => args.rows = number(&option, value, ROWS)?,
-            _ => return Err(UsageError(format!("no option {option} of serve-old"))),
+            _ => return Err(UsageError(format!("no option {option} of serve-sql"))),
         }
     }
-    Ok(Command::ServeOld(args))
+    Ok(Command::ServeSql(args))
 }
 
 impl std::str::FromStr for Part {

@@ -57,7 +57,7 @@ fn of_part(args: &Sessions, part: Part) -> Vec<Experiment> {
     let lane = |server: &Sql, sessions: usize, question: Question| Lane {
         server: Server::Sql(server.clone(), if question.is_point() { args.rows } else { FEW_ROWS }),
         workload: Workload::Sessions(Shape {
-            connections: args.connections,
+            connections: server.connections(args.connections, sessions),
             sessions,
             question,
             rows: args.rows,

@@ -1,0 +1,198 @@
+//! A connection as the servers keep it that give each thread a loop of its own.
+//!
+//! ```text
+//!  readable ──▶ receive ──▶ the server's work ──▶ send ──▶ socket
+//!                                                  │ what it does not take
+//!                                                  ▼
+//!  writable ─────────────── send_backlog ◀── backlog
+//! ```
+//!
+//! One thread owns it, so nothing here is locked. While there is a backlog, or the owner has paused
+//! it, epoll does not report what arrives: a peer that does not read is not read from.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+
+use super::epoll::{self, Epoll, again};
+use super::frames;
+
+/// An accepted socket and what is under way on it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: TcpStream,
+    /// The start of a frame whose rest has not arrived.
+    pub(crate) partial: Vec<u8>,
+    /// What the socket did not take, from `sent` on.
+    backlog: Vec<u8>,
+    sent: usize,
+    paused: bool,
+    /// The events that epoll reports of it.
+    watched: i32,
+}
+
+/// What one receive came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Bytes(usize),
+    Nothing,
+    /// The peer sends no more.
+    End,
+}
+
+/// What becomes of a connection after its event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Keep,
+    Close,
+}
+
+/// What a thread knows of its connections, each at the place of its descriptor's number.
+#[derive(Debug)]
+pub(crate) struct Table<T>(Vec<Option<T>>);
+
+impl Connection {
+    /// Takes one from the listener and watches it. `None`: there is none after all, or it cannot
+    /// be had; a level-triggered listener reports again while more wait.
+    pub(crate) fn accept(listener: &TcpListener, epoll: &Epoll) -> io::Result<Option<Self>> {
+        let Ok((socket, _)) = listener.accept() else {
+            return Ok(None);
+        };
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        epoll.add(&socket, libc::EPOLLIN)?;
+        Ok(Some(Self {
+            socket,
+            partial: Vec::new(),
+            backlog: Vec::new(),
+            sent: 0,
+            paused: false,
+            watched: libc::EPOLLIN,
+        }))
+    }
+
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        received(self.socket.read(buffer))
+    }
+
+    /// Receives behind what `bytes` holds, so much at the most.
+    pub(crate) fn receive_behind(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        at_most: usize,
+    ) -> io::Result<Received> {
+        received(epoll::receive_behind(&self.socket, bytes, at_most))
+    }
+
+    /// Answers the frames that end in what has arrived, and keeps the start of the next.
+    pub(crate) fn answer(&mut self, epoll: &Epoll, arrived: &[u8]) -> io::Result<()> {
+        if self.partial.is_empty() {
+            let whole = frames::perform(arrived)?;
+            self.send(epoll, &arrived[..whole])?;
+            self.partial.extend_from_slice(&arrived[whole..]);
+        } else {
+            let mut bytes = std::mem::take(&mut self.partial);
+            bytes.extend_from_slice(arrived);
+            let whole = frames::perform(&bytes)?;
+            self.send(epoll, &bytes[..whole])?;
+            bytes.drain(..whole);
+            self.partial = bytes;
+        }
+        Ok(())
+    }
+
+    /// Sends what the socket takes and keeps the rest.
+    pub(crate) fn send(&mut self, epoll: &Epoll, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let sent = if self.has_backlog() { 0 } else { sent(self.socket.write(bytes))? };
+        if sent < bytes.len() {
+            self.backlog.extend_from_slice(&bytes[sent..]);
+            self.watch(epoll)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send_backlog(&mut self, epoll: &Epoll) -> io::Result<()> {
+        self.sent += sent(self.socket.write(&self.backlog[self.sent..]))?;
+        if self.has_backlog() {
+            return Ok(());
+        }
+        // It may have been a long one, and may not come again.
+        self.backlog = Vec::new();
+        self.sent = 0;
+        self.watch(epoll)
+    }
+
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.sent < self.backlog.len()
+    }
+
+    /// Whether the owner wants to hear of what arrives.
+    pub(crate) fn pause(&mut self, epoll: &Epoll, paused: bool) -> io::Result<()> {
+        self.paused = paused;
+        self.watch(epoll)
+    }
+
+    /// A system call only when something else is to be watched than before.
+    fn watch(&mut self, epoll: &Epoll) -> io::Result<()> {
+        let bits = match (self.has_backlog(), self.paused) {
+            (true, _) => libc::EPOLLOUT,
+            (false, true) => 0,
+            (false, false) => libc::EPOLLIN,
+        };
+        if bits != self.watched {
+            epoll.modify(&self.socket, bits)?;
+            self.watched = bits;
+        }
+        Ok(())
+    }
+}
+
+impl AsRawFd for Connection {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl<T> Table<T> {
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn insert(&mut self, fd: RawFd, entry: T) {
+        let place = fd as usize;
+        if self.0.len() <= place {
+            self.0.resize_with(place + 1, || None);
+        }
+        self.0[place] = Some(entry);
+    }
+
+    /// `None`: closed, while an event or an answer for it was on its way.
+    pub(crate) fn get(&mut self, fd: RawFd) -> Option<&mut T> {
+        self.0.get_mut(fd as usize)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, fd: RawFd) {
+        self.0[fd as usize] = None;
+    }
+}
+
+fn received(result: io::Result<usize>) -> io::Result<Received> {
+    match result {
+        Ok(0) => Ok(Received::End),
+        Ok(count) => Ok(Received::Bytes(count)),
+        Err(error) if again(&error) => Ok(Received::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+fn sent(result: io::Result<usize>) -> io::Result<usize> {
+    match result {
+        Err(error) if again(&error) => Ok(0),
+        result => result,
+    }
+}
