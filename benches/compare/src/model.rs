@@ -17,6 +17,7 @@
 //! Times are nanoseconds of simulated time. The same seed gives the same numbers.
 
 pub(crate) mod costs;
+pub(crate) mod fit;
 pub(crate) mod measure;
 pub(crate) mod shapes;
 pub(crate) mod sim;

@@ -11,6 +11,7 @@ pub(crate) mod hot;
 mod line_up;
 pub(crate) mod locks;
 pub(crate) mod many;
+pub(crate) mod model;
 pub(crate) mod scaling;
 pub(crate) mod slow_links;
 
@@ -26,5 +27,12 @@ pub(crate) struct Suite {
 }
 
 /// In the order of the report.
-pub(crate) const SUITES: &[Suite] =
-    &[echo::SUITE, hot::SUITE, slow_links::SUITE, locks::SUITE, many::SUITE, scaling::SUITE];
+pub(crate) const SUITES: &[Suite] = &[
+    echo::SUITE,
+    hot::SUITE,
+    slow_links::SUITE,
+    locks::SUITE,
+    many::SUITE,
+    scaling::SUITE,
+    model::SUITE,
+];

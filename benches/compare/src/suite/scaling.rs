@@ -71,13 +71,13 @@ impl Scaling {
     fn usual(plan: &Plan) -> Self {
         let machine = Machine::of(affinity::allowed().map_or(1, |cpus| cpus.len()));
         let mut scaling = Self {
-            servers: vec!["limit", OURS],
+            servers: vec!["limit", "easy-sync", OURS],
             groupings: vec![OURS, "epoll-group:groups=2", "epoll-group:groups=4"],
             machine,
             connections: vec![256],
         };
         if !plan.quick {
-            scaling.servers.extend(["easy-sync", "easy-async", "tokio"]);
+            scaling.servers.extend(["easy-async", "tokio"]);
             scaling.groupings.extend([
                 "epoll-group:1",
                 "epoll-group:2",
