@@ -17,9 +17,11 @@
 //! Times are nanoseconds of simulated time. The same seed gives the same numbers.
 
 pub(crate) mod costs;
+mod dice;
 pub(crate) mod fit;
 pub(crate) mod measure;
 pub(crate) mod shapes;
 pub(crate) mod sim;
+pub(crate) mod system;
 #[cfg(test)]
 mod tests;

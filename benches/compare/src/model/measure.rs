@@ -3,6 +3,7 @@
 //! Each is the smallest of some batches: what else runs on the machine only adds.
 
 use std::error::Error;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Condvar, Mutex};
 use std::thread;
@@ -11,7 +12,6 @@ use std::time::Instant;
 use epoll_group::internal::Queue;
 
 use crate::{cpu, epoll};
-use std::io::Write;
 
 /// Nanoseconds.
 #[derive(Clone, Copy, Debug)]

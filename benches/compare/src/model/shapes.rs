@@ -11,12 +11,16 @@
 //! Which loop, group or worker a client belongs to is chance, as it is with `SO_REUSEPORT`.
 
 use super::costs::Costs;
-use super::sim::{Arrivals, Burn, Dice, Hop, Queue, Seen, System, Thread, simulate};
+use super::dice::Dice;
+use super::sim::{Length, Seen, simulate};
+use super::system::{Arrivals, Burn, Hop, Queue, System, Thread};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Loops,
     Groups,
+    /// Groups whose workers all take what is there, calm or not.
+    EagerGroups,
     HandOver,
     ThreadEach,
 }
@@ -40,10 +44,11 @@ pub(crate) struct Load {
     pub(crate) burn: Option<Burn>,
 }
 
-/// How many requests are simulated, and from how many throws of the dice.
+/// How many requests and nanoseconds are simulated at least, and for how many throws of the dice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     pub(crate) requests: u64,
+    pub(crate) nanos: u64,
     pub(crate) seeds: u64,
 }
 
@@ -82,6 +87,9 @@ pub(crate) fn predict(
     effort: Effort,
 ) -> Predicted {
     let with = |pollers| average(shape, pollers, machine, load, costs, effort);
+    if shape == Shape::EagerGroups {
+        return with(WORKERS_OF_A_GROUP);
+    }
     let mut best = with(1);
     if shape == Shape::Groups {
         for pollers in 2..=WORKERS_OF_A_GROUP {
@@ -104,6 +112,7 @@ fn average(
     effort: Effort,
 ) -> Predicted {
     let requests = (effort.requests / effort.seeds).max(10 * load.clients as u64);
+    let length = Length { requests, nanos: effort.nanos / effort.seeds };
     let mut all: Option<Seen> = None;
     let (mut throughput, mut cpu) = (0.0, 0.0);
     for seed in 0..effort.seeds {
@@ -111,7 +120,7 @@ fn average(
         plan.server(shape, pollers, load.clients);
         let server_queues = plan.system.queues.len();
         plan.load_generator(load.clients);
-        let seen = simulate(&plan.system, seed, requests / 4, requests);
+        let seen = simulate(&plan.system, seed, length);
         throughput += seen.throughput() / effort.seeds as f64;
         cpu += seen.cpu[..server_queues].iter().sum::<f64>() / effort.seeds as f64;
         match &mut all {
@@ -147,7 +156,8 @@ impl<'a> Builder<'a> {
     fn server(&mut self, shape: Shape, pollers: usize, clients: usize) {
         match shape {
             Shape::Loops => self.loops(clients),
-            Shape::Groups => self.groups(pollers, clients),
+            Shape::Groups => self.groups(pollers, EVENTS_OF_A_WORKER, clients),
+            Shape::EagerGroups => self.groups(pollers, 1, clients),
             Shape::HandOver => self.hand_over(clients),
             Shape::ThreadEach => self.thread_each(clients),
         }
@@ -167,14 +177,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn groups(&mut self, pollers: usize, clients: usize) {
+    fn groups(&mut self, pollers: usize, crowd: usize, clients: usize) {
         let cores = self.machine.server_cores as usize;
         let count = cores.div_ceil(WORKERS_OF_A_GROUP);
         let groups: Vec<_> = (0..count)
             .map(|group| {
                 let queue = self.epoll(EVENTS_OF_A_WORKER, self.costs.group_resume.value);
                 let spec = &mut self.system.queues[queue];
-                spec.pollers = pollers;
+                (spec.pollers, spec.crowd) = (pollers, crowd);
                 spec.lookout = Some(LOOKOUT);
                 // Equal slices of the cores, if each is large enough.
                 let mut mask = self.server_mask();
@@ -252,6 +262,7 @@ impl<'a> Builder<'a> {
             take: self.nanos(self.costs.event.value),
             put: 0,
             pollers: 1,
+            crowd: 1,
             wake_delay: self.costs.delay.value as u64,
             wake: 0,
             resume: self.nanos(resume),
@@ -268,6 +279,7 @@ impl<'a> Builder<'a> {
             take: side,
             put: side,
             pollers: 1,
+            crowd: 1,
             wake_delay: self.costs.delay.value as u64,
             wake: self.nanos(self.costs.wake.value),
             resume: self.nanos(self.costs.woken.value),

@@ -5,80 +5,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use hdrhistogram::Histogram;
 
-/// All that is simulated.
-#[derive(Clone, Debug)]
-pub(crate) struct System {
-    /// 128 at most.
-    pub(crate) cores: u32,
-    pub(crate) queues: Vec<Queue>,
-    pub(crate) threads: Vec<Thread>,
-    /// The way of each client's requests.
-    pub(crate) routes: Vec<Vec<Hop>>,
-    pub(crate) arrivals: Arrivals,
-    /// The part of each job's cost that is random, exponentially distributed: 0 to 1.
-    pub(crate) variation: f64,
-    pub(crate) burn: Option<Burn>,
-}
-
-/// Where jobs wait for the threads of this queue.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Queue {
-    /// Jobs that a thread takes at a time.
-    pub(crate) batch: usize,
-    /// CPU time of one such taking, whatever is there.
-    pub(crate) poll: u64,
-    /// Time for each job in which nobody else takes from this queue, nor puts into it.
-    pub(crate) take: u64,
-    /// The same when a thread puts one into it.
-    pub(crate) put: u64,
-    /// Threads that take at the same time. The second and later ones come when a full batch waits.
-    pub(crate) pollers: usize,
-    /// From the first job for a queue whose threads sleep until one of them is ready to run.
-    pub(crate) wake_delay: u64,
-    /// CPU time of who wakes, if it is a thread.
-    pub(crate) wake: u64,
-    /// CPU time of who is woken.
-    pub(crate) resume: u64,
-    /// A thread that has finished nothing between two looks, so far apart, loses its batch and
-    /// its turn to take; until it is done, all threads take, one job at a time.
-    pub(crate) lookout: Option<u64>,
-}
-
-/// It serves one queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Thread {
-    pub(crate) queue: usize,
-    /// A bit for each core that it may run on.
-    pub(crate) cores: u128,
-}
-
-/// One queue on the way of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hop {
-    pub(crate) queue: usize,
-    pub(crate) cost: u64,
-    /// Whether this is where a handler may burn.
-    pub(crate) handler: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Arrivals {
-    /// Each client asks again after this time, exponentially distributed.
-    Closed { think: u64 },
-    /// Some client asks after this time, exponentially distributed, answered or not.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "closed forms are mostly those of open queues")
-    )]
-    Open { between: u64 },
-}
-
-/// Some handlers take longer, and nobody knows which.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Burn {
-    pub(crate) chance: f64,
-    pub(crate) cost: u64,
-}
+use super::dice::Dice;
+use super::system::{Arrivals, System};
 
 /// What was seen after the warm-up.
 #[derive(Clone, Debug)]
@@ -153,14 +81,21 @@ struct Simulation<'a> {
     latencies: Histogram<u64>,
 }
 
-/// Simulates until `requests` are answered, after `warm_up` more that are not counted.
-pub(crate) fn simulate(system: &System, seed: u64, warm_up: u64, requests: u64) -> Seen {
+/// How long is simulated: so many requests, and so many nanoseconds. A quarter of it goes before, and
+/// is not counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Length {
+    pub(crate) requests: u64,
+    pub(crate) nanos: u64,
+}
+
+pub(crate) fn simulate(system: &System, seed: u64, length: Length) -> Seen {
     let mut run = Simulation::new(system, seed);
-    run.until_answered(warm_up);
+    run.run_for(Length { requests: length.requests / 4, nanos: length.nanos / 4 });
     let began = run.now;
     run.warm = true;
     run.busy.fill(0);
-    run.until_answered(requests);
+    run.run_for(length);
     let per_request = |busy: &u64| *busy as f64 / run.finished as f64;
     Seen {
         requests: run.finished,
@@ -211,9 +146,10 @@ impl<'a> Simulation<'a> {
         run
     }
 
-    fn until_answered(&mut self, requests: u64) {
+    fn run_for(&mut self, length: Length) {
         self.finished = 0;
-        while self.finished < requests {
+        let end = self.now + length.nanos;
+        while self.finished < length.requests || self.now < end {
             let Reverse((time, _, event)) = self.events.pop().expect("clients ask for ever");
             self.now = time;
             match event {
@@ -276,7 +212,7 @@ impl<'a> Simulation<'a> {
         let spec = self.system.queues[place];
         let most = self.most_takers(place);
         let queue = &mut self.queues[place];
-        let enough = if queue.takers == 0 || queue.stuck > 0 { 1 } else { spec.batch };
+        let enough = if queue.takers == 0 || queue.stuck > 0 { 1 } else { spec.crowd };
         if queue.jobs.len() < enough || queue.takers >= most {
             return;
         }
@@ -433,36 +369,5 @@ impl<'a> Simulation<'a> {
         for _ in 0..self.queues[place].jobs.len() {
             self.wake(place, None);
         }
-    }
-}
-
-/// Throws of the dice, the same ones for the same seed (xorshift, multiplied).
-#[derive(Debug)]
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    /// Seeds that are neighbours throw differently.
-    pub(crate) fn new(seed: u64) -> Self {
-        let mut dice = Self((seed << 1 | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        for _ in 0..8 {
-            dice.chance();
-        }
-        dice
-    }
-
-    /// At least 0 and below 1.
-    pub(crate) fn chance(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    pub(crate) fn below(&mut self, sides: usize) -> usize {
-        (self.chance() * sides as f64) as usize
-    }
-
-    fn exponential(&mut self, mean: u64) -> u64 {
-        if mean == 0 { 0 } else { (-(1.0 - self.chance()).ln() * mean as f64).round() as u64 }
     }
 }

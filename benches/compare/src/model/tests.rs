@@ -2,11 +2,12 @@
 
 use super::costs::Costs;
 use super::shapes::{Effort, Load, Machine, Shape, predict};
-use super::sim::{Arrivals, Burn, Hop, Queue, Seen, System, Thread, simulate};
+use super::sim::{Length, Seen, simulate};
+use super::system::{Arrivals, Burn, Hop, Queue, System, Thread};
 
 /// One queue, `threads` threads with a core each; a job takes 1 µs.
 fn station(threads: usize, clients: usize, arrivals: Arrivals, variation: f64) -> System {
-    let queue = Queue { batch: 1, pollers: threads, ..Queue::default() };
+    let queue = Queue { batch: 1, crowd: 1, pollers: threads, ..Queue::default() };
     System {
         cores: threads as u32,
         queues: vec![queue],
@@ -19,7 +20,7 @@ fn station(threads: usize, clients: usize, arrivals: Arrivals, variation: f64) -
 }
 
 fn run(system: &System) -> Seen {
-    simulate(system, 1, 5_000, 100_000)
+    simulate(system, 1, Length { requests: 100_000, nanos: 0 })
 }
 
 #[track_caller]
@@ -132,12 +133,24 @@ fn a_lookout_frees_what_stands_behind_a_burner() {
 }
 
 #[test]
+fn further_pollers_come_when_a_crowd_waits() {
+    // 8 clients keep one of 4 threads busy, and never more than 7 wait.
+    let mut system = station(4, 8, Arrivals::Closed { think: 0 }, 0.0);
+    system.queues[0].crowd = 8;
+    assert_near(run(&system).throughput(), 1e6, 0.001);
+    system.queues[0].crowd = 1;
+    assert_near(run(&system).throughput(), 4e6, 0.001);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_numbers() {
     let costs = Costs::example();
     let burn = Some(Burn { chance: 0.01, cost: 100_000 });
     let load = Load { clients: 100, think: 50_000, burn };
-    for shape in [Shape::Loops, Shape::Groups, Shape::HandOver, Shape::ThreadEach] {
-        let effort = Effort { requests: 5_000, seeds: 2 };
+    for shape in
+        [Shape::Loops, Shape::Groups, Shape::EagerGroups, Shape::HandOver, Shape::ThreadEach]
+    {
+        let effort = Effort { requests: 5_000, nanos: 0, seeds: 2 };
         let once = predict(shape, Machine::of(6), load, &costs, effort);
         let again = predict(shape, Machine::of(6), load, &costs, effort);
         assert_eq!(format!("{once:?}"), format!("{again:?}"));
@@ -150,7 +163,7 @@ fn a_saturated_loop_for_each_core_does_what_its_costs_allow() {
     let costs = Costs::example();
     let machine = Machine::of(4);
     let load = Load { clients: 4_000, think: 0, burn: None };
-    let effort = Effort { requests: 100_000, seeds: 1 };
+    let effort = Effort { requests: 100_000, nanos: 0, seeds: 1 };
     let found = predict(Shape::Loops, machine, load, &costs, effort);
     // Request, event, and a wait for each 64 of them.
     let cost = 6_000.0 + 100.0 + 400.0 / 64.0;

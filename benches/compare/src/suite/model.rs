@@ -17,12 +17,14 @@ use crate::model::costs::Costs;
 use crate::model::fit::{Fitted, fit};
 use crate::model::measure::micro;
 use crate::model::shapes::{Effort, Load, Machine, Predicted, Shape, predict};
-use crate::model::sim::Burn;
+use crate::model::system::Burn;
 use crate::report::Section;
 use crate::server::Server;
 use crate::workload::Workload;
 
 mod page;
+#[cfg(test)]
+mod tests;
 
 pub(crate) const SUITE: Suite = Suite {
     name: "model",
@@ -38,6 +40,8 @@ const SHAPES: [(Shape, &str, usize); 4] = [
     (Shape::HandOver, "easy-async", usize::MAX),
     (Shape::ThreadEach, "thread-per-session", 1_024),
 ];
+/// The place of ours.
+const GROUPS: usize = 0;
 /// What the fit looks at, beside one connection.
 const MANY: usize = 256;
 /// Network there and back and what a client does meanwhile, in predictions.
@@ -55,6 +59,8 @@ struct Question {
     clients: usize,
     burns: bool,
     contention: Option<f64>,
+    /// Groups whose workers all take, calm or not.
+    eager: bool,
 }
 
 /// What was measured beside what the model says of the same.
@@ -90,7 +96,8 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
         "validation": pairs.iter().map(Pair::raw).collect::<Vec<_>>(),
         "predictions": answers.raw(),
     });
-    let blocks = page::blocks(&costs, &pairs, &answers, cpus);
+    let others = measured.iter().map(|(_, measured)| measured.other_cpus()).fold(0.0, f64::max);
+    let blocks = page::blocks(&costs, &pairs, &answers, (cpus, others));
     Ok(Section { name: SUITE.name, title: "Model".to_owned(), blocks, raw })
 }
 
@@ -196,18 +203,19 @@ fn compare(
                 throughput: median(|window| window.requests_per_second)?,
                 cpu: median(|window| window.server_cpu_per_request)?,
                 p99: median(|window| window.p99 as f64)?,
-                model: predict(shape, machine, load, costs, effort(quick)),
+                model: predict(shape, machine, load, costs, effort(quick, false)),
             });
         }
     }
     Ok(pairs)
 }
 
-fn effort(quick: bool) -> Effort {
-    if quick {
-        Effort { requests: 20_000, seeds: 2 }
-    } else {
-        Effort { requests: 90_000, seeds: 3 }
+/// What burns is rare and takes long: only a longer time shows it.
+fn effort(quick: bool, burns: bool) -> Effort {
+    let nanos = if burns { 60_000_000 } else { 5_000_000 };
+    match quick {
+        true => Effort { requests: 20_000, nanos: nanos / 2, seeds: 1 },
+        false => Effort { requests: 100_000, nanos: 2 * nanos, seeds: 2 },
     }
 }
 
@@ -219,7 +227,14 @@ impl Answers {
         for (place, &(_, _, most)) in SHAPES.iter().enumerate() {
             for &clients in clients.iter().filter(|clients| **clients <= most) {
                 for burns in [false, true] {
-                    let ask = |&cores| Question { place, cores, clients, burns, contention: None };
+                    let ask = |&cores| Question {
+                        place,
+                        cores,
+                        clients,
+                        burns,
+                        contention: None,
+                        eager: false,
+                    };
                     questions.extend(cores.iter().map(ask));
                 }
             }
@@ -231,8 +246,22 @@ impl Answers {
                     clients,
                     burns: false,
                     contention: Some(contention),
+                    eager: false,
                 };
                 questions.extend(CONTENTIONS.map(ask));
+            }
+        }
+        for &clients in &clients {
+            for burns in [false, true] {
+                let ask = |&cores| Question {
+                    place: GROUPS,
+                    cores,
+                    clients,
+                    burns,
+                    contention: None,
+                    eager: true,
+                };
+                questions.extend(cores.iter().map(ask));
             }
         }
         let all = in_parallel(&questions, |question| question.answer(costs, quick));
@@ -242,7 +271,19 @@ impl Answers {
     fn find(&self, place: usize, cores: u32, clients: usize, burns: bool) -> Option<&Predicted> {
         let fits = |question: &Question| {
             question.contention.is_none()
+                && !question.eager
                 && question.place == place
+                && question.cores == cores
+                && question.clients == clients
+                && question.burns == burns
+        };
+        self.all.iter().find(|(question, _)| fits(question)).map(|(_, answer)| answer)
+    }
+
+    /// Groups whose workers all take.
+    fn find_eager(&self, cores: u32, clients: usize, burns: bool) -> Option<&Predicted> {
+        let fits = |question: &Question| {
+            question.eager
                 && question.cores == cores
                 && question.clients == clients
                 && question.burns == burns
@@ -258,6 +299,7 @@ impl Answers {
                 "clients": question.clients,
                 "burns": question.burns,
                 "contention": question.contention,
+                "eager": question.eager,
                 "requests_per_second": answer.throughput.round(),
                 "p99": answer.p99,
                 "server_cpu_per_request": answer.cpu.round(),
@@ -276,7 +318,8 @@ impl Question {
         }
         let burn = self.burns.then_some(BURN);
         let load = Load { clients: self.clients, think: THINK, burn };
-        predict(SHAPES[self.place].0, Machine::of(self.cores), load, &costs, effort(quick))
+        let shape = if self.eager { Shape::EagerGroups } else { SHAPES[self.place].0 };
+        predict(shape, Machine::of(self.cores), load, &costs, effort(quick, self.burns))
     }
 }
 
@@ -316,48 +359,4 @@ fn in_parallel<Q: Copy + Send + Sync, A: Send>(
         work();
     });
     answers.into_inner().expect("nobody panics with it")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_question_has_its_answer_and_a_place_on_the_page() {
-        let costs = Costs::example();
-        let answers = in_parallel(&[1, 2, 3], |number| number * 10);
-        assert_eq!(answers.iter().map(|(_, answer)| answer).sum::<i32>(), 60);
-        assert!(answers.iter().all(|(question, answer)| question * 10 == *answer));
-
-        let cores = vec![1, 4];
-        let effort = Effort { requests: 500, seeds: 1 };
-        let mut all = Vec::new();
-        for place in 0..SHAPES.len() {
-            for (cores, burns) in [(1, false), (1, true), (4, false), (4, true)] {
-                let question = Question { place, cores, clients: 32, burns, contention: None };
-                let load = Load { clients: 32, think: THINK, burn: burns.then_some(BURN) };
-                let found = predict(SHAPES[place].0, Machine::of(cores), load, &costs, effort);
-                all.push((question, found));
-            }
-        }
-        let model = all[0].1.clone();
-        let answers = Answers { all, cores, clients: vec![32] };
-        let pair = Pair {
-            place: 0,
-            cpus: 2,
-            connections: 32,
-            fitted: false,
-            throughput: model.throughput * 2.0,
-            cpu: model.cpu,
-            p99: model.p99,
-            model,
-        };
-        let blocks = page::blocks(&costs, &[pair], &answers, 2);
-        let text: String = blocks.iter().map(page::text_of).collect();
-        assert!(text.contains("-50 %"), "{text}");
-        for (_, server, _) in SHAPES {
-            assert!(text.contains(server), "{text}");
-        }
-        assert_eq!(answers.raw().as_array().map(Vec::len), Some(16));
-    }
 }

@@ -1,12 +1,18 @@
 //! What the section says.
 
-use super::{Answers, BURN, CONTENTIONS, Pair, SHAPES, THINK};
+use super::{Answers, BURN, CONTENTIONS, GROUPS, Pair, SHAPES, THINK};
 use crate::model::costs::Costs;
 use crate::model::shapes::{Predicted, Shape};
 use crate::report::{Axis, Block, Chart, Scale, Series};
 use crate::table::{Table, time};
 
-pub(super) fn blocks(costs: &Costs, pairs: &[Pair], answers: &Answers, cpus: usize) -> Vec<Block> {
+/// `cpus`: those of this machine, and how many of them other work has taken meanwhile.
+pub(super) fn blocks(
+    costs: &Costs,
+    pairs: &[Pair],
+    answers: &Answers,
+    (cpus, others): (usize, f64),
+) -> Vec<Block> {
     let text = |text: &str| Block::Text(text.to_owned());
     let mut blocks = vec![
         text(INTRODUCTION),
@@ -15,8 +21,13 @@ pub(super) fn blocks(costs: &Costs, pairs: &[Pair], answers: &Answers, cpus: usi
         Block::Text(format!(
             "### Held against this machine\n\nOn its {cpus} CPUs, with the load's thread among the \
              threads that are simulated. Errors are those of the model. Rows that are *fitted* are \
-             what the costs come from; the others are predictions. The larger errors are told \
-             below the table."
+             what the costs come from; the others are predictions. Other work took up to {others:.2} \
+             CPUs meanwhile, which the model knows nothing of{}.",
+            if others > QUIET {
+                ": **these errors are those of a machine that was not quiet**"
+            } else {
+                ""
+            }
         )),
         Block::Table(pair_table(pairs)),
         Block::Text(misses(pairs)),
@@ -46,6 +57,8 @@ pub(super) fn blocks(costs: &Costs, pairs: &[Pair], answers: &Answers, cpus: usi
             blocks.push(Block::Table(answer_table(answers, clients, burns)));
         }
     }
+    blocks.push(text(EAGER));
+    blocks.push(Block::Table(eager_table(answers)));
     blocks.push(Block::Text(format!(
         "What the assumed contention changes, at 104 cores and {widest} connections (each core adds \
          this part to every cost):"
@@ -55,6 +68,9 @@ pub(super) fn blocks(costs: &Costs, pairs: &[Pair], answers: &Answers, cpus: usi
     blocks
 }
 
+/// More CPUs than this for other work, and a comparison says little.
+const QUIET: f64 = 0.1;
+
 const INTRODUCTION: &str = "\
 A simulation of queues, the threads that serve them and the cores that these need \
 (`src/model/sim.rs`); its tests hold it against M/M/1, M/D/1, mean value analysis of a closed \
@@ -62,6 +78,12 @@ system and a birth-death process of four servers. It knows four shapes: a loop f
 (`limit`), groups of 4 workers that share an epoll (`epoll-group`), loops that hand over to \
 workers and get the answer back (`easy-async`), and a thread for each connection and each session \
 (`thread-per-session`). It is fitted to two of these servers on one CPU, and to nothing else.";
+
+const EAGER: &str = "\
+**What one poller in a calm group costs**\n\nA calm group has one poller until its batches are full. \
+This is the group as it is beside one whose workers all take whatever is there, at the same \
+costs: what the library could win at most, on CPUs of its own, by calling further pollers sooner. (On \
+CPUs shared with the clients it would lose, see the guide.)";
 
 const ASSUMPTIONS: &str = "\
 ### Assumptions, and what would contradict them
@@ -172,8 +194,8 @@ fn misses(pairs: &[Pair]) -> String {
     };
     format!(
         "Where it was not fitted the model misses throughput by {}, CPU time by {}, and p99 by {}. \
-         What it does not know: which thread the kernel's scheduler lets preempt which, and that a \
-         server and a load that alternate on a CPU keep or lose its caches. The share of server \
+         What it does not know: which thread the kernel's scheduler lets preempt which, that on the way to sleep nobody waits for \
+         the one who goes, and that a server and a load that alternate on a CPU keep or lose its caches. The share of server \
          and load on common CPUs decides throughput and p99 here; where the load has CPUs of its \
          own it does not.",
         of(|pair| pair.model.throughput / pair.throughput - 1.0),
@@ -229,6 +251,38 @@ fn contention_table(answers: &Answers) -> Table {
         };
         let mut row = vec![(*server).to_owned()];
         row.extend(CONTENTIONS.map(cell));
+        table.row(row);
+    }
+    table
+}
+
+/// Each group as it is, then eager.
+fn eager_table(answers: &Answers) -> Table {
+    let mut names = Vec::new();
+    for &clients in &answers.clients {
+        for what in ["", ", burning"] {
+            names.push(format!("{clients}{what}: as it is"));
+            names.push("all take".to_owned());
+        }
+    }
+    let mut heading = vec!["cores"];
+    heading.extend(names.iter().map(String::as_str));
+    let mut table = Table::new(&heading);
+    for &cores in &answers.cores {
+        let mut row = vec![cores.to_string()];
+        for &clients in &answers.clients {
+            for burns in [false, true] {
+                let as_it_is = answers.find(GROUPS, cores, clients, burns);
+                for answer in [as_it_is, answers.find_eager(cores, clients, burns)] {
+                    row.push(
+                        answer.map_or_else(
+                            || "–".to_owned(),
+                            |answer| cell(Shape::EagerGroups, answer),
+                        ),
+                    );
+                }
+            }
+        }
         table.row(row);
     }
     table
