@@ -134,9 +134,9 @@ fn a_lookout_frees_what_stands_behind_a_burner() {
 
 #[test]
 fn further_pollers_come_when_a_crowd_waits() {
-    // 8 clients keep one of 4 threads busy, and never more than 7 wait.
+    // Of 8 clients never 9 wait.
     let mut system = station(4, 8, Arrivals::Closed { think: 0 }, 0.0);
-    system.queues[0].crowd = 8;
+    system.queues[0].crowd = 9;
     assert_near(run(&system).throughput(), 1e6, 0.001);
     system.queues[0].crowd = 1;
     assert_near(run(&system).throughput(), 4e6, 0.001);
