@@ -12,6 +12,8 @@ pub(crate) mod hot;
 mod line_up;
 pub(crate) mod locks;
 pub(crate) mod many;
+pub(crate) mod model;
+pub(crate) mod scaling;
 pub(crate) mod slow_links;
 
 /// One question, and how it is answered.
@@ -29,5 +31,12 @@ pub(crate) struct Suite {
 pub(crate) type Run = fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>;
 
 /// In the order of the report.
-pub(crate) const SUITES: &[Suite] =
-    &[echo::SUITE, hot::SUITE, slow_links::SUITE, locks::SUITE, many::SUITE];
+pub(crate) const SUITES: &[Suite] = &[
+    echo::SUITE,
+    hot::SUITE,
+    slow_links::SUITE,
+    locks::SUITE,
+    many::SUITE,
+    scaling::SUITE,
+    model::SUITE,
+];
