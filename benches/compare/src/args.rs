@@ -15,6 +15,7 @@ use super::load::{HEADER_BYTES, Heavy, Target};
 use super::pools::Pools;
 use super::server::{Architecture, EngineName};
 use super::spec::{Kind, Spec};
+use super::suite::{SUITES, Suite};
 use super::usage::{UsageError, number, text};
 
 mod pools;
@@ -81,7 +82,7 @@ pub(crate) enum Scenario {
     Servers,
 }
 
-pub(crate) const HELP: &str = "\
+const HELP: &str = "\
 epoll-group beside what it is measured against.
 
 usage: compare [options]                   the report: all suites, for the record
@@ -96,12 +97,14 @@ usage: compare [options]                   the report: all suites, for the recor
        compare hold ADDR N                 idle connections to it, until standard input ends
 
 report: a page, its charts and the raw numbers in benches/record/DATE-MACHINE
-  --only SUITE,SUITE    some of its suites: SUITES
+  --only SUITE,SUITE    some of its suites
   --rounds N            windows of each server under each load (1..=1000; default 11; ratios need 5)
   --window-ms T         length of a window (10..=60000; default 300)
   --quick               2 rounds of 100 ms, fewer loads, to target/compare/quick
   --out DIR             another folder; files of the same names are replaced
 
+suites, in the order of the report
+SUITES
 scenarios (--servers replaces the ones to compare, the first is the base)
   cpu        CPU time, system calls, throughput and p99 beside the limit, with the rig's floor
   heavy      64 light connections beside one that burns 5 ms for each of its frames
@@ -146,6 +149,12 @@ pool: --pairs (here: rounds, default 11), --window-ms, --quick, --json as above,
 serve-sql
   --listen ADDR --user U --password P [--database FILE] [--rows N]
 ";
+
+/// What `--help` says.
+pub(crate) fn help() -> String {
+    let line = |suite: &Suite| format!("  {:<21} {}\n", suite.name, suite.question);
+    HELP.replace("SUITES", &SUITES.iter().map(line).collect::<String>())
+}
 
 const ALL: [Kind; 3] = [Kind::Limit, Kind::ThreadPerConnection, Kind::EpollGroup];
 const CONNECTIONS: RangeInclusive<usize> = 1..=19_000;

@@ -132,8 +132,7 @@ pub(crate) fn run(
             measured.lanes[lane].resident_bytes_before.push(live.resident_before);
             measured.lanes[lane].peak_resident_bytes.push(peak);
             if plan.counts_syscalls {
-                let counted = live.count_syscalls(plan.window)?;
-                measured.lanes[lane].syscalls_per_request.extend(counted);
+                live.count(plan.window, &mut measured.lanes[lane])?;
             }
         }
         for live in live {
@@ -254,12 +253,18 @@ impl Live {
         })
     }
 
-    fn count_syscalls(&mut self, time: Duration) -> Result<Option<f64>, Box<dyn Error>> {
+    /// Loads it for so long while its system calls and wake-ups are counted.
+    fn count(&mut self, time: Duration, lane: &mut MeasuredLane) -> Result<(), Box<dyn Error>> {
         let before = self.load.answers_total();
         let load = &mut self.load;
-        let calls = syscalls::count(self.server.pid(), || load.run_for(time).map(drop))?;
-        let answers = self.load.answers_total() - before;
-        Ok(calls.map(|calls| calls as f64 / answers.max(1) as f64))
+        let counts = syscalls::count(self.server.pid(), || load.run_for(time).map(drop))?;
+        let answers = (self.load.answers_total() - before).max(1) as f64;
+        if let Some(counts) = counts {
+            lane.syscalls_per_request.push(counts.syscalls as f64 / answers);
+            let wakeups = counts.wakeups.map(|wakeups| wakeups as f64 / answers);
+            lane.wakeups_per_request.extend(wakeups);
+        }
+        Ok(())
     }
 
     /// Ends both sides; a server that counts its answers has to come to the same number.

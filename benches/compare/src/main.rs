@@ -72,6 +72,8 @@ mod lock_tests;
 mod mio_loop;
 #[path = "../../baselines/percona.rs"]
 mod percona;
+#[path = "../../baselines/poll.rs"]
+mod poll;
 #[path = "../../../examples/echo/protocol.rs"]
 mod protocol;
 #[path = "../../../examples/select1/sessions.rs"]
@@ -122,7 +124,7 @@ fn main() -> ExitCode {
         Command::Serve(spec, address) => serve::run(&spec, address, &mut out),
         Command::ServeSql(args) => serve_sql::run(&args, &mut out),
         Command::Hold(target, connections) => hold::run(target, connections, &mut out),
-        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
+        Command::Help => out.write_all(args::help().as_bytes()).map_err(Into::into),
     };
     match result.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,11 +1,13 @@
 //! Servers as processes: what is started, and what is known of it.
 
+use std::env;
 use std::error::Error;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use super::process::{Ending, Helper};
 use super::sessions::{PASSWORD, USER};
@@ -58,14 +60,14 @@ impl Server {
             Self::Echo(spec) => {
                 let binary = match &spec.binary {
                     Some(binary) => binary.clone(),
-                    None => std::env::current_exe()?,
+                    None => env::current_exe()?,
                 };
                 let mut command = Command::new(binary);
                 command.arg("serve").arg(spec.without_binary().to_string()).arg(ANY_PORT);
                 Helper::start(&mut command, GREETING)?
             }
             Self::Sql(server @ Sql::Ours(..), rows) => {
-                let mut command = Command::new(std::env::current_exe()?);
+                let mut command = Command::new(env::current_exe()?);
                 command.arg("serve-sql").arg(server.to_string());
                 Helper::start(with_account(&mut command, *rows), GREETING)?
             }
@@ -106,13 +108,37 @@ fn select1(binary: Option<&PathBuf>) -> Result<PathBuf, Box<dyn Error>> {
     if let Some(binary) = binary {
         return Ok(binary.clone());
     }
-    let this = std::env::current_exe()?;
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    let this = env::current_exe()?;
     let example = this.with_file_name("examples").join("select1");
+    BUILT.get_or_init(|| build_select1(&this)).clone()?;
     if example.exists() {
         return Ok(example);
     }
     let text = "is not there: cargo build --release --example select1, or --servers …@BINARY";
     Err(format!("{} {text}", example.display()).into())
+}
+
+/// Builds the example as this program was built, when cargo runs it: one that is not there is made,
+/// and one that is older than its source is not measured. Otherwise it is taken as it is.
+fn build_select1(this: &Path) -> Result<(), String> {
+    let (Some(cargo), Some(package)) = (env::var_os("CARGO"), env::var_os("CARGO_MANIFEST_DIR"))
+    else {
+        return Ok(());
+    };
+    let profile = this.parent().and_then(Path::file_name).unwrap_or_default();
+    let target = this.ancestors().nth(2).unwrap_or(this);
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--package", "epoll-group", "--example", "select1"]);
+    build.arg("--target-dir").arg(target).current_dir(package).stdout(Stdio::null());
+    if profile == "release" {
+        build.arg("--release");
+    }
+    match build.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{build:?}: {status}")),
+        Err(error) => Err(format!("{build:?}: {error}")),
+    }
 }
 
 impl fmt::Display for Server {

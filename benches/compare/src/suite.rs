@@ -6,6 +6,7 @@ use super::experiment::{Plan, Progress};
 use super::report::Section;
 
 pub(crate) mod echo;
+pub(crate) mod expect;
 pub(crate) mod grid;
 pub(crate) mod hot;
 mod line_up;

@@ -60,6 +60,8 @@ pub(crate) struct MeasuredLane {
     pub(crate) load: String,
     /// One for each fresh start; none when nothing could count them, see `syscalls.rs`.
     pub(crate) syscalls_per_request: Vec<f64>,
+    /// Likewise: how often a thread of the server woke another one, of whichever process.
+    pub(crate) wakeups_per_request: Vec<f64>,
     /// Of the server's process after its windows, one for each fresh start; connections open.
     pub(crate) resident_bytes: Vec<u64>,
     /// Likewise before the first connection, and the most it ever was.
@@ -123,6 +125,10 @@ impl MeasuredLane {
         Spread::of(self.syscalls_per_request.clone())
     }
 
+    pub(crate) fn wakeups(&self) -> Option<Spread> {
+        Spread::of(self.wakeups_per_request.clone())
+    }
+
     /// Bytes.
     pub(crate) fn resident(&self) -> Option<Spread> {
         bytes(&self.resident_bytes)
@@ -151,6 +157,7 @@ impl MeasuredLane {
             server: lane.server.to_string(),
             load: lane.workload.to_string(),
             syscalls_per_request: Vec::new(),
+            wakeups_per_request: Vec::new(),
             resident_bytes: Vec::new(),
             resident_bytes_before: Vec::new(),
             peak_resident_bytes: Vec::new(),

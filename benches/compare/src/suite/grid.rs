@@ -84,12 +84,11 @@ impl Grid {
     /// # Errors
     /// Those of [`experiment::run`].
     pub(crate) fn run(self, plan: &Plan, progress: &mut Progress) -> Result<Found, Box<dyn Error>> {
-        let experiments: Vec<_> = self.loads.iter().map(|&load| self.experiment(load)).collect();
-        let windows: usize = experiments.iter().map(Experiment::windows).sum();
-        progress.expect(windows * plan.cycles);
+        let lanes: usize = self.loads.iter().map(|&load| self.lanes(load).count()).sum();
+        progress.expect(lanes * plan.cycles);
         let mut measured = Vec::new();
-        for experiment in &experiments {
-            measured.push(experiment::run(experiment, plan, progress)?);
+        for &load in &self.loads {
+            measured.push(experiment::run(&self.experiment(load), plan, progress)?);
         }
         Ok(Found { grid: self, measured })
     }
@@ -219,6 +218,14 @@ impl Found {
         })
     }
 
+    /// Those that threads of the server make.
+    pub(crate) fn wakeups(&self) -> Table {
+        self.table(|contender, load| {
+            let lane = self.grid.lane(contender, load)?;
+            Some(format!("{:.3}", self.at(load)?.lanes[lane].wakeups()?.median))
+        })
+    }
+
     /// MiB.
     pub(crate) fn resident(&self) -> Table {
         self.table(|contender, load| {
@@ -235,6 +242,12 @@ impl Found {
     pub(crate) fn cpu_chart(&self) -> Chart {
         let y = Axis { label: "server CPU time per request, µs", scale: Scale::Linear };
         self.chart("cpu", "CPU time of the server per request", y, |nanos| nanos / 1e3, CPU)
+    }
+
+    pub(crate) fn switches_chart(&self) -> Chart {
+        let y = Axis { label: "context switches per request", scale: Scale::Linear };
+        let both: Metric = |window| VOLUNTARY(window) + INVOLUNTARY(window);
+        self.chart("switches", "Context switches of the server", y, |count| count, both)
     }
 
     pub(crate) fn p99_chart(&self) -> Chart {

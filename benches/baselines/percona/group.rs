@@ -1,0 +1,327 @@
+//! A thread group: one epoll, one queue, and threads that change between three roles.
+//!
+//! ```text
+//!            queue empty, nobody listens            queue empty, and nobody works:
+//!   .----------------------------------- worker ◀── the first event is its own ──.
+//!   ▼                                    ▲    │                                  │
+//!  listener ─────────────────────────────│────│──────────────────────────────────'
+//!   │ else: queues the events            │    │ nothing to do, even in epoll, or too many active
+//!   '──── nobody works: wake or make ────'    ▼
+//!                                        '─ standby ──▶ ends after a minute
+//! ```
+//!
+//! A worker is active, unless it has announced a wait; nobody else is. Whoever wakes or makes a
+//! thread counts it as active at once, so that nobody does so twice for the same reason.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::super::epoll::{self, Epoll};
+
+pub(super) struct Group {
+    epoll: Epoll,
+    state: Mutex<State>,
+}
+
+/// What a thread sleeps on when it stands by.
+pub(super) struct Seat(Arc<Condvar>);
+
+pub(super) struct State {
+    connections: Connections,
+    /// Connections with something to read, which nobody has begun.
+    pub(super) queue: VecDeque<Arc<TcpStream>>,
+    standby: Vec<Arc<Condvar>>,
+    pub(super) threads: usize,
+    pub(super) active: usize,
+    pub(super) listening: bool,
+    /// Since the last look of the timer.
+    polled: bool,
+    dequeued: bool,
+    /// The next request is taken however many threads are active.
+    stalled: bool,
+    last_made: Instant,
+}
+
+/// Each at the place of its descriptor's number.
+struct Connections(Vec<Option<Arc<TcpStream>>>);
+
+/// Default of `thread_pool_oversubscribe`.
+const OVERSUBSCRIBE: usize = 3;
+/// Default of `thread_pool_max_threads`, here for each group.
+const MAX_THREADS: usize = 65_536;
+/// Default of `thread_pool_idle_timeout`.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+const EVENTS_PER_WAIT: usize = 64;
+const ONCE_READABLE: i32 = libc::EPOLLIN | libc::EPOLLONESHOT;
+
+impl Group {
+    pub(super) fn new() -> io::Result<Arc<Self>> {
+        let state = State {
+            connections: Connections(Vec::new()),
+            queue: VecDeque::new(),
+            standby: Vec::new(),
+            threads: 0,
+            active: 0,
+            listening: false,
+            polled: false,
+            dequeued: false,
+            stalled: false,
+            last_made: Instant::now(),
+        };
+        Ok(Arc::new(Self { epoll: Epoll::new()?, state: Mutex::new(state) }))
+    }
+
+    /// Makes the first thread, which listens.
+    pub(super) fn start(self: &Arc<Self>) -> io::Result<()> {
+        self.make_thread(self.state())
+    }
+
+    pub(super) fn seat(&self) -> Seat {
+        Seat(Arc::default())
+    }
+
+    pub(super) fn add(&self, socket: TcpStream) -> io::Result<()> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        let socket = Arc::new(socket);
+        self.state().connections.insert(&socket);
+        let added = self.epoll.add(&*socket, ONCE_READABLE);
+        if added.is_err() {
+            self.close(&socket);
+        }
+        added
+    }
+
+    pub(super) fn rearm(&self, socket: &TcpStream) -> io::Result<()> {
+        self.epoll.modify(socket, ONCE_READABLE)
+    }
+
+    /// Forgets a connection; its descriptor is closed when the caller lets go of it.
+    pub(super) fn close(&self, socket: &TcpStream) {
+        let removed = self.state().connections.remove(socket);
+        drop(removed);
+    }
+
+    /// The connection that the calling thread is to serve next; it has done with the one before.
+    /// `None`: there has been nothing to do for long, and the thread has to end.
+    pub(super) fn next(self: &Arc<Self>, seat: &mut Seat) -> Option<Arc<TcpStream>> {
+        let mut state = self.state();
+        loop {
+            if let Some(socket) = state.take_from_queue() {
+                return Some(socket);
+            }
+            if !state.listening {
+                state.listening = true;
+                state.active -= 1;
+                drop(state);
+                return Some(self.listen());
+            }
+            if !state.is_crowded() {
+                drop(state);
+                let socket = self.look();
+                if socket.is_some() {
+                    return socket;
+                }
+                state = self.state();
+                if !state.queue.is_empty() || !state.listening {
+                    continue;
+                }
+            }
+            state = stand_by(state, seat)?;
+        }
+    }
+
+    /// Runs what waits, and lets another thread work meanwhile if the group would stand still.
+    pub(super) fn waiting<T>(self: &Arc<Self>, wait: impl FnOnce() -> T) -> T {
+        let mut state = self.state();
+        state.active -= 1;
+        if state.active == 0 && !(state.queue.is_empty() && state.listening) {
+            self.wake_or_make(state);
+        } else {
+            drop(state);
+        }
+        let value = wait();
+        self.state().active += 1;
+        value
+    }
+
+    /// What the timer does: whoever has made no progress since its last look gets a thread.
+    pub(super) fn check_for_stall(self: &Arc<Self>) {
+        let mut state = self.state();
+        let nobody_listens = !state.listening && !state.polled;
+        let nobody_works = !state.queue.is_empty() && !state.dequeued;
+        state.polled = false;
+        state.dequeued = false;
+        state.stalled |= nobody_works;
+        drop(state);
+        if nobody_listens {
+            self.wake_or_make(self.state());
+        }
+        if nobody_works {
+            self.wake_or_make(self.state());
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked was in a handler, which holds no lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues events until one is for the listener itself: it is a worker then.
+    fn listen(self: &Arc<Self>) -> Arc<TcpStream> {
+        let mut events = epoll::events::<EVENTS_PER_WAIT>();
+        loop {
+            let count = self.wait(&mut events, -1);
+            let mut state = self.state();
+            let takes_part = state.queue.is_empty() && state.active == 0;
+            for event in &events[..count] {
+                let socket = state.connections.of(event);
+                state.queue.extend(socket);
+            }
+            state.polled |= count > 0;
+            if takes_part && let Some(socket) = state.take_from_queue() {
+                state.listening = false;
+                state.active += 1;
+                return socket;
+            }
+            if state.active == 0 && !state.queue.is_empty() {
+                self.wake_or_make(state);
+            }
+        }
+    }
+
+    /// One event of epoll, if there is any at once.
+    fn look(&self) -> Option<Arc<TcpStream>> {
+        let mut events = epoll::events::<1>();
+        let count = self.wait(&mut events, 0);
+        if count == 0 {
+            return None;
+        }
+        let mut state = self.state();
+        state.polled = true;
+        state.dequeued = true;
+        state.connections.of(&events[0])
+    }
+
+    fn wait(&self, events: &mut [libc::epoll_event], timeout_ms: i32) -> usize {
+        match self.epoll.wait(events, timeout_ms) {
+            Ok(count) => count,
+            Err(error) => panic!("epoll_wait: {error}"),
+        }
+    }
+
+    fn wake_or_make(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if let Some(sleeper) = state.standby.pop() {
+            state.active += 1;
+            drop(state);
+            sleeper.notify_one();
+        } else if state.active == 0 || state.last_made.elapsed() >= throttle(state.threads) {
+            // Without a thread more, those that are there go on.
+            let _ = self.make_thread(state);
+        }
+    }
+
+    fn make_thread(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> io::Result<()> {
+        if state.threads == MAX_THREADS {
+            return Ok(());
+        }
+        state.threads += 1;
+        state.active += 1;
+        state.last_made = Instant::now();
+        drop(state);
+        let group = Arc::clone(self);
+        let made = thread::Builder::new().spawn(move || super::run(&group));
+        if made.is_err() {
+            let mut state = self.state();
+            state.threads -= 1;
+            state.active -= 1;
+        }
+        made.map(drop)
+    }
+}
+
+impl State {
+    fn take_from_queue(&mut self) -> Option<Arc<TcpStream>> {
+        if self.is_crowded() {
+            return None;
+        }
+        let socket = self.queue.pop_front()?;
+        self.dequeued = true;
+        self.stalled = false;
+        Some(socket)
+    }
+
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        self.connections.0.iter().flatten().count()
+    }
+
+    /// Asked by an active thread, which counts.
+    fn is_crowded(&self) -> bool {
+        self.active > 1 + OVERSUBSCRIBE && !self.stalled
+    }
+}
+
+/// Sleeps until somebody has taken the thread off the list and counted it as active. `None`: nobody
+/// has done so for a long time.
+fn stand_by<'a>(mut state: MutexGuard<'a, State>, seat: &Seat) -> Option<MutexGuard<'a, State>> {
+    state.active -= 1;
+    state.standby.push(Arc::clone(&seat.0));
+    loop {
+        let woken = seat.0.wait_timeout(state, IDLE_TIMEOUT);
+        let (guard, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
+        state = guard;
+        let Some(place) = state.standby.iter().position(|other| Arc::ptr_eq(other, &seat.0)) else {
+            return Some(state);
+        };
+        if timeout.timed_out() {
+            state.standby.remove(place);
+            state.threads -= 1;
+            return None;
+        }
+    }
+}
+
+/// How long after the last thread was made another one may be, with so many in the group.
+fn throttle(threads: usize) -> Duration {
+    Duration::from_millis(match threads {
+        0..4 => 0,
+        4..8 => 50,
+        8..16 => 100,
+        16.. => 200,
+    })
+}
+
+impl Connections {
+    fn insert(&mut self, socket: &Arc<TcpStream>) {
+        let place = socket.as_raw_fd() as usize;
+        if self.0.len() <= place {
+            self.0.resize(place + 1, None);
+        }
+        self.0[place] = Some(Arc::clone(socket));
+    }
+
+    fn remove(&mut self, socket: &TcpStream) -> Option<Arc<TcpStream>> {
+        self.0[socket.as_raw_fd() as usize].take()
+    }
+
+    fn of(&self, event: &libc::epoll_event) -> Option<Arc<TcpStream>> {
+        self.0.get(event.u64 as usize)?.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_threads_there_are_the_longer_until_the_next() {
+        let ms = |threads| throttle(threads).as_millis();
+        assert_eq!([1, 3, 4, 7, 8, 15, 16, 4096].map(ms), [0, 0, 50, 50, 100, 100, 200, 200]);
+    }
+}

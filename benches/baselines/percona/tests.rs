@@ -1,0 +1,207 @@
+use std::io::{ErrorKind, Read, Write};
+use std::time::Instant;
+
+use super::*;
+
+const ECHO: u8 = 1;
+const SLEEP: u8 = 0x7d;
+const LOCK: u8 = 0x7c;
+const UNLOCK: u8 = 0x7b;
+/// A test that waits longer has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LONGER_THAN_PATIENCE_US: u32 = 60_000_000;
+/// The timer does not look during a test.
+const NEVER: Duration = Duration::from_secs(3600);
+const OFTEN: Duration = Duration::from_millis(1);
+
+struct Client(TcpStream);
+
+impl Client {
+    fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(stream)
+    }
+
+    fn ask(&mut self, frame: &[u8]) {
+        self.0.write_all(frame).unwrap();
+    }
+
+    fn expect(&mut self, frame: &[u8]) {
+        let mut answer = vec![0; frame.len()];
+        self.0.read_exact(&mut answer).unwrap();
+        assert!(answer == frame);
+    }
+
+    fn call(&mut self, frame: &[u8]) {
+        self.ask(frame);
+        self.expect(frame);
+    }
+
+    fn assert_unanswered(&self) {
+        self.0.set_nonblocking(true).unwrap();
+        let peeked = self.0.peek(&mut [0]);
+        assert_eq!(peeked.unwrap_err().kind(), ErrorKind::WouldBlock);
+        self.0.set_nonblocking(false).unwrap();
+    }
+}
+
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut frame = 7u64.to_le_bytes().to_vec();
+    frame.extend((body.len() as u32 + 1).to_le_bytes());
+    frame.push(kind);
+    frame.extend(body);
+    frame
+}
+
+fn with_number(kind: u8, number: u32) -> Vec<u8> {
+    frame(kind, &number.to_le_bytes())
+}
+
+fn one_group(stall_limit: Duration) -> (Arc<Group>, SocketAddr) {
+    let group = Group::new().unwrap();
+    let groups = [Arc::clone(&group)];
+    let address = start_with("127.0.0.1:0".parse().unwrap(), &groups, stall_limit).unwrap();
+    (group, address)
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end);
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn the_listener_runs_a_request_itself_when_the_queue_is_empty() {
+    let (group, address) = one_group(NEVER);
+    let mut client = Client::connect(address);
+    for _ in 0..100 {
+        client.call(&frame(ECHO, b"alone"));
+    }
+    let state = group.state();
+    assert_eq!(state.threads, 1);
+    assert!(state.queue.is_empty());
+}
+
+#[test]
+fn the_timer_lets_queued_requests_run_while_all_workers_sleep() {
+    // More than may be active at once: each of them needs the timer, and so does what follows.
+    const SLEEPERS: usize = 6;
+    let (group, address) = one_group(OFTEN);
+    let mut sleepers: Vec<_> = (0..SLEEPERS).map(|_| Client::connect(address)).collect();
+    for sleeper in &mut sleepers {
+        sleeper.ask(&with_number(SLEEP, LONGER_THAN_PATIENCE_US));
+    }
+    wait_until(|| group.state().active >= SLEEPERS);
+    Client::connect(address).call(&frame(ECHO, b"through"));
+    sleepers.iter().for_each(Client::assert_unanswered);
+}
+
+#[test]
+fn a_group_whose_only_worker_sleeps_waits_for_looks_of_the_timer() {
+    let (group, address) = one_group(NEVER);
+    let mut sleeper = Client::connect(address);
+    sleeper.ask(&with_number(SLEEP, LONGER_THAN_PATIENCE_US));
+    wait_until(|| group.state().active == 1);
+    let mut held_up = Client::connect(address);
+    held_up.ask(&frame(ECHO, b"later"));
+    // Events have come since the last look, and what came was begun.
+    Group::check_for_stall(&group);
+    assert_eq!(group.state().threads, 1);
+    // Nobody has polled since: a thread is made, which listens and queues.
+    Group::check_for_stall(&group);
+    wait_until(|| group.state().queue.len() == 1);
+    held_up.assert_unanswered();
+    // Nobody has taken it since.
+    Group::check_for_stall(&group);
+    held_up.expect(&frame(ECHO, b"later"));
+}
+
+#[test]
+fn a_wait_for_a_lock_is_announced() {
+    let (_, address) = one_group(NEVER);
+    let (lock, unlock) = (with_number(LOCK, 150), with_number(UNLOCK, 150));
+    let mut holder = Client::connect(address);
+    holder.call(&lock);
+    let mut waiters: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
+    for waiter in &mut waiters {
+        waiter.ask(&lock);
+    }
+    // Only another thread than those that wait can read this.
+    holder.call(&unlock);
+    thread::scope(|scope| {
+        for waiter in &mut waiters {
+            scope.spawn(|| {
+                waiter.expect(&lock);
+                waiter.call(&unlock);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_frame_whose_rest_is_late_holds_up_nobody() {
+    let (group, address) = one_group(NEVER);
+    let late = frame(ECHO, b"late");
+    let mut slow = Client::connect(address);
+    slow.ask(&late[..10]);
+    let mut quick = Client::connect(address);
+    for _ in 0..10 {
+        quick.call(&frame(ECHO, b"quick"));
+    }
+    slow.ask(&late[10..]);
+    slow.expect(&late);
+    assert!(group.state().threads >= 2);
+}
+
+#[test]
+fn a_peer_that_does_not_read_holds_up_nobody() {
+    let (_, address) = one_group(NEVER);
+    let long = frame(ECHO, &vec![9; 1 << 20]);
+    let mut deaf = Client::connect(address);
+    let mut writer = Client(deaf.0.try_clone().unwrap());
+    let sent = long.clone();
+    let writing = thread::spawn(move || (0..32).for_each(|_| writer.ask(&sent)));
+    let mut quick = Client::connect(address);
+    for _ in 0..100 {
+        quick.call(&frame(ECHO, b"quick"));
+    }
+    for _ in 0..32 {
+        deaf.expect(&long);
+    }
+    writing.join().unwrap();
+}
+
+#[test]
+fn nothing_is_lost_among_many_connections() {
+    let groups = [Group::new().unwrap(), Group::new().unwrap()];
+    let address = start_with("127.0.0.1:0".parse().unwrap(), &groups, OFTEN).unwrap();
+    thread::scope(|scope| {
+        for client in 0..64u32 {
+            scope.spawn(move || {
+                let mut connection = Client::connect(address);
+                for round in 0..20u32 {
+                    let frames =
+                        (0..4).map(|place| with_number(ECHO, client << 16 | round << 8 | place));
+                    connection.call(&frames.collect::<Vec<_>>().concat());
+                }
+            });
+        }
+    });
+    for group in groups {
+        wait_until(|| group.state().active == 0);
+        let state = group.state();
+        assert!(state.queue.is_empty() && state.listening);
+    }
+}
+
+#[test]
+fn a_closed_connection_leaves_nothing_behind() {
+    let (group, address) = one_group(NEVER);
+    for _ in 0..8 {
+        Client::connect(address).call(&frame(ECHO, b"once"));
+    }
+    wait_until(|| group.state().connections() == 0);
+}
