@@ -24,6 +24,7 @@ mod idle;
 mod meter;
 mod pools;
 mod process;
+mod profile;
 mod progress;
 mod report;
 mod scenario;

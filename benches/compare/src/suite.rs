@@ -12,6 +12,9 @@ pub(crate) mod hot;
 mod line_up;
 pub(crate) mod locks;
 pub(crate) mod many;
+pub(crate) mod points;
+pub(crate) mod select1;
+pub(crate) mod share;
 pub(crate) mod slow_links;
 
 /// One question, and how it is answered.
@@ -26,5 +29,13 @@ pub(crate) struct Suite {
 }
 
 /// In the order of the report.
-pub(crate) const SUITES: &[Suite] =
-    &[echo::SUITE, hot::SUITE, slow_links::SUITE, locks::SUITE, many::SUITE];
+pub(crate) const SUITES: &[Suite] = &[
+    echo::SUITE,
+    select1::SUITE,
+    points::SUITE,
+    share::SUITE,
+    hot::SUITE,
+    slow_links::SUITE,
+    locks::SUITE,
+    many::SUITE,
+];
