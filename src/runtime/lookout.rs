@@ -1,6 +1,7 @@
 //! The lookout: a worker at rest that sees whether another one is stuck, and takes over from it what
 //! others could do. Part of the [`Worker`].
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ pub(super) struct Lookout {
     tick: Duration,
     /// For how long nobody ran.
     quiet: Duration,
+    /// This worker got up, and nobody may be on the lookout since.
+    got_up: bool,
 }
 
 /// What a lookout has taken over.
@@ -39,6 +42,8 @@ impl Worker {
     pub(super) fn sleep(&mut self, mut rest: Rest) {
         self.lookout.tick = SHORTEST_TICK;
         self.lookout.quiet = Duration::ZERO;
+        // With this one at rest, somebody is.
+        self.lookout.got_up = false;
         self.note_beats();
         let until = self.patience().map(|patience| Instant::now() + patience);
         let mut permit = false;
@@ -65,11 +70,21 @@ impl Worker {
         self.group.park.rise(rest);
         self.rise(permit);
         self.group.watch.alert();
-        // This one may have been the lookout, or was woken to be the next one and finds something else.
-        self.group.see_to_lookout();
+        self.lookout.got_up = true;
         self.now = Instant::now();
         if woken {
             self.count_wake_up();
+        }
+    }
+
+    /// Before it does anything but sleep again, when it would be on the lookout itself: it may have
+    /// been until it got up, or was woken to be the next one and finds something else.
+    ///
+    /// Not as soon as it gets up: it would wake somebody, find nothing, sleep, and take that wake-up
+    /// before the other one could, again and again for as long as anybody runs.
+    pub(super) fn leave_lookout(&mut self) {
+        if mem::take(&mut self.lookout.got_up) {
+            self.group.see_to_lookout();
         }
     }
 

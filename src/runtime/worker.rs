@@ -133,10 +133,14 @@ impl Worker {
             self.group.wake_poller(demand);
             // 4. Rest.
             match rest {
-                Rest::Wait | Rest::Look => self.poll(Some(rest), demand),
+                Rest::Wait | Rest::Look => {
+                    self.leave_lookout();
+                    self.poll(Some(rest), demand);
+                }
                 Rest::Sleep { .. } | Rest::Doze { .. } => self.sleep(rest),
             }
         }
+        self.leave_lookout();
         let state = &self.seat().state;
         // Nobody is to count on one that leaves.
         let leaves = self.kind != ThreadKind::Reserve;
@@ -297,6 +301,7 @@ impl Worker {
             // So that others get the CPU between, and back to it before a whole slice is over.
             self.slice.set_short(true);
         }
+        self.leave_lookout();
         self.group.wake_for_what_waits(self.group.mode.demand(self.now));
         self.seat().class.store(class as u8, Ordering::Relaxed);
         let login = self.kind == ThreadKind::Reserve && class == Class::Login;

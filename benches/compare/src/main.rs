@@ -26,6 +26,7 @@ mod meter;
 mod model;
 mod pools;
 mod process;
+mod profile;
 mod progress;
 mod report;
 mod scenario;

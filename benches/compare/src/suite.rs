@@ -14,6 +14,9 @@ pub(crate) mod locks;
 pub(crate) mod many;
 pub(crate) mod model;
 pub(crate) mod scaling;
+pub(crate) mod points;
+pub(crate) mod select1;
+pub(crate) mod share;
 pub(crate) mod slow_links;
 
 /// One question, and how it is answered.
@@ -33,6 +36,9 @@ pub(crate) type Run = fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>
 /// In the order of the report.
 pub(crate) const SUITES: &[Suite] = &[
     echo::SUITE,
+    select1::SUITE,
+    points::SUITE,
+    share::SUITE,
     hot::SUITE,
     slow_links::SUITE,
     locks::SUITE,
