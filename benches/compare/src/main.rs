@@ -44,8 +44,6 @@ mod workload;
 mod baseline_tests;
 
 // What the echo example and the baselines already know.
-#[path = "../../baselines/connection.rs"]
-mod connection;
 #[expect(dead_code, reason = "the example measures more than this needs")]
 #[path = "../../../examples/echo/cpu.rs"]
 mod cpu;
@@ -55,6 +53,8 @@ mod easy_async;
 mod easy_sync;
 #[path = "../../baselines/epoll.rs"]
 mod epoll;
+#[path = "../../baselines/event_loop.rs"]
+mod event_loop;
 #[path = "../../baselines/eventfd.rs"]
 mod eventfd;
 #[path = "../../baselines/frame_per_session.rs"]
