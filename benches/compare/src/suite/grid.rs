@@ -21,8 +21,8 @@ pub(crate) struct Contender {
     /// On the page and in the charts.
     pub(crate) name: String,
     pub(crate) server: Server,
-    /// Larger loads are left to the others.
-    pub(crate) most: usize,
+    /// In place of the grid's.
+    pub(crate) workload: Option<fn(usize) -> Workload>,
 }
 
 /// What is to be measured.
@@ -59,15 +59,16 @@ impl Contender {
     /// There is none of this name.
     pub(crate) fn echo(spec: &str) -> Self {
         let parsed: Spec = spec.parse().expect("a server that is written down here");
-        Self { name: spec.to_owned(), server: Server::Echo(parsed), most: usize::MAX }
+        Self { name: spec.to_owned(), server: Server::Echo(parsed), workload: None }
     }
 
     pub(crate) fn new(name: &str, server: Server) -> Self {
-        Self { name: name.to_owned(), server, most: usize::MAX }
+        Self { name: name.to_owned(), server, workload: None }
     }
 
-    pub(crate) fn up_to(self, most: usize) -> Self {
-        Self { most, ..self }
+    /// The same number of whatever the loads count, in another way.
+    pub(crate) fn under(self, workload: fn(usize) -> Workload) -> Self {
+        Self { workload: Some(workload), ..self }
     }
 }
 
@@ -76,7 +77,7 @@ impl Grid {
     pub(crate) fn seconds(&self, plan: &Plan) -> f64 {
         let window = plan.window.as_secs_f64();
         let starts = plan.cycles.div_ceil(plan.fresh_every) as f64;
-        let lanes = self.loads.iter().map(|&load| self.lanes(load).count()).sum::<usize>() as f64;
+        let lanes = self.lanes() as f64;
         let counted = if plan.counts_syscalls { window } else { 0.0 };
         lanes * (plan.cycles as f64 * (window + AROUND_WINDOW) + starts * (START + counted))
     }
@@ -84,8 +85,7 @@ impl Grid {
     /// # Errors
     /// Those of [`experiment::run`].
     pub(crate) fn run(self, plan: &Plan, progress: &mut Progress) -> Result<Found, Box<dyn Error>> {
-        let lanes: usize = self.loads.iter().map(|&load| self.lanes(load).count()).sum();
-        progress.expect(lanes * plan.cycles);
+        progress.expect(self.lanes() * plan.cycles);
         let mut measured = Vec::new();
         for &load in &self.loads {
             measured.push(experiment::run(&self.experiment(load), plan, progress)?);
@@ -93,28 +93,24 @@ impl Grid {
         Ok(Found { grid: self, measured })
     }
 
+    /// Servers to start, all loads together.
+    fn lanes(&self) -> usize {
+        self.contenders.len() * self.loads.len()
+    }
+
+    /// The lanes are in the order of the contenders.
     fn experiment(&self, load: usize) -> Experiment {
-        let lane = |place: usize| Lane {
-            server: self.contenders[place].server.clone(),
-            workload: (self.workload)(load),
+        let lane = |contender: &Contender| {
+            let workload = contender.workload.unwrap_or(self.workload);
+            Lane { server: contender.server.clone(), workload: workload(load) }
         };
-        let lanes: Vec<_> = self.lanes(load).map(lane).collect();
+        let lanes: Vec<_> = self.contenders.iter().map(lane).collect();
         Experiment {
             name: format!("{load} {}", self.unit),
             groups: vec![(0..lanes.len()).collect()],
             lanes,
             processes: Processes::OneEach,
         }
-    }
-
-    /// The places of those who take part, in the order of their lanes.
-    fn lanes(&self, load: usize) -> impl Iterator<Item = usize> {
-        let takes_part = move |place: &usize| load <= self.contenders[*place].most;
-        (0..self.contenders.len()).filter(takes_part)
-    }
-
-    fn lane(&self, contender: usize, load: usize) -> Option<usize> {
-        self.lanes(load).position(|place| place == contender)
     }
 }
 
@@ -136,10 +132,9 @@ impl Found {
         self.grid.contenders.iter().position(|contender| contender.name == name)
     }
 
-    /// Over the windows of one contender under one load; `None`: it was not under that load.
+    /// Over the windows of one contender under one load; `None`: the grid has no such load.
     pub(crate) fn median(&self, contender: usize, load: usize, metric: Metric) -> Option<f64> {
-        let lane = self.grid.lane(contender, load)?;
-        Some(self.at(load)?.values(lane, metric)?.median)
+        Some(self.at(load)?.values(contender, metric)?.median)
     }
 
     /// One contender to another, round by round.
@@ -149,8 +144,7 @@ impl Found {
         load: usize,
         metric: Metric,
     ) -> Option<Ratio> {
-        let (lane, base) = (self.grid.lane(contender, load)?, self.grid.lane(base, load)?);
-        Some(self.at(load)?.ratio(lane, base, metric)?.ratio())
+        Some(self.at(load)?.ratio(contender, base, metric)?.ratio())
     }
 
     /// The usual tables and charts, in the usual order; the distribution of latencies at `load`.
@@ -213,24 +207,21 @@ impl Found {
 
     pub(crate) fn syscalls(&self) -> Table {
         self.table(|contender, load| {
-            let lane = self.grid.lane(contender, load)?;
-            Some(format!("{:.2}", self.at(load)?.lanes[lane].syscalls()?.median))
+            Some(format!("{:.2}", self.at(load)?.lanes[contender].syscalls()?.median))
         })
     }
 
     /// Those that threads of the server make.
     pub(crate) fn wakeups(&self) -> Table {
         self.table(|contender, load| {
-            let lane = self.grid.lane(contender, load)?;
-            Some(format!("{:.3}", self.at(load)?.lanes[lane].wakeups()?.median))
+            Some(format!("{:.3}", self.at(load)?.lanes[contender].wakeups()?.median))
         })
     }
 
     /// MiB.
     pub(crate) fn resident(&self) -> Table {
         self.table(|contender, load| {
-            let lane = self.grid.lane(contender, load)?;
-            Some(format!("{:.1}", self.at(load)?.lanes[lane].resident()?.median / MIB))
+            Some(format!("{:.1}", self.at(load)?.lanes[contender].resident()?.median / MIB))
         })
     }
 
@@ -258,8 +249,7 @@ impl Found {
     /// The whole distribution, all windows of a load together.
     pub(crate) fn latency_chart(&self, load: usize) -> Chart {
         let series = self.grid.contenders.iter().enumerate().filter_map(|(place, contender)| {
-            let lane = self.grid.lane(place, load)?;
-            let latencies = self.at(load)?.lanes[lane].latencies.iter();
+            let latencies = self.at(load)?.lanes[place].latencies.iter();
             let points = latencies.filter(|(percentile, _)| *percentile >= 50.0);
             let points = points.map(|&(percentile, nanos)| (percentile, nanos as f64 / 1e3));
             Some(Series { name: contender.name.clone(), points: points.collect() })
@@ -327,3 +317,6 @@ impl Found {
         self.measured.get(place)
     }
 }
+
+#[cfg(test)]
+mod tests;

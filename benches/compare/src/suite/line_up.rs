@@ -10,7 +10,19 @@ use crate::table::{Table, time};
 use crate::workload::Workload;
 
 /// The first is what the others are compared with.
-pub(crate) const SERVERS: &[&str] = &["epoll-group", "limit", "thread-per-connection"];
+pub(super) const SERVERS: &[&str] = &[
+    "epoll-group",
+    "limit",
+    "easy-sync",
+    "easy-async",
+    "uv",
+    "percona",
+    "grpc-cq",
+    "grpc-cq-repaired",
+    "thread-per-connection",
+    "thread-per-session",
+    "tokio",
+];
 
 /// A column of the table: its heading, and what it says of a lane.
 pub(super) type Column<'a> = (&'static str, &'a dyn Fn(&Measured, usize) -> Option<String>);

@@ -37,6 +37,9 @@ struct Release {
 
 const CONNECTIONS: usize = 64;
 const LOCKS: [u32; 2] = [1, 16];
+/// A thread more than connections, and one less than connections that wait: with so many, a pool does
+/// for the one and not for the other.
+const POOLED: &str = "easy-async:16:workers=64";
 const REQUESTS: Column<'static> = ("transactions/s", line_up::REQUESTS.1);
 const SWITCHES_EACH: Column<'static> = ("switches/transaction", SWITCHES.1);
 const CPU_EACH: Column<'static> = ("CPU/transaction", CPU.1);
@@ -46,26 +49,32 @@ const ALL_WAIT: Duration = Duration::from_millis(100);
 
 /// Where nothing is answered for so long, nothing ever will be.
 fn patience(plan: &Plan) -> Duration {
-    if plan.quick { Duration::from_secs(1) } else { Duration::from_secs(5) }
+    (10 * plan.window).clamp(Duration::from_millis(300), Duration::from_secs(2))
+}
+
+fn locks(plan: &Plan) -> &'static [u32] {
+    if plan.quick { &LOCKS[..1] } else { &LOCKS }
 }
 
 fn seconds(plan: &Plan) -> f64 {
     // About half of the servers are expected to hang in all of it, once in each start.
     let start = 0.2 + patience(plan).as_secs_f64() / 2.0;
-    LOCKS.len() as f64 * line_up::seconds(plan, start) + SERVERS.len() as f64 * start
+    locks(plan).len() as f64 * line_up::seconds(plan, start) + SERVERS.len() as f64 * start
 }
 
 fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> {
+    let servers: Vec<_> = SERVERS.iter().copied().chain([POOLED]).collect();
     let mut releases = Vec::new();
-    for server in SERVERS {
+    for server in &servers {
         releases.push(Release::measure(server, CONNECTIONS, patience(plan))?);
-        progress.step_done(format_args!("{server}: waiters of a lock"));
     }
+    progress.step_done(format_args!("{CONNECTIONS} waiters of a lock"));
     let mut transactions = Vec::new();
-    for locks in LOCKS {
+    for &locks in locks(plan) {
         let shape = Shape { connections: CONNECTIONS, locks, patience: patience(plan) };
         let name = format!("locks of {CONNECTIONS} connections: {locks}");
-        transactions.push(line_up::run(name, Workload::Locks(shape), plan, progress)?);
+        let workload = Workload::Locks(shape);
+        transactions.push(line_up::run_some(&servers, name, workload, plan, progress)?);
     }
     Ok(Section {
         name: SUITE.name,
@@ -84,7 +93,7 @@ fn blocks(releases: &[Release], transactions: &[Measured]) -> Vec<Block> {
              connection's request, or the last of a pool, nobody ever gives the lock back: \
              *{HANGS}*. Each server waits as it best can: epoll-group with its own locks, which tell \
              it of the wait; those that have a way to announce a wait, inside that; the others \
-             plainly."
+             plainly. {POOLED} has 16 threads that read and 64 that run handlers."
         )),
         Block::Text(format!(
             "### {CONNECTIONS} wait for what request {} does\n\nOne connection has the lock and \
