@@ -191,3 +191,23 @@ impl fmt::Display for Workload {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_servers::epoll_group;
+
+    #[test]
+    fn a_crowd_shares_out_its_connections_and_adds_up_its_answers() {
+        let (_runtime, address) = epoll_group(2);
+        let mut load = Workload::Crowd(Shape::plain(7), 3).connect(address).unwrap();
+        let Load::Crowd(loads) = &load else { panic!("{load:?}") };
+        // Each connection is greeted.
+        let answers: Vec<_> = loads.iter().map(load::Load::answers_total).collect();
+        assert_eq!(answers, [2, 2, 3]);
+        let report = load.run_for(Duration::from_millis(20)).unwrap();
+        assert!(report.requests >= 7);
+        assert_eq!(report.hist.len(), report.requests);
+        assert_eq!(load.answers_total(), 7 + report.requests);
+    }
+}

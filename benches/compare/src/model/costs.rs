@@ -26,6 +26,10 @@ pub(crate) struct Costs {
     pub(crate) wake: Cost,
     /// The same for who is woken.
     pub(crate) woken: Cost,
+    /// What a hand-over costs beyond all this, for each request: memory, locks, misses.
+    pub(crate) hand_over_surplus: Cost,
+    /// The same with a thread for each session.
+    pub(crate) session_surplus: Cost,
     /// The load generator, where it is on the same machine.
     pub(crate) client: Cost,
     pub(crate) client_resume: Cost,
@@ -49,7 +53,7 @@ impl Cost {
 
 impl Costs {
     /// All of them, with names for the page.
-    pub(crate) fn list(&self) -> [(&'static str, &Cost); 14] {
+    pub(crate) fn list(&self) -> [(&'static str, &Cost); 16] {
         [
             ("request, bare loop", &self.request),
             ("request, group", &self.group_request),
@@ -61,6 +65,8 @@ impl Costs {
             ("hand-over through a queue", &self.hand_over),
             ("wake by condition variable", &self.wake),
             ("woken by condition variable", &self.woken),
+            ("what else a hand-over costs", &self.hand_over_surplus),
+            ("what else a thread for each costs", &self.session_surplus),
             ("request, load generator", &self.client),
             ("sleep and get up, load generator", &self.client_resume),
             ("added by each further core", &self.contention),
@@ -84,6 +90,8 @@ impl Costs {
             hand_over: cost(60.0),
             wake: cost(2_000.0),
             woken: cost(2_000.0),
+            hand_over_surplus: cost(2_000.0),
+            session_surplus: cost(5_000.0),
             client: cost(4_000.0),
             client_resume: cost(3_000.0),
             contention: cost(0.0),

@@ -27,6 +27,7 @@ const EVENTS_OF_A_LOOP: f64 = 64.0;
 const EVENTS_OF_A_WORKER: f64 = 16.0;
 const EVENTS_OF_A_CLIENT: f64 = 256.0;
 
+/// All but the surplus of those that hand over, which is what the model of them then still lacks.
 pub(crate) fn fit(bare: Fitted, group: Fitted, micro: Micro) -> Costs {
     let Micro { poll, event, .. } = micro;
     // A batch shares its poll.
@@ -62,6 +63,8 @@ pub(crate) fn fit(bare: Fitted, group: Fitted, micro: Micro) -> Costs {
             "measured here: half of the CPU time of two threads that wake each other in turn",
         ),
         woken: Cost::new(micro.wake_up / 2.0, "the other half"),
+        hand_over_surplus: Cost::new(0.0, ""),
+        session_surplus: Cost::new(0.0, ""),
         client: Cost::new(client, &format!("load beside limit:cpus=1, {many}")),
         client_resume: Cost::new(
             resume(bare.client_of_one, client),

@@ -202,7 +202,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Half of what a request costs is receiving, half is sending; the handler itself is nothing.
+    /// Half of what a request costs is receiving, half is sending.
     fn hand_over(&mut self, clients: usize) {
         let half = self.costs.request.value / 2.0;
         let mask = self.server_mask();
@@ -223,7 +223,7 @@ impl<'a> Builder<'a> {
             let io = loops[self.dice.below(loops.len())];
             let worker = workers[self.dice.below(workers.len())];
             let halfway = Hop { queue: io, cost: self.nanos(half), handler: false };
-            let handler = self.handler(worker, 0.0);
+            let handler = self.handler(worker, self.costs.hand_over_surplus.value);
             self.system.routes.push(vec![halfway, handler, halfway]);
         }
     }
@@ -239,7 +239,7 @@ impl<'a> Builder<'a> {
             let session = self.between_threads();
             self.served_by(session, 1, mask);
             let read = Hop { queue: reader, cost: self.nanos(half), handler: false };
-            let handler = self.handler(session, half);
+            let handler = self.handler(session, half + self.costs.session_surplus.value);
             self.system.routes.push(vec![read, handler]);
         }
     }

@@ -13,7 +13,7 @@ use crate::affinity;
 use crate::experiment::{
     self, Experiment, Lane, Measured, Plan, Processes, Progress, Shape as Frames, Window,
 };
-use crate::model::costs::Costs;
+use crate::model::costs::{Cost, Costs};
 use crate::model::fit::{Fitted, fit};
 use crate::model::measure::micro;
 use crate::model::shapes::{Effort, Load, Machine, Predicted, Shape, predict};
@@ -87,7 +87,7 @@ struct Answers {
 fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> {
     let cpus = affinity::allowed()?.len();
     let measured = measure(plan, cpus, progress)?;
-    let costs = costs(&measured)?;
+    let costs = costs(&measured, cpus, plan.quick)?;
     let pairs = compare(&measured, cpus, &costs, plan.quick)?;
     let answers = Answers::of(&costs, plan.quick);
     let raw = json!({
@@ -143,7 +143,11 @@ fn measure(
     experiments.into_iter().map(run).collect()
 }
 
-fn costs(measured: &[(usize, Measured)]) -> Result<Costs, Box<dyn Error>> {
+fn costs(
+    measured: &[(usize, Measured)],
+    cpus: usize,
+    quick: bool,
+) -> Result<Costs, Box<dyn Error>> {
     let fitted = |place: usize| {
         Some(Fitted {
             cpu_of_one: seen(measured, 1, place, |window| window.server_cpu_per_request)?,
@@ -158,7 +162,22 @@ fn costs(measured: &[(usize, Measured)]) -> Result<Costs, Box<dyn Error>> {
     let (Some(bare), Some(group)) = (bare, group) else {
         return Err("nothing was measured to fit the model to".into());
     };
-    Ok(fit(bare, group, micro()?))
+    let mut costs = fit(bare, group, micro()?);
+    let surplus = |wanted: Shape| {
+        let place = SHAPES.iter().position(|(known, ..)| *known == wanted)?;
+        let found = seen(measured, MANY, place, |window| window.server_cpu_per_request)?;
+        let load = Load { clients: MANY, think: 0, burn: None };
+        let model = predict(wanted, here(cpus, 1), load, &costs, effort(quick, false));
+        let source = format!(
+            "{}:cpus=1, measured: CPU time with many connections, less what the costs above make of it",
+            SHAPES[place].1
+        );
+        Some(Cost::new((found - model.cpu).max(0.0), &source))
+    };
+    let both = surplus(Shape::HandOver).zip(surplus(Shape::ThreadEach));
+    let (hand_over, session) = both.ok_or("nothing was measured of those that hand over")?;
+    (costs.hand_over_surplus, costs.session_surplus) = (hand_over, session);
+    Ok(costs)
 }
 
 fn seen(
@@ -186,15 +205,13 @@ fn compare(
                 seen.values(lane, metric).map(|spread| spread.median).ok_or("no windows")
             };
             let (shape, ..) = SHAPES[place];
-            let machine = Machine {
-                cores: cpus as u32,
-                server_cores: server_cpus as u32,
-                shared_with_load: true,
-            };
+            let machine = here(cpus, server_cpus);
             let load = Load { clients: *connections, think: 0, burn: None };
             let fitted = server_cpus == 1
-                && [1, MANY].contains(connections)
-                && matches!(shape, Shape::Loops | Shape::Groups);
+                && match shape {
+                    Shape::Loops | Shape::Groups => [1, MANY].contains(connections),
+                    _ => *connections == MANY,
+                };
             pairs.push(Pair {
                 place,
                 cpus: server_cpus,
@@ -208,6 +225,12 @@ fn compare(
         }
     }
     Ok(pairs)
+}
+
+/// This machine, with so many CPUs for the server.
+fn here(cpus: usize, server_cpus: usize) -> Machine {
+    let (cores, server_cores) = (cpus as u32, server_cpus as u32);
+    Machine { cores, server_cores, shared_with_load: true }
 }
 
 /// What burns is rare and takes long: only a longer time shows it.

@@ -77,7 +77,7 @@ A simulation of queues, the threads that serve them and the cores that these nee
 system and a birth-death process of four servers. It knows four shapes: a loop for each core \
 (`limit`), groups of 4 workers that share an epoll (`epoll-group`), loops that hand over to \
 workers and get the answer back (`easy-async`), and a thread for each connection and each session \
-(`thread-per-session`). It is fitted to two of these servers on one CPU, and to nothing else.";
+(`thread-per-session`). It is fitted to these servers on one CPU, and to nothing else.";
 
 const EAGER: &str = "\
 **What one poller in a calm group costs**\n\nA calm group has one poller until its batches are full. \
@@ -113,9 +113,9 @@ the load has half of the CPUs, so the server's CPUs are half of the machine.
 7. *A lookout sees a stuck worker between 0.5 and 1 ms after it began; then all workers take one event \
    at a time until it is done.* The 20 ms for which a group stays open after that are left out. \
    Contradicted when with `--heavy 4:2000` on 4 CPUs and more p99 of the light ones exceeds 2 ms.
-8. *The costs of a hand-over are those of this machine's queue and condition variable*, also between \
-   sockets, where they are higher: `easy-async` and `thread-per-session` will do worse than \
-   predicted.
+8. *The costs of a hand-over are those of one CPU*, where both ends share its caches. Between cores, \
+   and more so between sockets, they are higher: `easy-async` and `thread-per-session` will do worse \
+   than predicted. Contradicted when their CPU time per request does not grow from 1 CPU to all.
 9. *No memory is missed.* 16 384 connections may fall out of the caches; stacks and switches between \
    thousands of threads cost more than a wake-up. `thread-per-session` is asked up to 1 024 connections.";
 

@@ -10,12 +10,12 @@ fn every_question_has_its_answer_and_a_place_on_the_page() {
     let cores = vec![1, 4];
     let effort = Effort { requests: 500, nanos: 0, seeds: 1 };
     let mut all = Vec::new();
-    for place in 0..SHAPES.len() {
+    for (place, (shape, ..)) in SHAPES.into_iter().enumerate() {
         for (cores, burns) in [(1, false), (1, true), (4, false), (4, true)] {
             let question =
                 Question { place, cores, clients: 32, burns, contention: None, eager: false };
             let load = Load { clients: 32, think: THINK, burn: burns.then_some(BURN) };
-            let found = predict(SHAPES[place].0, Machine::of(cores), load, &costs, effort);
+            let found = predict(shape, Machine::of(cores), load, &costs, effort);
             all.push((question, found));
         }
     }
