@@ -232,30 +232,6 @@ fn taskers_that_hear_nothing_of_the_network_sleep_while_nobody_else_does() {
     gate.open();
 }
 
-#[test]
-fn who_is_woken_among_those_that_run_wakes_at_most_another_one() {
-    const WAKE_UPS: u64 = 20;
-    const REQUESTS: u64 = 200;
-    let busy = |conn: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
-        spin(Duration::from_micros(20));
-        conn.send(input.take_all());
-        Ok(())
-    };
-    let server = Server::start(Kind::Unix, support::config(), Bytes::new(busy));
-    let mut peers: Vec<_> = (0..8).map(|_| server.peer()).collect();
-    let before = server.count(Counter::WakeupsSent);
-    for _ in 0..WAKE_UPS {
-        server.runtime.handle().spawn(|| ()).expect("room");
-        for _ in 0..REQUESTS / 8 {
-            peers.iter_mut().for_each(|peer| peer.send(b"x"));
-            peers.iter_mut().for_each(|peer| drop(peer.receive(1)));
-        }
-    }
-    let sent = server.count(Counter::WakeupsSent) - before;
-    // Also those that nobody has spawned, when this machine lets a worker wait.
-    assert!(sent < WAKE_UPS * REQUESTS / 4, "{sent} wake-ups:\n{}", server.stats());
-}
-
 /// Says on which thread a connection has ended.
 struct EndsOn(mpsc::Sender<String>);
 
