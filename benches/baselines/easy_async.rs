@@ -21,6 +21,8 @@
 //!   libeasy it sleeps in an epoll of its own; a condition variable is cheaper, so here it has one.
 //! * An io thread is woken by its event descriptor, and only if it sleeps or is about to: libev does
 //!   the same. libev reads that descriptor; here it is watched for edges, which spares the read.
+//!   A request is handed over as soon as it is decoded, as in libeasy: gathering those of several
+//!   connections would wake workers less often, and keep them idle meanwhile.
 //! * An io thread adds up all answers that it finds, and writes once on each connection.
 //!
 //! libeasy closes connections with too many requests under way; here such a connection is not read
@@ -32,15 +34,16 @@
 
 #![forbid(unsafe_code)]
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::connection::{Connection, Next, Received, Table};
 use super::easy_sync::{FIRST_MESSAGE_BYTES, MESSAGE_BYTES, Turns};
 use super::epoll::{self, Epoll};
+use super::event_loop::{self, Connection, Next, Received, Table};
 use super::eventfd::EventFd;
 use super::frames;
 
@@ -132,10 +135,7 @@ pub(crate) fn start(
     for index in 0..io_threads {
         shared.turns.epoll_of(index).add(&shared.answers[index].arrived, EDGES)?;
         let mut io = Io::new(index, Arc::clone(&shared));
-        thread::spawn(move || {
-            let error = io.run().expect_err("the loop has no other end");
-            panic!("epoll_wait: {error}");
-        });
+        event_loop::start(move || io.run());
     }
     for index in 0..workers {
         let shared = Arc::clone(&shared);
@@ -232,7 +232,7 @@ impl Io {
         Self { index, shared, clients: Table::new(), accepted: 0, to_write: Vec::new() }
     }
 
-    fn run(&mut self) -> io::Result<()> {
+    fn run(&mut self) -> io::Result<Infallible> {
         let shared = Arc::clone(&self.shared);
         let epoll = shared.turns.epoll_of(self.index);
         let inbox = &shared.answers[self.index];
@@ -384,3 +384,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const EDGES: i32 = libc::EPOLLIN | libc::EPOLLET;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer() -> Answer {
+        let to = Place { io_thread: 0, fd: 0, number: 0 };
+        Answer { to, request_bytes: 0, result: Ok(Vec::new()) }
+    }
+
+    #[test]
+    fn only_the_first_answer_wakes_and_only_who_sleeps() {
+        let (epoll, inbox) = (Epoll::new().unwrap(), Answers::new().unwrap());
+        epoll.add(&inbox.arrived, EDGES).unwrap();
+        let signals = || epoll.wait(&mut epoll::events::<4>(), 0).unwrap();
+        inbox.push(answer());
+        assert_eq!((signals(), inbox.may_sleep()), (0, false));
+
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            inbox.take_all(&mut taken);
+            taken.clear();
+            assert!(inbox.may_sleep());
+            inbox.push(answer());
+            assert_eq!(signals(), 1);
+            inbox.push(answer());
+            assert_eq!(signals(), 0);
+        }
+        inbox.take_all(&mut taken);
+        assert_eq!(taken.len(), 2);
+    }
+}

@@ -34,14 +34,14 @@
 
 #![forbid(unsafe_code)]
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::thread;
 
-use super::connection::{Connection, Next, Received, Table};
 use super::epoll::{self, Address, Epoll};
+use super::event_loop::{self, Connection, Next, Received, Table};
 use super::frames;
 
 /// The io threads' epolls, and the listener that they take turns to watch.
@@ -76,10 +76,7 @@ pub(crate) fn start(address: SocketAddr, threads: usize) -> io::Result<SocketAdd
     for index in 0..threads {
         let turns = Arc::clone(&turns);
         let mut thread = Io { index, turns, connections: Table::new() };
-        thread::spawn(move || {
-            let error = thread.run().expect_err("the loop has no other end");
-            panic!("epoll_wait: {error}");
-        });
+        event_loop::start(move || thread.run());
     }
     turns.address()
 }
@@ -125,7 +122,7 @@ impl Turns {
 }
 
 impl Io {
-    fn run(&mut self) -> io::Result<()> {
+    fn run(&mut self) -> io::Result<Infallible> {
         let turns = Arc::clone(&self.turns);
         let epoll = turns.epoll_of(self.index);
         let mut events = epoll::events::<EVENTS_PER_WAIT>();

@@ -117,6 +117,16 @@ mod tests {
     }
 
     #[test]
+    fn the_first_frame_is_found_once_it_is_whole() {
+        let two = [frame(1, b"abc"), frame(1, b"")].concat();
+        for cut in 0..=two.len() {
+            let expected = (cut >= 16).then_some(Whole { session: 7, bytes: 16 });
+            assert_eq!(first(&two[..cut]).unwrap(), expected, "cut at {cut}");
+        }
+        assert!(first(&[0; HEADER_BYTES]).is_err());
+    }
+
+    #[test]
     fn length_zero_and_slow_frames_without_a_time_are_broken() {
         let mut empty = frame(1, b"");
         empty[8] = 0;

@@ -18,14 +18,14 @@
 //!   thread waits in `poll` for two descriptors, an event fd of its own and the epoll fd. An epoll
 //!   fd with an event is readable for all who poll it, so each event wakes every thread without
 //!   work; one of them gets it from `epoll_wait`, which does not wait, and the others have been
-//!   woken for nothing (the thundering herd). A completion that its finder does not take itself
-//!   signals the event fd of one thread.
+//!   woken for nothing (the thundering herd). Whoever takes a completion and leaves others in the
+//!   queue signals the event fd of one thread that polls.
 //! - [`Wake::One`], the way out that the document names turnstile polling: one thread is the poller
 //!   and waits in `epoll_wait`; the others wait each on a condition variable. A completion is given
 //!   to one waiter and wakes that one; the poller passes polling on before it runs a handler. An
-//!   event then costs one thread's time, and the threads without work sleep. What remains: one epoll
-//!   and one lock for all threads, a completion often changes thread after its bytes were received,
-//!   and a poller with a handler to run wakes another one, if there is one, for each batch.
+//!   event then costs one thread's time, and the threads without work sleep. What remains: one
+//!   epoll and one lock for all threads, a completion often changes thread after its bytes were
+//!   received, and a poller with a handler to run wakes another one for each batch, if one sleeps.
 //!
 //! What counts as an operation here is a receive: one completion for the bytes that it took. In gRPC
 //! a send is one too. Here, one that the socket takes at once completes at once, which is to gRPC's

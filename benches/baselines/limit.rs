@@ -9,79 +9,44 @@
 
 #![forbid(unsafe_code)]
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
-use std::thread;
 
-use super::connection::{Connection, Next, Received, Table};
-use super::epoll::{self, Address, Epoll};
-
-/// One thread's world.
-struct Loop {
-    epoll: Epoll,
-    listener: TcpListener,
-    connections: Table<Connection>,
-    buffer: Vec<u8>,
-}
+use super::epoll::{self, Epoll};
+use super::event_loop::{self, Connection, Next, Received, Table};
 
 const EVENTS_PER_WAIT: usize = 64;
 const RECEIVE_BYTES: usize = 64 << 10;
 
 /// Starts the threads; they serve until the process ends.
 pub(crate) fn start(address: SocketAddr, threads: usize) -> io::Result<SocketAddr> {
-    let mut address = address;
-    for _ in 0..threads {
-        let mut thread = Loop::new(address)?;
-        // The first one may have been given any free port: the others join it there.
-        address = thread.listener.local_addr()?;
-        thread::spawn(move || {
-            let error = thread.run().expect_err("the loop has no other end");
-            panic!("epoll_wait: {error}");
-        });
-    }
-    Ok(address)
+    event_loop::start_listening(address, threads, run)
 }
 
-impl Loop {
-    fn new(address: SocketAddr) -> io::Result<Self> {
-        let listener = epoll::listen(address, Address::Shared)?;
-        listener.set_nonblocking(true)?;
-        Ok(Self {
-            epoll: Epoll::new()?,
-            listener,
-            connections: Table::new(),
-            buffer: vec![0; RECEIVE_BYTES],
-        })
-    }
-
-    fn run(&mut self) -> io::Result<()> {
-        let listener = self.listener.as_raw_fd();
-        self.epoll.add(&self.listener, libc::EPOLLIN)?;
-        let mut events = epoll::events::<EVENTS_PER_WAIT>();
-        loop {
-            let count = self.epoll.wait(&mut events, -1)?;
-            for event in &events[..count] {
-                let (fd, bits) = (event.u64 as RawFd, event.events as i32);
-                if fd == listener {
-                    self.accept()?;
-                    continue;
+fn run(listener: &TcpListener) -> io::Result<Infallible> {
+    let epoll = Epoll::new()?;
+    epoll.add(listener, libc::EPOLLIN)?;
+    let mut connections = Table::new();
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    let mut events = epoll::events::<EVENTS_PER_WAIT>();
+    loop {
+        let count = epoll.wait(&mut events, -1)?;
+        for event in &events[..count] {
+            let (fd, bits) = (event.u64 as RawFd, event.events as i32);
+            if fd == listener.as_raw_fd() {
+                if let Some(connection) = Connection::accept(listener, &epoll)? {
+                    connections.insert(connection.as_raw_fd(), connection);
                 }
-                let Some(connection) = self.connections.get(fd) else { continue };
-                // Whatever goes wrong on a connection ends that connection.
-                let next = serve(connection, &self.epoll, bits, &mut self.buffer);
-                if let Ok(Next::Close) | Err(_) = next {
-                    self.connections.remove(fd);
-                }
+                continue;
+            }
+            let Some(connection) = connections.get(fd) else { continue };
+            // Whatever goes wrong on a connection ends that connection.
+            if let Ok(Next::Close) | Err(_) = serve(connection, &epoll, bits, &mut buffer) {
+                connections.remove(fd);
             }
         }
-    }
-
-    fn accept(&mut self) -> io::Result<()> {
-        if let Some(connection) = Connection::accept(&self.listener, &self.epoll)? {
-            self.connections.insert(connection.as_raw_fd(), connection);
-        }
-        Ok(())
     }
 }
 

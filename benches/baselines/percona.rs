@@ -1,25 +1,26 @@
 //! Thread groups: the thread pool of Percona Server and MariaDB.
 //!
 //! ```text
-//!                               one group of several
-//!              .----------------------------------------------------------.
-//!  accept ──▶  │ epoll ──▶ listener ──▶ queue ──▶ workers ──▶ answer ──▶   │  one-shot:
-//!  id mod      │   ▲          │ queue empty, nobody works:    re-arm ──▶   │  watched again
-//!  groups      │   │          ╰─ runs the first itself, as a worker        │  when answered
-//!              │   ╰── re-arm                                              │
-//!              │ standby: idle threads, the last to sleep is woken first   │
-//!              '----------------------------------------------------------'
+//!                                  one group of several
+//!             ╭──────────────────────────────────────────────────────────────────╮
+//!  accept ──▶ │ epoll ──▶ listener ──▶ queue ──▶ worker: receive, perform, send  │
+//!  id mod     │   ▲          │                      ▲      │                      │
+//!  groups     │   │          ╰── queue empty, and   │      │ one-shot: watched    │
+//!             │   │              nobody works: it   │      │ again when answered  │
+//!             │   │              runs the first ────╯      │                      │
+//!             │   ╰────────────────────────────────────────╯                      │
+//!             │ standby: idle threads, the last to sleep is woken first           │
+//!             ╰──────────────────────────────────────────────────────────────────╯
 //!  timer, each 500 ms: a group without progress gets one more thread
 //! ```
 //!
-//! It is written from the manuals alone: "Thread Groups in the Unix Implementation of the Thread
+//! It is written from public manuals alone: "Thread Groups in the Unix Implementation of the Thread
 //! Pool", "Thread Pool System and Status Variables" and `THREAD_POOL_STATS` of MariaDB, "Thread
 //! pool" of Percona Server. What they say, and this does:
 //!
 //! - A group wants one active thread. A listener that finds the queue empty and nobody at work runs
-//!   the first request itself, and its threads then empty the queue: under a light load nobody is
-//!   woken. Whoever next finds the queue empty listens. Only when nobody is active is a thread woken,
-//!   or made.
+//!   the first request itself, and then those that it has queued: nobody is woken. Whoever next
+//!   finds the queue empty listens. Only when nobody is active is a thread woken, or made.
 //! - A worker without work looks at epoll once, without waiting, before it stands by.
 //! - More threads come in two ways. One that is about to wait, for a row lock or for its peer, says
 //!   so and no longer counts as active ([`Group::waiting`]). And the timer finds, every
@@ -31,10 +32,14 @@
 //! A request is read to its end by the worker that began it, as MySQL does: while the rest of a
 //! frame is on its way, or the peer does not read, the thread waits in `poll`, and has said so.
 //!
+//! Left out: the queue for statements inside of transactions, which goes before the other one; an
+//! echo has no transactions. Accepting is a thread's of its own, as there.
+//!
 //! Good at: few wake-ups while requests are short; waits that are announced; hot connections of one
 //! group do not hold up another group. Bad at: the system call that re-arms, for each request; work
-//! that waits unannounced, which costs up to two looks of the timer, and one thread for each peer
-//! that is slow in the middle of a frame; groups do not help each other.
+//! that waits unannounced: those behind it wait for up to three looks of the timer, a second and a
+//! half; a thread for each peer that is slow in the middle of a frame; and groups do not help each
+//! other.
 
 #![forbid(unsafe_code)]
 
@@ -101,9 +106,9 @@ fn start_with(
 
 /// The life of a thread: it serves what its group gives it, until it is not needed any more.
 fn run(group: &Arc<Group>) {
-    let mut seat = group.seat();
+    let seat = group.seat();
     let mut buffer = vec![0; RECEIVE_BYTES];
-    while let Some(socket) = group.next(&mut seat) {
+    while let Some(socket) = group.next(&seat) {
         let next = serve(group, &socket, &mut buffer);
         match next {
             Ok(Next::Keep) if group.rearm(&socket).is_ok() => {}

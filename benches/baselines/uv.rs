@@ -29,21 +29,21 @@
 
 #![forbid(unsafe_code)]
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
-use std::thread;
 use std::time::Instant;
 
-use super::connection::{Connection, Next, Received, Table};
-use super::epoll::{self, Address, Epoll};
+use super::epoll::{self, Epoll};
+use super::event_loop::{self, Connection, Next, Received, Table};
 
 /// One loop and what belongs to it.
-struct Loop {
+struct Loop<'a> {
     epoll: Epoll,
     /// For timers, of which an echo has none.
     now: Instant,
-    listener: TcpListener,
+    listener: &'a TcpListener,
     connections: Table<Connection>,
     /// What the alloc callback returns.
     buffer: Vec<u8>,
@@ -56,25 +56,13 @@ const READS_PER_EVENT: usize = 32;
 
 /// Starts the loops; they serve until the process ends.
 pub(crate) fn start(address: SocketAddr, loops: usize) -> io::Result<SocketAddr> {
-    let mut address = address;
-    for _ in 0..loops {
-        let mut instance = Loop::new(address)?;
-        // The first one may have been given any free port: the others join it there.
-        address = instance.listener.local_addr()?;
-        thread::spawn(move || {
-            let error = instance.run().expect_err("the loop has no other end");
-            panic!("epoll_wait: {error}");
-        });
-    }
-    Ok(address)
+    event_loop::start_listening(address, loops, |listener| Loop::new(listener)?.run())
 }
 
-impl Loop {
-    fn new(address: SocketAddr) -> io::Result<Self> {
-        let listener = epoll::listen(address, Address::Shared)?;
-        listener.set_nonblocking(true)?;
+impl<'a> Loop<'a> {
+    fn new(listener: &'a TcpListener) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        epoll.add(&listener, libc::EPOLLIN)?;
+        epoll.add(listener, libc::EPOLLIN)?;
         Ok(Self {
             epoll,
             now: Instant::now(),
@@ -84,7 +72,7 @@ impl Loop {
         })
     }
 
-    fn run(&mut self) -> io::Result<()> {
+    fn run(&mut self) -> io::Result<Infallible> {
         let mut events = epoll::events::<EVENTS_PER_WAIT>();
         loop {
             let count = self.epoll.wait(&mut events, -1)?;
@@ -101,7 +89,7 @@ impl Loop {
     }
 
     fn server_io(&mut self) -> io::Result<()> {
-        if let Some(connection) = Connection::accept(&self.listener, &self.epoll)? {
+        if let Some(connection) = Connection::accept(self.listener, &self.epoll)? {
             self.connections.insert(connection.as_raw_fd(), connection);
         }
         Ok(())

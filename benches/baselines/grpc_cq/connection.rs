@@ -1,11 +1,11 @@
 //! A connection that is watched edge-triggered, and that one thread at a time has in its hands.
 //!
 //! ```text
-//!             an event                           handler, send
-//!  waiting ────────────▶ taken: receive ──▶ completion ──▶ taken: receive again, if there may be
-//!     ▲                    │ nothing there                          │   more
-//!     '────────────────────┴──────────────────◀─────────────────────'
-//!        only if no event came meanwhile: it may have been the last
+//!            an event                                 handler, send
+//!  waiting ───────────▶ taken: receive ──▶ completion ───────────────▶ taken: receive again,
+//!     ▲                   │ nothing there                                │     if there may be more
+//!     ╰───────────────────┴──────────────────────────────────────────────╯
+//!       only if no event has come meanwhile: it may be the last
 //! ```
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,7 +19,7 @@ use super::super::frames;
 pub(super) struct Connection {
     socket: TcpStream,
     turn: Turn,
-    /// Never fought for: it belongs to whom the turn belongs to.
+    /// Who has the turn has it too; the one before may be about to let go of it.
     io: Mutex<Io>,
 }
 

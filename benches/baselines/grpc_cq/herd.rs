@@ -5,6 +5,9 @@
 //!  thread 2 ── poll {event fd 2, epoll fd} ─┼─ an event: all return, and all ask epoll
 //!  thread 3 ── poll {event fd 3, epoll fd} ─┘
 //! ```
+//!
+//! Whoever takes a completion and leaves others signals one thread for them, which does the same:
+//! no completion is left lying while a thread polls without a signal.
 
 use std::collections::VecDeque;
 use std::io;
@@ -46,6 +49,11 @@ impl Queue for Herd {
         let mut state = self.state();
         loop {
             if let Some(completion) = state.completions.pop_front() {
+                // A thread that was signalled may have been up already, with another completion:
+                // so whoever leaves some behind signals, not whoever has found them.
+                let other = if state.completions.is_empty() { None } else { state.polling.pop() };
+                drop(state);
+                other.map_or(Ok(()), |other| other.signal())?;
                 return Ok(completion);
             }
             state.polling.push(Arc::clone(event));
@@ -60,16 +68,7 @@ impl Queue for Herd {
             }
             state = self.state();
             state.polling.retain(|other| !Arc::ptr_eq(other, event));
-            // The first is for the finder itself, who does not poll now.
-            let others = batch.completions.len().saturating_sub(1).min(state.polling.len());
             state.completions.extend(batch.completions.drain(..));
-            if others > 0 {
-                let left = state.polling.len() - others;
-                let signalled = state.polling.split_off(left);
-                drop(state);
-                signalled.iter().try_for_each(|other| other.signal())?;
-                state = self.state();
-            }
         }
     }
 }

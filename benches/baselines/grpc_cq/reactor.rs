@@ -1,7 +1,7 @@
 //! The sockets behind a completion queue, and what a thread does for them when it polls.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -59,7 +59,7 @@ impl Reactor {
             batch.completions.extend(self.settle(connection, step));
         }
         if listener_is_ready {
-            self.accept()?;
+            self.accept();
         }
         Ok(())
     }
@@ -81,19 +81,27 @@ impl Reactor {
 
     /// Takes all that wait. What cannot be had is left to the next event: the listener is watched
     /// level-triggered.
-    fn accept(&self) -> io::Result<()> {
+    fn accept(&self) {
         while let Ok((socket, _)) = self.listener.accept() {
-            let connection = Arc::new(Connection::new(socket)?);
-            let place = connection.as_raw_fd() as usize;
-            let mut connections = self.connections();
-            if connections.len() <= place {
-                connections.resize(place + 1, None);
-            }
-            connections[place] = Some(Arc::clone(&connection));
-            drop(connections);
-            self.epoll.add(connection.socket(), Connection::EVENTS)?;
+            // An error ends its connection, as it would end any connection.
+            let _ = self.add(socket);
         }
-        Ok(())
+    }
+
+    fn add(&self, socket: TcpStream) -> io::Result<()> {
+        let connection = Arc::new(Connection::new(socket)?);
+        let place = connection.as_raw_fd() as usize;
+        let mut connections = self.connections();
+        if connections.len() <= place {
+            connections.resize(place + 1, None);
+        }
+        connections[place] = Some(Arc::clone(&connection));
+        drop(connections);
+        let added = self.epoll.add(connection.socket(), Connection::EVENTS);
+        if added.is_err() {
+            self.settle(connection, Step::Closed);
+        }
+        added
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<Option<Arc<Connection>>>> {

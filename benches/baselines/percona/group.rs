@@ -1,13 +1,12 @@
 //! A thread group: one epoll, one queue, and threads that change between three roles.
 //!
 //! ```text
-//!            queue empty, nobody listens            queue empty, and nobody works:
-//!   .----------------------------------- worker ◀── the first event is its own ──.
-//!   ▼                                    ▲    │                                  │
-//!  listener ─────────────────────────────│────│──────────────────────────────────'
-//!   │ else: queues the events            │    │ nothing to do, even in epoll, or too many active
-//!   '──── nobody works: wake or make ────'    ▼
-//!                                        '─ standby ──▶ ends after a minute
+//!  listener   waits in epoll ─▶ events ─▶ queue empty and nobody works: worker, with the first one
+//!                                      ─▶ else queues them; nobody works: wakes or makes a thread
+//!  worker     serves ─▶ takes from the queue ─▶ empty, nobody listens: listener
+//!                                            ─▶ empty: looks at epoll once, then standby
+//!  standby    sleeps ─▶ woken: worker
+//!                    ─▶ a minute without that: ends
 //! ```
 //!
 //! A worker is active, unless it has announced a wait; nobody else is. Whoever wakes or makes a
@@ -109,7 +108,7 @@ impl Group {
 
     /// The connection that the calling thread is to serve next; it has done with the one before.
     /// `None`: there has been nothing to do for long, and the thread has to end.
-    pub(super) fn next(self: &Arc<Self>, seat: &mut Seat) -> Option<Arc<TcpStream>> {
+    pub(super) fn next(self: &Arc<Self>, seat: &Seat) -> Option<Arc<TcpStream>> {
         let mut state = self.state();
         loop {
             if let Some(socket) = state.take_from_queue() {
@@ -256,9 +255,11 @@ impl State {
         Some(socket)
     }
 
+    /// No connections, and nothing to do but to listen.
     #[cfg(test)]
-    pub(super) fn connections(&self) -> usize {
-        self.connections.0.iter().flatten().count()
+    pub(super) fn is_at_rest(&self) -> bool {
+        let nothing_to_do = self.queue.is_empty() && self.active == 0 && self.listening;
+        nothing_to_do && self.connections.0.iter().all(Option::is_none)
     }
 
     /// Asked by an active thread, which counts.

@@ -1,7 +1,7 @@
 //! The same tests over every server, so that none is quicker for doing less.
 
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -49,6 +49,7 @@ servers! {
     uv: "uv:2",
     easy_sync: "easy-sync:2",
     easy_async: "easy-async:2:workers=3",
+    easy_async_wide: "easy-async:16:workers=64",
     percona: "percona:groups=2",
     grpc_cq: "grpc-cq:3",
     grpc_cq_repaired: "grpc-cq-repaired:3",

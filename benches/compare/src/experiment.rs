@@ -10,6 +10,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
@@ -61,8 +62,8 @@ pub(crate) struct Experiment {
 pub(crate) enum Processes {
     /// Each lane its own.
     OneEach,
-    /// All lanes the first one's: they differ in their load alone.
-    OneForAll,
+    /// Lanes of the same server that follow one another, one together: they differ in their load.
+    OneForEqual,
 }
 
 /// How long and how often.
@@ -153,16 +154,19 @@ impl Experiment {
     /// Starts the servers and opens all connections.
     fn start(&self) -> Result<Vec<Live>, Box<dyn Error>> {
         let mut live: Vec<Live> = Vec::new();
-        let mut started = None;
+        let shares = self.processes == Processes::OneForEqual;
+        let mut started: Option<(&Server, Rc<Helper>, SocketAddr)> = None;
         for lane in &self.lanes {
             let (server, address) = match started.take() {
-                Some(started) if self.processes == Processes::OneForAll => started,
+                Some((known, server, address)) if shares && *known == lane.server => {
+                    (server, address)
+                }
                 _ => {
                     let (server, address) = lane.server.start()?;
                     (Rc::new(server), address)
                 }
             };
-            started = Some((Rc::clone(&server), address));
+            started = Some((&lane.server, Rc::clone(&server), address));
             let resident_before = resident_bytes(server.pid())?;
             let connected = lane.workload.connect(address);
             let load = connected.map_err(|error| format!("{}: {error}", lane.server))?;

@@ -15,6 +15,7 @@
 //!
 //! Results are asserted for correctness, never for speed.
 
+mod affinity;
 mod args;
 mod engine;
 mod environment;
@@ -22,8 +23,10 @@ mod experiment;
 mod hold;
 mod idle;
 mod meter;
+mod model;
 mod pools;
 mod process;
+mod profile;
 mod progress;
 mod report;
 mod scenario;
@@ -41,8 +44,6 @@ mod workload;
 mod baseline_tests;
 
 // What the echo example and the baselines already know.
-#[path = "../../baselines/connection.rs"]
-mod connection;
 #[expect(dead_code, reason = "the example measures more than this needs")]
 #[path = "../../../examples/echo/cpu.rs"]
 mod cpu;
@@ -52,6 +53,8 @@ mod easy_async;
 mod easy_sync;
 #[path = "../../baselines/epoll.rs"]
 mod epoll;
+#[path = "../../baselines/event_loop.rs"]
+mod event_loop;
 #[path = "../../baselines/eventfd.rs"]
 mod eventfd;
 #[path = "../../baselines/frame_per_session.rs"]

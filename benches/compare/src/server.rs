@@ -14,7 +14,7 @@ use super::sessions::{PASSWORD, USER};
 use super::spec::{Kind, Spec};
 
 /// Any server of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
     /// One that echoes frames.
     Echo(Spec),

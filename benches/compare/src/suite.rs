@@ -12,6 +12,11 @@ pub(crate) mod hot;
 mod line_up;
 pub(crate) mod locks;
 pub(crate) mod many;
+pub(crate) mod model;
+pub(crate) mod scaling;
+pub(crate) mod points;
+pub(crate) mod select1;
+pub(crate) mod share;
 pub(crate) mod slow_links;
 
 /// One question, and how it is answered.
@@ -22,9 +27,22 @@ pub(crate) struct Suite {
     pub(crate) question: &'static str,
     /// Roughly how many seconds it takes, to tell how many are left.
     pub(crate) seconds: fn(&Plan) -> f64,
-    pub(crate) run: fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>,
+    pub(crate) run: Run,
 }
 
+/// Measures, as long as the plan says.
+pub(crate) type Run = fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>;
+
 /// In the order of the report.
-pub(crate) const SUITES: &[Suite] =
-    &[echo::SUITE, hot::SUITE, slow_links::SUITE, locks::SUITE, many::SUITE];
+pub(crate) const SUITES: &[Suite] = &[
+    echo::SUITE,
+    select1::SUITE,
+    points::SUITE,
+    share::SUITE,
+    hot::SUITE,
+    slow_links::SUITE,
+    locks::SUITE,
+    many::SUITE,
+    scaling::SUITE,
+    model::SUITE,
+];

@@ -85,7 +85,7 @@ fn of_part(args: &Sessions, part: Part) -> Vec<Experiment> {
         }
         Part::Points => {
             let lanes = POINTS.map(|question| lane(&args.subject, args.point_sessions, question));
-            vec![in_turn("points", lanes.into(), Processes::OneForAll)]
+            vec![in_turn("points", lanes.into(), Processes::OneForEqual)]
         }
     }
 }

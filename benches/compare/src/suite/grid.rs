@@ -23,6 +23,8 @@ pub(crate) struct Contender {
     pub(crate) server: Server,
     /// Larger loads are left to the others.
     pub(crate) most: usize,
+    /// In place of the grid's.
+    pub(crate) workload: Option<fn(usize) -> Workload>,
 }
 
 /// What is to be measured.
@@ -59,11 +61,21 @@ impl Contender {
     /// There is none of this name.
     pub(crate) fn echo(spec: &str) -> Self {
         let parsed: Spec = spec.parse().expect("a server that is written down here");
-        Self { name: spec.to_owned(), server: Server::Echo(parsed), most: usize::MAX }
+        Self {
+            name: spec.to_owned(),
+            server: Server::Echo(parsed),
+            most: usize::MAX,
+            workload: None,
+        }
     }
 
     pub(crate) fn new(name: &str, server: Server) -> Self {
-        Self { name: name.to_owned(), server, most: usize::MAX }
+        Self { name: name.to_owned(), server, most: usize::MAX, workload: None }
+    }
+
+    /// The same number of whatever the loads count, in another way.
+    pub(crate) fn under(self, workload: fn(usize) -> Workload) -> Self {
+        Self { workload: Some(workload), ..self }
     }
 
     pub(crate) fn up_to(self, most: usize) -> Self {
@@ -94,9 +106,10 @@ impl Grid {
     }
 
     fn experiment(&self, load: usize) -> Experiment {
-        let lane = |place: usize| Lane {
-            server: self.contenders[place].server.clone(),
-            workload: (self.workload)(load),
+        let lane = |place: usize| {
+            let contender = &self.contenders[place];
+            let workload = contender.workload.unwrap_or(self.workload);
+            Lane { server: contender.server.clone(), workload: workload(load) }
         };
         let lanes: Vec<_> = self.lanes(load).map(lane).collect();
         Experiment {
@@ -327,3 +340,6 @@ impl Found {
         self.measured.get(place)
     }
 }
+
+#[cfg(test)]
+mod tests;

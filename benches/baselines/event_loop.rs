@@ -1,4 +1,5 @@
-//! A connection as the servers keep it that give each thread a loop of its own.
+//! What the servers share that give each thread a loop of its own: how the loops start, and how
+//! they keep a connection.
 //!
 //! ```text
 //!  readable ──▶ receive ──▶ the server's work ──▶ send ──▶ socket
@@ -7,16 +8,18 @@
 //!  writable ─────────────── send_backlog ◀── backlog
 //! ```
 //!
-//! One thread owns it, so nothing here is locked. While there is a backlog, or the owner has paused
+//! One thread owns a connection, so nothing here is locked. While there is a backlog, or the owner has paused
 //! it, epoll does not report what arrives: a peer that does not read is not read from.
 
 #![forbid(unsafe_code)]
 
+use std::convert::Infallible;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
+use std::thread;
 
-use super::epoll::{self, Epoll, again};
+use super::epoll::{self, Address, Epoll, again};
 use super::frames;
 
 /// An accepted socket and what is under way on it.
@@ -53,6 +56,32 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct Table<T>(Vec<Option<T>>);
 
+/// Starts loops that have a listener each, all at the same address: the kernel deals connections
+/// out. They serve until the process ends.
+pub(crate) fn start_listening(
+    address: SocketAddr,
+    count: usize,
+    run: fn(&TcpListener) -> io::Result<Infallible>,
+) -> io::Result<SocketAddr> {
+    let mut address = address;
+    for _ in 0..count {
+        let listener = epoll::listen(address, Address::Shared)?;
+        listener.set_nonblocking(true)?;
+        // The first one may have been given any free port: the others join it there.
+        address = listener.local_addr()?;
+        start(move || run(&listener));
+    }
+    Ok(address)
+}
+
+/// Starts a loop, which has no other end than that its epoll fails.
+pub(crate) fn start(run: impl FnOnce() -> io::Result<Infallible> + Send + 'static) {
+    thread::spawn(move || {
+        let Err(error) = run();
+        panic!("epoll: {error}");
+    });
+}
+
 impl Connection {
     /// Takes one from the listener and watches it. `None`: there is none after all, or it cannot
     /// be had; a level-triggered listener reports again while more wait.
@@ -79,7 +108,7 @@ impl Connection {
 
     /// Receives behind what `bytes` holds, so much at the most.
     pub(crate) fn receive_behind(
-        &mut self,
+        &self,
         bytes: &mut Vec<u8>,
         at_most: usize,
     ) -> io::Result<Received> {
