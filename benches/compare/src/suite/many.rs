@@ -8,7 +8,7 @@ use super::Suite;
 use super::line_up::{self, CPU, Column, P99, P99_RATIO, REQUESTS, SERVERS, THREADS};
 use crate::experiment::{Measured, Plan, Progress};
 use crate::load::raise_descriptor_limit;
-use crate::meter;
+use crate::process::Helper;
 use crate::report::{Block, Section};
 use crate::workload::Workload;
 
@@ -49,7 +49,7 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
     let shape = Shape { active: ACTIVE.min(connections), idle: connections.saturating_sub(ACTIVE) };
     // Opening them takes longer than all windows do.
     let plan = Plan { fresh_every: plan.cycles, ..*plan };
-    let refused = refused(&shape)?;
+    let refused = refused(&shape);
     let takes_part = |name: &&str| refused.iter().all(|(refused, _)| refused != name);
     let servers: Vec<_> = SERVERS.iter().copied().filter(takes_part).collect();
     let name = format!("{connections} connections, {} of them ask", shape.active);
@@ -69,23 +69,40 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
         )),
         Block::Table(line_up::table(&measured, &columns)),
     ];
-    for (server, threads) in &refused {
-        let text = format!("{server} does not come that far: it ends with {threads} threads.");
+    for (server, fewer) in &refused {
+        let text = format!(
+            "{server} does not come that far: its threads are too many for this machine. It lives \
+             with {fewer} connections."
+        );
         blocks.push(Block::Text(text));
     }
     let raw = json!({ "experiments": [measured], "refused": refused });
     Ok(Section { name: SUITE.name, title: "Very many connections".to_owned(), blocks, raw })
 }
 
-/// Those that do not get that many, all of them together, and the threads they do get.
-fn refused(shape: &Shape) -> Result<Vec<(&'static str, u64)>, Box<dyn Error>> {
+/// Those that do not get that many threads, all of them together, and with how many connections they
+/// live instead.
+fn refused(shape: &Shape) -> Vec<(&'static str, usize)> {
     let (mut refused, mut alive) = (Vec::new(), Vec::new());
     for name in HUNGRY {
-        let (server, address) = line_up::server(name).start()?;
-        match Load::connect(address, shape) {
-            Ok(load) => alive.push((load, server)),
-            Err(_) => refused.push((name, meter::threads(server.pid())?)),
+        let mut fewer = *shape;
+        let live = loop {
+            match start(name, &fewer) {
+                Ok(live) => break Some(live),
+                Err(_) if fewer.idle == 0 => break None,
+                Err(_) => fewer.idle = fewer.idle / 4 * 3,
+            }
+        };
+        if fewer.idle == shape.idle {
+            alive.extend(live);
+        } else {
+            refused.push((name, fewer.active + fewer.idle));
         }
     }
-    Ok(refused)
+    refused
+}
+
+fn start(server: &str, shape: &Shape) -> Result<(Load, Helper), Box<dyn Error>> {
+    let (server, address) = line_up::server(server).start()?;
+    Ok((Load::connect(address, shape)?, server))
 }
