@@ -37,8 +37,8 @@ struct Release {
 
 const CONNECTIONS: usize = 64;
 const LOCKS: [u32; 2] = [1, 16];
-/// A thread more than connections, and one less than connections that wait: with so many, a pool does
-/// for the one and not for the other.
+/// As many workers as connections. Each has a queue of its own, in which a request that would end a
+/// wait can stand behind the one that waits.
 const POOLED: &str = "easy-async:16:workers=64";
 const REQUESTS: Column<'static> = ("transactions/s", line_up::REQUESTS.1);
 const SWITCHES_EACH: Column<'static> = ("switches/transaction", SWITCHES.1);
@@ -49,7 +49,7 @@ const ALL_WAIT: Duration = Duration::from_millis(100);
 
 /// Where nothing is answered for so long, nothing ever will be.
 fn patience(plan: &Plan) -> Duration {
-    (10 * plan.window).clamp(Duration::from_millis(300), Duration::from_secs(2))
+    (5 * plan.window).clamp(Duration::from_millis(300), Duration::from_secs(2))
 }
 
 fn locks(plan: &Plan) -> &'static [u32] {
@@ -93,7 +93,8 @@ fn blocks(releases: &[Release], transactions: &[Measured]) -> Vec<Block> {
              connection's request, or the last of a pool, nobody ever gives the lock back: \
              *{HANGS}*. Each server waits as it best can: epoll-group with its own locks, which tell \
              it of the wait; those that have a way to announce a wait, inside that; the others \
-             plainly. {POOLED} has 16 threads that read and 64 that run handlers."
+             plainly. {POOLED} has 16 threads that read and 64 that run handlers, \
+             each from a queue of its own."
         )),
         Block::Text(format!(
             "### {CONNECTIONS} wait for what request {} does\n\nOne connection has the lock and \

@@ -8,7 +8,7 @@ use super::Suite;
 use super::line_up::{self, CPU, Column, P99, P99_RATIO, REQUESTS, SERVERS, THREADS};
 use crate::experiment::{Measured, Plan, Progress};
 use crate::load::raise_descriptor_limit;
-use crate::meter;
+use crate::process::Helper;
 use crate::report::{Block, Section};
 use crate::workload::Workload;
 
@@ -23,12 +23,12 @@ pub(crate) const SUITE: Suite = Suite {
     run,
 };
 
-/// The server that may not get so many threads.
-const HUNGRY: &str = "thread-per-connection";
+/// The servers that may not get so many threads.
+const HUNGRY: [&str; 2] = ["thread-per-connection", "thread-per-session"];
 const ACTIVE: usize = 256;
 /// Ports of one address that the kernel hands out, less some.
 const MOST: usize = 19_000;
-const FEW: usize = 3000;
+const FEW: usize = 1500;
 /// Descriptors of a server beside those of its connections, and more than enough.
 const OTHER_DESCRIPTORS: usize = 1000;
 /// Connections that are opened, and greeted, in a second.
@@ -49,9 +49,9 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
     let shape = Shape { active: ACTIVE.min(connections), idle: connections.saturating_sub(ACTIVE) };
     // Opening them takes longer than all windows do.
     let plan = Plan { fresh_every: plan.cycles, ..*plan };
-    let refused = refused(&shape)?;
-    let servers = SERVERS.iter().copied();
-    let servers: Vec<_> = servers.filter(|server| refused.is_none() || *server != HUNGRY).collect();
+    let refused = refused(&shape);
+    let takes_part = |name: &&str| refused.iter().all(|(refused, _)| refused != name);
+    let servers: Vec<_> = SERVERS.iter().copied().filter(takes_part).collect();
     let name = format!("{connections} connections, {} of them ask", shape.active);
     let measured = line_up::run_some(&servers, name, Workload::Many(shape), &plan, progress)?;
     let bytes = |measured: &Measured, lane: usize| {
@@ -69,19 +69,40 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
         )),
         Block::Table(line_up::table(&measured, &columns)),
     ];
-    if let Some(refused) = &refused {
-        blocks.push(Block::Text(format!("{HUNGRY} does not come that far: {refused}.")));
+    for (server, fewer) in &refused {
+        let text = format!(
+            "{server} does not come that far: its threads are too many for this machine. It lives \
+             with {fewer} connections."
+        );
+        blocks.push(Block::Text(text));
     }
     let raw = json!({ "experiments": [measured], "refused": refused });
     Ok(Section { name: SUITE.name, title: "Very many connections".to_owned(), blocks, raw })
 }
 
-/// Where the server with a thread for each connection ends, if it does not get so many.
-fn refused(shape: &Shape) -> Result<Option<String>, Box<dyn Error>> {
-    let (server, address) = line_up::server(HUNGRY).start()?;
-    let Err(error) = Load::connect(address, shape) else {
-        return Ok(None);
-    };
-    let threads = meter::threads(server.pid())?;
-    Ok(Some(format!("with {threads} threads, {error}")))
+/// Those that do not get that many threads, all of them together, and with how many connections they
+/// live instead.
+fn refused(shape: &Shape) -> Vec<(&'static str, usize)> {
+    let (mut refused, mut alive) = (Vec::new(), Vec::new());
+    for name in HUNGRY {
+        let mut fewer = *shape;
+        let live = loop {
+            match start(name, &fewer) {
+                Ok(live) => break Some(live),
+                Err(_) if fewer.idle == 0 => break None,
+                Err(_) => fewer.idle = fewer.idle / 4 * 3,
+            }
+        };
+        if fewer.idle == shape.idle {
+            alive.extend(live);
+        } else {
+            refused.push((name, fewer.active + fewer.idle));
+        }
+    }
+    refused
+}
+
+fn start(server: &str, shape: &Shape) -> Result<(Load, Helper), Box<dyn Error>> {
+    let (server, address) = line_up::server(server).start()?;
+    Ok((Load::connect(address, shape)?, server))
 }
