@@ -114,7 +114,7 @@ scenarios (--servers replaces the ones to compare, the first is the base)
 SERVER is limit, thread-per-connection or epoll-group, then :THREADS, then :SETTING=VALUE, and
 @BINARY for another build of this program: limit:2, epoll-group:4:events=1, epoll-group@/old/one.
 Settings of epoll-group: threads (of each group), groups, events, pollers, tasks-per-poll,
-read-budget. What is not set is the library's default.
+read-budget. What is not set is the library's default. Any server: cpus=N, the first N of the machine.
 
 measuring (of all but the report)
   --pairs N             pairs of windows (1..=10000; default 31)

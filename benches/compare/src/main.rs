@@ -15,6 +15,7 @@
 //!
 //! Results are asserted for correctness, never for speed.
 
+mod affinity;
 mod args;
 mod engine;
 mod environment;
@@ -22,6 +23,7 @@ mod experiment;
 mod hold;
 mod idle;
 mod meter;
+mod model;
 mod pools;
 mod process;
 mod profile;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use epoll_group::{Config, Runtime};
 
+use super::affinity;
 use super::grpc_cq::{self, Wake};
 use super::load::raise_descriptor_limit;
 use super::protocol::Echo;
@@ -38,6 +39,9 @@ pub(crate) fn run(
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
+    if let Some(cpus) = spec.setting(Setting::Cpus) {
+        affinity::bind_to_first(cpus)?;
+    }
     let server = Server::start(spec, address)?;
     announce_until_told(&server.address().to_string(), out)?;
     if let Some(Library { runtime, echo }) = server.library {
@@ -93,7 +97,7 @@ fn epoll_group(spec: &Spec, address: SocketAddr) -> Result<Server, Box<dyn Error
             Setting::Pollers => config.max_epoll_wait_total_threads(value),
             Setting::TasksPerPoll => config.tasks_per_poll(value),
             Setting::ReadBudget => config.read_budget_bytes(value),
-            Setting::Workers => config,
+            Setting::Workers | Setting::Cpus => config,
         };
     }
     let runtime = Runtime::builder().config(config).name("echo").start()?;

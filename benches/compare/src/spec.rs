@@ -39,6 +39,8 @@ pub(crate) enum Setting {
     Pollers,
     TasksPerPoll,
     ReadBudget,
+    /// Of the machine, the first ones that it may use: for every kind.
+    Cpus,
 }
 
 pub(crate) const KINDS: [(&str, Kind); 12] = [
@@ -56,7 +58,7 @@ pub(crate) const KINDS: [(&str, Kind); 12] = [
     ("epoll-group", Kind::EpollGroup),
 ];
 
-const SETTINGS: [(&str, Setting); 7] = [
+const SETTINGS: [(&str, Setting); 8] = [
     ("threads", Setting::Threads),
     ("workers", Setting::Workers),
     ("groups", Setting::Groups),
@@ -64,6 +66,7 @@ const SETTINGS: [(&str, Setting); 7] = [
     ("pollers", Setting::Pollers),
     ("tasks-per-poll", Setting::TasksPerPoll),
     ("read-budget", Setting::ReadBudget),
+    ("cpus", Setting::Cpus),
 ];
 
 impl Spec {
@@ -88,6 +91,7 @@ impl Setting {
     /// The baselines have threads and little else to set.
     fn fits(self, kind: Kind) -> bool {
         match kind {
+            _ if self == Self::Cpus => true,
             Kind::ThreadPerConnection | Kind::ThreadPerSession => false,
             Kind::EasyAsync => matches!(self, Self::Threads | Self::Workers),
             Kind::Percona => self == Self::Groups,
@@ -159,7 +163,7 @@ mod tests {
     fn what_is_displayed_is_what_was_parsed() {
         for text in [
             "limit:2",
-            "thread-per-connection",
+            "thread-per-connection:cpus=1",
             "epoll-group",
             "epoll-group:4:events=1:groups=2@/tmp/old/compare",
         ] {

@@ -39,6 +39,8 @@ pub(crate) enum Verdict {
     More,
 }
 
+/// Fewer rounds make an interval that says little.
+pub(crate) const ENOUGH_ROUNDS: usize = 5;
 /// The interval leaves out at most this much on both sides together.
 const OUTSIDE: f64 = 0.05;
 /// Beyond it, coins fall like the normal distribution.

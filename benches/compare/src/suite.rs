@@ -12,7 +12,9 @@ pub(crate) mod hot;
 mod line_up;
 pub(crate) mod locks;
 pub(crate) mod many;
+pub(crate) mod model;
 pub(crate) mod points;
+pub(crate) mod scaling;
 pub(crate) mod select1;
 pub(crate) mod share;
 pub(crate) mod slow_links;
@@ -25,8 +27,11 @@ pub(crate) struct Suite {
     pub(crate) question: &'static str,
     /// Roughly how many seconds it takes, to tell how many are left.
     pub(crate) seconds: fn(&Plan) -> f64,
-    pub(crate) run: fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>,
+    pub(crate) run: Run,
 }
+
+/// Measures, as long as the plan says.
+pub(crate) type Run = fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>;
 
 /// In the order of the report.
 pub(crate) const SUITES: &[Suite] = &[
@@ -38,4 +43,6 @@ pub(crate) const SUITES: &[Suite] = &[
     slow_links::SUITE,
     locks::SUITE,
     many::SUITE,
+    scaling::SUITE,
+    model::SUITE,
 ];

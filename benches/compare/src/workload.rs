@@ -4,10 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::affinity;
 use super::cpu;
 use super::experiment::Shape;
 use super::load::{self, Target};
@@ -19,6 +21,9 @@ use super::suite::{locks, many, slow_links};
 pub(crate) enum Workload {
     /// Frames that are to come back as they are.
     Frames(Shape),
+    /// The same from so many threads, on the last CPUs of the machine; the connections are shared
+    /// out among them.
+    Crowd(Shape, usize),
     /// Statements of sessions.
     Sessions(sessions::Shape),
     /// Locks that are held between two requests.
@@ -33,6 +38,7 @@ pub(crate) enum Workload {
 #[derive(Debug)]
 pub(crate) enum Load {
     Frames(Box<load::Load>),
+    Crowd(Vec<load::Load>),
     Sessions(sessions::Load),
     Locks(locks::Load),
     SlowLinks(Box<slow_links::Load>),
@@ -53,9 +59,14 @@ pub(crate) struct Report {
 impl Workload {
     pub(crate) fn connect(&self, address: SocketAddr) -> Result<Load, Box<dyn Error>> {
         Ok(match self {
-            Self::Frames(shape) => {
-                let options = shape.options(Target::Tcp(address));
-                Load::Frames(Box::new(load::Load::connect(&options)?))
+            Self::Frames(shape) => Load::Frames(Box::new(connect_frames(*shape, address)?)),
+            Self::Crowd(shape, threads) => {
+                let share = |thread| Shape {
+                    connections: (shape.connections + thread) / threads,
+                    ..*shape
+                };
+                let loads = (0..*threads).map(|thread| connect_frames(share(thread), address));
+                Load::Crowd(loads.collect::<Result<_, _>>()?)
             }
             Self::Sessions(shape) => Load::Sessions(sessions::Load::connect(address, shape)?),
             Self::Locks(shape) => Load::Locks(locks::Load::connect(address, shape)?),
@@ -74,7 +85,8 @@ impl Load {
     /// Any connection on which anything but the right answer came.
     pub(crate) fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
         match self {
-            Self::Frames(load) => frames(load, time),
+            Self::Frames(load) => Ok(frames(load, time)?),
+            Self::Crowd(loads) => ask_all(loads, time),
             Self::Sessions(load) => {
                 let report = load.run_for(time)?;
                 if let Some(failure) = report.first_error {
@@ -99,6 +111,7 @@ impl Load {
     pub(crate) fn answers_total(&self) -> u64 {
         match self {
             Self::Frames(load) => load.answers_total(),
+            Self::Crowd(loads) => loads.iter().map(load::Load::answers_total).sum(),
             Self::Sessions(load) => load.answers_total(),
             Self::Locks(load) => load.answers_total(),
             Self::SlowLinks(load) => load.answers_total(),
@@ -119,12 +132,16 @@ impl Load {
     }
 }
 
+fn connect_frames(shape: Shape, address: SocketAddr) -> io::Result<load::Load> {
+    load::Load::connect(&shape.options(Target::Tcp(address)))
+}
+
 /// One window of the usual load of frames.
-pub(crate) fn frames(load: &mut load::Load, time: Duration) -> Result<Report, Box<dyn Error>> {
+pub(crate) fn frames(load: &mut load::Load, time: Duration) -> io::Result<Report> {
     let cpu_before = cpu::of_thread();
     let report = load.run_for(time, |_| ())?;
     if let Some(failure) = report.first_error {
-        return Err(failure.to_string().into());
+        return Err(io::Error::other(failure.to_string()));
     }
     Ok(Report {
         requests: report.requests,
@@ -135,10 +152,38 @@ pub(crate) fn frames(load: &mut load::Load, time: Duration) -> Result<Report, Bo
     })
 }
 
+/// One window of all threads, each in its own.
+fn ask_all(loads: &mut [load::Load], time: Duration) -> Result<Report, Box<dyn Error>> {
+    let threads = loads.len();
+    let reports: Vec<_> = thread::scope(|scope| {
+        let start = |load| {
+            scope.spawn(move || {
+                affinity::bind_to_last(threads)?;
+                frames(load, time)
+            })
+        };
+        let started: Vec<_> = loads.iter_mut().map(start).collect();
+        let joined = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
+        started.into_iter().map(joined).collect()
+    });
+    let mut reports = reports.into_iter();
+    let mut all = reports.next().ok_or("a load of no threads")??;
+    for report in reports {
+        let report = report?;
+        all.requests += report.requests;
+        all.heavy_requests += report.heavy_requests;
+        all.seconds = all.seconds.max(report.seconds);
+        all.hist.add(&report.hist)?;
+        all.client_cpu += report.client_cpu;
+    }
+    Ok(all)
+}
+
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frames(shape) => shape.fmt(f),
+            Self::Crowd(shape, threads) => write!(f, "{shape} from {threads} threads"),
             Self::Sessions(shape) => shape.fmt(f),
             Self::Locks(shape) => shape.fmt(f),
             Self::SlowLinks(shape) => shape.fmt(f),

@@ -152,7 +152,7 @@ impl MeasuredLane {
         self.latencies = PERCENTILES.map(at).into();
     }
 
-    pub(super) fn new(lane: &Lane) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn new(lane: &Lane) -> Result<Self, Box<dyn Error>> {
         Ok(Self {
             server: lane.server.to_string(),
             load: lane.workload.to_string(),

@@ -35,6 +35,9 @@ const SIZE: (u32, u32) = (920, 520);
 /// Left of it, the axis; right of it, the names.
 const LEFT: u32 = 88;
 const RIGHT: u32 = 218;
+/// Above it, the title; below it, numbers and what they count.
+const TOP: u32 = 54;
+const BOTTOM: u32 = 46;
 /// In pixels; plotters takes another measure, see [`font`].
 const TITLE_SIZE: f64 = 18.0;
 const TEXT_SIZE: f64 = 13.0;
@@ -88,8 +91,8 @@ fn axes<'a, 'b>(
     y: &Span,
 ) -> Result<Plot<'a, 'b>, Box<dyn Error>> {
     let mut plot = ChartBuilder::on(area)
-        .margin_top(48)
-        .margin_bottom(44)
+        .margin_top(TOP)
+        .margin_bottom(BOTTOM)
         .margin_left(LEFT)
         .margin_right(RIGHT)
         .build_cartesian_2d(x.from..x.to, y.from..y.to)?;
@@ -110,7 +113,7 @@ fn axes<'a, 'b>(
     area.draw(&frame)?;
     let middle = (left + right) / 2;
     write(area, chart.x.label, (middle, bottom + 30), (HPos::Center, VPos::Top), INK)?;
-    write(area, chart.y.label, (12, top - 10), (HPos::Left, VPos::Bottom), INK)?;
+    write(area, chart.y.label, (12, top - 8), (HPos::Left, VPos::Bottom), INK)?;
     let title = font(TITLE_SIZE, FontStyle::Bold).color(&INK);
     area.draw(&Text::new(chart.title.clone(), (12, 8), title))?;
     plot.configure_mesh().disable_mesh().disable_axes().draw()?;
@@ -143,7 +146,7 @@ fn draw_names(
     let mut ends: Vec<_> = ends.collect();
     ends.sort_by_key(|&((_, y), ..)| y);
     let wanted: Vec<i32> = ends.iter().map(|&((_, y), ..)| y).collect();
-    let (right, bottom) = (SIZE.0 as i32 - RIGHT as i32, SIZE.1 as i32 - 44);
+    let (right, bottom) = ((SIZE.0 - RIGHT) as i32, (SIZE.1 - BOTTOM) as i32);
     for ((end, series, look), y) in ends.into_iter().zip(spaced(&wanted, NAME_GAP, bottom)) {
         let leader = vec![end, (right + 14, y), (right + 18, y)];
         area.draw(&PathElement::new(leader, look.color.mix(0.55).stroke_width(1)))?;
@@ -261,7 +264,6 @@ mod tests {
         let count = |what: &str| text.matches(what).count();
         assert_eq!(count("<"), 2 * count("</") + count("/>"));
         assert_eq!(svg(&chart).unwrap(), text);
-        std::fs::write("/tmp/h7-report-sample.svg", &text).unwrap();
     }
 
     #[test]

@@ -15,10 +15,8 @@ use super::{Block, Section, chart};
 use crate::environment::Environment;
 use crate::experiment::Plan;
 use crate::progress::clock;
+use crate::spread::ENOUGH_ROUNDS;
 use crate::suite::Suite;
-
-/// Fewer rounds make an interval that says little.
-const ENOUGH_ROUNDS: usize = 5;
 
 #[derive(Debug)]
 pub(crate) struct Page {

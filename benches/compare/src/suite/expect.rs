@@ -1,7 +1,7 @@
 //! What was expected of a grid, and whether it is so.
 
 use super::grid::{CPU, Found};
-use crate::spread::Ratio;
+use crate::spread::{ENOUGH_ROUNDS, Ratio};
 use crate::table::Table;
 
 /// A number of CPU time per request that one has to reach, under all loads that it names.
@@ -29,6 +29,8 @@ enum Answer {
     /// The median misses the bound, but the interval does not exclude it.
     WithinNoise,
     No,
+    /// So few rounds say nothing.
+    TooFew,
 }
 
 impl Expectation {
@@ -44,6 +46,7 @@ impl Bound {
             Self::AtMost(bound) => (found.median <= bound, found.low <= bound),
         };
         match (is_met, may_be_met) {
+            _ if found.rounds < ENOUGH_ROUNDS => Answer::TooFew,
             (true, _) => Answer::Yes,
             (false, true) => Answer::WithinNoise,
             (false, false) => Answer::No,
@@ -76,6 +79,7 @@ pub(crate) fn table(found: &Found, expectations: &[Expectation]) -> Table {
                     Answer::Yes => "yes",
                     Answer::WithinNoise => "not told apart",
                     Answer::No => "**no**",
+                    Answer::TooFew => "too few rounds",
                 };
                 (ratio.to_string(), load.to_string(), confirmed)
             }
@@ -115,5 +119,7 @@ mod tests {
         assert_eq!(Bound::AtMost(1.5).answer(&found), Answer::Yes);
         assert_eq!(Bound::AtMost(1.45).answer(&found), Answer::WithinNoise);
         assert_eq!(Bound::AtMost(1.1).answer(&found), Answer::No);
+        let few = Spread::of(vec![1.0; 4]).unwrap().ratio();
+        assert_eq!(Bound::AtMost(1.1).answer(&few), Answer::TooFew);
     }
 }

@@ -340,3 +340,6 @@ impl Found {
         self.measured.get(place)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,7 +38,7 @@ impl Load {
     }
 
     pub(crate) fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
-        workload::frames(&mut self.active, time)
+        Ok(workload::frames(&mut self.active, time)?)
     }
 
     /// Of those connections that ask.
