@@ -98,11 +98,17 @@ impl<E: Engine> Reader<E> {
             None => {}
             Some(Request::Open) => self.open(id)?,
             Some(Request::Statement(statement)) => match self.sessions.get(&id) {
-                Some(mailbox) => return Ok(mailbox.push(Task::Run(statement))),
+                Some(mailbox) => {
+                    mailbox.push(Task::Run(statement));
+                    return Ok(());
+                }
                 None => refuse_session(id, "Session not found.", &mut self.out)?,
             },
             Some(Request::Close) => match self.sessions.remove(&id) {
-                Some(mailbox) => return Ok(mailbox.push(Task::Close)),
+                Some(mailbox) => {
+                    mailbox.push(Task::Close);
+                    return Ok(());
+                }
                 None => refuse_session(id, "Session not found.", &mut self.out)?,
             },
         }
