@@ -32,7 +32,7 @@ const FEW: usize = 1500;
 /// Descriptors of a server beside those of its connections, and more than enough.
 const OTHER_DESCRIPTORS: usize = 1000;
 /// Connections that are opened, and greeted, in a second.
-const PER_SECOND: f64 = 15_000.0;
+const PER_SECOND: f64 = 4000.0;
 
 fn seconds(plan: &Plan) -> f64 {
     line_up::seconds(plan, connections(plan, MOST) as f64 / PER_SECOND)
