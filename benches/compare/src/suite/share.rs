@@ -88,7 +88,9 @@ and what has no name.
 A function that is inlined counts for the one it stands in: the cells of a row for the handler or \
 the session, a short lock for who takes it. So the parts are right to some hundredths, their sum is \
 exact. Shares have the 95 % interval that so many samples allow. A share alone would mislead, since \
-the whole is not the same: beside it stands what it is of one request.";
+the whole is not the same: beside it stands what it is of one request. Servers are looked at one \
+after the other, once each, and being looked at costs them something: how their CPU times per \
+request compare is told by `select 1`, not by this table.";
 
 /// Sessions, and who serves them.
 fn lanes(plan: &Plan) -> Vec<(usize, &'static str, Architecture)> {
