@@ -74,8 +74,11 @@ fn samples(script: &str) -> Vec<Sample> {
 /// `ffffffff81001234 tcp_ack ([kernel.kallsyms])`: names may have blanks in them.
 fn frame(line: &str) -> Option<Frame> {
     let (_, rest) = line.trim().split_once(' ')?;
+    let rest = rest.strip_suffix(')')?;
+    // Built anew since it was started.
+    let rest = rest.strip_suffix(" (deleted)").unwrap_or(rest);
     let (symbol, object) = rest.rsplit_once(" (")?;
-    Some(Frame { symbol: symbol.to_owned(), object: object.strip_suffix(')')?.to_owned() })
+    Some(Frame { symbol: symbol.to_owned(), object: object.to_owned() })
 }
 
 #[cfg(test)]
