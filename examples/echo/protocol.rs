@@ -9,15 +9,15 @@
 //! | 0x7c | number of a lock | takes it for the connection; waits, announced, while another has it |
 //! | 0x7b | number of a lock | gives it back, if the connection has it |
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::array;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use epoll_group::Class;
 use epoll_group::codec::header::{HEADER_BYTES, Header};
-use epoll_group::net::{Close, CloseReason, Connection, ConnectionId, Input, Protocol};
+use epoll_group::net::{Close, Connection, Input, Protocol};
 
 use super::cpu;
 
@@ -40,31 +40,28 @@ const LONGEST: u32 = 64 << 20;
 /// Echoes frames, and counts them. A clone shares the count, and the locks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Echo {
-    /// Locked when a connection opens or ends and when somebody asks, never for a frame.
-    tally: Arc<Mutex<Tally>>,
+    answered: Arc<Answered>,
     locks: Arc<Locks>,
 }
 
-/// What belongs to one connection.
+/// Frames answered. Each thread counts in a place of its own, as far as they reach, so that it does
+/// not wait for the memory that another one has just written.
 #[derive(Debug)]
-pub(crate) struct Peer {
-    answered: Arc<Answered>,
-    held: Held,
-}
+struct Answered([Count; COUNTS]);
 
-#[derive(Debug, Default)]
-struct Tally {
-    /// Frames answered on connections that have ended.
-    ended: u64,
-    open: HashMap<ConnectionId, Arc<Answered>>,
-}
-
-/// Frames answered on one connection. Only one thread at a time is in `received`, so it loads and
-/// stores; relaxed, as a count orders nothing. Alone in its cache lines, as another thread may
-/// write its neighbour.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Answered(AtomicU64);
+struct Count(AtomicU64);
+
+const COUNTS: usize = 64;
+
+thread_local! {
+    /// Which count is this thread's.
+    static PLACE: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed) % COUNTS
+    };
+}
 
 /// What stands at the start of some input.
 struct Opening {
@@ -94,38 +91,34 @@ enum Work {
 impl Echo {
     /// Frames answered so far.
     pub(crate) fn answered(&self) -> u64 {
-        let tally = self.tally();
-        tally.ended + tally.open.values().map(|answered| answered.get()).sum::<u64>()
+        self.answered.0.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
     }
+}
 
-    fn tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+impl Default for Answered {
+    fn default() -> Self {
+        Self(array::from_fn(|_| Count::default()))
     }
 }
 
 impl Answered {
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
     fn add(&self, frames: u64) {
-        self.0.store(self.get() + frames, Ordering::Relaxed);
+        PLACE.with(|place| self.0[*place].0.fetch_add(frames, Ordering::Relaxed));
     }
 }
 
 impl Protocol for Echo {
-    type State = Peer;
+    /// The locks that a connection has taken. Dropped with it, they go back.
+    type State = Held;
 
-    fn opened(&self, conn: &Connection) -> Peer {
-        let answered = Arc::<Answered>::default();
-        self.tally().open.insert(conn.id(), Arc::clone(&answered));
-        Peer { answered, held: Held::of(&self.locks) }
+    fn opened(&self, _conn: &Connection) -> Held {
+        Held::of(&self.locks)
     }
 
     fn received(
         &self,
         conn: &Connection,
-        peer: &mut Peer,
+        held: &mut Held,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
         loop {
@@ -135,7 +128,7 @@ impl Protocol for Echo {
                 // socket does not take now leaves later, and while much of it waits, the
                 // connection is not read: no need to look at what `send` returns.
                 conn.send(input.take(opening.plain_bytes));
-                peer.answered.add(opening.plain_frames);
+                self.answered.add(opening.plain_frames);
             }
             match opening.next {
                 Next::Partial(size) => {
@@ -145,20 +138,13 @@ impl Protocol for Echo {
                     return Ok(());
                 }
                 Next::Slow { frame_bytes, work } => {
-                    work.perform(conn, &mut peer.held)?;
+                    work.perform(conn, held)?;
                     conn.send(input.take(frame_bytes));
-                    peer.answered.add(1);
+                    self.answered.add(1);
                 }
                 Next::Broken(close) => return Err(close),
             }
         }
-    }
-
-    /// Its locks go back when the state is dropped, at the end of this.
-    fn closed(&self, conn: &Connection, peer: Peer, _reason: &CloseReason) {
-        let mut tally = self.tally();
-        tally.open.remove(&conn.id());
-        tally.ended += peer.answered.get();
     }
 }
 

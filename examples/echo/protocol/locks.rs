@@ -12,7 +12,7 @@ pub(super) struct Locks(Vec<Lock>);
 
 /// The locks that one connection has. Dropped, they are given back.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     locks: Arc<Locks>,
     numbers: Vec<u32>,
 }
