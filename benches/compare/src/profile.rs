@@ -71,13 +71,12 @@ fn samples(script: &str) -> Vec<Sample> {
     samples.filter(|sample| !sample.frames.is_empty()).collect()
 }
 
-/// `ffffffff81001234 tcp_ack ([kernel.kallsyms])`: names may have blanks in them.
+/// `ffffffff81001234 tcp_ack ([kernel.kallsyms])`: names may have blanks in them, and objects
+/// ` (deleted)` behind them.
 fn frame(line: &str) -> Option<Frame> {
     let (_, rest) = line.trim().split_once(' ')?;
     let rest = rest.strip_suffix(')')?;
-    // Built anew since it was started.
-    let rest = rest.strip_suffix(" (deleted)").unwrap_or(rest);
-    let (symbol, object) = rest.rsplit_once(" (")?;
+    let (symbol, object) = rest.strip_suffix(" (deleted)").unwrap_or(rest).rsplit_once(" (")?;
     Some(Frame { symbol: symbol.to_owned(), object: object.to_owned() })
 }
 
