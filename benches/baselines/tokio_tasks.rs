@@ -33,6 +33,9 @@ use tokio::task;
 use super::epoll::{self, Address};
 use super::frames;
 
+/// Of a connection's buffer at first, and what it grows to where receives fill it: most connections
+/// never do, and each has one.
+const FIRST_BYTES: usize = 1 << 10;
 const RECEIVE_BYTES: usize = 64 << 10;
 
 /// Starts the runtime; it serves until the process ends.
@@ -61,7 +64,7 @@ async fn accept(listener: std::net::TcpListener) -> io::Result<()> {
 
 async fn serve(mut socket: TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    let mut buffer = vec![0; RECEIVE_BYTES];
+    let mut buffer = vec![0; FIRST_BYTES];
     let mut filled = 0;
     loop {
         let count = socket.read(&mut buffer[filled..]).await?;
@@ -69,12 +72,13 @@ async fn serve(mut socket: TcpStream) -> io::Result<()> {
             return Ok(());
         }
         filled += count;
+        let is_full = filled == buffer.len();
         let whole = frames::perform_in(&buffer[..filled], |wait| task::block_in_place(wait))?;
         socket.write_all(&buffer[..whole]).await?;
         buffer.copy_within(whole..filled, 0);
         filled -= whole;
-        if filled == buffer.len() {
-            buffer.resize(2 * filled, 0);
+        if filled == buffer.len() || (is_full && buffer.len() < RECEIVE_BYTES) {
+            buffer.resize(2 * buffer.len(), 0);
         }
     }
 }

@@ -35,7 +35,7 @@ const ROUNDS: usize = 11;
 const QUICK_ROUNDS: usize = 2;
 const WINDOW: Duration = Duration::from_millis(300);
 const QUICK_WINDOW: Duration = Duration::from_millis(100);
-const FRESH_EVERY: usize = 4;
+const FRESH_EVERY: usize = 3;
 
 impl Said {
     /// Reads one option with its value; `false` when there is none of this name.

@@ -25,7 +25,7 @@ pub(crate) enum Part {
 /// The first that is found in a name is what it is; the leftmost, when there are several.
 const NAMES: [(&str, Part); 19] = [
     ("compare::engine", Part::Handler),
-    ("compare::serve_sql", Part::Handler),
+    ("compare::serve_sql", Part::Session),
     ("rusqlite", Part::Handler),
     ("epoll_group::codec", Part::Codec),
     ("prost::", Part::Codec),
@@ -168,6 +168,8 @@ mod tests {
             ("<epoll_group::session::A<S> as epoll_group::net::B>::c", program, Part::Session),
             ("epoll_group::codec::encoder::Encoder::fetch_done", program, Part::Codec),
             ("<compare::engine::Constant as compare::statements::E>::e", program, Part::Handler),
+            ("<compare::serve_sql::Database<E> as S>::execute", program, Part::Session),
+            ("compare::statements::Statement::run", program, Part::Session),
             ("epoll_group::net::receive::run", program, Part::Runtime),
             ("<compare::threads::Mailbox<T>>::add", program, Part::Runtime),
             ("<std::sync::nonpoison::condvar::Condvar>::notify_one", program, Part::Runtime),

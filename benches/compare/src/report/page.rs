@@ -47,6 +47,8 @@ impl Page {
     /// What stands above all sections but the list of them.
     pub(crate) fn head(&self) -> String {
         let (rounds, millis) = (self.plan.cycles, self.plan.window.as_millis());
+        let fresh_every = self.plan.fresh_every;
+        let starts = rounds.div_ceil(fresh_every);
         let warning = match rounds {
             ENOUGH_ROUNDS.. => "",
             _ => "**A first look: so few rounds say little. Not for the record.**\n\n",
@@ -57,8 +59,14 @@ impl Page {
              loaded in turn in windows of {millis} ms, {rounds} rounds; every answer is checked. \
              Numbers are medians of the windows. A ratio is taken round by round: `1.04 \
              [0.97–1.09]` is its median and the interval that holds the true median with 95 % \
-             confidence, by order statistics. A **tie** is a ratio whose interval contains 1.00: the \
-             two cannot be told apart.\n",
+             confidence, by order statistics, if rounds are independent. A **tie** is a ratio whose \
+             interval contains 1.00: the two cannot be told apart.\n\n\
+             Two things to keep in mind. Servers and connections are started anew every \
+             {fresh_every} rounds: rounds of one start share how connections have fallen to threads, \
+             so where that matters, with few connections above all, {starts} starts say less than \
+             {rounds} independent rounds would. And loads are closed: who waits for an answer does \
+             not ask meanwhile, so a server that stalls is asked less often, and its high quantiles \
+             look better than those of an open load would.\n",
             self.environment
         )
     }

@@ -59,14 +59,21 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
     let limits = limits(plan).run(plan, progress)?;
     let mut blocks = vec![Block::Text(
         "Frames of 64 bytes, one in flight on each connection, sent and checked by one thread of \
-         another process. The server only finds where a frame ends and sends it back."
+         another process, on the same CPUs: requests per second are those of server and load \
+         together, CPU time is the server's alone. The server only finds where a frame ends and \
+         sends it back.\n\n\
+         Each server has the threads that it has by default. Those with loops, pollers, io threads, \
+         workers or thread groups have one of them for each CPU; `epoll-group` has 4 threads for \
+         each group, and a group for 4 CPUs."
             .to_owned(),
     )];
     blocks.extend(servers.blocks(LATENCIES_AT));
     blocks.extend(wakeups(&servers));
     blocks.push(Block::Text(
         "### As expected?\n\nConfirmed is what holds under every load named; shown is the load that \
-         comes off worst. *Not told apart*: the median misses the bound, the interval contains it."
+         comes off worst. *Yes*: the whole interval reaches the bound. *By the median*: the median \
+         does, the interval contains the bound. *Not told apart*: the median misses it, the interval \
+         contains it."
             .to_owned(),
     ));
     blocks.push(Block::Table(expect::table(&servers, &EXPECTATIONS)));

@@ -25,7 +25,10 @@ pub(crate) enum Bound {
 /// Against one bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
+    /// All of the interval.
     Yes,
+    /// The median reaches the bound, but the interval does not exclude a miss.
+    Median,
     /// The median misses the bound, but the interval does not exclude it.
     WithinNoise,
     No,
@@ -41,15 +44,17 @@ impl Expectation {
 
 impl Bound {
     fn answer(self, found: &Ratio) -> Answer {
-        let (is_met, may_be_met) = match self {
-            Self::AtLeast(bound) => (found.median >= bound, found.high >= bound),
-            Self::AtMost(bound) => (found.median <= bound, found.low <= bound),
+        // From the end of the interval that is farthest on the wrong side to the other one.
+        let met = match self {
+            Self::AtLeast(bound) => [found.low, found.median, found.high].map(|at| at >= bound),
+            Self::AtMost(bound) => [found.high, found.median, found.low].map(|at| at <= bound),
         };
-        match (is_met, may_be_met) {
+        match met {
             _ if found.rounds < ENOUGH_ROUNDS => Answer::TooFew,
-            (true, _) => Answer::Yes,
-            (false, true) => Answer::WithinNoise,
-            (false, false) => Answer::No,
+            [true, ..] => Answer::Yes,
+            [_, true, _] => Answer::Median,
+            [.., true] => Answer::WithinNoise,
+            _ => Answer::No,
         }
     }
 }
@@ -77,6 +82,7 @@ pub(crate) fn table(found: &Found, expectations: &[Expectation]) -> Table {
             Some((load, ratio)) => {
                 let confirmed = match expectation.bound.answer(&ratio) {
                     Answer::Yes => "yes",
+                    Answer::Median => "by the median",
                     Answer::WithinNoise => "not told apart",
                     Answer::No => "**no**",
                     Answer::TooFew => "too few rounds",
@@ -113,10 +119,12 @@ mod tests {
     fn a_bound_inside_of_the_interval_is_not_told_apart() {
         let ratio = |values: [f64; 5]| Spread::of(values.into()).unwrap().ratio();
         let found = ratio([1.4, 1.45, 1.48, 1.5, 1.6]);
-        assert_eq!(Bound::AtLeast(1.48).answer(&found), Answer::Yes);
+        assert_eq!(Bound::AtLeast(1.4).answer(&found), Answer::Yes);
+        assert_eq!(Bound::AtLeast(1.48).answer(&found), Answer::Median);
         assert_eq!(Bound::AtLeast(1.5).answer(&found), Answer::WithinNoise);
         assert_eq!(Bound::AtLeast(1.7).answer(&found), Answer::No);
-        assert_eq!(Bound::AtMost(1.5).answer(&found), Answer::Yes);
+        assert_eq!(Bound::AtMost(1.6).answer(&found), Answer::Yes);
+        assert_eq!(Bound::AtMost(1.5).answer(&found), Answer::Median);
         assert_eq!(Bound::AtMost(1.45).answer(&found), Answer::WithinNoise);
         assert_eq!(Bound::AtMost(1.1).answer(&found), Answer::No);
         let few = Spread::of(vec![1.0; 4]).unwrap().ratio();

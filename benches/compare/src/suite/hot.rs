@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::Suite;
-use super::line_up::{self, Column, P50, P99, P99_RATIO, P999, REQUESTS, THREADS};
+use super::line_up::{self, Column, P50, P99, P99_RATIO, P999, REQUESTS, SERVERS, THREADS};
 use crate::experiment::{Measured, Plan, Progress, Shape, Window};
 use crate::load::Heavy;
 use crate::report::{Block, Section};
@@ -15,9 +15,16 @@ use crate::workload::Workload;
 pub(crate) const SUITE: Suite = Suite {
     name: "hot",
     question: "Who has to wait while one connection has much to do?",
-    seconds: |plan| 2.0 * line_up::seconds(plan, START),
+    seconds: |plan| {
+        let servers = (SERVERS.len() + AS_MANY_THREADS.len()) as f64 / SERVERS.len() as f64;
+        2.0 * servers * line_up::seconds(plan, START)
+    },
     run,
 };
+
+/// With as many threads as ours has for a group: more than the CPUs of a small machine, which the
+/// kernel shares out among them.
+const AS_MANY_THREADS: [&str; 2] = ["limit:4", "tokio:4"];
 
 const LIGHT_CONNECTIONS: usize = 64;
 /// All light connections together ask 10 000 times a second.
@@ -45,7 +52,10 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
              with a loop for each thread, whoever shares the thread of that connection waits until \
              it has done what it has read, while other threads have nothing to do. Latencies and \
              requests/s are those of the {LIGHT_CONNECTIONS}; a ratio above 1 says that epoll-group \
-             answers sooner."
+             answers sooner. All but epoll-group and easy-async do all that they have received before \
+             they send; tokio burns in its task and does not announce it (no `block_in_place`). \
+             `limit:4` and `tokio:4` have 4 threads, as a group of epoll-group has, whatever the \
+             CPUs: beside them, what is left is not the number of threads."
         )),
         Block::Text("### One request in flight that burns 5 ms".to_owned()),
         Block::Table(line_up::table(&long, &columns)),
@@ -67,5 +77,6 @@ fn measure(
     progress: &mut Progress,
 ) -> Result<Measured, Box<dyn Error>> {
     let shape = Shape { think: THINK, heavy: Some(heavy), ..Shape::plain(LIGHT_CONNECTIONS) };
-    line_up::run(name.to_owned(), Workload::Frames(shape), plan, progress)
+    let servers: Vec<_> = SERVERS.iter().copied().chain(AS_MANY_THREADS).collect();
+    line_up::run_some(&servers, name.to_owned(), Workload::Frames(shape), plan, progress)
 }

@@ -99,7 +99,9 @@ fn blocks(releases: &[Release], transactions: &[Measured]) -> Vec<Block> {
         Block::Text(format!(
             "### {CONNECTIONS} wait for what request {} does\n\nOne connection has the lock and \
              {CONNECTIONS} wait for it; then it gives the lock back, and they take it and give it \
-             back one after the other.",
+             back one after the other. Each server is tried once: the time is an order of magnitude, \
+             what counts is whether it comes to an end. A server that gives the lock to anybody \
+             else meanwhile fails the run.",
             CONNECTIONS + 1
         )),
         Block::Table(release_table(releases)),

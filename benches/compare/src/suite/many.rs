@@ -64,7 +64,8 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
         Block::Text(format!(
             "{connections} connections are open, after one exchange on each; {} of them ask without \
              pause, the others keep quiet. Bytes per connection are resident memory of the server: \
-             what the kernel keeps for sockets and threads is not in it.",
+             what the kernel keeps for sockets and threads is not in it. Each server is started once: \
+             intervals tell how windows differ, not how starts would.",
             shape.active
         )),
         Block::Table(line_up::table(&measured, &columns)),

@@ -2,7 +2,7 @@
 //!
 //! A server is bound to the first CPUs of the machine (`sched_setaffinity`, which its threads
 //! inherit, and from which it chooses how many of them to start). Where there are four CPUs or more,
-//! half of them are left to the load, a thread on each; where there are fewer, server and load
+//! half of them are left to the load, with as many threads; where there are fewer, server and load
 //! share them, and throughput says as much of the load as of the server: then CPU time per request
 //! is what counts.
 
@@ -308,7 +308,7 @@ impl std::fmt::Display for Machine {
                  what both reach together. The measure that survives this is the server's CPU time \
                  per request."
             ),
-            _ => write!(f, "\nThe load has the last {load_threads} CPUs, a thread on each."),
+            _ => write!(f, "\nThe load has the last {load_threads} CPUs, and as many threads."),
         }
     }
 }

@@ -75,8 +75,7 @@ is told by the name of the innermost function:
 
 - **kernel**, by the calls that it was entered by: *waking and waiting for threads* is what is \
 below a futex, an eventfd or a yield, all else is *sockets and the rest*, epoll included;
-- **handler**: the engine. It is part of what calls it where the compiler has inlined it, and it is \
-next to nothing here;
+- **handler**: the engine, which is a function of its own here, whoever calls it;
 - **codec**: frames, messages, rows;
 - **sessions**: login, routing, the order of requests and answers; in the old architecture all that \
 is inlined into the body of a thread;
@@ -85,10 +84,12 @@ architecture, locks, the C library's functions for threads and sockets;
 - **allocator**: malloc, free and their kin; **other**: copying memory, hashing, reading the clock, \
 and what has no name.
 
-A function that is inlined counts for the one it stands in: the cells of a row for the handler or \
-the session, a short lock for who takes it. So the parts are right to some hundredths, their sum is \
+A function that is inlined counts for the one it stands in: the cells of a row for the handler, \
+a short lock for who takes it. So the parts are right to some hundredths, their sum is \
 exact. Shares have the 95 % interval that so many samples allow. A share alone would mislead, since \
-the whole is not the same: beside it stands what it is of one request.";
+the whole is not the same: beside it stands what it is of one request. Servers are looked at one \
+after the other, once each, and being looked at costs them something: how their CPU times per \
+request compare is told by `select 1`, not by this table.";
 
 /// Sessions, and who serves them.
 fn lanes(plan: &Plan) -> Vec<(usize, &'static str, Architecture)> {

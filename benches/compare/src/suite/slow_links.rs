@@ -37,7 +37,8 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
         Block::Text(format!(
             "{} connections send frames of 64 KiB to 1 MiB, {} KiB every {} ms, and take their answers \
              as slowly. Beside them {} connections ask now and then with 64 bytes, 10 000 times a \
-             second together: latencies, requests/s and CPU time per request are theirs. A server \
+             second together: latencies and requests/s are theirs. CPU time per request is all that \
+             the server takes, over all answers: most of it goes to the large frames. A server \
              that reads a request to its end before it looks at another one has its threads wait for \
              the slow ones; one that buffers pays with memory, which is bounded by the frames under \
              way.",

@@ -163,6 +163,11 @@ impl Load {
             peer.begin(1)?;
         }
         waiting();
+        for peer in &mut self.peers[1..] {
+            if !matches!(peer.take_in(&mut self.answers_total)?, Progress::None) {
+                return Err(format!("{peer}: was given a lock that another one has").into());
+            }
+        }
         let start = Instant::now();
         self.peers[0].ask(Request::Unlock)?;
         self.turn(self.peers.len(), |_| Ok(false))?;

@@ -77,7 +77,8 @@ A simulation of queues, the threads that serve them and the cores that these nee
 system and a birth-death process of four servers. It knows four shapes: a loop for each core \
 (`limit`), groups of 4 workers that share an epoll (`epoll-group`), loops that hand over to \
 workers and get the answer back (`easy-async`), and a thread for each connection and each session \
-(`thread-per-session`). It is fitted to these servers on one CPU, and to nothing else.";
+(`thread-per-session`). It is fitted to these servers on one CPU, with costs of queues and wake-ups \
+that are measured apart, and two numbers that are assumed; the table says which.";
 
 const EAGER: &str = "\
 **What one poller in a calm group costs**\n\nA calm group has one poller until its batches are full. \
@@ -93,8 +94,9 @@ the load has half of the CPUs, so the server's CPUs are half of the machine.
 
 1. *The kernel's part of a request costs the same on every core*, but for what the contention adds: \
    no bottleneck in the network card, its interrupts, connection tracking or memory. Contradicted \
-   when `limit` at n CPUs has a CPU time per request above (1 + 0.01 n) times that at 1 CPU, in the \
-   table of `scaling`; then put the contention that fits in place of the one assumed.
+   when `limit` at n CPUs has a CPU time per request clearly above (1 + 0.002 n) times that at 1 CPU, \
+   in the table of `scaling`; up to (1 + 0.01 n) the table of contention above says what follows, \
+   beyond it put the contention that fits in place of the one assumed.
 2. *All threads that take from one epoll meet at nothing but the time in the list of costs (each event \
    of it).* Contradicted when CPU time per request of `epoll-group` on 4 CPUs (one group) exceeds \
    1.1 times that of `limit` on 4 CPUs by more than it does on 1 CPU.
