@@ -136,8 +136,8 @@ pub(crate) fn run(
                 live.count(plan.window, &mut measured.lanes[lane])?;
             }
         }
-        for live in live {
-            live.finish()?;
+        for (live, lane) in live.into_iter().zip(&measured.lanes) {
+            live.finish().map_err(|error| format!("{}: {error}", lane.server))?;
         }
     }
     measured.lanes.iter_mut().for_each(MeasuredLane::summarize);
@@ -173,8 +173,9 @@ impl Experiment {
             let counts_answers = lane.server.counts_answers();
             live.push(Live { server, load, counts_answers, resident_before });
         }
-        for live in &mut live {
-            live.window(WARM_UP, &mut Histogram::new(3)?)?;
+        for (live, lane) in live.iter_mut().zip(&self.lanes) {
+            let warmed_up = live.window(WARM_UP, &mut Histogram::new(3)?);
+            warmed_up.map_err(|error| format!("{}: {error}", lane.server))?;
         }
         Ok(live)
     }

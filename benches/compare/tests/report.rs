@@ -2,26 +2,15 @@
 //! that they say nothing, but with every answer checked.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A folder of its own, gone with the test.
-struct Folder(PathBuf);
+#[path = "support/folder.rs"]
+mod folder;
 
-impl Folder {
-    fn new(name: &str) -> Self {
-        let name = format!("compare-test-{name}-{}", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use folder::Folder;
 
 fn compare(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_compare")).args(args).output().unwrap()

@@ -75,12 +75,16 @@ impl Load {
         };
         let light = load::Load::connect(&light.options(Target::Tcp(address)))?;
         let links = (0..shape.slow).map(|index| Link::connect(address, index));
-        let slow = Slow {
+        let mut slow = Slow {
             links: links.collect::<io::Result<_>>()?,
             buffer: vec![0; CHUNK_BYTES],
             next: 0,
             answers_total: 0,
         };
+        // A server may close a connection that says nothing for long, and the load may begin late.
+        for link in &mut slow.links {
+            link.turn(&mut slow.buffer)?;
+        }
         Ok(Self { light, slow })
     }
 
