@@ -9,6 +9,7 @@
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
 //! * [`sessions`]: what happens on a connection: logging in, requests, replies, credit
 //! * [`client`]: what becomes of a client's requests, what is bounded, and what a pool is
+//! * [`performance`]: what it costs beside other architectures, measured, and where it loses
 //! * [`proxy`]: such a proxy in detail: who owns a session when, what may be tried again
 #![allow(clippy::doc_markdown, reason = "prose")]
 
@@ -35,3 +36,10 @@ pub mod client {}
 
 #[doc = include_str!("proxy.md")]
 pub mod proxy {}
+
+#[doc = include_str!("performance.md")]
+#[doc = ""]
+#[doc = include_str!("performance.svg")]
+#[doc = ""]
+#[doc = include_str!("performance_more.md")]
+pub mod performance {}

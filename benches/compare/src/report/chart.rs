@@ -31,10 +31,10 @@ type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64,
 /// A place on the picture, in pixels from its upper left corner.
 type Pixel = (i32, i32);
 
-const SIZE: (u32, u32) = (920, 520);
+const SIZE: (u32, u32) = (980, 520);
 /// Left of it, the axis; right of it, the names.
 const LEFT: u32 = 88;
-const RIGHT: u32 = 218;
+const RIGHT: u32 = 278;
 /// Above it, the title; below it, numbers and what they count.
 const TOP: u32 = 54;
 const BOTTOM: u32 = 46;
