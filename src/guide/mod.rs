@@ -40,6 +40,4 @@ pub mod proxy {}
 #[doc = include_str!("performance.md")]
 #[doc = ""]
 #[doc = include_str!("performance.svg")]
-#[doc = ""]
-#[doc = include_str!("performance_more.md")]
 pub mod performance {}
