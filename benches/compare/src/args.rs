@@ -111,10 +111,12 @@ scenarios (--servers replaces the ones to compare, the first is the base)
   pipeline   16 connections x 32 requests in flight, against the limit and against 512 x 1
   idle       resident memory of 10 000 idle connections
 
-SERVER is limit, thread-per-connection or epoll-group, then :THREADS, then :SETTING=VALUE, and
+SERVER is limit, mio, uv, easy-sync, easy-async, percona, grpc-cq, grpc-cq-repaired,
+thread-per-connection, thread-per-session, tokio or epoll-group, then :THREADS, then :SETTING=VALUE, and
 @BINARY for another build of this program: limit:2, epoll-group:4:events=1, epoll-group@/old/one.
 Settings of epoll-group: threads (of each group), groups, events, pollers, tasks-per-poll,
-read-budget. What is not set is the library's default. Any server: cpus=N, the first N of the machine.
+read-budget. What is not set is the library's default. Others: workers of easy-async, groups of
+percona. Any server: cpus=N, the first N of the machine.
 
 measuring (of all but the report)
   --pairs N             pairs of windows (1..=10000; default 31)
