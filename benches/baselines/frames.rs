@@ -94,14 +94,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-
-    fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
-        let mut frame = 7u64.to_le_bytes().to_vec();
-        frame.extend((body.len() as u32 + 1).to_le_bytes());
-        frame.push(kind);
-        frame.extend(body);
-        frame
-    }
+    use crate::test_client::frame;
 
     #[test]
     fn whole_frames_end_where_their_length_says() {

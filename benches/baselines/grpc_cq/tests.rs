@@ -1,53 +1,10 @@
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use std::io::Read;
 
 use super::turnstile::{Place, State, Task};
 use super::*;
+use crate::test_client::{Client, ECHO, LONGER_THAN_PATIENCE_US, SLEEP, frame, with_number};
 
-const ECHO: u8 = 1;
-const SLEEP: u8 = 0x7d;
-/// A test that waits longer has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
-const LONGER_THAN_PATIENCE_US: u32 = 60_000_000;
 const BOTH: [Wake; 2] = [Wake::All, Wake::One];
-
-struct Client(TcpStream);
-
-impl Client {
-    fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(stream)
-    }
-
-    fn ask(&mut self, frame: &[u8]) {
-        self.0.write_all(frame).unwrap();
-    }
-
-    fn expect(&mut self, frame: &[u8]) {
-        let mut answer = vec![0; frame.len()];
-        self.0.read_exact(&mut answer).unwrap();
-        assert!(answer == frame);
-    }
-
-    fn call(&mut self, frame: &[u8]) {
-        self.ask(frame);
-        self.expect(frame);
-    }
-}
-
-fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
-    let mut frame = 7u64.to_le_bytes().to_vec();
-    frame.extend((body.len() as u32 + 1).to_le_bytes());
-    frame.push(kind);
-    frame.extend(body);
-    frame
-}
-
-fn with_number(kind: u8, number: u32) -> Vec<u8> {
-    frame(kind, &number.to_le_bytes())
-}
 
 fn started(threads: usize, wake: Wake) -> SocketAddr {
     start("127.0.0.1:0".parse().unwrap(), threads, wake).unwrap()
@@ -107,9 +64,7 @@ fn handlers_that_sleep_hold_up_nobody_while_a_thread_is_left() {
             client.call(&frame(ECHO, b"through"));
         }
         for sleeper in sleepers {
-            sleeper.0.set_nonblocking(true).unwrap();
-            let peeked = sleeper.0.peek(&mut [0]);
-            assert_eq!(peeked.unwrap_err().kind(), ErrorKind::WouldBlock);
+            sleeper.assert_unanswered();
         }
     }
 }

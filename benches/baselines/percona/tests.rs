@@ -1,62 +1,13 @@
-use std::io::{ErrorKind, Read, Write};
 use std::time::Instant;
 
 use super::*;
+use crate::test_client::{
+    Client, ECHO, LOCK, LONGER_THAN_PATIENCE_US, PATIENCE, SLEEP, UNLOCK, frame, with_number,
+};
 
-const ECHO: u8 = 1;
-const SLEEP: u8 = 0x7d;
-const LOCK: u8 = 0x7c;
-const UNLOCK: u8 = 0x7b;
-/// A test that waits longer has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
-const LONGER_THAN_PATIENCE_US: u32 = 60_000_000;
 /// The timer does not look during a test.
 const NEVER: Duration = Duration::from_secs(3600);
 const OFTEN: Duration = Duration::from_millis(1);
-
-struct Client(TcpStream);
-
-impl Client {
-    fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(stream)
-    }
-
-    fn ask(&mut self, frame: &[u8]) {
-        self.0.write_all(frame).unwrap();
-    }
-
-    fn expect(&mut self, frame: &[u8]) {
-        let mut answer = vec![0; frame.len()];
-        self.0.read_exact(&mut answer).unwrap();
-        assert!(answer == frame);
-    }
-
-    fn call(&mut self, frame: &[u8]) {
-        self.ask(frame);
-        self.expect(frame);
-    }
-
-    fn assert_unanswered(&self) {
-        self.0.set_nonblocking(true).unwrap();
-        let peeked = self.0.peek(&mut [0]);
-        assert_eq!(peeked.unwrap_err().kind(), ErrorKind::WouldBlock);
-        self.0.set_nonblocking(false).unwrap();
-    }
-}
-
-fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
-    let mut frame = 7u64.to_le_bytes().to_vec();
-    frame.extend((body.len() as u32 + 1).to_le_bytes());
-    frame.push(kind);
-    frame.extend(body);
-    frame
-}
-
-fn with_number(kind: u8, number: u32) -> Vec<u8> {
-    frame(kind, &number.to_le_bytes())
-}
 
 fn one_group(stall_limit: Duration) -> (Arc<Group>, SocketAddr) {
     let group = Group::new().unwrap();

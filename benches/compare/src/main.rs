@@ -88,6 +88,8 @@ mod statements;
 #[path = "../../../examples/echo/terminal.rs"]
 mod terminal;
 #[cfg(test)]
+mod test_client;
+#[cfg(test)]
 mod test_servers;
 #[path = "../../baselines/thread_per_client.rs"]
 mod thread_per_client;
