@@ -79,6 +79,18 @@ pub(crate) struct Plan {
     pub(crate) quick: bool,
 }
 
+impl Plan {
+    /// Roughly how many seconds the windows of one lane take, all of them together, when starting its
+    /// server and opening its connections takes `start`.
+    pub(crate) fn seconds_of_lane(&self, start: f64) -> f64 {
+        let starts = self.cycles.div_ceil(self.fresh_every) as f64;
+        self.cycles as f64 * (self.window.as_secs_f64() + AROUND_WINDOW) + starts * start
+    }
+}
+
+/// Seconds beside the window of a lane: the pause after it, and starting the next one.
+pub(crate) const AROUND_WINDOW: f64 = 0.02;
+
 /// A lane whose server runs and whose connections are open.
 struct Live {
     /// Ended by the last lane that loads it.

@@ -29,6 +29,13 @@ pub(crate) enum Block {
     Chart(Chart),
 }
 
+impl Block {
+    /// How far the machine was not quiet: CPUs that neither a server nor the rig took.
+    pub(crate) fn other_work(cpus: f64) -> Self {
+        Self::Text(format!("Other work took up to {cpus:.2} CPUs meanwhile."))
+    }
+}
+
 /// Lines over a common axis.
 #[derive(Debug)]
 pub(crate) struct Chart {

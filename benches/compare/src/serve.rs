@@ -20,7 +20,7 @@ use super::{easy_async, easy_sync, frame_per_session, limit, mio_loop, percona};
 use super::{thread_per_connection, tokio_tasks, uv};
 
 /// The rig has closed its connections by then: there is nothing to wait for.
-const DRAIN: Duration = Duration::from_secs(5);
+pub(super) const DRAIN: Duration = Duration::from_secs(5);
 
 /// A server that serves: the library as long as this lives, the others until the process ends.
 pub(crate) struct Server {

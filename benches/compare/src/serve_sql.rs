@@ -4,7 +4,6 @@
 
 use std::error::Error;
 use std::io::Write;
-use std::time::Duration;
 
 use epoll_group::codec::auth::StoredPassword;
 use epoll_group::codec::column::Column;
@@ -17,13 +16,10 @@ use epoll_group::{Runtime, session};
 use super::args::ServeSql;
 use super::engine::{Constant, Sqlite, Temporary};
 use super::load::raise_descriptor_limit;
-use super::serve::announce_until_told;
+use super::serve::{DRAIN, announce_until_told};
 use super::server::{Architecture, EngineName};
 use super::statements::{Account, Answer, Engine, Outcome};
 use super::{thread_per_client, thread_per_session};
-
-/// The rig has closed its connections by then: there is nothing to wait for.
-const DRAIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &ServeSql, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;

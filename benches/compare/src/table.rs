@@ -57,6 +57,11 @@ pub(crate) fn time(nanos: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// What is not known has a dash in its cell.
+pub(crate) fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use super::{BASE, Check, Target};
 use crate::experiment::{Measured, Window};
 use crate::idle::Idle;
-use crate::table::{Table, time};
+use crate::table::{Table, or_dash, time};
 
 pub(super) fn measured_table(experiments: &[Measured]) -> Table {
     let mut table = Table::new(&[
@@ -99,8 +99,4 @@ pub(super) fn check_table(checks: &[Check]) -> Table {
         ]);
     }
     table
-}
-
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "–".to_owned())
 }

@@ -9,7 +9,7 @@ use super::expect::{self, Bound, Expectation};
 use super::grid::{CPU, Contender, Found, Grid};
 use crate::experiment::{Plan, Progress, Shape};
 use crate::report::{Block, Section};
-use crate::table::Table;
+use crate::table::{Table, or_dash};
 use crate::workload::Workload;
 
 pub(crate) const SUITE: Suite = Suite {
@@ -79,7 +79,7 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
     blocks.push(Block::Table(expect::table(&servers, &EXPECTATIONS)));
     blocks.extend(limit(&limits));
     let other = servers.other_cpus().max(limits.other_cpus());
-    blocks.push(Block::Text(format!("Other work took up to {other:.2} CPUs meanwhile.")));
+    blocks.push(Block::other_work(other));
     let raw = json!({ "servers": servers.raw(), "limits": limits.raw() });
     Ok(Section { name: SUITE.name, title: "Echo".to_owned(), blocks, raw })
 }
@@ -138,7 +138,7 @@ fn limit(found: &Found) -> [Block; 2] {
     let mut table = Table::new(&["connections", TWIN, "mio", "within 10 %"]);
     for &load in &found.grid.loads {
         let ratio = |name| found.ratio((found.place(name)?, base), load, CPU);
-        let shown = |name| ratio(name).map_or_else(|| "–".to_owned(), |ratio| ratio.to_string());
+        let shown = |name| or_dash(ratio(name).map(|ratio| ratio.to_string()));
         let within = ratio("mio").map(|ratio| (ratio.median - 1.0).abs() <= LIMITS_DIFFER_BY);
         let within = match within {
             Some(true) => "yes",

@@ -12,7 +12,7 @@ use crate::report::{Axis, Block, Chart, Scale, Series};
 use crate::server::Server;
 use crate::spec::Spec;
 use crate::spread::Ratio;
-use crate::table::{Table, time};
+use crate::table::{Table, or_dash, time};
 use crate::workload::Workload;
 
 /// One of the servers.
@@ -46,8 +46,6 @@ pub(crate) struct Found {
     pub(crate) measured: Vec<Measured>,
 }
 
-/// Beside the window of a lane: the pause after it, and starting the next one.
-const AROUND_WINDOW: f64 = 0.02;
 /// Starting a server and opening its connections, its first window and its counting of system
 /// calls, beside the window itself.
 const START: f64 = 0.5;
@@ -75,11 +73,8 @@ impl Contender {
 impl Grid {
     /// Roughly how long it takes.
     pub(crate) fn seconds(&self, plan: &Plan) -> f64 {
-        let window = plan.window.as_secs_f64();
-        let starts = plan.cycles.div_ceil(plan.fresh_every) as f64;
-        let lanes = self.lanes() as f64;
-        let counted = if plan.counts_syscalls { window } else { 0.0 };
-        lanes * (plan.cycles as f64 * (window + AROUND_WINDOW) + starts * (START + counted))
+        let counted = if plan.counts_syscalls { plan.window.as_secs_f64() } else { 0.0 };
+        self.lanes() as f64 * plan.seconds_of_lane(START + counted)
     }
 
     /// # Errors
@@ -304,7 +299,7 @@ impl Found {
         heading.extend(self.grid.contenders.iter().map(|contender| contender.name.as_str()));
         let mut table = Table::new(&heading);
         for &load in &self.grid.loads {
-            let cell = |contender| cell(contender, load).unwrap_or_else(|| "–".to_owned());
+            let cell = |contender| or_dash(cell(contender, load));
             let mut row = vec![load.to_string()];
             row.extend((0..self.grid.contenders.len()).map(cell));
             table.row(row);

@@ -6,7 +6,7 @@ use crate::experiment::{self, Experiment, Lane, Measured, Plan, Processes, Progr
 use crate::server::Server;
 use crate::spec::Spec;
 use crate::spread::Spread;
-use crate::table::{Table, time};
+use crate::table::{Table, or_dash, time};
 use crate::workload::Workload;
 
 /// The first is what the others are compared with.
@@ -57,8 +57,6 @@ pub(super) const PEAK_MIB: Column<'static> = ("most memory, MiB", &|measured, la
 pub(super) const HANGS: &str = "hangs";
 
 const MIB: f64 = (1 << 20) as f64;
-/// Beside the window of a lane: the pause after it, and starting the next one.
-const AROUND_WINDOW: f64 = 0.02;
 
 /// All servers under a load, each a process of its own, loaded in turn.
 pub(super) fn run(
@@ -92,9 +90,7 @@ pub(super) fn run_some(
 
 /// Roughly how long [`run`] takes, when starting a server and its connections takes `start`.
 pub(super) fn seconds(plan: &Plan, start: f64) -> f64 {
-    let starts = plan.cycles.div_ceil(plan.fresh_every) as f64;
-    let windows = plan.cycles as f64 * (plan.window.as_secs_f64() + AROUND_WINDOW);
-    SERVERS.len() as f64 * (windows + starts * start)
+    SERVERS.len() as f64 * plan.seconds_of_lane(start)
 }
 
 pub(super) fn server(spec: &str) -> Server {
@@ -108,7 +104,7 @@ pub(super) fn table(measured: &Measured, columns: &[Column<'_>]) -> Table {
     heading.extend(columns.iter().map(|(heading, _)| *heading));
     let mut table = Table::new(&heading);
     for (lane, found) in measured.lanes.iter().enumerate() {
-        let cell = |(_, cell): &Column<'_>| cell(measured, lane).unwrap_or_else(|| "–".to_owned());
+        let cell = |(_, cell): &Column<'_>| or_dash(cell(measured, lane));
         let mut row = vec![found.server.clone()];
         row.extend(columns.iter().map(cell));
         table.row(row);

@@ -103,9 +103,7 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
 
 fn seconds(plan: &Plan) -> f64 {
     let lanes = (2 * SHAPES.len() * connections(plan).len()) as f64;
-    let starts = plan.cycles.div_ceil(plan.fresh_every) as f64;
-    let windows = plan.cycles as f64 * (plan.window.as_secs_f64() + 0.02) + 0.4 * starts;
-    lanes * windows + if plan.quick { 3.0 } else { 60.0 }
+    lanes * plan.seconds_of_lane(0.4) + if plan.quick { 3.0 } else { 60.0 }
 }
 
 fn connections(plan: &Plan) -> &'static [usize] {

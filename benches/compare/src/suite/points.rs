@@ -10,7 +10,7 @@ use crate::experiment::{self, Experiment, Lane, Measured, Plan, Processes, Progr
 use crate::report::{Block, Section};
 use crate::server::{Architecture, EngineName, Server, Sql};
 use crate::sessions::{Question, Shape};
-use crate::table::{Table, time};
+use crate::table::{Table, or_dash, time};
 use crate::workload::Workload;
 
 pub(crate) const SUITE: Suite = Suite {
@@ -52,8 +52,7 @@ const QUICK_ROWS: u32 = 10_000;
 const START: f64 = 1.0;
 
 fn seconds(plan: &Plan) -> f64 {
-    let starts = plan.cycles.div_ceil(plan.fresh_every) as f64;
-    LANES.len() as f64 * (plan.cycles as f64 * plan.window.as_secs_f64() + starts * START)
+    LANES.len() as f64 * plan.seconds_of_lane(START)
 }
 
 fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> {
@@ -76,7 +75,7 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
         ),
         Block::Table(table(&measured)),
         Block::Text(before_the_same_engine(&measured)),
-        Block::Text(format!("Other work took up to {:.2} CPUs meanwhile.", measured.other_cpus())),
+        Block::other_work(measured.other_cpus()),
     ];
     Ok(Section {
         name: SUITE.name,
@@ -142,8 +141,4 @@ fn before_the_same_engine(measured: &Measured) -> String {
          they need less. Old to epoll-group before the same engine: {} x the CPU time per request.",
         or_dash(ratio)
     )
-}
-
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "–".to_owned())
 }

@@ -18,7 +18,7 @@ use crate::experiment::{
 use crate::report::{Axis, Block, Chart, Scale, Section, Series};
 use crate::server::Server;
 use crate::spread::Ratio;
-use crate::table::{Table, time};
+use crate::table::{Table, or_dash, time};
 use crate::workload::Workload;
 
 pub(crate) const SUITE: Suite = Suite {
@@ -93,8 +93,7 @@ impl Scaling {
         let experiments = self.experiments();
         let lanes = experiments.iter().map(|(_, _, experiment)| experiment.lanes.len());
         let lanes = (lanes.sum::<usize>() + self.groupings.len()) as f64;
-        let starts = plan.cycles.div_ceil(plan.fresh_every) as f64;
-        lanes * (plan.cycles as f64 * (plan.window.as_secs_f64() + 0.02) + 0.4 * starts)
+        lanes * plan.seconds_of_lane(0.4)
     }
 
     fn run(&self, plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> {
@@ -327,7 +326,7 @@ fn ratio(measured: &Measured, lane: usize, base: usize, metric: Metric) -> Optio
 }
 
 fn shown(ratio: Option<Ratio>) -> String {
-    ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string())
+    or_dash(ratio.map(|ratio| ratio.to_string()))
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> 
     blocks.extend(numbers(&one));
     let found = [&sqlite, &constant, &one];
     let other = found.iter().map(|found| found.other_cpus()).fold(0.0, f64::max);
-    blocks.push(Block::Text(format!("Other work took up to {other:.2} CPUs meanwhile.")));
+    blocks.push(Block::other_work(other));
     let raw = json!({
         "sqlite": sqlite.raw(), "constant": constant.raw(), "one_connection": one.raw(),
     });

@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::{MeasuredLane, Round, Shape};
+use crate::experiment::{AROUND_WINDOW, MeasuredLane, Round, Shape};
 
 /// Three servers under two loads, without a measurement: the first needs 1000 ns, the others as many
 /// percent as given for each of five rounds.

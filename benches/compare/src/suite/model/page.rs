@@ -4,7 +4,7 @@ use super::{Answers, BURN, CONTENTIONS, GROUPS, Pair, SHAPES, THINK};
 use crate::model::costs::Costs;
 use crate::model::shapes::{Predicted, Shape};
 use crate::report::{Axis, Block, Chart, Scale, Series};
-use crate::table::{Table, time};
+use crate::table::{Table, or_dash, time};
 
 /// `cpus`: those of this machine, and how many of them other work has taken meanwhile.
 pub(super) fn blocks(
@@ -214,7 +214,7 @@ fn answer_table(answers: &Answers, clients: usize, burns: bool) -> Table {
         let mut row = vec![cores.to_string()];
         row.extend(SHAPES.iter().enumerate().map(|(place, (shape, ..))| {
             let answer = answers.find(place, cores, clients, burns);
-            answer.map_or_else(|| "–".to_owned(), |answer| cell(*shape, answer))
+            or_dash(answer.map(|answer| cell(*shape, answer)))
         }));
         table.row(row);
     }
