@@ -1,0 +1,59 @@
+//! [`Design`]: in which order data and index are written.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// In which order data and index are written, and how a reader knows that the data is there. All use
+/// the same structures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Design {
+    /// Data first, then the index. What a reader finds in the index is in the store.
+    #[default]
+    Publish,
+    /// Index first, with a flag that is set when the data is there, for which the revisions of a key
+    /// are gone through from the oldest on. Readers skip what has no flag.
+    MarkAvailable,
+    /// The same, but the revision is looked for by halving, which the published form did not.
+    MarkByHalving,
+    /// Index first, without a flag. Readers that miss the data take the revision before.
+    Compensate,
+}
+
+impl Design {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Publish, Self::MarkAvailable, Self::MarkByHalving, Self::Compensate];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::MarkAvailable => "mark-available",
+            Self::MarkByHalving => "mark-by-halving",
+            Self::Compensate => "compensate",
+        }
+    }
+
+    /// Whether a revision is in the index before its data is in the store.
+    pub(crate) const fn indexes_first(self) -> bool {
+        !matches!(self, Self::Publish)
+    }
+}
+
+impl fmt::Display for Design {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Design {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|design| design.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no design is called {text:?}; there are {names}")
+        })
+    }
+}

@@ -1,0 +1,4 @@
+//! To be written.
+/// To be written.
+#[derive(Debug)]
+pub struct Memory;

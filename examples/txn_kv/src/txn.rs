@@ -1,0 +1,133 @@
+//! [`Txn`]: what a client wants done all or nothing, and what came of it.
+
+use std::sync::Arc;
+
+use crate::record::{Key, Record, Revision};
+
+/// A transaction: if all comparisons hold, one list of operations is done, else the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Txn {
+    /// What must hold.
+    pub compares: Vec<Compare>,
+    /// What is done if it does, in order. No two of them write the same key.
+    pub then: Vec<Op>,
+    /// What is done if it does not.
+    pub otherwise: Vec<Op>,
+}
+
+/// What must hold for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compare {
+    /// Which key.
+    pub key: Key,
+    /// How the key's own stands to `target`.
+    pub relation: Relation,
+    /// What of it, and what it is compared with.
+    pub target: Target,
+}
+
+/// How two values stand to each other: the key's own to the left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their names say it")]
+pub enum Relation {
+    Equal,
+    NotEqual,
+    Less,
+    Greater,
+}
+
+/// What of a key is compared, and with what. Of a key that is not there all numbers are 0, and
+/// comparisons of its value do not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Its value.
+    Value(Box<[u8]>),
+    /// How often it was written since it was created.
+    Version(u64),
+    /// The transaction that created it.
+    Created(u64),
+    /// The transaction that wrote it last.
+    Modified(u64),
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their names say it")]
+pub enum Op {
+    Put { key: Key, value: Box<[u8]> },
+    Delete(KeyRange),
+    Get { range: KeyRange, limit: usize },
+}
+
+/// Which keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyRange {
+    /// This one.
+    One(Key),
+    /// From the first on, up to and without the second; without end if there is none.
+    Span(Key, Option<Key>),
+}
+
+/// What a transaction did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its own revision; of one that wrote nothing, the one that it has seen.
+    pub revision: u64,
+    /// Whether the comparisons held.
+    pub succeeded: bool,
+    /// What each operation of the branch did.
+    pub results: Vec<OpResult>,
+}
+
+/// What an operation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpResult {
+    /// It wrote one key.
+    Put,
+    /// It deleted so many keys.
+    Deleted(u64),
+    /// It found these.
+    Found(Vec<Entry>),
+}
+
+/// A key that was found, at the revision of its last write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it was written.
+    pub revision: Revision,
+    /// What was written: never a deletion.
+    pub record: Arc<Record>,
+}
+
+/// Keys that were found by a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The transaction up to which the read has seen all, and nothing later.
+    pub revision: u64,
+    /// In the order of keys.
+    pub entries: Vec<Entry>,
+}
+
+impl KeyRange {
+    /// Whether the key is one of them.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        match self {
+            Self::One(one) => **one == *key,
+            Self::Span(from, to) => **from <= *key && to.as_ref().is_none_or(|to| *key < **to),
+        }
+    }
+}
+
+impl Relation {
+    /// Whether it holds.
+    #[must_use]
+    pub fn holds<T: Ord + ?Sized>(self, left: &T, right: &T) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::NotEqual => left != right,
+            Self::Less => left < right,
+            Self::Greater => left > right,
+        }
+    }
+}
