@@ -17,6 +17,7 @@ mod args;
 mod cpu;
 mod demo;
 mod designs;
+mod folder;
 mod loading;
 #[path = "../../echo/signals.rs"]
 mod signals;

@@ -46,12 +46,30 @@ impl Shape {
         Ok(())
     }
 
+    /// The transaction with this number: one put, to a drawn key. It is the same for the same seed.
+    #[must_use]
+    pub fn put(&self, number: u64) -> Txn {
+        self.puts(number, draw(self.seed, number) % self.keys.count(), 1)
+    }
+
+    /// So many puts, to keys in a row from `first` on; other numbers write other values.
+    #[must_use]
+    pub fn puts(&self, number: u64, first: u64, operations: u64) -> Txn {
+        let put = |operation| {
+            let key = self.keys.key(first + operation);
+            let seed = draw(!self.seed, number).wrapping_add(operation);
+            let value = values::make(&key, seed, self.value_bytes);
+            Op::Put { key, value }
+        };
+        Txn { then: (0..operations).map(put).collect(), ..Txn::default() }
+    }
+
     /// The request with this number; the same for the same seed.
     pub(super) fn question(&self, workload: Workload, number: u64) -> Question {
         let drawn = draw(self.seed, number);
         let first = drawn % self.keys.count();
         match workload {
-            Workload::Put { operations } => self.write(number, first, operations),
+            Workload::Put { operations } => Question::Write(self.puts(number, first, operations)),
             Workload::Get => self.read(first, 1),
             Workload::Range { limit } => self.read(first, limit),
             Workload::Mixed { reads_per_100 } => {
@@ -59,24 +77,14 @@ impl Shape {
                 if (drawn >> 32) % 100 < reads_per_100 {
                     self.read(first, 1)
                 } else {
-                    self.write(number, first, 1)
+                    Question::Write(self.puts(number, first, 1))
                 }
             }
             Workload::Fill { operations } => {
                 let first = number * operations;
-                self.write(number, first, operations.min(self.keys.count() - first))
+                Question::Write(self.puts(number, first, operations.min(self.keys.count() - first)))
             }
         }
-    }
-
-    fn write(&self, number: u64, first: u64, operations: u64) -> Question {
-        let put = |operation| {
-            let key = self.keys.key(first + operation);
-            let seed = draw(!self.seed, number).wrapping_add(operation);
-            let value = values::make(&key, seed, self.value_bytes);
-            Op::Put { key, value }
-        };
-        Question::Write(Txn { then: (0..operations).map(put).collect(), ..Txn::default() })
     }
 
     fn read(&self, first: u64, limit: u64) -> Question {
