@@ -36,7 +36,10 @@ pub(crate) fn run(pace: Pace, out: &mut impl Write) -> Result<(), Box<dyn Error>
     let start = |kind: &Kind| Server::start(&options(kind));
     let servers = kinds.iter().map(start).collect::<Result<Vec<_>, _>>()?;
 
-    writeln!(out, "Transactions of one put, values of {VALUE_BYTES} bytes; every answer is checked.")?;
+    writeln!(
+        out,
+        "Transactions of one put, values of {VALUE_BYTES} bytes; every answer is checked."
+    )?;
     writeln!(out)?;
     grid::heading(out)?;
     for (kind, server) in kinds.iter().zip(&servers) {
@@ -58,12 +61,16 @@ fn end(kind: &Kind, server: Server, out: &mut impl Write) -> Result<(), Box<dyn 
     let store = server.store();
     let Stats { indexed, read, failed_flushes, .. } = store.stats();
     if indexed != read || failed_flushes > 0 {
-        let what = format!("{indexed} found in the index, {read} read, {failed_flushes} not written");
+        let what =
+            format!("{indexed} found in the index, {read} read, {failed_flushes} not written");
         return Err(format!("{kind}: {what}").into());
     }
     let (records, revision) = (store.check()?, store.revision());
     let (of_index, of_store) = (Count(indexed as f64), Count(read as f64));
-    writeln!(out, "{kind}: reads found {of_index} revisions in the index, {of_store} values in the store")?;
+    writeln!(
+        out,
+        "{kind}: reads found {of_index} revisions in the index, {of_store} values in the store"
+    )?;
     let count = Count(records as f64);
     writeln!(out, "{kind}: index and engine agree on {count} records, at revision {revision}")?;
     writeln!(out, "{kind}: {}", server.drain(DRAIN))?;
@@ -72,11 +79,7 @@ fn end(kind: &Kind, server: Server, out: &mut impl Write) -> Result<(), Box<dyn 
 }
 
 /// Opens a store again: all of it has to be there.
-fn recover(
-    kind: &Kind,
-    before: (u64, u64),
-    out: &mut impl Write,
-) -> Result<(), Box<dyn Error>> {
+fn recover(kind: &Kind, before: (u64, u64), out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let server = Server::start(&options(kind))?;
     let time = Nanos::of(begun.elapsed());
@@ -88,7 +91,10 @@ fn recover(
     let reads = load.run(Workload::Get, Until::Requests(READS), Progress::new("", Lines::None))?;
     reads.verdict()?;
     let (records, reads) = (Count(before.0 as f64), Count(READS as f64));
-    writeln!(out, "{kind}: opened again in {time}: {records} records, and {reads} reads are right")?;
+    writeln!(
+        out,
+        "{kind}: opened again in {time}: {records} records, and {reads} reads are right"
+    )?;
     writeln!(out, "{kind}: {}", server.drain(DRAIN))?;
     Ok(())
 }

@@ -85,7 +85,17 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
     }
     let (user, password) = (user.unwrap_or_default(), password.unwrap_or_default());
     let shape = Shape { keys: Keys::new(key_bytes, keys).map_err(UsageError)?, value_bytes, seed };
-    let load =
-        Load { connect, user, password, clients, connections, total, shape, workload, filled, json };
+    let load = Load {
+        connect,
+        user,
+        password,
+        clients,
+        connections,
+        total,
+        shape,
+        workload,
+        filled,
+        json,
+    };
     Ok(Command::Load(load))
 }

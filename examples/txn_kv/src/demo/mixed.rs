@@ -41,7 +41,8 @@ pub(super) fn run(
     let time = if pace == Pace::Quick { QUICK_TIME } else { TIME };
     let (stop, stopped) = mpsc::channel();
     let (summary, compacted) = thread::scope(|scope| {
-        let beside = scope.spawn(|| compact(server, &stopped).map_err(|error| error.to_string()));
+        let beside =
+            scope.spawn(move || compact(server, &stopped).map_err(|error| error.to_string()));
         let progress = Progress::new(format!("{kind}: mixed, compacted"), Lines::AtTheEnd);
         let workload = Workload::Mixed { reads_per_100: READS_PER_100 };
         let summary = load.run(workload, Until::Time(time), progress);
@@ -63,8 +64,7 @@ pub(super) fn run(
 /// Forgets all that can be forgotten, again and again until it is stopped, as one more client.
 fn compact(server: &Server, stopped: &Receiver<()>) -> Result<Compacted, Box<dyn Error>> {
     let runtime = Runtime::builder().name("compact").start()?;
-    let options =
-        client::Options::new(server.address().to_string(), USER).password(PASSWORD);
+    let options = client::Options::new(server.address().to_string(), USER).password(PASSWORD);
     let mut kv = Kv::new(Client::new(&runtime.handle(), options)?.session()?);
     let (mut compacted, mut last) = (Compacted::default(), 0);
     loop {

@@ -35,7 +35,8 @@ pub(super) struct Shared {
 pub(super) struct Asking {
     shared: Arc<Shared>,
     place: usize,
-    kv: Mutex<Kv>,
+    /// None while another session is waited for.
+    kv: Mutex<Option<Kv>>,
     /// How often it has to ask: more than once when an answer comes while the request is still being
     /// sent. Who makes it more than 0 asks until it is 0: so callbacks neither wait for `kv` nor call
     /// each other.
@@ -62,7 +63,7 @@ impl Asking {
         let asking = Self {
             shared: Arc::clone(shared),
             place,
-            kv: Mutex::new(Kv::new(session)),
+            kv: Mutex::new(Some(Kv::new(session))),
             due: AtomicUsize::new(0),
             newest: AtomicU64::new(0),
             _hold: hold,
@@ -85,16 +86,18 @@ impl Asking {
 
     fn send(self: &Arc<Self>) {
         let Some(question) = self.shared.next() else { return };
+        let mut kv = self.kv();
+        let Some(kv) = kv.as_mut() else { return };
         let me = Arc::clone(self);
         let sent = Instant::now();
         match question {
             Question::Write(txn) => {
                 let operations = txn.then.len() as u64;
-                self.kv().txn_then(&txn, move |done| me.written(operations, sent, done));
+                kv.txn_then(&txn, move |done| me.written(operations, sent, done));
             }
             Question::Read(read) => {
                 let (range, limit) = (read.range.clone(), read.limit);
-                self.kv().read_then(&range, None, limit, move |found| me.found(&read, sent, found));
+                kv.read_then(&range, None, limit, move |found| me.found(&read, sent, found));
             }
         }
     }
@@ -137,17 +140,23 @@ impl Asking {
                 self.count(|tally| tally.failed(Failure::Error(error.to_string())));
                 // Elsewhere: this may be a callback within `send`, which has `kv`.
                 let handle = self.shared.handle.clone();
-                let _ = handle.spawn(move || self.replace());
+                let _ = handle.spawn(move || self.go_on());
             }
         }
     }
 
-    /// Goes on with another session; ends if there is none to be had.
-    fn replace(self: Arc<Self>) {
+    /// Goes on, with another session if it has to; ends if there is none to be had.
+    fn go_on(self: Arc<Self>) {
+        if self.kv().as_ref().is_some_and(Kv::is_alive) {
+            return self.ask();
+        }
+        // There may be room for the next only without this one.
+        let ended = self.kv().take();
+        drop(ended);
         let client = self.shared.client.clone();
         client.session_then(move |session| match session {
             Ok(session) => {
-                *self.kv() = Kv::new(session);
+                *self.kv() = Some(Kv::new(session));
                 self.ask();
             }
             Err(error) => self.count(|tally| tally.failed(Failure::Error(error.to_string()))),
@@ -158,7 +167,7 @@ impl Asking {
         tally::count(&self.shared.tallies, self.place, code);
     }
 
-    fn kv(&self) -> MutexGuard<'_, Kv> {
+    fn kv(&self) -> MutexGuard<'_, Option<Kv>> {
         self.kv.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
