@@ -20,6 +20,7 @@
 //!
 //! * [`store`]: open, transactions, reads, compaction
 //! * [`statement`], [`service`]: the store behind sessions of the XRPC protocol
+//! * [`serve`]: a server in this process
 //! * [`client`]: its client, with types
 //! * [`load`]: loads a server
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ pub mod index;
 pub mod load;
 mod record;
 mod rows;
+pub mod serve;
 pub mod service;
 mod shim;
 pub mod statement;
