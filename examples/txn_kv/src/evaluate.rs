@@ -21,7 +21,6 @@ pub(crate) struct Evaluation<'a> {
     writes: Vec<Write>,
     /// Where in `writes` a key is.
     written: BTreeMap<Key, usize>,
-    snapshot: Option<Box<dyn Snapshot + 'a>>,
 }
 
 /// What a transaction came to.
@@ -64,7 +63,7 @@ impl<'a> Evaluation<'a> {
         held: &'a Held<'a>,
     ) -> Self {
         let (writes, written) = (Vec::new(), BTreeMap::new());
-        Self { engine, index, limits, held, writes, written, snapshot: None }
+        Self { engine, index, limits, held, writes, written }
     }
 
     pub(crate) fn run(mut self, txn: Txn) -> Result<Evaluated, StoreError> {
@@ -77,7 +76,7 @@ impl<'a> Evaluation<'a> {
         Ok(Evaluated { writes: self.writes, succeeded, results })
     }
 
-    fn holds(&mut self, compare: &Compare) -> Result<bool, StoreError> {
+    fn holds(&self, compare: &Compare) -> Result<bool, StoreError> {
         let relation = compare.relation;
         Ok(match &compare.target {
             Target::Value(value) => match self.entry(&compare.key)? {
@@ -152,7 +151,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The newest write of a row, if the key is there.
-    fn entry(&mut self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
         if let Some(staged) = self.held.staged(key) {
             return Ok(staged.entry());
         }
@@ -164,7 +163,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The keys of a range that are there.
-    fn deletable(&mut self, range: KeyRange) -> Result<Vec<Key>, StoreError> {
+    fn deletable(&self, range: KeyRange) -> Result<Vec<Key>, StoreError> {
         match range {
             KeyRange::One(key) if self.written.contains_key(&key) => Ok(vec![key]),
             KeyRange::One(key) => {
@@ -184,7 +183,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// The keys of a range that are there, in their order, with what this transaction wrote before.
-    fn keys(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Seen)>, StoreError> {
+    fn keys(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Seen)>, StoreError> {
         let mut found = BTreeMap::new();
         match range {
             KeyRange::One(key) => {
@@ -205,7 +204,7 @@ impl<'a> Evaluation<'a> {
 
     /// What earlier transactions left in a range. All rows are held.
     fn earlier(
-        &mut self,
+        &self,
         range: &KeyRange,
         limit: usize,
         found: &mut BTreeMap<Key, Seen>,
@@ -223,7 +222,8 @@ impl<'a> Evaluation<'a> {
                 continue;
             }
             let entry = read(&*view.snapshot, candidate.newest.revision)?;
-            if !staged.contains_key(&*entry.record.key) {
+            let is_there = entry.record.value.is_some();
+            if is_there && !staged.contains_key(&*entry.record.key) {
                 found.insert(Key::clone(&entry.record.key), Seen::Earlier(entry));
             }
         }
@@ -233,11 +233,11 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    fn load(&mut self, revision: Revision) -> Result<Entry, StoreError> {
-        if self.snapshot.is_none() {
-            self.snapshot = Some(self.engine.snapshot().map_err(StoreError::Read)?);
-        }
-        read(self.snapshot.as_deref().expect("it was just taken"), revision)
+    /// The snapshot is gone before the index is looked at again: a reader of the index waits for a
+    /// snapshot under its lock, and must not be waited for by who has one.
+    fn load(&self, revision: Revision) -> Result<Entry, StoreError> {
+        let snapshot = self.engine.snapshot().map_err(StoreError::Read)?;
+        read(&*snapshot, revision)
     }
 }
 

@@ -13,12 +13,14 @@
 //! the number of its newest transaction: a reader sees all of a transaction or nothing, and all before
 //! it. Readers run beside each other; they take what they need, and a snapshot of the engine, under the
 //! read lock and read the values without it. That no value is missing then has two reasons: a revision
-//! is inserted after its data was written, and taken out before its data is removed.
+//! is inserted after its data was written, and readers of it are refused before its data is removed.
 //!
 //! In the designs that index first, see [`Design`], entries wait in here for their data.
 
 mod compact;
 mod entries;
+#[cfg(all(test, feature = "model"))]
+mod model;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -175,6 +177,9 @@ impl Index {
         let mut candidates = Vec::new();
         let mut certain = 0;
         tree.visit(range, |entries| {
+            if limit == 0 {
+                return false;
+            }
             let found = match self.design {
                 Design::Publish => entries.at(visible),
                 Design::MarkAvailable | Design::MarkByHalving => entries.available_at(visible),

@@ -49,8 +49,8 @@ impl Rows {
     }
 
     /// Takes the rows of these keys. All callers take them in the same order.
-    pub(crate) fn hold<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Held<'_> {
-        let mut places: Vec<_> = keys.map(|key| self.place(key)).collect();
+    pub(crate) fn hold(&self, keys: &[&[u8]]) -> Held<'_> {
+        let mut places: Vec<_> = keys.iter().map(|key| self.place(key)).collect();
         places.sort_unstable();
         places.dedup();
         self.take(places.into_iter())

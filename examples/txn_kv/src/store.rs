@@ -270,7 +270,7 @@ impl Shared {
                 None => return self.rows.hold_all(),
             }
         }
-        self.rows.hold(keys.into_iter())
+        self.rows.hold(&keys)
     }
 
     /// Removes records that are not in the index any more, refuses reads before `compacted`, and waits
