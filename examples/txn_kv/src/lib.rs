@@ -30,6 +30,7 @@ mod commit;
 mod design;
 pub mod engine;
 mod error;
+mod evaluate;
 pub mod index;
 pub mod load;
 mod record;

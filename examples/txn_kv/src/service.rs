@@ -61,16 +61,6 @@ impl KvService {
         let found = self.store.read(range, at, limit).map_err(errors::of_store)?;
         answer::found(reply, found)
     }
-
-    fn compact(&self, at: u64, reply: &mut Reply<'_>) {
-        let later = reply.defer();
-        self.store.compact(at, move |outcome| {
-            later.finish(|reply| {
-                reply.affected(outcome.map_err(errors::of_store)?);
-                Ok(())
-            });
-        });
-    }
 }
 
 impl Service for KvService {
@@ -98,7 +88,9 @@ impl Service for KvService {
         match Statement::parse(sql.text(), sql.args()).map_err(errors::of_statement)? {
             Statement::Txn(txn) => self.txn(txn, reply),
             Statement::Read { range, limit, at } => self.read(&range, limit, at, reply)?,
-            Statement::Compact(at) => self.compact(at, reply),
+            Statement::Compact(at) => {
+                reply.affected(self.store.compact(at).map_err(errors::of_store)?)
+            }
             Statement::Status => answer::status(reply, &self.store, &self.notes)?,
         }
         Ok(())

@@ -49,7 +49,7 @@ pub(super) fn of_store(error: StoreError) -> SessionError {
         StoreError::Busy { .. } => (code::BUSY, b"HY000"),
         StoreError::Write(_) => (code::WRITE, b"HY000"),
         StoreError::Read(_) => (code::READ, b"HY000"),
-        StoreError::Lost(_) => (code::LOST, b"HY000"),
+        StoreError::Lost(_) | StoreError::Unknown(_) => (code::LOST, b"HY000"),
     };
     SessionError::new(number, state, error.to_string())
 }
