@@ -102,3 +102,25 @@ fn an_address_in_use_is_reported() {
     let error = serve::Server::start(&options).expect_err("in use").to_string();
     assert!(error.contains("in use"), "{error}");
 }
+
+#[test]
+fn what_is_on_disk_is_there_when_it_is_served_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("made").join("for it");
+    let options = serve::Options::new(USER, PASSWORD).engine(serve::Kind::Disk(path));
+    for round in 1..=3 {
+        let server = serve::Server::start(&options).expect("it serves");
+        let runtime = Runtime::builder().groups(1).start().expect("started");
+        let login = Options::new(server.address().to_string(), USER).password(PASSWORD);
+        let client = Client::new(&runtime.handle(), login).expect("good options");
+        let mut kv = Kv::new(client.session().expect("a session"));
+        assert_eq!(kv.put(b"a", &[round as u8]).expect("written"), round);
+        let found = kv.read(&super::one(b"a"), Some(1), 1).expect("read");
+        assert_eq!(found.entries[0].record.value.as_deref(), Some(&[1][..]));
+        let status = kv.status().expect("told");
+        assert!(status.contains(&("engine".into(), "disk".into())), "{status:?}");
+        // Its file is closed when it has ended.
+        let report = server.drain(LONG);
+        assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+    }
+}

@@ -1,9 +1,9 @@
 //! What each statement does, and what it answers.
 
-use epoll_group::client::Request;
+use epoll_group::client::{Request, Session};
 use epoll_group::codec::message::value::Scalar;
 use txn_kv::client::Done;
-use txn_kv::{Compare, Entry, Key, Op, Relation, Target, Txn};
+use txn_kv::{Compare, Design, Entry, Key, Op, Relation, Target, Txn};
 
 use super::{Both, from, one, span, told};
 
@@ -25,8 +25,14 @@ fn pair(entry: &Entry) -> (&[u8], &[u8]) {
 
 #[test]
 fn people_write_literals() {
-    let both = Both::start();
-    let mut session = both.session();
+    // The order of writing is nobody's business.
+    for design in Design::ALL {
+        let both = Both::start_with(|options| options.design(design));
+        literals(&mut both.session());
+    }
+}
+
+fn literals(session: &mut Session) {
     for (text, expected) in [
         ("get 'a'", "@0 0"),
         ("put 'a' 'one'", "@1 1"),
@@ -48,7 +54,7 @@ fn people_write_literals() {
         ("delete range x'00'", "@7 3"),
         ("range x'00'", "@7 0"),
     ] {
-        assert_eq!(told(&mut session, text), expected, "{text}");
+        assert_eq!(told(session, text), expected, "{text}");
     }
 }
 
@@ -193,12 +199,15 @@ fn status_tells_how_the_store_is() {
     for _ in 0..3 {
         kv.put(b"a", b"1").expect("written");
     }
+    kv.compact(2).expect("done");
     let status = kv.status().expect("told");
     let of = |name: &str| {
         let line = status.iter().find(|(known, _)| known == name);
         line.unwrap_or_else(|| panic!("no {name}: {status:?}")).1.as_str()
     };
-    assert_eq!([of("revision"), of("transactions"), of("flushes")], ["3", "3", "3"]);
-    assert_eq!([of("transactions per flush"), of("failed flushes")], ["1.0", "0"]);
+    assert_eq!([of("revision"), of("compacted"), of("keys")], ["3", "2", "1"]);
+    // Of the flushes, two were of the compaction.
+    assert_eq!([of("transactions"), of("flushes"), of("failed flushes")], ["3", "5", "0"]);
+    assert_eq!(of("transactions per flush"), "0.6");
     assert_eq!([of("design"), of("engine")], ["publish", "memory"]);
 }
