@@ -33,7 +33,7 @@ pub(super) fn run(
         for clients in CLIENTS {
             let load = load(server, clients, keys)?;
             let before = server.store().stats();
-            let name = format!("{kind}: {clients} clients, {keys} keys");
+            let name = format!("{kind}: keys {keys}, clients {clients}");
             let progress = Progress::new(name.as_str(), Lines::AtTheEnd);
             let put = Workload::Put { operations: 1 };
             let summary = load.run(put, Until::Time(step), progress)?;

@@ -56,7 +56,7 @@ pub(super) fn run(
     let p99 = Nanos(summary.quantile(0.99) as f64);
     writeln!(out, "{kind}: {CLIENTS} clients, {reads} % reads: {rate} requests/s, p99 {p99}")?;
     let (times, records) = (compacted.times, Count(compacted.records as f64));
-    writeln!(out, "{kind}: {times} compactions beside them have forgotten {records} records")?;
+    writeln!(out, "{kind}: compactions beside them: {times}, which forgot {records} records")?;
     out.flush()?;
     if records.0 == 0.0 { Err("nothing was there to forget".into()) } else { Ok(()) }
 }
