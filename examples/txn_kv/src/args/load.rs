@@ -83,7 +83,9 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
     if connect.is_some() && (user.is_none() || password.is_none()) {
         return Err(UsageError("load --connect needs --user and --password".to_owned()));
     }
-    let (user, password) = (user.unwrap_or_default(), password.unwrap_or_default());
+    // A server of its own has this account.
+    let user = user.unwrap_or_else(|| "root".to_owned());
+    let password = password.unwrap_or_else(|| "secret".to_owned());
     let shape = Shape { keys: Keys::new(key_bytes, keys).map_err(UsageError)?, value_bytes, seed };
     let load = Load {
         connect,
