@@ -186,7 +186,7 @@ fn failed_commit_is_in_no_snapshot_and_the_next_succeeds() {
 fn reads_go_on_while_the_disk_is_full() {
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
     let disk = {
-        let (file, faults) = (file.clone(), faults.clone());
+        let faults = faults.clone();
         // No cache: reads go to the file.
         Disk::with(DiskOptions { cache_bytes: 0 }, move || {
             Ok(Faulty::new(file.clone(), faults.clone()))
@@ -249,9 +249,9 @@ fn failed_commit_is_not_found_after_an_ordinary_stop() {
 #[test]
 fn failed_read_is_an_error_and_later_ones_succeed() {
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
-    let (below, commands) = (file.clone(), faults.clone());
+    let commands = faults.clone();
     let disk = Disk::with(DiskOptions { cache_bytes: 0 }, move || {
-        Ok(Faulty::new(below.clone(), commands.clone()))
+        Ok(Faulty::new(file.clone(), commands.clone()))
     })
     .unwrap();
     for main in 1..=50 {

@@ -353,7 +353,7 @@ fn open_file(path: &Path) -> io::Result<FileBackend> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     if file.metadata()?.len() == 0 {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
     }
     FileBackend::new(file).map_err(io::Error::other)
 }
