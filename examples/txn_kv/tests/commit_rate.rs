@@ -16,8 +16,8 @@ use txn_kv::{Record, Revision};
 
 const TABLE: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("bare");
 
-fn bare(path: &Path, commits: u64) {
-    let database = Database::create(path).unwrap();
+fn bare(folder: &Path, commits: u64) {
+    let database = Database::create(folder.join("bare")).unwrap();
     let value = [7; 256];
     for main in 1..=commits {
         let transaction = database.begin_write().unwrap();
@@ -28,8 +28,8 @@ fn bare(path: &Path, commits: u64) {
     assert_eq!(table.len().unwrap(), commits);
 }
 
-fn engine(path: &Path, commits: u64) {
-    let disk = Disk::open(path).unwrap();
+fn engine(folder: &Path, commits: u64) {
+    let disk = Disk::open(folder).unwrap();
     for main in 1..=commits {
         let (key, value) = (main.to_le_bytes(), Some([7; 256].into()));
         let record = Record { key: key.into(), created: main, version: 1, value };
@@ -52,7 +52,7 @@ fn commits_a_second_of_the_bare_database_and_of_the_engine() {
             }
             let folder = tempfile::tempdir().unwrap();
             let begin = Instant::now();
-            run(&folder.path().join("store"), commits);
+            run(folder.path(), commits);
             let took = begin.elapsed();
             let rate = commits as f64 / took.as_secs_f64();
             println!("window {window}: {name}: {commits} commits, {took:.2?}, {rate:.0} a second");

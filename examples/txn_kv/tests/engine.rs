@@ -117,7 +117,7 @@ fn snapshot_on_disk_shows_one_moment_beside_commits() {
 #[test]
 fn file_that_is_opened_again_has_all() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store");
+    let path = folder.path().join("made/with/it");
     let disk = Disk::open(&path).unwrap();
     disk.commit(&put(1, "one")).unwrap();
     let second = Disk::open(&path).expect_err("it is open already").to_string();
@@ -126,17 +126,19 @@ fn file_that_is_opened_again_has_all() {
     let before = contents(&disk).unwrap();
     drop(disk);
     assert_eq!(contents(&Disk::open(&path).unwrap()).unwrap(), before);
+    let files: Vec<_> = std::fs::read_dir(&path).unwrap().map(|file| file.unwrap()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
     assert_eq!(before.1.len(), 2);
 }
 
 #[test]
 fn file_of_another_program_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("text");
+    let path = folder.path().join("records.redb");
     std::fs::write(&path, "no database\n".repeat(1000)).unwrap();
-    Disk::open(&path).expect_err("it is no database");
+    Disk::open(folder.path()).expect_err("it is no database");
     assert_eq!(std::fs::read(&path).unwrap(), "no database\n".repeat(1000).as_bytes());
-    Disk::open(folder.path().join("no/folder")).expect_err("there is no such folder");
+    Disk::open(&path).expect_err("it is no folder");
 }
 
 /// Every action of a commit fails in turn, once each, and for good until the disk is mended.
