@@ -34,9 +34,9 @@ usage: etcd-compare [options]      txn_kv beside a single-node etcd, under the s
 
   --quick             a look in a minute: fewer loads, 3 pairs of 200 ms
   --out DIR           writes README.md and windows.json there
-  --only put,get,get-serializable,range   some of the loads
+  --only LOAD,LOAD    some of put, plain-put, get, get-serializable, range
   --clients N,N       clients of each load (default 1,10,50,100,200)
-  --keys N,N          key spaces of the puts (default 1,100000); reads have the largest
+  --keys N,N          key spaces of put (default 1,100000); the others have the largest
   --connections N     connections of each server's clients (default 4)
   --pairs N           pairs of windows (default 11)
   --window-ms T       length of a window (default 500)
@@ -46,8 +46,9 @@ usage: etcd-compare [options]      txn_kv beside a single-node etcd, under the s
   --folder DIR        where both keep their data meanwhile (default target); a real disk
 ";
 
-const OPS: [(&str, Op); 4] = [
+const OPS: [(&str, Op); 5] = [
     ("put", Op::Put),
+    ("plain-put", Op::PlainPut),
     ("get", Op::Get),
     ("get-serializable", Op::GetSerializable),
     ("range", Op::Range),
@@ -101,7 +102,7 @@ impl Options {
     }
 }
 
-/// Puts have every key space, reads the largest.
+/// Transactions have every key space, the others the largest.
 fn loads(ops: &[Op], clients: &[usize], keys: &[u64]) -> Vec<Load> {
     let largest = [keys.iter().copied().max().unwrap_or_default().max(RANGE_KEYS)];
     let mut loads = Vec::new();
@@ -161,7 +162,7 @@ mod tests {
     #[test]
     fn all_loads_are_the_default() {
         let loads = parsed(&[]).unwrap().loads;
-        assert_eq!(loads.len(), 2 * 5 + 3 * 5);
+        assert_eq!(loads.len(), 2 * 5 + 4 * 5);
         let reads = loads.iter().filter(|load| load.op != Op::Put);
         assert!(reads.into_iter().all(|load| load.keys == 100_000));
     }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, ConnectOptions, GetOptions, KvClient, Txn, TxnOp};
+use etcd_client::{Client, ConnectOptions, GetOptions, KvClient, ResponseHeader, Txn, TxnOp};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -110,6 +110,15 @@ impl Target for Etcd {
         Ok(())
     }
 
+    /// Each read copies a buffer that is as large as the writes between two commits of the tables once
+    /// were, until there is a commit without any: a compaction makes one.
+    async fn filled(&mut self) -> Result<(), Box<dyn Error>> {
+        let header = self.any().get(key_bytes(0), None).await?.take_header();
+        let revision = header.ok_or("an answer without a header")?.revision();
+        self.any().compact(revision, None).await?;
+        Ok(())
+    }
+
     async fn read(&mut self, key: u64) -> Result<Option<(Vec<u8>, u64)>, Box<dyn Error>> {
         let answer = self.any().get(key_bytes(key), None).await?;
         let found = answer.kvs().first();
@@ -134,10 +143,14 @@ async fn answer(
     chain: &mut Chain,
 ) -> Result<(), etcd_client::Error> {
     let (from, options) = match ask {
+        Ask::Put { key, stamp } if chain.load.op == Op::PlainPut => {
+            let answer = client.put(key_bytes(key), value(key, stamp), None).await?;
+            chain.wrote(revision(answer.header()));
+            return Ok(());
+        }
         Ask::Put { key, stamp } => {
             let answer = client.txn(Txn::new().and_then([put(key, stamp)])).await?;
-            let revision = answer.header().map_or(0, |header| header.revision());
-            chain.wrote(revision.cast_unsigned());
+            chain.wrote(revision(answer.header()));
             return Ok(());
         }
         Ask::Get { key } if chain.load.op == Op::GetSerializable => {
@@ -151,6 +164,10 @@ async fn answer(
     let answer = client.get(key_bytes(from), options).await?;
     chain.found(answer.kvs().iter().map(|found| (found.key(), found.value())));
     Ok(())
+}
+
+fn revision(header: Option<&ResponseHeader>) -> u64 {
+    header.map_or(0, ResponseHeader::revision).cast_unsigned()
 }
 
 fn put(key: u64, stamp: u64) -> TxnOp {

@@ -26,6 +26,8 @@ pub(crate) struct Load {
 pub(crate) enum Op {
     /// A transaction of one put.
     Put,
+    /// A put that is no transaction, where the server makes a difference.
+    PlainPut,
     /// The newest value of a key.
     Get,
     /// The same; of etcd, what its member has, without a word with the others.
@@ -103,7 +105,7 @@ impl Chain {
         let Load { op, keys, .. } = self.load;
         self.stamp += 1;
         self.asked = match op {
-            Op::Put => Ask::Put { key: self.dice % keys, stamp: self.stamp },
+            Op::Put | Op::PlainPut => Ask::Put { key: self.dice % keys, stamp: self.stamp },
             Op::Get | Op::GetSerializable => Ask::Get { key: self.dice % keys },
             Op::Range => Ask::Range { from: self.dice % (keys - RANGE_KEYS + 1) },
         };
@@ -216,9 +218,14 @@ impl fmt::Display for Load {
 }
 
 impl Op {
+    pub(crate) const fn writes(self) -> bool {
+        matches!(self, Self::Put | Self::PlainPut)
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Put => "put",
+            Self::PlainPut => "plain put",
             Self::Get => "get",
             Self::GetSerializable => "get, serializable",
             Self::Range => "range of 100",

@@ -16,7 +16,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{EtcdAlone, HELP, Options};
 use crate::etcd::Etcd;
-use crate::load::{Load, Op};
+use crate::load::Load;
 use crate::measure::{Pair, fill, pairs};
 use crate::ours::TxnKv;
 use crate::report::{Outcome, Report, environment};
@@ -80,7 +80,7 @@ impl Rig {
         options: &Options,
     ) -> Result<Self, Box<dyn Error>> {
         if let Some(rig) = before
-            && load.op != Op::Put
+            && !load.op.writes()
             && rig.filled == load.keys
         {
             return Ok(rig);
@@ -91,10 +91,12 @@ impl Rig {
             EtcdAlone::Yes => None,
             EtcdAlone::No => Some(TxnKv::start(&options.server, folder, *connections).await?),
         };
-        let filled = if load.op == Op::Put { 0 } else { load.keys };
-        fill(&mut etcd, filled).await?;
-        if let Some(txn_kv) = &mut txn_kv {
-            fill(txn_kv, filled).await?;
+        let filled = if load.op.writes() { 0 } else { load.keys };
+        if filled > 0 {
+            fill(&mut etcd, filled).await?;
+            if let Some(txn_kv) = &mut txn_kv {
+                fill(txn_kv, filled).await?;
+            }
         }
         Ok(Self { txn_kv, etcd, filled })
     }

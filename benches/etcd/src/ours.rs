@@ -13,9 +13,9 @@ use epoll_group::client::{Client, Options};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 use txn_kv::client::{Kv, KvError};
-use txn_kv::{KeyRange, Op, Txn};
+use txn_kv::{KeyRange, Txn};
 
-use crate::load::{Ask, Chain, PATIENCE, RANGE_KEYS, key_bytes, value};
+use crate::load::{Ask, Chain, Op, PATIENCE, RANGE_KEYS, key_bytes, value};
 use crate::measure::Target;
 use crate::server::{Server, free_port};
 
@@ -123,6 +123,10 @@ impl Target for TxnKv {
         Ok(())
     }
 
+    async fn filled(&mut self) -> Result<(), Box<dyn Error>> {
+        Ok(())
+    }
+
     async fn read(&mut self, key: u64) -> Result<Option<(Vec<u8>, u64)>, Box<dyn Error>> {
         let entry = self.any()?.get(&key_bytes(key))?;
         let value = |record: &txn_kv::Record| record.value.as_ref().map(|value| value.to_vec());
@@ -141,8 +145,9 @@ impl Asking {
     fn go_on(self: Arc<Self>) {
         loop {
             self.step.store(SENDING, Ordering::Relaxed);
-            let Some(ask) = self.with_chain(Chain::ask).flatten() else { return self.end() };
-            self.send(ask);
+            let ask = self.with_chain(|chain| Some((chain.load.op, chain.ask()?)));
+            let Some((op, ask)) = ask.flatten() else { return self.end() };
+            self.send(op, ask);
             // Pairs with `answered`: what one has written, the other one sees who goes on.
             if self.step.swap(SENT, Ordering::AcqRel) != ANSWERED {
                 return;
@@ -150,11 +155,16 @@ impl Asking {
         }
     }
 
-    fn send(self: &Arc<Self>, ask: Ask) {
+    fn send(self: &Arc<Self>, op: Op, ask: Ask) {
         let this = Arc::clone(self);
         let mut session = locked(&self.session);
         let Some(session) = session.as_mut() else { return };
         match ask {
+            Ask::Put { key, stamp } if op == Op::PlainPut => {
+                session.put_then(&key_bytes(key), &value(key, stamp), move |revision| {
+                    this.answered(revision, Chain::wrote);
+                });
+            }
             Ask::Put { key, stamp } => {
                 let txn = Txn { then: vec![put(key, stamp)], ..Txn::default() };
                 session.txn_then(&txn, move |done| {
@@ -202,8 +212,8 @@ impl Asking {
     }
 }
 
-fn put(key: u64, stamp: u64) -> Op {
-    Op::Put { key: key_bytes(key).into(), value: value(key, stamp).into() }
+fn put(key: u64, stamp: u64) -> txn_kv::Op {
+    txn_kv::Op::Put { key: key_bytes(key).into(), value: value(key, stamp).into() }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

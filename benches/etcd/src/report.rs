@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use crate::load::{Load, Op};
+use crate::load::Load;
 use crate::measure::{Pair, Window};
 use crate::ratio::{Ratio, median};
 
@@ -113,12 +113,12 @@ impl Outcome {
 
     fn cost(&self) -> String {
         let (ours, etcd) = self.windows();
-        let flushed = |windows: &[&Window]| match self.load.op {
-            Op::Put if !windows.is_empty() => {
-                let each = |window: &Window| window.requests as f64 / window.flushes.max(1) as f64;
-                format!("{:.1}", of(windows, each))
+        let flushed = |windows: &[&Window]| {
+            if windows.is_empty() || !self.load.op.writes() {
+                return NONE.to_owned();
             }
-            _ => NONE.to_owned(),
+            let each = |window: &Window| window.requests as f64 / window.flushes.max(1) as f64;
+            format!("{:.1}", of(windows, each))
         };
         format!(
             "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
@@ -160,10 +160,20 @@ pub(crate) fn environment(etcd: &Path, folder: &Path) -> Vec<(&'static str, Stri
     let disk =
         said(Command::new("findmnt").args(["-no", "FSTYPE,OPTIONS,SOURCE", "-T"]).arg(folder));
     let version = said(Command::new(etcd).arg("--version"));
+    let disk = disk.split_whitespace().collect::<Vec<_>>().join(" ");
     vec![
         ("command", format!("`{command} {}`", arguments.join(" "))),
         ("date", said(Command::new("date").args(["-u", "+%F %R UTC"]))),
-        ("commit", said(Command::new("git").args(["describe", "--always", "--dirty"]))),
+        (
+            "commit",
+            said(Command::new("git").args([
+                "-C",
+                env!("CARGO_MANIFEST_DIR"),
+                "describe",
+                "--always",
+                "--dirty",
+            ])),
+        ),
         ("rustc", said(Command::new("rustc").arg("--version"))),
         ("kernel", said(Command::new("uname").arg("-r"))),
         ("machine", format!("{cpus} CPUs, {}", cpu.map_or("unknown", |(_, name)| name))),
@@ -191,6 +201,7 @@ fn whole(windows: &[&Window], field: fn(&Window) -> f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Op;
 
     fn window(per_second: f64) -> Window {
         Window { requests: 100, per_second, flushes: 50, p99_us: 1500.0, ..Window::default() }
