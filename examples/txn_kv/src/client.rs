@@ -1,1 +1,210 @@
-//! To be written.
+//! [`Kv`]: a session of the store, with types.
+//!
+//! ```no_run
+//! use epoll_group::Runtime;
+//! use epoll_group::client::{Client, Options};
+//! use txn_kv::client::Kv;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::builder().start()?;
+//! let options = Options::new("127.0.0.1:33670", "root").password("secret");
+//! let client = Client::new(&runtime.handle(), options)?;
+//!
+//! let mut kv = Kv::new(client.session()?);
+//! let revision = kv.put(b"answer", b"42")?;
+//! let entry = kv.get(b"answer")?.ok_or("it is there")?;
+//! assert_eq!(entry.revision.main, revision);
+//! # Ok(())
+//! # }
+//! ```
+
+mod answer;
+mod error;
+
+use std::fmt;
+
+use epoll_group::client::{Request, Session};
+
+pub use error::KvError;
+
+use crate::statement::{Encoded, Statement};
+use crate::txn::{Entry, Found, KeyRange, Txn};
+use answer::Whole;
+
+/// A session of the store.
+///
+/// Each request has a form that waits for its answer, and some have one that calls `code` with it while
+/// no thread waits; see [`Session::execute_then`] for where that is called. Those may be made one after
+/// the other without waiting, and are done in that order.
+pub struct Kv {
+    session: Session,
+}
+
+/// What a transaction did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Its own revision; of one that wrote nothing, the one that it has seen.
+    pub revision: u64,
+    /// Whether the comparisons held.
+    pub succeeded: bool,
+    /// How many keys it wrote and deleted.
+    pub affected: u64,
+    /// What it read: which operation of its branch, from 0, and a key that this found.
+    pub found: Vec<(usize, Entry)>,
+}
+
+impl Kv {
+    /// Asks through this session.
+    #[must_use]
+    pub const fn new(session: Session) -> Self {
+        Self { session }
+    }
+
+    /// Writes a key. Returns the revision of that.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong, and what became of it, as of every request here.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<u64, KvError> {
+        self.ask(Encoded::put(key, value), Whole::put)
+    }
+
+    /// The same; calls `code`.
+    pub fn put_then(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        code: impl FnOnce(Result<u64, KvError>) + Send + 'static,
+    ) {
+        self.ask_then(Encoded::put(key, value), Whole::put, code);
+    }
+
+    /// Deletes keys. Returns the revision of that, and how many there were; without any, the revision is
+    /// the one that it has seen.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Self::put).
+    pub fn delete(&mut self, range: &KeyRange) -> Result<(u64, u64), KvError> {
+        self.ask(Encoded::delete(range), Whole::delete)
+    }
+
+    /// Reads one key, as it is now.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Self::put).
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Entry>, KvError> {
+        let found = self.read(&KeyRange::One(key.into()), None, usize::MAX)?;
+        Ok(found.entries.into_iter().next())
+    }
+
+    /// Reads keys, at most `limit` and at most as many as the store returns at once, as of a revision; of
+    /// the newest if there is none given.
+    ///
+    /// Of the revision of an entry, the place in its transaction is not told: it is 0.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Self::put).
+    pub fn read(
+        &mut self,
+        range: &KeyRange,
+        at: Option<u64>,
+        limit: usize,
+    ) -> Result<Found, KvError> {
+        self.ask(without_names(Encoded::read(range, limit, at)), Whole::read)
+    }
+
+    /// The same; calls `code`. Of an answer that is larger than 64 KiB the rest is waited for where that
+    /// is called.
+    pub fn read_then(
+        &mut self,
+        range: &KeyRange,
+        at: Option<u64>,
+        limit: usize,
+        code: impl FnOnce(Result<Found, KvError>) + Send + 'static,
+    ) {
+        self.ask_then(without_names(Encoded::read(range, limit, at)), Whole::read, code);
+    }
+
+    /// Does a transaction.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Self::put).
+    pub fn txn(&mut self, txn: &Txn) -> Result<Done, KvError> {
+        self.ask(without_names(Encoded::txn(txn)), Whole::txn)
+    }
+
+    /// The same; calls `code`, as [`read_then`](Self::read_then) does.
+    pub fn txn_then(
+        &mut self,
+        txn: &Txn,
+        code: impl FnOnce(Result<Done, KvError>) + Send + 'static,
+    ) {
+        self.ask_then(without_names(Encoded::txn(txn)), Whole::txn, code);
+    }
+
+    /// Forgets what was overwritten or deleted up to a revision. Returns how many records that were.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Self::put).
+    pub fn compact(&mut self, at: u64) -> Result<u64, KvError> {
+        self.ask(Encoded::compact(at), |whole| Ok(whole.summary.affected))
+    }
+
+    /// How the server is: names and values.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Self::put).
+    pub fn status(&mut self) -> Result<Vec<(String, String)>, KvError> {
+        let answer = self.session.execute(Encoded::from(&Statement::Status))?;
+        answer::pairs(answer)
+    }
+
+    /// Whether it can be used, see [`Session::is_alive`].
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.session.is_alive()
+    }
+
+    /// The session, for other uses.
+    #[must_use]
+    pub fn into_session(self) -> Session {
+        self.session
+    }
+
+    fn ask<T>(
+        &mut self,
+        request: impl Into<Request>,
+        read: fn(Whole) -> Result<T, KvError>,
+    ) -> Result<T, KvError> {
+        let answer = self.session.execute(request)?;
+        read(Whole::of(answer)?)
+    }
+
+    fn ask_then<T: 'static>(
+        &mut self,
+        request: impl Into<Request>,
+        read: fn(Whole) -> Result<T, KvError>,
+        code: impl FnOnce(Result<T, KvError>) + Send + 'static,
+    ) {
+        self.session.execute_then(request, move |answer| {
+            code(answer.map_err(KvError::from).and_then(Whole::of).and_then(read));
+        });
+    }
+}
+
+/// What the columns are called, both sides know.
+fn without_names(encoded: Encoded) -> Request {
+    Request::from(encoded).compact()
+}
+
+impl fmt::Debug for Kv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kv").field("session", &self.session).finish()
+    }
+}

@@ -15,7 +15,8 @@ pub enum Design {
     MarkAvailable,
     /// The same, but the revision is looked for by halving, which the published form did not.
     MarkByHalving,
-    /// Index first, without a flag. Readers that miss the data take the revision before.
+    /// Index first, without a flag. Readers that miss the data take the revision before. What a reader
+    /// of the newest has seen may for a moment be too new to be asked for by its revision.
     Compensate,
 }
 

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-pub use disk::Disk;
+pub use disk::{Disk, DiskOptions};
 pub use memory::Memory;
 
 use crate::record::{Record, Revision};

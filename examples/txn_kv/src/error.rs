@@ -53,6 +53,8 @@ pub enum StoreError {
     Read(EngineError),
     /// The index names a revision that the engine does not have: a bug, or a damaged file.
     Lost(Revision),
+    /// The engine has a revision that the index does not name: a bug.
+    Unknown(Revision),
 }
 
 impl fmt::Display for StoreError {
@@ -75,6 +77,7 @@ impl fmt::Display for StoreError {
             Self::Write(error) => write!(f, "not written: {error}"),
             Self::Read(error) => write!(f, "not read: {error}"),
             Self::Lost(revision) => write!(f, "revision {revision} has no data"),
+            Self::Unknown(revision) => write!(f, "revision {revision} is not in the index"),
         }
     }
 }

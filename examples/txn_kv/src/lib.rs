@@ -20,6 +20,7 @@
 //!
 //! * [`store`]: open, transactions, reads, compaction
 //! * [`statement`], [`service`]: the store behind sessions of the XRPC protocol
+//! * [`serve`]: a server in this process
 //! * [`client`]: its client, with types
 //! * [`load`]: loads a server
 #![forbid(unsafe_code)]
@@ -29,15 +30,20 @@ mod commit;
 mod design;
 pub mod engine;
 mod error;
+mod evaluate;
 pub mod index;
 pub mod load;
 mod record;
 mod rows;
+pub mod serve;
 pub mod service;
 mod shim;
 pub mod statement;
 pub mod store;
 mod txn;
+#[allow(dead_code, reason = "the echo example shows more kinds of numbers")]
+#[path = "../../echo/units.rs"]
+mod units;
 
 pub use design::Design;
 pub use error::StoreError;

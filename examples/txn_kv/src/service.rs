@@ -1,1 +1,104 @@
-//! To be written.
+//! [`KvService`]: the store behind sessions.
+//!
+//! Reads are answered where they are asked. Writes are deferred: the session waits for the flush, and no
+//! thread does. Rows are handed over as a [source](epoll_group::session::RowSource), so that a client
+//! that reads slowly holds up neither the thread that flushes nor the answers of others.
+
+mod answer;
+mod errors;
+
+use std::fmt;
+
+use epoll_group::codec::auth::StoredPassword;
+use epoll_group::session::{
+    Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
+};
+
+pub use errors::code;
+
+use crate::statement::Statement;
+use crate::store::Store;
+use crate::txn::{KeyRange, Txn};
+
+/// Statements over a [`Store`], for one account.
+pub struct KvService {
+    store: Store,
+    user: String,
+    password: StoredPassword,
+    notes: Vec<(&'static str, String)>,
+}
+
+impl KvService {
+    /// Serves the store to whoever logs in as this user.
+    #[must_use]
+    pub fn new(store: Store, user: &str, password: &str) -> Self {
+        let password = StoredPassword::of(password.as_bytes());
+        Self { store, user: user.to_owned(), password, notes: Vec::new() }
+    }
+
+    /// One more line of what `status` tells.
+    #[must_use]
+    pub fn note(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.notes.push((name, value.to_string()));
+        self
+    }
+
+    fn txn(&self, txn: Txn, reply: &mut Reply<'_>) {
+        let asks = !txn.compares.is_empty();
+        let later = reply.defer();
+        self.store.txn(txn, move |outcome| {
+            later.finish(|reply| answer::txn(reply, outcome.map_err(errors::of_store)?, asks));
+        });
+    }
+
+    fn read(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        at: Option<u64>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let found = self.store.read(range, at, limit).map_err(errors::of_store)?;
+        answer::found(reply, found)
+    }
+}
+
+impl Service for KvService {
+    type Session = ();
+
+    fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
+        let known = login.user() == self.user.as_bytes();
+        login.check(known.then_some(&self.password))?;
+        Ok(Account::new(&self.user))
+    }
+
+    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
+        Ok(((), Cancel::none()))
+    }
+
+    fn execute(
+        &self,
+        (): &mut (),
+        request: Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let Request::Sql(sql) = request else {
+            return Err(SessionError::unsupported("only statements are served"));
+        };
+        match Statement::parse(sql.text(), sql.args()).map_err(errors::of_statement)? {
+            Statement::Txn(txn) => self.txn(txn, reply),
+            Statement::Read { range, limit, at } => self.read(&range, limit, at, reply)?,
+            Statement::Compact(at) => {
+                reply.affected(self.store.compact(at).map_err(errors::of_store)?)
+            }
+            Statement::Status => answer::status(reply, &self.store, &self.notes)?,
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for KvService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvService").field("user", &self.user).finish_non_exhaustive()
+    }
+}

@@ -1,11 +1,22 @@
 //! [`Store`]: transactions, reads at a revision, compaction.
 
-use epoll_group::Handle;
+mod check;
 
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+use epoll_group::{Handle, stall};
+
+use crate::commit::{Queue, Turn, Waiting};
 use crate::design::Design;
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineError, Head, Snapshot};
 use crate::error::StoreError;
-use crate::txn::{Found, KeyRange, Outcome, Txn};
+use crate::evaluate::{Evaluation, read};
+use crate::index::{Candidate, Index};
+use crate::record::Revision;
+use crate::rows::{Held, Rows};
+use crate::txn::{Entry, Found, KeyRange, Op, Outcome, Target, Txn};
 
 /// How large things may be.
 #[derive(Clone, Copy, Debug)]
@@ -27,23 +38,46 @@ pub struct Limits {
 /// A multi-version store: every write has a revision, and reads see the state of one.
 ///
 /// *Shape*: cheap to clone, used from any thread.
-#[derive(Clone, Debug)]
-pub struct Store;
+#[derive(Clone)]
+pub struct Store(Arc<Shared>);
 
 /// What a store has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Transactions that were done, those included that wrote nothing.
     pub transactions: u64,
-    /// Batches that were given to the engine: transactions / flushes share one.
+    /// Batches that were written: transactions / flushes share one.
     pub flushes: u64,
     /// Flushes that failed.
     pub failed_flushes: u64,
-    /// Records that reads found in the index.
+    /// Revisions that reads found in the index.
     pub indexed: u64,
-    /// Records that reads found in the engine: as many, or the promise is broken.
+    /// Values of them that reads found in the store: as many, but where the design is to compensate.
     pub read: u64,
 }
+
+pub(crate) struct Shared {
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) index: Index,
+    pub(crate) rows: Rows,
+    pub(crate) queue: Queue,
+    pub(crate) limits: Limits,
+    pub(crate) handle: Option<Handle>,
+    pub(crate) counts: Counts,
+}
+
+/// Statistics, as they are counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    transactions: AtomicU64,
+    flushes: AtomicU64,
+    failed_flushes: AtomicU64,
+    indexed: AtomicU64,
+    read: AtomicU64,
+}
+
+/// Keys that a compaction looks at while it has the write lock of the index.
+const COMPACTED_AT_ONCE: usize = 1_000;
 
 impl Store {
     /// Opens what the engine holds and builds the index of it. With a handle, flushes that follow one
@@ -58,8 +92,19 @@ impl Store {
         limits: Limits,
         handle: Option<Handle>,
     ) -> Result<Self, StoreError> {
-        let _ = (engine, design, limits, handle);
-        todo!()
+        let (head, index) = recover(&engine, design)?;
+        let store = Self(Arc::new(Shared {
+            engine: Box::new(engine),
+            index,
+            rows: Rows::new(),
+            queue: Queue::new(head),
+            limits,
+            handle,
+            counts: Counts::default(),
+        }));
+        // What a compaction had begun with before a crash.
+        store.0.remove_compacted(head.compacted)?;
+        Ok(store)
     }
 
     /// Does a transaction. `done` is called once, perhaps on another thread and perhaps before this
@@ -68,8 +113,10 @@ impl Store {
     /// Waits for rows that other transactions hold, as an announced stall; never for the disk, except
     /// the one transaction that flushes for all.
     pub fn txn(&self, txn: Txn, done: impl FnOnce(Result<Outcome, StoreError>) + Send + 'static) {
-        let _ = (txn, done);
-        todo!()
+        match self.0.limits.check(&txn) {
+            Ok(()) => self.0.run(txn, Box::new(done)),
+            Err(error) => done(Err(error)),
+        }
     }
 
     /// Reads keys, at most `limit`, as of a revision; of the newest if there is none given.
@@ -83,35 +130,283 @@ impl Store {
         at: Option<u64>,
         limit: usize,
     ) -> Result<Found, StoreError> {
-        let _ = (range, at, limit);
-        todo!()
+        let Shared { engine, index, limits, counts, .. } = &*self.0;
+        let limit = limit.min(limits.found);
+        let snapshot = || engine.snapshot().map_err(StoreError::Read);
+        let view = index.view(range, at, limit, snapshot)?;
+        let mut entries = Vec::with_capacity(view.candidates.len());
+        if index.design() != Design::Compensate {
+            for candidate in view.candidates {
+                counts.indexed(1);
+                entries.push(read(&*view.snapshot, candidate.newest.revision)?);
+                counts.read(1);
+            }
+            return Ok(Found { revision: view.revision, entries });
+        }
+        for candidate in &view.candidates {
+            entries.extend(self.compensate(candidate, &*view.snapshot)?);
+        }
+        entries.truncate(limit);
+        let revision = match at {
+            Some(at) => at,
+            None => view.snapshot.head().map_err(StoreError::Read)?.revision,
+        };
+        Ok(Found { revision, entries })
     }
 
-    /// Forgets what was overwritten or deleted up to this revision. `done` hears how many records that
-    /// were.
-    pub fn compact(&self, at: u64, done: impl FnOnce(Result<u64, StoreError>) + Send + 'static) {
-        let _ = (at, done);
-        todo!()
+    /// The first whose data is there, if it is no deletion.
+    fn compensate(
+        &self,
+        candidate: &Candidate,
+        snapshot: &dyn Snapshot,
+    ) -> Result<Option<Entry>, StoreError> {
+        for entry in std::iter::once(&candidate.newest).chain(&candidate.older) {
+            self.0.counts.indexed(1);
+            let revision = entry.revision;
+            if let Some(record) = snapshot.get(revision).map_err(StoreError::Read)? {
+                self.0.counts.read(1);
+                return Ok(record.value.is_some().then_some(Entry { revision, record }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Forgets what was overwritten or deleted up to this revision, and says how many records that
+    /// were. Reads at earlier revisions are refused from the beginning on. Waits for its flushes, as an
+    /// announced stall; others go on.
+    ///
+    /// # Errors
+    ///
+    /// The revision was compacted before or is in the future, or a flush failed; the rest is then done
+    /// by the next compaction.
+    pub fn compact(&self, at: u64) -> Result<u64, StoreError> {
+        let Head { revision: newest, compacted } = self.0.index.head();
+        if at > newest {
+            return Err(StoreError::Future { asked: at, newest });
+        }
+        if at <= compacted {
+            return Err(StoreError::Compacted { asked: at, compacted });
+        }
+        self.0.flush(Vec::new(), at)?;
+        self.0.remove_compacted(at)
     }
 
     /// The newest revision that can be read.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        todo!()
+        self.0.index.head().revision
+    }
+
+    /// The first revision that can be read.
+    #[must_use]
+    pub fn compacted(&self) -> u64 {
+        self.0.index.head().compacted
+    }
+
+    /// How many keys are in the index, those included that were deleted and not compacted yet.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.0.index.keys()
+    }
+
+    /// In which order it writes.
+    #[must_use]
+    pub fn design(&self) -> Design {
+        self.0.index.design()
     }
 
     /// What it has done.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        todo!()
+        self.0.counts.read_all()
+    }
+}
+
+impl Shared {
+    fn run(self: &Arc<Self>, txn: Txn, done: Box<dyn FnOnce(Result<Outcome, StoreError>) + Send>) {
+        let mut held = self.hold(&txn);
+        let evaluation = Evaluation::new(&*self.engine, &self.index, &self.limits, &held);
+        let evaluated = match evaluation.run(txn) {
+            Ok(evaluated) => evaluated,
+            Err(error) => {
+                drop(held);
+                return done(Err(error));
+            }
+        };
+        let mut done = Some(done);
+        let pushed = self.queue.push(!evaluated.writes.is_empty(), &self.limits, |main| {
+            let (records, outcome) = evaluated.numbered(main);
+            self.index.announce(&records);
+            held.stage(&records);
+            let (shared, done) = (Arc::clone(self), done.take());
+            let told = Box::new(move |result: Result<(), StoreError>| {
+                shared.counts.transaction(result.is_ok());
+                if let Some(done) = done {
+                    done(result.map(|()| outcome));
+                }
+            });
+            Waiting { records, removed: Vec::new(), compacted: 0, told }
+        });
+        drop(held);
+        match pushed {
+            Ok(Turn::Lead) => self.lead(),
+            Ok(Turn::Led) => {}
+            Err(error) => {
+                if let Some(done) = done {
+                    done(Err(error));
+                }
+            }
+        }
     }
 
-    /// Compares index and engine, record by record: how many there are, if they agree.
-    ///
-    /// # Errors
-    ///
-    /// They do not, or the engine cannot be read.
-    pub fn check(&self) -> Result<u64, StoreError> {
-        todo!()
+    /// Takes the rows that a transaction may touch: all of them if it has a range.
+    fn hold(&self, txn: &Txn) -> Held<'_> {
+        let operations = || txn.then.iter().chain(&txn.otherwise);
+        let mut keys = Vec::with_capacity(txn.compares.len() + txn.then.len());
+        keys.extend(txn.compares.iter().map(|compare| &*compare.key));
+        for operation in operations() {
+            match operation.key() {
+                Some(key) => keys.push(key),
+                None => return self.rows.hold_all(),
+            }
+        }
+        self.rows.hold(&keys)
+    }
+
+    /// Removes records that are not in the index any more, refuses reads before `compacted`, and waits
+    /// until that is durable.
+    fn flush(self: &Arc<Self>, removed: Vec<Revision>, compacted: u64) -> Result<(), StoreError> {
+        let (tell, told) = mpsc::channel();
+        let turn = self.queue.push(false, &self.limits, |_| Waiting {
+            records: Vec::new(),
+            removed,
+            compacted,
+            told: Box::new(move |result| drop(tell.send(result))),
+        })?;
+        if turn == Turn::Lead {
+            self.lead();
+        }
+        let gone = || StoreError::Write(EngineError::new("flush", "whoever led has ended"));
+        stall::run(|| told.recv()).unwrap_or_else(|_| Err(gone()))
+    }
+
+    fn remove_compacted(self: &Arc<Self>, at: u64) -> Result<u64, StoreError> {
+        let (mut count, mut behind) = (0, None);
+        loop {
+            let compacted = self.index.compact(behind.as_ref(), at, COMPACTED_AT_ONCE);
+            count += compacted.removed.len() as u64;
+            if !compacted.removed.is_empty() {
+                self.flush(compacted.removed, 0)?;
+            }
+            behind = compacted.next;
+            if behind.is_none() {
+                return Ok(count);
+            }
+        }
+    }
+}
+
+/// The index of what the engine holds.
+fn recover(engine: &dyn Engine, design: Design) -> Result<(Head, Index), StoreError> {
+    let snapshot = engine.snapshot().map_err(StoreError::Read)?;
+    let head = snapshot.head().map_err(StoreError::Read)?;
+    let index = Index::new(design, head);
+    snapshot
+        .scan(&mut |revision, record| index.recover(revision, &record))
+        .map_err(StoreError::Read)?;
+    Ok((head, index))
+}
+
+impl Counts {
+    pub(crate) fn flushed(&self, is_ok: bool) {
+        let count = if is_ok { &self.flushes } else { &self.failed_flushes };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn transaction(&self, is_ok: bool) {
+        self.transactions.fetch_add(u64::from(is_ok), Ordering::Relaxed);
+    }
+
+    fn indexed(&self, revisions: u64) {
+        self.indexed.fetch_add(revisions, Ordering::Relaxed);
+    }
+
+    fn read(&self, values: u64) {
+        self.read.fetch_add(values, Ordering::Relaxed);
+    }
+
+    fn read_all(&self) -> Stats {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Stats {
+            transactions: of(&self.transactions),
+            flushes: of(&self.flushes),
+            failed_flushes: of(&self.failed_flushes),
+            indexed: of(&self.indexed),
+            read: of(&self.read),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            key_bytes: 1 << 10,
+            value_bytes: 1 << 20,
+            operations: 128,
+            waiting_bytes: 64 << 20,
+            flush_bytes: 4 << 20,
+            found: 10_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Whether a transaction keeps to them.
+    fn check(&self, txn: &Txn) -> Result<(), StoreError> {
+        let size = txn.compares.len() + txn.then.len() + txn.otherwise.len();
+        within("operations of a transaction", size, self.operations)?;
+        for compare in &txn.compares {
+            self.check_key(&compare.key)?;
+            if let Target::Value(value) = &compare.target {
+                within("bytes of a value", value.len(), self.value_bytes)?;
+            }
+        }
+        for operation in txn.then.iter().chain(&txn.otherwise) {
+            match operation {
+                Op::Put { key, value } => {
+                    self.check_key(key)?;
+                    within("bytes of a value", value.len(), self.value_bytes)?;
+                }
+                Op::Delete(range) | Op::Get { range, .. } => self.check_range(range)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_range(&self, range: &KeyRange) -> Result<(), StoreError> {
+        match range {
+            KeyRange::One(key) => self.check_key(key),
+            KeyRange::Span(from, to) => {
+                let to = to.as_ref().map_or(0, |to| to.len());
+                within("bytes of a key", from.len().max(to), self.key_bytes)
+            }
+        }
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), StoreError> {
+        if key.is_empty() {
+            return Err(StoreError::EmptyKey);
+        }
+        within("bytes of a key", key.len(), self.key_bytes)
+    }
+}
+
+fn within(what: &'static str, size: usize, limit: usize) -> Result<(), StoreError> {
+    if size > limit { Err(StoreError::TooLarge { what, size, limit }) } else { Ok(()) }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("head", &self.0.index.head()).finish_non_exhaustive()
     }
 }

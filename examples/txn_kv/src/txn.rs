@@ -108,6 +108,18 @@ pub struct Found {
     pub entries: Vec<Entry>,
 }
 
+impl Op {
+    /// The one key that it touches; none if it has a range of them.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Put { key, .. } | Self::Delete(KeyRange::One(key)) => Some(key),
+            Self::Get { range: KeyRange::One(key), .. } => Some(key),
+            Self::Delete(KeyRange::Span(..)) | Self::Get { .. } => None,
+        }
+    }
+}
+
 impl KeyRange {
     /// Whether the key is one of them.
     #[must_use]

@@ -1,4 +1,375 @@
-//! To be written.
-/// To be written.
-#[derive(Debug)]
-pub struct Disk;
+//! [`Disk`]: records in a file, by the embedded database redb.
+//!
+//! ```text
+//!  table "revisions"   (main: u64, sub: u32)  ->  a record
+//!  table "head"        ()                     ->  the head, where the revisions do not tell it
+//! ```
+//!
+//! Their bytes are drawn in `disk/format.rs`. A commit is one transaction of the database and one
+//! `fdatasync`; what the records tell is not written a second time, so that the commit of a put changes
+//! one table.
+//!
+//! # After a failure
+//!
+//! * A write or sync fails: a [layer](Retry) below the database keeps what was to be written, and the
+//!   commit is an error. Snapshots go on from the last good commit. The next commit begins with writing
+//!   that again; while it fails, every commit does. Then the failed batch is in the file: the
+//!   transaction that brings the next batch takes it out again.
+//! * A read fails: the database refuses everything. The next commit or snapshot opens it again, when no
+//!   snapshot is left, and takes out what a failed commit may have left, before anything else.
+
+mod format;
+mod retry;
+mod view;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+use epoll_group::stall::{self, Wait};
+use epoll_group::sync::{Mutex, RwLock};
+use redb::{Database, StorageBackend, TableDefinition, backends::FileBackend};
+
+use super::{Batch, Engine, EngineError, Head, Snapshot};
+use crate::record::{Record, Revision};
+use retry::Retry;
+use view::View;
+
+/// How a [`Disk`] is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// Memory for pages of the file; 256 MiB. What does not fit is read from the file again, mostly from
+    /// the memory of the system.
+    pub cache_bytes: usize,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self { cache_bytes: 256 << 20 }
+    }
+}
+
+/// Keeps records in a file.
+///
+/// *Shape*: one commit at a time, beside any number of snapshots. A thread does not commit, and does
+/// not take another snapshot, while it holds one.
+pub struct Disk {
+    open_file: Box<OpenFile>,
+    options: DiskOptions,
+    /// One commit at a time. Locked before `open`.
+    writer: Mutex<Writer>,
+    /// Read-locked by snapshots and commits, write-locked to open the database again. None: that failed.
+    open: RwLock<Option<Open>>,
+    /// The database refuses everything. Set by who meets that, cleared with `writer` and `open` locked.
+    broken: AtomicBool,
+}
+
+/// What the next commit has to know.
+#[derive(Default)]
+struct Writer {
+    /// Of the last good commit.
+    head: Head,
+    /// How what a failed commit may have left is taken out; none if nothing failed since.
+    undo: Option<Undo>,
+}
+
+/// What stood at the revisions that a commit has touched, in the order of its doing.
+type Undo = Vec<(Revision, Option<Box<[u8]>>)>;
+
+struct Open {
+    /// What snapshots see; locked for a moment.
+    view: Mutex<Arc<View>>,
+    database: Database,
+    file: Retry,
+}
+
+impl Disk {
+    /// Opens a file, or creates it. While it is open, no other process can.
+    ///
+    /// # Errors
+    ///
+    /// The system refused it, it is open already, or it is no file of ours.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, EngineError> {
+        Self::open_with(path, DiskOptions::default())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Errors
+    ///
+    /// As of [`open`](Self::open).
+    pub fn open_with(path: impl AsRef<Path>, options: DiskOptions) -> Result<Self, EngineError> {
+        let path = path.as_ref().to_owned();
+        Self::with(options, move || open_file(&path))
+    }
+
+    /// Opens what stands in for a file. The code is called again when the file has to be opened again,
+    /// after the one before was closed.
+    ///
+    /// # Errors
+    ///
+    /// As of [`open`](Self::open).
+    pub fn with<B: StorageBackend>(
+        options: DiskOptions,
+        open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
+    ) -> Result<Self, EngineError> {
+        let open_file: Box<OpenFile> = Box::new(move || Ok(Box::new(open()?)));
+        let open = Open::new(&*open_file, options)?;
+        let writer = Writer { head: open.view().head, undo: None };
+        let (writer, open) = (Mutex::new(writer), RwLock::new(Some(open)));
+        Ok(Self { open_file, options, writer, open, broken: AtomicBool::new(false) })
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// After an error of the database itself: it is to be opened again.
+    fn broke(&self, action: &'static str, error: impl Into<redb::Error>) -> EngineError {
+        self.broken.store(true, Ordering::Release);
+        EngineError::new(action, error.into())
+    }
+
+    fn opened(&self) -> RwLockReadGuard<'_, Option<Open>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the database again if it is broken, and takes out what a failed commit has left.
+    fn mend(
+        &self,
+        writer: &mut Writer,
+        mut open: RwLockWriteGuard<'_, Option<Open>>,
+    ) -> Result<(), EngineError> {
+        if let Some(before) = &*open {
+            // Else what the system shows of the file may differ from what is on the disk.
+            before.settle()?;
+        }
+        *open = None;
+        let again = Open::new(&*self.open_file, self.options)?;
+        if writer.undo.is_some() {
+            let batch = Batch { head: writer.head, ..Batch::default() };
+            // If this fails, the database is closed: the same is to be taken out next time.
+            let written = again.write(&batch, &mut writer.undo.clone());
+            written.map_err(|error| self.broke("take out a failed commit", error))?;
+            again.check()?;
+            again.show(writer.head).map_err(|error| self.broke("read the database", error))?;
+            writer.undo = None;
+        }
+        let found = again.view().head;
+        if found != writer.head {
+            let (found, acknowledged) = (found.revision, writer.head.revision);
+            let lost = format!("it ends at revision {found}, and {acknowledged} was acknowledged");
+            return Err(EngineError::new("open the database again", lost));
+        }
+        *open = Some(again);
+        self.broken.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// As well as it can be done without waiting: for those who read.
+    fn try_mend(&self) {
+        if let Ok(mut writer) = self.writer.try_lock()
+            && let Ok(open) = self.open.try_write()
+            && self.is_broken()
+        {
+            // If it fails, reads tell: they find no database, or a broken one.
+            let _ = self.mend(&mut writer, open);
+        }
+    }
+}
+
+impl Engine for Disk {
+    fn commit(&self, batch: &Batch) -> Result<(), EngineError> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_broken() {
+            let open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+            self.mend(&mut writer, open)?;
+        }
+        let open = self.opened();
+        let open = open.as_ref().ok_or_else(closed)?;
+        open.settle()?;
+        open.write(batch, &mut writer.undo).map_err(|error| self.broke("commit", error))?;
+        open.check()?;
+        open.show(batch.head).map_err(|error| self.broke("read what was committed", error))?;
+        writer.head = batch.head;
+        writer.undo = None;
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
+        if self.is_broken() {
+            self.try_mend();
+        }
+        let open = self.opened();
+        let view = open.as_ref().ok_or_else(closed)?.view();
+        Ok(Box::new(Held { disk: self, view, _open: open }))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if writer.undo.is_some() {
+            // Who opens the file next shall not find a commit that failed. If this fails as well, they
+            // may: as after a crash.
+            let batch = Batch { head: writer.head, ..Batch::default() };
+            let _ = self.commit(&batch);
+        }
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let broken = self.is_broken();
+        f.debug_struct("Disk").field("options", &self.options).field("broken", &broken).finish()
+    }
+}
+
+impl Open {
+    fn new(open_file: &OpenFile, options: DiskOptions) -> Result<Self, EngineError> {
+        let action = "open the database";
+        let file = open_file().map_err(|error| EngineError::new(action, error))?;
+        let file = Retry::new(file);
+        let open = || -> Result<_, redb::Error> {
+            let database = Database::builder()
+                .set_cache_size(options.cache_bytes)
+                .create_with_backend(file.clone())?;
+            view::create_tables(&database)?;
+            Ok(database)
+        };
+        let database = open().map_err(|error| EngineError::new(action, error))?;
+        let view = View::open(&database)?;
+        let open = Self { view: Mutex::new(Arc::new(view)), database, file };
+        open.check()?;
+        Ok(open)
+    }
+
+    fn view(&self) -> Arc<View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Snapshots see from now on what was committed last.
+    fn show(&self, head: Head) -> Result<(), redb::Error> {
+        let view = Arc::new(View::at(&self.database, head)?);
+        let before =
+            std::mem::replace(&mut *self.view.lock().unwrap_or_else(PoisonError::into_inner), view);
+        drop(before);
+        Ok(())
+    }
+
+    /// Whether all that was written is on the disk.
+    fn check(&self) -> Result<(), EngineError> {
+        self.file.failure().map_or(Ok(()), |error| Err(EngineError::new("write", error)))
+    }
+
+    /// Writes again what could not be written.
+    fn settle(&self) -> Result<(), EngineError> {
+        let settled = stall::run_as(Wait::Sync, || self.file.settle());
+        settled.map_err(|error| EngineError::new("write again", error))
+    }
+
+    /// One transaction: takes out what a failed one has left, and writes the batch. Whether it is on the
+    /// disk, `check` tells.
+    ///
+    /// On success, `undo` holds how this batch is taken out; else how that and the one before is.
+    fn write(&self, batch: &Batch, undo: &mut Option<Undo>) -> Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        // One sync: the checksums of the pages tell whether the commit was whole. A second one, between
+        // pages and header, would only help against values made to collide with them.
+        transaction.set_two_phase_commit(false);
+        let mut before = Vec::with_capacity(batch.records.len() + batch.removed.len());
+        {
+            let mut revisions = transaction.open_table(REVISIONS)?;
+            for (revision, bytes) in undo.iter().flatten().rev() {
+                match bytes {
+                    Some(bytes) => revisions.insert(key(*revision), &**bytes)?,
+                    None => revisions.remove(key(*revision))?,
+                };
+            }
+            let mut bytes = Vec::new();
+            for (revision, record) in &batch.records {
+                format::encode_record(record, &mut bytes);
+                let there = revisions.insert(key(*revision), &*bytes)?;
+                before.push((*revision, there.map(|there| there.value().into())));
+            }
+            for revision in &batch.removed {
+                let there = revisions.remove(key(*revision))?;
+                before.push((*revision, there.map(|there| there.value().into())));
+            }
+            view::write_head(&transaction, &revisions, batch.head)?;
+        }
+        match stall::run_as(Wait::Sync, || transaction.commit()) {
+            Ok(()) => {
+                *undo = Some(before);
+                Ok(())
+            }
+            Err(error) => {
+                undo.get_or_insert_default().append(&mut before);
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// The database is not opened again as long as it lives.
+struct Held<'a> {
+    disk: &'a Disk,
+    view: Arc<View>,
+    _open: RwLockReadGuard<'a, Option<Open>>,
+}
+
+impl Snapshot for Held<'_> {
+    fn get(&self, revision: Revision) -> Result<Option<Arc<Record>>, EngineError> {
+        let action = "read a record";
+        let bytes = self.view.revisions.get(key(revision));
+        let bytes = bytes.map_err(|error| self.disk.broke(action, error))?;
+        let record = bytes.map(|bytes| format::decode_record(bytes.value()).map(Arc::new));
+        record.transpose().map_err(|error| EngineError::new(action, error))
+    }
+
+    fn head(&self) -> Result<Head, EngineError> {
+        Ok(self.view.head)
+    }
+
+    fn scan(&self, visit: &mut dyn FnMut(Revision, Record)) -> Result<(), EngineError> {
+        let action = "read all records";
+        let broke = |error| self.disk.broke(action, error);
+        for entry in self.view.revisions.range::<Key>(..).map_err(broke)? {
+            let (key, bytes) = entry.map_err(broke)?;
+            let record = format::decode_record(bytes.value());
+            let record = record.map_err(|error| EngineError::new(action, error))?;
+            let (main, sub) = key.value();
+            visit(Revision { main, sub }, record);
+        }
+        Ok(())
+    }
+}
+
+/// Opens the file, or creates it so that it is still in its folder after a crash.
+fn open_file(path: &Path) -> io::Result<FileBackend> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    if file.metadata()?.len() == 0 {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    FileBackend::new(file).map_err(io::Error::other)
+}
+
+/// Opens what is below the database.
+type OpenFile = dyn Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
+
+type Key = (u64, u32);
+
+const REVISIONS: TableDefinition<'_, Key, &[u8]> = TableDefinition::new("revisions");
+const HEAD: TableDefinition<'_, (), &[u8]> = TableDefinition::new("head");
+
+fn key(revision: Revision) -> Key {
+    (revision.main, revision.sub)
+}
+
+fn closed() -> EngineError {
+    EngineError::new("use the database", "it could not be opened again")
+}

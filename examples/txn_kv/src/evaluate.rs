@@ -1,0 +1,296 @@
+//! What a transaction comes to, before it has a revision.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use crate::engine::{Engine, Snapshot};
+use crate::error::StoreError;
+use crate::index::{Index, KeyRevision, Registration};
+use crate::record::{Key, Record, Revision};
+use crate::rows::{Held, Staged};
+use crate::store::Limits;
+use crate::txn::{Compare, Entry, KeyRange, Op, OpResult, Outcome, Target, Txn};
+
+/// A transaction that holds its rows, on the state that all before it leave: of a row, the write that
+/// is staged, or else the newest in the index.
+pub(crate) struct Evaluation<'a> {
+    pub(crate) engine: &'a dyn Engine,
+    pub(crate) index: &'a Index,
+    pub(crate) limits: &'a Limits,
+    pub(crate) held: &'a Held<'a>,
+    writes: Vec<Write>,
+    /// Where in `writes` a key is.
+    written: BTreeMap<Key, usize>,
+}
+
+/// What a transaction came to.
+#[derive(Debug)]
+pub(crate) struct Evaluated {
+    pub(crate) writes: Vec<Write>,
+    succeeded: bool,
+    results: Vec<Done>,
+}
+
+/// A write that will have a revision.
+#[derive(Debug)]
+pub(crate) struct Write {
+    key: Key,
+    /// None deletes.
+    value: Option<Box<[u8]>>,
+    registration: Registration,
+}
+
+/// What one operation came to.
+#[derive(Debug)]
+enum Done {
+    Put,
+    Deleted(u64),
+    Found(Vec<Seen>),
+}
+
+#[derive(Debug)]
+enum Seen {
+    Earlier(Entry),
+    /// A write of the transaction itself.
+    Own(usize),
+}
+
+impl<'a> Evaluation<'a> {
+    pub(crate) fn new(
+        engine: &'a dyn Engine,
+        index: &'a Index,
+        limits: &'a Limits,
+        held: &'a Held<'a>,
+    ) -> Self {
+        let (writes, written) = (Vec::new(), BTreeMap::new());
+        Self { engine, index, limits, held, writes, written }
+    }
+
+    pub(crate) fn run(mut self, txn: Txn) -> Result<Evaluated, StoreError> {
+        let mut succeeded = true;
+        for compare in &txn.compares {
+            succeeded &= self.holds(compare)?;
+        }
+        let branch = if succeeded { txn.then } else { txn.otherwise };
+        let results = branch.into_iter().map(|op| self.run_op(op)).collect::<Result<_, _>>()?;
+        Ok(Evaluated { writes: self.writes, succeeded, results })
+    }
+
+    fn holds(&self, compare: &Compare) -> Result<bool, StoreError> {
+        let relation = compare.relation;
+        Ok(match &compare.target {
+            Target::Value(value) => match self.entry(&compare.key)? {
+                Some(entry) => {
+                    let own = entry.record.value.as_deref().unwrap_or_default();
+                    relation.holds(own, value)
+                }
+                None => false,
+            },
+            number => {
+                let own = self.newest(&compare.key).filter(|newest| !newest.is_deletion());
+                let (own, other) = match number {
+                    Target::Version(other) => (own.map(|own| own.version), other),
+                    Target::Created(other) => (own.map(|own| own.created), other),
+                    Target::Modified(other) => (own.map(|own| own.revision.main), other),
+                    Target::Value(_) => unreachable!("it is compared above"),
+                };
+                relation.holds(&own.unwrap_or(0), other)
+            }
+        })
+    }
+
+    fn run_op(&mut self, op: Op) -> Result<Done, StoreError> {
+        match op {
+            Op::Put { key, value } => {
+                let registration = self.register(&key);
+                self.write(key, Some(value), registration)?;
+                Ok(Done::Put)
+            }
+            Op::Delete(range) => {
+                let keys = self.deletable(range)?;
+                let deleted = keys.len() as u64;
+                for key in keys {
+                    self.write(key, None, Registration::default())?;
+                }
+                Ok(Done::Deleted(deleted))
+            }
+            Op::Get { range, limit } => {
+                let keys = self.keys(&range, limit.min(self.limits.found))?;
+                Ok(Done::Found(keys.into_iter().map(|(_, seen)| seen).collect()))
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        key: Key,
+        value: Option<Box<[u8]>>,
+        registration: Registration,
+    ) -> Result<(), StoreError> {
+        if self.written.insert(Key::clone(&key), self.writes.len()).is_some() {
+            return Err(StoreError::WrittenTwice { key: key.to_vec() });
+        }
+        self.writes.push(Write { key, value, registration });
+        Ok(())
+    }
+
+    /// What the next write of a row will be.
+    fn register(&self, key: &[u8]) -> Registration {
+        match self.held.staged(key) {
+            Some(staged) => Registration::after(Some(staged.key_revision())),
+            None => self.index.register_revision(key),
+        }
+    }
+
+    /// The newest revision of a row, a deletion as well.
+    fn newest(&self, key: &[u8]) -> Option<KeyRevision> {
+        match self.held.staged(key) {
+            Some(staged) => Some(staged.key_revision()),
+            None => self.index.newest(key),
+        }
+    }
+
+    /// The newest write of a row, if the key is there.
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+        if let Some(staged) = self.held.staged(key) {
+            return Ok(staged.entry());
+        }
+        // While the row is held, no compaction removes it: it stays the newest.
+        match self.index.newest(key) {
+            Some(newest) if !newest.is_deletion() => self.load(newest.revision).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The keys of a range that are there.
+    fn deletable(&self, range: KeyRange) -> Result<Vec<Key>, StoreError> {
+        match range {
+            KeyRange::One(key) if self.written.contains_key(&key) => Ok(vec![key]),
+            KeyRange::One(key) => {
+                let newest = self.newest(&key).filter(|newest| !newest.is_deletion());
+                Ok(newest.map(|_| key).into_iter().collect())
+            }
+            KeyRange::Span(..) => {
+                let limit = self.limits.found;
+                let keys = self.keys(&range, limit + 1)?;
+                if keys.len() > limit {
+                    let (what, size) = ("keys of a deletion", keys.len());
+                    return Err(StoreError::TooLarge { what, size, limit });
+                }
+                Ok(keys.into_iter().map(|(key, _)| key).collect())
+            }
+        }
+    }
+
+    /// The keys of a range that are there, in their order, with what this transaction wrote before.
+    fn keys(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Seen)>, StoreError> {
+        let mut found = BTreeMap::new();
+        match range {
+            KeyRange::One(key) => {
+                if let Some(entry) = self.entry(key)? {
+                    found.insert(Key::clone(key), Seen::Earlier(entry));
+                }
+            }
+            KeyRange::Span(..) => self.earlier(range, limit, &mut found)?,
+        }
+        for (key, at) in self.written.iter().filter(|(key, _)| range.contains(key)) {
+            match self.writes[*at].value {
+                Some(_) => found.insert(Key::clone(key), Seen::Own(*at)),
+                None => found.remove(key),
+            };
+        }
+        Ok(found.into_iter().take(limit).collect())
+    }
+
+    /// What earlier transactions left in a range. All rows are held.
+    fn earlier(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        found: &mut BTreeMap<Key, Seen>,
+    ) -> Result<(), StoreError> {
+        let staged: BTreeMap<_, _> =
+            self.held.staged_in(range).map(|staged| (&*staged.record.key, staged)).collect();
+        let waiting: HashSet<_> = staged.values().map(|staged| staged.revision).collect();
+        // Each key that was staged or written here hides one of the index at most.
+        let enough = limit.saturating_add(staged.len() + self.written.len());
+        let view = self
+            .index
+            .view(range, None, enough, || self.engine.snapshot().map_err(StoreError::Read))?;
+        for candidate in view.candidates {
+            if waiting.contains(&candidate.newest.revision) {
+                continue;
+            }
+            let entry = read(&*view.snapshot, candidate.newest.revision)?;
+            let is_there = entry.record.value.is_some();
+            if is_there && !staged.contains_key(&*entry.record.key) {
+                found.insert(Key::clone(&entry.record.key), Seen::Earlier(entry));
+            }
+        }
+        for entry in staged.values().filter_map(|staged| staged.entry()) {
+            found.insert(Key::clone(&entry.record.key), Seen::Earlier(entry));
+        }
+        Ok(())
+    }
+
+    /// The snapshot is gone before the index is looked at again: a reader of the index waits for a
+    /// snapshot under its lock, and must not be waited for by who has one.
+    fn load(&self, revision: Revision) -> Result<Entry, StoreError> {
+        let snapshot = self.engine.snapshot().map_err(StoreError::Read)?;
+        read(&*snapshot, revision)
+    }
+}
+
+/// The record that the index names.
+pub(crate) fn read(snapshot: &dyn Snapshot, revision: Revision) -> Result<Entry, StoreError> {
+    let record = snapshot.get(revision).map_err(StoreError::Read)?;
+    let record = record.ok_or(StoreError::Lost(revision))?;
+    Ok(Entry { revision, record })
+}
+
+impl Evaluated {
+    /// The records, and the outcome, of a transaction that has this number.
+    pub(crate) fn numbered(self, main: u64) -> (Vec<(Revision, Arc<Record>)>, Outcome) {
+        let records = (0..)
+            .zip(self.writes)
+            .map(|(sub, write)| (Revision { main, sub }, Arc::new(write.into_record(main))));
+        let records: Vec<_> = records.collect();
+        let results = self.results.into_iter().map(|done| match done {
+            Done::Put => OpResult::Put,
+            Done::Deleted(keys) => OpResult::Deleted(keys),
+            Done::Found(seen) => OpResult::Found(
+                seen.into_iter()
+                    .map(|seen| match seen {
+                        Seen::Earlier(entry) => entry,
+                        Seen::Own(at) => {
+                            let (revision, record) = &records[at];
+                            Entry { revision: *revision, record: Arc::clone(record) }
+                        }
+                    })
+                    .collect(),
+            ),
+        });
+        let results = results.collect();
+        (records, Outcome { revision: main, succeeded: self.succeeded, results })
+    }
+}
+
+impl Write {
+    fn into_record(self, main: u64) -> Record {
+        let Registration { created, version } = self.registration;
+        let created = if self.value.is_some() { created.unwrap_or(main) } else { 0 };
+        Record { key: self.key, created, version, value: self.value }
+    }
+}
+
+impl Staged {
+    fn key_revision(&self) -> KeyRevision {
+        KeyRevision::of(self.revision, &self.record, true)
+    }
+
+    /// None if it is a deletion.
+    fn entry(&self) -> Option<Entry> {
+        let Self { revision, record } = self;
+        record.value.is_some().then(|| Entry { revision: *revision, record: Arc::clone(record) })
+    }
+}

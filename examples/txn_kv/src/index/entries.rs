@@ -1,0 +1,99 @@
+//! The revisions of one key.
+
+use super::{Candidate, KeyRevision};
+use crate::record::Revision;
+
+/// The revisions of one key, oldest first; seldom empty.
+#[derive(Debug, Default)]
+pub(super) struct Entries(Vec<KeyRevision>);
+
+impl Entries {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KeyRevision> {
+        self.0.iter()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn push(&mut self, entry: KeyRevision) {
+        debug_assert!(self.newest().is_none_or(|newest| newest.revision < entry.revision));
+        self.0.push(entry);
+    }
+
+    pub(super) fn newest(&self) -> Option<KeyRevision> {
+        self.0.last().copied()
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> &mut KeyRevision {
+        &mut self.0[at]
+    }
+
+    /// How many belong to transactions up to this one.
+    fn up_to(&self, main: u64) -> usize {
+        // Most readers want the newest.
+        match self.0.last() {
+            Some(newest) if newest.revision.main <= main => self.0.len(),
+            _ => self.0.partition_point(|entry| entry.revision.main <= main),
+        }
+    }
+
+    /// The newest up to this transaction.
+    pub(super) fn at(&self, main: u64) -> Option<KeyRevision> {
+        self.0[..self.up_to(main)].last().copied()
+    }
+
+    /// The newest up to this transaction whose data is there.
+    pub(super) fn available_at(&self, main: u64) -> Option<KeyRevision> {
+        self.0[..self.up_to(main)].iter().rfind(|entry| entry.available).copied()
+    }
+
+    /// The newest up to the transaction `from`, and what stands before it, down to the first of a
+    /// transaction up to `to`.
+    pub(super) fn down_from(&self, from: u64, to: u64) -> Option<Candidate> {
+        let (newest, before) = self.0[..self.up_to(from)].split_last()?;
+        let mut candidate = Candidate::from(*newest);
+        let mut last = newest;
+        for entry in before.iter().rev() {
+            if last.revision.main <= to {
+                break;
+            }
+            candidate.older.push(*entry);
+            last = entry;
+        }
+        Some(candidate)
+    }
+
+    /// Where a revision stands, as it was done where this was a bottleneck: one after the other.
+    pub(super) fn find_from_oldest(&self, revision: Revision) -> Option<usize> {
+        self.0.iter().position(|entry| entry.revision == revision)
+    }
+
+    /// Where a revision stands.
+    pub(super) fn find_by_halving(&self, revision: Revision) -> Option<usize> {
+        self.0.binary_search_by_key(&revision, |entry| entry.revision).ok()
+    }
+
+    pub(super) fn remove(&mut self, revision: Revision) {
+        if let Some(at) = self.find_by_halving(revision) {
+            self.0.remove(at);
+        }
+    }
+
+    /// Takes out what a reader at this transaction, or a later one, does not see.
+    pub(super) fn compact(&mut self, main: u64, removed: &mut Vec<Revision>) {
+        let visible = self.up_to(main);
+        let Some(newest) = self.0[..visible].last() else { return };
+        let gone = if newest.is_deletion() { visible } else { visible - 1 };
+        removed.extend(self.0.drain(..gone).map(|entry| entry.revision));
+        if self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to_fit();
+        }
+    }
+}
+
+impl From<KeyRevision> for Entries {
+    fn from(entry: KeyRevision) -> Self {
+        Self(vec![entry])
+    }
+}

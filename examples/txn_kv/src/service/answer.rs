@@ -1,0 +1,112 @@
+//! What the store says, as replies.
+
+use epoll_group::codec::column::Column;
+use epoll_group::session::{Reply, Row, SessionError};
+
+use crate::store::Store;
+use crate::txn::{Entry, Found, OpResult, Outcome};
+
+/// Display lengths that fit the limits of a store by default.
+const KEY_BYTES: u32 = 1 << 10;
+const VALUE_BYTES: u32 = 1 << 20;
+/// The collation of utf8mb4 texts.
+const COLLATION: u64 = 45;
+
+/// What a transaction did. With `tells`, also which branch that was.
+pub(super) fn txn(
+    reply: &mut Reply<'_>,
+    outcome: Outcome,
+    tells: bool,
+) -> Result<(), SessionError> {
+    reply.last_insert_id(outcome.revision);
+    if tells {
+        reply.info(if outcome.succeeded { "then" } else { "else" });
+    }
+    let (mut affected, mut reads) = (0, false);
+    for result in &outcome.results {
+        match result {
+            OpResult::Put => affected += 1,
+            OpResult::Deleted(keys) => affected += keys,
+            OpResult::Found(_) => reads = true,
+        }
+    }
+    reply.affected(affected);
+    if !reads {
+        return Ok(());
+    }
+    let results = (0..).zip(outcome.results);
+    let found = results.flat_map(|(operation, result)| {
+        let entries = match result {
+            OpResult::Found(entries) => entries,
+            OpResult::Put | OpResult::Deleted(_) => Vec::new(),
+        };
+        entries.into_iter().map(move |entry| (operation, entry))
+    });
+    entries(reply, found)
+}
+
+/// What a read found.
+pub(super) fn found(reply: &mut Reply<'_>, found: Found) -> Result<(), SessionError> {
+    reply.last_insert_id(found.revision);
+    entries(reply, found.entries.into_iter().map(|entry| (0, entry)))
+}
+
+/// A row for each entry, with the number of the operation that found it.
+fn entries(
+    reply: &mut Reply<'_>,
+    mut found: impl Iterator<Item = (u64, Entry)> + Send + 'static,
+) -> Result<(), SessionError> {
+    reply.columns(&[
+        Column::unsigned("op"),
+        Column::binary("key", KEY_BYTES),
+        Column::binary("value", VALUE_BYTES),
+        Column::unsigned("created"),
+        Column::unsigned("modified"),
+        Column::unsigned("version"),
+    ])?;
+    reply.source(move |row: &mut Row<'_>| {
+        let Some((operation, Entry { revision, record })) = found.next() else {
+            return Ok(false);
+        };
+        row.uint(operation);
+        row.text(&*record.key);
+        row.text(record.value.as_deref().unwrap_or_default());
+        row.uint(record.created);
+        row.uint(revision.main);
+        row.uint(record.version);
+        Ok(true)
+    });
+    Ok(())
+}
+
+/// How the store is, and these notes about it.
+pub(super) fn status(
+    reply: &mut Reply<'_>,
+    store: &Store,
+    notes: &[(&'static str, String)],
+) -> Result<(), SessionError> {
+    let stats = store.stats();
+    let per_flush = stats.transactions as f64 / stats.flushes.max(1) as f64;
+    let lines = [
+        ("revision", store.revision().to_string()),
+        ("compacted", store.compacted().to_string()),
+        ("keys", store.keys().to_string()),
+        ("transactions", stats.transactions.to_string()),
+        ("flushes", stats.flushes.to_string()),
+        ("transactions per flush", format!("{per_flush:.1}")),
+        ("failed flushes", stats.failed_flushes.to_string()),
+        ("found in the index", stats.indexed.to_string()),
+        ("read from the engine", stats.read.to_string()),
+    ];
+    reply.columns(&[
+        Column::text("name", COLLATION, 4 * 64),
+        Column::text("value", COLLATION, 4 * 64),
+    ])?;
+    for (name, value) in lines.iter().chain(notes) {
+        reply.row(|row| {
+            row.text(name);
+            row.text(value);
+        })?;
+    }
+    Ok(())
+}

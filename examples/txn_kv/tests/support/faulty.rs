@@ -1,0 +1,130 @@
+//! [`Faulty`]: a file layer that fails on command.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use redb::StorageBackend;
+
+/// What can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Read,
+    Write,
+    SetLen,
+    Sync,
+}
+
+/// The commands. Its clones command the same files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults(Arc<Mutex<Orders>>);
+
+#[derive(Debug, Default)]
+struct Orders {
+    /// (what, how often still, errno)
+    failing: Vec<(Action, u64, i32)>,
+    /// The disk is full: nothing is written, not even in place.
+    full: bool,
+    /// Nothing is written beyond.
+    end: Option<u64>,
+    failed: u64,
+    done: u64,
+}
+
+impl Faults {
+    /// The next so many of these fail, with this errno, beginning with the next one.
+    pub(crate) fn fail(&self, action: Action, times: u64, errno: i32) {
+        self.orders().failing.push((action, times, errno));
+    }
+
+    /// No write and no length succeeds until there is room again.
+    pub(crate) fn fill(&self) {
+        self.orders().full = true;
+    }
+
+    /// No write and no length beyond this one succeeds until there is room again.
+    pub(crate) fn end_at(&self, len: u64) {
+        self.orders().end = Some(len);
+    }
+
+    /// There is room, and nothing fails any more.
+    pub(crate) fn clear(&self) {
+        let mut orders = self.orders();
+        orders.failing.clear();
+        (orders.full, orders.end) = (false, None);
+    }
+
+    /// How many actions have failed.
+    pub(crate) fn failed(&self) -> u64 {
+        self.orders().failed
+    }
+
+    /// How many reads, writes, lengths and syncs have come so far, those that failed included.
+    pub(crate) fn actions(&self) -> u64 {
+        self.orders().done
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.0.lock().expect("nobody panics")
+    }
+
+    fn meet(&self, action: Action, end: u64) -> io::Result<()> {
+        let mut orders = self.orders();
+        orders.done += 1;
+        let takes_room = matches!(action, Action::Write | Action::SetLen);
+        let full = orders.full || orders.end.is_some_and(|last| end > last);
+        let errno = if takes_room && full { Some(libc::ENOSPC) } else { orders.take(action) };
+        orders.failed += u64::from(errno.is_some());
+        errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+    }
+}
+
+impl Orders {
+    fn take(&mut self, action: Action) -> Option<i32> {
+        let order = self.failing.iter_mut().find(|order| order.0 == action && order.1 > 0)?;
+        order.1 -= 1;
+        Some(order.2)
+    }
+}
+
+/// A file that obeys the commands.
+#[derive(Debug)]
+pub(crate) struct Faulty<B> {
+    file: B,
+    faults: Faults,
+}
+
+impl<B> Faulty<B> {
+    pub(crate) fn new(file: B, faults: Faults) -> Self {
+        Self { file, faults }
+    }
+}
+
+impl<B: StorageBackend> StorageBackend for Faulty<B> {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.faults.meet(Action::Read, 0)?;
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.faults.meet(Action::SetLen, len)?;
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.faults.meet(Action::Sync, 0)?;
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.faults.meet(Action::Write, offset + data.len() as u64)?;
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+}

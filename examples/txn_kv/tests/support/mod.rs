@@ -1,0 +1,7 @@
+//! What the tests share: files that forget, files that fail, and randomness.
+
+#![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
+
+pub(crate) mod faulty;
+pub(crate) mod forgetful;
+pub(crate) mod random;

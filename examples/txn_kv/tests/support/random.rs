@@ -1,0 +1,45 @@
+//! Randomness with a seed that a failing test names.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// A seed: the one in `TXN_KV_SEED`, or a new one.
+pub(crate) fn seed() -> u64 {
+    let given = std::env::var("TXN_KV_SEED").ok();
+    let given = given.map(|text| text.parse().expect("TXN_KV_SEED is a number"));
+    given.unwrap_or_else(|| RandomState::new().build_hasher().finish())
+}
+
+/// How often something is done: the number in this variable, if there is one.
+pub(crate) fn times(variable: &str, ordinary: u64) -> u64 {
+    let given = std::env::var(variable).ok();
+    given.map_or(ordinary, |text| text.parse().expect("the variable holds a number"))
+}
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// True in so many of 100 cases.
+    pub(crate) fn percent(&mut self, of_100: u64) -> bool {
+        self.below(100) < of_100
+    }
+
+    /// One of them.
+    pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of[usize::try_from(self.below(of.len() as u64)).expect("an index")].clone()
+    }
+}
