@@ -87,7 +87,8 @@ fn by_turns(
         Ok(window)
     };
     // What is only done once is not measured.
-    (window(base)?, window(other)?);
+    window(base)?;
+    window(other)?;
     let design = other.design();
     let progress = Progress::new(format!("{level}: {design}"), Lines::AtTheEnd);
     let pairs = in_turn(args.pairs, progress, || window(base), || window(other))?;
