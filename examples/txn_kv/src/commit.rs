@@ -28,13 +28,15 @@ use crate::error::StoreError;
 use crate::record::{Record, Revision};
 use crate::store::{Limits, Shared};
 
+/// Records that one flush removes at most, so that no transaction waits for many.
+const REMOVED_AT_ONCE: usize = 1_000;
+
 /// Called with how the flush went.
 pub(crate) type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// Something that waits for a flush: a transaction, one that wrote nothing, or a piece of a compaction.
+/// Something that waits for a flush: a transaction, one that wrote nothing, or a compaction.
 pub(crate) struct Waiting {
     pub(crate) records: Vec<(Revision, Arc<Record>)>,
-    pub(crate) removed: Vec<Revision>,
     /// Readers at earlier transactions are refused from then on.
     pub(crate) compacted: u64,
     pub(crate) told: Told,
@@ -52,8 +54,8 @@ struct State {
     registered: u64,
     /// What the engine has.
     head: Head,
-    /// Records that are not in the index any more and whose removal failed.
-    unremoved: Vec<Revision>,
+    /// Records that are not in the index any more. Each flush removes some of them.
+    removals: Vec<Revision>,
     is_led: bool,
 }
 
@@ -103,7 +105,8 @@ impl Queue {
         let mut state = self.lock();
         let head = state.head;
         let mut batch = Batch { head, ..Batch::default() };
-        batch.removed = std::mem::take(&mut state.unremoved);
+        let left = state.removals.len().saturating_sub(REMOVED_AT_ONCE);
+        batch.removed = state.removals.split_off(left);
         let (mut bytes, mut told) = (0, Vec::new());
         while let Some(next) = state.waiting.front().map(Waiting::bytes) {
             if bytes > 0 && bytes + next > limits.flush_bytes {
@@ -115,6 +118,16 @@ impl Queue {
         state.bytes -= bytes;
         let writes = batch.head != head || !batch.records.is_empty() || !batch.removed.is_empty();
         Taken { batch, writes, told }
+    }
+
+    /// Removes records, with this and the next flushes.
+    pub(crate) fn remove(&self, mut revisions: Vec<Revision>) {
+        self.lock().removals.append(&mut revisions);
+    }
+
+    /// Whether there are records that no flush has removed yet.
+    pub(crate) fn has_removals(&self) -> bool {
+        !self.lock().removals.is_empty()
     }
 
     /// Whether somebody has to lead on.
@@ -133,7 +146,7 @@ impl Queue {
         }
         state.bytes = 0;
         state.registered = state.head.revision;
-        state.unremoved = std::mem::take(&mut batch.removed);
+        state.removals.append(&mut batch.removed);
         state.is_led = false;
     }
 
@@ -145,7 +158,7 @@ impl Queue {
 impl Waiting {
     fn bytes(&self) -> usize {
         let records: usize = self.records.iter().map(|(_, record)| record.bytes()).sum();
-        size_of::<Self>() + records + size_of_val(&*self.removed)
+        size_of::<Self>() + records
     }
 
     fn join(self, batch: &mut Batch) -> Told {
@@ -154,7 +167,6 @@ impl Waiting {
         }
         batch.head.compacted = batch.head.compacted.max(self.compacted);
         batch.records.extend(self.records);
-        batch.removed.extend(self.removed);
         self.told
     }
 }

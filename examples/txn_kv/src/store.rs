@@ -14,7 +14,6 @@ use crate::engine::{Engine, EngineError, Head, Snapshot};
 use crate::error::StoreError;
 use crate::evaluate::{Evaluation, read};
 use crate::index::{Candidate, Index};
-use crate::record::Revision;
 use crate::rows::{Held, Rows};
 use crate::txn::{Entry, Found, KeyRange, Op, Outcome, Target, Txn};
 
@@ -187,7 +186,7 @@ impl Store {
         if at <= compacted {
             return Err(StoreError::Compacted { asked: at, compacted });
         }
-        self.0.flush(Vec::new(), at)?;
+        self.0.flush(at)?;
         self.0.remove_compacted(at)
     }
 
@@ -245,7 +244,7 @@ impl Shared {
                     done(result.map(|()| outcome));
                 }
             });
-            Waiting { records, removed: Vec::new(), compacted: 0, told }
+            Waiting { records, compacted: 0, told }
         });
         drop(held);
         match pushed {
@@ -273,13 +272,11 @@ impl Shared {
         self.rows.hold(&keys)
     }
 
-    /// Removes records that are not in the index any more, refuses reads before `compacted`, and waits
-    /// until that is durable.
-    fn flush(self: &Arc<Self>, removed: Vec<Revision>, compacted: u64) -> Result<(), StoreError> {
+    /// Refuses reads before `compacted`, and waits until that, and what was queued before, is durable.
+    fn flush(self: &Arc<Self>, compacted: u64) -> Result<(), StoreError> {
         let (tell, told) = mpsc::channel();
         let turn = self.queue.push(false, &self.limits, |_| Waiting {
             records: Vec::new(),
-            removed,
             compacted,
             told: Box::new(move |result| drop(tell.send(result))),
         })?;
@@ -295,8 +292,9 @@ impl Shared {
         loop {
             let compacted = self.index.compact(behind.as_ref(), at, COMPACTED_AT_ONCE);
             count += compacted.removed.len() as u64;
-            if !compacted.removed.is_empty() {
-                self.flush(compacted.removed, 0)?;
+            self.queue.remove(compacted.removed);
+            while self.queue.has_removals() {
+                self.flush(0)?;
             }
             behind = compacted.next;
             if behind.is_none() {
