@@ -172,7 +172,7 @@ impl<'a> Evaluation<'a> {
             }
             KeyRange::Span(..) => {
                 let limit = self.limits.found;
-                let keys = self.keys(&range, limit + 1)?;
+                let keys = self.keys(&range, limit.saturating_add(1))?;
                 if keys.len() > limit {
                     let (what, size) = ("keys of a deletion", keys.len());
                     return Err(StoreError::TooLarge { what, size, limit });

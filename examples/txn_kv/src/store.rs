@@ -14,7 +14,6 @@ use crate::engine::{Engine, EngineError, Head, Snapshot};
 use crate::error::StoreError;
 use crate::evaluate::{Evaluation, read};
 use crate::index::{Candidate, Index};
-use crate::record::Revision;
 use crate::rows::{Held, Rows};
 use crate::txn::{Entry, Found, KeyRange, Op, Outcome, Target, Txn};
 
@@ -76,7 +75,7 @@ pub(crate) struct Counts {
     read: AtomicU64,
 }
 
-/// Keys that a compaction looks at while it has the write lock of the index.
+/// Keys that a compaction looks at while it has the write lock of the index, or revisions that it takes out.
 const COMPACTED_AT_ONCE: usize = 1_000;
 
 impl Store {
@@ -108,7 +107,8 @@ impl Store {
     }
 
     /// Does a transaction. `done` is called once, perhaps on another thread and perhaps before this
-    /// returns: when what it wrote is durable and visible, or when it failed.
+    /// returns: when what it wrote is durable and visible, or when it failed. In it the next transaction
+    /// can be begun, but not waited for. When it panics, that is its own matter.
     ///
     /// Waits for rows that other transactions hold, as an announced stall; never for the disk, except
     /// the one transaction that flushes for all.
@@ -187,7 +187,7 @@ impl Store {
         if at <= compacted {
             return Err(StoreError::Compacted { asked: at, compacted });
         }
-        self.0.flush(Vec::new(), at)?;
+        self.0.flush(at)?;
         self.0.remove_compacted(at)
     }
 
@@ -245,7 +245,7 @@ impl Shared {
                     done(result.map(|()| outcome));
                 }
             });
-            Waiting { records, removed: Vec::new(), compacted: 0, told }
+            Waiting { records, compacted: 0, told }
         });
         drop(held);
         match pushed {
@@ -273,18 +273,17 @@ impl Shared {
         self.rows.hold(&keys)
     }
 
-    /// Removes records that are not in the index any more, refuses reads before `compacted`, and waits
-    /// until that is durable.
-    fn flush(self: &Arc<Self>, removed: Vec<Revision>, compacted: u64) -> Result<(), StoreError> {
+    /// Refuses reads before `compacted`, and waits until that is durable, and what was to be removed
+    /// before is, as much as one flush takes.
+    fn flush(self: &Arc<Self>, compacted: u64) -> Result<(), StoreError> {
         let (tell, told) = mpsc::channel();
-        let turn = self.queue.push(false, &self.limits, |_| Waiting {
-            records: Vec::new(),
-            removed,
-            compacted,
-            told: Box::new(move |result| drop(tell.send(result))),
-        })?;
-        if turn == Turn::Lead {
-            self.lead();
+        let tell = Box::new(move |result| drop(tell.send(result)));
+        self.queue.push_small(Waiting { records: Vec::new(), compacted, told: tell });
+        // Also in place of a task that has not begun: perhaps no thread is free for it.
+        while self.lead_now() {
+            if let Ok(result) = told.try_recv() {
+                return result;
+            }
         }
         let gone = || StoreError::Write(EngineError::new("flush", "whoever led has ended"));
         stall::run(|| told.recv()).unwrap_or_else(|_| Err(gone()))
@@ -293,12 +292,18 @@ impl Shared {
     fn remove_compacted(self: &Arc<Self>, at: u64) -> Result<u64, StoreError> {
         let (mut count, mut behind) = (0, None);
         loop {
-            let compacted = self.index.compact(behind.as_ref(), at, COMPACTED_AT_ONCE);
-            count += compacted.removed.len() as u64;
-            if !compacted.removed.is_empty() {
-                self.flush(compacted.removed, 0)?;
+            let mut removed = 0;
+            self.queue.remove(|| {
+                let compacted = self.index.compact(behind.as_ref(), at, COMPACTED_AT_ONCE);
+                removed = compacted.removed.len();
+                behind = compacted.next;
+                compacted.removed
+            });
+            count += removed as u64;
+            while removed > 0 {
+                self.flush(0)?;
+                removed *= usize::from(self.queue.removes());
             }
-            behind = compacted.next;
             if behind.is_none() {
                 return Ok(count);
             }
