@@ -1,6 +1,6 @@
 //! What a transaction comes to, before it has a revision.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::engine::{Engine, Snapshot};
@@ -172,14 +172,33 @@ impl<'a> Evaluation<'a> {
             }
             KeyRange::Span(..) => {
                 let limit = self.limits.found;
-                let keys = self.keys(&range, limit.saturating_add(1))?;
+                let keys = self.deletable_in(&range, limit.saturating_add(1));
                 if keys.len() > limit {
                     let (what, size) = ("keys of a deletion", keys.len());
                     return Err(StoreError::TooLarge { what, size, limit });
                 }
-                Ok(keys.into_iter().map(|(key, _)| key).collect())
+                Ok(keys)
             }
         }
+    }
+
+    /// The same without values: a deletion reads none. All rows are held.
+    fn deletable_in(&self, range: &KeyRange, limit: usize) -> Vec<Key> {
+        let staged: Vec<_> = self.held.staged_in(range).collect();
+        // Each key that was staged or written here hides one of the index at most.
+        let enough = limit.saturating_add(staged.len() + self.written.len());
+        let mut keys: BTreeSet<_> = self.index.live(range, enough).into_iter().collect();
+        let written = self.written.iter().filter(|(key, _)| range.contains(key));
+        let staged = staged.iter().map(|staged| (&staged.record.key, &staged.record.value));
+        let later = staged.chain(written.map(|(key, at)| (key, &self.writes[*at].value)));
+        for (key, value) in later {
+            if value.is_some() {
+                keys.insert(Key::clone(key));
+            } else {
+                keys.remove(key);
+            }
+        }
+        keys.into_iter().take(limit).collect()
     }
 
     /// The keys of a range that are there, in their order, with what this transaction wrote before.

@@ -27,6 +27,7 @@ struct Inner {
     state: Mutex<State>,
     changed: Condvar,
     fails: AtomicBool,
+    cannot_read: AtomicBool,
     /// Of all commits, the most records that one has removed.
     removed_at_once: AtomicU64,
 }
@@ -84,6 +85,9 @@ impl Engine for Gated {
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
+        if self.0.cannot_read.load(Ordering::Relaxed) {
+            return Err(EngineError::new("read", "it is told to fail"));
+        }
         self.0.memory.snapshot()
     }
 }
@@ -218,8 +222,7 @@ fn a_compaction_on_the_only_worker_does_not_wait_for_who_is_to_lead_behind_it() 
     let runtime = one_worker();
     let handle = runtime.handle();
     let limits = Limits { flush_bytes: 1, ..Limits::default() };
-    let store =
-        Store::open(gated.clone(), Design::Publish, limits, Some(handle.clone())).unwrap();
+    let store = Store::open(gated.clone(), Design::Publish, limits, Some(handle.clone())).unwrap();
     let told: Vec<_> = (0..3).map(|_| begin(&store, put("key", ""))).collect();
     told.iter().for_each(|told| drop(outcome(told).unwrap()));
     gated.shut();
@@ -247,7 +250,8 @@ fn what_a_busy_store_did_not_remove_does_not_come_back_after_a_restart() {
     let others = thread::spawn(move || {
         // While readers are refused: so much comes that nothing else can wait for what follows.
         gate.wait_for(1);
-        let others = [begin(&again, put("other", "")), begin(&again, put("large", &"x".repeat(5_000)))];
+        let others =
+            [begin(&again, put("other", "")), begin(&again, put("large", &"x".repeat(5_000)))];
         gate.pass();
         gate.wait_for(2);
         gate.open();
@@ -302,5 +306,27 @@ fn a_deletion_without_a_limit_deletes() {
     run(&store, put("b", ""));
     let deleted = run(&store, of(Op::Delete(all())));
     assert_eq!(deleted.results, [OpResult::Deleted(2)]);
+    assert!(keys(&store).is_empty());
+}
+
+#[test]
+fn a_deletion_reads_no_values() {
+    let gated = Gated::default();
+    let store = gated.store(Limits::default());
+    run(&store, put("a", ""));
+    run(&store, put("b", ""));
+    gated.0.cannot_read.store(true, Ordering::Relaxed);
+    assert!(matches!(store.read(&all(), None, 1), Err(StoreError::Read(_))));
+    let put_and_delete =
+        Txn { then: [put("c", "").then, vec![Op::Delete(one("b"))]].concat(), ..Txn::default() };
+    run(&store, put_and_delete);
+    gated.shut();
+    let waiting = lead(&store, put("d", ""));
+    gated.wait_for(1);
+    let deleted = begin(&store, of(Op::Delete(all())));
+    gated.open();
+    outcome(&waiting).unwrap();
+    assert_eq!(outcome(&deleted).unwrap().results, [OpResult::Deleted(3)]);
+    gated.0.cannot_read.store(false, Ordering::Relaxed);
     assert!(keys(&store).is_empty());
 }

@@ -68,12 +68,8 @@ fn range(random: &mut Random) -> KeyRange {
 }
 
 fn compare(random: &mut Random, revision: u64) -> Compare {
-    let relation = random.pick(&[
-        Relation::Equal,
-        Relation::NotEqual,
-        Relation::Less,
-        Relation::Greater,
-    ]);
+    let relation =
+        random.pick(&[Relation::Equal, Relation::NotEqual, Relation::Less, Relation::Greater]);
     let about = revision.saturating_sub(random.below(3));
     let target = match random.below(4) {
         0 => Target::Value(Box::from([u8::try_from(random.below(4)).expect("a byte")])),
@@ -166,8 +162,7 @@ mod twin {
 }
 
 fn writes(outcome: &Outcome) -> bool {
-    let wrote =
-        |result: &OpResult| !matches!(result, OpResult::Found(_) | OpResult::Deleted(0));
+    let wrote = |result: &OpResult| !matches!(result, OpResult::Found(_) | OpResult::Deleted(0));
     outcome.results.iter().any(wrote)
 }
 
@@ -315,8 +310,7 @@ fn transactions_are_serial_on_a_disk_that_fails_now_and_then() {
         let mut random = Random(seed);
         let orders = faults.clone();
         run(&store, seed, times("TXN_KV_ROUNDS", 300), move || {
-            let action =
-                random.pick(&[Action::Write, Action::Sync, Action::SetLen, Action::Read]);
+            let action = random.pick(&[Action::Write, Action::Sync, Action::SetLen, Action::Read]);
             orders.clear();
             if random.percent(20) {
                 orders.fail(action, 1 + random.below(3), libc::EIO);
