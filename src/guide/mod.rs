@@ -9,8 +9,10 @@
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
 //! * [`sessions`]: what happens on a connection: logging in, requests, replies, credit
 //! * [`client`]: what becomes of a client's requests, what is bounded, and what a pool is
+//! * [`proxy`]: a proxy in detail: who owns a session when, what may be tried again
+//! * [`storage`]: an engine that takes locks and waits for the disk: row locks, group commit, what is
+//!   published when
 //! * [`performance`]: what it costs beside other architectures, measured, and where it loses
-//! * [`proxy`]: such a proxy in detail: who owns a session when, what may be tried again
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -36,6 +38,9 @@ pub mod client {}
 
 #[doc = include_str!("proxy.md")]
 pub mod proxy {}
+
+#[doc = include_str!("storage.md")]
+pub mod storage {}
 
 #[doc = include_str!("performance.md")]
 #[doc = ""]

@@ -165,6 +165,12 @@ impl Kv {
         answer::pairs(answer)
     }
 
+    /// Whether it can be used, see [`Session::is_alive`].
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.session.is_alive()
+    }
+
     /// The session, for other uses.
     #[must_use]
     pub fn into_session(self) -> Session {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -128,7 +129,10 @@ impl Server {
     pub fn start(options: &Options) -> Result<Self, Box<dyn Error>> {
         match &options.engine {
             Kind::Memory => Self::start_on(Memory::default(), options),
-            Kind::Disk(folder) => Self::start_on(Disk::open(folder)?, options),
+            Kind::Disk(folder) => {
+                fs::create_dir_all(folder)?;
+                Self::start_on(Disk::open(folder.join(FILE))?, options)
+            }
         }
     }
 
@@ -179,6 +183,8 @@ impl Server {
     }
 }
 
+/// The file of a store on disk, in its folder.
+const FILE: &str = "records.redb";
 /// How long requests in progress may take to finish once the server is told to end.
 const DRAIN: Duration = Duration::from_secs(10);
 

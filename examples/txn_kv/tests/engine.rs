@@ -117,7 +117,7 @@ fn snapshot_on_disk_shows_one_moment_beside_commits() {
 #[test]
 fn file_that_is_opened_again_has_all() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store");
+    let path = folder.path().join("made/with/it");
     let disk = Disk::open(&path).unwrap();
     disk.commit(&put(1, "one")).unwrap();
     let second = Disk::open(&path).expect_err("it is open already").to_string();
@@ -126,17 +126,19 @@ fn file_that_is_opened_again_has_all() {
     let before = contents(&disk).unwrap();
     drop(disk);
     assert_eq!(contents(&Disk::open(&path).unwrap()).unwrap(), before);
+    let files: Vec<_> = std::fs::read_dir(&path).unwrap().map(|file| file.unwrap()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
     assert_eq!(before.1.len(), 2);
 }
 
 #[test]
 fn file_of_another_program_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("text");
+    let path = folder.path().join("records.redb");
     std::fs::write(&path, "no database\n".repeat(1000)).unwrap();
-    Disk::open(&path).expect_err("it is no database");
+    Disk::open(folder.path()).expect_err("it is no database");
     assert_eq!(std::fs::read(&path).unwrap(), "no database\n".repeat(1000).as_bytes());
-    Disk::open(folder.path().join("no/folder")).expect_err("there is no such folder");
+    Disk::open(&path).expect_err("it is no folder");
 }
 
 /// Every action of a commit fails in turn, once each, and for good until the disk is mended.
@@ -186,7 +188,7 @@ fn failed_commit_is_in_no_snapshot_and_the_next_succeeds() {
 fn reads_go_on_while_the_disk_is_full() {
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
     let disk = {
-        let (file, faults) = (file.clone(), faults.clone());
+        let faults = faults.clone();
         // No cache: reads go to the file.
         Disk::with(DiskOptions { cache_bytes: 0 }, move || {
             Ok(Faulty::new(file.clone(), faults.clone()))
@@ -249,9 +251,9 @@ fn failed_commit_is_not_found_after_an_ordinary_stop() {
 #[test]
 fn failed_read_is_an_error_and_later_ones_succeed() {
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
-    let (below, commands) = (file.clone(), faults.clone());
+    let commands = faults.clone();
     let disk = Disk::with(DiskOptions { cache_bytes: 0 }, move || {
-        Ok(Faulty::new(below.clone(), commands.clone()))
+        Ok(Faulty::new(file.clone(), commands.clone()))
     })
     .unwrap();
     for main in 1..=50 {

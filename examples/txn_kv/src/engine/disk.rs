@@ -18,12 +18,12 @@
 //! * A read fails: the database refuses everything. The next commit or snapshot opens it again, when no
 //!   snapshot is left, and takes out what a failed commit may have left, before anything else.
 
+mod file;
 mod format;
 mod retry;
 mod view;
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 use epoll_group::stall::{self, Wait};
 use epoll_group::sync::{Mutex, RwLock};
-use redb::{Database, StorageBackend, TableDefinition, backends::FileBackend};
+use redb::{Database, StorageBackend, TableDefinition};
 
 use super::{Batch, Engine, EngineError, Head, Snapshot};
 use crate::record::{Record, Revision};
@@ -87,13 +87,14 @@ struct Open {
 }
 
 impl Disk {
-    /// Opens a file, or creates it. While it is open, no other process can.
+    /// Opens the file in this folder, and makes both if they are not there. While it is open, no other
+    /// process can open it.
     ///
     /// # Errors
     ///
     /// The system refused it, it is open already, or it is no file of ours.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, EngineError> {
-        Self::open_with(path, DiskOptions::default())
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, EngineError> {
+        Self::open_with(folder, DiskOptions::default())
     }
 
     /// The same, with options.
@@ -101,9 +102,9 @@ impl Disk {
     /// # Errors
     ///
     /// As of [`open`](Self::open).
-    pub fn open_with(path: impl AsRef<Path>, options: DiskOptions) -> Result<Self, EngineError> {
-        let path = path.as_ref().to_owned();
-        Self::with(options, move || open_file(&path))
+    pub fn open_with(folder: impl AsRef<Path>, options: DiskOptions) -> Result<Self, EngineError> {
+        let path = file::make(folder.as_ref(), options)?;
+        Self::with(options, move || file::open(&path))
     }
 
     /// Opens what stands in for a file. The code is called again when the file has to be opened again,
@@ -116,8 +117,8 @@ impl Disk {
         options: DiskOptions,
         open: impl Fn() -> io::Result<B> + Send + Sync + 'static,
     ) -> Result<Self, EngineError> {
-        let open_file: Box<OpenFile> = Box::new(move || Ok(Box::new(open()?)));
-        let open = Open::new(&*open_file, options)?;
+        let open_file: Box<OpenFile> = Box::new(move || Ok(Box::new(open()?) as File));
+        let open = Open::new(open_file(), options)?;
         let writer = Writer { head: open.view().head, undo: None };
         let (writer, open) = (Mutex::new(writer), RwLock::new(Some(open)));
         Ok(Self { open_file, options, writer, open, broken: AtomicBool::new(false) })
@@ -148,7 +149,7 @@ impl Disk {
             before.settle()?;
         }
         *open = None;
-        let again = Open::new(&*self.open_file, self.options)?;
+        let again = Open::new((self.open_file)(), self.options)?;
         if writer.undo.is_some() {
             let batch = Batch { head: writer.head, ..Batch::default() };
             // If this fails, the database is closed: the same is to be taken out next time.
@@ -229,10 +230,9 @@ impl fmt::Debug for Disk {
 }
 
 impl Open {
-    fn new(open_file: &OpenFile, options: DiskOptions) -> Result<Self, EngineError> {
+    fn new(file: io::Result<File>, options: DiskOptions) -> Result<Self, EngineError> {
         let action = "open the database";
-        let file = open_file().map_err(|error| EngineError::new(action, error))?;
-        let file = Retry::new(file);
+        let file = Retry::new(file.map_err(|error| EngineError::new(action, error))?);
         let open = || -> Result<_, redb::Error> {
             let database = Database::builder()
                 .set_cache_size(options.cache_bytes)
@@ -348,18 +348,11 @@ impl Snapshot for Held<'_> {
     }
 }
 
-/// Opens the file, or creates it so that it is still in its folder after a crash.
-fn open_file(path: &Path) -> io::Result<FileBackend> {
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-    if file.metadata()?.len() == 0 {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-    }
-    FileBackend::new(file).map_err(io::Error::other)
-}
-
 /// Opens what is below the database.
-type OpenFile = dyn Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
+type OpenFile = dyn Fn() -> io::Result<File> + Send + Sync;
+
+/// What is below the database.
+type File = Box<dyn StorageBackend>;
 
 type Key = (u64, u32);
 

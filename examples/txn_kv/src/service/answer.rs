@@ -89,6 +89,8 @@ pub(super) fn status(
     let per_flush = stats.transactions as f64 / stats.flushes.max(1) as f64;
     let lines = [
         ("revision", store.revision().to_string()),
+        ("compacted", store.compacted().to_string()),
+        ("keys", store.keys().to_string()),
         ("transactions", stats.transactions.to_string()),
         ("flushes", stats.flushes.to_string()),
         ("transactions per flush", format!("{per_flush:.1}")),

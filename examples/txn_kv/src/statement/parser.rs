@@ -51,8 +51,10 @@ const NUMBER: &str = "a number (? or digits)";
 
 impl<'a> Parser<'a> {
     fn statement(&mut self) -> Parsed<Statement> {
-        let read = self.is_word("get") || self.is_word("range");
-        if read {
+        if let Some(op) = self.write()? {
+            return Ok(Statement::Txn(Txn { then: vec![op], ..Txn::default() }));
+        }
+        if self.is_word("get") || self.is_word("range") {
             let (range, limit) = self.read()?;
             let at = if self.accept("at")? { Some(self.number()?) } else { None };
             return Ok(Statement::Read { range, limit, at });
@@ -66,8 +68,7 @@ impl<'a> Parser<'a> {
         if self.accept("status")? {
             return Ok(Statement::Status);
         }
-        let op = self.write()?.ok_or_else(|| self.unexpected(STATEMENTS))?;
-        Ok(Statement::Txn(Txn { then: vec![op], ..Txn::default() }))
+        Err(self.unexpected(STATEMENTS))
     }
 
     fn txn(&mut self) -> Parsed<Txn> {

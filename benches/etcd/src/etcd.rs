@@ -1,0 +1,175 @@
+//! A single-node etcd and its clients.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, ConnectOptions, GetOptions, KvClient, ResponseHeader, Txn, TxnOp};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::load::{Ask, Chain, Op, PATIENCE, RANGE_KEYS, key_bytes, value};
+use crate::measure::Target;
+use crate::server::{Server, free_port};
+
+/// etcd, with as many HTTP/2 connections as it is given, over which the clients are spread.
+pub(crate) struct Etcd {
+    server: Server,
+    port: u16,
+    connections: Vec<Client>,
+}
+
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// More than one run writes; beyond its quota etcd refuses writes.
+const QUOTA_BYTES: u64 = 8 << 30;
+const FLUSHES: &str = "etcd_disk_wal_fsync_duration_seconds_count ";
+
+impl Etcd {
+    /// Starts it with defaults, but for addresses, quota and logs, and waits until it has a leader.
+    pub(crate) async fn start(
+        program: &Path,
+        parent: &Path,
+        connections: usize,
+    ) -> Result<Self, Box<dyn Error>> {
+        let (port, peers) = (free_port()?, free_port()?);
+        let (address, peers) =
+            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+        let server = Server::start(program, parent, |data| {
+            let options = [
+                ("name", "one"),
+                ("data-dir", data),
+                ("listen-client-urls", &address),
+                ("advertise-client-urls", &address),
+                ("listen-peer-urls", &peers),
+                ("initial-advertise-peer-urls", &peers),
+                ("initial-cluster", &format!("one={peers}")),
+                ("quota-backend-bytes", &QUOTA_BYTES.to_string()),
+                ("logger", "zap"),
+                ("log-outputs", "stderr"),
+                ("log-level", "error"),
+            ];
+            options.map(|(name, value)| format!("--{name}={value}")).into()
+        })?;
+        let mut etcd = Self { server, port, connections: Vec::new() };
+        for _ in 0..connections {
+            let options = ConnectOptions::new().with_timeout(PATIENCE);
+            etcd.connections.push(Client::connect([&address], Some(options)).await?);
+        }
+        etcd.wait_for_leader().await?;
+        Ok(etcd)
+    }
+
+    async fn wait_for_leader(&mut self) -> Result<(), Box<dyn Error>> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.server.check()?;
+            match self.connections[0].status().await {
+                Ok(status) if status.leader() != 0 => return Ok(()),
+                _ if Instant::now() < end => sleep(BETWEEN_LOOKS).await,
+                Ok(_) => return Err(format!("etcd has no leader: {}", self.server.log()).into()),
+                Err(error) => return Err(format!("{error}: {}", self.server.log()).into()),
+            }
+        }
+    }
+
+    fn any(&self) -> KvClient {
+        self.connections[0].kv_client()
+    }
+}
+
+impl Target for Etcd {
+    fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    async fn prepare(&mut self, _clients: usize) -> Result<(), Box<dyn Error>> {
+        self.server.check()
+    }
+
+    async fn run(&mut self, chains: Vec<Chain>) -> Result<Vec<Chain>, Box<dyn Error>> {
+        let mut tasks = JoinSet::new();
+        for (place, mut chain) in chains.into_iter().enumerate() {
+            let mut client = self.connections[place % self.connections.len()].kv_client();
+            tasks.spawn(async move {
+                while let Some(ask) = chain.ask() {
+                    let done = answer(&mut client, ask, &mut chain).await;
+                    done.unwrap_or_else(|error| chain.failed(&error));
+                }
+                chain
+            });
+        }
+        Ok(tasks.join_all().await)
+    }
+
+    async fn fill(&mut self, keys: Range<u64>, stamp: u64) -> Result<(), Box<dyn Error>> {
+        let puts: Vec<_> = keys.map(|key| put(key, stamp)).collect();
+        self.any().txn(Txn::new().and_then(puts)).await?;
+        Ok(())
+    }
+
+    /// Each read copies a buffer that is as large as the writes between two commits of the tables once
+    /// were, until there is a commit without any: a compaction makes one.
+    async fn filled(&mut self) -> Result<(), Box<dyn Error>> {
+        let header = self.any().get(key_bytes(0), None).await?.take_header();
+        let revision = header.ok_or("an answer without a header")?.revision();
+        self.any().compact(revision, None).await?;
+        Ok(())
+    }
+
+    async fn read(&mut self, key: u64) -> Result<Option<(Vec<u8>, u64)>, Box<dyn Error>> {
+        let answer = self.any().get(key_bytes(key), None).await?;
+        let found = answer.kvs().first();
+        Ok(found.map(|found| (found.value().into(), found.mod_revision().cast_unsigned())))
+    }
+
+    /// Of its log, from its metrics.
+    async fn flushes(&mut self) -> Result<u64, Box<dyn Error>> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let count = text.lines().find_map(|line| line.strip_prefix(FLUSHES));
+        Ok(count.ok_or("no flushes in the metrics of etcd")?.trim().parse()?)
+    }
+}
+
+async fn answer(
+    client: &mut KvClient,
+    ask: Ask,
+    chain: &mut Chain,
+) -> Result<(), etcd_client::Error> {
+    let (from, options) = match ask {
+        Ask::Put { key, stamp } if chain.load.op == Op::PlainPut => {
+            let answer = client.put(key_bytes(key), value(key, stamp), None).await?;
+            chain.wrote(revision(answer.header()));
+            return Ok(());
+        }
+        Ask::Put { key, stamp } => {
+            let answer = client.txn(Txn::new().and_then([put(key, stamp)])).await?;
+            chain.wrote(revision(answer.header()));
+            return Ok(());
+        }
+        Ask::Get { key } if chain.load.op == Op::GetSerializable => {
+            (key, Some(GetOptions::new().with_serializable()))
+        }
+        Ask::Get { key } => (key, None),
+        Ask::Range { from } => {
+            (from, Some(GetOptions::new().with_range(key_bytes(from + RANGE_KEYS))))
+        }
+    };
+    let answer = client.get(key_bytes(from), options).await?;
+    chain.found(answer.kvs().iter().map(|found| (found.key(), found.value())));
+    Ok(())
+}
+
+fn revision(header: Option<&ResponseHeader>) -> u64 {
+    header.map_or(0, ResponseHeader::revision).cast_unsigned()
+}
+
+fn put(key: u64, stamp: u64) -> TxnOp {
+    TxnOp::put(key_bytes(key), value(key, stamp), None)
+}

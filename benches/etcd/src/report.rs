@@ -1,0 +1,237 @@
+//! What was measured, as Markdown and as JSON.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+
+use crate::load::Load;
+use crate::measure::{Pair, Window};
+use crate::ratio::{Ratio, median};
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) environment: Vec<(&'static str, String)>,
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+/// A load, and the pairs of windows under it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome {
+    pub(crate) load: Load,
+    pub(crate) pairs: Vec<Pair>,
+}
+
+const COMPARABLE: &str = include_str!("comparable.md");
+const NONE: &str = "–";
+
+impl Report {
+    /// The page.
+    pub(crate) fn page(&self) -> String {
+        let mut page = "# txn_kv beside a single-node etcd\n\n".to_owned();
+        for (name, value) in &self.environment {
+            let _ = writeln!(page, "- {name}: {value}");
+        }
+        let _ = write!(page, "\n{}\n{COMPARABLE}", self.tables());
+        page
+    }
+
+    /// The tables alone.
+    pub(crate) fn tables(&self) -> String {
+        let mut text = "## Speed\n\n\
+            | load | clients | keys | txn_kv/s | etcd/s | txn_kv : etcd | txn_kv p50 / p99 ms | etcd p50 / p99 ms |\n\
+            |---|--:|--:|--:|--:|--:|--:|--:|\n"
+            .to_owned();
+        self.outcomes.iter().for_each(|outcome| text += &outcome.speed());
+        text += "\n## Cost\n\n\
+            | load | clients | keys | txn_kv µs | etcd µs | txn_kv : etcd | load µs, txn_kv | load µs, etcd | per flush, txn_kv | per flush, etcd |\n\
+            |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+        self.outcomes.iter().for_each(|outcome| text += &outcome.cost());
+        let _ = write!(text, "\n{}\n", self.checks());
+        text
+    }
+
+    /// Whether answers were right, in a sentence for each server.
+    fn checks(&self) -> String {
+        let pairs = || self.outcomes.iter().flat_map(|outcome| &outcome.pairs);
+        let ours: Vec<_> = pairs().filter_map(|pair| pair.txn_kv.as_ref()).collect();
+        let sentences = [("txn_kv", ours), ("etcd", pairs().map(|pair| &pair.etcd).collect())];
+        let sentence = |(name, windows): (&str, Vec<&Window>)| {
+            let sum = |field: fn(&Window) -> u64| windows.iter().map(|window| field(window)).sum();
+            let [answers, read_back, wrong, errors]: [u64; 4] = [
+                sum(|window| window.requests),
+                sum(|window| window.read_back),
+                sum(|window| window.wrong),
+                sum(|window| window.errors),
+            ];
+            let first = windows.iter().find_map(|window| window.first_error.as_deref());
+            let first = first.map(|error| format!(" ({error})")).unwrap_or_default();
+            format!(
+                "{name}: {answers} answers, all checked, and {read_back} keys read back after their \
+                 puts: {wrong} wrong, {errors} errors{first}."
+            )
+        };
+        sentences.map(sentence).join("  \n")
+    }
+
+    /// Writes `README.md` and `windows.json`.
+    pub(crate) fn write(&self, folder: &Path) -> std::io::Result<()> {
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join("README.md"), self.page())?;
+        fs::write(folder.join("windows.json"), serde_json::to_string(self)? + "\n")
+    }
+}
+
+impl Outcome {
+    fn speed(&self) -> String {
+        let rate = |windows: &[&Window]| whole(windows, |window| window.per_second);
+        let latency = |windows: &[&Window]| {
+            let millis = |field: fn(&Window) -> f64| of(windows, field) / 1000.0;
+            match windows {
+                [] => NONE.to_owned(),
+                _ => format!(
+                    "{:.2} / {:.2}",
+                    millis(|window| window.p50_us),
+                    millis(|window| window.p99_us)
+                ),
+            }
+        };
+        let (ours, etcd) = self.windows();
+        format!(
+            "| {} | {} | {} | {} | {} | {} |\n",
+            self.head(),
+            rate(&ours),
+            rate(&etcd),
+            self.ratio(|window| window.per_second),
+            latency(&ours),
+            latency(&etcd),
+        )
+    }
+
+    fn cost(&self) -> String {
+        let (ours, etcd) = self.windows();
+        let flushed = |windows: &[&Window]| {
+            if windows.is_empty() || !self.load.op.writes() {
+                return NONE.to_owned();
+            }
+            let each = |window: &Window| window.requests as f64 / window.flushes.max(1) as f64;
+            format!("{:.1}", of(windows, each))
+        };
+        format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            self.head(),
+            whole(&ours, |window| window.server_cpu_us),
+            whole(&etcd, |window| window.server_cpu_us),
+            self.ratio(|window| window.server_cpu_us),
+            whole(&ours, |window| window.client_cpu_us),
+            whole(&etcd, |window| window.client_cpu_us),
+            flushed(&ours),
+            flushed(&etcd),
+        )
+    }
+
+    fn head(&self) -> String {
+        format!("{} | {} | {}", self.load.op.name(), self.load.clients, self.load.keys)
+    }
+
+    fn windows(&self) -> (Vec<&Window>, Vec<&Window>) {
+        let ours = self.pairs.iter().filter_map(|pair| pair.txn_kv.as_ref()).collect();
+        (ours, self.pairs.iter().map(|pair| &pair.etcd).collect())
+    }
+
+    fn ratio(&self, field: fn(&Window) -> f64) -> String {
+        let pairs = self.pairs.iter();
+        let pairs =
+            pairs.filter_map(|pair| Some((field(pair.txn_kv.as_ref()?), field(&pair.etcd))));
+        Ratio::of(pairs).map_or_else(|| NONE.to_owned(), |ratio| ratio.to_string())
+    }
+}
+
+/// Where it was measured.
+pub(crate) fn environment(etcd: &Path, folder: &Path) -> Vec<(&'static str, String)> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let command = "cargo run --release --manifest-path benches/etcd/Cargo.toml --";
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let disk =
+        said(Command::new("findmnt").args(["-no", "FSTYPE,OPTIONS,SOURCE", "-T"]).arg(folder));
+    let version = said(Command::new(etcd).arg("--version"));
+    let disk = disk.split_whitespace().collect::<Vec<_>>().join(" ");
+    vec![
+        ("command", format!("`{command} {}`", arguments.join(" "))),
+        ("date", said(Command::new("date").args(["-u", "+%F %R UTC"]))),
+        (
+            "commit",
+            said(Command::new("git").args([
+                "-C",
+                env!("CARGO_MANIFEST_DIR"),
+                "describe",
+                "--always",
+                "--dirty",
+            ])),
+        ),
+        ("rustc", said(Command::new("rustc").arg("--version"))),
+        ("kernel", said(Command::new("uname").arg("-r"))),
+        ("machine", format!("{cpus} CPUs, {}", cpu.map_or("unknown", |(_, name)| name))),
+        ("disk", disk),
+        ("etcd", version.replace('\n', ", ")),
+        ("client of etcd", "etcd-client 0.21 on tokio".to_owned()),
+    ]
+}
+
+/// What a program prints, or that it does not.
+fn said(command: &mut Command) -> String {
+    let output = command.output().ok().filter(|output| output.status.success());
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_else(|| "unknown".to_owned())
+}
+
+fn of(windows: &[&Window], field: impl Fn(&Window) -> f64) -> f64 {
+    median(windows.iter().map(|window| field(window)))
+}
+
+fn whole(windows: &[&Window], field: fn(&Window) -> f64) -> String {
+    if windows.is_empty() { NONE.to_owned() } else { format!("{:.0}", of(windows, field)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Op;
+
+    fn window(per_second: f64) -> Window {
+        Window { requests: 100, per_second, flushes: 50, p99_us: 1500.0, ..Window::default() }
+    }
+
+    fn report(txn_kv: Option<Window>) -> Report {
+        let load = Load { op: Op::Put, clients: 10, keys: 1 };
+        let pairs = vec![Pair { txn_kv, etcd: window(1000.0) }];
+        Report { environment: Vec::new(), outcomes: vec![Outcome { load, pairs }] }
+    }
+
+    #[test]
+    fn a_row_has_both_sides_and_their_ratio() {
+        let tables = report(Some(window(3000.0))).tables();
+        let row = "| put | 10 | 1 | 3000 | 1000 | 3.00 [3.00–3.00] | 0.00 / 1.50 | 0.00 / 1.50 |";
+        assert!(tables.lines().any(|line| line == row), "{tables}");
+        assert!(tables.contains("| 2.0 | 2.0 |"), "{tables}");
+    }
+
+    #[test]
+    fn etcd_alone_leaves_its_places_empty() {
+        let tables = report(None).tables();
+        let row = "| put | 10 | 1 | – | 1000 | – | – | 0.00 / 1.50 |";
+        assert!(tables.lines().any(|line| line == row), "{tables}");
+    }
+
+    #[test]
+    fn errors_are_told_with_the_first_of_them() {
+        let first_error = Some("broken".to_owned());
+        let tables = report(Some(Window { errors: 2, first_error, ..window(1.0) })).tables();
+        assert!(tables.contains("0 wrong, 2 errors (broken)."), "{tables}");
+    }
+}

@@ -1,0 +1,89 @@
+//! Answers that are large.
+
+use std::sync::mpsc;
+
+use txn_kv::{Op, Txn};
+
+use super::{Both, LONG, from};
+
+const KEYS: usize = 2000;
+/// All of them are more than the window of a session.
+const VALUE_BYTES: usize = 1 << 10;
+
+fn filled() -> Both {
+    let both = Both::start();
+    let mut kv = both.kv();
+    let (tell, told) = mpsc::channel();
+    for n in 0..KEYS {
+        let tell = tell.clone();
+        kv.put_then(&key(n), &value(n), move |done| tell.send(done).expect("the test listens"));
+    }
+    for _ in 0..KEYS {
+        told.recv_timeout(LONG).expect("an answer").expect("written");
+    }
+    both
+}
+
+fn key(n: usize) -> Vec<u8> {
+    format!("key {n:05}").into_bytes()
+}
+
+fn value(n: usize) -> Vec<u8> {
+    vec![n as u8; VALUE_BYTES]
+}
+
+#[test]
+fn all_of_a_large_answer_comes_in_order() {
+    let both = filled();
+    let mut kv = both.kv();
+    let (tell, told) = mpsc::channel();
+    kv.read_then(&from(b"k"), None, usize::MAX, move |found| {
+        tell.send(found).expect("the test listens");
+    });
+    let waited = both.kv().read(&from(b"k"), None, usize::MAX).expect("read");
+    let called = told.recv_timeout(LONG).expect("called").expect("read");
+    for found in [waited, called] {
+        assert_eq!((found.revision, found.entries.len()), (KEYS as u64, KEYS));
+        for (n, entry) in found.entries.iter().enumerate() {
+            assert_eq!(*entry.record.key, *key(n));
+            assert_eq!(entry.record.value.as_deref(), Some(&*value(n)));
+        }
+    }
+}
+
+#[test]
+fn a_transaction_reads_as_much() {
+    let both = filled();
+    let all = || Op::Get { range: from(b"k"), limit: usize::MAX };
+    let put = Op::Put { key: b"a"[..].into(), value: b"1"[..].into() };
+    let txn = Txn { then: vec![all(), put, all()], ..Txn::default() };
+    let done = both.kv().txn(&txn).expect("done");
+    assert_eq!((done.revision, done.affected), (KEYS as u64 + 1, 1));
+    let operations: Vec<_> = done.found.iter().map(|(operation, _)| *operation).collect();
+    assert_eq!(operations, [[0; KEYS], [2; KEYS]].concat());
+}
+
+#[test]
+fn who_does_not_read_keeps_nobody_waiting() {
+    let both = filled();
+    let mut readers: Vec<_> = (0..10).map(|_| both.session()).collect();
+    let texts = ["range 'k'", "txn then range 'k'"].into_iter().cycle();
+    // As much comes as the window takes; the rest waits at the server.
+    let answers: Vec<_> = readers
+        .iter_mut()
+        .zip(texts)
+        .map(|(session, text)| session.execute(text).expect("a beginning"))
+        .collect();
+    let mut kv = both.kv();
+    for n in 0..20 {
+        assert_eq!(kv.put(b"other", b"1").expect("written"), (KEYS + n + 1) as u64);
+    }
+    // What they see is of the time when they asked.
+    for mut answer in answers {
+        let mut rows = 0;
+        while answer.next_row().expect("a row").is_some() {
+            rows += 1;
+        }
+        assert_eq!(rows, KEYS);
+    }
+}
