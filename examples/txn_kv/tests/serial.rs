@@ -7,7 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use epoll_group::{Handle, Runtime};
@@ -22,9 +22,9 @@ use txn_kv::{
 const THREADS: u64 = 6;
 const KEYS: u64 = 3;
 
-/// Memory whose commits fail now and then, before or after nothing was written.
+/// Memory that outlives its store, and whose commits fail now and then.
 struct Failing {
-    memory: Memory,
+    memory: Arc<Memory>,
     commits: AtomicU64,
     /// One in so many fails; 0: none.
     every: u64,
@@ -241,17 +241,28 @@ fn check(said: Vec<Said>) -> State {
     states.pop().expect("one at least")
 }
 
-/// Threads beside a compaction, which also does something else `meanwhile`.
+fn compact(store: &Store, keeps: u64) {
+    match store.compact(store.revision().saturating_sub(keeps)) {
+        Ok(_) | Err(StoreError::Compacted { .. } | StoreError::Write(_)) => {}
+        Err(error) => panic!("compaction: {error}"),
+    }
+}
+
+/// Threads beside two compactions, one of which also does something `meanwhile`.
 fn run(store: &Store, seed: u64, rounds: u64, mut meanwhile: impl FnMut() + Send) {
     let said = thread::scope(|scope| {
-        let (ended, waits) = mpsc::channel::<()>();
+        let alive = Arc::new(());
+        let (one, other) = (Arc::downgrade(&alive), Arc::downgrade(&alive));
         scope.spawn(move || {
-            while waits.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
-                match store.compact(store.revision().saturating_sub(3)) {
-                    Ok(_) | Err(StoreError::Compacted { .. } | StoreError::Write(_)) => {}
-                    Err(error) => panic!("compaction: {error}"),
-                }
+            while one.strong_count() > 0 {
+                compact(store, 3);
                 meanwhile();
+                thread::yield_now();
+            }
+        });
+        scope.spawn(move || {
+            while other.strong_count() > 0 {
+                compact(store, 10);
                 thread::yield_now();
             }
         });
@@ -259,7 +270,7 @@ fn run(store: &Store, seed: u64, rounds: u64, mut meanwhile: impl FnMut() + Send
         let clients: Vec<_> = (1..=THREADS).map(client).collect();
         let said: Vec<_> =
             clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect();
-        drop(ended);
+        drop(alive);
         said
     });
     let last = check(said);
@@ -267,6 +278,13 @@ fn run(store: &Store, seed: u64, rounds: u64, mut meanwhile: impl FnMut() + Send
     if let Ok(found) = store.read(&all, None, 10) {
         assert!(found.entries.iter().eq(last.values()), "what is there in the end");
     }
+}
+
+/// All that can be read.
+fn history(store: &Store) -> Vec<Vec<Entry>> {
+    let all = KeyRange::Span(Key::default(), None);
+    let read = |at| store.read(&all, Some(at), 10).expect("it can be read").entries;
+    (store.compacted()..=store.revision()).map(read).collect()
 }
 
 fn handles() -> (Runtime, [Option<Handle>; 2]) {
@@ -284,13 +302,23 @@ fn transactions_are_serial_whichever_flushes_fail() {
     for design in Design::ALL {
         for handle in &handles {
             for every in [0, 3, 20] {
-                let (memory, commits) = (Memory::new(), AtomicU64::new(0));
-                let engine = Failing { memory, commits, every };
+                let memory = Arc::new(Memory::new());
+                let failing = |every| Failing {
+                    memory: Arc::clone(&memory),
+                    commits: AtomicU64::new(0),
+                    every,
+                };
                 // Batches end between transactions, wherever that is.
                 let limits = Limits { flush_bytes: 1_000, ..Limits::default() };
-                let store = Store::open(engine, design, limits, handle.clone()).unwrap();
+                let store = Store::open(failing(every), design, limits, handle.clone());
+                let store = store.unwrap();
                 run(&store, seed, rounds, || {});
                 store.check().unwrap();
+                let before = history(&store);
+                drop(store);
+                let again = Store::open(failing(0), design, limits, None).unwrap();
+                assert_eq!(history(&again), before, "after a restart");
+                again.check().unwrap();
             }
         }
     }
@@ -328,11 +356,10 @@ fn transactions_are_serial_on_a_disk_that_fails_now_and_then() {
         };
         assert!(touch().is_ok() || touch().is_ok(), "it goes on");
         store.check().unwrap();
-        let all = KeyRange::Span(Key::default(), None);
-        let before = store.read(&all, None, 10).unwrap();
+        let before = history(&store);
         drop(store);
         let again = Store::open(engine(), Design::Publish, Limits::default(), None).unwrap();
-        assert_eq!(again.read(&all, None, 10).unwrap(), before, "after a restart");
+        assert_eq!(history(&again), before, "after a restart");
         again.check().unwrap();
     }
 }
