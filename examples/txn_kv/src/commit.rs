@@ -39,6 +39,8 @@ pub(crate) type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 /// Something that waits for a flush: a transaction, one that wrote nothing, or a compaction.
 pub(crate) struct Waiting {
     pub(crate) records: Vec<(Revision, Arc<Record>)>,
+    /// Of what it answers.
+    pub(crate) found_bytes: usize,
     /// Readers at earlier transactions are refused from then on.
     pub(crate) compacted: u64,
     pub(crate) told: Told,
@@ -140,14 +142,15 @@ impl Queue {
         let removed = state.unremoved.len().min(REMOVED_AT_ONCE);
         batch.removed.extend(state.unremoved.drain(..removed));
         let (mut bytes, mut told) = (0, Vec::new());
-        while let Some(next) = state.waiting.front().map(Waiting::bytes) {
+        while let Some(next) = state.waiting.front().map(Waiting::written_bytes) {
             if bytes > 0 && bytes + next > limits.flush_bytes {
                 break;
             }
             bytes += next;
-            told.extend(state.waiting.pop_front().map(|next| next.join(&mut batch)));
+            let Some(next) = state.waiting.pop_front() else { break };
+            state.bytes -= next.bytes();
+            told.push(next.join(&mut batch));
         }
-        state.bytes -= bytes;
         let writes = batch.head != head || !batch.records.is_empty() || !batch.removed.is_empty();
         Some(Taken { batch, writes, told })
     }
@@ -196,7 +199,12 @@ impl State {
 }
 
 impl Waiting {
+    /// About how much memory it takes.
     fn bytes(&self) -> usize {
+        self.written_bytes() + self.found_bytes
+    }
+
+    fn written_bytes(&self) -> usize {
         let records: usize = self.records.iter().map(|(_, record)| record.bytes()).sum();
         size_of::<Self>() + records
     }

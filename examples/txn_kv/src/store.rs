@@ -26,12 +26,15 @@ pub struct Limits {
     pub value_bytes: usize,
     /// Comparisons and operations of a transaction, together; 128.
     pub operations: usize,
-    /// Bytes of transactions that wait to be written; 64 MiB. One that is larger alone still goes.
+    /// Bytes of transactions that wait to be written, and of what they have found; 64 MiB. One that is
+    /// larger alone still goes.
     pub waiting_bytes: usize,
     /// Bytes that are written with one flush; 4 MiB. One transaction at least.
     pub flush_bytes: usize,
     /// Keys that one read returns; 10 000.
     pub found: usize,
+    /// Bytes that one read returns, or all reads of a transaction; 64 MiB.
+    pub found_bytes: usize,
 }
 
 /// A multi-version store: every write has a revision, and reads see the state of one.
@@ -123,7 +126,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The revision is compacted or in the future, or the engine cannot be read.
+    /// The revision is compacted or in the future, there is too much to be returned at once, or the engine
+    /// cannot be read.
     pub fn read(
         &self,
         range: &KeyRange,
@@ -135,18 +139,26 @@ impl Store {
         let snapshot = || engine.snapshot().map_err(StoreError::Read);
         let view = index.view(range, at, limit, snapshot)?;
         let mut entries = Vec::with_capacity(view.candidates.len());
+        let mut bytes = 0;
         if index.design() != Design::Compensate {
             for candidate in view.candidates {
                 counts.indexed(1);
-                entries.push(read(&*view.snapshot, candidate.newest.revision)?);
+                let entry = read(&*view.snapshot, candidate.newest.revision)?;
                 counts.read(1);
+                limits.count_found(&mut bytes, &entry)?;
+                entries.push(entry);
             }
             return Ok(Found { revision: view.revision, entries });
         }
         for candidate in &view.candidates {
-            entries.extend(self.compensate(candidate, &*view.snapshot)?);
+            if entries.len() == limit {
+                break;
+            }
+            if let Some(entry) = self.compensate(candidate, &*view.snapshot)? {
+                limits.count_found(&mut bytes, &entry)?;
+                entries.push(entry);
+            }
         }
-        entries.truncate(limit);
         let revision = match at {
             Some(at) => at,
             None => view.snapshot.head().map_err(StoreError::Read)?.revision,
@@ -233,7 +245,7 @@ impl Shared {
                 return done(Err(error));
             }
         };
-        let mut done = Some(done);
+        let (mut done, found_bytes) = (Some(done), evaluated.found_bytes);
         let pushed = self.queue.push(!evaluated.writes.is_empty(), &self.limits, |main| {
             let (records, outcome) = evaluated.numbered(main);
             self.index.announce(&records);
@@ -245,7 +257,7 @@ impl Shared {
                     done(result.map(|()| outcome));
                 }
             });
-            Waiting { records, compacted: 0, told }
+            Waiting { records, found_bytes, compacted: 0, told }
         });
         drop(held);
         match pushed {
@@ -278,7 +290,8 @@ impl Shared {
     fn flush(self: &Arc<Self>, compacted: u64) -> Result<(), StoreError> {
         let (tell, told) = mpsc::channel();
         let tell = Box::new(move |result| drop(tell.send(result)));
-        self.queue.push_small(Waiting { records: Vec::new(), compacted, told: tell });
+        let (records, found_bytes) = (Vec::new(), 0);
+        self.queue.push_small(Waiting { records, found_bytes, compacted, told: tell });
         // Also in place of a task that has not begun: perhaps no thread is free for it.
         while self.lead_now() {
             if let Ok(result) = told.try_recv() {
@@ -361,6 +374,7 @@ impl Default for Limits {
             waiting_bytes: 64 << 20,
             flush_bytes: 4 << 20,
             found: 10_000,
+            found_bytes: 64 << 20,
         }
     }
 }
@@ -386,6 +400,12 @@ impl Limits {
             }
         }
         Ok(())
+    }
+
+    /// One more of what a read returns.
+    pub(crate) fn count_found(&self, bytes: &mut usize, entry: &Entry) -> Result<(), StoreError> {
+        *bytes += entry.record.bytes();
+        within("bytes that are found", *bytes, self.found_bytes)
     }
 
     fn check_range(&self, range: &KeyRange) -> Result<(), StoreError> {

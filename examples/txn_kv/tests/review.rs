@@ -330,3 +330,32 @@ fn a_deletion_reads_no_values() {
     gated.0.cannot_read.store(false, Ordering::Relaxed);
     assert!(keys(&store).is_empty());
 }
+
+#[test]
+fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
+    let gated = Gated::default();
+    let limits = Limits { found_bytes: 10_000, waiting_bytes: 8_000, ..Limits::default() };
+    let store = gated.store(limits);
+    let large = "x".repeat(3_000);
+    for name in ["a", "b", "c", "d"] {
+        run(&store, put(name, &large));
+    }
+    let get = |range: KeyRange, limit| Op::Get { range, limit };
+    let too_large = |error: StoreError| matches!(error, StoreError::TooLarge { limit: 10_000, .. });
+    assert_eq!(store.read(&all(), None, 3).unwrap().entries.len(), 3);
+    assert!(too_large(store.read(&all(), None, 4).unwrap_err()));
+    assert!(too_large(outcome(&begin(&store, of(get(all(), 4)))).unwrap_err()));
+    let then = ["a", "b", "c", "d"].map(|name| get(one(name), 1)).to_vec();
+    let each = Txn { then, ..Txn::default() };
+    assert!(too_large(outcome(&begin(&store, each)).unwrap_err()));
+    gated.shut();
+    let first = lead(&store, put("first", ""));
+    gated.wait_for(1);
+    let waiting = begin(&store, of(get(all(), 3)));
+    let refused = outcome(&begin(&store, put("e", ""))).unwrap_err();
+    assert!(matches!(refused, StoreError::Busy { bytes: 9_000.., limit: 8_000 }), "{refused}");
+    gated.open();
+    outcome(&first).unwrap();
+    outcome(&waiting).unwrap();
+    run(&store, put("e", ""));
+}
