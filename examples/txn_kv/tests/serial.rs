@@ -173,7 +173,7 @@ fn client(store: &Store, mut random: Random, rounds: u64) -> Vec<Said> {
     for _ in 0..rounds {
         if random.percent(20) {
             let (range, limit) = (range(&mut random), 2);
-            let at = random.percent(30).then(|| newest);
+            let at = random.percent(30).then_some(newest);
             match store.read(&range, at, limit) {
                 Ok(found) => {
                     assert!(found.revision >= newest, "a read goes back behind an answer");
