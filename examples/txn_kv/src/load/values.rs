@@ -18,17 +18,14 @@ pub(super) const fn least_bytes(key_bytes: usize) -> usize {
 
 /// A value of so many bytes for this key; puts with other numbers write other values, if there is room.
 pub(super) fn make(key: &[u8], number: u64, bytes: usize) -> Box<[u8]> {
-    let mut value = Vec::with_capacity(bytes + CHECKSUM_BYTES);
-    value.extend([0; CHECKSUM_BYTES]);
-    value.extend_from_slice(key);
-    let mut place = 0;
-    while value.len() < bytes {
-        value.extend(draw(number, place).to_le_bytes());
-        place += 1;
+    let mut value = vec![0; bytes];
+    let (checksum, rest) = value.split_at_mut(CHECKSUM_BYTES);
+    let (of_key, filler) = rest.split_at_mut(key.len());
+    of_key.copy_from_slice(key);
+    for (place, word) in filler.chunks_mut(size_of::<u64>()).enumerate() {
+        word.copy_from_slice(&draw(number, place as u64).to_le_bytes()[..word.len()]);
     }
-    value.truncate(bytes);
-    let checksum = checksum(&value[CHECKSUM_BYTES..]);
-    value[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    checksum.copy_from_slice(&sum(rest).to_le_bytes());
     value.into()
 }
 
@@ -38,7 +35,7 @@ pub(super) fn check(key: &[u8], value: &[u8]) -> Result<(), String> {
         let bytes = value.len();
         return Err(format!("key {} has a value of {bytes} bytes", key.escape_ascii()));
     };
-    if u64::from_le_bytes(*kept) != checksum(rest) {
+    if u64::from_le_bytes(*kept) != sum(rest) {
         return Err(format!("the value of key {} is damaged", key.escape_ascii()));
     }
     if !rest.starts_with(key) {
@@ -50,7 +47,7 @@ pub(super) fn check(key: &[u8], value: &[u8]) -> Result<(), String> {
 }
 
 /// Eight bytes at a time: it shall cost less than what it checks.
-fn checksum(bytes: &[u8]) -> u64 {
+fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
