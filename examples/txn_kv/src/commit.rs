@@ -9,7 +9,7 @@
 //! ```
 //!
 //! 1. A transaction is pushed while its rows are held, and gets its revision there. If nobody leads, its
-//!    thread does.
+//!    thread does; if that is answering another one, when it has answered.
 //! 2. The leader takes what waits and gives it to the engine, in one batch.
 //! 3. It publishes the batch in the index, at once.
 //! 4. What came meanwhile gets another leader: a task of the runtime, so that no thread leads for longer
@@ -18,7 +18,12 @@
 //!
 //! When a flush fails, all that was staged fails, because it may build on what was in it; then the next
 //! transaction is evaluated on what is visible.
+//!
+//! What a compaction takes out of the index is removed with the flushes that come, some of it with each,
+//! and in the same order: if an older record of a key outlived a crash that a newer one did not, the key
+//! would look as it did before.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,15 +33,14 @@ use crate::error::StoreError;
 use crate::record::{Record, Revision};
 use crate::store::{Limits, Shared};
 
-/// Records that one flush removes at most, so that no transaction waits for many.
-const REMOVED_AT_ONCE: usize = 1_000;
-
 /// Called with how the flush went.
 pub(crate) type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// Something that waits for a flush: a transaction, one that wrote nothing, or a compaction.
 pub(crate) struct Waiting {
     pub(crate) records: Vec<(Revision, Arc<Record>)>,
+    /// Of what it answers.
+    pub(crate) found_bytes: usize,
     /// Readers at earlier transactions are refused from then on.
     pub(crate) compacted: u64,
     pub(crate) told: Told,
@@ -54,9 +58,19 @@ struct State {
     registered: u64,
     /// What the engine has.
     head: Head,
-    /// Records that are not in the index any more. Each flush removes some of them.
-    removals: Vec<Revision>,
-    is_led: bool,
+    /// Records that are not in the index any more, in the order in which they left it.
+    unremoved: VecDeque<Revision>,
+    leader: Leader,
+}
+
+/// Who flushes what waits. If something does, there is one or will be one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Leader {
+    #[default]
+    Nobody,
+    /// Who looks first.
+    Offered,
+    Somebody,
 }
 
 /// What is flushed at once.
@@ -67,7 +81,7 @@ struct Taken {
     told: Vec<Told>,
 }
 
-/// Who pushes first leads.
+/// Whether the caller has to see that somebody leads.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -95,47 +109,58 @@ impl Queue {
         }
         state.registered += u64::from(writes);
         let waiting = make(state.registered);
-        state.bytes += waiting.bytes();
-        state.waiting.push_back(waiting);
-        Ok(if std::mem::replace(&mut state.is_led, true) { Turn::Led } else { Turn::Lead })
+        Ok(state.push(waiting))
     }
 
-    /// What is flushed next.
-    fn take(&self, limits: &Limits) -> Taken {
+    /// Puts something small behind all others, whatever waits. The caller leads, if nobody else does.
+    pub(crate) fn push_small(&self, waiting: Waiting) {
+        let (Turn::Lead | Turn::Led) = self.lock().push(waiting);
+    }
+
+    /// Takes records out of the index, which the next flushes remove.
+    pub(crate) fn remove(&self, take_out: impl FnOnce() -> Vec<Revision>) {
         let mut state = self.lock();
+        // With the lock, so that those of two compactions stand here in order.
+        let removed = take_out();
+        state.unremoved.extend(removed);
+    }
+
+    /// Whether there is more to remove.
+    pub(crate) fn removes(&self) -> bool {
+        !self.lock().unremoved.is_empty()
+    }
+
+    /// What is flushed next, for who looks first.
+    fn take(&self, limits: &Limits) -> Option<Taken> {
+        let mut state = self.lock();
+        if state.leader != Leader::Offered {
+            return None;
+        }
+        state.leader = Leader::Somebody;
         let head = state.head;
         let mut batch = Batch { head, ..Batch::default() };
-        let left = state.removals.len().saturating_sub(REMOVED_AT_ONCE);
-        batch.removed = state.removals.split_off(left);
+        let removed = state.unremoved.len().min(REMOVED_AT_ONCE);
+        batch.removed.extend(state.unremoved.drain(..removed));
         let (mut bytes, mut told) = (0, Vec::new());
-        while let Some(next) = state.waiting.front().map(Waiting::bytes) {
+        while let Some(next) = state.waiting.front().map(Waiting::written_bytes) {
             if bytes > 0 && bytes + next > limits.flush_bytes {
                 break;
             }
             bytes += next;
-            told.extend(state.waiting.pop_front().map(|next| next.join(&mut batch)));
+            let Some(next) = state.waiting.pop_front() else { break };
+            state.bytes -= next.bytes();
+            told.push(next.join(&mut batch));
         }
-        state.bytes -= bytes;
         let writes = batch.head != head || !batch.records.is_empty() || !batch.removed.is_empty();
-        Taken { batch, writes, told }
-    }
-
-    /// Removes records, with this and the next flushes.
-    pub(crate) fn remove(&self, mut revisions: Vec<Revision>) {
-        self.lock().removals.append(&mut revisions);
-    }
-
-    /// Whether there are records that no flush has removed yet.
-    pub(crate) fn has_removals(&self) -> bool {
-        !self.lock().removals.is_empty()
+        Some(Taken { batch, writes, told })
     }
 
     /// Whether somebody has to lead on.
     fn flushed(&self, head: Head) -> Turn {
         let mut state = self.lock();
         state.head = head;
-        state.is_led = !state.waiting.is_empty();
-        if state.is_led { Turn::Lead } else { Turn::Led }
+        state.leader = Leader::Nobody;
+        if state.waiting.is_empty() { Turn::Led } else { state.offer() }
     }
 
     /// Nothing that waits can be done: it builds on what was lost. Called with all rows held.
@@ -146,8 +171,10 @@ impl Queue {
         }
         state.bytes = 0;
         state.registered = state.head.revision;
-        state.removals.append(&mut batch.removed);
-        state.is_led = false;
+        for revision in batch.removed.drain(..).rev() {
+            state.unremoved.push_front(revision);
+        }
+        state.leader = Leader::Nobody;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -155,8 +182,29 @@ impl Queue {
     }
 }
 
+impl State {
+    fn push(&mut self, waiting: Waiting) -> Turn {
+        self.bytes += waiting.bytes();
+        self.waiting.push_back(waiting);
+        self.offer()
+    }
+
+    fn offer(&mut self) -> Turn {
+        if self.leader != Leader::Nobody {
+            return Turn::Led;
+        }
+        self.leader = Leader::Offered;
+        Turn::Lead
+    }
+}
+
 impl Waiting {
+    /// About how much memory it takes.
     fn bytes(&self) -> usize {
+        self.written_bytes() + self.found_bytes
+    }
+
+    fn written_bytes(&self) -> usize {
         let records: usize = self.records.iter().map(|(_, record)| record.bytes()).sum();
         size_of::<Self>() + records
     }
@@ -172,26 +220,44 @@ impl Waiting {
 }
 
 impl Shared {
-    /// Flushes what waits, until another thread does.
+    /// Flushes what waits, if nobody else does; in an answer, when that has returned: answers that begin
+    /// transactions would need ever more stack.
     pub(crate) fn lead(self: &Arc<Self>) {
-        loop {
-            let taken = self.queue.take(&self.limits);
-            if taken.writes {
-                if let Err(error) = self.write(&taken.batch) {
-                    return self.fail(taken, &StoreError::Write(error));
-                }
-                self.index.insert_revisions(&taken.batch.records, taken.batch.head);
-                self.rows.published(&taken.batch.records);
-            }
-            let turn = self.queue.flushed(taken.batch.head);
-            let goes_on = turn == Turn::Lead && !self.lead_elsewhere();
-            for told in taken.told {
-                told(Ok(()));
-            }
-            if !goes_on {
-                return;
-            }
+        let later = LEADS.with_borrow_mut(|leads| {
+            leads.as_mut().map(|leads| leads.push(Arc::clone(self))).is_some()
+        });
+        if !later {
+            self.lead_now();
         }
+    }
+
+    /// The same, also in an answer: for who waits for it. Says whether it has flushed something.
+    pub(crate) fn lead_now(self: &Arc<Self>) -> bool {
+        let before = LEADS.replace(Some(vec![Arc::clone(self)]));
+        let next = || LEADS.with_borrow_mut(|leads| leads.as_mut().and_then(Vec::pop));
+        let mut flushed = false;
+        while let Some(shared) = next() {
+            flushed |= shared.flush_next();
+        }
+        LEADS.set(before);
+        flushed
+    }
+
+    fn flush_next(self: &Arc<Self>) -> bool {
+        let Some(taken) = self.queue.take(&self.limits) else { return false };
+        if taken.writes {
+            if let Err(error) = self.write(&taken.batch) {
+                self.fail(taken, &StoreError::Write(error));
+                return true;
+            }
+            self.index.insert_revisions(&taken.batch.records, taken.batch.head);
+            self.rows.published(&taken.batch.records);
+        }
+        if self.queue.flushed(taken.batch.head) == Turn::Lead {
+            self.lead_elsewhere();
+        }
+        answer(taken.told, &Ok(()));
+        true
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
@@ -202,10 +268,13 @@ impl Shared {
         result
     }
 
-    /// Has a task lead, if there is a runtime that takes one.
-    fn lead_elsewhere(self: &Arc<Self>) -> bool {
-        let shared = Arc::clone(self);
-        self.handle.as_ref().is_some_and(|handle| handle.spawn(move || shared.lead()).is_ok())
+    /// Has a task lead, if there is a runtime that takes one; else this thread does, when it has answered.
+    fn lead_elsewhere(self: &Arc<Self>) {
+        let duty = Duty(Arc::clone(self));
+        if let Some(handle) = &self.handle {
+            // Refused, or dropped by a runtime that ends, it leads as well.
+            drop(handle.spawn(move || drop(duty)));
+        }
     }
 
     fn fail(&self, mut taken: Taken, error: &StoreError) {
@@ -215,8 +284,30 @@ impl Shared {
         self.index.withdraw(&taken.batch.records);
         held.forget_staged();
         drop(held);
-        for told in taken.told {
-            told(Err(error.clone()));
-        }
+        answer(taken.told, &Err(error.clone()));
     }
 }
+
+/// Leads when it is dropped, wherever that is.
+struct Duty(Arc<Shared>);
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        self.0.lead();
+    }
+}
+
+/// A panic of one is no matter of the others, nor of who leads.
+fn answer(told: Vec<Told>, result: &Result<(), StoreError>) {
+    for told in told {
+        drop(catch_unwind(AssertUnwindSafe(|| told(result.clone()))));
+    }
+}
+
+thread_local! {
+    /// What this thread has to look after when it has answered; none if it does not lead.
+    static LEADS: RefCell<Option<Vec<Arc<Shared>>>> = const { RefCell::new(None) };
+}
+
+/// Records that are removed with one flush, which others wait for.
+const REMOVED_AT_ONCE: usize = 1_000;

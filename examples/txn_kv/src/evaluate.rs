@@ -1,6 +1,6 @@
 //! What a transaction comes to, before it has a revision.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::engine::{Engine, Snapshot};
@@ -21,6 +21,7 @@ pub(crate) struct Evaluation<'a> {
     writes: Vec<Write>,
     /// Where in `writes` a key is.
     written: BTreeMap<Key, usize>,
+    found_bytes: usize,
 }
 
 /// What a transaction came to.
@@ -29,6 +30,8 @@ pub(crate) struct Evaluated {
     pub(crate) writes: Vec<Write>,
     succeeded: bool,
     results: Vec<Done>,
+    /// Of what it has found.
+    pub(crate) found_bytes: usize,
 }
 
 /// A write that will have a revision.
@@ -63,7 +66,7 @@ impl<'a> Evaluation<'a> {
         held: &'a Held<'a>,
     ) -> Self {
         let (writes, written) = (Vec::new(), BTreeMap::new());
-        Self { engine, index, limits, held, writes, written }
+        Self { engine, index, limits, held, writes, written, found_bytes: 0 }
     }
 
     pub(crate) fn run(mut self, txn: Txn) -> Result<Evaluated, StoreError> {
@@ -73,7 +76,8 @@ impl<'a> Evaluation<'a> {
         }
         let branch = if succeeded { txn.then } else { txn.otherwise };
         let results = branch.into_iter().map(|op| self.run_op(op)).collect::<Result<_, _>>()?;
-        Ok(Evaluated { writes: self.writes, succeeded, results })
+        let Self { writes, found_bytes, .. } = self;
+        Ok(Evaluated { writes, succeeded, results, found_bytes })
     }
 
     fn holds(&self, compare: &Compare) -> Result<bool, StoreError> {
@@ -115,8 +119,7 @@ impl<'a> Evaluation<'a> {
                 Ok(Done::Deleted(deleted))
             }
             Op::Get { range, limit } => {
-                let keys = self.keys(&range, limit.min(self.limits.found))?;
-                Ok(Done::Found(keys.into_iter().map(|(_, seen)| seen).collect()))
+                Ok(Done::Found(self.find(&range, limit.min(self.limits.found))?))
             }
         }
     }
@@ -172,22 +175,42 @@ impl<'a> Evaluation<'a> {
             }
             KeyRange::Span(..) => {
                 let limit = self.limits.found;
-                let keys = self.keys(&range, limit + 1)?;
+                let keys = self.deletable_in(&range, limit.saturating_add(1));
                 if keys.len() > limit {
                     let (what, size) = ("keys of a deletion", keys.len());
                     return Err(StoreError::TooLarge { what, size, limit });
                 }
-                Ok(keys.into_iter().map(|(key, _)| key).collect())
+                Ok(keys)
             }
         }
     }
 
-    /// The keys of a range that are there, in their order, with what this transaction wrote before.
-    fn keys(&self, range: &KeyRange, limit: usize) -> Result<Vec<(Key, Seen)>, StoreError> {
+    /// The same without values: a deletion reads none. All rows are held.
+    fn deletable_in(&self, range: &KeyRange, limit: usize) -> Vec<Key> {
+        let staged: Vec<_> = self.held.staged_in(range).collect();
+        // Each key that was staged or written here hides one of the index at most.
+        let enough = limit.saturating_add(staged.len() + self.written.len());
+        let mut keys: BTreeSet<_> = self.index.live(range, enough).into_iter().collect();
+        let written = self.written.iter().filter(|(key, _)| range.contains(key));
+        let staged = staged.iter().map(|staged| (&staged.record.key, &staged.record.value));
+        let later = staged.chain(written.map(|(key, at)| (key, &self.writes[*at].value)));
+        for (key, value) in later {
+            if value.is_some() {
+                keys.insert(Key::clone(key));
+            } else {
+                keys.remove(key);
+            }
+        }
+        keys.into_iter().take(limit).collect()
+    }
+
+    /// What is there of a range, in the order of keys, with what this transaction wrote before.
+    fn find(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<Seen>, StoreError> {
         let mut found = BTreeMap::new();
         match range {
             KeyRange::One(key) => {
                 if let Some(entry) = self.entry(key)? {
+                    self.limits.count_found(&mut self.found_bytes, &entry)?;
                     found.insert(Key::clone(key), Seen::Earlier(entry));
                 }
             }
@@ -199,12 +222,12 @@ impl<'a> Evaluation<'a> {
                 None => found.remove(key),
             };
         }
-        Ok(found.into_iter().take(limit).collect())
+        Ok(found.into_values().take(limit).collect())
     }
 
     /// What earlier transactions left in a range. All rows are held.
     fn earlier(
-        &self,
+        &mut self,
         range: &KeyRange,
         limit: usize,
         found: &mut BTreeMap<Key, Seen>,
@@ -213,17 +236,22 @@ impl<'a> Evaluation<'a> {
             self.held.staged_in(range).map(|staged| (&*staged.record.key, staged)).collect();
         let waiting: HashSet<_> = staged.values().map(|staged| staged.revision).collect();
         // Each key that was staged or written here hides one of the index at most.
-        let enough = limit.saturating_add(staged.len() + self.written.len());
+        let shown = limit.saturating_add(self.written.len());
+        let enough = shown.saturating_add(staged.len());
         let view = self
             .index
             .view(range, None, enough, || self.engine.snapshot().map_err(StoreError::Read))?;
         for candidate in view.candidates {
+            if found.len() == shown {
+                break;
+            }
             if waiting.contains(&candidate.newest.revision) {
                 continue;
             }
             let entry = read(&*view.snapshot, candidate.newest.revision)?;
             let is_there = entry.record.value.is_some();
             if is_there && !staged.contains_key(&*entry.record.key) {
+                self.limits.count_found(&mut self.found_bytes, &entry)?;
                 found.insert(Key::clone(&entry.record.key), Seen::Earlier(entry));
             }
         }

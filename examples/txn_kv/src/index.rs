@@ -176,7 +176,7 @@ impl Index {
         let visible = at.unwrap_or(head.revision);
         let mut candidates = Vec::new();
         let mut certain = 0;
-        tree.visit(range, |entries| {
+        tree.visit(range, |_, entries| {
             if limit == 0 {
                 return false;
             }
@@ -197,6 +197,17 @@ impl Index {
             candidates.len() < limit
         });
         Ok(View { revision: visible, candidates, snapshot: snapshot()? })
+    }
+
+    /// The keys of a range whose newest revision is no deletion, that which waits for its data included.
+    pub(crate) fn live(&self, range: &KeyRange, limit: usize) -> Vec<Key> {
+        let mut keys = Vec::new();
+        self.read().visit(range, |key, entries| {
+            let is_there = entries.newest().is_some_and(|newest| !newest.is_deletion());
+            keys.extend(is_there.then(|| Key::clone(key)));
+            keys.len() < limit
+        });
+        keys
     }
 
     /// How far the store has come, as readers see it.
@@ -265,19 +276,19 @@ impl Tree {
     }
 
     /// Shows the entries of the keys in a range, in their order, until `visit` says that it is enough.
-    fn visit<'a>(&'a self, range: &KeyRange, mut visit: impl FnMut(&'a Entries) -> bool) {
+    fn visit<'a>(&'a self, range: &KeyRange, mut visit: impl FnMut(&'a Key, &'a Entries) -> bool) {
         match range {
             KeyRange::One(key) => {
-                if let Some(entries) = self.keys.get(key) {
-                    visit(entries);
+                if let Some((key, entries)) = self.keys.get_key_value(key) {
+                    visit(key, entries);
                 }
             }
             KeyRange::Span(from, Some(to)) if from >= to => {}
             KeyRange::Span(from, to) => {
                 let end = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 let from = Bound::Included(&**from);
-                for (_, entries) in self.keys.range::<[u8], _>((from, end)) {
-                    if !visit(entries) {
+                for (key, entries) in self.keys.range::<[u8], _>((from, end)) {
+                    if !visit(key, entries) {
                         break;
                     }
                 }

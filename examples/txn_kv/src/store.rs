@@ -1,6 +1,7 @@
 //! [`Store`]: transactions, reads at a revision, compaction.
 
 mod check;
+mod limits;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,24 +16,9 @@ use crate::error::StoreError;
 use crate::evaluate::{Evaluation, read};
 use crate::index::{Candidate, Index};
 use crate::rows::{Held, Rows};
-use crate::txn::{Entry, Found, KeyRange, Op, Outcome, Target, Txn};
+use crate::txn::{Entry, Found, KeyRange, Outcome, Txn};
 
-/// How large things may be.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of a key; 1 KiB.
-    pub key_bytes: usize,
-    /// Bytes of a value; 1 MiB.
-    pub value_bytes: usize,
-    /// Comparisons and operations of a transaction, together; 128.
-    pub operations: usize,
-    /// Bytes of transactions that wait to be written; 64 MiB. One that is larger alone still goes.
-    pub waiting_bytes: usize,
-    /// Bytes that are written with one flush; 4 MiB. One transaction at least.
-    pub flush_bytes: usize,
-    /// Keys that one read returns; 10 000.
-    pub found: usize,
-}
+pub use limits::Limits;
 
 /// A multi-version store: every write has a revision, and reads see the state of one.
 ///
@@ -75,7 +61,7 @@ pub(crate) struct Counts {
     read: AtomicU64,
 }
 
-/// Keys that a compaction looks at while it has the write lock of the index.
+/// Keys that a compaction looks at while it has the write lock of the index, or revisions that it takes out.
 const COMPACTED_AT_ONCE: usize = 1_000;
 
 impl Store {
@@ -107,7 +93,8 @@ impl Store {
     }
 
     /// Does a transaction. `done` is called once, perhaps on another thread and perhaps before this
-    /// returns: when what it wrote is durable and visible, or when it failed.
+    /// returns: when what it wrote is durable and visible, or when it failed. In it the next transaction
+    /// can be begun, but not waited for. When it panics, that is its own matter.
     ///
     /// Waits for rows that other transactions hold, as an announced stall; never for the disk, except
     /// the one transaction that flushes for all.
@@ -122,7 +109,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The revision is compacted or in the future, or the engine cannot be read.
+    /// The revision is compacted or in the future, there is too much to be returned at once, or the engine
+    /// cannot be read.
     pub fn read(
         &self,
         range: &KeyRange,
@@ -134,18 +122,26 @@ impl Store {
         let snapshot = || engine.snapshot().map_err(StoreError::Read);
         let view = index.view(range, at, limit, snapshot)?;
         let mut entries = Vec::with_capacity(view.candidates.len());
+        let mut bytes = 0;
         if index.design() != Design::Compensate {
             for candidate in view.candidates {
                 counts.indexed(1);
-                entries.push(read(&*view.snapshot, candidate.newest.revision)?);
+                let entry = read(&*view.snapshot, candidate.newest.revision)?;
                 counts.read(1);
+                limits.count_found(&mut bytes, &entry)?;
+                entries.push(entry);
             }
             return Ok(Found { revision: view.revision, entries });
         }
         for candidate in &view.candidates {
-            entries.extend(self.compensate(candidate, &*view.snapshot)?);
+            if entries.len() == limit {
+                break;
+            }
+            if let Some(entry) = self.compensate(candidate, &*view.snapshot)? {
+                limits.count_found(&mut bytes, &entry)?;
+                entries.push(entry);
+            }
         }
-        entries.truncate(limit);
         let revision = match at {
             Some(at) => at,
             None => view.snapshot.head().map_err(StoreError::Read)?.revision,
@@ -232,7 +228,7 @@ impl Shared {
                 return done(Err(error));
             }
         };
-        let mut done = Some(done);
+        let (mut done, found_bytes) = (Some(done), evaluated.found_bytes);
         let pushed = self.queue.push(!evaluated.writes.is_empty(), &self.limits, |main| {
             let (records, outcome) = evaluated.numbered(main);
             self.index.announce(&records);
@@ -244,7 +240,7 @@ impl Shared {
                     done(result.map(|()| outcome));
                 }
             });
-            Waiting { records, compacted: 0, told }
+            Waiting { records, found_bytes, compacted: 0, told }
         });
         drop(held);
         match pushed {
@@ -272,16 +268,18 @@ impl Shared {
         self.rows.hold(&keys)
     }
 
-    /// Refuses reads before `compacted`, and waits until that, and what was queued before, is durable.
+    /// Refuses reads before `compacted`, and waits until that is durable, and what was to be removed
+    /// before is, as much as one flush takes.
     fn flush(self: &Arc<Self>, compacted: u64) -> Result<(), StoreError> {
         let (tell, told) = mpsc::channel();
-        let turn = self.queue.push(false, &self.limits, |_| Waiting {
-            records: Vec::new(),
-            compacted,
-            told: Box::new(move |result| drop(tell.send(result))),
-        })?;
-        if turn == Turn::Lead {
-            self.lead();
+        let tell = Box::new(move |result| drop(tell.send(result)));
+        let (records, found_bytes) = (Vec::new(), 0);
+        self.queue.push_small(Waiting { records, found_bytes, compacted, told: tell });
+        // Also in place of a task that has not begun: perhaps no thread is free for it.
+        while self.lead_now() {
+            if let Ok(result) = told.try_recv() {
+                return result;
+            }
         }
         let gone = || StoreError::Write(EngineError::new("flush", "whoever led has ended"));
         stall::run(|| told.recv()).unwrap_or_else(|_| Err(gone()))
@@ -290,13 +288,18 @@ impl Shared {
     fn remove_compacted(self: &Arc<Self>, at: u64) -> Result<u64, StoreError> {
         let (mut count, mut behind) = (0, None);
         loop {
-            let compacted = self.index.compact(behind.as_ref(), at, COMPACTED_AT_ONCE);
-            count += compacted.removed.len() as u64;
-            self.queue.remove(compacted.removed);
-            while self.queue.has_removals() {
+            let mut removed = 0;
+            self.queue.remove(|| {
+                let compacted = self.index.compact(behind.as_ref(), at, COMPACTED_AT_ONCE);
+                removed = compacted.removed.len();
+                behind = compacted.next;
+                compacted.removed
+            });
+            count += removed as u64;
+            while removed > 0 {
                 self.flush(0)?;
+                removed *= usize::from(self.queue.removes());
             }
-            behind = compacted.next;
             if behind.is_none() {
                 return Ok(count);
             }
@@ -343,64 +346,6 @@ impl Counts {
             read: of(&self.read),
         }
     }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            key_bytes: 1 << 10,
-            value_bytes: 1 << 20,
-            operations: 128,
-            waiting_bytes: 64 << 20,
-            flush_bytes: 4 << 20,
-            found: 10_000,
-        }
-    }
-}
-
-impl Limits {
-    /// Whether a transaction keeps to them.
-    fn check(&self, txn: &Txn) -> Result<(), StoreError> {
-        let size = txn.compares.len() + txn.then.len() + txn.otherwise.len();
-        within("operations of a transaction", size, self.operations)?;
-        for compare in &txn.compares {
-            self.check_key(&compare.key)?;
-            if let Target::Value(value) = &compare.target {
-                within("bytes of a value", value.len(), self.value_bytes)?;
-            }
-        }
-        for operation in txn.then.iter().chain(&txn.otherwise) {
-            match operation {
-                Op::Put { key, value } => {
-                    self.check_key(key)?;
-                    within("bytes of a value", value.len(), self.value_bytes)?;
-                }
-                Op::Delete(range) | Op::Get { range, .. } => self.check_range(range)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn check_range(&self, range: &KeyRange) -> Result<(), StoreError> {
-        match range {
-            KeyRange::One(key) => self.check_key(key),
-            KeyRange::Span(from, to) => {
-                let to = to.as_ref().map_or(0, |to| to.len());
-                within("bytes of a key", from.len().max(to), self.key_bytes)
-            }
-        }
-    }
-
-    fn check_key(&self, key: &[u8]) -> Result<(), StoreError> {
-        if key.is_empty() {
-            return Err(StoreError::EmptyKey);
-        }
-        within("bytes of a key", key.len(), self.key_bytes)
-    }
-}
-
-fn within(what: &'static str, size: usize, limit: usize) -> Result<(), StoreError> {
-    if size > limit { Err(StoreError::TooLarge { what, size, limit }) } else { Ok(()) }
 }
 
 impl fmt::Debug for Store {

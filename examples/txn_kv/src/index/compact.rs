@@ -8,29 +8,32 @@ use crate::record::{Key, Revision};
 /// Revisions that are not in the index any more and can be removed from the store.
 #[derive(Debug, Default)]
 pub struct Compacted {
-    /// In no order.
+    /// Those of a key from the oldest on.
     pub removed: Vec<Revision>,
     /// The key to go on behind; none at the end.
     pub next: Option<Key>,
 }
 
 impl Index {
-    /// Takes out what no reader at this transaction, or a later one, sees: of `keys` keys behind a key,
-    /// so that others get the lock between two calls. Readers at an earlier transaction must have been
-    /// refused before.
+    /// Takes out what no reader at this transaction, or a later one, sees: of `most` keys behind a key, or
+    /// less keys if so many revisions come together, so that others get the lock between two calls.
+    /// Readers at an earlier transaction must have been refused before.
     #[must_use]
-    pub fn compact(&self, behind: Option<&Key>, at: u64, keys: usize) -> Compacted {
+    pub fn compact(&self, behind: Option<&Key>, at: u64, most: usize) -> Compacted {
         let mut compacted = Compacted::default();
         let from = behind.map_or(Bound::Unbounded, |key| Bound::Excluded(&**key));
         let mut empty = Vec::new();
         let mut tree = self.write();
         let mut left = tree.keys.range_mut::<[u8], _>((from, Bound::Unbounded));
-        for (key, entries) in left.by_ref().take(keys) {
+        for (key, entries) in left.by_ref().take(most) {
             entries.compact(at, &mut compacted.removed);
             if entries.is_empty() {
                 empty.push(Key::clone(key));
             }
             compacted.next = Some(Key::clone(key));
+            if compacted.removed.len() >= most {
+                break;
+            }
         }
         if left.next().is_none() {
             compacted.next = None;

@@ -1,0 +1,89 @@
+//! [`Limits`]: how large things may be.
+
+use crate::error::StoreError;
+use crate::txn::{Entry, KeyRange, Op, Target, Txn};
+
+/// How large things may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of a key; 1 KiB.
+    pub key_bytes: usize,
+    /// Bytes of a value; 1 MiB.
+    pub value_bytes: usize,
+    /// Comparisons and operations of a transaction, together; 128.
+    pub operations: usize,
+    /// Bytes of transactions that wait to be written, and of what they have found; 64 MiB. One that is
+    /// larger alone still goes.
+    pub waiting_bytes: usize,
+    /// Bytes that are written with one flush; 4 MiB. One transaction at least.
+    pub flush_bytes: usize,
+    /// Keys that one read returns; 10 000.
+    pub found: usize,
+    /// Bytes that one read returns, or all reads of a transaction; 64 MiB.
+    pub found_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            key_bytes: 1 << 10,
+            value_bytes: 1 << 20,
+            operations: 128,
+            waiting_bytes: 64 << 20,
+            flush_bytes: 4 << 20,
+            found: 10_000,
+            found_bytes: 64 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// Whether a transaction keeps to them.
+    pub(super) fn check(&self, txn: &Txn) -> Result<(), StoreError> {
+        let size = txn.compares.len() + txn.then.len() + txn.otherwise.len();
+        within("operations of a transaction", size, self.operations)?;
+        for compare in &txn.compares {
+            self.check_key(&compare.key)?;
+            if let Target::Value(value) = &compare.target {
+                within("bytes of a value", value.len(), self.value_bytes)?;
+            }
+        }
+        for operation in txn.then.iter().chain(&txn.otherwise) {
+            match operation {
+                Op::Put { key, value } => {
+                    self.check_key(key)?;
+                    within("bytes of a value", value.len(), self.value_bytes)?;
+                }
+                Op::Delete(range) | Op::Get { range, .. } => self.check_range(range)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// One more of what a read returns.
+    pub(crate) fn count_found(&self, bytes: &mut usize, entry: &Entry) -> Result<(), StoreError> {
+        *bytes += entry.record.bytes();
+        within("bytes that are found", *bytes, self.found_bytes)
+    }
+
+    fn check_range(&self, range: &KeyRange) -> Result<(), StoreError> {
+        match range {
+            KeyRange::One(key) => self.check_key(key),
+            KeyRange::Span(from, to) => {
+                let to = to.as_ref().map_or(0, |to| to.len());
+                within("bytes of a key", from.len().max(to), self.key_bytes)
+            }
+        }
+    }
+
+    fn check_key(&self, key: &[u8]) -> Result<(), StoreError> {
+        if key.is_empty() {
+            return Err(StoreError::EmptyKey);
+        }
+        within("bytes of a key", key.len(), self.key_bytes)
+    }
+}
+
+fn within(what: &'static str, size: usize, limit: usize) -> Result<(), StoreError> {
+    if size > limit { Err(StoreError::TooLarge { what, size, limit }) } else { Ok(()) }
+}
