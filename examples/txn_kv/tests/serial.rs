@@ -13,6 +13,7 @@ use std::thread;
 use epoll_group::{Handle, Runtime};
 use support::faulty::{Action, Faults, Faulty};
 use support::random::{Random, seed, times};
+use support::twin::{self, State};
 use txn_kv::engine::{Batch, Disk, DiskOptions, Engine, EngineError, Memory, Snapshot};
 use txn_kv::store::{Limits, Store};
 use txn_kv::{
@@ -51,9 +52,6 @@ enum Said {
     Txn(Txn, Outcome),
     Read(KeyRange, usize, u64, Vec<Entry>),
 }
-
-/// What each key looks like, and since when.
-type State = BTreeMap<Key, Entry>;
 
 fn key(random: &mut Random) -> Key {
     Key::from([b'a' + u8::try_from(random.below(KEYS)).expect("a letter")])
@@ -100,64 +98,6 @@ fn txn(random: &mut Random, revision: u64) -> Txn {
         compares: compares.into_iter().map(|seed| compare(&mut Random(seed), revision)).collect(),
         then: operations(then),
         otherwise: operations(otherwise),
-    }
-}
-
-/// Does it, one after the other.
-mod twin {
-    use super::*;
-
-    pub(super) fn found(state: &State, range: &KeyRange, limit: usize) -> Vec<Entry> {
-        let inside = state.iter().filter(|(key, _)| range.contains(key));
-        inside.take(limit).map(|(_, entry)| entry.clone()).collect()
-    }
-
-    fn holds(state: &State, Compare { key, relation, target }: &Compare) -> bool {
-        let entry = state.get(key);
-        let number = |part: fn(&Entry) -> u64| entry.map_or(0, part);
-        match target {
-            Target::Value(value) => {
-                let own = entry.and_then(|entry| entry.record.value.as_ref());
-                own.is_some_and(|own| relation.holds(own, value))
-            }
-            Target::Version(other) => relation.holds(&number(|entry| entry.record.version), other),
-            Target::Created(other) => relation.holds(&number(|entry| entry.record.created), other),
-            Target::Modified(other) => relation.holds(&number(|entry| entry.revision.main), other),
-        }
-    }
-
-    pub(super) fn run(state: &mut State, txn: &Txn, main: u64) -> Outcome {
-        let succeeded = txn.compares.iter().all(|compare| holds(state, compare));
-        let mut sub = 0;
-        let mut results = Vec::new();
-        let mut next = || {
-            sub += 1;
-            txn_kv::Revision { main, sub: sub - 1 }
-        };
-        for operation in if succeeded { &txn.then } else { &txn.otherwise } {
-            results.push(match operation {
-                Op::Put { key, value } => {
-                    let before = state.get(key);
-                    let created = before.map_or(main, |before| before.record.created);
-                    let version = before.map_or(0, |before| before.record.version) + 1;
-                    let value = Some(value.clone());
-                    let record = txn_kv::Record { key: key.clone(), created, version, value };
-                    let entry = Entry { revision: next(), record: record.into() };
-                    state.insert(key.clone(), entry);
-                    OpResult::Put
-                }
-                Op::Delete(range) => {
-                    let gone = found(state, range, usize::MAX);
-                    for entry in &gone {
-                        let _ = next();
-                        state.remove(&entry.record.key);
-                    }
-                    OpResult::Deleted(gone.len() as u64)
-                }
-                Op::Get { range, limit } => OpResult::Found(found(state, range, *limit)),
-            });
-        }
-        Outcome { revision: main, succeeded, results }
     }
 }
 

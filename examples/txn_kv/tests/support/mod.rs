@@ -1,7 +1,8 @@
-//! What the tests share: files that forget, files that fail, and randomness.
+//! What the tests share: files that forget, files that fail, a naive twin, and randomness.
 
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
 pub(crate) mod faulty;
 pub(crate) mod forgetful;
 pub(crate) mod random;
+pub(crate) mod twin;

@@ -1,0 +1,140 @@
+//! The power is cut while transactions and compactions go on: what was acknowledged is there, of what
+//! was not all or nothing, and what was deleted does not come back.
+//!
+//! `TXN_KV_CUTS` sets how often; `TXN_KV_SEED` repeats a run.
+#![cfg(not(feature = "model"))]
+
+mod support;
+
+use std::sync::mpsc;
+
+use support::forgetful::Forgetful;
+use support::random::{Random, seed, times};
+use support::twin::{self, State};
+use txn_kv::engine::{Disk, DiskOptions};
+use txn_kv::store::{Limits, Store};
+use txn_kv::{Design, Entry, Key, KeyRange, Op, Outcome, StoreError, Txn};
+
+/// So many keys that a compaction has more to remove than goes with one flush.
+const KEYS: u8 = 100;
+
+/// What is known of the store: the state of each revision, and where reads begin.
+struct Known {
+    states: Vec<State>,
+    compacted: u64,
+}
+
+fn all() -> KeyRange {
+    KeyRange::Span(Key::default(), None)
+}
+
+fn txn(random: &mut Random) -> Txn {
+    let key = |at: u8| Key::from([at]);
+    let number = |random: &mut Random| u8::try_from(random.below(KEYS.into())).expect("a byte");
+    let put = |at| Op::Put { key: key(at), value: Box::from([at]) };
+    let then = match random.below(10) {
+        0..5 => (0..KEYS).map(put).collect(),
+        5..8 => vec![put(number(random))],
+        _ => {
+            let (one, other) = (number(random), number(random));
+            vec![Op::Delete(KeyRange::Span(key(one.min(other)), Some(key(one.max(other)))))]
+        }
+    };
+    Txn { then, ..Txn::default() }
+}
+
+fn run(store: &Store, txn: Txn) -> Result<Outcome, StoreError> {
+    let (tell, told) = mpsc::channel();
+    store.txn(txn, move |outcome| tell.send(outcome).expect("the test waits"));
+    told.recv().expect("each transaction has an outcome")
+}
+
+fn open(file: &Forgetful) -> Option<Store> {
+    let below = file.clone();
+    let disk = Disk::with(DiskOptions::default(), move || Ok(below.clone()));
+    let disk = disk.map_err(|error| assert!(file.is_cut(), "{error}")).ok()?;
+    let store = Store::open(disk, Design::Publish, Limits::default(), None);
+    store.map_err(|error| assert!(file.is_cut(), "{error}")).ok()
+}
+
+impl Known {
+    /// Whether the store holds all that is known, and reads begin where they may.
+    fn check(&mut self, store: &Store, perhaps: Option<State>, at_most: u64) {
+        let newest = self.states.len() as u64;
+        if store.revision() == newest {
+            self.states.push(perhaps.expect("nothing was asked for that is there now"));
+        } else {
+            assert_eq!(store.revision() + 1, newest);
+        }
+        let compacted = store.compacted();
+        assert!(compacted == self.compacted || compacted == at_most, "compacted at {compacted}");
+        self.compacted = compacted;
+        for at in compacted..=store.revision() {
+            let found = store.read(&all(), Some(at), 1_000).expect("it can be read").entries;
+            let state = &self.states[usize::try_from(at).expect("an index")];
+            assert!(
+                found.iter().eq(state.values()),
+                "revision {at}: {}",
+                difference(&found, state)
+            );
+        }
+        store.check().expect("index and engine agree");
+    }
+}
+
+fn difference(found: &[Entry], state: &State) -> String {
+    let name = |entry: &Entry| format!("{} of {:?}", entry.revision, entry.record.key);
+    let other = found.iter().find(|entry| state.get(&entry.record.key) != Some(entry));
+    let missing = state.values().find(|entry| !found.contains(entry));
+    format!("found {:?}, missing {:?}", other.map(name), missing.map(name))
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_cut_and_what_was_deleted_is_not() {
+    let seed = seed();
+    println!("TXN_KV_SEED={seed}");
+    let mut random = Random(seed);
+    let image = || {
+        let file = Forgetful::new(Vec::new());
+        drop(open(&file));
+        file.cut()
+    };
+    let new = || Known { states: vec![State::new()], compacted: 0 };
+    let (mut file, mut known) = (image(), new());
+    let (mut perhaps, mut at_most) = (None, 0);
+    for cut in 0..times("TXN_KV_CUTS", 60) {
+        if cut % 20 == 0 {
+            (file, known, perhaps, at_most) = (image(), new(), None, 0);
+        }
+        let below = Forgetful::new(file);
+        below.cut_after(random.pick(&[20, 100, 1_000]) + random.below(100), random.next());
+        if let Some(store) = open(&below) {
+            known.check(&store, perhaps.take(), at_most);
+            while !below.is_cut() {
+                if random.percent(10) {
+                    at_most = store.revision();
+                    if store.compact(at_most).is_ok() {
+                        known.compacted = at_most;
+                    }
+                    continue;
+                }
+                let (txn, mut state) =
+                    (txn(&mut random), known.states[known.states.len() - 1].clone());
+                let main = known.states.len() as u64;
+                let twin = twin::run(&mut state, &txn, main);
+                match run(&store, txn) {
+                    Ok(outcome) if outcome.revision < main => {}
+                    Ok(outcome) => {
+                        assert_eq!(outcome, twin);
+                        known.states.push(state);
+                    }
+                    Err(error) => {
+                        assert!(below.is_cut(), "{error}");
+                        perhaps = Some(state);
+                    }
+                }
+            }
+        }
+        file = below.cut();
+    }
+}
