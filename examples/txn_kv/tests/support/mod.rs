@@ -4,4 +4,5 @@
 
 pub(crate) mod faulty;
 pub(crate) mod forgetful;
+pub(crate) mod history;
 pub(crate) mod random;
