@@ -20,6 +20,8 @@ pub(crate) enum Command {
     Serve(txn_kv::serve::Options),
     Load(Load),
     Designs(Designs),
+    /// With as many clients, beside one.
+    Commits(Designs),
     Help,
 }
 
@@ -45,7 +47,14 @@ impl Command {
             Some(Arg::Short('h') | Arg::Long("help")) => Ok(Self::Help),
             Some(Arg::Value(command)) if command == "serve" => serve::parse(parser),
             Some(Arg::Value(command)) if command == "load" => load::parse(parser),
-            Some(Arg::Value(command)) if command == "designs" => designs::parse(parser),
+            Some(Arg::Value(command)) if command == "designs" => {
+                designs::parse(parser, Designs::default())
+                    .map(|args| args.map_or(Self::Help, Self::Designs))
+            }
+            Some(Arg::Value(command)) if command == "commits" => {
+                designs::parse(parser, Designs::commits())
+                    .map(|args| args.map_or(Self::Help, Self::Commits))
+            }
             Some(Arg::Value(command)) => {
                 Err(UsageError(format!("there is no command {}", command.display())))
             }

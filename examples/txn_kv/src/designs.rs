@@ -20,8 +20,12 @@ use txn_kv::load::{Lines, Progress, Until};
 
 use crate::args::Designs as Args;
 use crate::sys::raise_descriptor_limit;
-use comparison::{Case, Comparison, Level, in_turn};
-use subject::Subject;
+use comparison::Comparison;
+
+pub(crate) use comparison::{Case, Level, Window, in_turn};
+pub(crate) use environment::Environment;
+pub(crate) use ratio::{Ratio, median};
+pub(crate) use subject::Subject;
 
 /// Revisions of each key, before the load.
 const REVISIONS: [u64; 3] = [1, 100, 10_000];

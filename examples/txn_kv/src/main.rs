@@ -7,11 +7,13 @@
 //! cargo run --release -p txn_kv -- load txn-put --connect 127.0.0.1:33670 \
 //!     --user root --password secret --clients 50 --key-space-size 100000 --total 100000
 //! cargo run --release -p txn_kv -- designs                       # orders of writing, by turns
+//! cargo run --release -p txn_kv -- commits                       # a commit alone, and flushes shared
 //! ```
 //!
 //! The library of the same name is what is shown; `store.rs` is the file to read first.
 
 mod args;
+mod commits;
 #[allow(dead_code, reason = "the echo example burns CPU time as well")]
 #[path = "../../echo/cpu.rs"]
 mod cpu;
@@ -66,6 +68,7 @@ fn run(command: Command, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         }
         Command::Load(args) => loading::run(&args, out),
         Command::Designs(args) => designs::run(&args, out),
+        Command::Commits(args) => commits::run(&args, out),
         Command::Help => Ok(out.write_all(args::HELP.as_bytes())?),
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use lexopt::{Arg, Parser};
 
-use super::Command;
 use super::load::{CLIENTS, KEYS, VALUE_BYTES};
 use crate::usage::{UsageError, number};
 
@@ -42,8 +41,16 @@ impl Default for Designs {
     }
 }
 
-pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
-    let mut args = Designs::default();
+impl Designs {
+    /// What `commits` begins with.
+    pub(super) fn commits() -> Self {
+        let window = Duration::from_millis(500);
+        Self { clients: 200, window, disk: true, ..Self::default() }
+    }
+}
+
+/// Changes what is given; none if help is asked for.
+pub(super) fn parse(parser: &mut Parser, mut args: Designs) -> Result<Option<Designs>, UsageError> {
     while let Some(option) = parser.next()? {
         match option {
             Arg::Long("clients") => args.clients = number("--clients", parser.value()?, CLIENTS)?,
@@ -66,9 +73,9 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
             }
             Arg::Long("disk") => args.disk = true,
             Arg::Long("out") => args.out = Some(parser.value()?.into()),
-            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
+            Arg::Short('h') | Arg::Long("help") => return Ok(None),
             other => return Err(other.unexpected().into()),
         }
     }
-    Ok(Command::Designs(args))
+    Ok(Some(args))
 }

@@ -13,15 +13,15 @@ use super::ratio::{Ratio, median};
 
 /// What a store holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Case {
+pub(crate) struct Case {
     /// Of each key; 0 for a store that begins without anything.
-    pub(super) revisions: u64,
-    pub(super) keys: u64,
+    pub(crate) revisions: u64,
+    pub(crate) keys: u64,
 }
 
 /// Where the load comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(crate) enum Level {
     /// Threads that call the store.
     Store,
     /// Sessions over loopback.
@@ -30,11 +30,11 @@ pub(super) enum Level {
 
 /// Puts of one store, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Window {
-    pub(super) puts: u64,
-    pub(super) time: Duration,
+pub(crate) struct Window {
+    pub(crate) puts: u64,
+    pub(crate) time: Duration,
     /// Of the whole process: the store and its load.
-    pub(super) cpu: Duration,
+    pub(crate) cpu: Duration,
 }
 
 /// A design beside the default.
@@ -48,7 +48,7 @@ pub(super) struct Comparison {
 }
 
 /// Measures so many pairs, in the order A B, B A, A B, ...
-pub(super) fn in_turn(
+pub(crate) fn in_turn(
     pairs: usize,
     mut progress: Progress,
     mut base: impl FnMut() -> Result<Window, Box<dyn Error>>,
@@ -70,7 +70,7 @@ pub(super) fn in_turn(
 }
 
 impl Window {
-    pub(super) fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.puts as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
@@ -79,7 +79,7 @@ impl Window {
         each(self.cpu, self.puts)
     }
 
-    fn to_json(self) -> Value {
+    pub(crate) fn to_json(self) -> Value {
         json!({
             "puts": self.puts,
             "seconds": self.time.as_secs_f64(),
@@ -90,13 +90,13 @@ impl Window {
 
 impl Comparison {
     /// The medians of both, and the ratio of neighbours.
-    pub(super) fn of(&self, number: impl Fn(&Window) -> f64) -> ([f64; 2], Ratio) {
+    pub(crate) fn of(&self, number: impl Fn(&Window) -> f64) -> ([f64; 2], Ratio) {
         let of = |place: usize| median(self.pairs.iter().map(|pair| number(&pair[place])));
         let ratios = self.pairs.iter().map(|[base, other]| number(other) / number(base));
         ([of(0), of(1)], Ratio::of(ratios))
     }
 
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let pairs = self.pairs.iter().map(|pair| pair.map(Window::to_json));
         let (_, rate) = self.of(Window::per_second);
         let (_, cpu) = self.of(Window::cpu_each);

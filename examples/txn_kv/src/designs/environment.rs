@@ -6,7 +6,7 @@ use std::{env, fs, thread};
 use serde_json::{Value, json};
 
 #[derive(Debug)]
-pub(super) struct Environment {
+pub(crate) struct Environment {
     command: String,
     date: String,
     commit: String,
@@ -20,7 +20,7 @@ pub(super) struct Environment {
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
 
 impl Environment {
-    pub(super) fn look() -> Self {
+    pub(crate) fn look() -> Self {
         let args: Vec<_> = env::args().skip(1).collect();
         Self {
             command: format!("cargo run --release -p txn_kv -- {}", args.join(" ")),
@@ -35,7 +35,7 @@ impl Environment {
         }
     }
 
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({
             "command": self.command,
             "date": self.date,

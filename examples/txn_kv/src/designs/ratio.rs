@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// The median of the ratios of pairs, and where the true one lies with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ratio {
+pub(crate) struct Ratio {
     median: f64,
     low: f64,
     high: f64,
@@ -18,7 +18,7 @@ const TIE: f64 = 0.1;
 const OUTSIDE: f64 = 0.05;
 
 impl Ratio {
-    pub(super) fn of(ratios: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn of(ratios: impl Iterator<Item = f64>) -> Self {
         let ratios = sorted(ratios);
         let outside = outside_of_median(ratios.len());
         let at = |place: usize| ratios.get(place).copied().unwrap_or(f64::NAN);
@@ -31,7 +31,7 @@ impl Ratio {
         (self.median - 1.0).abs() < TIE || (self.low <= 1.0 && self.high >= 1.0)
     }
 
-    pub(super) fn to_json(self) -> Value {
+    pub(crate) fn to_json(self) -> Value {
         json!({
             "median": self.median,
             "low": self.low,
@@ -41,7 +41,7 @@ impl Ratio {
     }
 }
 
-pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     middle(&sorted(values))
 }
 

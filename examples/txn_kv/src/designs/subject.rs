@@ -16,7 +16,7 @@ use crate::folder::TemporaryFolder;
 
 /// A store of one design, what it holds, and its load.
 #[derive(Debug)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     case: Case,
     server: Server,
     load: Load,
@@ -40,7 +40,7 @@ const UNDER_WAY: u64 = 64;
 
 impl Subject {
     /// A store without anything.
-    pub(super) fn start(args: &Args, case: Case, design: Design) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn start(args: &Args, case: Case, design: Design) -> Result<Self, Box<dyn Error>> {
         let folder = args.disk.then(TemporaryFolder::new).transpose()?;
         let kind = match &folder {
             Some(folder) => Kind::Disk(folder.path().to_owned()),
@@ -97,7 +97,7 @@ impl Subject {
     }
 
     /// Puts to drawn keys.
-    pub(super) fn window(&self, level: Level, until: Until) -> Result<Window, Box<dyn Error>> {
+    pub(crate) fn window(&self, level: Level, until: Until) -> Result<Window, Box<dyn Error>> {
         let cpu = cpu::of_process();
         let (puts, time) = match level {
             Level::Store => {
@@ -140,7 +140,7 @@ impl Subject {
     }
 
     /// How many records there are, if index and engine agree.
-    pub(super) fn records(&self) -> Result<u64, Box<dyn Error>> {
+    pub(crate) fn records(&self) -> Result<u64, Box<dyn Error>> {
         let design = self.design();
         let records = self.server.store().check();
         Ok(records.map_err(|error| format!("{design}: {error}"))?)
