@@ -23,6 +23,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use epoll_group::net;
+
 use crate::engine::{Batch, EngineError, Head};
 use crate::error::StoreError;
 use crate::record::{Record, Revision};
@@ -173,9 +175,7 @@ impl Shared {
             }
             let turn = self.queue.flushed(taken.batch.head);
             let goes_on = turn == Turn::Lead && !self.lead_elsewhere();
-            for told in taken.told {
-                told(Ok(()));
-            }
+            tell(taken.told, &Ok(()));
             if !goes_on {
                 return;
             }
@@ -203,8 +203,15 @@ impl Shared {
         self.index.withdraw(&taken.batch.records);
         held.forget_staged();
         drop(held);
-        for told in taken.told {
-            told(Err(error.clone()));
-        }
+        tell(taken.told, &Err(error.clone()));
     }
+}
+
+/// Answers them; what that sends leaves together.
+fn tell(waiting: Vec<Told>, result: &Result<(), StoreError>) {
+    net::together(|| {
+        for told in waiting {
+            told(result.clone());
+        }
+    });
 }
