@@ -13,6 +13,7 @@ use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::session::{Deferred, SessionError};
 use epoll_group::stats::Counter;
+use epoll_group::{net, stall};
 use support::engine::{Counts, Fixture, Numbers, config, finish_with, one_text};
 use support::threads::threads;
 use support::xrpc::AUTO;
@@ -85,6 +86,49 @@ fn ten_thousand_hold_no_thread() {
         (0..2000).for_each(|session| drop(client.reply(session).one()));
     }
     assert_eq!(server.stats().deferred_requests, 0);
+}
+
+#[test]
+fn those_that_are_finished_together_leave_in_one_send() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    let calls = || server.stats().get(Counter::SendCalls);
+    for _ in 0..20 {
+        for session in [2, 3] {
+            client.send_sql(session, query("defer a"));
+        }
+        let all = server.control.take_deferred("a", 2);
+        let before = calls();
+        // Two: the second takes along the first, also when that is old.
+        net::together(|| all.into_iter().for_each(|one| assert!(finish_with(one, "done"))));
+        assert_eq!(calls() - before, 1);
+        for session in [2, 3] {
+            assert_eq!(client.reply(session).one().text(), Some("done"));
+        }
+    }
+}
+
+#[test]
+fn what_leaves_together_leaves_before_a_wait_and_at_a_panic() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    client.send_sql(2, query("defer a"));
+    let deferred = server.control.take_one_deferred("a");
+    // On a thread that has sent nothing before.
+    net::together(|| {
+        assert!(finish_with(deferred, "first"));
+        stall::run(|| assert_eq!(client.reply(2).one().text(), Some("first")));
+    });
+    client.send_sql(2, query("defer a"));
+    let deferred = server.control.take_one_deferred("a");
+    let panics = || {
+        net::together(|| {
+            assert!(finish_with(deferred, "second"));
+            panic!("a panic that is meant");
+        })
+    };
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    assert_eq!(client.reply(2).one().text(), Some("second"));
 }
 
 #[test]

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use super::exchange::Job;
-use crate::net::{Cork, Held, flush_corked};
+use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Group, Lent, Work, guard};
 use crate::sync::shim::lock;
-use crate::sync::stall::before_wait;
 
 /// Closures in the order in which they are to be called. While one waits, others are called by other
 /// workers.
@@ -38,11 +37,7 @@ impl Calls {
         let count = lock(&self.jobs).len();
         if count > 1 {
             // What they send leaves together, also before one of them waits.
-            let _cork = Cork::new();
-            if let before @ Some(_) = before_wait(Some(flush_corked)) {
-                // That does so as well.
-                before_wait(before);
-            }
+            let _cork = Cork::on_any_thread();
             group.set_aside(self.turn(group));
             self.call(group);
             drop(group.take_aside());

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::conn::Conn;
 use crate::sync::shim::lock;
+use crate::sync::stall::before_wait;
 
 /// Age at which it leaves.
 const OLD: Duration = Duration::from_micros(100);
@@ -61,6 +62,15 @@ impl Cork {
         Self(PhantomData)
     }
 
+    /// The same, on a thread that perhaps does not send yet before a wait that is announced.
+    pub(crate) fn on_any_thread() -> Self {
+        if let before @ Some(_) = before_wait(Some(flush_corked)) {
+            // That does so as well.
+            before_wait(before);
+        }
+        Self::new()
+    }
+
     /// What this thread holds back, if it does, for others to send when it is stuck.
     pub(crate) fn held() -> Option<Arc<Held>> {
         is_corked().then(|| STATE.with(|state| Arc::clone(&state.held.borrow())))
@@ -77,6 +87,37 @@ impl Drop for Cork {
             flush_corked();
         }
     }
+}
+
+/// Runs `code`: what this thread sends meanwhile leaves together, in one system call for each connection.
+///
+/// For who answers many at a time, as a group commit does, from a task or a thread of its own: a system
+/// call for each answer costs more than all else about it. What handlers send in a row leaves together
+/// anyway.
+///
+/// It is not held back for long: what is 0.1 ms old leaves with the next that is sent, and all of it when
+/// `code` [announces](crate::stall) that it waits, and at its end, also by a panic. If it waits without
+/// saying so, what it has sent last waits with it.
+///
+/// ```
+/// use epoll_group::net;
+/// use epoll_group::session::{Deferred, SessionError};
+///
+/// /// Tells all whose writes one flush has made durable.
+/// fn flushed(waiting: Vec<Deferred>) {
+///     net::together(|| {
+///         for deferred in waiting {
+///             deferred.finish(|reply| {
+///                 reply.affected(1);
+///                 Ok(())
+///             });
+///         }
+///     });
+/// }
+/// ```
+pub fn together<R>(code: impl FnOnce() -> R) -> R {
+    let _cork = Cork::on_any_thread();
+    code()
 }
 
 /// Sends what this thread holds back.

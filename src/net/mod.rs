@@ -42,6 +42,7 @@ mod send_queue;
 pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
 pub use close::{Close, CloseReason};
 pub use connection::{ConnectError, Connection, ConnectionId, Hold};
+pub use cork::together;
 pub use listener::{ListenError, Listener};
 pub use read_buf::Input;
 pub use send_queue::Sent;

@@ -28,6 +28,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use epoll_group::net;
+
 use crate::engine::{Batch, EngineError, Head};
 use crate::error::StoreError;
 use crate::record::{Record, Revision};
@@ -297,11 +299,14 @@ impl Drop for Duty {
     }
 }
 
-/// A panic of one is no matter of the others, nor of who leads.
+/// What answers of a connection send leaves together. A panic of one is no matter of the others, nor of who
+/// leads.
 fn answer(told: Vec<Told>, result: &Result<(), StoreError>) {
-    for told in told {
-        drop(catch_unwind(AssertUnwindSafe(|| told(result.clone()))));
-    }
+    net::together(|| {
+        for told in told {
+            drop(catch_unwind(AssertUnwindSafe(|| told(result.clone()))));
+        }
+    });
 }
 
 thread_local! {
