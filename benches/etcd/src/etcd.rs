@@ -11,7 +11,7 @@ use etcd_client::{Client, ConnectOptions, GetOptions, KvClient, ResponseHeader, 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::load::{Ask, Chain, Op, PATIENCE, RANGE_KEYS, key_bytes, value};
+use crate::load::{Ask, Chain, Op, PATIENCE, key_bytes, value};
 use crate::measure::Target;
 use crate::server::{Server, free_port};
 
@@ -142,7 +142,7 @@ async fn answer(
     ask: Ask,
     chain: &mut Chain,
 ) -> Result<(), etcd_client::Error> {
-    let (from, options) = match ask {
+    let keys = match ask {
         Ask::Put { key, stamp } if chain.load.op == Op::PlainPut => {
             let answer = client.put(key_bytes(key), value(key, stamp), None).await?;
             chain.wrote(revision(answer.header()));
@@ -153,15 +153,15 @@ async fn answer(
             chain.wrote(revision(answer.header()));
             return Ok(());
         }
-        Ask::Get { key } if chain.load.op == Op::GetSerializable => {
-            (key, Some(GetOptions::new().with_serializable()))
-        }
-        Ask::Get { key } => (key, None),
-        Ask::Range { from } => {
-            (from, Some(GetOptions::new().with_range(key_bytes(from + RANGE_KEYS))))
-        }
+        Ask::Read(keys) => keys,
     };
-    let answer = client.get(key_bytes(from), options).await?;
+    let options = GetOptions::new();
+    let options = match chain.load.op {
+        Op::GetSerializable => options.with_serializable(),
+        Op::Range => options.with_range(key_bytes(keys.end)),
+        _ => options,
+    };
+    let answer = client.get(key_bytes(keys.start), Some(options)).await?;
     chain.found(answer.kvs().iter().map(|found| (found.key(), found.value())));
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -37,11 +38,10 @@ pub(crate) enum Op {
 }
 
 /// One request. Keys are numbers here, see [`key_bytes`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Put { key: u64, stamp: u64 },
-    Get { key: u64 },
-    Range { from: u64 },
+    Read(Range<u64>),
 }
 
 /// One client in one window: draws requests until the time is over, and checks what comes back.
@@ -49,6 +49,7 @@ pub(crate) enum Ask {
 pub(crate) struct Chain {
     pub(crate) load: Load,
     until: Instant,
+    begun: bool,
     dice: u64,
     stamp: u64,
     asked: Ask,
@@ -61,7 +62,7 @@ pub(crate) struct Chain {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Of right answers, in microseconds.
-    pub(crate) latencies: Vec<u32>,
+    pub(crate) latencies: Vec<f64>,
     pub(crate) errors: u64,
     /// Answers that are not what was asked for.
     pub(crate) wrong: u64,
@@ -84,33 +85,36 @@ impl Chain {
         Self {
             load,
             until,
+            begun: false,
             dice: mixed(stamp) | 1,
             stamp,
-            asked: Ask::Get { key: 0 },
+            asked: Ask::Read(0..0),
             sent: until,
             last_revision: 0,
             tally: Tally::default(),
         }
     }
 
-    /// The next request, if there is time left.
+    /// The next request, if there is time left. There is always a first.
     pub(crate) fn ask(&mut self) -> Option<Ask> {
         let now = Instant::now();
-        if now >= self.until {
+        if self.begun && now >= self.until {
             return None;
         }
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
-        let Load { op, keys, .. } = self.load;
         self.stamp += 1;
-        self.asked = match op {
-            Op::Put | Op::PlainPut => Ask::Put { key: self.dice % keys, stamp: self.stamp },
-            Op::Get | Op::GetSerializable => Ask::Get { key: self.dice % keys },
-            Op::Range => Ask::Range { from: self.dice % (keys - RANGE_KEYS + 1) },
+        let count = if self.load.op == Op::Range { RANGE_KEYS } else { 1 };
+        let key = self.dice % (self.load.keys - count + 1);
+        self.asked = if self.load.op.writes() {
+            Ask::Put { key, stamp: self.stamp }
+        } else {
+            Ask::Read(key..key + count)
         };
+        self.begun = true;
         self.sent = now;
-        Some(self.asked)
+        Some(self.asked.clone())
     }
 
     /// The put was done, at this revision. Those of one client grow.
@@ -126,21 +130,15 @@ impl Chain {
     }
 
     /// The read has found these keys and values.
-    pub(crate) fn found<'a>(&mut self, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
-        let expected = match self.asked {
-            Ask::Get { key } => key..key + 1,
-            Ask::Range { from } => from..from + RANGE_KEYS,
-            Ask::Put { .. } => 0..0,
+    pub(crate) fn found<'a>(&mut self, pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) {
+        let Ask::Read(mut expected) = self.asked.clone() else {
+            unreachable!("a put finds nothing")
         };
-        let mut next = expected.start;
-        for (key, value) in pairs {
-            if key != key_bytes(next) || !is_value_of(next, value) {
-                self.tally.wrong += 1;
-                return;
-            }
-            next += 1;
-        }
-        if next == expected.end { self.answered() } else { self.tally.wrong += 1 }
+        let right = pairs.into_iter().all(|(key, value)| {
+            let next = expected.next();
+            next.is_some_and(|next| key == key_bytes(next) && is_value_of(next, value))
+        });
+        if right && expected.is_empty() { self.answered() } else { self.tally.wrong += 1 }
     }
 
     /// There was an error: this client stops.
@@ -151,8 +149,7 @@ impl Chain {
     }
 
     fn answered(&mut self) {
-        let micros = self.sent.elapsed().as_micros();
-        self.tally.latencies.push(micros.try_into().unwrap_or(u32::MAX));
+        self.tally.latencies.push(self.sent.elapsed().as_secs_f64() * 1e6);
     }
 
     pub(crate) fn into_tally(self) -> Tally {
@@ -258,13 +255,13 @@ mod tests {
     #[test]
     fn a_read_is_right_only_with_all_of_its_keys() {
         let pairs: Vec<_> = (0..200).map(|key| (key_bytes(key), value(key, 5))).collect();
-        let found = |range: std::ops::Range<usize>, chain: &mut Chain| {
+        let found = |range: Range<usize>, chain: &mut Chain| {
             chain.found(pairs[range].iter().map(|(key, value)| (&key[..], &value[..])));
             (chain.tally.latencies.len(), chain.tally.wrong)
         };
         let mut chain = chain(Op::Range, 200);
-        let Some(Ask::Range { from }) = chain.ask() else { panic!("no range") };
-        let (from, to) = (from as usize, from as usize + 100);
+        let Some(Ask::Read(keys)) = chain.ask() else { panic!("no range") };
+        let (from, to) = (keys.start as usize, keys.end as usize);
         assert_eq!(found(from..to, &mut chain), (1, 0));
         assert_eq!(found(from..to - 1, &mut chain), (1, 1));
         assert_eq!(found(from..from, &mut chain), (1, 2));

@@ -13,6 +13,7 @@ mod server;
 use std::error::Error;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::{EtcdAlone, HELP, Options};
 use crate::etcd::Etcd;
@@ -37,9 +38,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // What is dropped then ends its servers and removes their folders.
+        let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
             done = run(&options) => done,
             _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+            _ = terminate.recv() => Err("terminated".into()),
         }
     })
 }

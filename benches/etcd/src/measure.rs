@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use crate::load::{Chain, Load, PATIENCE, Tally, value};
+use crate::ratio::quantile;
 use crate::server;
 
 /// A server under load, from its clients' side.
@@ -98,12 +99,11 @@ pub(crate) async fn window<T: Target>(
     let lost = read_back(target, &tally).await?;
     let requests = tally.latencies.len() as u64;
     let each = |time: Duration| time.as_secs_f64() * 1e6 / requests.max(1) as f64;
-    tally.latencies.sort_unstable();
     Ok(Window {
         requests,
         per_second: requests as f64 / elapsed.as_secs_f64(),
-        p50_us: quantile(&tally.latencies, 0.5),
-        p99_us: quantile(&tally.latencies, 0.99),
+        p50_us: quantile(&tally.latencies, 0.5).unwrap_or_default(),
+        p99_us: quantile(&tally.latencies, 0.99).unwrap_or_default(),
         server_cpu_us: each(server_cpu),
         client_cpu_us: each(client_cpu),
         flushes,
@@ -180,131 +180,5 @@ impl fmt::Display for Pair {
     }
 }
 
-/// Of sorted numbers; 0 of none.
-fn quantile(sorted: &[u32], quantile: f64) -> f64 {
-    let place = (quantile * sorted.len() as f64) as usize;
-    let value = sorted.get(place.min(sorted.len().saturating_sub(1)));
-    value.copied().unwrap_or_default().into()
-}
-
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::load::{Ask, Op, key_bytes};
-
-    /// A store in memory, which may forget every so many-th write that it acknowledges.
-    struct Twin {
-        keys: BTreeMap<u64, (Vec<u8>, u64)>,
-        revision: u64,
-        forgets: u64,
-    }
-
-    impl Twin {
-        fn new(forgets: u64) -> Self {
-            Self { keys: BTreeMap::new(), revision: 0, forgets }
-        }
-
-        fn put(&mut self, key: u64, stamp: u64) {
-            self.revision += 1;
-            if self.forgets == 0 || !self.revision.is_multiple_of(self.forgets) {
-                self.keys.insert(key, (value(key, stamp), self.revision));
-            }
-        }
-    }
-
-    impl Target for Twin {
-        fn pid(&self) -> u32 {
-            process::id()
-        }
-
-        async fn prepare(&mut self, _: usize) -> Result<(), Box<dyn Error>> {
-            Ok(())
-        }
-
-        async fn run(&mut self, mut chains: Vec<Chain>) -> Result<Vec<Chain>, Box<dyn Error>> {
-            let mut over = false;
-            while !over {
-                over = true;
-                for chain in &mut chains {
-                    let Some(ask) = chain.ask() else { continue };
-                    over = false;
-                    let range = match ask {
-                        Ask::Put { key, stamp } => {
-                            self.put(key, stamp);
-                            chain.wrote(self.revision);
-                            continue;
-                        }
-                        Ask::Get { key } => key..key + 1,
-                        Ask::Range { from } => from..from + crate::load::RANGE_KEYS,
-                    };
-                    let pairs = self.keys.range(range);
-                    let pairs: Vec<_> =
-                        pairs.map(|(key, (value, _))| (key_bytes(*key), value)).collect();
-                    chain.found(pairs.iter().map(|(key, value)| (&key[..], &value[..])));
-                }
-            }
-            Ok(chains)
-        }
-
-        async fn fill(&mut self, keys: Range<u64>, stamp: u64) -> Result<(), Box<dyn Error>> {
-            keys.for_each(|key| self.put(key, stamp));
-            Ok(())
-        }
-
-        async fn filled(&mut self) -> Result<(), Box<dyn Error>> {
-            Ok(())
-        }
-
-        async fn read(&mut self, key: u64) -> Result<Option<(Vec<u8>, u64)>, Box<dyn Error>> {
-            Ok(self.keys.get(&key).cloned())
-        }
-
-        async fn flushes(&mut self) -> Result<u64, Box<dyn Error>> {
-            Ok(self.revision)
-        }
-    }
-
-    async fn loaded(twin: &mut Twin, op: Op) -> Window {
-        let load = Load { op, clients: 3, keys: 1000 };
-        if !op.writes() {
-            fill(twin, load.keys).await.unwrap();
-        }
-        window(twin, load, 1, Duration::from_millis(20)).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn an_honest_store_has_nothing_wrong() {
-        for op in [Op::Put, Op::PlainPut, Op::Get, Op::GetSerializable, Op::Range] {
-            let window = loaded(&mut Twin::new(0), op).await;
-            assert!(window.requests > 0);
-            assert_eq!((window.errors, window.wrong), (0, 0), "{op:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_store_that_forgets_is_found_out() {
-        assert!(loaded(&mut Twin::new(2), Op::Put).await.wrong > 0);
-        assert!(loaded(&mut Twin::new(2), Op::Range).await.wrong > 0);
-    }
-
-    #[tokio::test]
-    async fn windows_of_both_stand_side_by_side() {
-        let (mut ours, mut other) = (Twin::new(0), Twin::new(0));
-        let load = Load { op: Op::Put, clients: 1, keys: 1 };
-        let length = Duration::from_millis(2);
-        let pairs = pairs(Some(&mut ours), &mut other, load, 2, length, |_| {}).await.unwrap();
-        assert_eq!(pairs.len(), 2);
-        assert!(pairs.iter().all(|pair| pair.txn_kv.as_ref().unwrap().requests > 0));
-    }
-
-    #[test]
-    fn quantiles_are_among_the_numbers() {
-        let numbers: Vec<u32> = (1..=100).collect();
-        assert_eq!(quantile(&numbers, 0.5), 51.0);
-        assert_eq!(quantile(&numbers, 0.99), 100.0);
-        assert_eq!(quantile(&[7], 0.99), 7.0);
-        assert_eq!(quantile(&[], 0.5), 0.0);
-    }
-}
+mod tests;

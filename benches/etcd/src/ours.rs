@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use txn_kv::client::{Kv, KvError};
 use txn_kv::{KeyRange, Txn};
 
-use crate::load::{Ask, Chain, Op, PATIENCE, RANGE_KEYS, key_bytes, value};
+use crate::load::{Ask, Chain, Op, PATIENCE, key_bytes, value};
 use crate::measure::Target;
 use crate::server::{Server, free_port};
 
@@ -171,21 +171,18 @@ impl Asking {
                     this.answered(done, |chain, done| chain.wrote(done.revision));
                 });
             }
-            Ask::Get { .. } | Ask::Range { .. } => {
-                let range = match ask {
-                    Ask::Range { from } => KeyRange::Span(
-                        key_bytes(from).into(),
-                        Some(key_bytes(from + RANGE_KEYS).into()),
-                    ),
-                    Ask::Get { key } | Ask::Put { key, .. } => KeyRange::One(key_bytes(key).into()),
+            Ask::Read(keys) => {
+                let (from, to) = (key_bytes(keys.start).into(), key_bytes(keys.end).into());
+                let range = match op {
+                    Op::Range => KeyRange::Span(from, Some(to)),
+                    _ => KeyRange::One(from),
                 };
                 session.read_then(&range, None, usize::MAX, move |found| {
                     this.answered(found, |chain, found| {
                         let records = found.entries.iter().map(|entry| &entry.record);
-                        let pairs = records.map(|record| {
+                        chain.found(records.map(|record| {
                             (&*record.key, record.value.as_deref().unwrap_or_default())
-                        });
-                        chain.found(pairs);
+                        }));
                     });
                 });
             }

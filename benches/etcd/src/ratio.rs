@@ -45,8 +45,8 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     quantile(&values.collect::<Vec<_>>(), 0.5).unwrap_or_default()
 }
 
-/// Between two values, where it falls between them.
-fn quantile(values: &[f64], quantile: f64) -> Option<f64> {
+/// Between two values where it falls between them; `None` of nothing.
+pub(crate) fn quantile(values: &[f64], quantile: f64) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let place = quantile * values.len().checked_sub(1)? as f64;

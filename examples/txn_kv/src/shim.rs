@@ -1,6 +1,6 @@
-//! The lock of the index: the crate's, or loom's for its model.
+//! The lock of the index: std's, because nobody waits for a disk or a row with it; loom's for its model.
 
-#[cfg(not(feature = "model"))]
-pub(crate) use epoll_group::sync::RwLock;
 #[cfg(feature = "model")]
 pub(crate) use loom::sync::RwLock;
+#[cfg(not(feature = "model"))]
+pub(crate) use std::sync::RwLock;

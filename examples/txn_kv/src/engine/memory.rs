@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
-use epoll_group::sync::RwLock;
+use std::sync::RwLock;
 
 use super::{Batch, Engine, EngineError, Head, Snapshot};
 use crate::record::{Record, Revision};

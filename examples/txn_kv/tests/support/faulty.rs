@@ -1,7 +1,7 @@
 //! [`Faulty`]: a file layer that fails on command.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use redb::StorageBackend;
 
@@ -16,7 +16,7 @@ pub(crate) enum Action {
 
 /// The commands. Its clones command the same files.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Faults(Arc<Mutex<Orders>>);
+pub(crate) struct Faults(Arc<(Mutex<Orders>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Orders {
@@ -26,6 +26,10 @@ struct Orders {
     full: bool,
     /// Nothing is written beyond.
     end: Option<u64>,
+    /// Syncs wait.
+    held: bool,
+    /// How many.
+    waiting: u64,
     failed: u64,
     done: u64,
 }
@@ -53,6 +57,23 @@ impl Faults {
         (orders.full, orders.end) = (false, None);
     }
 
+    /// Syncs wait from now on.
+    pub(crate) fn hold_syncs(&self) {
+        self.orders().held = true;
+    }
+
+    /// Waits until a sync waits.
+    pub(crate) fn wait_for_sync(&self) {
+        let waits = self.0.1.wait_while(self.orders(), |orders| orders.waiting == 0);
+        drop(waits.expect("nobody panics"));
+    }
+
+    /// Syncs go on.
+    pub(crate) fn release_syncs(&self) {
+        self.orders().held = false;
+        self.0.1.notify_all();
+    }
+
     /// How many actions have failed.
     pub(crate) fn failed(&self) -> u64 {
         self.orders().failed
@@ -64,12 +85,19 @@ impl Faults {
     }
 
     fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.0.lock().expect("nobody panics")
+        self.0.0.lock().expect("nobody panics")
     }
 
     fn meet(&self, action: Action, end: u64) -> io::Result<()> {
         let mut orders = self.orders();
         orders.done += 1;
+        if action == Action::Sync && orders.held {
+            orders.waiting += 1;
+            self.0.1.notify_all();
+            let released = self.0.1.wait_while(orders, |orders| orders.held);
+            orders = released.expect("nobody panics");
+            orders.waiting -= 1;
+        }
         let takes_room = matches!(action, Action::Write | Action::SetLen);
         let full = orders.full || orders.end.is_some_and(|last| end > last);
         let errno = if takes_room && full { Some(libc::ENOSPC) } else { orders.take(action) };

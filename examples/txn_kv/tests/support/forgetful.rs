@@ -27,8 +27,6 @@ struct State {
     random: Random,
     /// What is found after the cut. From then on everything is an error.
     image: Option<Vec<u8>>,
-    /// A mutant for the tests of the tests: syncs do nothing.
-    syncs_lie: bool,
 }
 
 #[derive(Debug)]
@@ -40,7 +38,6 @@ enum Done {
 impl Forgetful {
     /// A file with these bytes, all synced.
     pub(crate) fn new(image: Vec<u8>) -> Self {
-        let syncs_lie = std::env::var_os("TXN_KV_SYNCS_LIE").is_some();
         Self(Arc::new(Mutex::new(State {
             current: image.clone(),
             synced: image,
@@ -48,7 +45,6 @@ impl Forgetful {
             left: None,
             random: Random(0),
             image: None,
-            syncs_lie,
         })))
     }
 
@@ -159,13 +155,11 @@ impl StorageBackend for Forgetful {
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.state();
         state.count(None)?;
-        if !state.syncs_lie {
-            let State { synced, unsynced, .. } = &mut *state;
-            for done in unsynced.drain(..) {
-                match done {
-                    Done::SetLen(len) => synced.resize(len, 0),
-                    Done::Write { offset, bytes } => put(synced, offset, &bytes),
-                }
+        let State { synced, unsynced, .. } = &mut *state;
+        for done in unsynced.drain(..) {
+            match done {
+                Done::SetLen(len) => synced.resize(len, 0),
+                Done::Write { offset, bytes } => put(synced, offset, &bytes),
             }
         }
         Ok(())

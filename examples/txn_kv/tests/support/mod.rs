@@ -4,5 +4,6 @@
 
 pub(crate) mod faulty;
 pub(crate) mod forgetful;
+pub(crate) mod history;
 pub(crate) mod random;
 pub(crate) mod twin;

@@ -43,6 +43,7 @@ fn literals(session: &mut Session) {
         ("get 'a'", "0|a|two|1|4|2; @4 0"),
         ("get 'a' at 3", "0|a|one|1|1|1; @3 0"),
         ("range x'00'", "0|\\x00\\xff||3|3|1;0|a|two|1|4|2;0|b|it\\'s|2|2|1; @4 0"),
+        ("range '' limit 1", "0|\\x00\\xff||3|3|1; @4 0"),
         ("range 'a' 'b'", "0|a|two|1|4|2; @4 0"),
         ("range 'a' limit 1 at 2", "0|a|one|1|1|1; @2 0"),
         ("delete 'none'", "@4 0"),
