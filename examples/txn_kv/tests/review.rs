@@ -359,3 +359,28 @@ fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
     outcome(&waiting).unwrap();
     run(&store, put("e", ""));
 }
+
+#[test]
+fn a_key_whose_removal_was_interrupted_stays_deleted() {
+    let gated = Gated::default();
+    let store = gated.store(Limits::default());
+    for _ in 0..1_500 {
+        run(&store, put("key", ""));
+    }
+    let deleted = run(&store, of(Op::Delete(one("key")))).revision;
+    gated.shut();
+    let compaction = thread::spawn(move || store.compact(deleted));
+    // Its head, and a part of the removal.
+    for commit in 1..=2 {
+        gated.wait_for(commit);
+        gated.pass();
+    }
+    gated.wait_for(3);
+    gated.0.fails.store(true, Ordering::Relaxed);
+    gated.open();
+    assert!(matches!(compaction.join().unwrap(), Err(StoreError::Write(_))));
+    gated.0.fails.store(false, Ordering::Relaxed);
+    let store = gated.store(Limits::default());
+    assert!(keys(&store).is_empty());
+    assert_eq!(store.check().unwrap(), 0);
+}

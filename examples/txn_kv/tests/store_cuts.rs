@@ -102,12 +102,12 @@ fn what_was_acknowledged_is_there_after_a_cut_and_what_was_deleted_is_not() {
     let new = || Known { states: vec![State::new()], compacted: 0 };
     let (mut file, mut known) = (image(), new());
     let (mut perhaps, mut at_most) = (None, 0);
-    for cut in 0..times("TXN_KV_CUTS", 60) {
+    for cut in 0..times("TXN_KV_CUTS", 20) {
         if cut % 20 == 0 {
             (file, known, perhaps, at_most) = (image(), new(), None, 0);
         }
         let below = Forgetful::new(file);
-        below.cut_after(random.pick(&[20, 100, 1_000]) + random.below(100), random.next());
+        below.cut_after(random.pick(&[20, 100, 300]) + random.below(100), random.next());
         if let Some(store) = open(&below) {
             known.check(&store, perhaps.take(), at_most);
             while !below.is_cut() {
