@@ -66,7 +66,7 @@ pub struct Batch {
     pub records: Vec<(Revision, Arc<Record>)>,
     /// Records that are forgotten.
     pub removed: Vec<Revision>,
-    /// How far the store has come with it.
+    /// How far the store has come with it: to the newest of all records, at least.
     pub head: Head,
 }
 

@@ -17,6 +17,8 @@ use support::history::{self, History};
 use support::random::{Random, seed, times};
 
 const WRITERS: u8 = 4;
+/// Of one writer, until the power is cut.
+const MOST: u64 = 1000;
 
 #[test]
 fn what_was_told_survives_cuts_and_no_transaction_is_there_by_half() {
@@ -79,11 +81,16 @@ fn write_until_the_cut(
     thread::scope(|scope| {
         for history in histories {
             let mut random = Random(random.next());
-            scope.spawn(move || while history.write(&mut store.clone(), &mut random).is_ok() {});
+            let most = history.len() + MOST;
+            scope.spawn(move || {
+                while history.write(&mut store.clone(), &mut random).is_ok() {
+                    assert!(history.len() < most, "nothing reaches the file");
+                }
+            });
         }
-        let mut random = Random(random.next());
+        let (mut random, first) = (Random(random.next()), store.revision());
         scope.spawn(move || {
-            while !file.is_cut() {
+            while !file.is_cut() && store.revision() < first + u64::from(WRITERS) * MOST {
                 compact(store, &mut random);
                 thread::yield_now();
             }

@@ -189,6 +189,8 @@ fn nothing_of_a_failed_transaction_is_ever_seen() {
                 history::assert_whole(&found.entries);
             }
         });
+        let threads = || writers.iter().map(|writer| writer.is_finished());
+        let goes_on = || !reader.is_finished() && !threads().any(|is_finished| is_finished);
         for _ in 0..times("TXN_KV_FAULTS", 60) {
             let before = faults.failed();
             let action = random.pick(&[Action::Write, Action::Write, Action::Sync]);
@@ -196,14 +198,14 @@ fn nothing_of_a_failed_transaction_is_ever_seen() {
                 0 => faults.fill(),
                 n => faults.fail(action, 1 << n, random.pick(&[libc::ENOSPC, libc::EIO])),
             }
-            while faults.failed() == before && !reader.is_finished() {
+            while faults.failed() == before && goes_on() {
                 thread::yield_now();
             }
             if random.percent(70) {
                 faults.clear();
                 // Until somebody has succeeded.
                 let revision = store.revision();
-                while store.revision() == revision && !reader.is_finished() {
+                while store.revision() == revision && goes_on() {
                     thread::yield_now();
                 }
             }

@@ -1,9 +1,11 @@
-//! [`Faulty`]: a file layer that fails on command.
+//! [`Faulty`]: a file that fails on command.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use redb::StorageBackend;
+
+use super::forgetful::Forgetful;
 
 /// What can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,20 +116,21 @@ impl Orders {
     }
 }
 
-/// A file that obeys the commands.
+/// A file that obeys the commands. Of what a sync should have made sure of that failed, no later sync
+/// makes sure.
 #[derive(Debug)]
-pub(crate) struct Faulty<B> {
-    file: B,
+pub(crate) struct Faulty {
+    file: Forgetful,
     faults: Faults,
 }
 
-impl<B> Faulty<B> {
-    pub(crate) fn new(file: B, faults: Faults) -> Self {
+impl Faulty {
+    pub(crate) fn new(file: Forgetful, faults: Faults) -> Self {
         Self { file, faults }
     }
 }
 
-impl<B: StorageBackend> StorageBackend for Faulty<B> {
+impl StorageBackend for Faulty {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
@@ -143,7 +146,7 @@ impl<B: StorageBackend> StorageBackend for Faulty<B> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.faults.meet(Action::Sync, 0)?;
+        self.faults.meet(Action::Sync, 0).inspect_err(|_| self.file.lose_unsynced())?;
         self.file.sync_data()
     }
 

@@ -64,6 +64,12 @@ impl Forgetful {
         state.image.clone().expect("it was cut")
     }
 
+    /// What was not synced is still read, but no later sync makes sure of it: so a system does whose sync
+    /// has failed.
+    pub(crate) fn lose_unsynced(&self) {
+        self.state().unsynced.clear();
+    }
+
     pub(crate) fn is_cut(&self) -> bool {
         self.state().image.is_some()
     }
