@@ -5,6 +5,7 @@
 
 mod bare;
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
@@ -27,10 +28,13 @@ const KEYS: u64 = 100_000;
 /// One beside the other.
 struct Beside {
     names: [String; 2],
-    /// What the ratio should be at least.
-    goal: f64,
+    /// What the ratio should be at least, where there is something to reach.
+    goal: Option<f64>,
     pairs: Vec<[Window; 2]>,
 }
+
+/// Measures one window.
+type Turn<'a> = &'a dyn Fn() -> Result<Window, Box<dyn Error>>;
 
 /// # Errors
 ///
@@ -48,26 +52,41 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
     // What is only done once is not measured.
     let _ = (bare.window(args.window)?, put(&one)?, put(&several)?);
 
-    let progress = |name: &str| Progress::new(name, Lines::AtTheEnd);
-    let pairs =
-        in_turn(args.pairs, progress("1 client"), || bare.window(args.window), || put(&one))?;
-    let names = ["the bare database".to_owned(), "1 client".to_owned()];
-    let alone = Beside { names, goal: 0.8, pairs };
-    let name = format!("{many} clients");
-    let pairs = in_turn(args.pairs, progress(&name), || put(&one), || put(&several))?;
-    let shared = Beside { names: ["1 client".to_owned(), name], goal: 5.0, pairs };
+    let in_turn = |name: &str, base: Turn<'_>, other: Turn<'_>| {
+        in_turn(args.pairs, Progress::new(name, Lines::AtTheEnd), base, other)
+    };
+    let bare = RefCell::new(bare);
+    let alone = || bare.borrow_mut().window(args.window);
+    let direct = || one.window(Level::Store, until);
+    let results = [
+        Beside {
+            names: ["the bare database".to_owned(), "1 thread, no server".to_owned()],
+            goal: None,
+            pairs: in_turn("1 thread", &alone, &direct)?,
+        },
+        Beside {
+            names: ["the bare database".to_owned(), "1 client".to_owned()],
+            goal: Some(0.8),
+            pairs: in_turn("1 client", &alone, &|| put(&one))?,
+        },
+        Beside {
+            names: ["1 client".to_owned(), format!("{many} clients")],
+            goal: Some(5.0),
+            pairs: in_turn("many clients", &|| put(&one), &|| put(&several))?,
+        },
+    ];
     one.records()?;
     several.records()?;
 
-    let page = page(args, &[&alone, &shared])?;
+    let page = page(args, &results)?;
     out.write_all(page.as_bytes())?;
     match &args.out {
-        Some(folder) => write(args, &[&alone, &shared], &page, folder),
+        Some(folder) => write(args, &results, &page, folder),
         None => Ok(()),
     }
 }
 
-fn page(args: &Args, results: &[&Beside]) -> Result<String, std::fmt::Error> {
+fn page(args: &Args, results: &[Beside]) -> Result<String, std::fmt::Error> {
     let Args { value_bytes, pairs, window, .. } = args;
     let window = Nanos::of(*window);
     let mut page = format!(
@@ -83,7 +102,8 @@ fn page(args: &Args, results: &[&Beside]) -> Result<String, std::fmt::Error> {
         };
         let ratio = ratio(pairs);
         let [base, name] = names;
-        writeln!(page, "| {name} | {} | {base} | {} | {ratio} | >= {goal} |", of(1), of(0))?;
+        let goal = goal.map_or_else(String::new, |goal| format!(">= {goal}"));
+        writeln!(page, "| {name} | {} | {base} | {} | {ratio} | {goal} |", of(1), of(0))?;
     }
     Ok(page)
 }
@@ -92,12 +112,7 @@ fn ratio(pairs: &[[Window; 2]]) -> Ratio {
     Ratio::of(pairs.iter().map(|[base, other]| other.per_second() / base.per_second()))
 }
 
-fn write(
-    args: &Args,
-    results: &[&Beside],
-    page: &str,
-    folder: &Path,
-) -> Result<(), Box<dyn Error>> {
+fn write(args: &Args, results: &[Beside], page: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let environment = Environment::look();
     fs::create_dir_all(folder)?;
     let head = format!("# What a commit costs, and what sharing a flush saves\n\n{environment}\n");

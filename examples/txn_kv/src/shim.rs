@@ -1,4 +1,5 @@
-//! The lock of the index: std's, because nobody waits for a disk or a row with it; loom's for its model.
+//! The lock of the index: std's, because it is held for instructions, and longer only by who opens a file
+//! again whose disk has failed; loom's for its model.
 
 #[cfg(feature = "model")]
 pub(crate) use loom::sync::RwLock;
