@@ -344,7 +344,7 @@ fn apply((head, records): &mut (Head, Contents), batch: &Batch) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn engines_do_what_a_map_does(steps in prop::collection::vec(step(), 1..40)) {

@@ -1,9 +1,10 @@
-//! [`Faulty`]: a file that fails on command.
+//! [`Faulty`]: a file layer that fails on command.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use redb::StorageBackend;
+use redb::backends::FileBackend;
 
 use super::forgetful::Forgetful;
 
@@ -116,21 +117,35 @@ impl Orders {
     }
 }
 
-/// A file that obeys the commands. Of what a sync should have made sure of that failed, no later sync
-/// makes sure.
+/// What is below.
+pub(crate) trait File: StorageBackend {
+    /// A sync has failed.
+    fn lose_unsynced(&self) {}
+}
+
+impl File for FileBackend {}
+
+impl File for Forgetful {
+    fn lose_unsynced(&self) {
+        self.lose();
+    }
+}
+
+/// A file that obeys the commands. What a sync was for that failed, no later sync makes sure of, if it
+/// is in memory.
 #[derive(Debug)]
-pub(crate) struct Faulty {
-    file: Forgetful,
+pub(crate) struct Faulty<B> {
+    file: B,
     faults: Faults,
 }
 
-impl Faulty {
-    pub(crate) fn new(file: Forgetful, faults: Faults) -> Self {
+impl<B> Faulty<B> {
+    pub(crate) fn new(file: B, faults: Faults) -> Self {
         Self { file, faults }
     }
 }
 
-impl StorageBackend for Faulty {
+impl<B: File> StorageBackend for Faulty<B> {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

@@ -66,7 +66,7 @@ impl Forgetful {
 
     /// What was not synced is still read, but no later sync makes sure of it: so a system does whose sync
     /// has failed.
-    pub(crate) fn lose_unsynced(&self) {
+    pub(crate) fn lose(&self) {
         self.state().unsynced.clear();
     }
 

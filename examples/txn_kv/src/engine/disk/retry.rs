@@ -251,3 +251,6 @@ impl fmt::Debug for Retry {
 
 /// Memory that is not given back after a commit.
 const KEPT_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests;
