@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -129,10 +128,7 @@ impl Server {
     pub fn start(options: &Options) -> Result<Self, Box<dyn Error>> {
         match &options.engine {
             Kind::Memory => Self::start_on(Memory::default(), options),
-            Kind::Disk(folder) => {
-                fs::create_dir_all(folder)?;
-                Self::start_on(Disk::open(folder.join(FILE))?, options)
-            }
+            Kind::Disk(folder) => Self::start_on(Disk::open(folder)?, options),
         }
     }
 
@@ -183,8 +179,6 @@ impl Server {
     }
 }
 
-/// The file of a store on disk, in its folder.
-const FILE: &str = "records.redb";
 /// How long requests in progress may take to finish once the server is told to end.
 const DRAIN: Duration = Duration::from_secs(10);
 
