@@ -37,7 +37,7 @@ fn what_was_told_survives_kills_and_no_transaction_is_there_by_half() {
     let mut folder = tempfile::tempdir().expect("a folder");
     let mut histories = Vec::new();
     let (mut told, mut untold) = (0, 0);
-    for kill in 0..times("TXN_KV_KILLS", 20) {
+    for kill in 0..times("TXN_KV_KILLS", 100) {
         if kill % 20 == 0 {
             histories = (0..WRITERS).map(History::new).collect();
             folder = tempfile::tempdir().expect("a folder");
