@@ -183,7 +183,9 @@ impl StorageBackend for Retry {
             }
             let there = len.saturating_sub(offset).min(out.len() as u64);
             let (there, beyond) = out.split_at_mut(usize::try_from(there).unwrap_or(0));
-            inner.file.read(offset, there)?;
+            if !there.is_empty() {
+                inner.file.read(offset, there)?;
+            }
             beyond.fill(0);
             unsynced.lay_over(offset, out);
             Ok(())

@@ -56,8 +56,9 @@ impl StorageBackend for Scripted {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let from = offset as usize;
-        out.copy_from_slice(&self.script().bytes[from..from + out.len()]);
+        let (script, from) = (self.script(), offset as usize);
+        let bytes = script.bytes.get(from..from + out.len());
+        out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
@@ -128,6 +129,8 @@ enum Step {
     Do(Did),
     Sync,
     Fail(bool),
+    /// From this place on, as far as the file goes.
+    Read(usize, usize),
     Settle,
 }
 
@@ -138,6 +141,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..50_usize).prop_map(|len| Step::Do(Did::SetLen(len))),
         2 => Just(Step::Sync),
         2 => any::<bool>().prop_map(Step::Fail),
+        3 => (0..60_usize, 1..30_usize).prop_map(|(from, len)| Step::Read(from, len)),
         1 => Just(Step::Settle),
     ]
 }
@@ -163,6 +167,15 @@ proptest! {
                     retry.sync_data().unwrap();
                     whole &= !file.script().fails;
                     prop_assert!(!whole || file.script().synced == twin);
+                }
+                Step::Read(from, len) if from < twin.len() => {
+                    let expected = &twin[from..twin.len().min(from + len)];
+                    let mut found = vec![0; expected.len()];
+                    retry.read(from as u64, &mut found).unwrap();
+                    prop_assert_eq!(found, expected);
+                }
+                Step::Read(from, _) => {
+                    retry.read(from as u64, &mut [0]).expect_err("that is beyond its end");
                 }
                 Step::Fail(fails) => file.script().fails = fails,
                 Step::Settle => {
