@@ -14,10 +14,10 @@ use crate::txn::{Compare, Entry, KeyRange, Op, OpResult, Outcome, Target, Txn};
 /// A transaction that holds its rows, on the state that all before it leave: of a row, the write that
 /// is staged, or else the newest in the index.
 pub(crate) struct Evaluation<'a> {
-    pub(crate) engine: &'a dyn Engine,
-    pub(crate) index: &'a Index,
-    pub(crate) limits: &'a Limits,
-    pub(crate) held: &'a Held<'a>,
+    engine: &'a dyn Engine,
+    index: &'a Index,
+    limits: &'a Limits,
+    held: &'a Held<'a>,
     writes: Vec<Write>,
     /// Where in `writes` a key is.
     written: BTreeMap<Key, usize>,
