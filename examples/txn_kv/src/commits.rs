@@ -22,9 +22,6 @@ use crate::sys::raise_descriptor_limit;
 use crate::units::{Count, Nanos};
 use bare::Bare;
 
-/// Keys that clients put.
-const KEYS: u64 = 100_000;
-
 /// One beside the other.
 struct Beside {
     names: [String; 2],
@@ -43,8 +40,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
     raise_descriptor_limit()?;
     let clients = |clients| Args { clients, disk: true, ..args.clone() };
     let many = args.clients;
-    let start =
-        |args: &Args| Subject::start(args, Case { revisions: 1, keys: KEYS }, Design::Publish);
+    let case = Case { revisions: 0, keys: args.keys };
+    let start = |args: &Args| Subject::start(args, case, Design::Publish);
     let (one, several) = (start(&clients(1))?, start(&clients(many))?);
     let mut bare = Bare::create(args.value_bytes)?;
     let until = Until::Time(args.window);

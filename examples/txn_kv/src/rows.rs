@@ -25,7 +25,7 @@ pub(crate) struct Rows {
 type Stripe = HashMap<Key, Staged>;
 
 /// A write that waits for its flush, or is being flushed.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Staged {
     pub(crate) revision: Revision,
     pub(crate) record: Arc<Record>,

@@ -202,13 +202,13 @@ pub fn run(
     let report = server.drain(DRAIN);
     writeln!(out, "{report}")?;
     let stats = store.stats();
-    let per_flush = stats.transactions as f64 / stats.flushes.max(1) as f64;
     writeln!(
         out,
-        "revision {}: {} transactions, {} flushes ({per_flush:.1} transactions each), {} failed",
+        "revision {}: {} transactions, {} flushes ({:.1} transactions each), {} failed",
         store.revision(),
         stats.transactions,
         stats.flushes,
+        stats.per_flush(),
         stats.failed_flushes,
     )?;
     Ok(())

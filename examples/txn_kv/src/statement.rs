@@ -18,8 +18,8 @@
 //! N REVISION            ?, digits
 //! ```
 //!
-//! Words are in any case. Each `?` stands for the next argument of the request: a string of any kind
-//! for keys and values, an integer for numbers. So no value can become syntax, and the text of a
+//! Words are in any case. Each `?` stands for the next argument of the request: a string or
+//! octets for keys and values, an integer for numbers. So no value can become syntax, and the text of a
 //! request is the same for all values.
 
 mod encode;
@@ -52,7 +52,7 @@ pub enum Statement {
 
 /// Comparisons and operations of one text at most, so that a text takes memory in proportion to it.
 /// The store has a lower limit of its own.
-pub const MOST_OPERATIONS: usize = 4096;
+const MOST_OPERATIONS: usize = 4096;
 
 impl Statement {
     /// Reads a text. Copies keys and values once.

@@ -31,7 +31,7 @@ pub struct Store(Arc<Shared>);
 pub struct Stats {
     /// Transactions that were done, those included that wrote nothing.
     pub transactions: u64,
-    /// Batches that were written: transactions / flushes share one.
+    /// Batches that were written.
     pub flushes: u64,
     /// Flushes that failed.
     pub failed_flushes: u64,
@@ -39,6 +39,14 @@ pub struct Stats {
     pub indexed: u64,
     /// Values of them that reads found in the store: as many, but where the design is to compensate.
     pub read: u64,
+}
+
+impl Stats {
+    /// How many transactions share a flush, on average.
+    #[must_use]
+    pub fn per_flush(&self) -> f64 {
+        self.transactions as f64 / self.flushes.max(1) as f64
+    }
 }
 
 pub(crate) struct Shared {
@@ -96,8 +104,8 @@ impl Store {
     /// returns: when what it wrote is durable and visible, or when it failed. In it the next transaction
     /// can be begun, but not waited for. When it panics, that is its own matter.
     ///
-    /// Waits for rows that other transactions hold, as an announced stall; never for the disk, except
-    /// the one transaction that flushes for all.
+    /// Waits for rows that other transactions hold, and for values that it compares or reads, as an
+    /// announced stall; never for a flush, except the one transaction that flushes for all.
     pub fn txn(&self, txn: Txn, done: impl FnOnce(Result<Outcome, StoreError>) + Send + 'static) {
         match self.0.limits.check(&txn) {
             Ok(()) => self.0.run(txn, Box::new(done)),

@@ -19,7 +19,7 @@ fn told(output: &Output) -> &str {
 fn help_names_every_command() {
     let output = txn_kv("--help");
     assert!(output.status.success());
-    for command in ["txn_kv serve ", "txn_kv load ", "txn_kv designs "] {
+    for command in ["txn_kv serve ", "txn_kv load ", "txn_kv designs ", "txn_kv commits "] {
         assert!(printed(&output).contains(command), "{command}");
     }
 }

@@ -1,4 +1,4 @@
-//! The options of `designs`.
+//! The options of `designs` and `commits`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lexopt::{Arg, Parser};
 use super::load::{CLIENTS, KEYS, VALUE_BYTES};
 use crate::usage::{UsageError, number};
 
-/// A comparison of the designs.
+/// A comparison of the designs, or of commits; that one has no use for `records`, `growing` and `disk`.
 #[derive(Clone, Debug)]
 pub(crate) struct Designs {
     pub(crate) clients: usize,

@@ -20,7 +20,7 @@ fn load(line: &str) -> Load {
 fn without_arguments_it_shows_itself() {
     assert!(matches!(parse(""), Ok(Command::Demo(Pace::Normal))));
     assert!(matches!(parse("--quick"), Ok(Command::Demo(Pace::Quick))));
-    for line in ["--help", "load --help", "load get -h", "serve -h", "designs -h"] {
+    for line in ["--help", "load --help", "load get -h", "serve -h", "designs -h", "commits -h"] {
         assert!(matches!(parse(line), Ok(Command::Help)), "{line}");
     }
 }

@@ -55,10 +55,11 @@ pub(super) fn run(
     let (reads, rate) = (READS_PER_100, Count(summary.per_second().round()));
     let p99 = Nanos(summary.quantile(0.99) as f64);
     writeln!(out, "{kind}: {CLIENTS} clients, {reads} % reads: {rate} requests/s, p99 {p99}")?;
-    let (times, records) = (compacted.times, Count(compacted.records as f64));
-    writeln!(out, "{kind}: compactions beside them: {times}, which forgot {records} records")?;
+    let Compacted { times, records } = compacted;
+    let count = Count(records as f64);
+    writeln!(out, "{kind}: compactions beside them: {times}, which forgot {count} records")?;
     out.flush()?;
-    if records.0 == 0.0 { Err("nothing was there to forget".into()) } else { Ok(()) }
+    if records == 0 { Err("nothing was there to forget".into()) } else { Ok(()) }
 }
 
 /// Forgets all that can be forgotten, again and again until it is stopped, as one more client.

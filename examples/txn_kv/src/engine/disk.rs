@@ -94,15 +94,7 @@ impl Disk {
     ///
     /// The system refused it, it is open already, or it is no file of ours.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, EngineError> {
-        Self::open_with(folder, DiskOptions::default())
-    }
-
-    /// The same, with options.
-    ///
-    /// # Errors
-    ///
-    /// As of [`open`](Self::open).
-    pub fn open_with(folder: impl AsRef<Path>, options: DiskOptions) -> Result<Self, EngineError> {
+        let options = DiskOptions::default();
         let path = file::make(folder.as_ref(), options)?;
         Self::with(options, move || file::open(&path))
     }

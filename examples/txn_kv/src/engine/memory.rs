@@ -1,9 +1,7 @@
 //! [`Memory`]: records in a tree, gone with the process.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLockReadGuard};
-
-use std::sync::RwLock;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use super::{Batch, Engine, EngineError, Head, Snapshot};
 use crate::record::{Record, Revision};

@@ -16,7 +16,7 @@ pub struct Compacted {
 
 impl Index {
     /// Takes out what no reader at this transaction, or a later one, sees: of `most` keys behind a key, or
-    /// less keys if so many revisions come together, so that others get the lock between two calls.
+    /// fewer keys if so many revisions come together, so that others get the lock between two calls.
     /// Readers at an earlier transaction must have been refused before.
     #[must_use]
     pub fn compact(&self, behind: Option<&Key>, at: u64, most: usize) -> Compacted {

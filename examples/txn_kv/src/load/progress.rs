@@ -22,7 +22,7 @@ pub enum Lines {
     EachTenth,
     /// A line at the end.
     AtTheEnd,
-    /// Nothing, on a terminal neither.
+    /// Nothing, not on a terminal either.
     None,
 }
 

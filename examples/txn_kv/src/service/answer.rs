@@ -86,14 +86,13 @@ pub(super) fn status(
     notes: &[(&'static str, String)],
 ) -> Result<(), SessionError> {
     let stats = store.stats();
-    let per_flush = stats.transactions as f64 / stats.flushes.max(1) as f64;
     let lines = [
         ("revision", store.revision().to_string()),
         ("compacted", store.compacted().to_string()),
         ("keys", store.keys().to_string()),
         ("transactions", stats.transactions.to_string()),
         ("flushes", stats.flushes.to_string()),
-        ("transactions per flush", format!("{per_flush:.1}")),
+        ("transactions per flush", format!("{:.1}", stats.per_flush())),
         ("failed flushes", stats.failed_flushes.to_string()),
         ("found in the index", stats.indexed.to_string()),
         ("read from the engine", stats.read.to_string()),

@@ -24,7 +24,7 @@ pub mod code {
     pub const ARGUMENTS: u32 = 1210;
     /// The revision is in the future.
     pub const FUTURE: u32 = 1264;
-    /// A key, a value or a transaction is too large.
+    /// A key, a value, a transaction, or what it would find or delete is too large.
     pub const TOO_LARGE: u32 = 1406;
     /// The revision was compacted. MySQL has none for it: this one is the store's own.
     pub const COMPACTED: u32 = 9001;

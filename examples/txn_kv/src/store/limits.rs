@@ -17,7 +17,7 @@ pub struct Limits {
     pub waiting_bytes: usize,
     /// Bytes that are written with one flush; 4 MiB. One transaction at least.
     pub flush_bytes: usize,
-    /// Keys that one read returns; 10 000.
+    /// Keys that one read returns, the rest being left out, or that one operation deletes; 10 000.
     pub found: usize,
     /// Bytes that one read returns, or all reads of a transaction; 64 MiB.
     pub found_bytes: usize,
