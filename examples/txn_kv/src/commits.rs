@@ -1,7 +1,7 @@
 //! `commits`: what a commit costs one client beside the bare database, and what a shared flush saves.
 //!
-//! Three subjects on one disk, in windows by turns: the database alone, which commits one value after
-//! the other; one client of a server; and many clients of another.
+//! On one disk, in windows by turns: the database alone, which commits one value after the other; a
+//! thread that calls the store, and one client of its server; and many clients of another server.
 
 mod bare;
 

@@ -8,12 +8,11 @@ mod support;
 
 use std::thread;
 
-use txn_kv::engine::{Disk, DiskOptions};
-use txn_kv::store::{Limits, Store};
-use txn_kv::{Design, StoreError};
+use txn_kv::StoreError;
+use txn_kv::store::Store;
 
 use support::forgetful::Forgetful;
-use support::history::{self, History};
+use support::history::{self, History, transactions};
 use support::random::{Random, seed, times};
 
 const WRITERS: u8 = 4;
@@ -30,12 +29,12 @@ fn what_was_told_survives_cuts_and_no_transaction_is_there_by_half() {
     for cut in 0..times("TXN_KV_CUTS", 100) {
         if cut % 20 == 0 {
             histories = (0..WRITERS).map(History::new).collect();
-            image = made();
+            image = Forgetful::database();
         }
         let file = Forgetful::new(image);
         let most = random.pick(&[20, 100, 300]);
         file.cut_after(random.below(most), random.next());
-        if let Some(store) = open(&file) {
+        if let Some(store) = file.store() {
             opened += 1;
             let before = transactions(&histories);
             history::check(&store, &mut histories);
@@ -48,28 +47,8 @@ fn what_was_told_survives_cuts_and_no_transaction_is_there_by_half() {
         image = file.cut();
     }
     // The last cut is one too.
-    history::check(&open(&Forgetful::new(image)).expect("no cut"), &mut histories);
+    history::check(&Forgetful::new(image).store().expect("no cut"), &mut histories);
     println!("opened {opened} times; {told} transactions were told, {untold} were there untold");
-}
-
-fn transactions(histories: &[History]) -> u64 {
-    histories.iter().map(History::len).sum()
-}
-
-/// A file as it is when it has its name.
-fn made() -> Vec<u8> {
-    let file = Forgetful::new(Vec::new());
-    drop(open(&file).expect("no cut"));
-    file.cut()
-}
-
-/// None: the power was cut meanwhile.
-fn open(file: &Forgetful) -> Option<Store> {
-    let below = file.clone();
-    let disk = Disk::with(DiskOptions::default(), move || Ok(below.clone()));
-    let disk = disk.map_err(|error| assert!(file.is_cut(), "{error}")).ok()?;
-    let store = Store::open(disk, Design::Publish, Limits::default(), None);
-    store.map_err(|error| assert!(file.is_cut(), "{error}")).ok()
 }
 
 fn write_until_the_cut(

@@ -8,7 +8,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use txn_kv::engine::{Batch, Disk, DiskOptions, Engine, Head};
+use txn_kv::engine::{Batch, Disk, Engine, Head};
 use txn_kv::{Record, Revision};
 
 use support::forgetful::Forgetful;
@@ -22,17 +22,17 @@ fn what_was_committed_survives_cuts_and_nothing_is_there_by_half() {
     println!("TXN_KV_SEED={seed}");
     let mut random = Random(seed);
     let cuts = times("TXN_KV_CUTS", 100);
-    let (mut image, mut good, mut perhaps) = (new(), State::default(), None);
+    let (mut image, mut good, mut perhaps) = (Forgetful::database(), State::default(), None);
     let (mut commits, mut taken_back, mut unacknowledged) = (0, 0, 0);
     for cut in 0..cuts {
         if cut % 50 == 0 {
-            (image, good, perhaps) = (new(), State::default(), None);
+            (image, good, perhaps) = (Forgetful::database(), State::default(), None);
         }
         let file = Forgetful::new(image.clone());
         // Often while it is opened: that is where it is repaired.
         let most = random.pick(&[10, 40, 300]);
         file.cut_after(random.below(most), random.next());
-        if let Some(disk) = open(&file) {
+        if let Some(disk) = file.disk() {
             let found = contents(&disk);
             match perhaps.take() {
                 Some(next) if found == next => {
@@ -63,19 +63,6 @@ fn what_was_committed_survives_cuts_and_nothing_is_there_by_half() {
         cuts < 100 || (taken_back > 0 && unacknowledged > 0),
         "cuts come too early or too late"
     );
-}
-
-/// A file that was made: while it is made, it has another name.
-fn new() -> Vec<u8> {
-    let file = Forgetful::new(Vec::new());
-    drop(open(&file));
-    file.cut()
-}
-
-fn open(file: &Forgetful) -> Option<Disk> {
-    let below = file.clone();
-    let disk = Disk::with(DiskOptions::default(), move || Ok(below.clone()));
-    disk.map_err(|error| assert!(file.is_cut(), "{error}")).ok()
 }
 
 fn contents(disk: &Disk) -> State {

@@ -182,20 +182,20 @@ fn what_builds_on_a_failed_flush_fails_and_what_comes_later_does_not() {
     for design in Design::ALL {
         let rig = Rig::new(design);
         let first = rig.lead(put("key", "lost"));
-        let absent = Compare {
+        let is_there = Compare {
             key: Key::from(&b"key"[..]),
             relation: Relation::Equal,
             target: Target::Version(1),
         };
         let built =
-            rig.begin(Txn { compares: vec![absent.clone()], ..put("other", "built on it") });
+            rig.begin(Txn { compares: vec![is_there.clone()], ..put("other", "built on it") });
         rig.gate.fail();
         assert!(matches!(outcome(&first), Err(StoreError::Write(_))));
         assert!(matches!(outcome(&built), Err(StoreError::Write(_))));
         assert_eq!((rig.value("key"), rig.value("other")), (None, None), "{design}");
         rig.gate.pass();
         let later = rig.begin(Txn {
-            compares: vec![absent],
+            compares: vec![is_there],
             otherwise: put("key", "kept").then,
             ..Txn::default()
         });

@@ -4,6 +4,8 @@
 //! `TXN_KV_READS` says how many range reads there are; 10 million take some minutes in a release build.
 #![cfg(not(feature = "model"))]
 
+mod support;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -11,6 +13,8 @@ use std::thread;
 use txn_kv::engine::Memory;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, Entry, Key, KeyRange, Op, Outcome, StoreError, Txn};
+
+use support::random::{Random, times};
 
 const WRITERS: u64 = 8;
 const READERS: u64 = 2;
@@ -20,19 +24,16 @@ const KEYS: u8 = 5;
 const GROUPS: u8 = 4;
 
 fn reads() -> u64 {
-    match std::env::var("TXN_KV_READS") {
-        Ok(reads) => reads.parse().expect("TXN_KV_READS is a number"),
-        Err(_) => 20_000,
-    }
+    times("TXN_KV_READS", 20_000)
 }
 
 fn key(group: u8, key: u8) -> Key {
     Key::from(&[group, key][..])
 }
 
-/// The keys of a group, from one on.
-fn group(group: u8, from: u8) -> KeyRange {
-    KeyRange::Span(key(group, from), Some(key(group + 1, 0)))
+/// The keys of a group.
+fn group(group: u8) -> KeyRange {
+    KeyRange::Span(key(group, 0), Some(key(group + 1, 0)))
 }
 
 fn wait(store: &Store, txn: Txn) -> Outcome {
@@ -42,12 +43,12 @@ fn wait(store: &Store, txn: Txn) -> Outcome {
 }
 
 /// Writes all keys of a group, or deletes them.
-fn write(store: &Store, seed: &mut u64) -> u64 {
-    let at = (random(seed) % u64::from(GROUPS)) as u8;
-    let then = if random(seed).is_multiple_of(8) {
-        vec![Op::Delete(group(at, 0))]
+fn write(store: &Store, random: &mut Random) -> u64 {
+    let at = random.below(GROUPS.into()) as u8;
+    let then = if random.below(8) == 0 {
+        vec![Op::Delete(group(at))]
     } else {
-        let value = random(seed).to_le_bytes();
+        let value = random.next().to_le_bytes();
         (0..KEYS).map(|n| Op::Put { key: key(at, n), value: value.into() }).collect()
     };
     wait(store, Txn { then, ..Txn::default() }).revision
@@ -63,15 +64,15 @@ fn assert_whole(entries: &[Entry], what: &str) {
     }
 }
 
-fn read(store: &Store, newest: &AtomicU64, seed: &mut u64) {
-    let at = (random(seed) % u64::from(GROUPS)) as u8;
+fn read(store: &Store, newest: &AtomicU64, random: &mut Random) {
+    let at = random.below(GROUPS.into()) as u8;
     let seen = newest.load(Ordering::Acquire);
-    let found = store.read(&group(at, 0), None, 100).expect("the newest can be read");
+    let found = store.read(&group(at), None, 100).expect("the newest can be read");
     assert!(found.revision >= seen, "{} is older than {seen}, which was answered", found.revision);
     assert_whole(&found.entries, "newest");
-    let ago = random(seed) % 50;
+    let ago = random.below(50);
     let asked = found.revision.saturating_sub(ago);
-    match store.read(&group(at, 0), Some(asked), 100) {
+    match store.read(&group(at), Some(asked), 100) {
         Ok(found) => {
             assert_whole(&found.entries, "earlier");
             assert!(found.entries.iter().all(|entry| entry.revision.main <= asked));
@@ -88,10 +89,11 @@ fn readers_see_whole_transactions(design: Design, reads: u64) {
     let (newest, ended) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         for seed in 1..=WRITERS {
-            let (store, newest, ended, mut seed) = (&store, &newest, &ended, seed);
+            let (store, newest, ended) = (&store, &newest, &ended);
+            let mut random = Random(seed);
             scope.spawn(move || {
                 while !ended.load(Ordering::Relaxed) {
-                    let revision = write(store, &mut seed);
+                    let revision = write(store, &mut random);
                     newest.fetch_max(revision, Ordering::AcqRel);
                 }
             });
@@ -106,9 +108,9 @@ fn readers_see_whole_transactions(design: Design, reads: u64) {
             }
         });
         let readers = (1..=READERS).map(|reader| {
-            let (store, newest, mut seed) = (&store, &newest, reader << 32);
+            let (store, newest, mut random) = (&store, &newest, Random(reader << 32));
             scope.spawn(move || {
-                (0..reads / READERS / 2).for_each(|_| read(store, newest, &mut seed))
+                (0..reads / READERS / 2).for_each(|_| read(store, newest, &mut random))
             })
         });
         let readers: Vec<_> = readers.collect();
@@ -126,14 +128,6 @@ fn readers_see_whole_transactions(design: Design, reads: u64) {
     store.check().expect("index and engine agree");
 }
 
-/// A pseudo-random number (splitmix64).
-fn random(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 #[test]
 fn readers_see_whole_transactions_beside_eight_writers() {
     readers_see_whole_transactions(Design::Publish, reads());
@@ -141,7 +135,7 @@ fn readers_see_whole_transactions_beside_eight_writers() {
 
 #[test]
 fn the_other_designs_keep_it_as_well() {
-    for design in Design::ALL {
+    for design in Design::ALL.into_iter().filter(|design| *design != Design::Publish) {
         readers_see_whole_transactions(design, reads().min(20_000));
     }
 }

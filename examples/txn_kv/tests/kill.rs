@@ -20,7 +20,7 @@ use txn_kv::engine::Disk;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, client::KvError};
 
-use support::history::{self, History};
+use support::history::{self, History, transactions};
 use support::random::{Random, seed, times};
 
 const WRITERS: u8 = 6;
@@ -58,10 +58,6 @@ fn what_was_told_survives_kills_and_no_transaction_is_there_by_half() {
         untold += transactions(&histories) - before;
     }
     println!("{told} transactions were told, {untold} were there untold");
-}
-
-fn transactions(histories: &[History]) -> u64 {
-    histories.iter().map(History::len).sum()
 }
 
 /// Killed when this is dropped.

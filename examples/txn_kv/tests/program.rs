@@ -1,4 +1,5 @@
 //! The program: what it prints, and how it exits.
+#![cfg(not(feature = "model"))]
 
 use std::process::{Command, Output};
 

@@ -11,9 +11,8 @@ use std::sync::mpsc;
 use support::forgetful::Forgetful;
 use support::random::{Random, seed, times};
 use support::twin::{self, State};
-use txn_kv::engine::{Disk, DiskOptions};
-use txn_kv::store::{Limits, Store};
-use txn_kv::{Design, Entry, Key, KeyRange, Op, Outcome, StoreError, Txn};
+use txn_kv::store::Store;
+use txn_kv::{Entry, Key, KeyRange, Op, Outcome, StoreError, Txn};
 
 /// So many keys that a compaction has more to remove than goes with one flush.
 const KEYS: u8 = 100;
@@ -47,14 +46,6 @@ fn run(store: &Store, txn: Txn) -> Result<Outcome, StoreError> {
     let (tell, told) = mpsc::channel();
     store.txn(txn, move |outcome| tell.send(outcome).expect("the test waits"));
     told.recv().expect("each transaction has an outcome")
-}
-
-fn open(file: &Forgetful) -> Option<Store> {
-    let below = file.clone();
-    let disk = Disk::with(DiskOptions::default(), move || Ok(below.clone()));
-    let disk = disk.map_err(|error| assert!(file.is_cut(), "{error}")).ok()?;
-    let store = Store::open(disk, Design::Publish, Limits::default(), None);
-    store.map_err(|error| assert!(file.is_cut(), "{error}")).ok()
 }
 
 impl Known {
@@ -94,21 +85,16 @@ fn what_was_acknowledged_is_there_after_a_cut_and_what_was_deleted_is_not() {
     let seed = seed();
     println!("TXN_KV_SEED={seed}");
     let mut random = Random(seed);
-    let image = || {
-        let file = Forgetful::new(Vec::new());
-        drop(open(&file));
-        file.cut()
-    };
     let new = || Known { states: vec![State::new()], compacted: 0 };
-    let (mut file, mut known) = (image(), new());
+    let (mut file, mut known) = (Forgetful::database(), new());
     let (mut perhaps, mut at_most) = (None, 0);
     for cut in 0..times("TXN_KV_CUTS", 20) {
         if cut % 20 == 0 {
-            (file, known, perhaps, at_most) = (image(), new(), None, 0);
+            (file, known, perhaps, at_most) = (Forgetful::database(), new(), None, 0);
         }
         let below = Forgetful::new(file);
         below.cut_after(random.pick(&[20, 100, 300]) + random.below(100), random.next());
-        if let Some(store) = open(&below) {
+        if let Some(store) = below.store() {
             known.check(&store, perhaps.take(), at_most);
             while !below.is_cut() {
                 if random.percent(10) {

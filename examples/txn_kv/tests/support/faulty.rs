@@ -27,8 +27,6 @@ struct Orders {
     failing: Vec<(Action, u64, i32)>,
     /// The disk is full: nothing is written, not even in place.
     full: bool,
-    /// Nothing is written beyond.
-    end: Option<u64>,
     /// Syncs wait.
     held: bool,
     /// How many.
@@ -48,16 +46,11 @@ impl Faults {
         self.orders().full = true;
     }
 
-    /// No write and no length beyond this one succeeds until there is room again.
-    pub(crate) fn end_at(&self, len: u64) {
-        self.orders().end = Some(len);
-    }
-
     /// There is room, and nothing fails any more.
     pub(crate) fn clear(&self) {
         let mut orders = self.orders();
         orders.failing.clear();
-        (orders.full, orders.end) = (false, None);
+        orders.full = false;
     }
 
     /// Syncs wait from now on.
@@ -91,7 +84,7 @@ impl Faults {
         self.0.0.lock().expect("nobody panics")
     }
 
-    fn meet(&self, action: Action, end: u64) -> io::Result<()> {
+    fn meet(&self, action: Action) -> io::Result<()> {
         let mut orders = self.orders();
         orders.done += 1;
         if action == Action::Sync && orders.held {
@@ -102,8 +95,8 @@ impl Faults {
             orders.waiting -= 1;
         }
         let takes_room = matches!(action, Action::Write | Action::SetLen);
-        let full = orders.full || orders.end.is_some_and(|last| end > last);
-        let errno = if takes_room && full { Some(libc::ENOSPC) } else { orders.take(action) };
+        let errno =
+            if takes_room && orders.full { Some(libc::ENOSPC) } else { orders.take(action) };
         orders.failed += u64::from(errno.is_some());
         errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
     }
@@ -151,22 +144,22 @@ impl<B: File> StorageBackend for Faulty<B> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.faults.meet(Action::Read, 0)?;
+        self.faults.meet(Action::Read)?;
         self.file.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.faults.meet(Action::SetLen, len)?;
+        self.faults.meet(Action::SetLen)?;
         self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.faults.meet(Action::Sync, 0).inspect_err(|_| self.file.lose_unsynced())?;
+        self.faults.meet(Action::Sync).inspect_err(|_| self.file.lose_unsynced())?;
         self.file.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.faults.meet(Action::Write, offset + data.len() as u64)?;
+        self.faults.meet(Action::Write)?;
         self.file.write(offset, data)
     }
 

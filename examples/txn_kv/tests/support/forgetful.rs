@@ -4,6 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use redb::StorageBackend;
+use txn_kv::Design;
+use txn_kv::engine::{Disk, DiskOptions};
+use txn_kv::store::{Limits, Store};
 
 use super::random::Random;
 
@@ -46,6 +49,27 @@ impl Forgetful {
             random: Random(0),
             image: None,
         })))
+    }
+
+    /// The bytes of a database without records. While a database is made, its file has another name: so
+    /// cuts begin with what is whole.
+    pub(crate) fn database() -> Vec<u8> {
+        let file = Self::new(Vec::new());
+        drop(file.disk().expect("no cut"));
+        file.cut()
+    }
+
+    /// The engine on this file. None: the power was cut meanwhile.
+    pub(crate) fn disk(&self) -> Option<Disk> {
+        let below = self.clone();
+        let disk = Disk::with(DiskOptions::default(), move || Ok(below.clone()));
+        disk.map_err(|error| assert!(self.is_cut(), "{error}")).ok()
+    }
+
+    /// The store on this file. None: the power was cut meanwhile.
+    pub(crate) fn store(&self) -> Option<Store> {
+        let store = Store::open(self.disk()?, Design::Publish, Limits::default(), None);
+        store.map_err(|error| assert!(self.is_cut(), "{error}")).ok()
     }
 
     /// The power is cut during the action after so many others: writes, lengths and syncs.

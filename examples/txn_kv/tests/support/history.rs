@@ -164,6 +164,11 @@ impl History {
     }
 }
 
+/// How many transactions are known to be there.
+pub(crate) fn transactions(histories: &[History]) -> u64 {
+    histories.iter().map(History::len).sum()
+}
+
 /// Everything that was told is there, nothing else, nothing by half; index and engine agree.
 pub(crate) fn check(store: &Store, histories: &mut [History]) {
     store.check().expect("index and engine agree");

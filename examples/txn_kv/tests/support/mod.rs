@@ -1,4 +1,5 @@
-//! What the tests share: files that forget, files that fail, a naive twin, and randomness.
+//! What the tests share: files that forget, files that fail, histories of writers, a naive twin, and
+//! randomness.
 
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 

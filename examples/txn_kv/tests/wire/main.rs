@@ -1,4 +1,5 @@
 //! The store behind sessions, over real sockets.
+#![cfg(not(feature = "model"))]
 
 mod engine;
 mod errors;
