@@ -1,5 +1,5 @@
 //! Compares `examples/txn_kv` with a single-node etcd: the same load, from the same machine, on the
-//! same disk, in windows of half a second in turn.
+//! same disk, in windows in turn.
 
 mod args;
 mod etcd;

@@ -152,7 +152,34 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
     }
 }
 
-/// `TXN_KV_FAULTS` sets how often something fails.
+/// Lets writes and syncs fail, each time until one has, and mostly until somebody has succeeded again.
+/// `TXN_KV_FAULTS` sets how often.
+fn fail_now_and_then(
+    faults: &Faults,
+    store: &Store,
+    random: &mut Random,
+    goes_on: impl Fn() -> bool,
+) {
+    for _ in 0..times("TXN_KV_FAULTS", 60) {
+        let before = faults.failed();
+        let action = random.pick(&[Action::Write, Action::Write, Action::Sync]);
+        match random.below(4) {
+            0 => faults.fill(),
+            n => faults.fail(action, 1 << n, random.pick(&[libc::ENOSPC, libc::EIO])),
+        }
+        while faults.failed() == before && goes_on() {
+            thread::yield_now();
+        }
+        if random.percent(70) {
+            faults.clear();
+            let revision = store.revision();
+            while store.revision() == revision && goes_on() {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_of_a_failed_transaction_is_ever_seen() {
     let seed = seed();
@@ -191,25 +218,7 @@ fn nothing_of_a_failed_transaction_is_ever_seen() {
         });
         let threads = || writers.iter().map(|writer| writer.is_finished());
         let goes_on = || !reader.is_finished() && !threads().any(|is_finished| is_finished);
-        for _ in 0..times("TXN_KV_FAULTS", 60) {
-            let before = faults.failed();
-            let action = random.pick(&[Action::Write, Action::Write, Action::Sync]);
-            match random.below(4) {
-                0 => faults.fill(),
-                n => faults.fail(action, 1 << n, random.pick(&[libc::ENOSPC, libc::EIO])),
-            }
-            while faults.failed() == before && goes_on() {
-                thread::yield_now();
-            }
-            if random.percent(70) {
-                faults.clear();
-                // Until somebody has succeeded.
-                let revision = store.revision();
-                while store.revision() == revision && goes_on() {
-                    thread::yield_now();
-                }
-            }
-        }
+        fail_now_and_then(&faults, &store, &mut random, goes_on);
         faults.clear();
         over.store(true, Ordering::Relaxed);
         reader.join().expect("the reader found nothing");

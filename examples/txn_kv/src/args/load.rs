@@ -80,12 +80,7 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
         Some(other) => return Err(UsageError(format!("there is no load {other}, but {NAMES}"))),
         None => return Err(UsageError(format!("load needs {NAMES}"))),
     };
-    if connect.is_some() && (user.is_none() || password.is_none()) {
-        return Err(UsageError("load --connect needs --user and --password".to_owned()));
-    }
-    // A server of its own has this account.
-    let user = user.unwrap_or_else(|| "root".to_owned());
-    let password = password.unwrap_or_else(|| "secret".to_owned());
+    let [user, password] = account(connect.is_some(), [user, password])?;
     let shape = Shape { keys: Keys::new(key_bytes, keys).map_err(UsageError)?, value_bytes, seed };
     let load = Load {
         connect,
@@ -100,4 +95,18 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
         json,
     };
     Ok(Command::Load(load))
+}
+
+/// Who logs in, and what shows it: of a server in this process nobody needs to say so.
+fn account(is_elsewhere: bool, given: [Option<String>; 2]) -> Result<[String; 2], UsageError> {
+    match given {
+        [Some(user), Some(password)] => Ok([user, password]),
+        _ if is_elsewhere => {
+            Err(UsageError("load --connect needs --user and --password".to_owned()))
+        }
+        [user, password] => Ok([
+            user.unwrap_or_else(|| "root".to_owned()),
+            password.unwrap_or_else(|| "secret".to_owned()),
+        ]),
+    }
 }
