@@ -62,10 +62,10 @@ impl Cork {
         Self(PhantomData)
     }
 
-    /// The same, on a thread that perhaps does not send yet before a wait that is announced.
+    /// The same, on any thread: also on one that would not send before a wait that it announces.
     pub(crate) fn on_any_thread() -> Self {
         if let before @ Some(_) = before_wait(Some(flush_corked)) {
-            // That does so as well.
+            // That of a thread which runs sessions: it does so as well.
             before_wait(before);
         }
         Self::new()

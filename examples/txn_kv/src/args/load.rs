@@ -80,7 +80,7 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
         Some(other) => return Err(UsageError(format!("there is no load {other}, but {NAMES}"))),
         None => return Err(UsageError(format!("load needs {NAMES}"))),
     };
-    let [user, password] = account(connect.is_some(), [user, password])?;
+    let [user, password] = account(connect.as_deref(), [user, password])?;
     let shape = Shape { keys: Keys::new(key_bytes, keys).map_err(UsageError)?, value_bytes, seed };
     let load = Load {
         connect,
@@ -98,10 +98,10 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Command, UsageError> {
 }
 
 /// Who logs in, and what shows it: of a server in this process nobody needs to say so.
-fn account(is_elsewhere: bool, given: [Option<String>; 2]) -> Result<[String; 2], UsageError> {
+fn account(connect: Option<&str>, given: [Option<String>; 2]) -> Result<[String; 2], UsageError> {
     match given {
         [Some(user), Some(password)] => Ok([user, password]),
-        _ if is_elsewhere => {
+        _ if connect.is_some() => {
             Err(UsageError("load --connect needs --user and --password".to_owned()))
         }
         [user, password] => Ok([
