@@ -5,7 +5,6 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -15,8 +14,9 @@ use txn_kv::client::{Kv, KvError};
 use txn_kv::engine::{Disk, DiskOptions};
 use txn_kv::serve::{self, Server};
 use txn_kv::store::{Limits, Store};
-use txn_kv::{Compare, Design, Key, KeyRange, Op, Outcome, Relation, StoreError, Target, Txn};
+use txn_kv::{Compare, Design, Key, KeyRange, Op, Relation, StoreError, Target, Txn};
 
+use support::ask::{self, begin, outcome};
 use support::faulty::{Action, Faults, Faulty};
 use support::forgetful::Forgetful;
 use support::history::{self, History};
@@ -48,17 +48,6 @@ fn put(name: &str, value: &str) -> Op {
 fn has(name: &str, value: &str) -> Compare {
     let target = Target::Value(value.as_bytes().into());
     Compare { key: key(name), relation: Relation::Equal, target }
-}
-
-/// What it comes to is received there.
-fn ask(store: &Store, txn: Txn) -> mpsc::Receiver<Result<Outcome, StoreError>> {
-    let (tell, told) = mpsc::channel();
-    store.txn(txn, move |outcome| drop(tell.send(outcome)));
-    told
-}
-
-fn wait(store: &Store, txn: Txn) -> Result<Outcome, StoreError> {
-    ask(store, txn).recv_timeout(LONG).expect("it has an outcome")
 }
 
 fn value(store: &Store, name: &str) -> Option<String> {
@@ -110,18 +99,19 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
     for (action, errno) in [(Action::Sync, libc::EIO), (Action::Write, libc::ENOSPC)] {
         let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
         let store = open(&file, &faults);
-        wait(&store, Txn { then: vec![put("a", "old")], ..Txn::default() }).expect("it is written");
+        ask::run(&store, Txn { then: vec![put("a", "old")], ..Txn::default() })
+            .expect("it is written");
         faults.hold_syncs();
         thread::scope(|scope| {
             // It leads, and waits for the disk.
             let first = Txn { then: vec![put("a", "new")], ..Txn::default() };
-            let first = scope.spawn(|| wait(&store, first));
+            let first = scope.spawn(|| ask::run(&store, first));
             faults.wait_for_sync();
             let then = vec![put("b", "saw new")];
             let second = Txn { compares: vec![has("a", "new")], then, ..Txn::default() };
-            let second = ask(&store, second);
+            let second = begin(&store, second);
             let then = vec![Op::Get { range: KeyRange::One(key("a")), limit: 1 }];
-            let third = ask(&store, Txn { then, ..Txn::default() });
+            let third = begin(&store, Txn { then, ..Txn::default() });
             assert_eq!(value(&store, "a").as_deref(), Some("old"), "it is not durable yet");
             faults.fail(action, if action == Action::Sync { 1 } else { 0 }, errno);
             if action == Action::Write {
@@ -131,9 +121,9 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
             faults.release_syncs();
             let first = first.join().expect("no panic");
             assert_eq!(first.is_err(), action == Action::Sync, "{first:?}");
-            let second = second.recv_timeout(LONG).expect("it has an outcome");
+            let second = outcome(&second);
             assert!(matches!(second, Err(StoreError::Write(_))), "{second:?}");
-            let third = third.recv_timeout(LONG).expect("it has an outcome");
+            let third = outcome(&third);
             assert!(third.is_err(), "it would have told what is not there: {third:?}");
         });
         let now = if action == Action::Sync { "old" } else { "new" };
@@ -143,7 +133,7 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
         // The next one sees the state without them.
         let (then, otherwise) = (vec![put("c", "new")], vec![put("c", "old")]);
         let txn = Txn { compares: vec![has("a", "new")], then, otherwise };
-        assert_eq!(wait(&store, txn).expect("it is written").succeeded, now == "new");
+        assert_eq!(ask::run(&store, txn).expect("it is written").succeeded, now == "new");
         assert_eq!(value(&store, "c").as_deref(), Some(now));
         store.check().expect("they agree");
         drop(store);

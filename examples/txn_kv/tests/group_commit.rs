@@ -1,105 +1,41 @@
 //! Transactions that wait for the disk share one flush, and no thread waits but the one that flushes.
 #![cfg(not(feature = "model"))]
 
-use std::sync::{Arc, Condvar, Mutex, mpsc};
-use std::thread;
-use std::time::Duration;
+mod support;
 
-use txn_kv::engine::{Batch, Engine, EngineError, Memory, Snapshot};
 use txn_kv::store::{Limits, Store};
-use txn_kv::{Compare, Design, Key, KeyRange, Op, Outcome, Relation, StoreError, Target, Txn};
+use txn_kv::{Compare, Design, Key, KeyRange, Op, Relation, StoreError, Target, Txn};
 
-/// A hang fails the test.
-const LONG: Duration = Duration::from_secs(30);
+use support::ask::{self, Told, begin_elsewhere, outcome};
+use support::gated::Gated;
 
-/// An engine whose commits wait until they are let through, or fail.
-#[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<State>, Condvar)>);
-
-#[derive(Default)]
-struct State {
-    arrived: usize,
-    passes: usize,
-    failures: usize,
-}
-
-struct Gated {
-    engine: Memory,
-    gate: Gate,
-}
-
-impl Gate {
-    fn change(&self, code: impl FnOnce(&mut State)) {
-        code(&mut self.0.0.lock().unwrap());
-        self.0.1.notify_all();
-    }
-
-    /// Lets one commit through.
-    fn pass(&self) {
-        self.change(|state| state.passes += 1);
-    }
-
-    /// Lets one commit fail.
-    fn fail(&self) {
-        self.change(|state| state.failures += 1);
-    }
-
-    fn wait_for(&self, arrived: usize) {
-        let state = self.0.0.lock().unwrap();
-        let wait = self.0.1.wait_timeout_while(state, LONG, |state| state.arrived < arrived);
-        assert!(!wait.unwrap().1.timed_out(), "commit {arrived} has not begun");
-    }
-}
-
-impl Engine for Gated {
-    fn commit(&self, batch: &Batch) -> Result<(), EngineError> {
-        self.gate.change(|state| state.arrived += 1);
-        let state = self.gate.0.0.lock().unwrap();
-        let closed = |state: &mut State| state.passes + state.failures == 0;
-        let mut state = self.gate.0.1.wait_while(state, closed).unwrap();
-        if state.failures > 0 {
-            state.failures -= 1;
-            return Err(EngineError::new("commit", "it is told to fail"));
-        }
-        state.passes -= 1;
-        drop(state);
-        self.engine.commit(batch)
-    }
-
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
-        self.engine.snapshot()
-    }
-}
-
-type Outcomes = mpsc::Receiver<Result<Outcome, StoreError>>;
-
+/// A store, and the gate before its commits, which is shut.
 struct Rig {
     store: Store,
-    gate: Gate,
+    gate: Gated,
 }
 
 impl Rig {
     fn new(design: Design) -> Self {
-        let gate = Gate::default();
-        let engine = Gated { engine: Memory::default(), gate: gate.clone() };
-        let store = Store::open(engine, design, Limits::default(), None).unwrap();
-        Self { store, gate }
+        Self::with(design, Limits::default())
     }
 
-    /// Begins a transaction on a thread of its own, which leads, and waits until its flush has begun.
-    fn lead(&self, txn: Txn) -> Outcomes {
-        let (tell, told) = mpsc::channel();
-        let store = self.store.clone();
-        thread::spawn(move || store.txn(txn, move |outcome| drop(tell.send(outcome))));
+    fn with(design: Design, limits: Limits) -> Self {
+        let gate = Gated::default();
+        gate.shut();
+        Self { store: gate.store(design, limits), gate }
+    }
+
+    /// Begins a transaction that leads, and waits until its flush has begun.
+    fn lead(&self, txn: Txn) -> Told {
+        let told = begin_elsewhere(&self.store, txn);
         self.gate.wait_for(1);
         told
     }
 
     /// Begins a transaction on this thread, which must not wait.
-    fn begin(&self, txn: Txn) -> Outcomes {
-        let (tell, told) = mpsc::channel();
-        self.store.txn(txn, move |outcome| drop(tell.send(outcome)));
-        told
+    fn begin(&self, txn: Txn) -> Told {
+        ask::begin(&self.store, txn)
     }
 
     fn value(&self, key: &str) -> Option<Vec<u8>> {
@@ -112,10 +48,6 @@ fn put(key: &str, value: &str) -> Txn {
     let key = Key::from(key.as_bytes());
     let put = Op::Put { key, value: value.as_bytes().into() };
     Txn { then: vec![put], ..Txn::default() }
-}
-
-fn outcome(told: &Outcomes) -> Result<Outcome, StoreError> {
-    told.recv_timeout(LONG).expect("it has an outcome")
 }
 
 #[test]
@@ -159,12 +91,9 @@ fn a_row_can_be_written_again_before_it_is_durable() {
         target: Target::Value(b"first"[..].into()),
     };
     let second = rig.begin(Txn { compares: vec![is_first], ..put("key", "second") });
-    let (tell, looked) = mpsc::channel();
     // One that writes nothing has seen what is not durable, so that it waits as well.
     let look = Op::Get { range: KeyRange::One(Key::from(&b"key"[..])), limit: 1 };
-    rig.store.txn(Txn { then: vec![look], ..Txn::default() }, move |outcome| {
-        drop(tell.send(outcome));
-    });
+    let looked = rig.begin(Txn { then: vec![look], ..Txn::default() });
     assert!(looked.try_recv().is_err());
     rig.gate.pass();
     rig.gate.pass();
@@ -189,10 +118,12 @@ fn what_builds_on_a_failed_flush_fails_and_what_comes_later_does_not() {
         };
         let built =
             rig.begin(Txn { compares: vec![is_there.clone()], ..put("other", "built on it") });
-        rig.gate.fail();
+        rig.gate.fails(true);
+        rig.gate.pass();
         assert!(matches!(outcome(&first), Err(StoreError::Write(_))));
         assert!(matches!(outcome(&built), Err(StoreError::Write(_))));
         assert_eq!((rig.value("key"), rig.value("other")), (None, None), "{design}");
+        rig.gate.fails(false);
         rig.gate.pass();
         let later = rig.begin(Txn {
             compares: vec![is_there],
@@ -210,11 +141,8 @@ fn what_builds_on_a_failed_flush_fails_and_what_comes_later_does_not() {
 
 #[test]
 fn too_much_that_waits_is_refused_with_the_limit() {
-    let gate = Gate::default();
-    let engine = Gated { engine: Memory::default(), gate: gate.clone() };
     let limits = Limits { waiting_bytes: 10_000, ..Limits::default() };
-    let store = Store::open(engine, Design::Publish, limits, None).unwrap();
-    let rig = Rig { store, gate };
+    let rig = Rig::with(Design::Publish, limits);
     let large = "x".repeat(6_000);
     let first = rig.lead(put("first", &large));
     let accepted = [rig.begin(put("second", &large)), rig.begin(put("third", &large))];

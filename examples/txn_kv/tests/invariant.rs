@@ -7,13 +7,13 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::thread;
 
 use txn_kv::engine::Memory;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, Entry, Key, KeyRange, Op, Outcome, StoreError, Txn};
 
+use support::ask;
 use support::random::{Random, times};
 
 const WRITERS: u64 = 8;
@@ -37,9 +37,7 @@ fn group(group: u8) -> KeyRange {
 }
 
 fn wait(store: &Store, txn: Txn) -> Outcome {
-    let (tell, told) = mpsc::channel();
-    store.txn(txn, move |outcome| drop(tell.send(outcome)));
-    told.recv().expect("it has an outcome").expect("it succeeds")
+    ask::run(store, txn).expect("it succeeds")
 }
 
 /// Writes all keys of a group, or deletes them.

@@ -4,95 +4,20 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use epoll_group::{Config, Runtime};
-use txn_kv::engine::{Batch, Engine, EngineError, Memory, Snapshot};
+use txn_kv::engine::Memory;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, Key, KeyRange, Op, OpResult, Outcome, StoreError, Txn};
 
+use support::ask::{self, begin, begin_elsewhere, outcome};
+use support::gated::Gated;
+
 /// A hang fails the test.
 const LONG: Duration = Duration::from_secs(30);
-
-/// Memory that outlives its store, and whose commits wait while the gate is shut.
-#[derive(Clone, Default)]
-struct Gated(Arc<Inner>);
-
-#[derive(Default)]
-struct Inner {
-    memory: Memory,
-    state: Mutex<State>,
-    changed: Condvar,
-    fails: AtomicBool,
-    cannot_read: AtomicBool,
-    /// Of all commits, the most records that one has removed.
-    removed_at_once: AtomicU64,
-}
-
-#[derive(Default)]
-struct State {
-    is_shut: bool,
-    arrived: usize,
-    passes: usize,
-}
-
-impl Gated {
-    fn change(&self, code: impl FnOnce(&mut State)) {
-        code(&mut self.0.state.lock().unwrap());
-        self.0.changed.notify_all();
-    }
-
-    fn shut(&self) {
-        self.change(|state| *state = State { is_shut: true, ..State::default() });
-    }
-
-    fn open(&self) {
-        self.change(|state| state.is_shut = false);
-    }
-
-    fn pass(&self) {
-        self.change(|state| state.passes += 1);
-    }
-
-    /// Waits until so many commits have begun since it was shut.
-    fn wait_for(&self, arrived: usize) {
-        let state = self.0.state.lock().unwrap();
-        let before = |state: &mut State| state.arrived < arrived;
-        let wait = self.0.changed.wait_timeout_while(state, LONG, before).unwrap();
-        assert!(!wait.1.timed_out(), "commit {arrived} has not begun");
-    }
-
-    fn store(&self, limits: Limits) -> Store {
-        Store::open(self.clone(), Design::Publish, limits, None).unwrap()
-    }
-}
-
-impl Engine for Gated {
-    fn commit(&self, batch: &Batch) -> Result<(), EngineError> {
-        self.change(|state| state.arrived += 1);
-        let shut = |state: &mut State| state.is_shut && state.passes == 0;
-        let mut state = self.0.changed.wait_while(self.0.state.lock().unwrap(), shut).unwrap();
-        state.passes = state.passes.saturating_sub(1);
-        drop(state);
-        if self.0.fails.load(Ordering::Relaxed) {
-            return Err(EngineError::new("commit", "it is told to fail"));
-        }
-        self.0.removed_at_once.fetch_max(batch.removed.len() as u64, Ordering::Relaxed);
-        self.0.memory.commit(batch)
-    }
-
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
-        if self.0.cannot_read.load(Ordering::Relaxed) {
-            return Err(EngineError::new("read", "it is told to fail"));
-        }
-        self.0.memory.snapshot()
-    }
-}
-
-type Outcomes = mpsc::Receiver<Result<Outcome, StoreError>>;
 
 fn key(name: &str) -> Key {
     Key::from(name.as_bytes())
@@ -114,26 +39,8 @@ fn put(name: &str, value: &str) -> Txn {
     of(Op::Put { key: key(name), value: value.as_bytes().into() })
 }
 
-fn begin(store: &Store, txn: Txn) -> Outcomes {
-    let (tell, told) = mpsc::channel();
-    store.txn(txn, move |outcome| drop(tell.send(outcome)));
-    told
-}
-
-/// Begins it on a thread of its own, which leads.
-fn lead(store: &Store, txn: Txn) -> Outcomes {
-    let (tell, told) = mpsc::channel();
-    let store = store.clone();
-    thread::spawn(move || store.txn(txn, move |outcome| drop(tell.send(outcome))));
-    told
-}
-
-fn outcome(told: &Outcomes) -> Result<Outcome, StoreError> {
-    told.recv_timeout(LONG).expect("it has an outcome")
-}
-
 fn run(store: &Store, txn: Txn) -> Outcome {
-    outcome(&begin(store, txn)).unwrap()
+    ask::run(store, txn).unwrap()
 }
 
 /// One worker, and none in its place when it waits.
@@ -150,9 +57,9 @@ fn keys(store: &Store) -> Vec<String> {
 #[test]
 fn a_panic_in_an_answer_leaves_the_others_their_outcomes() {
     let gated = Gated::default();
-    let store = gated.store(Limits { flush_bytes: 1, ..Limits::default() });
+    let store = gated.store(Design::Publish, Limits { flush_bytes: 1, ..Limits::default() });
     gated.shut();
-    let first = lead(&store, put("first", ""));
+    let first = begin_elsewhere(&store, put("first", ""));
     gated.wait_for(1);
     store.txn(put("second", ""), |_| panic!("an answer that panics"));
     let third = begin(&store, put("third", ""));
@@ -204,7 +111,7 @@ fn a_runtime_that_ends_before_it_leads_leaves_nobody_waiting() {
     handle.spawn(wait).unwrap();
     busy.recv_timeout(LONG).unwrap();
     gated.shut();
-    let first = lead(&store, put("first", ""));
+    let first = begin_elsewhere(&store, put("first", ""));
     gated.wait_for(1);
     let second = begin(&store, put("second", ""));
     gated.open();
@@ -263,7 +170,7 @@ fn what_a_busy_store_did_not_remove_does_not_come_back_after_a_restart() {
     run(&store, of(Op::Delete(one("key"))));
     store.compact(store.revision()).unwrap();
     drop(store);
-    let store = gated.store(Limits::default());
+    let store = gated.store(Design::Publish, Limits::default());
     assert_eq!(keys(&store), ["large", "other"], "what was deleted stays deleted");
     assert_eq!(store.check().unwrap(), 2);
 }
@@ -271,12 +178,12 @@ fn what_a_busy_store_did_not_remove_does_not_come_back_after_a_restart() {
 #[test]
 fn a_compaction_of_one_key_does_not_hold_up_others_with_one_large_flush() {
     let gated = Gated::default();
-    let store = gated.store(Limits::default());
+    let store = gated.store(Design::Publish, Limits::default());
     for _ in 0..5_000 {
         run(&store, put("key", ""));
     }
     assert_eq!(store.compact(5_000).unwrap(), 4_999);
-    let most = gated.0.removed_at_once.load(Ordering::Relaxed);
+    let most = gated.removed_at_once();
     assert!(most <= 1_000, "{most} records were removed with one flush");
     assert_eq!(store.check().unwrap(), 1);
 }
@@ -284,15 +191,15 @@ fn a_compaction_of_one_key_does_not_hold_up_others_with_one_large_flush() {
 #[test]
 fn removals_that_failed_are_done_with_the_next_flush() {
     let gated = Gated::default();
-    let store = gated.store(Limits::default());
+    let store = gated.store(Design::Publish, Limits::default());
     for _ in 0..10 {
         run(&store, put("key", ""));
     }
-    gated.0.fails.store(true, Ordering::Relaxed);
+    gated.fails(true);
     assert!(matches!(store.compact(5), Err(StoreError::Write(_))));
     assert_eq!(store.compacted(), 0);
     assert_eq!(store.read(&one("key"), Some(1), 1).unwrap().entries.len(), 1);
-    gated.0.fails.store(false, Ordering::Relaxed);
+    gated.fails(false);
     assert_eq!(store.compact(5).unwrap(), 4);
     assert!(matches!(store.read(&one("key"), Some(4), 1), Err(StoreError::Compacted { .. })));
     assert_eq!(store.check().unwrap(), 6);
@@ -312,22 +219,22 @@ fn a_deletion_without_a_limit_deletes() {
 #[test]
 fn a_deletion_reads_no_values() {
     let gated = Gated::default();
-    let store = gated.store(Limits::default());
+    let store = gated.store(Design::Publish, Limits::default());
     run(&store, put("a", ""));
     run(&store, put("b", ""));
-    gated.0.cannot_read.store(true, Ordering::Relaxed);
+    gated.cannot_read(true);
     assert!(matches!(store.read(&all(), None, 1), Err(StoreError::Read(_))));
     let put_and_delete =
         Txn { then: [put("c", "").then, vec![Op::Delete(one("b"))]].concat(), ..Txn::default() };
     run(&store, put_and_delete);
     gated.shut();
-    let waiting = lead(&store, put("d", ""));
+    let waiting = begin_elsewhere(&store, put("d", ""));
     gated.wait_for(1);
     let deleted = begin(&store, of(Op::Delete(all())));
     gated.open();
     outcome(&waiting).unwrap();
     assert_eq!(outcome(&deleted).unwrap().results, [OpResult::Deleted(3)]);
-    gated.0.cannot_read.store(false, Ordering::Relaxed);
+    gated.cannot_read(false);
     assert!(keys(&store).is_empty());
 }
 
@@ -335,7 +242,7 @@ fn a_deletion_reads_no_values() {
 fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
     let gated = Gated::default();
     let limits = Limits { found_bytes: 10_000, waiting_bytes: 8_000, ..Limits::default() };
-    let store = gated.store(limits);
+    let store = gated.store(Design::Publish, limits);
     let large = "x".repeat(3_000);
     for name in ["a", "b", "c", "d"] {
         run(&store, put(name, &large));
@@ -349,7 +256,7 @@ fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
     let each = Txn { then, ..Txn::default() };
     assert!(too_large(outcome(&begin(&store, each)).unwrap_err()));
     gated.shut();
-    let first = lead(&store, put("first", ""));
+    let first = begin_elsewhere(&store, put("first", ""));
     gated.wait_for(1);
     let waiting = begin(&store, of(get(all(), 3)));
     let refused = outcome(&begin(&store, put("e", ""))).unwrap_err();
@@ -363,7 +270,7 @@ fn what_is_found_is_limited_in_bytes_and_counts_while_it_waits() {
 #[test]
 fn a_key_whose_removal_was_interrupted_stays_deleted() {
     let gated = Gated::default();
-    let store = gated.store(Limits::default());
+    let store = gated.store(Design::Publish, Limits::default());
     for _ in 0..1_500 {
         run(&store, put("key", ""));
     }
@@ -376,11 +283,11 @@ fn a_key_whose_removal_was_interrupted_stays_deleted() {
         gated.pass();
     }
     gated.wait_for(3);
-    gated.0.fails.store(true, Ordering::Relaxed);
+    gated.fails(true);
     gated.open();
     assert!(matches!(compaction.join().unwrap(), Err(StoreError::Write(_))));
-    gated.0.fails.store(false, Ordering::Relaxed);
-    let store = gated.store(Limits::default());
+    gated.fails(false);
+    let store = gated.store(Design::Publish, Limits::default());
     assert!(keys(&store).is_empty());
     assert_eq!(store.check().unwrap(), 0);
 }

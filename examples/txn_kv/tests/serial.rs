@@ -6,11 +6,12 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 
 use epoll_group::{Handle, Runtime};
+use support::ask;
 use support::faulty::{Action, Faults, Faulty};
 use support::random::{Random, seed, times};
 use support::twin::{self, State};
@@ -128,10 +129,8 @@ fn client(store: &Store, mut random: Random, rounds: u64) -> Vec<Said> {
             }
             continue;
         }
-        let (tell, told) = mpsc::channel();
         let txn = txn(&mut random, newest);
-        store.txn(txn.clone(), move |outcome| tell.send(outcome).expect("the test waits"));
-        match told.recv().expect("each transaction has an outcome") {
+        match ask::run(store, txn.clone()) {
             Ok(outcome) => {
                 assert!(outcome.revision >= newest, "an answer goes back behind another one");
                 newest = outcome.revision;
@@ -287,12 +286,8 @@ fn transactions_are_serial_on_a_disk_that_fails_now_and_then() {
         faults.clear();
         // The first may have to mend what the last failure has left.
         let touch = || {
-            let (tell, told) = mpsc::channel();
             let put = Op::Put { key: Key::from(*b"z"), value: Box::default() };
-            store.txn(Txn { then: vec![put], ..Txn::default() }, move |outcome| {
-                drop(tell.send(outcome));
-            });
-            told.recv().unwrap()
+            ask::run(&store, Txn { then: vec![put], ..Txn::default() })
         };
         assert!(touch().is_ok() || touch().is_ok(), "it goes on");
         store.check().unwrap();

@@ -6,13 +6,12 @@
 
 mod support;
 
-use std::sync::mpsc;
-
+use support::ask;
 use support::forgetful::Forgetful;
 use support::random::{Random, seed, times};
 use support::twin::{self, State};
 use txn_kv::store::Store;
-use txn_kv::{Entry, Key, KeyRange, Op, Outcome, StoreError, Txn};
+use txn_kv::{Entry, Key, KeyRange, Op, Txn};
 
 /// So many keys that a compaction has more to remove than goes with one flush.
 const KEYS: u8 = 100;
@@ -40,12 +39,6 @@ fn txn(random: &mut Random) -> Txn {
         }
     };
     Txn { then, ..Txn::default() }
-}
-
-fn run(store: &Store, txn: Txn) -> Result<Outcome, StoreError> {
-    let (tell, told) = mpsc::channel();
-    store.txn(txn, move |outcome| tell.send(outcome).expect("the test waits"));
-    told.recv().expect("each transaction has an outcome")
 }
 
 impl Known {
@@ -108,7 +101,7 @@ fn what_was_acknowledged_is_there_after_a_cut_and_what_was_deleted_is_not() {
                     (txn(&mut random), known.states[known.states.len() - 1].clone());
                 let main = known.states.len() as u64;
                 let twin = twin::run(&mut state, &txn, main);
-                match run(&store, txn) {
+                match ask::run(&store, txn) {
                     Ok(outcome) if outcome.revision < main => {}
                     Ok(outcome) => {
                         assert_eq!(outcome, twin);

@@ -1,8 +1,9 @@
 //! The store against a naive twin, which keeps the whole state of every revision.
 #![cfg(not(feature = "model"))]
 
+mod support;
+
 use std::collections::BTreeMap;
-use std::sync::mpsc;
 
 use proptest::prelude::*;
 use txn_kv::engine::Memory;
@@ -10,6 +11,8 @@ use txn_kv::store::{Limits, Store};
 use txn_kv::{
     Compare, Design, Key, KeyRange, Op, OpResult, Outcome, Relation, StoreError, Target, Txn,
 };
+
+use support::ask;
 
 /// A state: what each key looks like.
 type Twin = BTreeMap<u8, Look>;
@@ -86,12 +89,6 @@ fn txn(checks: &[Check], then: &[Act], otherwise: &[Act]) -> Txn {
         then: then.iter().map(act).collect(),
         otherwise: otherwise.iter().map(act).collect(),
     }
-}
-
-fn done(store: &Store, txn: Txn) -> Result<Outcome, StoreError> {
-    let (tell, told) = mpsc::channel();
-    store.txn(txn, move |outcome| tell.send(outcome).expect("the test waits"));
-    told.recv().expect("each transaction has an outcome")
 }
 
 impl Naive {
@@ -231,7 +228,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn take(store: &Store, naive: &mut Naive, step: &Step) -> Result<(), TestCaseError> {
     match step {
         Step::Txn(checks, then, otherwise) => {
-            let outcome = done(store, txn(checks, then, otherwise));
+            let outcome = ask::run(store, txn(checks, then, otherwise));
             match naive.run(checks, then, otherwise) {
                 Some(expected) => {
                     let outcome = outcome.expect("it does not fail");

@@ -9,14 +9,13 @@
 //!
 //! So what is there tells by whom it was written, and half a transaction is seen.
 
-use std::sync::mpsc;
-
 use txn_kv::client::Kv;
 use txn_kv::store::Store;
 use txn_kv::{
     Compare, Entry, Found, Key, KeyRange, Op, Relation, StoreError, Target, Txn, client::KvError,
 };
 
+use super::ask;
 use super::random::Random;
 
 pub(crate) const GROUPS: u8 = 3;
@@ -34,9 +33,7 @@ impl DoesTxns for Store {
     type Error = StoreError;
 
     fn txn(&mut self, txn: Txn) -> Result<(u64, bool), StoreError> {
-        let (tell, told) = mpsc::channel();
-        Self::txn(self, txn, move |outcome| drop(tell.send(outcome)));
-        let outcome = told.recv().expect("it has an outcome")?;
+        let outcome = ask::run(self, txn)?;
         Ok((outcome.revision, outcome.succeeded))
     }
 }
