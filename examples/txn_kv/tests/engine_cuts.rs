@@ -59,10 +59,9 @@ fn what_was_committed_survives_cuts_and_nothing_is_there_by_half() {
         image = file.cut();
     }
     println!("{commits} commits, {taken_back} taken back, {unacknowledged} there without a word");
-    assert!(
-        cuts < 100 || (taken_back > 0 && unacknowledged > 0),
-        "cuts come too early or too late"
-    );
+    assert!(cuts < 100 || taken_back > 0, "cuts come too late");
+    // In 100 cuts that is about four times, and sometimes not at all.
+    assert!(cuts < 1000 || unacknowledged > 0, "cuts come too early");
 }
 
 fn contents(disk: &Disk) -> State {
