@@ -66,7 +66,7 @@ impl fmt::Display for StoreError {
                 write!(f, "key {} is written twice in one transaction", key.escape_ascii())
             }
             Self::Compacted { asked, compacted } => {
-                write!(f, "revision {asked} was compacted: reads begin at {compacted}")
+                write!(f, "revision {asked}: what comes before {compacted} was compacted")
             }
             Self::Future { asked, newest } => {
                 write!(f, "revision {asked} is in the future: the newest is {newest}")

@@ -37,7 +37,8 @@ pub struct Stats {
     pub failed_flushes: u64,
     /// Revisions that reads found in the index.
     pub indexed: u64,
-    /// Values of them that reads found in the store: as many, but where the design is to compensate.
+    /// Values of them that reads found in the store: as many, but where a read failed or the design is to
+    /// compensate.
     pub read: u64,
 }
 
@@ -132,13 +133,13 @@ impl Store {
         let mut entries = Vec::with_capacity(view.candidates.len());
         let mut bytes = 0;
         if index.design() != Design::Compensate {
+            counts.indexed(view.candidates.len() as u64);
             for candidate in view.candidates {
-                counts.indexed(1);
                 let entry = read(&*view.snapshot, candidate.newest.revision)?;
-                counts.read(1);
                 limits.count_found(&mut bytes, &entry)?;
                 entries.push(entry);
             }
+            counts.read(entries.len() as u64);
             return Ok(Found { revision: view.revision, entries });
         }
         for candidate in &view.candidates {
