@@ -121,7 +121,10 @@ fn reads_go_from_what_was_compacted_to_what_is_newest() {
     assert_eq!((error.code(), error.fate()), (Some(code::FUTURE), Fate::Refused));
     assert_eq!(kv.compact(2).expect("done"), 1);
     let error = failure(&mut session, "get 'a' at 1");
-    assert_eq!(error.to_string(), "error 9001 (72000): revision 1: what comes before 2 was compacted");
+    assert_eq!(
+        error.to_string(),
+        "error 9001 (72000): revision 1: what comes before 2 was compacted"
+    );
     assert_eq!(
         kv.read(&super::one(b"a"), Some(1), 1).expect_err("gone").code(),
         Some(code::COMPACTED)
