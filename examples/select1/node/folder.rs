@@ -18,7 +18,8 @@ impl TemporaryFolder {
     pub(crate) fn new() -> io::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let made = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("select1-{}-{}-{made}", std::process::id(), now.as_nanos());
+        let program = env!("CARGO_CRATE_NAME");
+        let name = format!("{program}-{}-{}-{made}", std::process::id(), now.as_nanos());
         let path = env::temp_dir().join(name);
         fs::create_dir(&path)?;
         Ok(Self(path))

@@ -19,6 +19,7 @@ mod commits;
 mod cpu;
 mod demo;
 mod designs;
+#[path = "../../select1/node/folder.rs"]
 mod folder;
 mod loading;
 #[path = "../../echo/signals.rs"]

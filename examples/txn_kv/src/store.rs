@@ -48,6 +48,18 @@ impl Stats {
     pub fn per_flush(&self) -> f64 {
         self.transactions as f64 / self.flushes.max(1) as f64
     }
+
+    /// What was done since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            transactions: self.transactions - earlier.transactions,
+            flushes: self.flushes - earlier.flushes,
+            failed_flushes: self.failed_flushes - earlier.failed_flushes,
+            indexed: self.indexed - earlier.indexed,
+            read: self.read - earlier.read,
+        }
+    }
 }
 
 pub(crate) struct Shared {

@@ -38,10 +38,8 @@ pub(super) fn run(
             let put = Workload::Put { operations: 1 };
             let summary = load.run(put, Until::Time(step), progress)?;
             summary.verdict().map_err(|error| format!("{name}: {error}"))?;
-            let after = server.store().stats();
-            let transactions = (after.transactions - before.transactions) as f64;
-            let flushes = (after.flushes - before.flushes).max(1) as f64;
-            row(out, (kind, keys, clients), &summary, transactions / flushes)?;
+            let stats = server.store().stats().since(&before);
+            row(out, (kind, keys, clients), &summary, stats.per_flush())?;
         }
     }
     Ok(())
