@@ -8,6 +8,7 @@
 
 #![allow(dead_code, reason = "each user takes a part of this")]
 
+pub(crate) mod bout;
 pub(crate) mod crowd;
 mod ends;
 mod floods;
