@@ -14,14 +14,14 @@ use super::super::{LONG, eventually};
 use super::{Course, Tally, Target, named};
 
 /// How many attack if nobody says more: `ABUSE_PEERS` does.
-const PEERS: usize = 24;
+const PEERS: usize = 12;
 /// Threads of a server under attack, of all kinds.
 const MOST_THREADS: usize = 32;
 /// Connections that behave, and sessions of each.
 const NEIGHBOURS: usize = 4;
 const SESSIONS: u64 = 4;
 /// Answers that the neighbours have had at least while they had company.
-const ANSWERS: u64 = 200;
+const ANSWERS: u64 = 50;
 
 /// What a server under attack may hold for each attacker, by default: its backlog up to the high
 /// watermark, and what one turn of reading makes of it.
