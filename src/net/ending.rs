@@ -11,7 +11,6 @@ use super::receive::{Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
 use crate::runtime::{Origin, guard};
 use crate::stats::Counter;
-use crate::sync::runner::Marks;
 use crate::sys::socket;
 
 impl Round<'_> {
@@ -167,21 +166,17 @@ impl Round<'_> {
         }
     }
 
-    pub(super) fn look_at_deadlines(&self, recv: &mut Recv, marks: Marks) {
+    /// Acts on those that have passed. `true` when that for the first bytes has: they may be there, and
+    /// nobody has looked.
+    pub(super) fn look_at_deadlines(&self, recv: &mut Recv) -> bool {
         let config = self.conn.group.config();
         let now = Instant::now();
         self.conn.disarm_passed(now);
-        // What came in time and was not looked at in time is our fault.
-        if recv.silent_until.is_some_and(|until| until <= now) && !marks.has(READABLE) {
-            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
-            self.finish(recv, Some(reason));
-            return;
-        }
         if let Stage::Lingering { until, .. } = recv.stage
             && until <= now
         {
             self.finish(recv, None);
-            return;
+            return false;
         }
         if recv.shrink_at.is_some_and(|at| at <= now) {
             recv.shrink_at = None;
@@ -193,11 +188,14 @@ impl Round<'_> {
             Stage::Lingering { until, .. } => Some(until),
             _ => None,
         };
-        let deadlines = [recv.silent_until, recv.shrink_at, linger];
+        let overdue = recv.silent_until.is_some_and(|until| until <= now);
+        let silent_until = recv.silent_until.filter(|_| !overdue);
+        let deadlines = [silent_until, recv.shrink_at, linger];
         if let Some(next) = deadlines.into_iter().flatten().min() {
             self.conn.arm(next);
         }
         self.conn.check_due();
+        overdue
     }
 
     /// The end, in order or not. `None` takes the reason that was noted when closing began.

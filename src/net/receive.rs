@@ -255,9 +255,7 @@ impl Round<'_> {
             self.finish(recv, reason);
             return Next::Rest;
         }
-        if marks.has(TIMER) {
-            self.look_at_deadlines(recv, marks);
-        }
+        let overdue = marks.has(TIMER) && self.look_at_deadlines(recv);
         if recv.stage == Stage::Connecting {
             self.establish(recv, marks);
         }
@@ -274,8 +272,15 @@ impl Round<'_> {
         // A peer that answers every reply with a request would never run dry: after one time it is.
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting;
         let wanted = recv.stage == Stage::Open && !recv.ended && !served;
-        if wanted && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
+        // What came in time and was not looked at in time is our fault: so before that is held against
+        // the peer, the socket is looked at.
+        if wanted && (marks.has(READABLE | HUNG_UP | RESUME | DRAIN) || overdue) {
             next = self.receive(recv, lent);
+        }
+        if overdue && recv.silent_until.is_some() && recv.ending.is_none() {
+            let limit = self.conn.group.config().first_bytes_timeout;
+            self.finish(recv, Some(CloseReason::FirstBytesTimeout(limit)));
+            return Next::Rest;
         }
         if recv.ending.is_some() || self.received > 0 && marks.has(ENDING) {
             recv.busy |= marks.has(DRAIN);

@@ -15,6 +15,7 @@ use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
 use super::cork;
 use super::pieces::{Chunk, Pieces};
+use crate::runtime::is_late;
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -193,7 +194,10 @@ impl Conn {
             inbox.shrink_to(KEPT_INBOX);
         }
         self.note_height(out);
-        out.blocked &= !marks.has(WRITABLE);
+        // Before time is held against the peer, the socket is looked at: it may have room, and nobody
+        // was told, or nobody has heard of it yet.
+        let overdue = marks.has(CHECK_DUE) && out.is_overdue(Instant::now());
+        out.blocked &= !(marks.has(WRITABLE) || overdue);
         let inboxed = out.backlog.len() - before;
         let mut result = Ok(());
         if !out.blocked {
@@ -282,6 +286,8 @@ impl Conn {
         let now = Instant::now();
         match out.due {
             Some((_, target)) if out.sent_bytes >= target => out.due = None,
+            // The peer could not be served either.
+            Some((due, _)) if is_late(due, now) => out.due = None,
             Some((due, _)) if due <= now => {
                 let reason = CloseReason::WriteTimeout(config.net_write_timeout);
                 self.begin_close(reason, ABORT);
@@ -344,6 +350,12 @@ impl Conn {
         if total > limit {
             self.begin_close(CloseReason::MemoryBudget { bytes: total, limit }, ABORT);
         }
+    }
+}
+
+impl Outbound {
+    fn is_overdue(&self, now: Instant) -> bool {
+        self.due.is_some_and(|(due, _)| due <= now)
     }
 }
 

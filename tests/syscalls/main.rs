@@ -2,6 +2,7 @@
 //! that jump, children, limits.
 #![cfg(all(feature = "server", feature = "client"))]
 
+mod frozen;
 mod matrix;
 #[path = "../support/mod.rs"]
 mod support;
