@@ -58,8 +58,8 @@ pub(super) struct Conn {
     /// The receiving side waits for the holds.
     pub(super) finishing: AtomicBool,
     cost: Cost,
-    /// The socket is watched for room only while something is blocked.
-    pub(super) room_on_demand: bool,
+    /// A Unix socket. It is watched for room only while something is blocked.
+    pub(super) is_unix: bool,
     /// The earliest deadline of this connection, and its entry in the group's timers.
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
@@ -118,7 +118,7 @@ impl Conn {
         group.note_urgent(Class::Ordinary, class);
         let first_deadline = recv.silent_until;
         let origin = recv.origin();
-        let room_on_demand = matches!(peer, Address::Unix(_));
+        let is_unix = matches!(peer, Address::Unix(_));
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
             origin,
@@ -144,7 +144,7 @@ impl Conn {
             holds: AtomicUsize::new(0),
             finishing: AtomicBool::new(false),
             cost: Cost::unknown(),
-            room_on_demand,
+            is_unix,
             deadline: Mutex::new(None),
             group,
         });
@@ -161,7 +161,7 @@ impl Conn {
             Box::new(connection.clone())
         };
         let token = conn.group.prepare(source).ok_or_else(full)?;
-        let interest = if room_on_demand { Interest::INPUT } else { Interest::STREAM };
+        let interest = if is_unix { Interest::INPUT } else { Interest::STREAM };
         if let Err(error) = conn.group.watch(conn.fd(), interest, token) {
             // Whoever began it is told by the error.
             conn.told.store(true, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl Conn {
             conn.begin_close(reason, ABORT);
             return Err(error);
         }
-        if room_on_demand {
+        if is_unix {
             // The first event, which another socket gets because it has room.
             conn.notify_recv(WRITABLE);
         }

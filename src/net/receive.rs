@@ -401,8 +401,9 @@ impl Round<'_> {
                 return Next::Rest;
             }
             // Fewer than asked: the socket is empty, and the next arrival is an edge. Not so when
-            // the end is near: its edge may have been this one.
-            if received < asked && !recv.hung_up {
+            // the end is near: its edge may have been this one. Nor for a Unix socket: there a receive
+            // ends behind bytes that came with descriptors.
+            if received < asked && !recv.hung_up && !self.conn.is_unix {
                 return Next::Rest;
             }
         }

@@ -170,7 +170,7 @@ impl Conn {
     /// Unix sockets report room each time the peer reads, whether anybody wants to know or not. So
     /// they are watched for it only while something is blocked.
     fn watch_for_room(&self, out: &mut Outbound) {
-        if self.room_on_demand && out.blocked != out.watched {
+        if self.is_unix && out.blocked != out.watched {
             out.watched = out.blocked;
             let interest = if out.blocked { Interest::STREAM } else { Interest::INPUT };
             self.rewatch(interest);
