@@ -8,7 +8,7 @@ use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
 use support::child::{in_child, resident_bytes};
 use support::engine::{Counts, Fixture, config, finish_with};
-use support::xrpc::request::query;
+use support::xrpc::request::{query, timestamps};
 use support::{LONG, eventually};
 
 fn execute(sql: &str) -> ClientMessage {
@@ -48,6 +48,29 @@ fn one_request_too_many_ends_its_session_alone() {
     client.execute(2, "one").one();
     assert_eq!(server.stats().queued_requests, 0);
     assert_eq!(server.stats().queued_request_bytes, 0);
+}
+
+#[test]
+fn one_timestamp_too_many_ends_its_connection_alone() {
+    let server = Fixture::start(config());
+    server.control.hold("clock");
+    let (mut client, mut other) = (server.stranger(), server.client_with_sessions([2]));
+    client.login("root", "secret");
+    client.send(0, &timestamps(1));
+    server.control.wait_at("clock", 1);
+    for _ in 0..1024 {
+        client.queue(0, &timestamps(1));
+    }
+    client.flush();
+    client.probe();
+    assert_eq!(server.count(Counter::RequestsRefusedQueue), 0);
+    client.send(0, &timestamps(1));
+    eventually(LONG, || server.count(Counter::RequestsRefusedQueue) == 1);
+    other.execute(2, "one").one();
+    server.control.open("clock");
+    client.finish();
+    eventually(LONG, || server.stats().connections == 1);
+    other.execute(2, "one").one();
 }
 
 #[test]
