@@ -54,17 +54,16 @@ fn one_request_too_many_ends_its_session_alone() {
 fn one_timestamp_too_many_ends_its_connection_alone() {
     let server = Fixture::start(config());
     server.control.hold("clock");
-    let (mut client, mut other) = (server.stranger(), server.client_with_sessions([2]));
-    client.login("root", "secret");
-    client.send(0, &timestamps(1));
+    let (mut client, mut other) = (server.client(), server.client_with_sessions([2]));
+    client.send(7, &timestamps(1));
     server.control.wait_at("clock", 1);
     for _ in 0..1024 {
-        client.queue(0, &timestamps(1));
+        client.queue(7, &timestamps(1));
     }
     client.flush();
     client.probe();
     assert_eq!(server.count(Counter::RequestsRefusedQueue), 0);
-    client.send(0, &timestamps(1));
+    client.send(7, &timestamps(1));
     eventually(LONG, || server.count(Counter::RequestsRefusedQueue) == 1);
     other.execute(2, "one").one();
     server.control.open("clock");
