@@ -183,6 +183,17 @@ impl Round<'_> {
             self.finish(recv, None);
             return;
         }
+        match recv.frame_until {
+            // We have not run for a while: perhaps it could not send more.
+            Some(until) if now > until + OWN_DELAY => self.time_frame(recv, true),
+            Some(until) if now >= until => {
+                recv.frame_until = None;
+                recv.frame_late = true;
+                // What has come in time is looked at first.
+                self.conn.notify_recv(READABLE);
+            }
+            _ => {}
+        }
         if recv.shrink_at.is_some_and(|at| at <= now) {
             recv.shrink_at = None;
             let before = recv.buf.capacity();
@@ -193,7 +204,7 @@ impl Round<'_> {
             Stage::Lingering { until, .. } => Some(until),
             _ => None,
         };
-        let deadlines = [recv.silent_until, recv.shrink_at, linger];
+        let deadlines = [recv.silent_until, recv.frame_until, recv.shrink_at, linger];
         if let Some(next) = deadlines.into_iter().flatten().min() {
             self.conn.arm(next);
         }
@@ -226,6 +237,9 @@ impl Round<'_> {
         self.conn.retire();
     }
 }
+
+/// A timer that is later than this says that the process was stopped, or had no CPU.
+const OWN_DELAY: Duration = Duration::from_secs(1);
 
 /// An idle connection has no request under way, and its replies have left long ago; this is for the
 /// request that a peer sends just now.

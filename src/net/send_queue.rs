@@ -15,6 +15,7 @@ use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
 use super::cork;
 use super::pieces::{Chunk, Pieces};
+use crate::runtime::leaves_room;
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -338,11 +339,12 @@ impl Conn {
         self.group.usage().buffer_changed(before, after)
     }
 
-    /// Past the runtime's budget the connection is ended. Not to be called under a lock.
-    fn keep_budget(&self, total: usize) {
+    /// Past its share of the runtime's budget the connection is ended. Not to be called under a lock.
+    fn keep_budget(&self, bytes: usize) {
         let limit = self.group.config().max_buffered_bytes;
-        if total > limit {
-            self.begin_close(CloseReason::MemoryBudget { bytes: total, limit }, ABORT);
+        let own = self.pending.load(Ordering::Relaxed);
+        if !leaves_room(own, bytes, limit) {
+            self.begin_close(CloseReason::MemoryBudget { own, bytes, limit }, ABORT);
         }
     }
 }
