@@ -4,6 +4,7 @@
 mod support;
 
 use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epoll_group::stats::Counter;
@@ -76,6 +77,36 @@ fn who_sends_nothing_is_closed_after_first_bytes_timeout() {
         // Silence after the first bytes is allowed.
         spoken.echo(b"still here");
         eventually(LONG, || server.stats().silent_connections == 0);
+    }
+}
+
+#[test]
+fn who_is_idle_is_closed_after_idle_timeout() {
+    for kind in BOTH {
+        let held = Arc::new(Mutex::new(None));
+        let keep = Arc::clone(&held);
+        let (protocol, ends) = Bytes::with_ends(move |conn, input| {
+            if input.take_all() == b"hold" {
+                *keep.lock().unwrap() = Some(conn.hold());
+            }
+            conn.send("heard");
+            Ok(())
+        });
+        let config = config().idle_timeout(Duration::from_millis(100));
+        let server = Server::start(kind, config, protocol);
+        let (mut busy, mut idle) = (server.peer(), server.peer());
+        busy.send(b"hold");
+        assert_eq!(busy.receive(5), b"heard");
+        idle.send(b"hello");
+        assert_eq!(idle.receive(5), b"heard");
+        assert!(idle.receive_to_finish().is_empty());
+        // Who waits for an answer is not idle.
+        busy.send(b"hello");
+        assert_eq!(busy.receive(5), b"heard");
+        drop(held.lock().unwrap().take());
+        assert!(busy.receive_to_finish().is_empty());
+        assert_eq!(ends.wait_for(2), ["idle for idle_timeout 100ms"; 2], "{kind:?}");
+        assert_eq!(server.count(Counter::ClosedIdleTimeout), 2);
     }
 }
 

@@ -231,6 +231,18 @@ impl Config {
         self
     }
 
+    /// Time for which an accepted connection may receive and send nothing, with no request in progress.
+    /// Then it is closed.
+    ///
+    /// *Live*, for new connections. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight
+    /// hours, what MySQL grants. *Price*: clients that were forgotten keep their sessions, and what
+    /// these hold, for longer.
+    #[must_use]
+    pub const fn idle_timeout(mut self, idle: Duration) -> Self {
+        self.idle_timeout = idle;
+        self
+    }
+
     /// Time in which a frame must be complete, once its first bytes have come and unless we do not
     /// read. Then the connection is closed. A frame is what the protocol leaves unconsumed.
     ///

@@ -63,6 +63,8 @@ pub enum CloseReason {
     /// The peer did not send anything within this time after it connected
     /// (`first_bytes_timeout`).
     FirstBytesTimeout(Duration),
+    /// Nothing was received or sent, and nothing was in progress, for this time (`idle_timeout`).
+    IdleTimeout(Duration),
     /// A frame that had begun was not complete within this time (`frame_timeout`).
     FrameTimeout(Duration),
     /// The protocol left more input unconsumed than `max_allowed_packet` allows.
@@ -110,6 +112,7 @@ impl CloseReason {
             Self::Io(_) | Self::ConnectFailed(_) => Counter::ClosedIoError,
             Self::WriteTimeout(_) => Counter::ClosedWriteTimeout,
             Self::FirstBytesTimeout(_) => Counter::ClosedFirstBytesTimeout,
+            Self::IdleTimeout(_) => Counter::ClosedIdleTimeout,
             Self::FrameTimeout(_) => Counter::ClosedFrameTimeout,
             Self::InputTooLong { .. } => Counter::ClosedFrameTooLong,
             Self::MemoryBudget { .. } => Counter::ClosedMemoryBudget,
@@ -134,6 +137,7 @@ impl fmt::Display for CloseReason {
             Self::FirstBytesTimeout(limit) => {
                 write!(f, "the peer sent nothing within first_bytes_timeout {limit:?}")
             }
+            Self::IdleTimeout(limit) => write!(f, "idle for idle_timeout {limit:?}"),
             Self::FrameTimeout(limit) => {
                 write!(f, "the peer did not complete a frame within frame_timeout {limit:?}")
             }

@@ -49,6 +49,8 @@ pub(super) struct Conn {
     pub(super) reads_always: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
+    /// Something was sent since somebody last looked whether this connection is idle.
+    pub(super) sent_lately: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
     pub(super) reason: Mutex<Option<CloseReason>>,
     /// Requests in progress beyond `received`.
@@ -137,6 +139,7 @@ impl Conn {
             pending: AtomicUsize::new(0),
             reads_always: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
+            sent_lately: AtomicBool::new(false),
             reason: Mutex::new(None),
             holds: AtomicUsize::new(0),
             finishing: AtomicBool::new(false),

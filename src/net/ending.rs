@@ -183,6 +183,11 @@ impl Round<'_> {
             self.finish(recv, None);
             return;
         }
+        let mut idle_until = self.idle_until(recv, now);
+        if idle_until.is_some_and(|until| until <= now) && !marks.has(READABLE) {
+            idle_until = None;
+            self.start_closing(recv, CloseReason::IdleTimeout(config.idle_timeout));
+        }
         match recv.frame_until {
             // We have not run for a while: perhaps it could not send more.
             Some(until) if now > until + OWN_DELAY => self.time_frame(recv, true),
@@ -204,11 +209,25 @@ impl Round<'_> {
             Stage::Lingering { until, .. } => Some(until),
             _ => None,
         };
-        let deadlines = [recv.silent_until, recv.frame_until, recv.shrink_at, linger];
+        let deadlines = [recv.silent_until, recv.frame_until, idle_until, recv.shrink_at, linger];
         if let Some(next) = deadlines.into_iter().flatten().min() {
             self.conn.arm(next);
         }
         self.conn.check_due();
+    }
+
+    /// When to look whether an accepted connection is idle: then, if that has passed, it is.
+    pub(super) fn idle_until(&self, recv: &mut Recv, now: Instant) -> Option<Instant> {
+        let timeout = self.conn.group.config().idle_timeout;
+        let accepted = self.conn.origin == Origin::Accepted;
+        if timeout.is_zero() || !accepted || recv.stage != Stage::Open {
+            return None;
+        }
+        let sent = self.conn.sent_lately.swap(false, Ordering::Relaxed);
+        if sent || !self.conn.no_holds() || self.conn.pending.load(Ordering::Relaxed) > 0 {
+            recv.heard_at = Some(now);
+        }
+        Some(recv.heard_at? + timeout)
     }
 
     /// The end, in order or not. `None` takes the reason that was noted when closing began.

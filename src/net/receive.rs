@@ -44,6 +44,8 @@ pub(super) struct Recv {
     pub(super) idle: bool,
     /// The peer has not sent anything yet; it must do so by this time.
     pub(super) silent_until: Option<Instant>,
+    /// When something was received last.
+    pub(super) heard_at: Option<Instant>,
     /// When what is not consumed must have become a frame.
     pub(super) frame_until: Option<Instant>,
     /// That has passed: unless what has arrived completes the frame, the connection ends.
@@ -128,6 +130,7 @@ impl Recv {
             dry: false,
             idle: false,
             silent_until: None,
+            heard_at: None,
             frame_until: None,
             frame_late: false,
             shrink_at: None,
@@ -447,8 +450,12 @@ impl Round<'_> {
         if received == 0 {
             return Ok((asked, 0));
         }
+        recv.heard_at = Some(lent.now);
         if recv.silent_until.take().is_some() {
             self.conn.group.usage().silent_spoke();
+            if let Some(idle_until) = self.idle_until(recv, lent.now) {
+                self.conn.arm(idle_until);
+            }
         }
         self.received += received;
         if !mem::replace(&mut self.timed, true) && self.observed {

@@ -257,8 +257,11 @@ impl Conn {
         match sent {
             Ok(sent) => {
                 self.count(Counter::BytesSent, sent as u64);
-                if !self.sent_any.load(Ordering::Relaxed) {
-                    self.sent_any.store(true, Ordering::Relaxed);
+                for flag in [&self.sent_any, &self.sent_lately] {
+                    // Written as seldom as can be: others read what lies beside it.
+                    if !flag.load(Ordering::Relaxed) {
+                        flag.store(true, Ordering::Relaxed);
+                    }
                 }
                 // The kernel notes that somebody waits for room also when it took a part.
                 *blocked = sent < chunk.len();
