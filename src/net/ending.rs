@@ -249,7 +249,7 @@ impl Round<'_> {
         tracing::debug!(id = %self.connection.id(), %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
             guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
-        } else if was_connecting {
+        } else if was_connecting && !self.conn.told.load(Ordering::Relaxed) {
             let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
             guard(&self.conn.group, "connect_failed", failed);
         }
