@@ -49,6 +49,8 @@ pub(super) struct Conn {
     pub(super) reads_always: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
+    /// Something was sent since somebody last looked whether this connection is idle.
+    pub(super) sent_lately: AtomicBool,
     /// Its failure is known to whoever began it, and not to be told to the protocol.
     pub(super) told: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
@@ -139,6 +141,7 @@ impl Conn {
             pending: AtomicUsize::new(0),
             reads_always: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
+            sent_lately: AtomicBool::new(false),
             told: AtomicBool::new(false),
             reason: Mutex::new(None),
             holds: AtomicUsize::new(0),

@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use epoll_group::client::{self, Session};
 use epoll_group::net::{Address, Close, Connection, Input};
 use epoll_group::stats::Counter;
-use epoll_group::{Config, session};
+use epoll_group::{Config, Runtime, session};
 
+use crate::support::both::{one, options};
 use crate::support::child::{Puppet, is_child, obey};
-use crate::support::engine::{Engine, PASSWORD, config};
+use crate::support::engine::{Engine, Fixture, PASSWORD, config};
 use crate::support::protocol::Bytes;
 use crate::support::xrpc::{Client, Trouble, request};
-use crate::support::{Kind, LONG, Peer, Server, eventually, pattern};
+use crate::support::{Kind, LONG, Peer, Server, eventually, often, pattern};
 
 /// How long a peer may take, and how long the server is stopped.
 #[derive(Clone, Copy)]
@@ -222,4 +224,50 @@ impl Peer {
             read
         })
     }
+}
+
+/// Silent for so long, and the client asks whether the server is there; and how long that may take.
+const PROBE: Duration = Duration::from_millis(500);
+
+#[test]
+fn a_client_that_was_stopped_looks_at_what_came_before_it_gives_its_connections_up() {
+    const NAME: &str =
+        "frozen::a_client_that_was_stopped_looks_at_what_came_before_it_gives_its_connections_up";
+    if is_child(NAME) {
+        return call();
+    }
+    let server = Fixture::start(config());
+    let mut client = Puppet::start(NAME, 1024);
+    client.ask(&server.addr().to_string());
+    // Some stops hit the time between a probe and its answer.
+    for _ in 0..often(10) {
+        let probes = server.count(Counter::BytesReceived);
+        eventually(LONG, || server.count(Counter::BytesReceived) > probes);
+        client.signal("STOP");
+        thread::sleep(2 * PROBE + PROBE / 2);
+        client.signal("CONT");
+        assert_eq!(client.ask("connected"), "1", "the first one is there still");
+    }
+    drop(client);
+    server.wait_until_even();
+}
+
+/// The child: a session that is there, and silent.
+fn call() {
+    let runtime = Runtime::builder().config(crate::support::config()).start().expect("a runtime");
+    let mut session = None;
+    let mut client = None;
+    obey(|order| {
+        if order == "connected" {
+            let session: &mut Session = session.as_mut().expect("the address comes first");
+            assert_eq!(one(session.execute("echo hello")), "hello");
+            let client: &client::Client = client.as_ref().expect("the address comes first");
+            return client.status().connected.to_string();
+        }
+        let options = options(order).connections(1).probe_interval(PROBE).probe_timeout(PROBE);
+        let new =
+            client.insert(client::Client::new(&runtime.handle(), options).expect("good options"));
+        session = Some(new.session().expect("a session"));
+        String::new()
+    });
 }
