@@ -12,7 +12,7 @@ use crate::support::protocol::Bytes;
 use crate::support::{Kind, LONG, Server, config, eventually};
 use crate::syscalls::process;
 use crate::transfers::Pair;
-use crate::world::{Bystanders, answer};
+use crate::world::{Bystanders, World, answer};
 
 #[test]
 fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
@@ -53,6 +53,7 @@ fn waits(server: &Server) -> mpsc::Sender<()> {
 
 #[test]
 fn on_one_cpu_sessions_are_served_as_on_many() {
+    let _world = World::enter();
     in_child("limits::on_one_cpu_sessions_are_served_as_on_many", || {
         process::run_on_one_cpu();
         let pair = Pair::start();

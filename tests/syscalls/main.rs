@@ -1,10 +1,9 @@
-//! The system fails: each call with each errno, short transfers, signals, a stopped process, clocks
-//! that jump, children, limits.
+//! The system fails: each call with each errno, short transfers, signals, clocks that jump, children,
+//! limits.
 #![cfg(all(feature = "server", feature = "client"))]
 
 mod children;
 mod clocks;
-mod frozen;
 mod limits;
 mod matrix;
 #[path = "../support/mod.rs"]

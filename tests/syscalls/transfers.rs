@@ -99,11 +99,12 @@ fn an_answer_of_which_one_byte_left_and_no_edge_follows_is_whole_in_the_end() {
     pair.server.handle().reconfigure(soon).expect("in its range");
     let mut session = pair.client.session().expect("a session");
     let mut hits = 0;
-    for request in 0..often(50) {
-        let calls = [Call::Send, Call::Sendmsg];
-        let short = calls.map(|call| Fault::new(Side::Server, call, Effect::AtMost(1)).arm());
+    for request in 0..often(50).max(2) {
+        // One or the other, and once: so the rest leaves at the first look.
+        let call = if request % 2 == 0 { Call::Send } else { Call::Sendmsg };
+        let short = Fault::new(Side::Server, call, Effect::AtMost(1)).arm();
         assert_eq!(one(session.execute(format!("echo {request}"))), request.to_string());
-        hits += short.iter().map(Armed::hits).sum::<usize>();
+        hits += short.hits();
     }
     assert!(hits > 0);
     drop(session);

@@ -1,5 +1,8 @@
 //! The server process is stopped, and goes on: all its timers are due at once, and nobody who did his
-//! part is cut for what the server could not do.
+//! part is cut for what the server could not do. The same for a client.
+#![cfg(all(feature = "server", feature = "client"))]
+
+mod support;
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -12,12 +15,12 @@ use epoll_group::net::{Address, Close, Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime, session};
 
-use crate::support::both::{one, options};
-use crate::support::child::{Puppet, is_child, obey};
-use crate::support::engine::{Engine, Fixture, PASSWORD, config};
-use crate::support::protocol::Bytes;
-use crate::support::xrpc::{Client, Trouble, request};
-use crate::support::{Kind, LONG, Peer, Server, eventually, often, pattern};
+use support::both::{one, options};
+use support::child::{Puppet, is_child, obey};
+use support::engine::{Engine, Fixture, PASSWORD, config};
+use support::protocol::Bytes;
+use support::xrpc::{Client, Trouble, request};
+use support::{Kind, LONG, Peer, Server, eventually, often, pattern};
 
 /// How long a peer may take, and how long the server is stopped.
 #[derive(Clone, Copy)]
@@ -46,13 +49,13 @@ const CUTS: [Counter; 5] = [
 
 #[test]
 fn a_server_that_was_stopped_cuts_nobody_who_did_his_part() {
-    run("frozen::a_server_that_was_stopped_cuts_nobody_who_did_his_part", SHORT);
+    run("a_server_that_was_stopped_cuts_nobody_who_did_his_part", SHORT);
 }
 
 #[test]
 #[ignore = "takes a minute"]
 fn a_server_that_was_stopped_for_30_seconds_cuts_nobody_who_did_his_part() {
-    run("frozen::a_server_that_was_stopped_for_30_seconds_cuts_nobody_who_did_his_part", FULL);
+    run("a_server_that_was_stopped_for_30_seconds_cuts_nobody_who_did_his_part", FULL);
 }
 
 fn run(name: &str, times: Times) {
@@ -72,7 +75,7 @@ fn serve(limit: Duration) {
     };
     let all = pattern(LARGE);
     let generous = move |conn: &Connection, input: &mut Input<'_>| generous(&all, conn, input);
-    let bytes = Server::start(Kind::Tcp, limits(crate::support::config()), Bytes::new(generous));
+    let bytes = Server::start(Kind::Tcp, limits(support::config()), Bytes::new(generous));
     let engine = Arc::new(Engine::new());
     let protocol = session::Server::shared(Arc::clone(&engine));
     let sessions = Server::start(Kind::Tcp, limits(config()), protocol);
@@ -232,7 +235,7 @@ const PROBE: Duration = Duration::from_millis(500);
 #[test]
 fn a_client_that_was_stopped_looks_at_what_came_before_it_gives_its_connections_up() {
     const NAME: &str =
-        "frozen::a_client_that_was_stopped_looks_at_what_came_before_it_gives_its_connections_up";
+        "a_client_that_was_stopped_looks_at_what_came_before_it_gives_its_connections_up";
     if is_child(NAME) {
         return call();
     }
@@ -240,7 +243,7 @@ fn a_client_that_was_stopped_looks_at_what_came_before_it_gives_its_connections_
     let mut client = Puppet::start(NAME, 1024);
     client.ask(&server.addr().to_string());
     // Some stops hit the time between a probe and its answer.
-    for _ in 0..often(10) {
+    for _ in 0..often(3) {
         let probes = server.count(Counter::BytesReceived);
         eventually(LONG, || server.count(Counter::BytesReceived) > probes);
         client.signal("STOP");
@@ -254,7 +257,7 @@ fn a_client_that_was_stopped_looks_at_what_came_before_it_gives_its_connections_
 
 /// The child: a session that is there, and silent.
 fn call() {
-    let runtime = Runtime::builder().config(crate::support::config()).start().expect("a runtime");
+    let runtime = Runtime::builder().config(support::config()).start().expect("a runtime");
     let mut session = None;
     let mut client = None;
     obey(|order| {
