@@ -5,10 +5,11 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use epoll_group::Runtime;
 use epoll_group::net::{Address, Close, CloseReason, Connection, Input, Protocol};
 
 use crate::support::protocol::Bytes;
-use crate::support::{Kind, LONG, Peer, Server, config};
+use crate::support::{LONG, Peer, TempDir, config, eventually};
 use crate::syscalls::fork;
 use crate::world::World;
 
@@ -49,7 +50,7 @@ impl Protocol for Quiet {
 }
 
 /// A server whose handler does this for each request, with a connection of each kind.
-fn while_serving<T: Send + 'static>(kind: Kind, code: fn() -> T) -> (T, Address, Server) {
+fn while_serving<T: Send + 'static>(at: &str, code: fn() -> T) -> (T, Address, Runtime) {
     let results = Arc::new(Mutex::new(Vec::new()));
     let results_2 = Arc::clone(&results);
     let handler = move |conn: &Connection, input: &mut Input<'_>| {
@@ -57,25 +58,28 @@ fn while_serving<T: Send + 'static>(kind: Kind, code: fn() -> T) -> (T, Address,
         conn.send(input.take_all());
         Ok(())
     };
-    let server = Server::start(kind, config(), Bytes::new(handler));
-    let address = server.address().clone();
-    let outgoing = server.runtime.connect(address.clone(), Quiet).expect("begun");
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let listener = runtime.listen(at, Bytes::new(handler)).expect("a listener");
+    let address = listener.local_addr().clone();
+    let outgoing = runtime.connect(address.clone(), Quiet).expect("begun");
     let mut peer = Peer::connect(&address);
     peer.echo(b"start one");
     drop(outgoing);
     let result = results.lock().expect("no panic").pop().expect("one");
-    (result, address, server)
+    (result, address, runtime)
 }
 
 #[test]
 fn a_process_that_a_handler_starts_inherits_no_descriptor() {
     let world = World::enter();
     let here = [by_command(), by_fork()];
-    for kind in [Kind::Tcp, Kind::Unix] {
+    let dir = TempDir::new();
+    let path = format!("unix:{}", dir.socket().display());
+    for at in ["127.0.0.1:0", &path] {
         for (code, here) in [by_command as fn() -> _, by_fork].into_iter().zip(&here) {
-            let (seen, _, server) = while_serving(kind, code);
-            assert_eq!(&seen, here, "{kind:?}: as without a server");
-            assert!(server.drain(LONG).stuck.is_empty());
+            let (seen, _, runtime) = while_serving(at, code);
+            assert_eq!(&seen, here, "{at}: as without a server");
+            assert!(runtime.drain(LONG).stuck.is_empty());
         }
     }
     world.is_as_before();
@@ -87,10 +91,12 @@ fn a_process_that_outlives_the_server_does_not_keep_its_port() {
         Command::new("/bin/sleep").arg("60").stdout(Stdio::null()).spawn().expect("a process")
     }
     let world = World::enter();
-    let (mut child, address, server) = while_serving(Kind::Tcp, sleeper);
-    assert!(server.drain(LONG).stuck.is_empty());
+    // An address of its own: other processes may take a port of the usual one at any time.
+    let [.., a, b] = std::process::id().to_be_bytes();
+    let (mut child, address, runtime) = while_serving(&format!("127.77.{a}.{b}:0"), sleeper);
+    assert!(runtime.drain(LONG).stuck.is_empty());
     let Address::Tcp(address) = address else { unreachable!("TCP") };
-    drop(TcpListener::bind(address).expect("nobody has it"));
+    eventually(LONG, || TcpListener::bind(address).is_ok());
     assert!(child.try_wait().expect("a child of ours").is_none(), "it lives still");
     child.kill().expect("it lived");
     child.wait().expect("a child of ours");
