@@ -214,7 +214,8 @@ fn opening_and_closing_leaves_memory_flat() {
     in_child("opening_and_closing_leaves_memory_flat", || {
         let pairs = std::env::var("EG_TEST_PAIRS").ok();
         let pairs = pairs.map_or(20_000, |text| text.parse::<u64>().expect("a number"));
-        let server = Fixture::start(config());
+        // Sessions that are not used are glitches.
+        let server = Fixture::start(config().max_glitches(0));
         let mut client = server.client();
         let mut open_and_close = |rounds| {
             for round in 0..rounds {

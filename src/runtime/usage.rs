@@ -7,6 +7,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 
 use super::Group;
+use super::noise::Noise;
 use super::slots::Token;
 use super::source::TIMER;
 use crate::sync::shim::{lock, wait_while};
@@ -54,9 +55,14 @@ pub(crate) struct Usage {
     /// Changes are announced here while the runtime drains.
     changed: Condvar,
     changes: Mutex<()>,
+    noise: Noise,
 }
 
 impl Usage {
+    pub(super) const fn noise(&self) -> &Noise {
+        &self.noise
+    }
+
     pub(crate) fn connection_opened(&self, origin: Origin) {
         self.connections_count(origin).fetch_add(1, Ordering::Relaxed);
     }

@@ -55,6 +55,7 @@ mod ending;
 mod error;
 mod expecting;
 mod gate;
+mod glitches;
 mod kept;
 mod line;
 mod link;
