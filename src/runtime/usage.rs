@@ -197,7 +197,9 @@ impl Usage {
 
     /// The listener wants to know when a descriptor is closed. It tries to accept once more after this.
     pub(crate) fn starve(&self, group: Weak<Group>, listener: Token) {
-        self.starved.join((group, listener), |a, b| a.1 == b.1);
+        // Each group counts its tokens for itself.
+        let is_same = |a: &(Weak<Group>, Token), b: &(_, _)| a.1 == b.1 && a.0.ptr_eq(&b.0);
+        self.starved.join((group, listener), is_same);
     }
 
     /// A descriptor was closed: whoever starves may try again.
@@ -293,7 +295,23 @@ fn change(count: &AtomicUsize, up: bool) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn listeners_of_two_groups_with_the_same_token_are_both_told_of_a_descriptor() {
+        let runtime = Runtime::builder().groups(2).threads_per_group(1).start().expect("threads");
+        let handle = runtime.handle();
+        let (usage, token) = (Usage::default(), Token::decode(Token::FIRST));
+        for group in handle.groups().iter().chain(handle.groups()) {
+            usage.starve(Arc::downgrade(group), token);
+        }
+        let told = usage.starved.descriptor_closed();
+        let groups = told.iter().map(|(group, _)| group.upgrade().map(|group| group.index()));
+        assert_eq!(groups.collect::<Vec<_>>(), [Some(0), Some(1)]);
+    }
 
     #[test]
     fn what_is_beyond_a_limit_is_not_counted() {
