@@ -71,6 +71,7 @@ mod server;
 mod service;
 mod source;
 mod state;
+mod told;
 mod writers;
 
 pub use auth::Login;
