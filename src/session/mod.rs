@@ -73,6 +73,7 @@ mod state;
 mod writers;
 
 pub use auth::Login;
+pub(crate) use auth::attempt;
 pub use deferred::Deferred;
 pub use ending::Ending;
 pub use error::{AuthError, SessionError};
