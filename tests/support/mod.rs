@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
+pub(crate) mod abuse;
 #[cfg(feature = "client")]
 pub(crate) mod both;
 pub(crate) mod child;
