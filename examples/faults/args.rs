@@ -18,7 +18,7 @@ pub(crate) enum Command {
     /// A table of faults.
     Demo,
     /// A relay until it is told to end.
-    Serve(Serve),
+    Serve(Box<Serve>),
     Help,
 }
 
@@ -69,7 +69,7 @@ impl Command {
             return Ok(Self::Demo);
         }
         let (listen, to) = (needed(listen, "--listen")?, needed(to, "--to")?);
-        Ok(Self::Serve(Serve { listen, to, script }))
+        Ok(Self::Serve(Box::new(Serve { listen, to, script })))
     }
 }
 

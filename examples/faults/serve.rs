@@ -12,10 +12,10 @@ use crate::signals::EndSignals;
 use crate::units::Nanos;
 
 /// Passes connections on until SIGTERM or SIGINT, with a line for each that has ended.
-pub(crate) fn run(serve: Serve, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(serve: Box<Serve>, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     // Before the relay starts its threads: they inherit the mask.
     let signals = EndSignals::block()?;
-    let Serve { listen, to, script } = serve;
+    let Serve { listen, to, script } = *serve;
     let seed = script.seed;
     let tell = |report: &Report| {
         // Who does not read the lines goes without.
