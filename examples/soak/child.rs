@@ -65,7 +65,10 @@ pub(crate) const TUNABLES: &[(&str, &str)] = &[
 pub(crate) enum Role {
     Echo,
     /// Over a database in this file.
-    Node { listen: String, path: PathBuf },
+    Node {
+        listen: String,
+        path: PathBuf,
+    },
     /// Before these nodes, each a list of endpoints.
     Proxy(Vec<Vec<String>>),
 }

@@ -32,6 +32,7 @@ mod report;
 mod run;
 mod server;
 mod slope;
+mod world;
 
 /// The echo server, from its example.
 #[allow(dead_code, reason = "that example uses more of it")]

@@ -28,6 +28,7 @@ struct Process {
 /// What it takes of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
+    /// Without what is mapped from files: a data node maps its database once for each connection.
     pub(crate) resident_bytes: u64,
     pub(crate) descriptors: u64,
     pub(crate) threads: u64,
@@ -109,7 +110,7 @@ impl Server {
             line.split_whitespace().next()?.parse().ok()
         };
         Ok(Usage {
-            resident_bytes: field("VmRSS:").unwrap_or(0) << 10,
+            resident_bytes: field("RssAnon:").unwrap_or(0) << 10,
             descriptors: fs::read_dir(format!("{folder}/fd"))?.count() as u64,
             threads: field("Threads:").unwrap_or(0),
         })
