@@ -105,7 +105,7 @@ fn a_drain_does_not_wait_for_credit_that_nobody_reads() {
 #[test]
 fn a_kill_that_comes_while_the_session_is_opened_is_for_the_request_behind_that() {
     let server = Fixture::start(config());
-    server.control.hold_opens();
+    server.control.hold("open");
     let mut client = server.client();
     client.queue(2, &ClientMessage::SessionNew);
     client.queue(2, &ClientMessage::ExecSql(query("gate a")));

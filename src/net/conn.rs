@@ -49,6 +49,10 @@ pub(super) struct Conn {
     pub(super) reads_always: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
+    /// Something was sent since somebody last looked whether this connection is idle.
+    pub(super) sent_lately: AtomicBool,
+    /// Its failure is known to whoever began it, and not to be told to the protocol.
+    pub(super) told: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
     pub(super) reason: Mutex<Option<CloseReason>>,
     /// Requests in progress beyond `received`.
@@ -137,6 +141,8 @@ impl Conn {
             pending: AtomicUsize::new(0),
             reads_always: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
+            sent_lately: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             reason: Mutex::new(None),
             holds: AtomicUsize::new(0),
             finishing: AtomicBool::new(false),
@@ -160,6 +166,8 @@ impl Conn {
         let token = conn.group.prepare(source).ok_or_else(full)?;
         let interest = if room_on_demand { Interest::INPUT } else { Interest::STREAM };
         if let Err(error) = conn.group.watch(conn.fd(), interest, token) {
+            // Whoever began it is told by the error.
+            conn.told.store(true, Ordering::Relaxed);
             // A drain may be about to end it: leave that to whoever comes first.
             let reason = CloseReason::Io(io::Error::new(error.kind(), "epoll_ctl"));
             conn.begin_close(reason, ABORT);

@@ -183,6 +183,22 @@ impl Round<'_> {
             self.finish(recv, None);
             return;
         }
+        let mut idle_until = self.idle_until(recv, now);
+        if idle_until.is_some_and(|until| until <= now) && !marks.has(READABLE) {
+            idle_until = None;
+            self.start_closing(recv, CloseReason::IdleTimeout(config.idle_timeout));
+        }
+        match recv.frame_until {
+            // We have not run for a while: perhaps it could not send more.
+            Some(until) if now > until + OWN_DELAY => self.time_frame(recv, true),
+            Some(until) if now >= until => {
+                recv.frame_until = None;
+                recv.frame_late = true;
+                // What has come in time is looked at first.
+                self.conn.notify_recv(READABLE);
+            }
+            _ => {}
+        }
         if recv.shrink_at.is_some_and(|at| at <= now) {
             recv.shrink_at = None;
             let before = recv.buf.capacity();
@@ -193,11 +209,25 @@ impl Round<'_> {
             Stage::Lingering { until, .. } => Some(until),
             _ => None,
         };
-        let deadlines = [recv.silent_until, recv.shrink_at, linger];
+        let deadlines = [recv.silent_until, recv.frame_until, idle_until, recv.shrink_at, linger];
         if let Some(next) = deadlines.into_iter().flatten().min() {
             self.conn.arm(next);
         }
         self.conn.check_due();
+    }
+
+    /// When to look whether an accepted connection is idle: then, if that has passed, it is.
+    pub(super) fn idle_until(&self, recv: &mut Recv, now: Instant) -> Option<Instant> {
+        let timeout = self.conn.group.config().idle_timeout;
+        let accepted = self.conn.origin == Origin::Accepted;
+        if timeout.is_zero() || !accepted || recv.stage != Stage::Open {
+            return None;
+        }
+        let sent = self.conn.sent_lately.swap(false, Ordering::Relaxed);
+        if sent || !self.conn.no_holds() || self.conn.pending.load(Ordering::Relaxed) > 0 {
+            recv.heard_at = Some(now);
+        }
+        Some(recv.heard_at? + timeout)
     }
 
     /// The end, in order or not. `None` takes the reason that was noted when closing began.
@@ -219,13 +249,16 @@ impl Round<'_> {
         tracing::debug!(id = %self.connection.id(), %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
             guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
-        } else if was_connecting {
+        } else if was_connecting && !self.conn.told.load(Ordering::Relaxed) {
             let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
             guard(&self.conn.group, "connect_failed", failed);
         }
         self.conn.retire();
     }
 }
+
+/// A timer that is later than this says that the process was stopped, or had no CPU.
+const OWN_DELAY: Duration = Duration::from_secs(1);
 
 /// An idle connection has no request under way, and its replies have left long ago; this is for the
 /// request that a peer sends just now.

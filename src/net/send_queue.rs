@@ -15,6 +15,7 @@ use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
 use super::cork;
 use super::pieces::{Chunk, Pieces};
+use crate::runtime::leaves_room;
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -256,8 +257,11 @@ impl Conn {
         match sent {
             Ok(sent) => {
                 self.count(Counter::BytesSent, sent as u64);
-                if !self.sent_any.load(Ordering::Relaxed) {
-                    self.sent_any.store(true, Ordering::Relaxed);
+                for flag in [&self.sent_any, &self.sent_lately] {
+                    // Written as seldom as can be: others read what lies beside it.
+                    if !flag.load(Ordering::Relaxed) {
+                        flag.store(true, Ordering::Relaxed);
+                    }
                 }
                 // The kernel notes that somebody waits for room also when it took a part.
                 *blocked = sent < chunk.len();
@@ -338,11 +342,12 @@ impl Conn {
         self.group.usage().buffer_changed(before, after)
     }
 
-    /// Past the runtime's budget the connection is ended. Not to be called under a lock.
-    fn keep_budget(&self, total: usize) {
+    /// Past its share of the runtime's budget the connection is ended. Not to be called under a lock.
+    fn keep_budget(&self, bytes: usize) {
         let limit = self.group.config().max_buffered_bytes;
-        if total > limit {
-            self.begin_close(CloseReason::MemoryBudget { bytes: total, limit }, ABORT);
+        let own = self.pending.load(Ordering::Relaxed);
+        if !leaves_room(own, bytes, limit) {
+            self.begin_close(CloseReason::MemoryBudget { own, bytes, limit }, ABORT);
         }
     }
 }

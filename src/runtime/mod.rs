@@ -64,6 +64,7 @@ pub(crate) use source::Lent;
 pub(crate) use task::{guard, note_panic, serving};
 pub(crate) use timer::{TimerHeap, TimerId};
 pub(crate) use timers::after;
+pub(crate) use usage::leaves_room;
 pub(crate) use usage::{Origin, Usage};
 pub(crate) use work::Work;
 

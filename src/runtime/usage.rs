@@ -255,12 +255,12 @@ impl Usage {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Counts a waiting request, unless all of them would then have more than `most` bytes; says
-    /// whether it did.
-    pub(crate) fn request_queues(&self, bytes: usize, most: usize) -> bool {
+    /// Counts a waiting request, unless its connection, which would then have `own` bytes waiting,
+    /// would leave too little of `most`; says whether it did.
+    pub(crate) fn request_queues(&self, bytes: usize, own: usize, most: usize) -> bool {
         let sum = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
         self.queued_requests.fetch_add(1, Ordering::Relaxed);
-        let queued = sum <= most;
+        let queued = leaves_room(own, sum, most);
         if !queued {
             self.request_taken(bytes);
         }
@@ -308,6 +308,16 @@ fn change(count: &AtomicUsize, up: bool) {
     }
 }
 
+/// Whether a connection may have `own` of the `all` bytes in use: it leaves as many free again, or has
+/// what everybody may have. So no connection can take all there is, and all of them together do not
+/// keep anybody from what is small.
+pub(crate) const fn leaves_room(own: usize, all: usize, limit: usize) -> bool {
+    own <= limit.saturating_sub(all) || own <= EVERYBODYS
+}
+
+/// So much each connection may have, whatever others have.
+const EVERYBODYS: usize = 8 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,12 +331,18 @@ mod tests {
         usage.session_closed();
         assert!(usage.session_opens(2));
 
-        assert!(usage.request_queues(60, 100) && usage.request_queues(40, 100));
-        assert!(!usage.request_queues(1, 100));
-        assert_eq!((usage.queued_requests(), usage.queued_bytes()), (2, 100));
-        assert!(usage.request_queues(0, 100));
-        usage.request_taken(60);
-        assert!(!usage.request_queues(61, 100));
-        assert_eq!((usage.queued_requests(), usage.queued_bytes()), (2, 40));
+        let queues = |kib: usize, own: usize| usage.request_queues(kib << 10, own << 10, 100 << 10);
+        let queued = || (usage.queued_requests(), usage.queued_bytes() >> 10);
+        assert!(queues(50, 50) && queues(20, 20));
+        assert!(!queues(1, 51) && !queues(16, 16));
+        assert_eq!(queued(), (2, 70));
+        assert!(queues(0, 20) && queues(15, 15));
+        usage.request_taken(50 << 10);
+        assert!(!queues(33, 33));
+        assert_eq!(queued(), (3, 35));
+        assert!(queues(32, 32) && queues(16, 16) && queues(8, 8));
+        assert!(!queues(5, 9));
+        assert!(queues(8, 8) && queues(8, 8));
+        assert_eq!(queued(), (8, 107));
     }
 }

@@ -13,11 +13,18 @@
 mod bystander;
 pub(crate) mod bystanders;
 pub(crate) mod crowd;
+mod ends;
+mod floods;
+pub(crate) mod frames;
+mod holes;
+mod logins;
 pub(crate) mod poll;
+mod silent;
 mod slow;
 #[path = "../../../examples/echo/load/sys.rs"]
 pub(crate) mod sys;
-mod wire;
+mod tokens;
+pub(crate) mod wire;
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -111,8 +118,52 @@ impl std::fmt::Debug for Abuse {
 }
 
 /// All of them.
-pub(crate) const ALL: &[Abuse] =
-    &[slow::ONE_BYTE_WRITERS, slow::SLOWLORIS, slow::SLOWLORIS_LOGGED_IN, slow::SLOW_READERS];
+pub(crate) const ALL: &[Abuse] = &[
+    slow::ONE_BYTE_WRITERS,
+    slow::SLOWLORIS,
+    slow::SLOWLORIS_LOGGED_IN,
+    slow::SLOW_READERS,
+    slow::TRICKLE_READERS,
+    silent::SILENT,
+    silent::BLACK_HOLES,
+    silent::HALF_OPEN,
+    ends::RESETS,
+    ends::FINS,
+    ends::HALF_CLOSES,
+    ends::CHURN,
+    ends::LOGIN_CHURN,
+    floods::PINGS,
+    floods::STRANGE_PINGS,
+    floods::READ_PINGS,
+    floods::EMPTY,
+    floods::OFFERS,
+    floods::UNKNOWN,
+    floods::IDS,
+    floods::SAME_ID,
+    floods::PAIRS,
+    floods::RAPID_RESET,
+    floods::RAPID_CANCEL,
+    floods::RAPID_AUTO,
+    floods::QUEUES,
+    floods::KILLS,
+    tokens::NEVER_GRANTS,
+    tokens::ZERO,
+    tokens::HUGE,
+    tokens::NEGATIVE,
+    frames::LYING_LENGTHS,
+    frames::BAD_LENGTHS,
+    frames::DEEP,
+    frames::REPEATS,
+    frames::TEXTS,
+    frames::DIRECTIONS,
+    frames::STATES,
+    logins::WRONG_PASSWORDS,
+    logins::SCATTERED_PASSWORDS,
+    logins::UNKNOWN_USERS,
+    logins::REPLAYED,
+    logins::TRUNCATED,
+    logins::HUGE_FIELDS,
+];
 
 /// The one with this name.
 pub(crate) fn named(name: &str) -> Option<&'static Abuse> {

@@ -37,6 +37,13 @@ pub(super) const SLOW_READERS: Abuse = Abuse {
     run: slow_readers,
 };
 
+pub(super) const TRICKLE_READERS: Abuse = Abuse {
+    name: "trickle-readers",
+    about: "the same, and reads a kilobyte a second, so that there is always progress",
+    peers: 500,
+    run: trickle_readers,
+};
+
 /// One session, and one small request after the other.
 struct OneByte {
     statement: String,
@@ -114,11 +121,12 @@ const SESSIONS: u64 = 16;
 /// Asks once, and then never reads again.
 struct SlowReader {
     statement: String,
+    reading: Reading,
 }
 
 impl Manner for SlowReader {
     fn idle(&mut self, wire: &mut Wire) {
-        wire.read(Reading::Nothing);
+        wire.read(self.reading);
         for session in 2..2 + SESSIONS {
             wire.ask(session, &ClientMessage::SessionNew);
             let mut large = query(&self.statement);
@@ -130,7 +138,15 @@ impl Manner for SlowReader {
 }
 
 fn slow_readers(target: &Target, course: &Course<'_>) -> Tally {
-    crowd::run(target, course, Rules::logged_in(), |_| SlowReader {
-        statement: target.large.clone(),
-    })
+    read_by(Reading::Nothing, target, course)
+}
+
+fn trickle_readers(target: &Target, course: &Course<'_>) -> Tally {
+    read_by(Reading::Trickle(1024, Duration::from_secs(1)), target, course)
+}
+
+fn read_by(reading: Reading, target: &Target, course: &Course<'_>) -> Tally {
+    // What the kernel holds for it is not what is to be looked at.
+    let rules = Rules { receive_buffer: Some(4096), ..Rules::logged_in() };
+    crowd::run(target, course, rules, |_| SlowReader { statement: target.large.clone(), reading })
 }

@@ -150,7 +150,8 @@ impl Wire {
 
     /// Not asked again before this has passed.
     pub(crate) fn pause(&mut self, time: Duration) {
-        self.idle_after = Instant::now() + time;
+        let longest = Duration::from_secs(1 << 20);
+        self.idle_after = Instant::now() + time.min(longest);
     }
 
     /// Not asked again before a frame has come.
@@ -161,6 +162,17 @@ impl Wire {
     /// Goes when all is sent.
     pub(crate) const fn leave(&mut self, how: Leave) {
         self.leave = Some(how);
+    }
+
+    /// Goes now, whatever is not sent.
+    pub(crate) fn go_now(&mut self) {
+        self.out.clear();
+        self.gone = 0;
+        self.leave = Some(Leave::Reset);
+    }
+
+    pub(crate) const fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     pub(crate) const fn outstanding(&self) -> u64 {
