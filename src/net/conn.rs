@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use super::address::Address;
 use super::close::CloseReason;
 use super::connection::{Connection, ConnectionId};
 use super::handler::Erased;
+use super::holds::Holds;
 use super::pieces::Pieces;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
@@ -55,10 +56,8 @@ pub(super) struct Conn {
     pub(super) told: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
     pub(super) reason: Mutex<Option<CloseReason>>,
-    /// Requests in progress beyond `received`.
-    pub(super) holds: AtomicUsize,
-    /// The receiving side waits for the holds.
-    pub(super) finishing: AtomicBool,
+    /// Requests in progress beyond `received`; the receiving side waits for their end.
+    holds: Holds,
     cost: Cost,
     /// A Unix socket. It is watched for room only while something is blocked.
     pub(super) is_unix: bool,
@@ -144,8 +143,7 @@ impl Conn {
             sent_lately: AtomicBool::new(false),
             told: AtomicBool::new(false),
             reason: Mutex::new(None),
-            holds: AtomicUsize::new(0),
-            finishing: AtomicBool::new(false),
+            holds: Holds::default(),
             cost: Cost::unknown(),
             is_unix,
             deadline: Mutex::new(None),
@@ -269,26 +267,19 @@ impl Conn {
 
     /// A request is in progress beyond `received`.
     pub(super) fn begin_hold(&self) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.holds.begin();
     }
 
     /// It is done.
     pub(super) fn end_hold(&self) {
-        let last = self.holds.fetch_sub(1, Ordering::AcqRel) == 1;
-        // SeqCst: pairs with the fence in `no_holds`. Either this thread sees that somebody waits for
-        // the holds, or that one sees that there are none.
-        fence(Ordering::SeqCst);
-        if last && self.finishing.load(Ordering::Relaxed) {
+        if self.holds.end() {
             self.notify_recv(HOLDS_DONE);
         }
     }
 
     /// No request is in progress; from now on the last one to end says so.
     pub(super) fn no_holds(&self) -> bool {
-        self.finishing.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `end_hold`.
-        fence(Ordering::SeqCst);
-        self.holds.load(Ordering::Acquire) == 0
+        self.holds.are_none()
     }
 
     /// Makes sure that a timer fires at `at` or before.

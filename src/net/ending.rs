@@ -9,7 +9,7 @@ use super::close::{Close, CloseReason};
 use super::conn::{Phase, READABLE};
 use super::receive::{Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
-use crate::runtime::{Origin, guard, is_late};
+use crate::runtime::{Origin, guard, is_late, log_some};
 use crate::stats::Counter;
 use crate::sys::socket;
 
@@ -257,7 +257,8 @@ impl Round<'_> {
         }
         self.conn.group.usage().buffer_changed(recv.buf.capacity(), 0);
         recv.buf.release();
-        tracing::debug!(id = %self.connection.id(), %reason, "connection closed");
+        let (group, id) = (&self.conn.group, self.connection.id());
+        log_some!(group, Closed, DEBUG, debug, %id, %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
             guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
         } else if was_connecting && !self.conn.told.load(Ordering::Relaxed) {

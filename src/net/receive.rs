@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{
@@ -140,6 +140,9 @@ impl Recv {
         }
     }
 }
+
+/// A connection that has brought something for so long goes to the back of the queue.
+const TURN: Duration = Duration::from_millis(1);
 
 /// So many rounds in a row, then it is somebody else's turn.
 const ROUNDS: u32 = 16;
@@ -383,7 +386,8 @@ impl Round<'_> {
         }
     }
 
-    /// Receives and delivers until the socket is empty, the budget is spent, or the backlog is high.
+    /// Receives and delivers until the socket is empty, the budget or the time is spent, or the backlog
+    /// is high.
     fn receive(&mut self, recv: &mut Recv, lent: &mut Lent<'_>) -> Next {
         let config = self.conn.group.config();
         let budget = config.read_budget_bytes;
@@ -395,7 +399,8 @@ impl Round<'_> {
                 self.conn.resume_when_low();
                 return Next::Paused;
             }
-            if self.received >= budget {
+            // What is small is more work than its bytes say.
+            if self.received >= budget || self.received > 0 && lent.now.elapsed() >= TURN {
                 return Next::Requeue;
             }
             let (asked, received) = match self.recv_and_deliver(recv, lent) {
