@@ -228,7 +228,7 @@ fn a_burst_of_interrupts_costs_one_outcome_each() {
 fn a_session_that_is_being_opened_can_be_killed() {
     for auto in [false, true] {
         let server = Fixture::start(config());
-        server.control.hold_opens();
+        server.control.hold("open");
         let mut client = server.client();
         let session = if auto { AUTO | 2 } else { 2 };
         if !auto {
@@ -246,7 +246,7 @@ fn a_session_that_is_being_opened_can_be_killed() {
 #[test]
 fn a_statement_is_interrupted_while_its_own_session_is_opened() {
     let server = Fixture::start(config());
-    server.control.hold_opens();
+    server.control.hold("open");
     let mut client = server.client();
     client.send_sql(AUTO | 2, query("gate a"));
     server.control.wait_at("open", 1);

@@ -84,7 +84,8 @@ impl Config {
     }
 
     /// Memory for the waiting requests of all sessions of the runtime together. A session whose
-    /// request does not fit is ended.
+    /// request does not fit is ended. It does not fit either if its connection would have more
+    /// waiting than is left free; 8 KiB are every connection's, whatever others have.
     ///
     /// *Live.* *Unit* bytes. *Range* 4096..=`usize::MAX`. *Default* 1 GiB. *Price*: the memory
     /// itself, beside [`max_buffered_bytes`](Self::max_buffered_bytes).

@@ -10,7 +10,6 @@ use super::park::Wake;
 use super::slots::Token;
 use super::source::{CUT, Lent, Turn};
 use super::task::{Task, guard};
-use crate::sync::shim::lock;
 
 impl Group {
     pub(super) fn stop(&self, how: u8) {
@@ -23,8 +22,7 @@ impl Group {
         }
         self.crew.stop();
         self.eventfd.signal();
-        drop(lock(&self.room.lock));
-        self.room.freed.notify_all();
+        self.room.look_again();
     }
 
     pub(super) fn stopping(&self) -> u8 {

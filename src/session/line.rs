@@ -116,7 +116,7 @@ impl Line {
         end();
     }
 
-    /// Takes room for a request, unless there is none; then the limit comes back.
+    /// Takes room for a request, unless there is none for this connection; then the limit comes back.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), usize> {
         let config = self.config();
         let limit = config.max_queued_bytes_per_connection;
@@ -125,7 +125,7 @@ impl Line {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(limit);
         }
-        if !self.group().usage().request_queues(bytes, config.max_queued_bytes) {
+        if !self.group().usage().request_queues(bytes, queued, config.max_queued_bytes) {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(config.max_queued_bytes);
         }

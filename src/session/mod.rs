@@ -71,9 +71,11 @@ mod server;
 mod service;
 mod source;
 mod state;
+mod told;
 mod writers;
 
 pub use auth::Login;
+pub(crate) use auth::attempt;
 pub use deferred::Deferred;
 pub use ending::Ending;
 pub use error::{AuthError, SessionError};

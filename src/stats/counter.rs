@@ -33,6 +33,9 @@ named! {
         "connections ended: the peer took nothing for net_write_timeout",
     ClosedFirstBytesTimeout "closed_first_bytes_timeout"
         "connections ended: nothing came within first_bytes_timeout",
+    ClosedIdleTimeout "closed_idle_timeout" "connections ended: idle for idle_timeout",
+    ClosedFrameTimeout "closed_frame_timeout"
+        "connections ended: a frame was not complete within frame_timeout",
     ClosedFrameTooLong "closed_frame_too_long"
         "connections ended: unconsumed input beyond max_allowed_packet",
     ClosedMemoryBudget "closed_memory_budget" "connections ended: max_buffered_bytes reached",

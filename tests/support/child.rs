@@ -113,6 +113,15 @@ pub(crate) fn resident_bytes() -> usize {
     pages.parse::<usize>().expect("a number") * 4096
 }
 
+/// By how much it has grown. Not at all under a sanitizer, which keeps what was freed to notice when it
+/// is used.
+pub(crate) fn grown_since(before_bytes: usize) -> usize {
+    match std::env::var_os("SANITIZER") {
+        Some(_) => 0,
+        None => resident_bytes().saturating_sub(before_bytes),
+    }
+}
+
 /// Open descriptors of this process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("Linux").count()

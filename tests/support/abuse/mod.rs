@@ -5,10 +5,14 @@
 //! so that what is measured is the server. Attackers that are closed come again, unless their
 //! abuse is to stay. They come from addresses of their own if the target is on this machine, so
 //! that limits per address tell them from everybody else.
+//!
+//! [`bystanders`] are the others, who only want their answers.
 
 #![allow(dead_code, reason = "each user takes a part of this")]
 
 pub(crate) mod bout;
+mod bystander;
+pub(crate) mod bystanders;
 pub(crate) mod crowd;
 mod ends;
 mod floods;
@@ -18,6 +22,8 @@ mod logins;
 pub(crate) mod poll;
 mod silent;
 mod slow;
+#[path = "../../../examples/echo/load/sys.rs"]
+pub(crate) mod sys;
 mod tokens;
 pub(crate) mod wire;
 
