@@ -16,6 +16,7 @@ use crate::world::{Bystanders, World, answer};
 
 #[test]
 fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
+    let _world = World::enter();
     in_child(
         "limits::without_memory_for_threads_the_others_go_on_and_later_there_are_more",
         || {
