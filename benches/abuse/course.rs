@@ -18,6 +18,7 @@ pub(crate) struct Course<'a> {
     options: &'a Options,
     abuse: &'a Abuse,
     peers: usize,
+    pairs: usize,
 }
 
 /// Everything that was found out.
@@ -122,13 +123,14 @@ type Counts = BTreeMap<String, u64>;
 
 impl<'a> Course<'a> {
     pub(crate) fn new(options: &'a Options, abuse: &'a Abuse) -> Self {
-        Self { options, abuse, peers: options.peers_of(abuse) }
+        let (peers, pairs) = (options.peers_of(abuse), options.pairs_of(abuse));
+        Self { options, abuse, peers, pairs }
     }
 
     pub(crate) fn run(&self) -> Result<Outcome, Box<dyn Error>> {
         let mut stage = Stage::set(self.options)?;
         let before = stage.reading()?;
-        self.quiet(&mut stage, self.options.pairs.div_ceil(2))?;
+        self.quiet(&mut stage, self.pairs.div_ceil(2))?;
         let cpu_quiet = stage.cpu_since(&before)?;
 
         let (counts, began, start) = (stage.counts()?, Instant::now(), stage.reading()?);
@@ -136,7 +138,7 @@ impl<'a> Course<'a> {
         let (attack, _) = Helper::start(self.options.attackers.into(), &args)?;
         let mut watch = Watch::new(began, counts.clone(), start);
         thread::sleep(self.settle());
-        for pair in 0..self.options.pairs {
+        for pair in 0..self.pairs {
             let mut kinds = [Kind::Abused, Kind::Control];
             if pair % 2 == 1 {
                 kinds.reverse();
@@ -152,7 +154,7 @@ impl<'a> Course<'a> {
         let tally = attack.finish()?;
         thread::sleep(self.settle());
         let end = stage.counts()?;
-        self.quiet(&mut stage, self.options.pairs.div_ceil(2))?;
+        self.quiet(&mut stage, self.pairs.div_ceil(2))?;
 
         let attackers = watch.attackers(cpu, serde_json::from_str(tally.trim())?, &counts, &end);
         let cost = Cost {
@@ -202,7 +204,7 @@ impl<'a> Course<'a> {
 
     /// Until an attack is under way, or its traces are gone.
     fn settle(&self) -> Duration {
-        Duration::from_millis(if self.options.quick { 300 } else { 1000 })
+        Duration::from_millis(if self.options.quick { 200 } else { 1000 })
     }
 }
 
@@ -241,7 +243,7 @@ impl Stage {
         let args = ["stand-by".to_owned(), think, address.clone(), other];
         let (mut bystanders, _) = Helper::start(Priority::First, &args)?;
         for place in [SERVER, TWIN] {
-            bystanders.ask(&format!("window {place} warm 200"))?;
+            bystanders.ask(&format!("window {place} warm 100"))?;
         }
         let (servers, windows, since) = ([server, twin], Vec::new(), Instant::now());
         Ok(Self { servers, address, bystanders, windows, since })

@@ -18,8 +18,9 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    pub(crate) fn look() -> Self {
-        let mut command = vec!["cargo bench --bench abuse --".to_owned()];
+    /// Of the bench with this name.
+    pub(crate) fn of(bench: &str) -> Self {
+        let mut command = vec![format!("cargo bench --bench {bench} --")];
         command.extend(std::env::args().skip(1).filter(|arg| arg != "--bench"));
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info.lines().find_map(|line| line.strip_prefix("model name"));

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     support::abuse::sys::raise_descriptor_limit()?;
-    let environment = environment::Environment::look();
+    let environment = environment::Environment::of("abuse");
     println!("{environment}");
     let abuses = options.abuses()?;
     let mut results = Vec::new();

@@ -15,12 +15,23 @@ usage: cargo bench --bench abuse -- [OPTION]...
   --only NAME[,NAME]  these abuses alone
   --list              names them
   --peers N           attackers, in place of the size that each abuse has of its own
-  --pairs N           windows of each kind for an abuse (12; quick 2)
-  --window-ms N       length of a window (500; quick 250)
+  --pairs N           windows of each kind for an abuse (9, or 15 if it is one of patience; quick 1)
+  --window-ms N       length of a window (400; quick 200)
   --think-ms N        mean think time of a bystander's session (10)
   --attackers WHO     idle: they get what CPU is left (default); equal: as much as all others
   --seed N            of the attackers (1)
   --out DIR           writes abuse.json and abuse.md into it";
+
+/// Abuses that are ended by a time limit, which is 10 s by default: they last for longer.
+const PATIENT: [&str; 7] = [
+    "slowloris",
+    "slowloris-logged-in",
+    "slow-readers",
+    "trickle-readers",
+    "silent-peers",
+    "black-holes",
+    "half-open",
+];
 
 /// What this process is to do.
 pub(crate) enum Command {
@@ -35,7 +46,7 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     pub(crate) only: Vec<String>,
     pub(crate) peers: Option<usize>,
-    pub(crate) pairs: usize,
+    pairs: Option<usize>,
     pub(crate) window: Duration,
     pub(crate) think: Duration,
     pub(crate) attackers: Attackers,
@@ -70,7 +81,7 @@ impl Command {
         let mut options = Options::default();
         // Without `cargo bench` it is a test, which is to be over soon.
         let mut bench = false;
-        let (mut pairs, mut window) = (None, None);
+        let mut window = None;
         while let Some(arg) = parser.next()? {
             match arg {
                 Arg::Long("bench") => bench = true,
@@ -80,7 +91,7 @@ impl Command {
                     options.only.extend(names.split(',').map(str::to_owned));
                 }
                 Arg::Long("peers") => options.peers = Some(parser.value()?.parse()?),
-                Arg::Long("pairs") => pairs = Some(parser.value()?.parse()?),
+                Arg::Long("pairs") => options.pairs = Some(parser.value()?.parse()?),
                 Arg::Long("window-ms") => window = Some(millis(&mut parser)?),
                 Arg::Long("think-ms") => options.think = millis(&mut parser)?,
                 Arg::Long("attackers") => options.attackers = attackers(&mut parser)?,
@@ -95,9 +106,8 @@ impl Command {
             }
         }
         options.quick |= !bench;
-        let quick = options.quick;
-        options.pairs = pairs.unwrap_or(if quick { 2 } else { 12 });
-        options.window = window.unwrap_or(Duration::from_millis(if quick { 250 } else { 500 }));
+        let usual = Duration::from_millis(if options.quick { 200 } else { 400 });
+        options.window = window.unwrap_or(usual);
         Ok(Self::Measure(options))
     }
 
@@ -115,7 +125,7 @@ impl Default for Options {
             quick: false,
             only: Vec::new(),
             peers: None,
-            pairs: 0,
+            pairs: None,
             window: Duration::ZERO,
             think: Duration::from_millis(10),
             attackers: Attackers::Idle,
@@ -133,6 +143,13 @@ impl Options {
         }
         let find = |name: &String| named(name).ok_or_else(|| format!("there is no abuse {name}"));
         self.only.iter().map(find).collect()
+    }
+
+    /// Windows of each kind.
+    pub(crate) fn pairs_of(&self, abuse: &Abuse) -> usize {
+        let patient = PATIENT.contains(&abuse.name);
+        let usual = if patient { 15 } else { 9 };
+        self.pairs.unwrap_or(if self.quick { 1 } else { usual })
     }
 
     pub(crate) fn peers_of(&self, abuse: &Abuse) -> usize {

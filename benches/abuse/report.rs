@@ -99,7 +99,6 @@ pub(crate) fn write(
     fs::create_dir_all(dir)?;
     let settings = serde_json::json!({
         "window_ms": options.window.as_millis() as u64,
-        "pairs": options.pairs,
         "think_ms": options.think.as_millis() as u64,
         "attackers": format!("{:?}", options.attackers).to_lowercase(),
         "seed": options.seed,

@@ -4,7 +4,7 @@
 mod server;
 
 #[cfg(all(feature = "server", target_os = "linux"))]
-pub use server::{Deadline, Queue, Stalls, Timers};
+pub use server::{Deadline, Queue, Stalls, Timers, login};
 
 #[cfg(all(feature = "client", target_os = "linux"))]
 pub use crate::client::fuzzed::connection as client_connection;

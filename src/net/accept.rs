@@ -32,7 +32,7 @@ use super::conn::Conn;
 use super::handler::Erased;
 use super::receive::Recv;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
-use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token};
+use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log_some};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sys::epoll::Interest;
@@ -320,7 +320,8 @@ impl Acceptor {
             Ok(_) => self.group.count(Counter::ConnectionsAccepted, 1),
             Err(error) => {
                 self.group.count(Counter::AcceptErrorsOther, 1);
-                tracing::warn!(%error, "an accepted connection could not be watched");
+                let text = "an accepted connection could not be watched";
+                log_some!(group, Unserved, WARN, warn, %error, text);
             }
         }
     }

@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 
 use super::Group;
 use super::draining::{Begun, Changes};
+use super::noise::Noise;
 use super::slots::Token;
 use super::source::TIMER;
 use super::starved::Starved;
@@ -52,9 +53,14 @@ pub(crate) struct Usage {
     starved: Starved<(Weak<Group>, Token)>,
     /// Told while the runtime drains.
     changes: Changes,
+    noise: Noise,
 }
 
 impl Usage {
+    pub(super) const fn noise(&self) -> &Noise {
+        &self.noise
+    }
+
     pub(crate) fn connection_opened(&self, origin: Origin) {
         self.connections_count(origin).fetch_add(1, Ordering::Relaxed);
     }

@@ -93,9 +93,21 @@ impl Line {
 
     /// Writes frames of a session and sends them at once: answers that no request is run for.
     pub(super) fn answer<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
+        let mut answer = Vec::new();
+        self.put_answer(session, write, &mut answer);
+        self.conn.send(answer);
+    }
+
+    /// The same, but they go behind what is in `answers`.
+    pub(super) fn put_answer<R>(
+        &self,
+        session: u64,
+        write: impl FnOnce(&mut Encoder<'_>) -> R,
+        answers: &mut Vec<u8>,
+    ) {
         let mut buffer = OutBuffer::new(&self.pages);
         write(&mut Encoder::with_dialect(&mut buffer, self.dialect, session));
-        self.conn.send(buffer.to_vec());
+        buffer.slices().for_each(|slice| answers.extend_from_slice(slice));
     }
 
     /// Runs `end` while nobody sends.

@@ -55,6 +55,7 @@ mod ending;
 mod error;
 mod expecting;
 mod gate;
+mod glitches;
 mod kept;
 mod line;
 mod link;
@@ -74,6 +75,7 @@ mod told;
 mod writers;
 
 pub use auth::Login;
+pub(crate) use auth::attempt;
 pub use deferred::Deferred;
 pub use ending::Ending;
 pub use error::{AuthError, SessionError};

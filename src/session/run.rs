@@ -7,6 +7,7 @@ mod requests;
 use std::cell::Cell;
 use std::fmt;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ pub(super) struct Session<S: Service> {
     runner: Runner<Body<S::Session>>,
     /// What one of its requests costs; that of its connection if it is there for one statement only.
     cost: Option<Cost>,
+    /// It was taken out of its connection's table before its end.
+    lingers: AtomicBool,
 }
 
 /// What only who runs the session may touch.
@@ -90,8 +93,16 @@ impl<S: Service> Session<S> {
                 link: Arc::clone(link),
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
+                lingers: AtomicBool::new(false),
             }
         })
+    }
+
+    /// It was ended from outside: until it is over it has a place among those of its connection.
+    pub(super) fn linger(&self) {
+        if !self.lingers.swap(true, Ordering::Relaxed) {
+            self.link.lingers(true);
+        }
     }
 
     /// Something was posted: `true` when the caller now has to see that it is run.
@@ -302,6 +313,9 @@ impl<S: Service> Drop for Session<S> {
         if let Some(mut body) = self.runner.notify(LOOK).or_else(|| self.runner.resume()) {
             self.abandon(&mut body);
             self.part(&mut body);
+        }
+        if *self.lingers.get_mut() {
+            self.link.lingers(false);
         }
         let group = self.link.line.group();
         group.usage().session_closed();

@@ -16,7 +16,7 @@ use super::source::RowSource;
 use crate::codec::chunk::ChunkWriter;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::codec::kind::ServerKind;
-use crate::runtime::guard;
+use crate::runtime::{guard, log_some};
 use crate::stats::Counter;
 
 /// What a reply consists of beside its rows.
@@ -280,7 +280,8 @@ impl State {
 
     fn out_of_place(&self, what: &str) -> SessionError {
         self.channel.line.count(Counter::RelaysRefused);
-        tracing::warn!(session = %self.channel.id, what, "relayed out of place");
+        let (group, session) = (self.channel.line.group(), self.channel.id);
+        log_some!(group, Relay, WARN, warn, %session, what, "relayed out of place");
         SessionError::unsupported(format!("{what} was relayed out of place"))
     }
 

@@ -7,7 +7,7 @@ pub(crate) mod abuse;
 pub(crate) mod both;
 pub(crate) mod child;
 pub(crate) mod engine;
-pub(crate) mod forwarder;
+pub(crate) mod faults;
 pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod random;

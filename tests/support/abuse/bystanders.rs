@@ -179,9 +179,10 @@ impl Bystanders {
             self.ask_due();
             self.turn(LOOK_EVERY)?;
         }
-        self.due.clear();
         let until = Instant::now() + self.habits.patience;
         while self.in_flight() > 0 && Instant::now() < until {
+            // Nobody asks again.
+            self.due.clear();
             self.turn(LOOK_EVERY)?;
         }
         for line in 0..self.lines.len() {
@@ -217,6 +218,8 @@ impl Bystanders {
 
     /// All sessions are due, spread over the time that they think.
     fn begin(&mut self, now: Instant) {
+        // Of those who were answered when the last window was over.
+        self.due.clear();
         for line in 0..self.lines.len() {
             for session in 0..self.habits.sessions {
                 let wait = self.random.below(self.habits.think.as_nanos().max(1) as u64);

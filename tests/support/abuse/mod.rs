@@ -10,6 +10,7 @@
 
 #![allow(dead_code, reason = "each user takes a part of this")]
 
+pub(crate) mod bout;
 mod bystander;
 pub(crate) mod bystanders;
 pub(crate) mod crowd;
