@@ -254,10 +254,20 @@ impl Conn {
         self.push();
     }
 
+    /// The same after a whole turn: behind those who have not had theirs.
+    pub(super) fn schedule_spent(&self, running: Running<'_, Recv>) {
+        running.queue();
+        self.push_by(Group::push_spent_source);
+    }
+
     /// Pushes what was queued.
     pub(super) fn push(&self) {
+        self.push_by(Group::push_source);
+    }
+
+    fn push_by(&self, push: impl FnOnce(&Group, Token) -> bool) {
         if let Some(token) = self.token.get()
-            && self.group.push_source(*token)
+            && push(&self.group, *token)
         {
             return;
         }

@@ -167,7 +167,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             round.hold();
             running.mark(READABLE);
             conn.count(Counter::TurnsRequeued, 1);
-            conn.schedule(running);
+            conn.schedule_spent(running);
             break;
         }
         if let Next::Release(marks) = next {
@@ -182,7 +182,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             None => break,
             Some(again) if over => {
                 conn.count(Counter::TurnsRequeued, 1);
-                conn.schedule(again);
+                conn.schedule_spent(again);
                 break;
             }
             Some(again) => running = again,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::class::Class;
 use super::end::RUN;
 use super::group::{Group, RECLAIMING};
-use super::lanes::Taste;
+use super::lanes::{Lanes, Taste};
 use super::park::{Demand, Wake};
 use super::queue::Pushed;
 use super::seats::Seat;
@@ -23,12 +23,21 @@ use crate::sync::runner::Marks;
 impl Group {
     /// Queues what may not be lost.
     pub(crate) fn push(&self, task: Task) {
+        self.push_by(task, Lanes::push);
+    }
+
+    /// Queues what has had its turn and has more to do, behind those that have not.
+    fn push_spent(&self, task: Task) {
+        self.push_by(task, Lanes::push_spent);
+    }
+
+    fn push_by(&self, task: Task, push: impl FnOnce(&Lanes<Task>, Class, Task) -> Pushed) {
         let class = self.class_of(&task);
         self.note_accepted(&task);
         if class.is_urgent() {
             self.count(Counter::UrgentTasks, 1);
         }
-        if self.lanes.push(class, task) == Pushed::Overflowed {
+        if push(&self.lanes, class, task) == Pushed::Overflowed {
             self.count(Counter::TasksOverflowed, 1);
         }
         self.wake_one();
@@ -145,9 +154,23 @@ impl Group {
         pinned
     }
 
+    /// The same after a whole turn: it has more to do.
+    pub(crate) fn push_spent_source(&self, token: Token) -> bool {
+        let pinned = self.slots.pin(token);
+        if pinned {
+            self.push_spent(Task::Source(token));
+        }
+        pinned
+    }
+
     /// Queues work of a layer above, and never refuses.
     pub(crate) fn push_work(&self, work: Arc<dyn Work>) {
         self.push(Task::Work(work));
+    }
+
+    /// The same after a whole turn: it has more to do.
+    pub(crate) fn push_spent_work(&self, work: Arc<dyn Work>) {
+        self.push_spent(Task::Work(work));
     }
 
     /// Shows work that stands behind what this worker runs, to be taken back before it runs. Until

@@ -61,6 +61,8 @@ enum Turn {
     Idle,
     /// There is more to do; others first.
     Later,
+    /// The same of a long result: also those that come only now.
+    Spent,
 }
 
 /// There is something to look at.
@@ -132,11 +134,16 @@ impl<S: Service> Session<S> {
             let turn = if over || spent { Turn::Later } else { self.step(&mut running, out) };
             match turn {
                 // Somebody else may run it before this thread sends anything.
-                Turn::Later => {
+                Turn::Later | Turn::Spent => {
                     out.flush();
                     running.mark(LOOK);
                     running.queue();
-                    self.queue();
+                    let group = Arc::clone(self.channel.line.group());
+                    if turn == Turn::Spent {
+                        group.push_spent_work(self);
+                    } else {
+                        group.push_work(self);
+                    }
                     return now;
                 }
                 Turn::Idle => {
@@ -235,7 +242,7 @@ impl<S: Service> Session<S> {
                 match state.pull(out, |payload| self.panicked(payload)) {
                     Ok(Pulled::Budget) => {
                         body.current = Current::Fed(state, None);
-                        return Turn::Later;
+                        return Turn::Spent;
                     }
                     Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
                     Ok(Pulled::Done) => Ok(()),
