@@ -27,8 +27,9 @@ pub(crate) use reply::{Failure, Reply};
 
 use std::time::Duration;
 
-/// How long anything is waited for.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+/// How long anything is waited for. Longer under a sanitizer, which is slow.
+pub(crate) const DEADLINE: Duration =
+    Duration::from_secs(if option_env!("SANITIZER").is_some() { 200 } else { 20 });
 
 /// What marks a session that needs no opening and lasts for one statement.
 pub(crate) const AUTO: u64 = 1 << 63;
