@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::close::{Close, CloseReason};
 use super::conn::{Phase, READABLE};
@@ -12,6 +12,7 @@ use crate::runtime::source::DRAIN;
 use crate::runtime::{Origin, guard};
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
+use crate::sys::clock;
 use crate::sys::socket;
 
 impl Round<'_> {
@@ -132,7 +133,7 @@ impl Round<'_> {
             return;
         }
         let limit = if recv.idle { IDLE_LINGER } else { config.linger_timeout };
-        let until = Instant::now() + limit.min(config.linger_timeout);
+        let until = clock::now() + limit.min(config.linger_timeout);
         recv.stage = Stage::Lingering { until, left: config.linger_bytes };
         self.conn.arm(until);
         // What has arrived made its edge before.
@@ -169,7 +170,7 @@ impl Round<'_> {
 
     pub(super) fn look_at_deadlines(&self, recv: &mut Recv, marks: Marks) {
         let config = self.conn.group.config();
-        let now = Instant::now();
+        let now = clock::now();
         self.conn.disarm_passed(now);
         // What came in time and was not looked at in time is our fault.
         if recv.silent_until.is_some_and(|until| until <= now) && !marks.has(READABLE) {

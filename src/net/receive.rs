@@ -18,6 +18,7 @@ use crate::runtime::{Origin, guard};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
+use crate::sys::clock;
 use crate::sys::socket;
 
 /// What only one receiver at a time may touch.
@@ -511,7 +512,7 @@ impl Round<'_> {
         }
         let used = before != after || !recv.buf.is_empty();
         if after > config.tcp_fixed_dealing_buf && (used || recv.shrink_at.is_none()) {
-            let at = Instant::now() + config.big_buf_release_after;
+            let at = clock::now() + config.big_buf_release_after;
             recv.shrink_at = Some(at);
             self.conn.arm(at);
         }

@@ -18,6 +18,7 @@ use super::pieces::{Chunk, Pieces};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
+use crate::sys::clock;
 use crate::sys::epoll::Interest;
 use crate::sys::socket;
 
@@ -279,7 +280,7 @@ impl Conn {
             return;
         }
         let config = self.group.config();
-        let now = Instant::now();
+        let now = clock::now();
         match out.due {
             Some((_, target)) if out.sent_bytes >= target => out.due = None,
             Some((due, _)) if due <= now => {

@@ -10,6 +10,7 @@ use super::Group;
 use super::slots::Token;
 use super::source::TIMER;
 use crate::sync::shim::{lock, wait_while};
+use crate::sys::clock;
 
 /// Who began a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +182,7 @@ impl Usage {
     /// Waits until `done` holds or the deadline has passed; says which. Looked at again after each
     /// change that [`announce`](Self::announce) tells.
     pub(crate) fn wait_until(&self, deadline: Instant, mut done: impl FnMut() -> bool) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(clock::now());
         !wait_while(&self.changed, lock(&self.changes), Some(left), |()| !done()).1
     }
 

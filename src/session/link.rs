@@ -21,6 +21,7 @@ use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
+use crate::sys::clock;
 
 pub(super) struct Link<S: Service> {
     pub(super) line: Arc<Line>,
@@ -140,9 +141,9 @@ impl<S: Service> Link<S> {
         drop(gone);
     }
 
-    /// All sessions.
+    /// All sessions, in the order of their ids.
     pub(super) fn sessions(&self) -> Vec<Arc<Session<S>>> {
-        lock(&self.table).values().cloned().collect()
+        in_order(lock(&self.table).values().cloned().collect())
     }
 
     /// The connection has ended.
@@ -153,7 +154,7 @@ impl<S: Service> Link<S> {
             timer.cancel();
         }
         let sessions = std::mem::take(&mut *lock(&self.table));
-        for session in sessions.into_values() {
+        for session in in_order(sessions.into_values().collect()) {
             session.channel.kill(CancelReason::Connection);
         }
         // To be ended by a worker, like the others.
@@ -302,7 +303,7 @@ impl<S: Service> Link<S> {
         if timeout.is_zero() {
             return None;
         }
-        let now = Instant::now();
+        let now = clock::now();
         let sessions = self.sessions();
         sessions.iter().filter_map(|session| session.channel.check_deadline(now, timeout)).min()
     }
@@ -347,6 +348,12 @@ impl<S: Service> Link<S> {
             self.line.group().count(counter, evicted as u64);
         }
     }
+}
+
+/// So that what follows does not hang on how a table hashes.
+fn in_order<S: Service>(mut sessions: Vec<Arc<Session<S>>>) -> Vec<Arc<Session<S>>> {
+    sessions.sort_unstable_by_key(|session| session.channel.id.wire());
+    sessions
 }
 
 /// Deadlines are looked at no more often than this.

@@ -31,6 +31,7 @@ use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::reply::{PACKET_TOO_LARGE_STATE, code};
 use crate::net::{Close, CloseReason, Connection, Input, Protocol, Turn};
 use crate::stats::Counter;
+use crate::sys::clock;
 
 /// Serves a [`Service`] on connections: give it to [`listen`](crate::Handle::listen).
 ///
@@ -136,7 +137,7 @@ impl<S: Service> Protocol for Server<S> {
         // Nobody else sets it.
         let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
         let guest = link.server.gate.admit(&link);
-        Reader { link, guest, now: Instant::now() }
+        Reader { link, guest, now: clock::now() }
     }
 
     fn received(
@@ -153,7 +154,7 @@ impl<S: Service> Protocol for Server<S> {
             if turn.is_ending() {
                 link.push_ready();
             } else {
-                link.dispatch(Instant::now(), turn.is_last());
+                link.dispatch(clock::now(), turn.is_last());
             }
         }
     }
@@ -197,7 +198,7 @@ impl<S: Service> Protocol for Server<S> {
 impl<S: Service> Reader<S> {
     fn read(&mut self, input: &mut Input<'_>) -> Result<(), Close> {
         let dialect = self.link.line.dialect;
-        self.now = Instant::now();
+        self.now = clock::now();
         loop {
             let limits = self.limits();
             match Frame::parse(input.bytes(), dialect, &limits) {
