@@ -2,10 +2,14 @@
 //! time, by a clock and random numbers of whoever steps.
 
 use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use crate::StartError;
+use socket2::{Domain, Socket, Type};
+
 use crate::config::Config;
 use crate::net::{Address, Connection, Served};
 use crate::runtime::{self, Ran};
@@ -24,6 +28,23 @@ pub fn set_time(now: Option<Instant>) {
 /// From now on random numbers are those of `seed` on this thread; with `None` the system's.
 pub fn set_random(seed: Option<u64>) {
     random::simulate(seed);
+}
+
+/// Two ends of a connection, which do not block, with so much room in each direction; with 0 as much as the
+/// system gives.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn socket_pair(room: usize) -> io::Result<(UnixStream, UnixStream)> {
+    let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None)?;
+    for end in [&ours, &theirs] {
+        end.set_nonblocking(true)?;
+        if room > 0 {
+            end.set_send_buffer_size(room)?;
+        }
+    }
+    Ok((ours.into(), theirs.into()))
 }
 
 /// A server without threads. What it does is said by its steps; each can be taken from within another,
@@ -121,6 +142,11 @@ impl Simulated {
     /// Its deadline has come: what is left is cut.
     pub fn cut(&self) {
         self.runtime.end_draining(true);
+    }
+
+    /// Connections, closures and sessions whose work goes first.
+    pub fn urgent_units(&self) -> usize {
+        self.runtime.handle().usage().urgent_units()
     }
 
     /// What was counted so far, and how things stand.
