@@ -233,7 +233,7 @@ impl<S: Service> Session<S> {
                 }
             }
         };
-        let result = state.finish(out, self.reason(result));
+        let result = state.finish(out, result.map_err(|error| self.channel.reason(error)));
         self.ended(body, out, result)
     }
 

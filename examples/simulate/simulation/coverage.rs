@@ -19,10 +19,6 @@ impl Coverage {
         other.0.iter().for_each(|(what, &times)| self.add(what, times));
     }
 
-    pub(crate) fn get(&self, what: &str) -> u64 {
-        self.0.get(what).copied().unwrap_or(0)
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(&what, &times)| (what, times))
     }

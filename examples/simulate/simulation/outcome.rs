@@ -165,7 +165,9 @@ impl Peer {
             code::CACHE_MISS if life.executed == 0 => Ok("outcome: the text was not known"),
             code::SERVER => match &*text {
                 "Session is killing." if self.disturbed => Ok("outcome: the session was killed"),
-                "Session unexpected killed." if scene.panicked.get() > 0 => {
+                "Session unexpected killed."
+                    if scene.panicked.get() + scene.panicked_later.get() > 0 =>
+                {
                     Ok("outcome: a handler panicked")
                 }
                 "The request was dropped without an answer."
@@ -192,7 +194,9 @@ impl Peer {
     /// When the server has ended the connection in order, the answers of what was done have come.
     pub(super) fn look_at_end(&self, scene: &Scene) {
         let broken = self.wire.is_cut() || self.stopped || self.disturbed || scene.cut.get();
-        if broken || self.half_closed.is_some() || scene.is_spoiled(self.index) {
+        let counter = epoll_group::stats::Counter::ClosedWriteTimeout;
+        let slow = scene.server.stats().get(counter) > 0;
+        if broken || slow || self.half_closed.is_some() || scene.is_spoiled(self.index) {
             return;
         }
         for asked in &self.asked {

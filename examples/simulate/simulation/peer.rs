@@ -25,7 +25,7 @@ pub(crate) struct Peer {
     pub(crate) sessions: Vec<u64>,
     pub(crate) asked: Vec<Asked>,
     /// Its password is wrong.
-    pub(crate) stranger: bool,
+    stranger: bool,
     /// It stopped reading at least once: it may be closed for that.
     pub(crate) stopped: bool,
     /// Something was held up on its way: its server may seem to be silent.
@@ -58,6 +58,7 @@ impl Peer {
         let connection = scene.server.accept(theirs, address);
         let number = connection.as_ref().map(|connection| connection.id().get());
         if let (Some(number), Some(connection)) = (number, connection) {
+            scene.owners.borrow_mut().insert(number, index);
             scene.ends.borrow_mut().insert(number, (index, connection));
         } else {
             scene.count("server: a connection is refused");
@@ -115,6 +116,7 @@ impl Peer {
                 self.close(scene, session);
             }
         }
+        let session = session.filter(|session| self.sessions.contains(session));
         if !self.asked.is_empty() && chance.happens(faults.abandon) {
             let asked = self.asked.swap_remove(some);
             self.disturbed = true;
@@ -277,6 +279,8 @@ impl Peer {
             self.input.extend_from_slice(&bytes);
             let taken = self.client.input(&self.input, scene.now());
             self.input.drain(..taken);
+            let let_in = self.stranger && self.client.is_ready() && !scene.is_spoiled(self.index);
+            scene.check(!let_in, || format!("peer {} is let in", self.index));
             self.send();
         }
         let ends = !self.over && (self.wire.is_over() || self.client.lost().is_some());
@@ -290,6 +294,7 @@ impl Peer {
     fn end(&mut self, scene: &Scene) {
         self.over = true;
         scene.note("over", &[self.index as u64]);
+        (0..self.asked.len()).rev().for_each(|index| self.take(scene, index));
         self.look_at_end(scene);
         self.client.end("the connection has ended");
         self.wire.cut();

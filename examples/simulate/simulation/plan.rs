@@ -78,11 +78,11 @@ impl Plan {
             if chance.one_in(3) { 0 } else { chance.below(u64::from(most * wild + 1)) as u32 }
         };
         let faults = Faults {
-            delay: rate(4000),
-            corrupt: rate(100),
-            cut: rate(150),
-            half_close: rate(150),
-            stop_reading: rate(500),
+            delay: rate(20_000),
+            corrupt: rate(150),
+            cut: rate(2000),
+            half_close: rate(2000),
+            stop_reading: rate(4000),
             wrong_password: rate(20_000),
             cancel: rate(20_000),
             abandon: rate(20_000),

@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,9 @@ pub(crate) struct Scene {
     pub(crate) deferred: RefCell<Vec<Waiting>>,
     /// Relays that have said that there is nothing yet.
     pub(crate) wakes: RefCell<Vec<Wake>>,
-    /// Server ends by the number that the service sees, with the index of their peer.
+    /// Peers by the number of their connection at the server.
+    pub(crate) owners: RefCell<BTreeMap<u64, usize>>,
+    /// Server ends that are open as far as the peer knows, by the same number.
     pub(crate) ends: RefCell<BTreeMap<u64, (usize, Connection)>>,
     /// Timestamps that were given out: the first, how many, to which peer, and whether it has got them.
     pub(crate) times: RefCell<Vec<(u64, u64, usize, bool)>>,
@@ -37,6 +39,8 @@ pub(crate) struct Scene {
     pub(crate) alive: Cell<i64>,
     pub(crate) executed: Cell<u64>,
     pub(crate) panicked: Cell<u64>,
+    /// Panics that whoever finished a request has caught.
+    pub(crate) panicked_later: Cell<u64>,
     /// Calls of the service within which others go on.
     pub(crate) depth: Cell<u32>,
     /// Peers on whose way a byte was changed: what they ask and get may be anything.
@@ -109,11 +113,13 @@ impl Scene {
             requests: RefCell::default(),
             deferred: RefCell::default(),
             wakes: RefCell::default(),
+            owners: RefCell::default(),
             ends: RefCell::default(),
             times: RefCell::default(),
             alive: Cell::new(0),
             executed: Cell::new(0),
             panicked: Cell::new(0),
+            panicked_later: Cell::new(0),
             depth: Cell::new(0),
             spoiled: RefCell::default(),
             drained: Cell::new(false),
@@ -163,8 +169,8 @@ impl Scene {
         self.trace.set(trace);
         if self.verbose {
             let mut line = format!("{:>14.6?} {what}", self.elapsed());
-            numbers.iter().for_each(|number| write!(line, " {number}").expect("a string"));
-            super::report::say(&line);
+            numbers.iter().for_each(|number| line.push_str(&format!(" {number}")));
+            let _ = writeln!(io::stdout().lock(), "{line}");
         }
     }
 
@@ -201,6 +207,11 @@ impl Scene {
     ) -> Option<R> {
         let mut requests = self.requests.borrow_mut();
         requests.get_mut(tag as usize).filter(|life| life.peer == peer).map(code)
+    }
+
+    /// Whose connection it is.
+    pub(crate) fn owner(&self, connection: u64) -> Option<usize> {
+        self.owners.borrow().get(&connection).copied()
     }
 
     pub(crate) fn is_spoiled(&self, peer: usize) -> bool {

@@ -69,7 +69,7 @@ impl Service for Engine {
         let scene = scene();
         scene.overlap();
         let connection = peer.connection().get();
-        let index = scene.ends.borrow().get(&connection).map(|(index, _)| *index);
+        let index = scene.owner(connection);
         let named = peer.account().name().get(1..).and_then(|number| number.parse().ok());
         scene.check(index.is_some() && index == named, || {
             format!("connection {connection} is of {index:?} and logged in as {named:?}")
@@ -131,7 +131,7 @@ impl Service for Engine {
     fn timestamp(&self, peer: &Peer, count: u32) -> Result<u64, SessionError> {
         let scene = scene();
         scene.overlap();
-        let index = scene.ends.borrow().get(&peer.connection().get()).map(|(index, _)| *index);
+        let index = scene.owner(peer.connection().get());
         if scene.chance.below(10_000) < u64::from(scene.plan.trouble) {
             panic(&scene);
         }
@@ -372,7 +372,10 @@ pub(crate) fn finish(scene: &Scene, waiting: Waiting) {
             match later {
                 Later::Error => return Err(failure(scene, tag, peer, false)),
                 Later::Fatal => return Err(failure(scene, tag, peer, true)),
-                Later::Panic => resume_unwind(Box::new("simulated")),
+                Later::Panic => {
+                    scene.panicked_later.set(scene.panicked_later.get() + 1);
+                    resume_unwind(Box::new("simulated"))
+                }
                 Later::Rows(rows) => {
                     reply.columns(&[
                         Column::text("tag", 45, 40),

@@ -16,7 +16,7 @@ pub(crate) struct World {
 }
 
 /// What a seed came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// What must not be, if it was.
     pub(crate) failure: Option<String>,
@@ -140,6 +140,8 @@ impl World {
         let mut any = false;
         for peer in &mut self.peers {
             if peer.client.poll_timeout().is_some_and(|due| due <= now) {
+                // Whoever waits no longer has its statement interrupted, or what stands behind that.
+                peer.disturbed |= peer.asked.iter().any(|asked| asked.due <= now);
                 peer.client.timeout(now);
                 peer.send();
                 any = true;
@@ -172,11 +174,10 @@ impl World {
         let scene = Rc::clone(&self.scene);
         let mut moved = self.look_at_clock();
         for peer in &mut self.peers {
-            peer.send();
-            moved |= peer.push(&scene, usize::MAX) + peer.pull(&scene, usize::MAX) > 0;
-            moved |= peer.arrive(&scene, usize::MAX) > 0;
+            moved |= peer.pull(&scene, usize::MAX) + peer.arrive(&scene, usize::MAX) > 0;
             (0..peer.asked.len()).rev().for_each(|index| peer.take(&scene, index));
             peer.send();
+            moved |= peer.push(&scene, usize::MAX) > 0;
         }
         while scene.server.take_events() > 0 {
             moved = true;
@@ -280,7 +281,9 @@ impl World {
         }
         self.settle();
         // The last timers find nothing.
-        while let Some(due) = scene.server.next_deadline() {
+        while let Some(due) = scene.server.next_deadline()
+            && scene.failure().is_none()
+        {
             scene.pass_until(due);
             self.settle();
         }
