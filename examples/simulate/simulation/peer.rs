@@ -44,6 +44,8 @@ pub(crate) struct Asked {
     pub(crate) at: Instant,
     pub(crate) due: Instant,
     pub(crate) answer: Answer,
+    /// In a session of its own, where there is no window.
+    once: bool,
 }
 
 impl Peer {
@@ -230,7 +232,8 @@ impl Peer {
         scene.note("ask", &[self.index as u64, asking.session, tag]);
         scene.count(task.kind());
         let answer = Answer::default();
-        self.asked.push(Asked { asking, tag, task, at: scene.now(), due, answer });
+        let (at, once) = (scene.now(), !self.sessions.contains(&asking.session));
+        self.asked.push(Asked { asking, tag, task, at, due, answer, once });
         if scene.chance.one_in(8) {
             self.client.watch(asking, 1, || super::scene::scene().count("client: is told"));
         }
@@ -241,6 +244,9 @@ impl Peer {
         let asked = &mut self.asked[index];
         let (bytes, result) = self.client.take(asked.asking);
         let spoiled = scene.is_spoiled(self.index);
+        let room = scene.plan.window_bytes * 3 / 2 + ROW;
+        let within = asked.once || spoiled || bytes.len() <= room;
+        scene.check(within, || format!("{} bytes came at once, of {room}", bytes.len()));
         if let Err(why) = asked.answer.add(&bytes, asked.tag, asked.task)
             && !spoiled
         {
@@ -338,3 +344,6 @@ impl Peer {
         }
     }
 }
+
+/// What may come beyond a window: the row that spends it, and what describes the columns.
+const ROW: usize = 8 << 10;

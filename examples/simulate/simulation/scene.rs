@@ -45,6 +45,8 @@ pub(crate) struct Scene {
     pub(crate) depth: Cell<u32>,
     /// Peers on whose way a byte was changed: what they ask and get may be anything.
     pub(crate) spoiled: RefCell<BTreeSet<usize>>,
+    /// Everything is done that can be done, before time passes.
+    pub(crate) resting: Cell<bool>,
     pub(crate) drained: Cell<bool>,
     pub(crate) cut: Cell<bool>,
     start: Instant,
@@ -77,6 +79,7 @@ pub(crate) enum Said {
 
 /// A request that was put off.
 pub(crate) struct Waiting {
+    pub(crate) since: Instant,
     pub(crate) due: Instant,
     pub(crate) deferred: Deferred,
     pub(crate) tag: u64,
@@ -122,6 +125,7 @@ impl Scene {
             panicked_later: Cell::new(0),
             depth: Cell::new(0),
             spoiled: RefCell::default(),
+            resting: Cell::new(false),
             drained: Cell::new(false),
             cut: Cell::new(false),
             start,

@@ -217,9 +217,11 @@ impl Doing<'_> {
             Task::Commit => self.session.in_transaction = false,
             Task::Rows(form, rows, bytes) => return self.rows(form, rows, bytes, reply),
             Task::Later(later, micros) => {
-                let due = scene.now() + Duration::from_micros(micros);
+                let since = scene.now();
+                let due = since + Duration::from_micros(micros);
                 let deferred = reply.defer();
-                scene.deferred.borrow_mut().push(Waiting { due, deferred, tag, peer, later });
+                let waiting = Waiting { since, due, deferred, tag, peer, later };
+                scene.deferred.borrow_mut().push(waiting);
                 scene.overlap();
                 return Ok(());
             }
@@ -357,8 +359,13 @@ impl Relay for Pieces {
 
 /// Finishes a request that was put off.
 pub(crate) fn finish(scene: &Scene, waiting: Waiting) {
-    let Waiting { deferred, tag, peer, later, .. } = waiting;
+    let Waiting { since, deferred, tag, peer, later, .. } = waiting;
     scene.note("finish", &[tag]);
+    let limit = scene.plan.times.request;
+    let late = !limit.is_zero() && scene.resting.get() && scene.now() > since + limit + LATE;
+    scene.check(!late || deferred.is_cancelled(), || {
+        format!("request {tag} takes longer than {limit:?}, and nobody says so")
+    });
     if deferred.is_cancelled() {
         scene.count("service: put off, and cancelled meanwhile");
     }
@@ -387,7 +394,8 @@ pub(crate) fn finish(scene: &Scene, waiting: Waiting) {
                 Later::Again => {
                     let due = scene.now() + Duration::from_micros(scene.chance.below(1000));
                     let (deferred, later) = (reply.defer(), Later::Change);
-                    scene.deferred.borrow_mut().push(Waiting { due, deferred, tag, peer, later });
+                    let waiting = Waiting { since, due, deferred, tag, peer, later };
+                    scene.deferred.borrow_mut().push(waiting);
                     return Ok(());
                 }
                 Later::Change | Later::Drop => {}
@@ -402,3 +410,6 @@ pub(crate) fn finish(scene: &Scene, waiting: Waiting) {
         Err(_) => scene.count("service: put off, and panicked"),
     }
 }
+
+/// So much later than a time-out it has come, when nothing else is to be done.
+pub(crate) const LATE: Duration = Duration::from_millis(10);

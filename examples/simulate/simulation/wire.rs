@@ -5,10 +5,16 @@
 //!  client ◀── in ◀── down ◀── socket ◀──┘        chance says
 //! ```
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
+
+use epoll_group::codec::decoder::Decoder;
+use epoll_group::codec::limits::Limits;
+use epoll_group::codec::message::ServerMessage;
+use epoll_group::codec::message::generic::error_reply::Severity;
 
 use super::scene::Scene;
 
@@ -27,10 +33,11 @@ pub(crate) struct Wire {
     finished: bool,
     /// The server has ended it.
     ended: bool,
+    tap: Tap,
 }
 
 impl Wire {
-    pub(crate) const fn new(peer: usize, socket: UnixStream) -> Self {
+    pub(crate) fn new(peer: usize, socket: UnixStream) -> Self {
         Self {
             peer,
             socket: Some(socket),
@@ -42,6 +49,7 @@ impl Wire {
             finishing: false,
             finished: false,
             ended: false,
+            tap: Tap::new(),
         }
     }
 
@@ -123,6 +131,9 @@ impl Wire {
                 1
             }
             Ok(count) => {
+                if !scene.is_spoiled(self.peer) {
+                    self.tap.hear(scene, self.peer, &bytes[..count]);
+                }
                 corrupt(scene, self.peer, &mut bytes[..count]);
                 self.down.extend_from_slice(&bytes[..count]);
                 scene.note("down", &[self.peer as u64, count as u64]);
@@ -144,6 +155,11 @@ impl Wire {
         }
         let most = most.min(self.down.len());
         self.down.drain(..most).collect()
+    }
+
+    /// The client takes what comes.
+    pub(crate) fn reads(&self, scene: &Scene) -> bool {
+        !is_held(self.reads_at, scene)
     }
 
     // ---- what goes wrong ----
@@ -169,6 +185,44 @@ impl Wire {
         self.socket = None;
         self.up.clear();
         self.down.clear();
+    }
+}
+
+/// Hears what the server says, before anything happens to it.
+struct Tap {
+    decoder: Decoder,
+    /// Sessions whose end was told.
+    dead: BTreeSet<u64>,
+}
+
+impl Tap {
+    fn new() -> Self {
+        Self { decoder: Decoder::new(Limits::default()), dead: BTreeSet::new() }
+    }
+
+    /// It says whole frames, and of a session whose end was told nothing but that there is none.
+    fn hear(&mut self, scene: &Scene, peer: usize, bytes: &[u8]) {
+        self.decoder.feed(bytes);
+        loop {
+            let frame = match self.decoder.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(error) => return scene.fail(format!("peer {peer} is told {error}")),
+            };
+            let session = frame.session();
+            match frame.server_message(&Limits::default()) {
+                Ok(ServerMessage::Error(error)) if error.severity() == Severity::Fatal => {
+                    self.dead.insert(session);
+                }
+                Ok(ServerMessage::Error(_)) => {}
+                Ok(other) if self.dead.contains(&session) => {
+                    let kind = other.kind();
+                    scene.fail(format!("peer {peer}: dead session {session:#x} says {kind}"));
+                }
+                Ok(_) => {}
+                Err(error) => scene.fail(format!("peer {peer} is told {error}")),
+            }
+        }
     }
 }
 

@@ -42,7 +42,7 @@ impl World {
             if step % 64 == 0 {
                 self.check_limits();
             }
-            if self.scene.chance.one_in(500) {
+            if self.scene.chance.one_in(300) {
                 self.settle();
                 self.check_stuck();
             }
@@ -154,8 +154,14 @@ impl World {
 
     /// Everything goes on until nothing is left to do but to wait for time-outs.
     fn settle(&mut self) {
+        self.scene.note("settle", &[]);
+        self.scene.resting.set(true);
+        self.come_to_rest();
+        self.scene.resting.set(false);
+    }
+
+    fn come_to_rest(&mut self) {
         let scene = Rc::clone(&self.scene);
-        scene.note("settle", &[]);
         for _ in 0..MOST_ROUNDS {
             if scene.failure().is_some() {
                 return;
@@ -164,6 +170,7 @@ impl World {
                 continue;
             }
             let Some(next) = self.next_time() else { return };
+            self.check_slow(next);
             scene.pass_until(next);
         }
         scene.fail("it does not come to rest");
@@ -179,11 +186,29 @@ impl World {
             peer.send();
             moved |= peer.push(&scene, usize::MAX) > 0;
         }
+        moved |= self.serve_all();
+        while !scene.wakes.borrow().is_empty() {
+            moved = true;
+            self.wake_one();
+        }
+        let now = scene.now();
+        let due = scene.deferred.borrow().iter().position(|waiting| waiting.due <= now);
+        if let Some(due) = due {
+            let one = scene.deferred.borrow_mut().swap_remove(due);
+            service::finish(&scene, one);
+            moved = true;
+        }
+        moved
+    }
+
+    /// The server does what there is to do.
+    fn serve_all(&self) -> bool {
+        let scene = &self.scene;
+        let mut moved = false;
         while scene.server.take_events() > 0 {
             moved = true;
         }
-        let due = |due: Instant| due <= scene.now();
-        if scene.server.next_deadline().is_some_and(due) {
+        if scene.server.next_deadline().is_some_and(|due| due <= scene.now()) {
             scene.server.fire_due();
             moved = true;
         }
@@ -192,17 +217,34 @@ impl World {
             moved = true;
             scene.serve();
         }
-        while !scene.wakes.borrow().is_empty() {
-            moved = true;
-            self.wake_one();
-        }
-        let due = scene.deferred.borrow().iter().position(|waiting| due(waiting.due));
-        if let Some(due) = due {
-            let one = scene.deferred.borrow_mut().swap_remove(due);
-            service::finish(&scene, one);
-            moved = true;
-        }
         moved
+    }
+
+    /// Whoever takes nothing for too long is closed.
+    fn check_slow(&mut self, next: Instant) {
+        let scene = Rc::clone(&self.scene);
+        let limit = scene.plan.times.write + service::LATE;
+        if next < scene.now() + limit * 3 {
+            return;
+        }
+        let ends = scene.ends.borrow();
+        let waits = ends.values().filter(|(index, connection)| {
+            let reads = |peer: &Peer| peer.index == *index && !peer.wire.reads(&scene);
+            connection.pending_bytes() > 0 && self.peers.iter().any(reads)
+        });
+        let waits: Vec<_> = waits.cloned().collect();
+        drop(ends);
+        // What it took before gives it a second chance.
+        for _ in 0..if waits.is_empty() { 0 } else { 2 } {
+            scene.pass(limit);
+            while self.serve_all() {}
+        }
+        for (index, connection) in waits {
+            scene.check(connection.is_closed(), || {
+                format!("peer {index} reads nothing for {:?}, and is not closed", limit * 2)
+            });
+            scene.count("server: a slow reader");
+        }
     }
 
     /// When something moves again by itself.
