@@ -3,11 +3,14 @@
 
 #![cfg(all(feature = "server", feature = "client"))]
 
+#[path = "support/fuzzed.rs"]
+mod fuzzed;
 #[path = "../examples/simulate/simulation/mod.rs"]
 mod simulation;
 
 use std::thread;
 
+use proptest::prelude::*;
 use simulation::{Coverage, Outcome};
 
 /// Those that have failed once, by what they found.
@@ -85,5 +88,16 @@ fn what_failed_once_holds() {
     for (seed, what) in ONCE_FAILED {
         let outcome = simulation::run(*seed, false);
         assert_eq!(outcome.failure, None, "seed {seed}: {what}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn a_server_outlives_whatever_comes(
+        input in prop::collection::vec(any::<u8>(), 0..800),
+    ) {
+        fuzzed::server(&input);
     }
 }
