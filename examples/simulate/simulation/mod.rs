@@ -29,7 +29,9 @@
 //! the order of a hash table.
 
 mod chance;
+mod checks;
 mod coverage;
+mod later;
 mod outcome;
 mod peer;
 mod plan;

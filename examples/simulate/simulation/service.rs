@@ -7,18 +7,15 @@ use std::time::Duration;
 
 use epoll_group::codec::auth::StoredPassword;
 use epoll_group::codec::column::Column;
-use epoll_group::codec::kind::ServerKind;
-use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::message::resultset::Row as RowMessage;
 use epoll_group::codec::message::value::Scalar;
 use epoll_group::codec::scalar::{AnyValue, ScalarValue};
 use epoll_group::session::{
-    Account, AuthError, Cancel, Ending, Login, Peer, Relay, Relayed, Reply, Request, Row, Service,
-    SessionError, SessionId, Wake,
+    Account, AuthError, Cancel, Login, Peer, Reply, Request, Row, Service, SessionError, SessionId,
 };
 
+use super::later::Pieces;
 use super::scene::{Said, Scene, Waiting, scene};
-use super::statement::{ERROR, FATAL, Form, Later, Task};
+use super::statement::{ERROR, FATAL, Form, Task};
 
 pub(crate) struct Engine;
 
@@ -247,7 +244,7 @@ impl Doing<'_> {
         let (scene, tag, peer) = (self.scene, self.tag, self.session.peer);
         reply.affected(tag);
         reply.last_insert_id(tag);
-        reply.columns(&[Column::text("tag", 45, 40), Column::text("filler", 45, 4000)])?;
+        reply.columns(&columns())?;
         match form {
             Form::Handler if self.fits(rows * (bytes + 64)) => {
                 for index in 0..rows {
@@ -279,12 +276,17 @@ impl Doing<'_> {
     }
 }
 
-fn said(scene: &Scene, tag: u64, peer: usize, said: Said) {
+/// Of every result.
+pub(super) fn columns() -> [Column<'static>; 2] {
+    [Column::text("tag", 45, 40), Column::text("filler", 45, 4000)]
+}
+
+pub(super) fn said(scene: &Scene, tag: u64, peer: usize, said: Said) {
     scene.note("said", &[tag, u64::from(said == Said::Fine)]);
     scene.life(tag, peer, |life| life.said = said);
 }
 
-fn failure(scene: &Scene, tag: u64, peer: usize, fatal: bool) -> SessionError {
+pub(super) fn failure(scene: &Scene, tag: u64, peer: usize, fatal: bool) -> SessionError {
     said(scene, tag, peer, Said::Failed);
     let text = format!("{tag}");
     if fatal {
@@ -299,7 +301,14 @@ fn fill(row: &mut Row<'_>, tag: u64, index: u64, bytes: u64) {
     row.text(vec![b'x'; bytes as usize]);
 }
 
-fn source(tag: u64, peer: usize, form: Form, rows: u64, bytes: u64, reply: &mut Reply<'_>) {
+pub(super) fn source(
+    tag: u64,
+    peer: usize,
+    form: Form,
+    rows: u64,
+    bytes: u64,
+    reply: &mut Reply<'_>,
+) {
     let mut index = 0;
     reply.source(move |row: &mut Row<'_>| {
         let scene = scene();
@@ -321,95 +330,3 @@ fn source(tag: u64, peer: usize, form: Form, rows: u64, bytes: u64, reply: &mut 
         Ok(true)
     });
 }
-
-/// Rows that come from elsewhere, now and then.
-struct Pieces {
-    tag: u64,
-    peer: usize,
-    rows: u64,
-    bytes: u64,
-    index: u64,
-    body: Vec<u8>,
-}
-
-impl Relay for Pieces {
-    fn next(&mut self, wake: &Wake) -> Result<Relayed<'_>, SessionError> {
-        let scene = scene();
-        if scene.chance.one_in(3) {
-            scene.wakes.borrow_mut().push(wake.clone());
-            scene.overlap();
-            return Ok(Relayed::Later);
-        }
-        if self.index == self.rows {
-            scene.count("service: rows of a relay");
-            said(&scene, self.tag, self.peer, Said::Fine);
-            return Ok(Relayed::End(Ending::new().affected(self.tag).last_insert_id(self.tag)));
-        }
-        let cell = |text: String| [text.as_bytes(), b"\0"].concat();
-        let field = vec![
-            cell(format!("{}:{}", self.tag, self.index)),
-            cell("x".repeat(self.bytes as usize)),
-        ];
-        self.body.clear();
-        ServerMessage::Row(RowMessage { field }).encode_body(&mut self.body);
-        self.index += 1;
-        Ok(Relayed::Frame { kind: ServerKind::Row, body: &self.body })
-    }
-}
-
-/// Finishes a request that was put off.
-pub(crate) fn finish(scene: &Scene, waiting: Waiting) {
-    let Waiting { since, deferred, tag, peer, later, .. } = waiting;
-    scene.note("finish", &[tag]);
-    let limit = scene.plan.times.request;
-    let late = !limit.is_zero() && scene.resting.get() && scene.now() > since + limit + LATE;
-    scene.check(!late || deferred.is_cancelled(), || {
-        format!("request {tag} takes longer than {limit:?}, and nobody says so")
-    });
-    if deferred.is_cancelled() {
-        scene.count("service: put off, and cancelled meanwhile");
-    }
-    if later == Later::Drop {
-        return drop(deferred);
-    }
-    let done = std::panic::AssertUnwindSafe(|| {
-        deferred.finish(|reply| {
-            reply.affected(tag);
-            reply.last_insert_id(tag);
-            match later {
-                Later::Error => return Err(failure(scene, tag, peer, false)),
-                Later::Fatal => return Err(failure(scene, tag, peer, true)),
-                Later::Panic => {
-                    scene.panicked_later.set(scene.panicked_later.get() + 1);
-                    resume_unwind(Box::new("simulated"))
-                }
-                Later::Rows(rows) => {
-                    reply.columns(&[
-                        Column::text("tag", 45, 40),
-                        Column::text("filler", 45, 4000),
-                    ])?;
-                    source(tag, peer, Form::Source, rows, 100, reply);
-                    return Ok(());
-                }
-                Later::Again => {
-                    let due = scene.now() + Duration::from_micros(scene.chance.below(1000));
-                    let (deferred, later) = (reply.defer(), Later::Change);
-                    let waiting = Waiting { since, due, deferred, tag, peer, later };
-                    scene.deferred.borrow_mut().push(waiting);
-                    return Ok(());
-                }
-                Later::Change | Later::Drop => {}
-            }
-            said(scene, tag, peer, Said::Fine);
-            Ok(())
-        })
-    });
-    match std::panic::catch_unwind(done) {
-        Ok(true) => scene.count("service: put off, and answered"),
-        Ok(false) => scene.count("service: put off, and too late"),
-        Err(_) => scene.count("service: put off, and panicked"),
-    }
-}
-
-/// So much later than a time-out it has come, when nothing else is to be done.
-pub(crate) const LATE: Duration = Duration::from_millis(10);

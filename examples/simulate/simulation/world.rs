@@ -4,13 +4,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::coverage::Coverage;
+use super::later;
 use super::peer::Peer;
 use super::scene::{Open, Scene};
-use super::service;
 
 pub(crate) struct World {
-    scene: Rc<Scene>,
-    peers: Vec<Peer>,
+    pub(super) scene: Rc<Scene>,
+    pub(super) peers: Vec<Peer>,
     connected: usize,
     _open: Open,
 }
@@ -113,7 +113,7 @@ impl World {
             let which = self.scene.chance.index(deferred.len());
             let one = deferred.swap_remove(which);
             drop(deferred);
-            service::finish(&self.scene, one);
+            later::finish(&self.scene, one);
         }
     }
 
@@ -195,7 +195,7 @@ impl World {
         let due = scene.deferred.borrow().iter().position(|waiting| waiting.due <= now);
         if let Some(due) = due {
             let one = scene.deferred.borrow_mut().swap_remove(due);
-            service::finish(&scene, one);
+            later::finish(&scene, one);
             moved = true;
         }
         moved
@@ -221,9 +221,9 @@ impl World {
     }
 
     /// Whoever takes nothing for too long is closed.
-    fn check_slow(&mut self, next: Instant) {
+    fn check_slow(&self, next: Instant) {
         let scene = Rc::clone(&self.scene);
-        let limit = scene.plan.times.write + service::LATE;
+        let limit = scene.plan.times.write + later::LATE;
         if next < scene.now() + limit * 3 {
             return;
         }
@@ -258,38 +258,7 @@ impl World {
         ways.chain(answers).chain(soon).min()
     }
 
-    // ---- what has to hold ----
-
-    fn check_limits(&self) {
-        let (scene, stats) = (&self.scene, self.scene.server.stats());
-        let config = &scene.plan.limits;
-        scene.check(stats.sessions <= config.sessions as u64, || format!("{stats}"));
-        scene.check(stats.connections <= config.connections as u64, || format!("{stats}"));
-        scene
-            .check(stats.queued_request_bytes <= config.queued_bytes as u64, || format!("{stats}"));
-        for (index, connection) in scene.ends.borrow().values() {
-            let (pending, limit) = (connection.pending_bytes(), scene.plan.high_watermark + TURN);
-            scene.check(pending <= limit, || {
-                format!("peer {index} has not taken {pending} bytes, more than {limit}")
-            });
-        }
-    }
-
-    /// At rest, whoever lives has all its answers.
-    fn check_stuck(&self) {
-        let scene = &self.scene;
-        for peer in self.peers.iter().filter(|peer| !scene.is_spoiled(peer.index)) {
-            let index = peer.index;
-            scene.check(peer.asked.is_empty(), || {
-                let tags: Vec<_> = peer.asked.iter().map(|asked| asked.tag).collect();
-                let requests = scene.requests.borrow();
-                let lives: Vec<_> = tags.iter().map(|&tag| &requests[tag as usize]).collect();
-                format!("peer {index}: nothing comes of requests {tags:?}: {lives:?}")
-            });
-            let finished = peer.half_closed.is_none() || peer.is_over();
-            scene.check(finished, || format!("peer {index} has finished, and is not closed"));
-        }
-    }
+    // ---- to its end ----
 
     fn finish(&mut self) {
         let scene = Rc::clone(&self.scene);
@@ -335,72 +304,6 @@ impl World {
             self.check_end();
         }
     }
-
-    /// Nothing is left.
-    fn check_end(&self) {
-        use epoll_group::stats::Counter;
-        let (scene, stats) = (&self.scene, self.scene.server.stats());
-        let left = [
-            ("connections", stats.connections),
-            ("silent connections", stats.silent_connections),
-            ("paused connections", stats.paused_connections),
-            ("closing connections", stats.closing_connections),
-            ("contexts", stats.slots_allocated - stats.slots_free),
-            ("buffered bytes", stats.buffered_bytes),
-            ("connections without a login", stats.unauthenticated_connections),
-            ("sessions", stats.sessions),
-            ("queued requests", stats.queued_requests),
-            ("queued bytes", stats.queued_request_bytes),
-            ("deferred requests", stats.deferred_requests),
-            ("waiting writers", stats.waiting_writers),
-            ("timers", stats.timers_pending),
-            ("tasks", stats.queue_len + stats.overflow_len + stats.urgent_queue_len),
-            ("closures", stats.tasks_in_progress),
-            ("urgent units", scene.server.urgent_units() as u64),
-            ("sessions of the service", scene.alive.get().unsigned_abs()),
-            ("connections of the book", scene.ends.borrow().len() as u64),
-        ];
-        for (what, count) in left {
-            scene.check(count == 0, || format!("{count} {what} are left"));
-        }
-        let count = |counter| stats.get(counter);
-        let same = [
-            ("connections", count(Counter::ConnectionsAccepted), count(Counter::ConnectionsClosed)),
-            ("sessions", count(Counter::SessionsOpened), count(Counter::SessionsClosed)),
-            ("requests", count(Counter::RequestsExecuted), scene.executed.get()),
-            ("panics", count(Counter::Panics), scene.panicked.get()),
-            ("panics of connections", count(Counter::ClosedPanic), 0),
-        ];
-        for (what, one, other) in same {
-            scene.check(one == other, || format!("{what}: {one} are not {other}"));
-        }
-        if scene.spoiled.borrow().is_empty() {
-            let errors = count(Counter::ProtocolErrors) + count(Counter::ClosedFrameTooLong);
-            scene.check(errors == 0, || format!("{errors} errors of nobody"));
-        }
-        self.note_counters(&stats);
-    }
-
-    fn note_counters(&self, stats: &epoll_group::stats::Snapshot) {
-        use epoll_group::stats::Counter;
-        let mut coverage = self.scene.coverage.borrow_mut();
-        for (what, counter) in [
-            ("counter: connections accepted", Counter::ConnectionsAccepted),
-            ("counter: closed by a reset", Counter::ClosedReset),
-            ("counter: closed by a write time-out", Counter::ClosedWriteTimeout),
-            ("counter: closed by a login time-out", Counter::ClosedLoginTimeout),
-            ("counter: logins failed", Counter::LoginsFailed),
-            ("counter: logins refused", Counter::LoginsRefused),
-            ("counter: protocol errors", Counter::ProtocolErrors),
-            ("counter: reads paused", Counter::ReadsPaused),
-            ("counter: waits for credit", Counter::TokenWaits),
-            ("counter: frames of dead sessions", Counter::FramesOfDeadSessionsDropped),
-            ("counter: texts known", Counter::SqlHit),
-            ("counter: stale events", Counter::StaleEvents),
-        ] {
-            coverage.add(what, stats.get(counter));
-        }
-    }
 }
 
 /// So many rounds without rest are too many.
@@ -409,6 +312,3 @@ const MOST_ROUNDS: u32 = 200_000;
 const MOST_TIMERS: u32 = 1000;
 /// The server's timers that are waited for: they hold back an answer to a login.
 const SOON: Duration = Duration::from_millis(150);
-/// What the server may make for one connection beyond the high watermark: the turn of a source for
-/// each session, and answers.
-const TURN: usize = 2 << 20;
