@@ -28,12 +28,13 @@ use super::error::AuthError;
 use crate::codec::auth::{PROOF_BYTES, Proof, SALT_BYTES, StoredPassword, printable_salt};
 use crate::codec::message::session::AuthenticateStart;
 use crate::net::Address;
+use crate::sys::random;
 
-/// A salt for one challenge, from the system's random numbers.
+/// A salt for one challenge, which nobody can foresee.
 pub(super) fn fresh_salt() -> io::Result<[u8; SALT_BYTES]> {
-    let mut random = [0; SALT_BYTES];
-    getrandom::fill(&mut random)?;
-    Ok(printable_salt(random))
+    let mut bytes = [0; SALT_BYTES];
+    random::fill(&mut bytes)?;
+    Ok(printable_salt(bytes))
 }
 
 /// The login of one connection.

@@ -21,6 +21,7 @@ use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, is_late, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
+use crate::sys::clock;
 
 pub(super) struct Link<S: Service> {
     pub(super) line: Arc<Line>,
@@ -154,9 +155,9 @@ impl<S: Service> Link<S> {
         }
     }
 
-    /// All sessions.
+    /// All sessions, in the order of their ids.
     pub(super) fn sessions(&self) -> Vec<Arc<Session<S>>> {
-        lock(&self.table).values().cloned().collect()
+        in_order(lock(&self.table).values().cloned().collect())
     }
 
     /// The connection has ended.
@@ -167,7 +168,7 @@ impl<S: Service> Link<S> {
             timer.cancel();
         }
         let sessions = std::mem::take(&mut *lock(&self.table));
-        for session in sessions.into_values() {
+        for session in in_order(sessions.into_values().collect()) {
             session.channel.kill(CancelReason::Connection);
         }
         // To be ended by a worker, like the others.
@@ -195,9 +196,9 @@ impl<S: Service> Link<S> {
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Timer {
         let link = Arc::downgrade(self);
-        let due = Instant::now() + delay;
+        let due = clock::now() + delay;
         let call = move || match link.upgrade() {
-            Some(link) if is_late(due, Instant::now()) => drop(link.later(class, delay, code)),
+            Some(link) if is_late(due, clock::now()) => drop(link.later(class, delay, code)),
             Some(link) => code(&link),
             None => {}
         };
@@ -320,7 +321,7 @@ impl<S: Service> Link<S> {
         if timeout.is_zero() {
             return None;
         }
-        let now = Instant::now();
+        let now = clock::now();
         let sessions = self.sessions();
         sessions.iter().filter_map(|session| session.channel.check_deadline(now, timeout)).min()
     }
@@ -365,6 +366,12 @@ impl<S: Service> Link<S> {
             self.line.group().count(counter, evicted as u64);
         }
     }
+}
+
+/// So that what follows does not hang on how a table hashes.
+fn in_order<S: Service>(mut sessions: Vec<Arc<Session<S>>>) -> Vec<Arc<Session<S>>> {
+    sessions.sort_unstable_by_key(|session| session.channel.id.wire());
+    sessions
 }
 
 /// Deadlines are looked at no more often than this.

@@ -23,6 +23,7 @@ use super::state::{Blocked, Pulled, State};
 use crate::runtime::{Class, Cost, Lent, Work};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
+use crate::sys::clock;
 
 /// One session.
 pub(super) struct Session<S: Service> {
@@ -154,7 +155,7 @@ impl<S: Service> Session<S> {
                 Turn::Again => {}
             }
             done += 1;
-            let before = mem::replace(&mut now, Instant::now());
+            let before = mem::replace(&mut now, clock::now());
             // A wait that was announced has given back what others could want.
             let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
             self.cost().add(spent);
@@ -250,7 +251,7 @@ impl<S: Service> Session<S> {
                 }
             }
         };
-        let result = state.finish(out, self.reason(result));
+        let result = state.finish(out, result.map_err(|error| self.channel.reason(error)));
         self.ended(body, out, result)
     }
 
