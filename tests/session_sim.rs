@@ -34,7 +34,7 @@ fn holds(seed: u64) -> Outcome {
 fn what_has_to_hold_holds_whatever_happens() {
     let mut all = Coverage::default();
     let mut requests = 0;
-    for seed in 0..400 {
+    for seed in 0..250 {
         let outcome = holds(seed);
         all.absorb(&outcome.coverage);
         requests += outcome.requests;
@@ -61,7 +61,9 @@ fn what_has_to_hold_holds_whatever_happens() {
         "outcome: the text was not known",
         "outcome: time-out of the client",
         "outcome: time-out of the server",
+        "client: told in order that it ends",
         "server: drains",
+        "server: a slow reader",
         "server: others go on within a handler",
         "counter: waits for credit",
         "counter: reads paused",
@@ -75,7 +77,7 @@ fn what_has_to_hold_holds_whatever_happens() {
 
 #[test]
 fn a_seed_does_the_same_again_on_any_thread() {
-    for seed in (0..40).map(|number| number * 7919) {
+    for seed in (0..15).map(|number| number * 7919) {
         let first = holds(seed);
         let again = thread::spawn(move || holds(seed)).join().expect("it holds");
         assert_eq!((first.trace, first.simulated), (again.trace, again.simulated), "seed {seed}");
@@ -92,7 +94,7 @@ fn what_failed_once_holds() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn a_server_outlives_whatever_comes(

@@ -39,7 +39,7 @@ use epoll_group::{Config, stats::Snapshot};
 ///
 /// What the server sends are no frames, a handler of the library panics, too much is kept, or something
 /// is left at the end.
-pub fn server(input: &[u8]) {
+pub(crate) fn server(input: &[u8]) {
     let mut fuzzed = Fuzzed::new();
     let mut rest = input.iter().copied();
     if rest.next().is_some_and(|first| first % 8 > 0) {

@@ -7,6 +7,7 @@ use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
 use epoll_group::codec::notice::Notice;
 use epoll_group::codec::reply::code;
+use epoll_group::stats::Counter;
 
 use super::peer::{Asked, Peer};
 use super::scene::{Life, Said, Scene};
@@ -166,7 +167,8 @@ impl Peer {
             code::SERVER => match &*text {
                 "Session is killing." if self.disturbed => Ok("outcome: the session was killed"),
                 "Session unexpected killed."
-                    if scene.panicked.get() + scene.panicked_later.get() > 0 =>
+                    if error.is_fatal()
+                        && scene.panicked.get() + scene.panicked_later.get() > 0 =>
                 {
                     Ok("outcome: a handler panicked")
                 }
@@ -191,20 +193,24 @@ impl Peer {
         life.interrupted || self.half_closed.is_some() || scene.drained.get() || self.disturbed
     }
 
-    /// When the server has ended the connection in order, the answers of what was done have come.
+    /// When the connection ends in order, whatever was begun has its outcome: also behind a half-close,
+    /// unless that takes too long, and in a drain.
     pub(super) fn look_at_end(&self, scene: &Scene) {
-        let broken = self.wire.is_cut() || self.stopped || self.disturbed || scene.cut.get();
-        let counter = epoll_group::stats::Counter::ClosedWriteTimeout;
-        let slow = scene.server.stats().get(counter) > 0;
-        if broken || slow || self.half_closed.is_some() || scene.is_spoiled(self.index) {
+        let slow = scene.server.stats().get(Counter::ClosedWriteTimeout) > 0;
+        let broken =
+            self.wire.is_cut() || self.stopped || self.disturbed || scene.cut.get() || slow;
+        let waited = |since| scene.now() >= since + scene.plan.times.half_close;
+        if broken || self.half_closed.is_some_and(waited) || scene.is_spoiled(self.index) {
             return;
         }
         for asked in &self.asked {
-            let said = scene.life(asked.tag, self.index, |life| life.said);
-            scene.check(
-                said != Some(Said::Fine) || asked.answer.is_whole(asked.tag, asked.task),
-                || format!("peer {}: the answer of request {} is lost", self.index, asked.tag),
-            );
+            let begun = scene.life(asked.tag, self.index, |life| life.executed > 0);
+            scene.check(begun != Some(true), || {
+                format!("peer {}: the answer of request {} is lost", self.index, asked.tag)
+            });
+        }
+        if !self.asked.is_empty() || self.half_closed.is_some() || scene.drained.get() {
+            scene.count("client: told in order that it ends");
         }
     }
 }

@@ -311,6 +311,14 @@ impl Peer {
         }
     }
 
+    /// At the end some do not read for longer than any server waits.
+    pub(crate) fn go_silent(&mut self, scene: &Scene) {
+        if scene.plan.faults.stop_reading > 0 && scene.chance.one_in(4) {
+            self.wire.stop_reading(scene.now() + scene.plan.times.write * 4);
+            self.stopped = true;
+        }
+    }
+
     /// Chance breaks the connection.
     pub(crate) fn suffer(&mut self, scene: &Scene) {
         let (chance, faults) = (&scene.chance, scene.plan.faults);

@@ -137,8 +137,8 @@ impl Task {
 
     pub(crate) fn draw(scene: &Scene, plan: &Plan) -> Self {
         let chance = &scene.chance;
-        let rows = || chance.pick(&[0, 1, 1, 3, 10, 40]);
-        let bytes = || chance.pick(&[1, 10, 100, 600, 3000]);
+        let rows = || chance.pick(&[0, 1, 1, 3, 3, 10, 10, 40, 40, 200]);
+        let bytes = || chance.pick(&[1, 10, 100, 100, 600, 3000]);
         let micros = || chance.pick(&[0, 10, 1000, 30_000, 1_000_000]);
         if chance.below(1000) < u64::from(plan.trouble) {
             return match chance.below(12) {

@@ -294,6 +294,9 @@ impl World {
     fn finish(&mut self) {
         let scene = Rc::clone(&self.scene);
         scene.note("finish", &[]);
+        for peer in &mut self.peers {
+            peer.go_silent(&scene);
+        }
         if scene.plan.drains {
             scene.count("server: drains");
             scene.drained.set(true);
@@ -323,9 +326,8 @@ impl World {
         }
         self.settle();
         // The last timers find nothing.
-        while let Some(due) = scene.server.next_deadline()
-            && scene.failure().is_none()
-        {
+        for _ in 0..MOST_TIMERS {
+            let Some(due) = scene.server.next_deadline() else { break };
             scene.pass_until(due);
             self.settle();
         }
@@ -403,6 +405,8 @@ impl World {
 
 /// So many rounds without rest are too many.
 const MOST_ROUNDS: u32 = 200_000;
+/// So many timers are not left when nobody is there any more.
+const MOST_TIMERS: u32 = 1000;
 /// The server's timers that are waited for: they hold back an answer to a login.
 const SOON: Duration = Duration::from_millis(150);
 /// What the server may make for one connection beyond the high watermark: the turn of a source for
