@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use md5::{Digest, Md5};
+
 use super::cache::Put;
 use super::clock::Clock;
 use super::kept::Kept;
@@ -334,7 +336,11 @@ impl<S: Service> Link<S> {
         kept
     }
 
+    /// Not if the digest is that of another text: whoever names it next would run what he did not mean.
     pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
+        if !is_of(digest, text) {
+            return;
+        }
         let longest = self.line.config().request_cache_max_length;
         let put = self.server.sql.put(&account.key(), digest, text.into(), text.len(), longest);
         self.note_evicted(put, Counter::SqlEvict);
@@ -372,6 +378,13 @@ impl<S: Service> Link<S> {
 fn in_order<S: Service>(mut sessions: Vec<Arc<Session<S>>>) -> Vec<Arc<Session<S>>> {
     sessions.sort_unstable_by_key(|session| session.channel.id.wire());
     sessions
+}
+
+/// Whether a digest can be that of a text: one as long as MD5 is taken for that, another may be
+/// whatever its client likes.
+fn is_of(digest: &[u8], text: &[u8]) -> bool {
+    let md5 = || Md5::digest(text);
+    digest.len() != <Md5 as Digest>::output_size() || *md5() == *digest
 }
 
 /// Deadlines are looked at no more often than this.
