@@ -17,7 +17,7 @@ use epoll_group::{Config, Runtime, session};
 
 use support::both::{one, options};
 use support::child::{Puppet, is_child, obey};
-use support::engine::{Engine, Fixture, PASSWORD, config};
+use support::engine::{Engine, Fixture, PASSWORD, config, finish_with};
 use support::protocol::Bytes;
 use support::xrpc::{Client, Trouble, request};
 use support::{Kind, LONG, Peer, Server, eventually, often, pattern};
@@ -82,9 +82,10 @@ fn serve(limit: Duration) {
     obey(|order| match order {
         "bytes" => bytes.address().to_string(),
         "sessions" => sessions.address().to_string(),
-        "open" => {
-            engine.control.open("gate");
-            String::new()
+        "finish" => {
+            let deferred = engine.control.take_deferred("it", PEERS);
+            let finished = deferred.into_iter().map(|it| finish_with(it, "done"));
+            finished.filter(|finished| *finished).count().to_string()
         }
         counter => {
             let counter = Counter::ALL.iter().find(|known| known.name() == counter);
@@ -175,7 +176,7 @@ fn in_time(name: &str, times: Times) -> bool {
         stranger.prove(proof).expect("logged in");
     }
     guests.iter_mut().for_each(|guest| drop(guest.reply(0).good()));
-    server.ask("open");
+    assert_eq!(server.ask("finish"), PEERS.to_string());
     waiting.iter_mut().for_each(|client| drop(client.reply(1).good()));
     for reader in readers {
         assert_eq!(reader.join().expect("no panic"), LARGE, "{:?}", server.cuts());
@@ -195,10 +196,10 @@ fn in_time(name: &str, times: Times) -> bool {
 }
 
 impl Client {
-    /// With a request that waits at the gate.
+    /// With a request that is answered later.
     fn waits(mut self) -> Self {
         self.new_session(1);
-        let _ticket = self.send_sql(1, request::query("gate gate"));
+        let _ticket = self.send_sql(1, request::query("defer it"));
         self
     }
 }
