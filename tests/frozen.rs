@@ -142,7 +142,7 @@ fn in_time(name: &str, times: Times) -> bool {
     let mut waiting = many(|| Client::logged_in(sessions, "root", PASSWORD).waits());
     waiting[..PEERS / 2].iter().for_each(Client::finish);
     // These do not do their part.
-    let (mut mute, mut lazy) = (Peer::connect(&plain), Peer::connect(&plain));
+    let (mute, mut lazy) = (Peer::connect(&plain), Peer::connect(&plain));
     lazy.send(b"all");
     let mut unknown = Client::connect(sessions);
     unknown.challenge().expect("a challenge");
@@ -185,14 +185,18 @@ fn in_time(name: &str, times: Times) -> bool {
     let cuts = server.cuts();
     assert!(cuts.iter().all(|(_, count)| *count <= 1), "{cuts:?}");
 
-    // Those who did not do their part are cut in the end.
+    cut_in_the_end(&mut server, mute, lazy, unknown);
+    true
+}
+
+/// Those who did not do their part are cut in the end.
+fn cut_in_the_end(server: &mut Puppet, mut mute: Peer, mut lazy: Peer, mut unknown: Client) {
     mute.receive_all();
     assert!(matches!(unknown.receive(Instant::now() + LONG), Err(Trouble::Closed)));
     eventually(2 * LONG, || server.count(Counter::ClosedWriteTimeout) == 1);
     lazy.receive_all();
     let ones = server.cuts().iter().map(|(_, count)| *count).collect::<Vec<_>>();
     assert_eq!(ones, [1, 1, 1, 0, 0]);
-    true
 }
 
 impl Client {
