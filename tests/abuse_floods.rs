@@ -27,7 +27,11 @@ fn ends_by_glitches(name: &str) -> Tally {
 
 #[test]
 fn probes_that_are_not_read_stop_the_reading_and_are_cut() {
-    let config = config().net_write_timeout(SHORT).tcp_send_buf(32 << 10);
+    let config = config()
+        .net_write_timeout(SHORT)
+        .tcp_send_buf(32 << 10)
+        .write_high_watermark_bytes(64 << 10)
+        .write_low_watermark_bytes(16 << 10);
     Bout::new("ping-flood", config).run(|seen| {
         seen.count(Counter::ReadsPaused) >= seen.peers
             && seen.count(Counter::ClosedWriteTimeout) >= seen.peers

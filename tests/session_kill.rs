@@ -53,6 +53,31 @@ fn begin(server: &Fixture, client: &mut Client, way: &str) {
 
 const SOURCE: &str = "source 1000 100";
 
+#[test]
+fn what_is_killed_in_the_same_write_is_not_begun() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions(2..102);
+    for _ in 0..often(50) {
+        for session in 2..102 {
+            client.queue(session, &execute("one"));
+            client.queue(session, &kill(session, Type::Query));
+        }
+        client.flush();
+        for session in 2..102 {
+            assert_eq!(client.reply(session).failure().code, 1317);
+        }
+    }
+    for session in 2..102 {
+        client.queue(session, &execute("one"));
+        client.queue(session, &kill(session, Type::Connection));
+    }
+    client.flush();
+    for session in 2..102 {
+        assert!(client.reply(session).failure().fatal);
+    }
+    assert_eq!(Counts::of(&server.control.counts.executed), 0);
+}
+
 /// With credit for 1 KiB.
 fn little(sql: &str) -> StmtExecute {
     StmtExecute { token: Some(1), ..query(sql) }

@@ -210,6 +210,33 @@ fn sessions_of_all_connections_are_limited() {
 }
 
 #[test]
+fn sessions_that_were_killed_have_their_place_until_they_have_ended() {
+    let server = Fixture::start(config().max_sessions_per_connection(4));
+    let mut client = server.client_with_sessions(2..6);
+    for session in 2..6 {
+        // Does not care that it is killed.
+        client.send_sql(session, query("stubborn a"));
+    }
+    server.control.wait_at("a", 4);
+    for session in 2..6 {
+        client.kill_connection(session);
+    }
+    // However often it kills and opens, no more is begun.
+    for session in 6..50 {
+        client.send(session, &ClientMessage::SessionNew);
+        assert_eq!(client.reply(session).failure().text, "max_connections limit exceed");
+        let auto = support::xrpc::AUTO | session;
+        assert_eq!(client.execute(auto, "one").failure().text, "max_connections limit exceed");
+    }
+    assert_eq!(server.stats().sessions, 4);
+    server.control.open("a");
+    eventually(LONG, || server.stats().sessions == 0);
+    for session in 50..54 {
+        client.new_session(session);
+    }
+}
+
+#[test]
 fn opening_and_closing_leaves_memory_flat() {
     in_child("opening_and_closing_leaves_memory_flat", || {
         let pairs = std::env::var("EG_TEST_PAIRS").ok();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::account::Account;
 use crate::check;
 use crate::child::TUNABLES;
-use crate::hazard::{ECHO, Hazard, Item, SERVERS};
+use crate::hazard::{ECHO, Hazard, Item, PROXY, SERVERS};
 use crate::load::{Road, Seat};
 use crate::server::{Counts, Usage};
 use crate::support::abuse::{Course, Tally};
@@ -28,6 +28,9 @@ pub(crate) struct Plan {
     /// Longest time that a server is frozen or a data node is away.
     pub(crate) most_away: Duration,
 }
+
+/// A data node that came back is in use again within this time.
+const RECOVERED_WITHIN: Duration = Duration::from_secs(20);
 
 /// What became of a phase.
 pub(crate) struct Outcome {
@@ -101,6 +104,9 @@ pub(crate) fn run(
         after: Vec::new(),
         problems,
     };
+    if items.iter().any(|item| matches!(item.hazard, Hazard::Kill)) {
+        outcome.problems.extend(recovered(world)?);
+    }
     for server in 0..SERVERS {
         let (counts, left) = world.settle(server)?;
         outcome.after.push(counts);
@@ -110,6 +116,25 @@ pub(crate) fn run(
     let found = check::phase(world, items, &outcome);
     outcome.problems.extend(found);
     Ok(outcome)
+}
+
+/// After a data node came back the proxy answers again by itself; what is wrong if it does not.
+fn recovered(world: &World) -> Result<Option<String>, Box<dyn Error>> {
+    let mut seat = Seat::sql(world.client(PROXY, Road::Direct)?, Road::Direct);
+    let (began, mut random, mut in_a_row) = (Instant::now(), Random(0), 0);
+    // Enough to meet each data node, and what its pool has kept.
+    while in_a_row < 100 {
+        let account = seat.once(&mut random);
+        in_a_row = if account.failures() == 0 { in_a_row + 1 } else { 0 };
+        if began.elapsed() > RECOVERED_WITHIN {
+            let what = account.first.unwrap_or_default();
+            return Ok(Some(format!("proxy: not whole {RECOVERED_WITHIN:?} after a kill: {what}")));
+        }
+        if account.failures() > 0 {
+            pause(Duration::from_millis(50));
+        }
+    }
+    Ok(None)
 }
 
 /// Hazards and load at the same time.

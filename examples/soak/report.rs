@@ -125,6 +125,11 @@ impl Report {
         out.flush()
     }
 
+    /// The run could not go on.
+    pub(crate) fn stopped(&mut self, error: &dyn std::error::Error) {
+        self.problems.push(format!("{:.1} s: {error}", self.time.as_secs_f64()));
+    }
+
     /// Prints the tables; how many things were wrong.
     pub(crate) fn finish(&mut self, world: &World, out: &mut impl Write) -> io::Result<usize> {
         for server in 0..SERVERS {
@@ -230,10 +235,10 @@ impl Report {
     fn attacks(&self, text: &mut String) {
         let _ = writeln!(
             text,
-            "| hazard | phases | peers | connected | closed by the server | requests | answered | \
+            "| attackers | phases | peers | connected | closed by the server | asked | answered | \
              failed | cut |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|"
         );
-        for (name, hazard) in &self.hazards {
+        for (name, hazard) in self.hazards.iter().filter(|(_, hazard)| hazard.peers > 0) {
             let Tally { connected, closed_by_server, requests, answered, failed, cut, .. } =
                 hazard.tally;
             let counts = [connected, closed_by_server, requests, answered, failed, cut];
@@ -242,5 +247,9 @@ impl Report {
             let _ = writeln!(text, "| {name} | {phases} | {peers} | {counts} |");
         }
         let _ = writeln!(text);
+        let others = self.hazards.iter().filter(|(_, hazard)| hazard.peers == 0);
+        let others = others.map(|(name, hazard)| format!("{name} {}", hazard.phases));
+        let others = others.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "In so many phases: {others}.\n");
     }
 }

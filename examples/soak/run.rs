@@ -34,31 +34,16 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<(), Box<dyn
 
 fn soak(options: &Options, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let mut world = World::start()?;
-    let mut random = Random(options.seed);
     let quiet =
         Plan { time: WARM_UP, seed: options.seed, most_peers: 0, most_away: Duration::ZERO };
     phase::run(&mut world, &[], quiet)?;
     // What was cut off at its end is over.
     std::thread::sleep(WARM_UP);
     world.take_base()?;
-    let began = Instant::now();
     let mut report = Report::new(options, &world);
     report.heading(out)?;
-    let mut round = 0;
-    'run: loop {
-        let sizes = if options.time.is_some() { 2..=5 } else { 20..=20 };
-        for items in hazard::mix(&mut random, sizes) {
-            if options.time.is_some_and(|time| began.elapsed() >= time) {
-                break 'run;
-            }
-            let plan = plan(options, &mut random);
-            let outcome = phase::run(&mut world, &items, plan)?;
-            report.phase(began.elapsed(), round, &items, &outcome, out)?;
-        }
-        round += 1;
-        if options.time.is_none() {
-            break;
-        }
+    if let Err(error) = phases(options, &mut world, &mut report, out) {
+        report.stopped(&*error);
     }
     let problems = report.finish(&world, out)?;
     if let Some(path) = &options.out {
@@ -68,6 +53,30 @@ fn soak(options: &Options, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         0 => Ok(()),
         count => Err(format!("{count} things were wrong").into()),
     }
+}
+
+/// Round after round until the time is over, or one round if there is none.
+fn phases(
+    options: &Options,
+    world: &mut World,
+    report: &mut Report,
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let (began, mut random) = (Instant::now(), Random(options.seed));
+    for round in 0.. {
+        let sizes = if options.time.is_some() { 2..=5 } else { 20..=20 };
+        for items in hazard::mix(&mut random, sizes) {
+            if options.time.is_some_and(|time| began.elapsed() >= time) {
+                return Ok(());
+            }
+            let outcome = phase::run(world, &items, plan(options, &mut random))?;
+            report.phase(began.elapsed(), round, &items, &outcome, out)?;
+        }
+        if options.time.is_none() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn plan(options: &Options, random: &mut Random) -> Plan {

@@ -59,8 +59,8 @@ pub(super) struct Conn {
     /// Requests in progress beyond `received`; the receiving side waits for their end.
     holds: Holds,
     cost: Cost,
-    /// The socket is watched for room only while something is blocked.
-    pub(super) room_on_demand: bool,
+    /// A Unix socket. It is watched for room only while something is blocked.
+    pub(super) is_unix: bool,
     /// The earliest deadline of this connection, and its entry in the group's timers.
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
@@ -119,7 +119,7 @@ impl Conn {
         group.note_urgent(Class::Ordinary, class);
         let first_deadline = recv.silent_until;
         let origin = recv.origin();
-        let room_on_demand = matches!(peer, Address::Unix(_));
+        let is_unix = matches!(peer, Address::Unix(_));
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
             origin,
@@ -145,7 +145,7 @@ impl Conn {
             reason: Mutex::new(None),
             holds: Holds::default(),
             cost: Cost::unknown(),
-            room_on_demand,
+            is_unix,
             deadline: Mutex::new(None),
             group,
         });
@@ -162,7 +162,7 @@ impl Conn {
             Box::new(connection.clone())
         };
         let token = conn.group.prepare(source).ok_or_else(full)?;
-        let interest = if room_on_demand { Interest::INPUT } else { Interest::STREAM };
+        let interest = if is_unix { Interest::INPUT } else { Interest::STREAM };
         if let Err(error) = conn.group.watch(conn.fd(), interest, token) {
             // Whoever began it is told by the error.
             conn.told.store(true, Ordering::Relaxed);
@@ -171,7 +171,7 @@ impl Conn {
             conn.begin_close(reason, ABORT);
             return Err(error);
         }
-        if room_on_demand {
+        if is_unix {
             // The first event, which another socket gets because it has room.
             conn.notify_recv(WRITABLE);
         }

@@ -9,9 +9,8 @@ use super::close::{Close, CloseReason};
 use super::conn::{Phase, READABLE};
 use super::receive::{Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
-use crate::runtime::{Origin, guard, log_some};
+use crate::runtime::{Origin, guard, is_late, log_some};
 use crate::stats::Counter;
-use crate::sync::runner::Marks;
 use crate::sys::socket;
 
 impl Round<'_> {
@@ -167,30 +166,22 @@ impl Round<'_> {
         }
     }
 
-    pub(super) fn look_at_deadlines(&self, recv: &mut Recv, marks: Marks) {
+    /// Acts on those that have passed. `true` when it is to be seen first whether something has come: for
+    /// [`look_at_silence`](Self::look_at_silence).
+    pub(super) fn look_at_deadlines(&self, recv: &mut Recv) -> bool {
         let config = self.conn.group.config();
         let now = Instant::now();
         self.conn.disarm_passed(now);
-        // What came in time and was not looked at in time is our fault.
-        if recv.silent_until.is_some_and(|until| until <= now) && !marks.has(READABLE) {
-            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
-            self.finish(recv, Some(reason));
-            return;
-        }
         if let Stage::Lingering { until, .. } = recv.stage
             && until <= now
         {
             self.finish(recv, None);
-            return;
+            return false;
         }
-        let mut idle_until = self.idle_until(recv, now);
-        if idle_until.is_some_and(|until| until <= now) && !marks.has(READABLE) {
-            idle_until = None;
-            self.start_closing(recv, CloseReason::IdleTimeout(config.idle_timeout));
-        }
+        let idle_until = self.idle_until(recv, now);
         match recv.frame_until {
             // We have not run for a while: perhaps it could not send more.
-            Some(until) if now > until + OWN_DELAY => self.time_frame(recv, true),
+            Some(until) if is_late(until, now) => self.time_frame(recv, true),
             Some(until) if now >= until => {
                 recv.frame_until = None;
                 recv.frame_late = true;
@@ -209,11 +200,31 @@ impl Round<'_> {
             Stage::Lingering { until, .. } => Some(until),
             _ => None,
         };
-        let deadlines = [recv.silent_until, recv.frame_until, idle_until, recv.shrink_at, linger];
-        if let Some(next) = deadlines.into_iter().flatten().min() {
+        let passed = |until: &Instant| *until <= now;
+        let overdue = [recv.silent_until, idle_until].iter().flatten().any(passed);
+        let deadlines =
+            [recv.silent_until, recv.frame_until, idle_until, recv.shrink_at, linger].into_iter();
+        let to_come = deadlines.flatten().filter(|until| !passed(until));
+        if let Some(next) = to_come.min() {
             self.conn.arm(next);
         }
         self.conn.check_due();
+        overdue
+    }
+
+    /// The socket has been looked at: who has still sent nothing in time is cut.
+    pub(super) fn look_at_silence(&self, recv: &mut Recv) {
+        let (config, now) = (self.conn.group.config(), Instant::now());
+        if recv.silent_until.is_some_and(|until| until <= now) {
+            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
+            self.finish(recv, Some(reason));
+            return;
+        }
+        match self.idle_until(recv, now) {
+            Some(until) if until > now => self.conn.arm(until),
+            Some(_) => self.start_closing(recv, CloseReason::IdleTimeout(config.idle_timeout)),
+            None => {}
+        }
     }
 
     /// When to look whether an accepted connection is idle: then, if that has passed, it is.
@@ -257,9 +268,6 @@ impl Round<'_> {
         self.conn.retire();
     }
 }
-
-/// A timer that is later than this says that the process was stopped, or had no CPU.
-const OWN_DELAY: Duration = Duration::from_secs(1);
 
 /// An idle connection has no request under way, and its replies have left long ago; this is for the
 /// request that a peer sends just now.

@@ -267,9 +267,7 @@ impl Round<'_> {
             self.finish(recv, reason);
             return Next::Rest;
         }
-        if marks.has(TIMER) {
-            self.look_at_deadlines(recv, marks);
-        }
+        let overdue = marks.has(TIMER) && self.look_at_deadlines(recv);
         if recv.stage == Stage::Connecting {
             self.establish(recv, marks);
         }
@@ -286,12 +284,17 @@ impl Round<'_> {
         // A peer that answers every reply with a request would never run dry: after one time it is.
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting;
         let wanted = recv.stage == Stage::Open && !recv.ended && !served;
-        if wanted && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
+        // What came in time and was not looked at in time is our fault: so before that is held against
+        // the peer, the socket is looked at.
+        if wanted && (marks.has(READABLE | HUNG_UP | RESUME | DRAIN) || overdue) {
             next = self.receive(recv, lent);
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
                 let limit = self.conn.group.config().frame_timeout;
                 recv.ending = Some(Ending::Close(CloseReason::FrameTimeout(limit)));
             }
+        }
+        if overdue && self.received == 0 && recv.ending.is_none() {
+            self.look_at_silence(recv);
         }
         if recv.ending.is_some() || self.received > 0 && marks.has(ENDING) {
             recv.busy |= marks.has(DRAIN);
@@ -416,8 +419,9 @@ impl Round<'_> {
                 return Next::Rest;
             }
             // Fewer than asked: the socket is empty, and the next arrival is an edge. Not so when
-            // the end is near: its edge may have been this one.
-            if received < asked && !recv.hung_up {
+            // the end is near: its edge may have been this one. Nor for a Unix socket: there a receive
+            // ends behind bytes that came with descriptors.
+            if received < asked && !recv.hung_up && !self.conn.is_unix {
                 return Next::Rest;
             }
         }

@@ -18,7 +18,7 @@ use super::server::Shared;
 use super::service::{Account, CancelReason, Peer, Service, SessionId};
 use crate::codec::message::plan::AnyPlan;
 use crate::net::{Cork, Held};
-use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, note_panic};
+use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, is_late, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -185,6 +185,9 @@ impl<S: Service> Link<S> {
     }
 
     /// Calls `code` after some time, unless the link is gone by then; it does not keep it.
+    ///
+    /// When nobody looked at the time for long, nobody served the peer either: then the time begins
+    /// anew, and a cancel comes too late.
     pub(super) fn later(
         self: &Arc<Self>,
         class: Class,
@@ -192,10 +195,11 @@ impl<S: Service> Link<S> {
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Timer {
         let link = Arc::downgrade(self);
-        let call = move || {
-            if let Some(link) = link.upgrade() {
-                code(&link);
-            }
+        let due = Instant::now() + delay;
+        let call = move || match link.upgrade() {
+            Some(link) if is_late(due, Instant::now()) => drop(link.later(class, delay, code)),
+            Some(link) => code(&link),
+            None => {}
         };
         after(self.line.group(), class, delay, Box::new(call))
     }

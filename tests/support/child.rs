@@ -38,7 +38,9 @@ fn command(test: &str, descriptors: Option<u32>) -> Command {
             shell
         }
     };
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, test);
+    // Also one that is ignored unless it is asked for.
+    let args = [test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"];
+    command.args(args).env(ROLE, test);
     command
 }
 

@@ -1,21 +1,23 @@
 //! What all of these tests need: a process to themselves, bystanders, and a look at what is left.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
+use std::fs;
 use std::panic;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use epoll_group::net::{Address, Close, Connection, Input};
 
-use crate::support::child::descriptors;
 use crate::support::{LONG, Peer, eventually};
 use crate::syscalls::{Call, Effect, Fault, Side, on_behalf};
 
 /// Faults are for the whole process: one test at a time. At its end nothing is left of it, and nobody
 /// has panicked but the test.
 pub(crate) struct World {
-    descriptors: usize,
+    descriptors: BTreeSet<String>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -41,9 +43,26 @@ impl World {
     /// Nothing is left of what was done since.
     #[track_caller]
     pub(crate) fn is_as_before(&self) {
-        eventually(LONG, || descriptors() == self.descriptors);
+        let (began, mut now) = (Instant::now(), descriptors());
+        while now != self.descriptors {
+            let both = (&self.descriptors, &now);
+            assert!(began.elapsed() < LONG, "descriptors before and now: {both:#?}");
+            thread::park_timeout(Duration::from_millis(1));
+            now = descriptors();
+        }
         assert_eq!(PANICS.load(Ordering::SeqCst), 0, "nobody panics");
     }
+}
+
+/// Open descriptors of this process, with what they are, but for that which reads this.
+fn descriptors() -> BTreeSet<String> {
+    let all = fs::read_dir("/proc/self/fd").expect("Linux").filter_map(Result::ok);
+    let named = all.filter_map(|entry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        let number = entry.file_name().into_string().ok()?;
+        (!target.ends_with("fd")).then(|| format!("{number} {}", target.display()))
+    });
+    named.collect()
 }
 
 static RANDOM: Once = Once::new();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use epoll_group::Config;
 use epoll_group::stats::{Counter, Snapshot};
 
+use super::super::child::descriptors;
 use super::super::engine::{Fixture, PASSWORD};
 use super::super::random::seed;
 use super::super::{LONG, eventually};
@@ -35,7 +36,7 @@ pub(crate) struct Bout<'a> {
     pub(crate) bytes_each: u64,
 }
 
-/// How things stand while it goes on.
+/// How things stand while it goes on; the counters since it began.
 pub(crate) struct Seen {
     pub(crate) peers: u64,
     pub(crate) stats: Snapshot,
@@ -90,6 +91,7 @@ impl<'a> Bout<'a> {
     pub(crate) fn run_against(&self, server: &Fixture, told: impl Fn(&Seen) -> bool) -> Tally {
         let abuse = named(self.name).expect("an abuse of that name");
         let (peers, seed) = (peers(abuse.peers), seed());
+        let earlier = server.stats();
         let (stop, leave) = (AtomicBool::new(false), AtomicBool::new(false));
         let answers = AtomicU64::new(0);
         let ready = AtomicU64::new(0);
@@ -106,7 +108,7 @@ impl<'a> Bout<'a> {
             let attack = scope.spawn(move || abuse.run(&target, &course));
             let began = Instant::now();
             loop {
-                let seen = Seen { peers: peers as u64, stats: server.stats() };
+                let seen = Seen { peers: peers as u64, stats: server.stats().since(&earlier) };
                 self.check(&seen);
                 let served = answers.load(Ordering::Relaxed) >= answered + ANSWERS;
                 if served && told(&seen) {
@@ -175,10 +177,10 @@ impl<'a> Bout<'a> {
             {
                 return;
             }
-            let descriptors = descriptors();
+            let now = descriptors();
             assert!(
                 began.elapsed() < LONG,
-                "{descriptors} descriptors, {descriptors_before} before:\n{stats}"
+                "{now} descriptors, {descriptors_before} before:\n{stats}"
             );
             thread::park_timeout(Duration::from_millis(1));
         }
@@ -199,11 +201,6 @@ fn behave(server: &Fixture, ready: &AtomicU64, answers: &AtomicU64, leave: &Atom
     for session in 2..2 + SESSIONS {
         client.close(session).good();
     }
-}
-
-/// How many this process has open.
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("Linux has it").count()
 }
 
 /// Also when the test fails, so that it ends.

@@ -11,7 +11,11 @@
 //! Faults only hit threads that belong to a side: those of a runtime whose start hook says so, and a
 //! thread inside of [`on_behalf`]. So the peers of a test never meet a fault that is not meant for them.
 
+pub(crate) mod fork;
+pub(crate) mod passing;
+pub(crate) mod process;
 mod shim;
+pub(crate) mod signals;
 
 use std::cell::Cell;
 use std::io;

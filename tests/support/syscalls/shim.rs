@@ -47,8 +47,10 @@ fn real_syscall() -> Syscall {
 
 /// Sets errno, and is what a failed call returns.
 fn fail(errno: c_int) -> c_int {
+    // SAFETY: nothing is passed.
+    let place = unsafe { libc::__errno_location() };
     // SAFETY: it points to the errno of this thread.
-    unsafe { *libc::__errno_location() = errno };
+    unsafe { place.write(errno) };
     -1
 }
 
@@ -277,11 +279,11 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
     match effect_on(Call::Sendmsg, Some(fd)) {
         Some(Effect::Fails(errno)) => return fail(errno) as ssize_t,
         Some(Effect::AtMost(most)) => {
-            // SAFETY: the caller's message is live, and has a piece when it is sent.
-            let mut first = unsafe { *(*message).msg_iov };
-            first.iov_len = first.iov_len.min(most);
-            // SAFETY: as above.
+            // SAFETY: the caller's message is live.
             let mut short = unsafe { *message };
+            // SAFETY: it has a piece when it is sent.
+            let mut first = unsafe { *short.msg_iov };
+            first.iov_len = first.iov_len.min(most);
             (short.msg_iov, short.msg_iovlen) = (&raw mut first, 1);
             return pass!(SYS_sendmsg, fd, &raw const short, flags) as ssize_t;
         }

@@ -122,12 +122,13 @@ fn held(gate: &Gate) -> impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close
 pub(super) fn drain(row: &Row) {
     row.each(|errno, outcome| match (row.call, outcome) {
         (Call::Accept4, Outcome::Degrades(_)) => drain_without_descriptors(errno),
-        _ => drain_with_one_held(row, errno, outcome),
+        // Whoever rests elsewhere does not make the call.
+        _ => assert!((0..100).any(|_| drain_with_one_held(row, errno, outcome)), "{row:?}"),
     });
 }
 
-/// One request is under way when the drain begins; then the call fails.
-fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) {
+/// One request is under way when the drain begins; then the call fails. Whether it was made.
+fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
     let gate = Gate::default();
     let runtime = builder(Side::Server, config()).start().expect("a runtime");
     let protocol = Bytes::new(held(&gate));
@@ -163,9 +164,7 @@ fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) {
     drop((victim, other));
     let report = ended.join().expect("no panic");
     assert!(report.stuck.is_empty() && report.cut == 0, "{row:?} {errno}: {report}");
-    if row.call != Call::Accept4 {
-        assert!(fault.hits() > 0, "{:?} is called, {errno}", row.call);
-    }
+    fault.hits() > 0 || row.call == Call::Accept4
 }
 
 /// Somebody waits in the backlog, and no descriptor comes.

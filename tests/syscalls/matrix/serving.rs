@@ -195,11 +195,10 @@ pub(super) fn login(row: &Row) {
 }
 
 pub(super) fn grow(row: &Row) {
-    let config = config().epoll_threads_per_group(2).thread_scale_thresh(0);
-    let config = config.thread_deadlock_check_interval(Duration::from_millis(10));
-    let server = Serving::start(config);
     row.each(|errno, _| {
-        let failed = server.count(Counter::ThreadStartFailed);
+        let config = config().epoll_threads_per_group(2).thread_scale_thresh(0);
+        let config = config.thread_deadlock_check_interval(Duration::from_millis(10));
+        let server = Serving::start(config);
         let fault = fault(row.call, errno).always().arm();
         let (tell, told) = mpsc::channel::<()>();
         let (ended, end) = mpsc::channel();
@@ -208,10 +207,10 @@ pub(super) fn grow(row: &Row) {
             ended.send(()).expect("waited for");
         };
         server.runtime.handle().spawn(code).expect("room");
-        eventually(LONG, || server.count(Counter::ThreadStartFailed) > failed);
+        eventually(LONG, || server.count(Counter::ThreadStartFailed) > 0);
         server.bystanders.go_on();
         drop((fault, tell));
         end.recv_timeout(LONG).expect("it ends");
+        server.end();
     });
-    server.end();
 }
