@@ -166,11 +166,26 @@ struct Readme;
 mod runtime {
     mod alarm;
     mod aside;
+    mod draining;
     mod end;
     mod park;
     mod queue;
+    mod room;
     mod seat;
     mod slots;
+    mod starved;
     mod timer;
     mod watch;
+}
+
+#[cfg(all(feature = "server", target_os = "linux", loom))]
+#[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
+mod net {
+    mod holds;
+}
+
+#[cfg(all(feature = "server", target_os = "linux", loom))]
+#[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
+mod session {
+    mod told;
 }

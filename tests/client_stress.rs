@@ -15,7 +15,7 @@ use epoll_group::Runtime;
 use epoll_group::client::{Answer, Client, Error, Fate, Pending, Request, Session};
 use epoll_group::session::Server;
 use support::both::options;
-use support::forwarder::Forwarder;
+use support::faults::{Relay, Script, relay};
 use support::random::{Random, seed};
 use support::tagged::Tagged;
 use support::{LONG, eventually, often};
@@ -44,7 +44,7 @@ enum Outcome {
 
 struct Stress {
     client: Client,
-    forwarder: Forwarder,
+    relay: Relay,
     next_tag: AtomicU64,
     outcomes: Mutex<Vec<(u64, Outcome)>>,
 }
@@ -56,9 +56,10 @@ fn run(requests: u64) {
     let service = Arc::new(Tagged::new(server.handle()));
     let listener = server.listen("127.0.0.1:0", Server::shared(Arc::clone(&service)));
     let listener = listener.expect("listening");
-    let forwarder = Forwarder::start(listener.local_addr().to_string().parse().expect("TCP"));
+    let address = listener.local_addr().to_string().parse().expect("TCP");
+    let relay = relay(Script::clean(), address);
     let runtime = Runtime::builder().config(support::config()).start().expect("started");
-    let options = options(forwarder.addr())
+    let options = options(relay.tcp())
         .session_timeout(LONG)
         .reconnect_min(Duration::from_millis(1))
         .reconnect_max(Duration::from_millis(10))
@@ -66,12 +67,8 @@ fn run(requests: u64) {
         .max_pipelined(4)
         .request_timeout(LONG);
     let client = Client::new(&runtime.handle(), options).expect("good options");
-    let stress = Arc::new(Stress {
-        client,
-        forwarder,
-        next_tag: AtomicU64::new(0),
-        outcomes: Mutex::default(),
-    });
+    let stress =
+        Arc::new(Stress { client, relay, next_tag: AtomicU64::new(0), outcomes: Mutex::default() });
     let threads = (0..THREADS).map(|thread| {
         let stress = Arc::clone(&stress);
         thread::spawn(move || stress.drive(Random(seed ^ thread), requests))
@@ -122,7 +119,7 @@ impl Stress {
                 session = self.session();
             }
             match random.below(1000) {
-                0..3 => self.forwarder.cut(random.below(1 << 32)),
+                0..3 => self.relay.cut(random.below(1 << 32)),
                 3..10 => session = self.session(),
                 10..200 => {
                     calls += 1;

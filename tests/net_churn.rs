@@ -5,7 +5,7 @@ mod support;
 
 use std::thread;
 
-use support::child::{descriptors, in_child, resident_bytes};
+use support::child::{descriptors, grown_since, in_child, resident_bytes};
 use support::peer::frame;
 use support::protocol::Frames;
 use support::{Kind, LONG, Server, config, eventually};
@@ -51,13 +51,8 @@ fn nothing_grows(name: &str, kind: Kind) {
             stats.slots_allocated - stats.slots_free <= 1
         });
         assert_eq!(stats.buffered_bytes, 0);
-        // A sanitizer keeps what was freed, to notice when it is used.
-        let sanitized = std::env::var_os("SANITIZER").is_some();
-        let grown = resident_bytes().saturating_sub(memory);
-        assert!(
-            sanitized || grown < 2 << 20,
-            "{grown} bytes more than {memory}, fds {fds}:\n{stats}"
-        );
+        let grown = grown_since(memory);
+        assert!(grown < 2 << 20, "{grown} bytes more than {memory}, fds {fds}:\n{stats}");
     });
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use epoll_group::codec::header::HEADER_BYTES;
 use epoll_group::net::Close;
 use epoll_group::stats::Counter;
-use support::child::{in_child, resident_bytes};
+use support::child::{grown_since, in_child, resident_bytes};
 use support::peer::{End, frame, header_with_length};
 use support::protocol::{Bytes, Frames};
 use support::{BOTH, Kind, LONG, Server, config, eventually, pattern};
@@ -76,7 +76,7 @@ fn memory_follows_the_bytes_received_and_not_the_length_claimed() {
         server.wait_for(Counter::BytesReceived, sent + frame(1, b"warm").len() as u64);
         // A first buffer of 4 KiB each, and not 64 MiB.
         eventually(LONG, || server.stats().buffered_bytes == (PEERS * 4096) as u64);
-        let grown = resident_bytes().saturating_sub(before);
+        let grown = grown_since(before);
         assert!(grown < 10 << 20, "{PEERS} claims cost {grown} bytes");
         // More arrives, and memory follows it: at most twice as much.
         for peer in &mut peers {

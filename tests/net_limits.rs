@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use epoll_group::stats::Counter;
@@ -79,6 +81,122 @@ fn who_sends_nothing_is_closed_after_first_bytes_timeout() {
 }
 
 #[test]
+fn who_is_idle_is_closed_after_idle_timeout() {
+    for kind in BOTH {
+        let held = Arc::new(Mutex::new(None));
+        let keep = Arc::clone(&held);
+        let (protocol, ends) = Bytes::with_ends(move |conn, input| {
+            if input.take_all() == b"hold" {
+                *keep.lock().unwrap() = Some(conn.hold());
+            }
+            conn.send("heard");
+            Ok(())
+        });
+        let config = config().idle_timeout(Duration::from_millis(100));
+        let server = Server::start(kind, config, protocol);
+        let (mut busy, mut idle) = (server.peer(), server.peer());
+        busy.send(b"hold");
+        assert_eq!(busy.receive(5), b"heard");
+        idle.send(b"hello");
+        assert_eq!(idle.receive(5), b"heard");
+        assert!(idle.receive_to_finish().is_empty());
+        // Who waits for an answer is not idle.
+        busy.send(b"hello");
+        assert_eq!(busy.receive(5), b"heard");
+        drop(held.lock().unwrap().take());
+        assert!(busy.receive_to_finish().is_empty());
+        assert_eq!(ends.wait_for(2), ["idle for idle_timeout 100ms"; 2], "{kind:?}");
+        assert_eq!(server.count(Counter::ClosedIdleTimeout), 2);
+    }
+}
+
+#[test]
+fn who_does_not_complete_a_frame_is_closed_after_frame_timeout() {
+    for kind in BOTH {
+        let protocol = Frames::default();
+        let ends = protocol.ends.clone();
+        let config = config().frame_timeout(Duration::from_millis(100));
+        let server = Server::start(kind, config, protocol);
+        let long = frame(1, &pattern(MIB));
+        let mut in_time = server.peer();
+        in_time.echo(&long);
+        let mut stops = server.peer();
+        stops.echo(&long);
+        stops.send(&long[..1000]);
+        assert!(stops.receive_to_finish().is_empty());
+        // However often something comes.
+        let mut trickles = server.peer();
+        let _ = long.iter().try_for_each(|byte| trickles.write_all(&[*byte]));
+        let reasons = ends.wait_for(2);
+        let expected = "the peer did not complete a frame within frame_timeout 100ms";
+        assert_eq!(reasons, [expected; 2], "{kind:?}");
+        assert_eq!(server.count(Counter::ClosedFrameTimeout), 2);
+        // Silence between frames is allowed.
+        in_time.echo(&long);
+    }
+}
+
+#[test]
+fn a_frame_that_we_do_not_read_is_not_late() {
+    for kind in BOTH {
+        let config = config()
+            .frame_timeout(Duration::from_millis(100))
+            .write_high_watermark_bytes(64 * 1024)
+            .write_low_watermark_bytes(0);
+        // A frame is a line; before one, a `>` asks for much.
+        let (protocol, _) = Bytes::with_ends(|conn, input| {
+            if input.bytes().starts_with(b">") {
+                input.consume(1);
+                conn.send(pattern(16 * MIB));
+            }
+            if input.bytes().ends_with(b"\n") {
+                conn.send(input.take_all());
+            }
+            Ok(())
+        });
+        let server = Server::start(kind, config, protocol);
+        let mut paused = server.peer();
+        paused.send(b">half of ");
+        eventually(LONG, || server.stats().buffered_bytes > MIB as u64);
+        paused.send(b"a ");
+        server.wait_for(Counter::ReadsPaused, 1);
+        paused.send(b"line\n");
+        // Its time has passed when that of one which began later has.
+        let mut late = server.peer();
+        late.send(b"half of a");
+        assert!(late.receive_to_finish().is_empty());
+        assert_eq!(paused.receive(16 * MIB), pattern(16 * MIB));
+        assert_eq!(paused.receive(15), b"half of a line\n");
+        assert_eq!(server.count(Counter::ClosedFrameTimeout), 1);
+    }
+}
+
+#[test]
+fn greedy_peers_leave_memory_for_others() {
+    for kind in BOTH {
+        let server = Server::start(kind, config().max_buffered_bytes(4 * MIB), Frames::default());
+        let unfinished = frame(1, &pattern(32 * MIB));
+        let mut others: Vec<_> = (0..4).map(|_| server.peer()).collect();
+        let mut greedy: Vec<_> = (0..64).map(|_| server.peer()).collect();
+        for size in [MIB, MIB / 4, MIB / 16, MIB / 64] {
+            for peer in &mut greedy {
+                let _ = peer.write_all(&unfinished[..size]);
+            }
+        }
+        server.wait_for(Counter::ClosedMemoryBudget, 1);
+        let small = frame(2, &pattern(7 * 1024));
+        for peer in &mut others {
+            peer.send(&small[..4000]);
+        }
+        for peer in &mut others {
+            peer.send(&small[4000..]);
+            assert_eq!(peer.receive(small.len()), small);
+        }
+        drop(greedy);
+    }
+}
+
+#[test]
 fn max_buffered_bytes_closes_who_would_grow_past_it() {
     for kind in BOTH {
         let protocol = Frames::default();
@@ -88,13 +206,14 @@ fn max_buffered_bytes_closes_who_would_grow_past_it() {
         let mut peers: Vec<_> = (0..8).map(|_| server.peer()).collect();
         for peer in &mut peers {
             // The connection may be cut while it sends.
-            let _ = std::io::Write::write_all(peer, unfinished);
+            let _ = peer.write_all(unfinished);
         }
         server.wait_for(Counter::ClosedMemoryBudget, 1);
         // Beyond the limit is at most what each of four workers keeps of one small receive.
         assert!(server.stats().buffered_bytes <= 5 * MIB as u64);
         let reasons = ends.wait_for(1);
-        assert!(reasons[0].ends_with("would exceed max_buffered_bytes 4194304"), "{reasons:?}");
+        let expected = "would leave too little of max_buffered_bytes 4194304";
+        assert!(reasons[0].ends_with(expected), "{reasons:?}");
         drop(peers);
         server.wait_until_empty();
         assert_eq!(server.stats().buffered_bytes, 0, "{kind:?}");
@@ -117,7 +236,7 @@ fn max_buffered_bytes_closes_whose_backlog_would_pass_it() {
             let mut peer = server.peer();
             peer.send(b"more than there is room for");
             let reasons = ends.wait_for(round);
-            let expected = "would exceed max_buffered_bytes 16777216";
+            let expected = "would leave too little of max_buffered_bytes 16777216";
             assert!(reasons[round - 1].ends_with(expected), "{kind:?}: {reasons:?}");
             assert_eq!(server.count(Counter::ClosedMemoryBudget), round as u64);
             server.wait_until_empty();

@@ -3,14 +3,18 @@
 
 mod support;
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
+use epoll_group::{Handle, Interest, Runtime};
 use support::random::{Random, seed};
-use support::{Kind, LONG, Peer, Server, config, eventually};
+use support::{Kind, LONG, Peer, Server, config, eventually, often};
 
 const CONNECTIONS: u64 = 10_000;
 const THREADS: u64 = 4;
@@ -201,4 +205,60 @@ fn no_event_or_byte_reaches_a_newer_connection_over_tcp() {
 #[test]
 fn no_event_or_byte_reaches_a_newer_connection_over_unix_sockets() {
     no_event_or_byte_reaches_a_newer_connection(Kind::Unix);
+}
+
+/// One thread: registers descriptors, of which each can be read a number that only it has, and ends the
+/// watch before, while and after that is heard of. The next one has the same descriptor.
+fn watcher(handle: &Handle, first: u64, seed: u64, faults: &Arc<Mutex<Vec<String>>>) {
+    let mut random = Random(seed);
+    for tag in first..first + u64::from(often(2000)) {
+        let (watched, mut other) = UnixStream::pair().expect("two descriptors");
+        watched.set_nonblocking(true).expect("set");
+        let (faults, heard) = (Arc::clone(faults), Arc::new(AtomicU64::new(0)));
+        let heard_2 = Arc::clone(&heard);
+        let read = move |fd: BorrowedFd<'_>, _| {
+            let mut socket = File::from(fd.try_clone_to_owned().expect("a descriptor"));
+            let mut bytes = [0; 8];
+            while let Ok(8) = socket.read(&mut bytes) {
+                let number = u64::from_le_bytes(bytes);
+                if number != tag {
+                    faults.lock().expect("unpoisoned").push(format!("{number} at {tag}"));
+                }
+                heard_2.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        let registration = handle.register(watched, Interest::READABLE, read).expect("watched");
+        match random.below(3) {
+            0 => drop(registration),
+            1 => {
+                other.write_all(&tag.to_le_bytes()).expect("sent");
+                drop(registration);
+            }
+            _ => {
+                other.write_all(&tag.to_le_bytes()).expect("sent");
+                eventually(LONG, || heard.load(Ordering::SeqCst) > 0);
+                drop(registration);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_event_reaches_a_newer_registration() {
+    let seed = seed();
+    let runtime = Runtime::builder().config(config().epoll_groups(2)).start().expect("a runtime");
+    let faults = Arc::<Mutex<Vec<String>>>::default();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (handle, faults) = (runtime.handle(), &faults);
+            let (first, seed) = (thread << 32, seed.wrapping_add(thread));
+            scope.spawn(move || watcher(&handle, first, seed, faults));
+        }
+    });
+    let faults = faults.lock().expect("unpoisoned").clone();
+    assert!(faults.is_empty(), "seed {seed}: {faults:?}");
+    eventually(LONG, || {
+        let stats = runtime.stats();
+        stats.slots_allocated == stats.slots_free
+    });
 }

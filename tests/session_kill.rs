@@ -53,6 +53,31 @@ fn begin(server: &Fixture, client: &mut Client, way: &str) {
 
 const SOURCE: &str = "source 1000 100";
 
+#[test]
+fn what_is_killed_in_the_same_write_is_not_begun() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions(2..102);
+    for _ in 0..often(50) {
+        for session in 2..102 {
+            client.queue(session, &execute("one"));
+            client.queue(session, &kill(session, Type::Query));
+        }
+        client.flush();
+        for session in 2..102 {
+            assert_eq!(client.reply(session).failure().code, 1317);
+        }
+    }
+    for session in 2..102 {
+        client.queue(session, &execute("one"));
+        client.queue(session, &kill(session, Type::Connection));
+    }
+    client.flush();
+    for session in 2..102 {
+        assert!(client.reply(session).failure().fatal);
+    }
+    assert_eq!(Counts::of(&server.control.counts.executed), 0);
+}
+
 /// With credit for 1 KiB.
 fn little(sql: &str) -> StmtExecute {
     StmtExecute { token: Some(1), ..query(sql) }
@@ -203,7 +228,7 @@ fn a_burst_of_interrupts_costs_one_outcome_each() {
 fn a_session_that_is_being_opened_can_be_killed() {
     for auto in [false, true] {
         let server = Fixture::start(config());
-        server.control.hold_opens();
+        server.control.hold("open");
         let mut client = server.client();
         let session = if auto { AUTO | 2 } else { 2 };
         if !auto {
@@ -221,7 +246,7 @@ fn a_session_that_is_being_opened_can_be_killed() {
 #[test]
 fn a_statement_is_interrupted_while_its_own_session_is_opened() {
     let server = Fixture::start(config());
-    server.control.hold_opens();
+    server.control.hold("open");
     let mut client = server.client();
     client.send_sql(AUTO | 2, query("gate a"));
     server.control.wait_at("open", 1);

@@ -105,7 +105,7 @@ fn a_drain_does_not_wait_for_credit_that_nobody_reads() {
 #[test]
 fn a_kill_that_comes_while_the_session_is_opened_is_for_the_request_behind_that() {
     let server = Fixture::start(config());
-    server.control.hold_opens();
+    server.control.hold("open");
     let mut client = server.client();
     client.queue(2, &ClientMessage::SessionNew);
     client.queue(2, &ClientMessage::ExecSql(query("gate a")));
@@ -251,7 +251,7 @@ fn a_session_keeps_little_of_a_long_error() {
         for session in 2..202 {
             assert_eq!(client.execute(session, &text).failure().code, 1064);
         }
-        let grown = support::child::resident_bytes().saturating_sub(before);
+        let grown = support::child::grown_since(before);
         assert!(grown < 50 << 20, "{grown} bytes");
     });
 }

@@ -16,7 +16,7 @@ use super::fleet::Fleet;
 use super::options::Options;
 use super::state::State;
 use crate::net::{Close, CloseReason, Connection, Hold, Input, Protocol};
-use crate::runtime::{Class, Group, Handle, Timer, Turn, after};
+use crate::runtime::{Class, Group, Handle, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
 use crate::sync::stall::{Wait, run_as};
 
@@ -248,20 +248,41 @@ impl Link {
             timer.cancel();
         }
         let link = Arc::downgrade(self);
+        let delay = due.saturating_duration_since(now).max(SHORTEST_LOOK);
+        let expected = now + delay;
+        let look = move || {
+            let Some(link) = link.upgrade() else { return };
+            let now = Instant::now();
+            if is_late(expected, now) {
+                // What came in time is to be looked at first.
+                return link.look_again(now);
+            }
+            lock(&link.inner).timer = None;
+            link.act(State::handle_timeout);
+        };
+        let timer = after(group, Class::InProgress, delay, Box::new(look));
+        inner.timer = Some((expected, timer));
+    }
+
+    /// Acts on the time when what has come meanwhile has been looked at.
+    fn look_again(self: &Arc<Self>, now: Instant) {
+        let Some(group) = self.group.get() else { return };
+        let link = Arc::downgrade(self);
         let look = move || {
             if let Some(link) = link.upgrade() {
                 lock(&link.inner).timer = None;
                 link.act(State::handle_timeout);
             }
         };
-        let delay = due.saturating_duration_since(now).max(SHORTEST_LOOK);
-        let timer = after(group, Class::InProgress, delay, Box::new(look));
-        inner.timer = Some((now + delay, timer));
+        let timer = after(group, Class::InProgress, SECOND_LOOK, Box::new(look));
+        lock(&self.inner).timer = Some((now + SECOND_LOOK, timer));
     }
 }
 
 /// Time is looked at no more often than this.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+/// For what waits in the socket after the process was stopped.
+const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

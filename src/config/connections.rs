@@ -231,8 +231,33 @@ impl Config {
         self
     }
 
+    /// Time for which an accepted connection may receive and send nothing, with no request in progress.
+    /// Then it is closed.
+    ///
+    /// *Live*, for new connections. *Range* 0 s..=604800 s; 0 is for ever. *Default* 28800 s: eight
+    /// hours, what MySQL grants. *Price*: clients that were forgotten keep their sessions, and what
+    /// these hold, for longer.
+    #[must_use]
+    pub const fn idle_timeout(mut self, idle: Duration) -> Self {
+        self.idle_timeout = idle;
+        self
+    }
+
+    /// Time in which a frame must be complete, once its first bytes have come and unless we do not
+    /// read. Then the connection is closed. A frame is what the protocol leaves unconsumed.
+    ///
+    /// *Live.* *Range* 1 ms..=7200 s. *Default* 60 s: the largest frame at one MiB a second.
+    /// *Price*: peers that stop in the middle hold what they have sent for longer.
+    #[must_use]
+    pub const fn frame_timeout(mut self, unfinished: Duration) -> Self {
+        self.frame_timeout = unfinished;
+        self
+    }
+
     /// Memory for the read buffers and backlogs of all connections of the runtime together. A
-    /// connection that would grow past it is closed.
+    /// connection is closed when its buffer or its backlog would grow beyond what is left free: alone
+    /// it can have half, and none can have all. 8 KiB are everybody's, whatever others have, so that
+    /// those who need little do not notice those who take all they can get.
     ///
     /// *Live.* *Unit* bytes. *Range* 1 MiB..=`usize::MAX`. *Default* 1 GiB. Every limit per
     /// connection can be kept and the sum still be too much: a hundred peers times one frame of 64

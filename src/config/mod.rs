@@ -122,6 +122,10 @@ tunables! {
         max_silent_connections: usize = 16_384, 1..=1 << 24, Count, live;
         first_bytes_timeout: Duration = 10 * SECOND,
             MILLISECOND..=3600 * SECOND, Milliseconds, live;
+        idle_timeout: Duration = 28_800 * SECOND,
+            Duration::ZERO..=604_800 * SECOND, Milliseconds, live;
+        frame_timeout: Duration = 60 * SECOND,
+            MILLISECOND..=7200 * SECOND, Milliseconds, live;
         max_buffered_bytes: usize = GIB, MIB..=usize::MAX, Bytes, live;
 
         max_sessions_per_connection: usize = 4096, 1..=1 << 24, Count, live;
@@ -137,6 +141,9 @@ tunables! {
         half_close_timeout: Duration = 5 * SECOND,
             Duration::ZERO..=86_400 * SECOND, Milliseconds, live;
         max_waiting_writers: usize = 64, 1..=4096, Count, live;
+        max_glitches: usize = 10_000, 0..=1 << 24, Count, live;
+        glitch_window: Duration = 60 * SECOND,
+            SECOND..=3600 * SECOND, Milliseconds, live;
         login_timeout: Duration = 10 * SECOND,
             MILLISECOND..=3600 * SECOND, Milliseconds, live;
         max_login_attempts: usize = 3, 1..=1000, Count, live;
@@ -154,6 +161,7 @@ tunables! {
 
         handler_report_after: Duration = 10 * SECOND,
             MILLISECOND..=3600 * SECOND, Milliseconds, live;
+        max_log_events: usize = 100, 0..=1 << 20, Count, live;
         enable_thread_pool_log: bool = true, SWITCH, Switch, live;
         enable_kill_log: bool = true, SWITCH, Switch, live;
         enable_perf_hist: bool = false, SWITCH, Switch, live;

@@ -18,6 +18,19 @@ impl Config {
         self
     }
 
+    /// Log events of one kind in a second of those that peers can bring about as often as they like:
+    /// connections that end, kills, panics of handlers, handlers that run long, frames relayed out
+    /// of place. What is beyond is counted (`log_events_suppressed`), and summed up in one event
+    /// when the second is over.
+    ///
+    /// *Live.* *Range* 0..=1048576; 0 logs the sums alone. *Default* 100. *Price*: lines that a peer
+    /// can fill the log with; too low, and the line that tells what happened is missing.
+    #[must_use]
+    pub const fn max_log_events(mut self, events: usize) -> Self {
+        self.max_log_events = events;
+        self
+    }
+
     /// Whether threads that are added, and those that leave, are logged.
     ///
     /// *Live.* *Range* true or false. *Default* true. They are counted in any case. *Price*: a log

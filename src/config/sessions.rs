@@ -84,7 +84,8 @@ impl Config {
     }
 
     /// Memory for the waiting requests of all sessions of the runtime together. A session whose
-    /// request does not fit is ended.
+    /// request does not fit is ended. It does not fit either if its connection would have more
+    /// waiting than is left free; 8 KiB are every connection's, whatever others have.
     ///
     /// *Live.* *Unit* bytes. *Range* 4096..=`usize::MAX`. *Default* 1 GiB. *Price*: the memory
     /// itself, beside [`max_buffered_bytes`](Self::max_buffered_bytes).
@@ -127,6 +128,30 @@ impl Config {
     #[must_use]
     pub const fn max_waiting_writers(mut self, writers: usize) -> Self {
         self.max_waiting_writers = writers;
+        self
+    }
+
+    /// Glitches of one connection in [`glitch_window`](Self::glitch_window), all at once or spread:
+    /// messages that are whole, but of no use, such as requests to sessions that are not there. One
+    /// more, and the connection gets a fatal error and is closed. What counts, and what existing
+    /// clients do that does not, is in the [guide](crate::guide::sessions).
+    ///
+    /// *Live.* *Range* 0..=16777216; 0 counts and closes nobody. *Default* 10000, which existing
+    /// clients do not come near. *Price* of a high value: so much work for nothing from each peer;
+    /// of a low one: a client with a fault is closed, and not only told.
+    #[must_use]
+    pub const fn max_glitches(mut self, glitches: usize) -> Self {
+        self.max_glitches = glitches;
+        self
+    }
+
+    /// Time that pays for [`max_glitches`](Self::max_glitches).
+    ///
+    /// *Live.* *Range* 1 s..=3600 s. *Default* 60 s. *Price* of raising it: a connection is closed
+    /// for what it did long ago.
+    #[must_use]
+    pub const fn glitch_window(mut self, window: Duration) -> Self {
+        self.glitch_window = window;
         self
     }
 }

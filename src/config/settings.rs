@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use super::Config;
 use super::error::ConfigError;
 
-/// Different configurations in the life of a runtime, of about 560 bytes each.
+/// Different configurations in the life of a runtime, of about 600 bytes each.
 const MOST_SNAPSHOTS: usize = 4096;
 
 /// The configuration of a runtime, which readers see as a whole and writers replace as a whole.

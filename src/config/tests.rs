@@ -102,6 +102,8 @@ ranges! {
     max_connections 1_usize, 16_777_216, 1, "1..=16777216";
     max_silent_connections 1_usize, 16_777_216, 1, "1..=16777216";
     first_bytes_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
+    idle_timeout ZERO, 604_800 * SECOND, STEP, "0ns..=604800s";
+    frame_timeout MS, 7200 * SECOND, STEP, "1ms..=7200s";
     max_buffered_bytes 1_048_576_usize, usize::MAX, 1, "1048576..=18446744073709551615";
     max_sessions_per_connection 1_usize, 16_777_216, 1, "1..=16777216";
     max_sessions 1_usize, 16_777_216, 1, "1..=16777216";
@@ -113,6 +115,8 @@ ranges! {
     request_timeout ZERO, 86_400 * SECOND, STEP, "0ns..=86400s";
     half_close_timeout ZERO, 86_400 * SECOND, STEP, "0ns..=86400s";
     max_waiting_writers 1_usize, 4096, 1, "1..=4096";
+    max_glitches 0_usize, 16_777_216, 1, "0..=16777216";
+    glitch_window SECOND, 3600 * SECOND, STEP, "1s..=3600s";
     login_timeout MS, 3600 * SECOND, STEP, "1ms..=3600s";
     max_login_attempts 1_usize, 1000, 1, "1..=1000";
     max_unauthenticated_connections 1_usize, 16_777_216, 1, "1..=16777216";
@@ -125,6 +129,7 @@ ranges! {
     request_cache_max_length 128_usize, 1 << 30, 1, "128..=1073741824";
     request_cache_bytes 4096_usize, usize::MAX, 1, "4096..=18446744073709551615";
     handler_report_after MS, 3600 * SECOND, STEP, "1ms..=3600s";
+    max_log_events 0_usize, 1_048_576, 1, "0..=1048576";
 }
 
 switches! {

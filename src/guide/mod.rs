@@ -4,6 +4,9 @@
 //! * [`concurrency`]: who may touch what, and why nothing is forgotten
 //! * [`promises`]: what a slow, hostile or dead peer can do, what limits it, and the test that shows
 //!   it
+//! * [`weaknesses`]: what servers, clients and pools of this kind got wrong, and the test that shows it is
+//!   not so here
+//! * [`syscalls`]: what follows when the system refuses, for each call and each errno
 //! * [`tuning`]: every tunable with default and range, those of the original and what became of
 //!   them, and how they are set by name, from files and while the runtime runs
 //! * [`wire`]: the wire format that the codec speaks, from the frame to the cell
@@ -23,6 +26,12 @@ pub mod concurrency {}
 
 #[doc = include_str!("promises.md")]
 pub mod promises {}
+
+#[doc = include_str!("weaknesses.md")]
+pub mod weaknesses {}
+
+#[doc = include_str!("syscalls.md")]
+pub mod syscalls {}
 
 #[doc = include_str!("tuning.md")]
 pub mod tuning {}

@@ -6,7 +6,7 @@ mod server;
 pub mod simulated;
 
 #[cfg(all(feature = "server", target_os = "linux"))]
-pub use server::{Deadline, Queue, Stalls, Timers};
+pub use server::{Deadline, Queue, Stalls, Timers, login};
 
 #[cfg(all(feature = "client", target_os = "linux"))]
 pub use crate::client::fuzzed::connection as client_connection;

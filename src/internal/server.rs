@@ -1,11 +1,19 @@
-//! Queue, deadlines and stalls of a runtime.
+//! Queue, deadlines and stalls of a runtime, and the login of a connection.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
+use crate::codec::auth::{SALT_BYTES, StoredPassword};
 use crate::runtime::{TaskQueue, TimerHeap, TimerId};
 use crate::stall::{self, Announce};
+
+/// A whole login without a connection: whether who answers the challenge so gets into an account of
+/// which this is kept. `None` is an account that does not exist.
+#[must_use]
+pub fn login(challenge: [u8; SALT_BYTES], answer: &[u8], stored: Option<&StoredPassword>) -> bool {
+    crate::session::attempt(challenge, answer, stored)
+}
 
 /// The task queue of a group.
 #[derive(Debug)]

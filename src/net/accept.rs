@@ -8,13 +8,16 @@
 //! | `EINTR` | nobody's | again, at once (in `sys`) |
 //! | `ECONNABORTED`, `EPROTO`, `EPERM`, `ENETDOWN`, `ENOPROTOOPT`, `EHOSTDOWN`, `ENONET`, `EHOSTUNREACH`, `EOPNOTSUPP`, `ENETUNREACH`, `ETIMEDOUT` | the connection's | counted, on to the next |
 //! | `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` | ours | pause, see below |
-//! | anything else (`EBADF`, `EINVAL`, `ENOTSOCK`, `EFAULT`) | the listener's | it is broken: logged, closed |
+//! | `EBADF`, `EINVAL`, `ENOTSOCK`, `EFAULT` | the listener's | it is broken: logged, closed |
+//! | anything else | nobody knows | logged, pause |
+//!
+//! Errors of connections without end are no connections: after 64 in a row, pause.
 //!
 //! **Pause.** An edge-triggered listener hears nothing more about a backlog that it failed to empty,
 //! so it looks by itself: after 10 ms, doubling to 1 s, and at once when a descriptor of this runtime
-//! is closed. After a second without success, each look gives up a descriptor that was held in
-//! reserve, accepts one connection with it and closes it, so that clients learn that there is no
-//! room for them.
+//! is closed. After a second without success for want of descriptors or memory, each look gives up a
+//! descriptor that was held in reserve, accepts one connection with it and closes it, so that clients
+//! learn that there is no room for them.
 
 use std::fs;
 use std::io;
@@ -30,7 +33,7 @@ use super::connection::Connection;
 use super::handler::Erased;
 use super::receive::Recv;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
-use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token};
+use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log_some};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sys::clock;
@@ -105,6 +108,8 @@ struct Accept {
     /// Accept what waits, then close.
     stopping: bool,
     closed: bool,
+    /// Errors of connections since anything else.
+    errors_in_a_row: u32,
     starving: Option<Starving>,
     wake_up: Option<TimerId>,
 }
@@ -118,6 +123,8 @@ struct Starving {
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A sandbox that forbids to accept says for ever what otherwise one connection's end says.
+const MOST_ERRORS_IN_A_ROW: u32 = 64;
 
 const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
 const STOP: Marks = Marks::bit(FIRST_OWN_MARK + 1);
@@ -131,6 +138,8 @@ enum Policy {
     Next,
     /// Descriptors or memory are short.
     Pause,
+    /// Nobody knows.
+    PauseAndLog,
     /// The listener cannot be used any more.
     Broken,
 }
@@ -152,7 +161,8 @@ fn policy(error: &io::Error) -> Policy {
             | libc::ENETUNREACH
             | libc::ETIMEDOUT,
         ) => Policy::Next,
-        _ => Policy::Broken,
+        Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK | libc::EFAULT) => Policy::Broken,
+        _ => Policy::PauseAndLog,
     }
 }
 
@@ -170,6 +180,7 @@ impl Acceptor {
             reserve: Some(socket::reserve_descriptor()?),
             stopping: false,
             closed: false,
+            errors_in_a_row: 0,
             starving: None,
             wake_up: None,
         };
@@ -237,6 +248,7 @@ impl Acceptor {
             match socket::accept(self.socket.as_fd()) {
                 Ok((socket, peer)) => {
                     accept.starving = None;
+                    accept.errors_in_a_row = 0;
                     self.admit(socket, Address::from_raw(&peer));
                 }
                 Err(error) if !asked && policy(&error) == Policy::Pause => {
@@ -256,16 +268,27 @@ impl Acceptor {
 
     /// Acts on an error; `true` when that ends the turn.
     fn failed(&self, accept: &mut Accept, error: &io::Error) -> bool {
-        match policy(error) {
-            Policy::Next => {
-                self.group.count(Counter::AcceptErrorsPeer, 1);
+        let policy = policy(error);
+        if policy == Policy::Next {
+            self.group.count(Counter::AcceptErrorsPeer, 1);
+            accept.errors_in_a_row += 1;
+            if accept.errors_in_a_row < MOST_ERRORS_IN_A_ROW {
                 return false;
             }
+        }
+        accept.errors_in_a_row = 0;
+        match policy {
             Policy::Rest if accept.stopping => self.close(accept),
             Policy::Rest => accept.starving = None,
+            Policy::Next => self.pause(accept, policy),
             Policy::Pause => {
                 self.group.count(Counter::AcceptErrorsResources, 1);
-                self.pause(accept);
+                self.pause(accept, policy);
+            }
+            Policy::PauseAndLog => {
+                self.group.count(Counter::AcceptErrorsOther, 1);
+                tracing::warn!(%error, "accept4: the listener pauses");
+                self.pause(accept, policy);
             }
             Policy::Broken => {
                 self.group.count(Counter::AcceptErrorsOther, 1);
@@ -282,7 +305,7 @@ impl Acceptor {
     }
 
     /// Looks again in a while, or when a descriptor is closed.
-    fn pause(&self, accept: &mut Accept) {
+    fn pause(&self, accept: &mut Accept, policy: Policy) {
         let Some(token) = self.token.get() else { return };
         self.group.count(Counter::AcceptPauses, 1);
         let now = clock::now();
@@ -293,7 +316,8 @@ impl Acceptor {
             }
             Some(starving) => {
                 starving.pause = (starving.pause * 2).min(LONGEST_PAUSE);
-                if now.duration_since(starving.since) >= LONGEST_PAUSE {
+                let long = now.duration_since(starving.since) >= LONGEST_PAUSE;
+                if long && policy == Policy::Pause {
                     self.turn_one_away(accept);
                 }
                 accept.starving.map_or(FIRST_PAUSE, |starving| starving.pause)
@@ -373,7 +397,8 @@ pub(super) fn admit(
         }
         Err(error) => {
             group.count(Counter::AcceptErrorsOther, 1);
-            tracing::warn!(%error, "an accepted connection could not be watched");
+            let text = "an accepted connection could not be watched";
+            log_some!(group, Unserved, WARN, warn, %error, text);
             None
         }
     }
@@ -429,6 +454,9 @@ mod tests {
         }
         for errno in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK, libc::EFAULT] {
             assert_eq!(of(errno), Policy::Broken);
+        }
+        for errno in [libc::ENOSYS, libc::ECONNRESET, libc::EPIPE, libc::ENOSPC, libc::EIO] {
+            assert_eq!(of(errno), Policy::PauseAndLog);
         }
     }
 }

@@ -63,6 +63,10 @@ pub enum CloseReason {
     /// The peer did not send anything within this time after it connected
     /// (`first_bytes_timeout`).
     FirstBytesTimeout(Duration),
+    /// Nothing was received or sent, and nothing was in progress, for this time (`idle_timeout`).
+    IdleTimeout(Duration),
+    /// A frame that had begun was not complete within this time (`frame_timeout`).
+    FrameTimeout(Duration),
     /// The protocol left more input unconsumed than `max_allowed_packet` allows.
     InputTooLong {
         /// Bytes that wait, or that the protocol said it needs.
@@ -70,9 +74,11 @@ pub enum CloseReason {
         /// The limit.
         limit: usize,
     },
-    /// The runtime's buffers would have grown past `max_buffered_bytes`.
+    /// The connection's buffers would have grown past what they leave of `max_buffered_bytes`.
     MemoryBudget {
-        /// Bytes that the connection's growth would have made it.
+        /// Bytes of the connection, its growth included.
+        own: usize,
+        /// Bytes of all connections, the growth included.
         bytes: usize,
         /// The limit.
         limit: usize,
@@ -106,6 +112,8 @@ impl CloseReason {
             Self::Io(_) | Self::ConnectFailed(_) => Counter::ClosedIoError,
             Self::WriteTimeout(_) => Counter::ClosedWriteTimeout,
             Self::FirstBytesTimeout(_) => Counter::ClosedFirstBytesTimeout,
+            Self::IdleTimeout(_) => Counter::ClosedIdleTimeout,
+            Self::FrameTimeout(_) => Counter::ClosedFrameTimeout,
             Self::InputTooLong { .. } => Counter::ClosedFrameTooLong,
             Self::MemoryBudget { .. } => Counter::ClosedMemoryBudget,
             Self::Panic => Counter::ClosedPanic,
@@ -129,12 +137,17 @@ impl fmt::Display for CloseReason {
             Self::FirstBytesTimeout(limit) => {
                 write!(f, "the peer sent nothing within first_bytes_timeout {limit:?}")
             }
+            Self::IdleTimeout(limit) => write!(f, "idle for idle_timeout {limit:?}"),
+            Self::FrameTimeout(limit) => {
+                write!(f, "the peer did not complete a frame within frame_timeout {limit:?}")
+            }
             Self::InputTooLong { bytes, limit } => {
                 write!(f, "{bytes} input bytes exceed max_allowed_packet {limit}")
             }
-            Self::MemoryBudget { bytes, limit } => {
-                write!(f, "{bytes} buffered bytes would exceed max_buffered_bytes {limit}")
-            }
+            Self::MemoryBudget { own, bytes, limit } => write!(
+                f,
+                "{own} of {bytes} buffered bytes would leave too little of max_buffered_bytes {limit}"
+            ),
             Self::Panic => f.write_str("the handler panicked"),
             Self::Draining => f.write_str("the runtime drained"),
             Self::Cut => f.write_str("cut at the deadline of the drain"),

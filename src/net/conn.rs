@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use super::address::Address;
 use super::close::CloseReason;
 use super::connection::{Connection, ConnectionId};
 use super::handler::Erased;
+use super::holds::Holds;
 use super::pieces::Pieces;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
@@ -50,15 +51,17 @@ pub(super) struct Conn {
     pub(super) reads_always: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
+    /// Something was sent since somebody last looked whether this connection is idle.
+    pub(super) sent_lately: AtomicBool,
+    /// Its failure is known to whoever began it, and not to be told to the protocol.
+    pub(super) told: AtomicBool,
     /// Why the connection is closing, until the receiving side takes it.
     pub(super) reason: Mutex<Option<CloseReason>>,
-    /// Requests in progress beyond `received`.
-    pub(super) holds: AtomicUsize,
-    /// The receiving side waits for the holds.
-    pub(super) finishing: AtomicBool,
+    /// Requests in progress beyond `received`; the receiving side waits for their end.
+    holds: Holds,
     cost: Cost,
-    /// The socket is watched for room only while something is blocked.
-    pub(super) room_on_demand: bool,
+    /// A Unix socket. It is watched for room only while something is blocked.
+    pub(super) is_unix: bool,
     /// The earliest deadline of this connection, and its entry in the group's timers.
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
@@ -117,7 +120,7 @@ impl Conn {
         group.note_urgent(Class::Ordinary, class);
         let first_deadline = recv.silent_until;
         let origin = recv.origin();
-        let room_on_demand = matches!(peer, Address::Unix(_));
+        let is_unix = matches!(peer, Address::Unix(_));
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
             origin,
@@ -138,11 +141,12 @@ impl Conn {
             pending: AtomicUsize::new(0),
             reads_always: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
+            sent_lately: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             reason: Mutex::new(None),
-            holds: AtomicUsize::new(0),
-            finishing: AtomicBool::new(false),
+            holds: Holds::default(),
             cost: Cost::unknown(),
-            room_on_demand,
+            is_unix,
             deadline: Mutex::new(None),
             group,
         });
@@ -159,14 +163,16 @@ impl Conn {
             Box::new(connection.clone())
         };
         let token = conn.group.prepare(source).ok_or_else(full)?;
-        let interest = if room_on_demand { Interest::INPUT } else { Interest::STREAM };
+        let interest = if is_unix { Interest::INPUT } else { Interest::STREAM };
         if let Err(error) = conn.group.watch(conn.fd(), interest, token) {
+            // Whoever began it is told by the error.
+            conn.told.store(true, Ordering::Relaxed);
             // A drain may be about to end it: leave that to whoever comes first.
             let reason = CloseReason::Io(io::Error::new(error.kind(), "epoll_ctl"));
             conn.begin_close(reason, ABORT);
             return Err(error);
         }
-        if room_on_demand {
+        if is_unix {
             // The first event, which another socket gets because it has room.
             conn.notify_recv(WRITABLE);
         }
@@ -249,10 +255,20 @@ impl Conn {
         self.push();
     }
 
+    /// The same after a whole turn: behind those who have not had theirs.
+    pub(super) fn schedule_spent(&self, running: Running<'_, Recv>) {
+        running.queue();
+        self.push_by(Group::push_spent_source);
+    }
+
     /// Pushes what was queued.
     pub(super) fn push(&self) {
+        self.push_by(Group::push_source);
+    }
+
+    fn push_by(&self, push: impl FnOnce(&Group, Token) -> bool) {
         if let Some(token) = self.token.get()
-            && self.group.push_source(*token)
+            && push(&self.group, *token)
         {
             return;
         }
@@ -262,26 +278,19 @@ impl Conn {
 
     /// A request is in progress beyond `received`.
     pub(super) fn begin_hold(&self) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.holds.begin();
     }
 
     /// It is done.
     pub(super) fn end_hold(&self) {
-        let last = self.holds.fetch_sub(1, Ordering::AcqRel) == 1;
-        // SeqCst: pairs with the fence in `no_holds`. Either this thread sees that somebody waits for
-        // the holds, or that one sees that there are none.
-        fence(Ordering::SeqCst);
-        if last && self.finishing.load(Ordering::Relaxed) {
+        if self.holds.end() {
             self.notify_recv(HOLDS_DONE);
         }
     }
 
     /// No request is in progress; from now on the last one to end says so.
     pub(super) fn no_holds(&self) -> bool {
-        self.finishing.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `end_hold`.
-        fence(Ordering::SeqCst);
-        self.holds.load(Ordering::Acquire) == 0
+        self.holds.are_none()
     }
 
     /// Makes sure that a timer fires at `at` or before.

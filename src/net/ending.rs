@@ -3,15 +3,14 @@
 use std::io;
 use std::mem;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{Phase, READABLE};
 use super::receive::{Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
-use crate::runtime::{Origin, guard};
+use crate::runtime::{Origin, guard, is_late, log_some};
 use crate::stats::Counter;
-use crate::sync::runner::Marks;
 use crate::sys::clock;
 use crate::sys::socket;
 
@@ -168,21 +167,29 @@ impl Round<'_> {
         }
     }
 
-    pub(super) fn look_at_deadlines(&self, recv: &mut Recv, marks: Marks) {
+    /// Acts on those that have passed. `true` when it is to be seen first whether something has come: for
+    /// [`look_at_silence`](Self::look_at_silence).
+    pub(super) fn look_at_deadlines(&self, recv: &mut Recv) -> bool {
         let config = self.conn.group.config();
         let now = clock::now();
         self.conn.disarm_passed(now);
-        // What came in time and was not looked at in time is our fault.
-        if recv.silent_until.is_some_and(|until| until <= now) && !marks.has(READABLE) {
-            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
-            self.finish(recv, Some(reason));
-            return;
-        }
         if let Stage::Lingering { until, .. } = recv.stage
             && until <= now
         {
             self.finish(recv, None);
-            return;
+            return false;
+        }
+        let idle_until = self.idle_until(recv, now);
+        match recv.frame_until {
+            // We have not run for a while: perhaps it could not send more.
+            Some(until) if is_late(until, now) => self.time_frame(recv, true),
+            Some(until) if now >= until => {
+                recv.frame_until = None;
+                recv.frame_late = true;
+                // What has come in time is looked at first.
+                self.conn.notify_recv(READABLE);
+            }
+            _ => {}
         }
         if recv.shrink_at.is_some_and(|at| at <= now) {
             recv.shrink_at = None;
@@ -194,11 +201,45 @@ impl Round<'_> {
             Stage::Lingering { until, .. } => Some(until),
             _ => None,
         };
-        let deadlines = [recv.silent_until, recv.shrink_at, linger];
-        if let Some(next) = deadlines.into_iter().flatten().min() {
+        let passed = |until: &Instant| *until <= now;
+        let overdue = [recv.silent_until, idle_until].iter().flatten().any(passed);
+        let deadlines =
+            [recv.silent_until, recv.frame_until, idle_until, recv.shrink_at, linger].into_iter();
+        let to_come = deadlines.flatten().filter(|until| !passed(until));
+        if let Some(next) = to_come.min() {
             self.conn.arm(next);
         }
         self.conn.check_due();
+        overdue
+    }
+
+    /// The socket has been looked at: who has still sent nothing in time is cut.
+    pub(super) fn look_at_silence(&self, recv: &mut Recv) {
+        let (config, now) = (self.conn.group.config(), clock::now());
+        if recv.silent_until.is_some_and(|until| until <= now) {
+            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
+            self.finish(recv, Some(reason));
+            return;
+        }
+        match self.idle_until(recv, now) {
+            Some(until) if until > now => self.conn.arm(until),
+            Some(_) => self.start_closing(recv, CloseReason::IdleTimeout(config.idle_timeout)),
+            None => {}
+        }
+    }
+
+    /// When to look whether an accepted connection is idle: then, if that has passed, it is.
+    pub(super) fn idle_until(&self, recv: &mut Recv, now: Instant) -> Option<Instant> {
+        let timeout = self.conn.group.config().idle_timeout;
+        let accepted = self.conn.origin == Origin::Accepted;
+        if timeout.is_zero() || !accepted || recv.stage != Stage::Open {
+            return None;
+        }
+        let sent = self.conn.sent_lately.swap(false, Ordering::Relaxed);
+        if sent || !self.conn.no_holds() || self.conn.pending.load(Ordering::Relaxed) > 0 {
+            recv.heard_at = Some(now);
+        }
+        Some(recv.heard_at? + timeout)
     }
 
     /// The end, in order or not. `None` takes the reason that was noted when closing began.
@@ -217,10 +258,11 @@ impl Round<'_> {
         }
         self.conn.group.usage().buffer_changed(recv.buf.capacity(), 0);
         recv.buf.release();
-        tracing::debug!(id = %self.connection.id(), %reason, "connection closed");
+        let (group, id) = (&self.conn.group, self.connection.id());
+        log_some!(group, Closed, DEBUG, debug, %id, %reason, "connection closed");
         if let Some(handler) = recv.handler.take() {
             guard(&self.conn.group, "closed", || handler.closed(self.connection, &reason));
-        } else if was_connecting {
+        } else if was_connecting && !self.conn.told.load(Ordering::Relaxed) {
             let failed = || self.conn.protocol().connect_failed(self.connection, &reason);
             guard(&self.conn.group, "connect_failed", failed);
         }

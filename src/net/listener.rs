@@ -100,11 +100,11 @@ impl Handle {
         let protocol: Arc<dyn Erased> = Arc::new(Typed(protocol));
         let options = options(self);
         let (sockets, unlink) = open_sockets(self, at, &options)?;
+        let unlink = unlink.map(|path| Arc::new(Unlink::new(path)));
         let local = sockets.first().map(|socket| socket::local_addr(socket.as_fd()));
         let local = local.unwrap_or_else(|| Err(io::Error::other("no listener")));
         let local = Address::from_raw(&local.map_err(ListenError::Watch)?);
         let per_group = sockets.len() == self.groups().len();
-        let unlink = unlink.map(|path| Arc::new(Unlink::new(path)));
         let mut listener = Listener { local, parts: Vec::new() };
         for (index, socket) in sockets.into_iter().enumerate() {
             let group = if per_group { &self.groups()[index] } else { self.next_group() };

@@ -33,6 +33,7 @@ mod connection;
 mod cork;
 mod ending;
 mod handler;
+mod holds;
 mod listener;
 mod pieces;
 mod read_buf;

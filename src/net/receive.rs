@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{
@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER, Turn};
-use crate::runtime::{Origin, guard};
+use crate::runtime::{Origin, guard, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -45,6 +45,12 @@ pub(super) struct Recv {
     pub(super) idle: bool,
     /// The peer has not sent anything yet; it must do so by this time.
     pub(super) silent_until: Option<Instant>,
+    /// When something was received last.
+    pub(super) heard_at: Option<Instant>,
+    /// When what is not consumed must have become a frame.
+    pub(super) frame_until: Option<Instant>,
+    /// That has passed: unless what has arrived completes the frame, the connection ends.
+    pub(super) frame_late: bool,
     /// When a large empty buffer is given back.
     pub(super) shrink_at: Option<Instant>,
     pub(super) buf: ReadBuf,
@@ -125,6 +131,9 @@ impl Recv {
             dry: false,
             idle: false,
             silent_until: None,
+            heard_at: None,
+            frame_until: None,
+            frame_late: false,
             shrink_at: None,
             buf: ReadBuf::default(),
             handler: None,
@@ -132,6 +141,9 @@ impl Recv {
         }
     }
 }
+
+/// A connection that has brought something for so long goes to the back of the queue.
+const TURN: Duration = Duration::from_millis(1);
 
 /// So many rounds in a row, then it is somebody else's turn.
 const ROUNDS: u32 = 16;
@@ -156,7 +168,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             round.hold();
             running.mark(READABLE);
             conn.count(Counter::TurnsRequeued, 1);
-            conn.schedule(running);
+            conn.schedule_spent(running);
             break;
         }
         if let Next::Release(marks) = next {
@@ -171,7 +183,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             None => break,
             Some(again) if over => {
                 conn.count(Counter::TurnsRequeued, 1);
-                conn.schedule(again);
+                conn.schedule_spent(again);
                 break;
             }
             Some(again) => running = again,
@@ -256,9 +268,7 @@ impl Round<'_> {
             self.finish(recv, reason);
             return Next::Rest;
         }
-        if marks.has(TIMER) {
-            self.look_at_deadlines(recv, marks);
-        }
+        let overdue = marks.has(TIMER) && self.look_at_deadlines(recv);
         if recv.stage == Stage::Connecting {
             self.establish(recv, marks);
         }
@@ -275,8 +285,17 @@ impl Round<'_> {
         // A peer that answers every reply with a request would never run dry: after one time it is.
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting;
         let wanted = recv.stage == Stage::Open && !recv.ended && !served;
-        if wanted && marks.has(READABLE | HUNG_UP | RESUME | DRAIN) {
+        // What came in time and was not looked at in time is our fault: so before that is held against
+        // the peer, the socket is looked at.
+        if wanted && (marks.has(READABLE | HUNG_UP | RESUME | DRAIN) || overdue) {
             next = self.receive(recv, lent);
+            if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
+                let limit = self.conn.group.config().frame_timeout;
+                recv.ending = Some(Ending::Close(CloseReason::FrameTimeout(limit)));
+            }
+        }
+        if overdue && self.received == 0 && recv.ending.is_none() {
+            self.look_at_silence(recv);
         }
         if recv.ending.is_some() || self.received > 0 && marks.has(ENDING) {
             recv.busy |= marks.has(DRAIN);
@@ -327,6 +346,8 @@ impl Round<'_> {
     /// The backlog was high and is low again.
     fn room_again(&self, recv: &mut Recv) {
         self.set_paused(recv, false);
+        // Nobody could have completed a frame meanwhile.
+        self.time_frame(recv, true);
         self.drain_if_late(recv);
         let drained = || self.conn.protocol().drained(self.connection);
         if guard(&self.conn.group, "drained", drained).is_none() {
@@ -366,7 +387,8 @@ impl Round<'_> {
         }
     }
 
-    /// Receives and delivers until the socket is empty, the budget is spent, or the backlog is high.
+    /// Receives and delivers until the socket is empty, the budget or the time is spent, or the backlog
+    /// is high.
     fn receive(&mut self, recv: &mut Recv, lent: &mut Lent<'_>) -> Next {
         let config = self.conn.group.config();
         let budget = config.read_budget_bytes;
@@ -378,7 +400,8 @@ impl Round<'_> {
                 self.conn.resume_when_low();
                 return Next::Paused;
             }
-            if self.received >= budget {
+            // What is small is more work than its bytes say.
+            if self.received >= budget || self.received > 0 && lent.now.elapsed() >= TURN {
                 return Next::Requeue;
             }
             let (asked, received) = match self.recv_and_deliver(recv, lent) {
@@ -397,8 +420,9 @@ impl Round<'_> {
                 return Next::Rest;
             }
             // Fewer than asked: the socket is empty, and the next arrival is an edge. Not so when
-            // the end is near: its edge may have been this one.
-            if received < asked && !recv.hung_up {
+            // the end is near: its edge may have been this one. Nor for a Unix socket: there a receive
+            // ends behind bytes that came with descriptors.
+            if received < asked && !recv.hung_up && !self.conn.is_unix {
                 return Next::Rest;
             }
         }
@@ -436,8 +460,12 @@ impl Round<'_> {
         if received == 0 {
             return Ok((asked, 0));
         }
+        recv.heard_at = Some(lent.now);
         if recv.silent_until.take().is_some() {
             self.conn.group.usage().silent_spoke();
+            if let Some(idle_until) = self.idle_until(recv, lent.now) {
+                self.conn.arm(idle_until);
+            }
         }
         self.received += received;
         if !mem::replace(&mut self.timed, true) && self.observed {
@@ -460,6 +488,7 @@ impl Round<'_> {
             buf.replace(&lent.read_buf[consumed..total], needed, first_size);
         }
         self.account(recv, before);
+        self.time_frame(recv, consumed > 0);
         match result {
             Err(close) => recv.ending = Some(Ending::Close(close.0)),
             Ok(()) => self.check_left_over(recv, left.max(needed)),
@@ -490,13 +519,26 @@ impl Round<'_> {
     fn reserve(&self, recv: &mut Recv, growth: usize) -> bool {
         let usage = self.conn.group.usage();
         let limit = self.conn.group.config().max_buffered_bytes;
-        let bytes = usage.buffer_changed(0, growth);
-        let granted = bytes <= limit;
+        let (own, bytes) = (recv.buf.capacity() + growth, usage.buffer_changed(0, growth));
+        let granted = leaves_room(own, bytes, limit);
         if !granted {
             usage.buffer_changed(growth, 0);
-            recv.ending = Some(Ending::Abort(CloseReason::MemoryBudget { bytes, limit }));
+            recv.ending = Some(Ending::Abort(CloseReason::MemoryBudget { own, bytes, limit }));
         }
         granted
+    }
+
+    /// Sees that what is not consumed is not left so for ever. `begun`: its time begins now.
+    pub(super) fn time_frame(&self, recv: &mut Recv, begun: bool) {
+        if recv.buf.is_empty() {
+            recv.frame_until = None;
+            recv.frame_late = false;
+        } else if begun || recv.frame_until.is_none() && !recv.frame_late {
+            let until = clock::now() + self.conn.group.config().frame_timeout;
+            recv.frame_until = Some(until);
+            recv.frame_late = false;
+            self.conn.arm(until);
+        }
     }
 
     /// Keeps the sum of buffer sizes, and sees that a large one does not stay for ever.
@@ -506,8 +548,9 @@ impl Round<'_> {
         if before != after {
             let bytes = self.conn.group.usage().buffer_changed(before, after);
             let limit = config.max_buffered_bytes;
-            if after > before && bytes > limit {
-                recv.ending = Some(Ending::Close(CloseReason::MemoryBudget { bytes, limit }));
+            if after > before && !leaves_room(after, bytes, limit) {
+                let reason = CloseReason::MemoryBudget { own: after, bytes, limit };
+                recv.ending = Some(Ending::Close(reason));
             }
         }
         let used = before != after || !recv.buf.is_empty();

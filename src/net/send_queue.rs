@@ -15,6 +15,7 @@ use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
 use super::cork;
 use super::pieces::{Chunk, Pieces};
+use crate::runtime::{is_late, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -170,7 +171,7 @@ impl Conn {
     /// Unix sockets report room each time the peer reads, whether anybody wants to know or not. So
     /// they are watched for it only while something is blocked.
     fn watch_for_room(&self, out: &mut Outbound) {
-        if self.room_on_demand && out.blocked != out.watched {
+        if self.is_unix && out.blocked != out.watched {
             out.watched = out.blocked;
             let interest = if out.blocked { Interest::STREAM } else { Interest::INPUT };
             self.rewatch(interest);
@@ -194,7 +195,10 @@ impl Conn {
             inbox.shrink_to(KEPT_INBOX);
         }
         self.note_height(out);
-        out.blocked &= !marks.has(WRITABLE);
+        // Before time is held against the peer, the socket is looked at: it may have room, and nobody
+        // was told, or nobody has heard of it yet.
+        let overdue = marks.has(CHECK_DUE) && out.is_overdue(clock::now());
+        out.blocked &= !(marks.has(WRITABLE) || overdue);
         let inboxed = out.backlog.len() - before;
         let mut result = Ok(());
         if !out.blocked {
@@ -257,8 +261,11 @@ impl Conn {
         match sent {
             Ok(sent) => {
                 self.count(Counter::BytesSent, sent as u64);
-                if !self.sent_any.load(Ordering::Relaxed) {
-                    self.sent_any.store(true, Ordering::Relaxed);
+                for flag in [&self.sent_any, &self.sent_lately] {
+                    // Written as seldom as can be: others read what lies beside it.
+                    if !flag.load(Ordering::Relaxed) {
+                        flag.store(true, Ordering::Relaxed);
+                    }
                 }
                 // The kernel notes that somebody waits for room also when it took a part.
                 *blocked = sent < chunk.len();
@@ -283,6 +290,8 @@ impl Conn {
         let now = clock::now();
         match out.due {
             Some((_, target)) if out.sent_bytes >= target => out.due = None,
+            // The peer could not be served either.
+            Some((due, _)) if is_late(due, now) => out.due = None,
             Some((due, _)) if due <= now => {
                 let reason = CloseReason::WriteTimeout(config.net_write_timeout);
                 self.begin_close(reason, ABORT);
@@ -339,12 +348,19 @@ impl Conn {
         self.group.usage().buffer_changed(before, after)
     }
 
-    /// Past the runtime's budget the connection is ended. Not to be called under a lock.
-    fn keep_budget(&self, total: usize) {
+    /// Past its share of the runtime's budget the connection is ended. Not to be called under a lock.
+    fn keep_budget(&self, bytes: usize) {
         let limit = self.group.config().max_buffered_bytes;
-        if total > limit {
-            self.begin_close(CloseReason::MemoryBudget { bytes: total, limit }, ABORT);
+        let own = self.pending.load(Ordering::Relaxed);
+        if !leaves_room(own, bytes, limit) {
+            self.begin_close(CloseReason::MemoryBudget { own, bytes, limit }, ABORT);
         }
+    }
+}
+
+impl Outbound {
+    fn is_overdue(&self, now: Instant) -> bool {
+        self.due.is_some_and(|(due, _)| due <= now)
     }
 }
 

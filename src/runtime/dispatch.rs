@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::class::Class;
 use super::end::RUN;
 use super::group::{Group, RECLAIMING};
-use super::lanes::Taste;
+use super::lanes::{Lanes, Taste};
 use super::park::{Demand, Wake};
 use super::queue::Pushed;
 use super::seats::Seat;
@@ -19,17 +19,25 @@ use super::threads::ThreadKind;
 use super::work::Work;
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
-use crate::sync::shim::{lock, wait_while};
 
 impl Group {
     /// Queues what may not be lost.
     pub(crate) fn push(&self, task: Task) {
+        self.push_by(task, Lanes::push);
+    }
+
+    /// Queues what has had its turn and has more to do, behind those that have not.
+    fn push_spent(&self, task: Task) {
+        self.push_by(task, Lanes::push_spent);
+    }
+
+    fn push_by(&self, task: Task, push: impl FnOnce(&Lanes<Task>, Class, Task) -> Pushed) {
         let class = self.class_of(&task);
         self.note_accepted(&task);
         if class.is_urgent() {
             self.count(Counter::UrgentTasks, 1);
         }
-        if self.lanes.push(class, task) == Pushed::Overflowed {
+        if push(&self.lanes, class, task) == Pushed::Overflowed {
             self.count(Counter::TasksOverflowed, 1);
         }
         self.wake_one();
@@ -42,13 +50,11 @@ impl Group {
     /// Queues what the caller takes back when the queue is full.
     pub(super) fn try_push(&self, task: Task) -> Result<(), Task> {
         let class = self.class_of(&task);
-        self.spawning.fetch_add(1, Ordering::Relaxed);
         self.note_accepted(&task);
-        // Either the look, behind its fence, sees the drain, or the drain waits in `end_spawning`
-        // until the task is queued.
-        let pushed = if self.is_draining() { Err(task) } else { self.lanes.try_push(class, task) };
-        // Release: pairs with the Acquire of `end_spawning`.
-        self.spawning.fetch_sub(1, Ordering::Release);
+        let mut task = Some(task);
+        let queue = || task.take().map_or(Ok(()), |task| self.lanes.try_push(class, task));
+        let pushed = self.intake.pass(self.usage.begun(), queue);
+        let pushed = pushed.unwrap_or_else(|| task.map_or(Ok(()), Err));
         pushed.inspect_err(|task| self.note_ended(task))?;
         if class.is_urgent() {
             self.count(Counter::UrgentTasks, 1);
@@ -113,9 +119,7 @@ impl Group {
 
     /// After the drain has begun: everything that `try_push` accepted is queued when this returns.
     pub(super) fn end_spawning(&self) {
-        while self.spawning.load(Ordering::Acquire) > 0 {
-            std::thread::yield_now();
-        }
+        self.intake.wait_until_empty();
     }
 
     /// Queues, waiting for room until `give_up` says otherwise.
@@ -126,16 +130,8 @@ impl Group {
                 Ok(()) => return Ok(()),
                 Err(task) => task,
             };
-            let waiting = lock(&self.room.lock);
-            // SeqCst: pairs with the fence in `pop`. Either the pop sees this waiter, or the look at
-            // the queue below sees the room.
-            self.room.waiting.fetch_add(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
             let capacity = self.config().epoll_work_queue_capacity;
-            let full = |_: &mut ()| self.lanes.len_of(class) >= capacity && !give_up();
-            let (waiting, _) = wait_while(&self.room.freed, waiting, None, full);
-            self.room.waiting.fetch_sub(1, Ordering::Relaxed);
-            drop(waiting);
+            self.room.wait(|| self.lanes.len_of(class) >= capacity && !give_up());
             if give_up() {
                 return Err(task);
             }
@@ -145,13 +141,7 @@ impl Group {
     /// The next task, and when it was queued.
     pub(super) fn pop(&self, taste: Taste) -> Option<(Task, Instant)> {
         let task = self.lanes.pop(taste)?;
-        // SeqCst: pairs with the fence in `push_wait`.
-        fence(Ordering::SeqCst);
-        if self.room.waiting.load(Ordering::Relaxed) > 0 {
-            drop(lock(&self.room.lock));
-            // All: they may wait for room in different lanes.
-            self.room.freed.notify_all();
-        }
+        self.room.freed();
         Some(task)
     }
 
@@ -164,9 +154,23 @@ impl Group {
         pinned
     }
 
+    /// The same after a whole turn: it has more to do.
+    pub(crate) fn push_spent_source(&self, token: Token) -> bool {
+        let pinned = self.slots.pin(token);
+        if pinned {
+            self.push_spent(Task::Source(token));
+        }
+        pinned
+    }
+
     /// Queues work of a layer above, and never refuses.
     pub(crate) fn push_work(&self, work: Arc<dyn Work>) {
         self.push(Task::Work(work));
+    }
+
+    /// The same after a whole turn: it has more to do.
+    pub(crate) fn push_spent_work(&self, work: Arc<dyn Work>) {
+        self.push_spent(Task::Work(work));
     }
 
     /// Shows work that stands behind what this worker runs, to be taken back before it runs. Until

@@ -9,7 +9,6 @@ use super::park::Wake;
 use super::slots::Token;
 use super::source::{CUT, Lent, Turn};
 use super::task::{Task, guard};
-use crate::sync::shim::lock;
 use crate::sys::clock;
 
 impl Group {
@@ -23,8 +22,7 @@ impl Group {
         }
         self.crew.stop();
         self.eventfd.signal();
-        drop(lock(&self.room.lock));
-        self.room.freed.notify_all();
+        self.room.look_again();
     }
 
     pub(super) fn stopping(&self) -> u8 {

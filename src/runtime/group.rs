@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -15,10 +15,12 @@ use super::alarm::{Alarm, Armed};
 use super::binding::Binding;
 use super::cost::Cost;
 use super::crew::Crew;
+use super::draining::Intake;
 use super::end::{End, RUN};
 use super::lanes::Lanes;
 use super::mode::Mode;
 use super::park::Park;
+use super::room::Room;
 use super::seats::Seat;
 use super::slots::{Released, Slots, Token};
 use super::source::{Source, TIMER};
@@ -48,13 +50,13 @@ pub(crate) struct Group {
     pub(super) eventfd: EventFd,
     alarm: Alarm<Due, TimerFd>,
     pub(super) lanes: Lanes<Task>,
+    /// For the callers of `spawn_wait`.
     pub(super) room: Room,
     /// Closures that were accepted and have not ended. Statistics, and a bound for threads.
     pub(super) closures: CachePadded<AtomicUsize>,
     /// Sessions of a layer above. Statistics, and a bound for threads.
     pub(super) sessions_above: CachePadded<AtomicUsize>,
-    /// Threads between the look at the drain and the push.
-    pub(super) spawning: CachePadded<AtomicU32>,
+    pub(super) intake: CachePadded<Intake>,
     pub(super) park: CachePadded<Park>,
     pub(super) mode: Mode,
     /// What closures cost on the average.
@@ -64,15 +66,6 @@ pub(crate) struct Group {
     /// For threads that have no seat here.
     counters: CachePadded<Counters>,
     pub(super) end: End,
-}
-
-/// The callers of `spawn_wait` that wait for room in the queue.
-#[derive(Debug, Default)]
-pub(super) struct Room {
-    /// How many wait. Written under the lock.
-    pub(super) waiting: AtomicU32,
-    pub(super) lock: Mutex<()>,
-    pub(super) freed: Condvar,
 }
 
 /// `epoll_event.data` of the two descriptors that have no slot.
@@ -129,7 +122,7 @@ impl Group {
             room: Room::default(),
             closures: CachePadded::default(),
             sessions_above: CachePadded::default(),
-            spawning: CachePadded::new(AtomicU32::new(0)),
+            intake: CachePadded::default(),
             park: CachePadded::new(Park::new()),
             mode: Mode::new(pollers, cpus),
             task_cost: Cost::unknown(),
@@ -159,17 +152,12 @@ impl Group {
 
     /// After something was registered: whether it came too late to be told of the drain.
     pub(crate) fn is_draining(&self) -> bool {
-        // SeqCst: pairs with the fence in `Usage::start_draining`. Either this sees the flag, or the
-        // drain sees what was registered.
-        fence(Ordering::SeqCst);
-        self.usage.is_draining()
+        self.usage.drains_after(Origin::Accepted)
     }
 
     /// The same for a connection.
     pub(crate) fn drains(&self, origin: Origin) -> bool {
-        // SeqCst: as above, and pairs with the fence in `Usage::start_draining_outgoing`.
-        fence(Ordering::SeqCst);
-        self.usage.drains(origin)
+        self.usage.drains_after(origin)
     }
 
     /// Seat of the worker of this group that the current thread is.

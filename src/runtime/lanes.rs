@@ -10,7 +10,9 @@ use super::queue::{Pushed, TaskQueue};
 use crate::stats::Snapshot;
 use crate::sys::clock;
 
-/// Three queues: for work in progress (and the operator), for logins, for everything else.
+/// Four queues: for work in progress (and the operator), for logins, for everything else, and for
+/// what of that has had a whole turn already and has more to do. Whoever comes with little to do does
+/// not stand behind those with much; and these get their share, see [`Taste::SpentFirst`].
 ///
 /// What is pushed is counted before it can be found, so that whoever sees no count, and then announces
 /// its rest, is seen by the push (see [`Park`](super::park)).
@@ -20,6 +22,8 @@ pub(super) struct Lanes<T> {
     progress: Lane<T>,
     login: Lane<T>,
     ordinary: Lane<T>,
+    /// Ordinary, and has had its turn.
+    spent: Lane<T>,
     /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped: one
     /// look on the way of everything that is ordinary.
     urgent: CachePadded<AtomicUsize>,
@@ -53,6 +57,8 @@ pub(super) enum Taste {
     Everything,
     /// The same, but this time something ordinary first, so that it never starves.
     OrdinaryFirst,
+    /// The same, but something that has had its turn first.
+    SpentFirst,
     /// Work in progress and logins.
     Urgent,
     /// Work in progress.
@@ -63,7 +69,7 @@ impl Taste {
     /// Whether who has it may run this.
     pub(super) const fn includes(self, class: Class) -> bool {
         match self {
-            Self::Everything | Self::OrdinaryFirst => true,
+            Self::Everything | Self::OrdinaryFirst | Self::SpentFirst => true,
             Self::Urgent => class.is_urgent(),
             Self::Progress => matches!(class, Class::InProgress | Class::Admin),
         }
@@ -78,6 +84,7 @@ impl<T> Lanes<T> {
             progress: lane(),
             login: lane(),
             ordinary: lane(),
+            spent: lane(),
             urgent: CachePadded::new(AtomicUsize::new(0)),
         }
     }
@@ -96,6 +103,15 @@ impl<T> Lanes<T> {
         pushed.unwrap_or(Pushed::Overflowed)
     }
 
+    /// Queues what has had its turn and has more to do: behind what is as urgent and has not.
+    pub(super) fn push_spent(&self, class: Class, task: T) -> Pushed {
+        if class.is_urgent() {
+            return self.push(class, task);
+        }
+        let pushed = self.push_to(&self.spent, task, |queue, task| Ok(queue.push(task)));
+        pushed.unwrap_or(Pushed::Overflowed)
+    }
+
     /// A full queue gives the task back.
     pub(super) fn try_push(&self, class: Class, task: T) -> Result<(), T> {
         self.push_with(class, task, TaskQueue::try_push)
@@ -107,18 +123,27 @@ impl<T> Lanes<T> {
         task: T,
         push: impl FnOnce(&TaskQueue<Queued<T>>, Queued<T>) -> Result<R, Queued<T>>,
     ) -> Result<R, T> {
-        let lane = self.lane(class);
         if class.is_urgent() {
             self.urgent.fetch_add(1, Ordering::Relaxed);
         }
+        let pushed = self.push_to(self.lane(class), task, push);
+        if pushed.is_err() && class.is_urgent() {
+            self.urgent.fetch_sub(1, Ordering::Relaxed);
+        }
+        pushed
+    }
+
+    fn push_to<R>(
+        &self,
+        lane: &Lane<T>,
+        task: T,
+        push: impl FnOnce(&TaskQueue<Queued<T>>, Queued<T>) -> Result<R, Queued<T>>,
+    ) -> Result<R, T> {
         let at = self.nanos(clock::now());
         if lane.queue.is_empty() {
             lane.seen.head_at.store(at, Ordering::Relaxed);
         }
         let pushed = push(&lane.queue, Queued { task, at });
-        if pushed.is_err() && class.is_urgent() {
-            self.urgent.fetch_sub(1, Ordering::Relaxed);
-        }
         let length = lane.len();
         if length > lane.seen.high_water.load(Ordering::Relaxed) {
             lane.seen.high_water.fetch_max(length, Ordering::Relaxed);
@@ -130,11 +155,14 @@ impl<T> Lanes<T> {
     pub(super) fn pop(&self, taste: Taste) -> Option<(T, Instant)> {
         let first = match taste {
             Taste::OrdinaryFirst => self.ordinary.pop(),
+            Taste::SpentFirst => self.spent.pop(),
             _ => None,
         };
         let queued = first.or_else(|| self.pop_urgent(taste)).or_else(|| match taste {
-            Taste::Everything => self.ordinary.pop(),
-            Taste::OrdinaryFirst | Taste::Urgent | Taste::Progress => None,
+            Taste::Everything | Taste::OrdinaryFirst | Taste::SpentFirst => {
+                self.ordinary.pop().or_else(|| self.spent.pop())
+            }
+            Taste::Urgent | Taste::Progress => None,
         })?;
         Some((queued.task, self.started + Duration::from_nanos(queued.at)))
     }
@@ -158,8 +186,11 @@ impl<T> Lanes<T> {
         let progress = || urgent && !self.progress.queue.is_empty();
         let logins = || urgent && !self.login.queue.is_empty();
         match taste {
-            Taste::Everything | Taste::OrdinaryFirst => {
-                !self.ordinary.queue.is_empty() || progress() || logins()
+            Taste::Everything | Taste::OrdinaryFirst | Taste::SpentFirst => {
+                !self.ordinary.queue.is_empty()
+                    || !self.spent.queue.is_empty()
+                    || progress()
+                    || logins()
             }
             Taste::Urgent => progress() || logins(),
             Taste::Progress => progress(),
@@ -205,8 +236,8 @@ impl<T> Lanes<T> {
         Duration::from_nanos(ages.max().unwrap_or(0))
     }
 
-    fn lanes(&self) -> [&Lane<T>; 3] {
-        [&self.progress, &self.login, &self.ordinary]
+    fn lanes(&self) -> [&Lane<T>; 4] {
+        [&self.progress, &self.login, &self.ordinary, &self.spent]
     }
 
     fn nanos(&self, at: Instant) -> u64 {
@@ -272,6 +303,24 @@ mod tests {
     }
 
     #[test]
+    fn what_has_had_its_turn_stands_behind_what_has_not_but_for_its_share() {
+        let lanes = Lanes::new(8, Instant::now());
+        for task in [1, 2] {
+            assert_eq!(lanes.push_spent(Class::Ordinary, task), Pushed::Queued);
+        }
+        lanes.push(Class::Ordinary, 3);
+        lanes.push(Class::Login, 4);
+        // What is urgent stays so.
+        lanes.push_spent(Class::InProgress, 5);
+        assert_eq!(lanes.len(), 5);
+        assert_eq!(lanes.pop(Taste::SpentFirst).map(|(task, _)| task), Some(1));
+        assert_eq!(drained(&lanes, Taste::Urgent), [5, 4]);
+        assert!(!lanes.is_empty());
+        assert_eq!(drained(&lanes, Taste::Everything), [3, 2]);
+        assert!(lanes.is_empty() && lanes.pop(Taste::SpentFirst).is_none());
+    }
+
+    #[test]
     fn a_full_lane_does_not_count_what_it_gives_back() {
         let lanes = Lanes::new(1, Instant::now());
         assert_eq!(lanes.try_push(Class::Login, 1), Ok(()));
@@ -292,7 +341,8 @@ mod tests {
         let lanes = Lanes::<u32>::new(8, Instant::now());
         // Somebody is about to push, or has popped and is about to say so.
         lanes.urgent.fetch_add(1, Ordering::Relaxed);
-        for taste in [Taste::Everything, Taste::OrdinaryFirst, Taste::Urgent, Taste::Progress] {
+        let all = [Taste::Everything, Taste::OrdinaryFirst, Taste::SpentFirst];
+        for taste in all.into_iter().chain([Taste::Urgent, Taste::Progress]) {
             assert!(!lanes.has(taste) && lanes.pop(taste).is_none(), "{taste:?}");
         }
     }

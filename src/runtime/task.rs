@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::Group;
 use super::class::Class;
+use super::noise::log_some;
 use super::slots::Token;
 use super::source::{Lent, Turn};
 use super::usage::Origin;
@@ -114,7 +115,8 @@ pub(crate) fn guard<R>(group: &Group, what: &str, code: impl FnOnce() -> R) -> O
 pub(crate) fn note_panic(group: &Group, what: &str, payload: Box<dyn Any + Send>) {
     group.count(Counter::Panics, 1);
     let message = message(&*payload);
-    tracing::error!(group = group.index(), what, message, "handler panicked");
+    let index = group.index();
+    log_some!(group, Panic, ERROR, error, group = index, what, message, "handler panicked");
     // The payload's own destructor may panic, too.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Group;
 use super::class::Class;
@@ -74,6 +74,15 @@ impl fmt::Debug for Timer {
         f.debug_struct("Timer").finish_non_exhaustive()
     }
 }
+
+/// Whether time that was to be looked at then was looked at so late that nothing else was looked at
+/// either: the process was stopped, or had no CPU. Then a peer is not to blame for what it could not do.
+pub(crate) fn is_late(due: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(due) > LATE
+}
+
+/// Twenty times what a timer promises.
+const LATE: Duration = Duration::from_millis(100);
 
 pub(crate) fn after(
     group: &Arc<Group>,

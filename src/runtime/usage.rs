@@ -1,15 +1,17 @@
 //! What a runtime has in use, against its limits, and the flag that says it is ending.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex, Weak};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
 use super::Group;
+use super::draining::{Begun, Changes};
+use super::noise::Noise;
 use super::slots::Token;
 use super::source::TIMER;
-use crate::sync::shim::{lock, wait_while};
+use super::starved::Starved;
 use crate::sys::clock;
 
 /// Who began a connection.
@@ -43,21 +45,23 @@ pub(crate) struct Usage {
     /// Connections and closures of an urgent class, of all groups.
     urgent_units: CachePadded<AtomicUsize>,
     next_connection_id: AtomicU64,
-    draining: AtomicBool,
+    draining: Begun,
     /// No accepted connection is left: the outgoing ones drain, too.
-    draining_outgoing: AtomicBool,
+    draining_outgoing: Begun,
     /// Listeners that are open.
     listeners: AtomicUsize,
     /// Listeners that ran out of descriptors, to be told when one is closed.
-    starved: Mutex<Vec<(Weak<Group>, Token)>>,
-    /// `starved` is not empty.
-    any_starved: AtomicBool,
-    /// Changes are announced here while the runtime drains.
-    changed: Condvar,
-    changes: Mutex<()>,
+    starved: Starved<(Weak<Group>, Token)>,
+    /// Told while the runtime drains.
+    changes: Changes,
+    noise: Noise,
 }
 
 impl Usage {
+    pub(super) const fn noise(&self) -> &Noise {
+        &self.noise
+    }
+
     pub(crate) fn connection_opened(&self, origin: Origin) {
         self.connections_count(origin).fetch_add(1, Ordering::Relaxed);
     }
@@ -153,74 +157,61 @@ impl Usage {
     }
 
     pub(crate) fn start_draining(&self) -> bool {
-        let first = !self.draining.swap(true, Ordering::AcqRel);
-        // SeqCst: pairs with the fence in `announce`. Either the change is announced, or it is seen
-        // by the look that follows this.
-        fence(Ordering::SeqCst);
-        first
+        self.draining.begin()
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        self.draining.is_seen()
+    }
+
+    pub(super) fn begun(&self) -> &Begun {
+        &self.draining
     }
 
     /// From here on outgoing connections drain.
     pub(crate) fn start_draining_outgoing(&self) {
-        self.draining_outgoing.store(true, Ordering::Release);
-        // SeqCst: pairs with the fence in `Group::drains`.
-        fence(Ordering::SeqCst);
+        self.draining_outgoing.begin();
     }
 
     /// Whether connections of this origin drain.
     pub(crate) fn drains(&self, origin: Origin) -> bool {
+        self.begun_of(origin).is_seen()
+    }
+
+    /// The same by who has registered one just now: whether it came too late to be told.
+    pub(crate) fn drains_after(&self, origin: Origin) -> bool {
+        self.begun_of(origin).is_seen_after()
+    }
+
+    fn begun_of(&self, origin: Origin) -> &Begun {
         match origin {
-            Origin::Accepted => self.is_draining(),
-            Origin::Outgoing => self.draining_outgoing.load(Ordering::Acquire),
+            Origin::Accepted => &self.draining,
+            Origin::Outgoing => &self.draining_outgoing,
         }
     }
 
     /// Waits until `done` holds or the deadline has passed; says which. Looked at again after each
     /// change that [`announce`](Self::announce) tells.
-    pub(crate) fn wait_until(&self, deadline: Instant, mut done: impl FnMut() -> bool) -> bool {
+    pub(crate) fn wait_until(&self, deadline: Instant, done: impl Fn() -> bool) -> bool {
         let left = deadline.saturating_duration_since(clock::now());
-        !wait_while(&self.changed, lock(&self.changes), Some(left), |()| !done()).1
+        self.changes.wait_until(Some(left), done)
     }
 
     /// Something changed that a drain may wait for.
     pub(crate) fn announce(&self) {
-        // SeqCst: pairs with the fence in `start_draining`.
-        fence(Ordering::SeqCst);
-        if self.is_draining() {
-            drop(lock(&self.changes));
-            self.changed.notify_all();
-        }
+        self.changes.tell(&self.draining);
     }
 
-    /// The listener wants to know when a descriptor is closed.
+    /// The listener wants to know when a descriptor is closed. It tries to accept once more after this.
     pub(crate) fn starve(&self, group: Weak<Group>, listener: Token) {
-        let mut starved = lock(&self.starved);
-        if !starved.iter().any(|(_, token)| *token == listener) {
-            starved.push((group, listener));
-        }
-        self.any_starved.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `descriptor_closed`. The caller tries to accept once more
-        // after this: either that succeeds, or the close sees the flag.
-        fence(Ordering::SeqCst);
+        // Each group counts its tokens for itself.
+        let is_same = |a: &(Weak<Group>, Token), b: &(_, _)| a.1 == b.1 && a.0.ptr_eq(&b.0);
+        self.starved.join((group, listener), is_same);
     }
 
     /// A descriptor was closed: whoever starves may try again.
     pub(crate) fn descriptor_closed(&self) {
-        // SeqCst: pairs with the fence in `starve`.
-        fence(Ordering::SeqCst);
-        if !self.any_starved.load(Ordering::Relaxed) {
-            return;
-        }
-        let starved = {
-            let mut starved = lock(&self.starved);
-            self.any_starved.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *starved)
-        };
-        for (group, listener) in starved {
+        for (group, listener) in self.starved.descriptor_closed() {
             if let Some(group) = group.upgrade() {
                 group.notify_source(listener, TIMER);
             }
@@ -256,12 +247,12 @@ impl Usage {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Counts a waiting request, unless all of them would then have more than `most` bytes; says
-    /// whether it did.
-    pub(crate) fn request_queues(&self, bytes: usize, most: usize) -> bool {
+    /// Counts a waiting request, unless its connection, which would then have `own` bytes waiting,
+    /// would leave too little of `most`; says whether it did.
+    pub(crate) fn request_queues(&self, bytes: usize, own: usize, most: usize) -> bool {
         let sum = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
         self.queued_requests.fetch_add(1, Ordering::Relaxed);
-        let queued = sum <= most;
+        let queued = leaves_room(own, sum, most);
         if !queued {
             self.request_taken(bytes);
         }
@@ -309,9 +300,35 @@ fn change(count: &AtomicUsize, up: bool) {
     }
 }
 
+/// Whether a connection may have `own` of the `all` bytes in use: it leaves as many free again, or has
+/// what everybody may have. So no connection can take all there is, and all of them together do not
+/// keep anybody from what is small.
+pub(crate) const fn leaves_room(own: usize, all: usize, limit: usize) -> bool {
+    own <= limit.saturating_sub(all) || own <= EVERYBODYS
+}
+
+/// So much each connection may have, whatever others have.
+const EVERYBODYS: usize = 8 << 10;
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Runtime;
+
+    #[test]
+    fn listeners_of_two_groups_with_the_same_token_are_both_told_of_a_descriptor() {
+        let runtime = Runtime::builder().groups(2).threads_per_group(1).start().expect("threads");
+        let handle = runtime.handle();
+        let (usage, token) = (Usage::default(), Token::decode(Token::FIRST));
+        for group in handle.groups().iter().chain(handle.groups()) {
+            usage.starve(Arc::downgrade(group), token);
+        }
+        let told = usage.starved.descriptor_closed();
+        let groups = told.iter().map(|(group, _)| group.upgrade().map(|group| group.index()));
+        assert_eq!(groups.collect::<Vec<_>>(), [Some(0), Some(1)]);
+    }
 
     #[test]
     fn what_is_beyond_a_limit_is_not_counted() {
@@ -322,12 +339,18 @@ mod tests {
         usage.session_closed();
         assert!(usage.session_opens(2));
 
-        assert!(usage.request_queues(60, 100) && usage.request_queues(40, 100));
-        assert!(!usage.request_queues(1, 100));
-        assert_eq!((usage.queued_requests(), usage.queued_bytes()), (2, 100));
-        assert!(usage.request_queues(0, 100));
-        usage.request_taken(60);
-        assert!(!usage.request_queues(61, 100));
-        assert_eq!((usage.queued_requests(), usage.queued_bytes()), (2, 40));
+        let queues = |kib: usize, own: usize| usage.request_queues(kib << 10, own << 10, 100 << 10);
+        let queued = || (usage.queued_requests(), usage.queued_bytes() >> 10);
+        assert!(queues(50, 50) && queues(20, 20));
+        assert!(!queues(1, 51) && !queues(16, 16));
+        assert_eq!(queued(), (2, 70));
+        assert!(queues(0, 20) && queues(15, 15));
+        usage.request_taken(50 << 10);
+        assert!(!queues(33, 33));
+        assert_eq!(queued(), (3, 35));
+        assert!(queues(32, 32) && queues(16, 16) && queues(8, 8));
+        assert!(!queues(5, 9));
+        assert!(queues(8, 8) && queues(8, 8));
+        assert_eq!(queued(), (8, 107));
     }
 }

@@ -13,6 +13,7 @@ use super::binding::Binding;
 use super::class::Class;
 use super::group::Group;
 use super::guard;
+use super::noise::log_some;
 use super::scale::Seen;
 use super::seats::Seat;
 use super::threads::ThreadKind;
@@ -178,7 +179,11 @@ fn report(group: &Group, worker: usize, seat: &Seat, stayed: Duration) {
     group.count(Counter::HandlersReported, 1);
     let class = Class::from_u8(seat.class.load(Ordering::Relaxed)).name();
     let waits = !seat.state.runs();
-    tracing::warn!(
+    log_some!(
+        group,
+        Long,
+        WARN,
+        warn,
         group = group.index(),
         worker,
         class,

@@ -69,6 +69,8 @@ struct Mail {
     waits: bool,
     /// Nothing is taken in any more.
     closed: bool,
+    /// There was a request.
+    used: bool,
     /// As long as there is something to do, the connection does not end in good order.
     hold: Option<Hold>,
 }
@@ -126,20 +128,39 @@ impl Channel {
         if mail.hold.is_none() {
             mail.hold = Some(self.line.conn.hold());
         }
+        mail.used |= post.as_ref().is_some_and(Post::is_request);
         mail.queue.extend(post.take());
         Ok(())
     }
 
-    /// More credit for the request that runs; for none if none does.
-    pub(super) fn offer(&self, bytes: i64) {
+    /// More credit for the request that runs; `false` if none does, and nobody gets it.
+    pub(super) fn offer(&self, bytes: i64) -> bool {
         {
             let mut mail = lock(&self.mail);
             if mail.running.is_none() {
-                return;
+                return false;
             }
             mail.offered.add(bytes);
         }
         self.wake();
+        true
+    }
+
+    pub(super) fn set_used(&self) {
+        lock(&self.mail).used = true;
+    }
+
+    /// No request was ever taken in.
+    pub(super) fn is_unused(&self) -> bool {
+        !lock(&self.mail).used
+    }
+
+    /// Whether the oldest of its requests has come at that time, and not before.
+    pub(super) fn has_come_at(&self, now: Instant) -> bool {
+        let mail = lock(&self.mail);
+        let running = mail.running.filter(|begun| begun.is_request).map(|begun| begun.came);
+        let waiting = || mail.queue.iter().find(|post| post.is_request()).map(|post| post.came);
+        running.or_else(waiting) == Some(now)
     }
 
     // ---- for anybody ----

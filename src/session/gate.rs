@@ -119,6 +119,8 @@ impl<S: Service> Reader<S> {
     }
 
     fn verify(&mut self, session: u64, claim: &Claim) -> Result<(), Close> {
+        // The service may have to wait.
+        self.send_answers();
         let line = Arc::clone(&self.link.line);
         let Some(guest) = &mut self.guest else { return Err(Close::new("not let in")) };
         let limits = Limits::from(line.config());
@@ -153,7 +155,7 @@ impl<S: Service> Reader<S> {
     }
 
     /// Tells that the login succeeded; later, if that is configured.
-    fn welcome(&self, session: u64) {
+    fn welcome(&mut self, session: u64) {
         let ok = ServerMessage::AuthenticateOk(AuthenticateOk { auth_data: Some(Vec::new()) });
         let delay = self.link.line.config().authenticate_ok_delay;
         self.send_later(session, ok, delay, false);
@@ -175,13 +177,13 @@ impl<S: Service> Reader<S> {
         Ok(())
     }
 
-    fn send_message(&self, session: u64, message: ServerMessage) {
+    fn send_message(&mut self, session: u64, message: ServerMessage) {
         // They are all short.
         self.send(session, |encoder| encoder.message(&message));
     }
 
     /// Sends on a timer, without a thread that waits, and closes the connection if that is the end.
-    fn send_later(&self, session: u64, message: ServerMessage, delay: Duration, last: bool) {
+    fn send_later(&mut self, session: u64, message: ServerMessage, delay: Duration, last: bool) {
         if delay.is_zero() {
             return self.send_message(session, message);
         }

@@ -93,9 +93,21 @@ impl Line {
 
     /// Writes frames of a session and sends them at once: answers that no request is run for.
     pub(super) fn answer<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
+        let mut answer = Vec::new();
+        self.put_answer(session, write, &mut answer);
+        self.conn.send(answer);
+    }
+
+    /// The same, but they go behind what is in `answers`.
+    pub(super) fn put_answer<R>(
+        &self,
+        session: u64,
+        write: impl FnOnce(&mut Encoder<'_>) -> R,
+        answers: &mut Vec<u8>,
+    ) {
         let mut buffer = OutBuffer::new(&self.pages);
         write(&mut Encoder::with_dialect(&mut buffer, self.dialect, session));
-        self.conn.send(buffer.to_vec());
+        buffer.slices().for_each(|slice| answers.extend_from_slice(slice));
     }
 
     /// Runs `end` while nobody sends.
@@ -104,7 +116,7 @@ impl Line {
         end();
     }
 
-    /// Takes room for a request, unless there is none; then the limit comes back.
+    /// Takes room for a request, unless there is none for this connection; then the limit comes back.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), usize> {
         let config = self.config();
         let limit = config.max_queued_bytes_per_connection;
@@ -113,7 +125,7 @@ impl Line {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(limit);
         }
-        if !self.group().usage().request_queues(bytes, config.max_queued_bytes) {
+        if !self.group().usage().request_queues(bytes, queued, config.max_queued_bytes) {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(config.max_queued_bytes);
         }

@@ -4,9 +4,11 @@ use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+
+use md5::{Digest, Md5};
 
 use super::cache::Put;
 use super::clock::Clock;
@@ -18,7 +20,7 @@ use super::server::Shared;
 use super::service::{Account, CancelReason, Peer, Service, SessionId};
 use crate::codec::message::plan::AnyPlan;
 use crate::net::{Cork, Held};
-use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, note_panic};
+use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, is_late, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -29,6 +31,8 @@ pub(super) struct Link<S: Service> {
     /// Set by the login, before there are sessions.
     pub(super) peer: OnceLock<Peer>,
     table: Mutex<HashMap<u64, Arc<Session<S>>>>,
+    /// Sessions that were ended from outside, and are out of the table, but not over.
+    lingering: AtomicUsize,
     clock: OnceLock<Arc<Clock<S>>>,
     /// What became runnable and was not begun.
     ready: Mutex<Ready>,
@@ -84,6 +88,7 @@ impl<S: Service> Link<S> {
             server,
             peer: OnceLock::new(),
             table: Mutex::default(),
+            lingering: AtomicUsize::new(0),
             clock: OnceLock::new(),
             ready: Mutex::default(),
             statement_cost: Cost::unknown(),
@@ -113,7 +118,9 @@ impl<S: Service> Link<S> {
     pub(super) fn open(self: &Arc<Self>, id: u64) -> Opening<Arc<Session<S>>> {
         let config = self.line.config();
         let mut table = lock(&self.table);
-        if table.len() >= config.max_sessions_per_connection {
+        // Whoever kills what it has begun gets no room for more before that has ended.
+        let sessions = table.len() + self.lingering.load(Ordering::Relaxed);
+        if sessions >= config.max_sessions_per_connection {
             return Opening::Limit;
         }
         if table.get(&id).is_some_and(|session| !session.channel.is_closed()) {
@@ -139,6 +146,15 @@ impl<S: Service> Link<S> {
         };
         // Its end runs code of the user: not under the lock.
         drop(gone);
+    }
+
+    /// A session that is out of the table is not over yet, or is over now.
+    pub(super) fn lingers(&self, begins: bool) {
+        if begins {
+            self.lingering.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.lingering.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// All sessions, in the order of their ids.
@@ -172,6 +188,9 @@ impl<S: Service> Link<S> {
     }
 
     /// Calls `code` after some time, unless the link is gone by then; it does not keep it.
+    ///
+    /// When nobody looked at the time for long, nobody served the peer either: then the time begins
+    /// anew, and a cancel comes too late.
     pub(super) fn later(
         self: &Arc<Self>,
         class: Class,
@@ -179,10 +198,11 @@ impl<S: Service> Link<S> {
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Timer {
         let link = Arc::downgrade(self);
-        let call = move || {
-            if let Some(link) = link.upgrade() {
-                code(&link);
-            }
+        let due = clock::now() + delay;
+        let call = move || match link.upgrade() {
+            Some(link) if is_late(due, clock::now()) => drop(link.later(class, delay, code)),
+            Some(link) => code(&link),
+            None => {}
         };
         after(self.line.group(), class, delay, Box::new(call))
     }
@@ -316,7 +336,11 @@ impl<S: Service> Link<S> {
         kept
     }
 
+    /// Not if the digest is that of another text: whoever names it next would run what he did not mean.
     pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
+        if !is_of(digest, text) {
+            return;
+        }
         let longest = self.line.config().request_cache_max_length;
         let put = self.server.sql.put(&account.key(), digest, text.into(), text.len(), longest);
         self.note_evicted(put, Counter::SqlEvict);
@@ -354,6 +378,13 @@ impl<S: Service> Link<S> {
 fn in_order<S: Service>(mut sessions: Vec<Arc<Session<S>>>) -> Vec<Arc<Session<S>>> {
     sessions.sort_unstable_by_key(|session| session.channel.id.wire());
     sessions
+}
+
+/// Whether a digest can be that of a text: one as long as MD5 is taken for that, another may be
+/// whatever its client likes.
+fn is_of(digest: &[u8], text: &[u8]) -> bool {
+    let md5 = || Md5::digest(text);
+    digest.len() != <Md5 as Digest>::output_size() || *md5() == *digest
 }
 
 /// Deadlines are looked at no more often than this.

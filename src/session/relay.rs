@@ -7,12 +7,12 @@
 //! ```
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::channel::Channel;
 use super::ending::Ending;
 use super::error::SessionError;
+use super::told::Told;
 use crate::codec::kind::ServerKind;
 
 /// What another server answered, on its way through: a proxy's reply, whose frames are passed on as they
@@ -102,22 +102,20 @@ pub struct Wake(Arc<Call>);
 
 struct Call {
     channel: Weak<Channel>,
-    /// Set by who wakes, and by the end of the relay; taken back by who is about to ask it. As long as
-    /// it is set somebody is on the way to the session, or it knows.
-    made: AtomicBool,
+    /// Of a wake-up, or of the end of the relay.
+    told: Told,
 }
 
 impl Wake {
     pub(super) fn new(channel: &Arc<Channel>) -> Self {
-        Self(Arc::new(Call { channel: Arc::downgrade(channel), made: AtomicBool::new(false) }))
+        Self(Arc::new(Call { channel: Arc::downgrade(channel), told: Told::default() }))
     }
 
     /// Something is there. To be called from any thread and at any time, also while the relay is being
     /// asked, and also too often; it does not wait. Not under a lock that the relay needs to be
     /// dropped: this may be the last to hold its session.
     pub fn wake(&self) {
-        // AcqRel: pairs with `ask`. Either that sees what was added before, or it is told again.
-        if !self.0.made.swap(true, Ordering::AcqRel)
+        if self.0.told.tell()
             && let Some(channel) = self.0.channel.upgrade()
         {
             channel.wake();
@@ -125,17 +123,17 @@ impl Wake {
     }
 
     pub(super) fn is_made(&self) -> bool {
-        self.0.made.load(Ordering::Acquire)
+        self.0.told.is_set()
     }
 
     /// The relay is asked next: it sees what was added before, and what comes behind wakes again.
     pub(super) fn ask(&self) {
-        self.0.made.swap(false, Ordering::AcqRel);
+        self.0.told.look();
     }
 
     /// Nobody is asked any more.
     fn end(&self) {
-        self.0.made.store(true, Ordering::Release);
+        self.0.told.end();
     }
 }
 

@@ -7,6 +7,7 @@ mod requests;
 use std::cell::Cell;
 use std::fmt;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ pub(super) struct Session<S: Service> {
     runner: Runner<Body<S::Session>>,
     /// What one of its requests costs; that of its connection if it is there for one statement only.
     cost: Option<Cost>,
+    /// It was taken out of its connection's table before its end.
+    lingers: AtomicBool,
 }
 
 /// What only who runs the session may touch.
@@ -57,8 +60,12 @@ enum Turn {
     Again,
     /// There is nothing to do until somebody says so.
     Idle,
+    /// The same after a part of a long result.
+    Waits,
     /// There is more to do; others first.
     Later,
+    /// The same of a long result: also those that come only now.
+    Spent,
 }
 
 /// There is something to look at.
@@ -91,8 +98,16 @@ impl<S: Service> Session<S> {
                 link: Arc::clone(link),
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
+                lingers: AtomicBool::new(false),
             }
         })
+    }
+
+    /// It was ended from outside: until it is over it has a place among those of its connection.
+    pub(super) fn linger(&self) {
+        if !self.lingers.swap(true, Ordering::Relaxed) {
+            self.link.lingers(true);
+        }
     }
 
     /// Something was posted: `true` when the caller now has to see that it is run.
@@ -120,16 +135,25 @@ impl<S: Service> Session<S> {
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
             let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
             let turn = if over || spent { Turn::Later } else { self.step(&mut running, out) };
+            if matches!(turn, Turn::Waits | Turn::Spent) {
+                // Or nobody would know how long it was, and look for others.
+                self.charge(&mut now, waited);
+            }
             match turn {
                 // Somebody else may run it before this thread sends anything.
-                Turn::Later => {
+                Turn::Later | Turn::Spent => {
                     out.flush();
                     running.mark(LOOK);
                     running.queue();
-                    self.queue();
+                    let group = Arc::clone(self.channel.line.group());
+                    if turn == Turn::Spent {
+                        group.push_spent_work(self);
+                    } else {
+                        group.push_work(self);
+                    }
                     return now;
                 }
-                Turn::Idle => {
+                Turn::Idle | Turn::Waits => {
                     running.queue();
                     out.hold(self);
                     return now;
@@ -137,10 +161,7 @@ impl<S: Service> Session<S> {
                 Turn::Again => {}
             }
             done += 1;
-            let before = mem::replace(&mut now, clock::now());
-            // A wait that was announced has given back what others could want.
-            let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
-            self.cost().add(spent);
+            self.charge(&mut now, waited);
             // Whoever holds what others wait for is not kept from its client.
             if is_quick(self.cost()) && !self.class().is_urgent() {
                 out.keep(now);
@@ -148,6 +169,14 @@ impl<S: Service> Session<S> {
                 out.flush();
             }
         }
+    }
+
+    /// Adds what has passed since `now` to what its requests cost.
+    fn charge(&self, now: &mut Instant, waited: &Cell<Duration>) {
+        let before = mem::replace(now, clock::now());
+        // A wait that was announced has given back what others could want.
+        let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
+        self.cost().add(spent);
     }
 
     /// One step: ends it, goes on with the request that was begun, or begins the next.
@@ -225,7 +254,7 @@ impl<S: Service> Session<S> {
                 match state.pull(out, |payload| self.panicked(payload)) {
                     Ok(Pulled::Budget) => {
                         body.current = Current::Fed(state, None);
-                        return Turn::Later;
+                        return Turn::Spent;
                     }
                     Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
                     Ok(Pulled::Done) => Ok(()),
@@ -253,7 +282,7 @@ impl<S: Service> Session<S> {
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);
         }
-        Turn::Idle
+        Turn::Waits
     }
 }
 
@@ -303,6 +332,9 @@ impl<S: Service> Drop for Session<S> {
         if let Some(mut body) = self.runner.notify(LOOK).or_else(|| self.runner.resume()) {
             self.abandon(&mut body);
             self.part(&mut body);
+        }
+        if *self.lingers.get_mut() {
+            self.link.lingers(false);
         }
         let group = self.link.line.group();
         group.usage().session_closed();

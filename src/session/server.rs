@@ -10,8 +10,10 @@ use super::cache::Cache;
 use super::channel::Refused;
 use super::error::SessionError;
 use super::gate::{Gate, Guest};
+use super::glitches::Glitches;
 use super::line::Line;
 use super::link::{KeptPlan, Link, Opening};
+use super::output::FULL;
 use super::post::{Errand, Post};
 use super::run::Session;
 use super::service::{AUTO_COMMIT, CancelReason, Service};
@@ -30,6 +32,7 @@ use crate::codec::message::value::Scalar;
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::reply::{PACKET_TOO_LARGE_STATE, code};
 use crate::net::{Close, CloseReason, Connection, Input, Protocol, Turn};
+use crate::runtime::log_some;
 use crate::stats::Counter;
 use crate::sys::clock;
 
@@ -108,6 +111,9 @@ pub struct Reader<S: Service> {
     pub(super) guest: Option<Guest>,
     /// When what is being read was received.
     pub(super) now: Instant,
+    pub(super) glitches: Glitches,
+    /// Answers that were given while reading, and wait for others.
+    answers: Vec<u8>,
 }
 
 impl<S: Service> fmt::Debug for Reader<S> {
@@ -137,7 +143,13 @@ impl<S: Service> Protocol for Server<S> {
         // Nobody else sets it.
         let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
         let guest = link.server.gate.admit(&link);
-        Reader { link, guest, now: clock::now() }
+        Reader {
+            link,
+            guest,
+            now: clock::now(),
+            glitches: Glitches::default(),
+            answers: Vec::new(),
+        }
     }
 
     fn received(
@@ -146,7 +158,9 @@ impl<S: Service> Protocol for Server<S> {
         reader: &mut Reader<S>,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
-        reader.read(input)
+        let read = reader.read(input);
+        reader.send_answers();
+        read
     }
 
     fn released(&self, conn: &Connection, turn: Turn) {
@@ -184,6 +198,7 @@ impl<S: Service> Protocol for Server<S> {
                 session.channel.wake();
             }
         }
+        reader.send_answers();
         // What an idle session holds, others may wait for.
         reader.link.push_ready();
     }
@@ -204,6 +219,9 @@ impl<S: Service> Reader<S> {
             match Frame::parse(input.bytes(), dialect, &limits) {
                 Ok(Some((frame, bytes))) => {
                     self.route(&frame, &limits)?;
+                    if self.glitches.is_spent() {
+                        return Err(self.too_many_glitches(frame.session()));
+                    }
                     input.consume(bytes);
                 }
                 Ok(None) => {
@@ -229,7 +247,7 @@ impl<S: Service> Reader<S> {
     }
 
     /// Where the next frame begins is not known.
-    fn bad_header(&self, input: &[u8], error: &HeaderError) -> Close {
+    fn bad_header(&mut self, input: &[u8], error: &HeaderError) -> Close {
         self.link.line.count(Counter::ProtocolErrors);
         let session = input.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let answer = match error {
@@ -286,6 +304,9 @@ impl<S: Service> Reader<S> {
                 self.post(session, Errand::File, bytes, false);
             }
             ClientMessage::SessionClose => {
+                if self.link.find(session).is_some_and(|session| session.channel.is_unused()) {
+                    self.glitch();
+                }
                 self.post(session, Errand::Close, bytes, false);
             }
             ClientMessage::SessionNew => self.open(session, bytes),
@@ -296,6 +317,7 @@ impl<S: Service> Reader<S> {
             }
             ClientMessage::AuthenticateStart(_) | ClientMessage::AuthenticateContinue(_) => {
                 let unexpected = "Unexpected message for polarx rpc.";
+                self.glitch();
                 self.refuse(session, &SessionError::unsupported(unexpected).into_fatal());
             }
             other => {
@@ -308,11 +330,12 @@ impl<S: Service> Reader<S> {
         Ok(())
     }
 
-    fn bad_message(&self, session: u64, error: &MessageError) -> Result<(), Close> {
+    fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
         self.link.line.count(Counter::ProtocolErrors);
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
             // Beyond a limit, but whole: only this request fails, when its turn comes.
+            self.glitch();
             self.post(session, Errand::Broken(answer), 0, true);
             return Ok(());
         }
@@ -322,16 +345,18 @@ impl<S: Service> Reader<S> {
 
     // ---- sessions ----
 
-    fn open(&self, id: u64, bytes: usize) {
+    fn open(&mut self, id: u64, bytes: usize) {
         if id & AUTO_COMMIT != 0 {
-            return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
+            return self.unsupported(id);
         }
         match self.link.open(id) {
             Opening::Opened(session) => {
+                self.glitches.excuse();
                 let post = Post::new(Errand::Open, bytes, self.now);
                 self.post_to(session, &mut Some(post));
             }
             Opening::Duplicate => {
+                self.glitch();
                 let error = SessionError::unsupported("Duplicate session ID.");
                 self.refuse(id, &error.into_fatal());
             }
@@ -339,29 +364,33 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    fn too_many(&self, id: u64) {
+    fn too_many(&mut self, id: u64) {
+        self.glitch();
         self.link.line.count(Counter::SessionsRefusedLimit);
         let error = SessionError::unsupported("max_connections limit exceed");
         self.refuse(id, &error.into_fatal());
     }
 
-    fn post(&self, id: u64, errand: Errand, bytes: usize, is_sql: bool) {
+    fn post(&mut self, id: u64, errand: Errand, bytes: usize, is_sql: bool) {
         let mut post = Some(Post::new(errand, bytes, self.now));
         if id & AUTO_COMMIT == 0 {
             match self.link.find(id) {
                 Some(session) => self.post_to(session, &mut post),
-                None => self.refuse(id, &SessionError::not_found()),
+                None => self.not_found(id),
             }
             return;
         }
         if !is_sql {
-            return self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
+            return self.unsupported(id);
         }
         if let Some(session) = self.link.find(id) {
             match session.channel.post(&mut post) {
                 // It is about to end, and this is for its successor.
                 Err(Refused::Closed) => {}
-                result => return self.posted(session, result),
+                result => {
+                    self.glitches.excuse();
+                    return self.posted(session, result);
+                }
             }
         }
         match self.link.open(id) {
@@ -371,27 +400,34 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    fn post_to(&self, session: Arc<Session<S>>, post: &mut Option<Post>) {
+    fn post_to(&mut self, session: Arc<Session<S>>, post: &mut Option<Post>) {
+        let is_request = post.as_ref().is_some_and(Post::is_request);
         let result = session.channel.post(post);
+        if is_request && result.is_ok() {
+            self.glitches.excuse();
+        }
         self.posted(session, result);
     }
 
-    fn posted(&self, session: Arc<Session<S>>, result: Result<(), Refused>) {
+    fn posted(&mut self, session: Arc<Session<S>>, result: Result<(), Refused>) {
         let id = session.channel.id.wire();
         match result {
             Ok(()) => {
                 self.link.watch();
                 if session.becomes_runnable() {
+                    self.send_answers();
                     self.link.make_ready(session);
                 }
             }
-            Err(Refused::Closed) => self.refuse(id, &SessionError::not_found()),
+            Err(Refused::Closed) => self.not_found(id),
             Err(Refused::Full) => {
+                self.glitch();
                 self.link.line.count(Counter::RequestsRefusedQueue);
                 let error = SessionError::unsupported("Session max_queued_messages limit exceed.");
                 self.lose(id, &error.into_fatal());
             }
             Err(Refused::Bytes(limit)) => {
+                self.glitch();
                 self.link.line.count(Counter::RequestsRefusedBytes);
                 let text = format!("Session max_queued_bytes {limit} limit exceed.");
                 self.lose(id, &SessionError::unsupported(text).into_fatal());
@@ -400,53 +436,64 @@ impl<S: Service> Reader<S> {
     }
 
     /// Ends a session because of what its client sent.
-    fn lose(&self, id: u64, error: &SessionError) {
+    fn lose(&mut self, id: u64, error: &SessionError) {
         if let Some(session) = self.link.find(id) {
             self.link.forget(session.channel.id);
             session.channel.kill(CancelReason::Session);
+            session.linger();
         }
         self.refuse(id, error);
     }
 
-    fn kill(&self, id: u64, kill: KillSession) {
-        let Some(session) = self.link.find(id) else {
-            return self.refuse(id, &SessionError::not_found());
-        };
-        if kill.x_session_id != id {
-            tracing::debug!(
-                id,
-                named = kill.x_session_id,
-                "kill names another session; the header counts"
-            );
+    fn kill(&mut self, id: u64, kill: KillSession) {
+        let Some(session) = self.link.find(id) else { return self.not_found(id) };
+        let line = Arc::clone(&self.link.line);
+        let named = kill.x_session_id;
+        if named != id {
+            let text = "kill names another session; the header counts";
+            log_some!(line.group(), Kill, DEBUG, debug, id, named, text);
         }
-        let hit = if kill.r#type == kill_session::Type::Connection as i32 {
-            self.link.line.count(Counter::SessionsKilled);
+        let ends_session = kill.r#type == kill_session::Type::Connection as i32;
+        // Who kills has heard, or waited for, something. Unless it was all one write.
+        if session.channel.has_come_at(self.now) || ends_session && session.channel.is_unused() {
+            self.glitch();
+        }
+        let hit = if ends_session {
+            line.count(Counter::SessionsKilled);
             self.lose(id, &SessionError::killed());
             true
         } else {
             session.channel.cancel(CancelReason::Query)
         };
-        if hit && self.link.line.config().enable_kill_log {
-            tracing::info!(session = %session.channel.id, kind = kill.r#type, "kill");
+        if hit && line.config().enable_kill_log {
+            let (session, kind) = (session.channel.id, kill.r#type);
+            log_some!(line.group(), Kill, INFO, info, %session, kind, "kill");
         }
     }
 
-    fn offer(&self, id: u64, kilobytes: i32) {
+    fn offer(&mut self, id: u64, kilobytes: i32) {
         match self.link.find(id) {
-            Some(session) if kilobytes >= 0 => session.channel.offer(i64::from(kilobytes) * 1024),
-            Some(_) => {}
+            Some(session) if kilobytes >= 0 => {
+                if !session.channel.offer(i64::from(kilobytes) * 1024) {
+                    self.late();
+                }
+            }
+            Some(_) => self.glitch(),
             // A session for one statement that has just ended: clients cannot know.
-            None if id & AUTO_COMMIT != 0 => {}
-            None => self.refuse(id, &SessionError::not_found()),
+            None if id & AUTO_COMMIT != 0 => self.late(),
+            None => self.not_found(id),
         }
     }
 
-    fn ask_time(&self, id: u64, count: i32) -> Result<(), Close> {
+    fn ask_time(&mut self, id: u64, count: i32) -> Result<(), Close> {
         if id & AUTO_COMMIT != 0 {
-            self.refuse(id, &SessionError::unsupported("Not support for polarx rpc."));
+            self.unsupported(id);
             return Ok(());
         }
-        let clock = self.link.clock();
+        if let Some(session) = self.link.find(id) {
+            session.channel.set_used();
+        }
+        let clock = Arc::clone(self.link.clock());
         if !clock.ask(id, count, &self.link.line.conn) {
             self.link.line.count(Counter::RequestsRefusedQueue);
             let text = format!("requests for timestamps exceed {}", super::clock::MOST_WAITING);
@@ -454,19 +501,30 @@ impl<S: Service> Reader<S> {
             return Err(Close::new(text));
         }
         if clock.becomes_runnable() {
-            self.link.make_ready(Arc::clone(clock) as _);
+            self.send_answers();
+            self.link.make_ready(clock);
         }
         Ok(())
     }
 
     // ---- answers that are given here ----
 
-    pub(super) fn refuse(&self, session: u64, error: &SessionError) {
+    pub(super) fn refuse(&mut self, session: u64, error: &SessionError) {
         self.send(session, |encoder| put_error(encoder, error));
     }
 
-    pub(super) fn send<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
-        self.link.line.answer(session, write);
+    /// Leaves at the end of what is being read, or before anybody may answer what was asked behind it.
+    pub(super) fn send<R>(&mut self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
+        self.link.line.put_answer(session, write, &mut self.answers);
+        if self.answers.len() >= FULL {
+            self.send_answers();
+        }
+    }
+
+    pub(super) fn send_answers(&mut self) {
+        if !self.answers.is_empty() {
+            self.link.line.conn.send(std::mem::take(&mut self.answers));
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::source::RowSource;
 use crate::codec::chunk::ChunkWriter;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::codec::kind::ServerKind;
-use crate::runtime::guard;
+use crate::runtime::{guard, log_some};
 use crate::stats::Counter;
 
 /// What a reply consists of beside its rows.
@@ -35,6 +35,8 @@ pub(super) struct State {
     /// Bytes of rows that the client still takes; without, it takes all.
     pub(super) left: Option<Credit>,
     pub(super) feed: Option<Feed>,
+    /// The feed has had a turn since it last waited.
+    had_turn: bool,
     pub(super) deferral: Option<Arc<Deferral>>,
 }
 
@@ -99,6 +101,8 @@ pub(super) enum Pulled {
 
 /// Bytes that a source or relay may send in a turn.
 const FEED_BUDGET: usize = 256 << 10;
+/// The same in its first turn: then it is known to be long, and stands behind those that are not.
+const FIRST_FEED_BUDGET: usize = 32 << 10;
 
 impl State {
     pub(super) fn new(channel: Arc<Channel>, form: Form) -> Self {
@@ -113,6 +117,7 @@ impl State {
             ending: Ending::new(),
             left: form.credit.map(Credit::new),
             feed: None,
+            had_turn: false,
             deferral: None,
         }
     }
@@ -207,15 +212,18 @@ impl State {
 
     fn pull_from(&mut self, feed: &mut Feed, out: &Output) -> Result<Pulled, SessionError> {
         let start = out.sent_or_written();
+        let first = !std::mem::replace(&mut self.had_turn, true);
+        let budget = if first { FIRST_FEED_BUDGET } else { FEED_BUDGET };
         loop {
             if self.channel.is_interrupted() {
                 return Err(SessionError::interrupted());
             }
             if let Some(blocked) = self.blocked(out) {
                 self.tell_blocked(out, blocked);
+                self.had_turn = false;
                 return Ok(Pulled::Blocked(blocked));
             }
-            if out.sent_or_written().wrapping_sub(start) >= FEED_BUDGET {
+            if out.sent_or_written().wrapping_sub(start) >= budget {
                 return Ok(Pulled::Budget);
             }
             let pulled = match feed {
@@ -280,7 +288,8 @@ impl State {
 
     fn out_of_place(&self, what: &str) -> SessionError {
         self.channel.line.count(Counter::RelaysRefused);
-        tracing::warn!(session = %self.channel.id, what, "relayed out of place");
+        let (group, session) = (self.channel.line.group(), self.channel.id);
+        log_some!(group, Relay, WARN, warn, %session, what, "relayed out of place");
         SessionError::unsupported(format!("{what} was relayed out of place"))
     }
 

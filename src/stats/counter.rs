@@ -33,12 +33,16 @@ named! {
         "connections ended: the peer took nothing for net_write_timeout",
     ClosedFirstBytesTimeout "closed_first_bytes_timeout"
         "connections ended: nothing came within first_bytes_timeout",
+    ClosedIdleTimeout "closed_idle_timeout" "connections ended: idle for idle_timeout",
+    ClosedFrameTimeout "closed_frame_timeout"
+        "connections ended: a frame was not complete within frame_timeout",
     ClosedFrameTooLong "closed_frame_too_long"
         "connections ended: unconsumed input beyond max_allowed_packet",
     ClosedMemoryBudget "closed_memory_budget" "connections ended: max_buffered_bytes reached",
     ClosedPanic "closed_panic" "connections ended by a panic in their handler",
     ClosedLoginTimeout "closed_login_timeout"
         "connections ended: not logged in within login_timeout",
+    ClosedGlitches "closed_glitches" "connections ended: max_glitches reached",
     ClosedDraining "closed_draining" "connections ended in good order by a drain",
     ClosedCut "closed_cut" "connections cut at the deadline of a drain",
 
@@ -100,6 +104,7 @@ named! {
     FramesOfDeadSessionsDropped "frames_of_dead_sessions_dropped"
         "times that what a session wrote was not sent, because it had been killed",
     ProtocolErrors "protocol_errors" "messages that broke the protocol",
+    Glitches "glitches" "messages that were whole but of no use, see max_glitches",
 
     SqlHit "sql_hit" "statements found in the request cache",
     SqlMiss "sql_miss" "statements not found in the request cache",
@@ -121,6 +126,7 @@ named! {
     StallsUncounted "stalls_uncounted" "announced waits of kinds that do not count",
     WatchdogChecks "watchdog_checks" "looks of the watchdog",
     HandlersReported "handlers_reported" "handlers that ran longer than handler_report_after",
+    LogEventsSuppressed "log_events_suppressed" "log events left out: max_log_events reached",
     AffinitySet "affinity_set" "times a thread was bound to its CPUs",
     AffinityFailed "affinity_failed" "times the system refused to bind",
     Reconfigured "reconfigured" "times the configuration was changed",

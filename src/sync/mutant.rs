@@ -61,6 +61,7 @@ mod making {
         FinishRelaxed,
         FinishWithoutLook,
         QueueRelaxed,
+        LetGoRelaxed,
         FlagForgotten,
         LookAtFlagOnly,
         // Slots
@@ -102,6 +103,23 @@ mod making {
         StopPostsNobody,
         StopNotPassedOn,
         EndWithoutFence,
+        // Draining, and what waits for room, holds and descriptors
+        DrainWithoutFence,
+        LookForDrainWithoutFence,
+        ChangeToldWithoutLock,
+        IntakeUncounted,
+        IntakeLeftRelaxed,
+        WaitForRoomWithoutFence,
+        RoomWithoutFence,
+        RoomWithoutLock,
+        HoldEndsWithoutFence,
+        HoldsAskedWithoutFence,
+        HoldsAskedRelaxed,
+        StarveWithoutFence,
+        CloseWithoutFence,
+        // A relay that is told
+        ToldRelaxed,
+        LookBehindTheFrames,
         // Pool
         WaitWithoutLook,
         ReturnServesNobody,

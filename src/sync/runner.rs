@@ -273,7 +273,8 @@ impl<T> Drop for Running<'_, T> {
     fn drop(&mut self) {
         self.runner.word.fetch_or(self.marks.0, Ordering::Relaxed);
         // Release: as in `finish`.
-        self.runner.word.fetch_and(!OWNED, Ordering::Release);
+        let ordering = mutant!(Ordering::Release, LetGoRelaxed => Ordering::Relaxed);
+        self.runner.word.fetch_and(!OWNED, ordering);
     }
 }
 

@@ -12,6 +12,12 @@ pub(crate) use std::sync::atomic;
 #[cfg(loom)]
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
+#[cfg(all(not(loom), feature = "server"))]
+pub(crate) use std::thread::yield_now;
+
+#[cfg(all(loom, feature = "server"))]
+pub(crate) use loom::thread::yield_now;
+
 #[cfg(all(loom, feature = "server"))]
 pub(crate) use loom::sync::atomic;
 

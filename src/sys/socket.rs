@@ -75,12 +75,16 @@ pub(crate) fn listen_tcp(
     Ok(sockets.into_iter().map(OwnedFd::from).collect())
 }
 
-/// Binds and listens on a Unix path. The caller removes the file.
+/// Binds and listens on a Unix path. The caller removes the file, unless this fails.
 pub(crate) fn listen_unix(path: &Path, backlog: u32, options: &Options) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     options.apply(&socket, false)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    socket.listen(backlog.cast_signed())?;
+    if let Err(error) = socket.listen(backlog.cast_signed()) {
+        // The error says more than one of this could.
+        let _ = std::fs::remove_file(path);
+        return Err(error);
+    }
     Ok(socket.into())
 }
 

@@ -38,7 +38,9 @@ fn command(test: &str, descriptors: Option<u32>) -> Command {
             shell
         }
     };
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, test);
+    // Also one that is ignored unless it is asked for.
+    let args = [test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"];
+    command.args(args).env(ROLE, test);
     command
 }
 
@@ -111,6 +113,15 @@ pub(crate) fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages = statm.split_whitespace().nth(1).expect("the second field");
     pages.parse::<usize>().expect("a number") * 4096
+}
+
+/// By how much it has grown. Not at all under a sanitizer, which keeps what was freed to notice when it
+/// is used.
+pub(crate) fn grown_since(before_bytes: usize) -> usize {
+    match std::env::var_os("SANITIZER") {
+        Some(_) => 0,
+        None => resident_bytes().saturating_sub(before_bytes),
+    }
 }
 
 /// Open descriptors of this process.

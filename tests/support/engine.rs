@@ -84,7 +84,7 @@ impl Service for Engine {
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Session, Cancel), SessionError> {
         let account = peer.account().name().to_owned();
-        self.control.pass_open();
+        self.control.pass_held("open");
         assert_ne!(account, "panic-open", "a panic that is meant");
         if account == "no-entry" {
             return Err(SessionError::new(1040, b"08004", "Too many connections"));
@@ -134,6 +134,7 @@ impl Service for Engine {
 
     fn timestamp(&self, peer: &Peer, count: u32) -> Result<u64, SessionError> {
         assert_ne!(peer.account().name(), "panic-clock", "a panic that is meant");
+        self.control.pass_held("clock");
         Ok(self.control.timestamps(count))
     }
 }

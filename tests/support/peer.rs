@@ -45,6 +45,11 @@ impl Peer {
         Ok(Self(socket))
     }
 
+    /// Reads give up after this.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        self.0.set_read_timeout(Some(patience)).expect("a time above 0");
+    }
+
     /// The next connection of a listener that the test serves by hand.
     pub(crate) fn accept(from: &TcpListener) -> Self {
         SockRef::from(from).set_read_timeout(Some(LONG)).expect("set");

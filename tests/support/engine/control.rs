@@ -90,16 +90,16 @@ impl Control {
         lock(&self.gates).get(name).is_some_and(|gate| gate.open)
     }
 
-    /// Waits at the gate `open`, if there is one.
-    pub(super) fn pass_open(&self) {
-        if lock(&self.gates).contains_key("open") {
-            self.wait("open", &AtomicBool::new(false));
+    /// Waits at a gate, if there is one.
+    pub(super) fn pass_held(&self, name: &str) {
+        if lock(&self.gates).contains_key(name) {
+            self.wait(name, &AtomicBool::new(false));
         }
     }
 
-    /// From now on sessions wait there when they are opened.
-    pub(crate) fn hold_opens(&self) {
-        lock(&self.gates).entry("open".into()).or_default();
+    /// From now on sessions wait when they are `open`ed, or who asks the `clock`.
+    pub(crate) fn hold(&self, name: &str) {
+        lock(&self.gates).entry(name.into()).or_default();
     }
 
     pub(crate) fn open(&self, name: &str) {

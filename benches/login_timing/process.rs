@@ -1,0 +1,87 @@
+//! In this process: the machine that decides, and nothing around it.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use epoll_group::codec::auth::StoredPassword;
+use epoll_group::internal;
+
+use crate::claims::{Kind, PASSWORD};
+use crate::welch::{self, Verdict};
+use crate::{Expects, Line};
+
+const CHALLENGE: [u8; 20] = *b"0123456789abcdefghij";
+
+pub(crate) fn lines(tries: usize) -> impl Iterator<Item = Line> {
+    let pairs = [
+        (Kind::Unknown, Kind::Wrong, Expects::Nothing),
+        (Kind::Right(0), Kind::Right(10), Expects::Nothing),
+        (Kind::Right(0), Kind::Right(19), Expects::Nothing),
+        (Kind::ShortUnknown, Kind::Short, Expects::Nothing),
+        (Kind::NothingUnknown, Kind::Nothing, Expects::Nothing),
+        (Kind::Short, Kind::Wrong, Expects::Whatever),
+        (Kind::Wrong, Kind::Wrong, Expects::Nothing),
+    ];
+    let lines = pairs.into_iter().map(move |(one, other, expects)| {
+        let verdict = test(tries, [one, other], attempt);
+        let place = "process";
+        Line { place, one: one.name(), other: other.name(), expects, verdict }
+    });
+    lines.chain(std::iter::once_with(move || Line {
+        place: "process",
+        one: "unknown user, without a hash",
+        other: Kind::Wrong.name(),
+        expects: Expects::Something,
+        verdict: test(tries, [Kind::Unknown, Kind::Wrong], |answer, stored| {
+            stored.is_some() && attempt(answer, stored)
+        }),
+    }))
+}
+
+fn attempt(answer: &[u8], stored: Option<&StoredPassword>) -> bool {
+    internal::login(CHALLENGE, answer, stored)
+}
+
+/// Each try copies its input to the same place, so that both kinds find it in the same state.
+fn test(
+    tries: usize,
+    kinds: [Kind; 2],
+    login: impl Fn(&[u8], Option<&StoredPassword>) -> bool,
+) -> Verdict {
+    let answers = kinds.map(|kind| kind.answer(&CHALLENGE));
+    let kept = StoredPassword::of(PASSWORD);
+    let stored = kinds.map(|kind| kind.user_exists().then_some(kept));
+    let length = answers[0].len();
+    assert_eq!([length; 2], [answers[0].len(), answers[1].len()].map(|len| len.max(length)));
+    let mut place = [0; 128];
+    let mut times = Vec::with_capacity(tries);
+    let mut random = Random(0x1234_5678_9abc_def0);
+    for warm in (0..tries + tries / 10).rev().map(|left| left >= tries) {
+        let kind = random.bit();
+        let length = answers[usize::from(kind)].len();
+        place[..length].copy_from_slice(&answers[usize::from(kind)]);
+        let account = black_box(stored[usize::from(kind)]);
+        let answer = black_box(&place[..length]);
+        let began = Instant::now();
+        let let_in = black_box(login(answer, account.as_ref()));
+        let took = began.elapsed();
+        assert!(!let_in, "nobody has the password");
+        if !warm {
+            times.push((u32::try_from(took.as_nanos()).unwrap_or(u32::MAX), kind));
+        }
+    }
+    welch::compare(&times)
+}
+
+/// SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) const fn bit(&mut self) -> u8 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) & 1) as u8
+    }
+}

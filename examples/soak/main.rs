@@ -1,0 +1,106 @@
+//! Everything that can go wrong, mixed at random with a seed, on an echo server, a data node and a
+//! sharding proxy, each in a process of its own, while well-behaved load checks every answer.
+//!
+//! ```text
+//! cargo run --release --example soak                     # a short round of everything, 20 s
+//! cargo run --release --example soak -- --minutes 60 --seed 7 --out soak.md
+//! ```
+//!
+//! ```text
+//!                      load, attackers        load
+//!                             │                 │
+//!                             │              relay: delays, chops, corrupts, stops, cuts
+//!                             ▼                 ▼
+//!          ┌──────┐       ┌──────┐       ┌───────┐       ┌────────────────┐
+//!          │ echo │       │ node │       │ proxy │──────▶│ n0, n0b, n1    │ killed, started again
+//!          └──────┘       └──────┘       └───────┘       └────────────────┘
+//!             stopped, continued, reconfigured, connected to and left
+//! ```
+//!
+//! A run is a sequence of phases, each a mix of hazards and then a quiet time. In the quiet time nothing
+//! may be left of what was: connections, sessions, requests, descriptors, threads, memory. `phase.rs`
+//! is the file to read first.
+
+mod account;
+mod args;
+mod check;
+mod child;
+mod hazard;
+mod load;
+mod phase;
+mod report;
+mod run;
+mod server;
+mod slope;
+mod world;
+
+/// The echo server, from its example.
+#[allow(dead_code, reason = "that example uses more of it")]
+#[path = "../echo"]
+mod echo_example {
+    pub(crate) mod cpu;
+    pub(crate) mod protocol;
+    pub(crate) mod terminal;
+    pub(crate) mod units;
+    pub(crate) mod usage;
+}
+/// The engine of the data nodes, from the example `select1`.
+#[allow(dead_code, reason = "that example starts it otherwise")]
+#[allow(unused_imports, reason = "likewise")]
+#[path = "../select1/node/mod.rs"]
+mod node;
+/// The proxy, from its example.
+#[allow(dead_code, reason = "that example looks into it, too")]
+#[path = "../proxy"]
+mod proxy_example {
+    pub(crate) mod ask;
+    pub(crate) mod cancel;
+    pub(crate) mod engaged;
+    pub(crate) mod failover;
+    pub(crate) mod front;
+    pub(crate) mod local;
+    pub(crate) mod merge;
+    pub(crate) mod nodes;
+    pub(crate) mod passage;
+    pub(crate) mod proxy;
+    pub(crate) mod refuse;
+    pub(crate) mod route;
+    pub(crate) mod scatter;
+    pub(crate) mod turn;
+}
+/// Attackers and the relay, which tests use as well.
+#[allow(unused_imports, reason = "tests use more of it")]
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use echo_example::{terminal, units, usage};
+use proxy_example::{
+    ask, cancel, engaged, failover, front, local, merge, nodes, passage, proxy, refuse, route,
+    scatter, turn,
+};
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use args::Command;
+use terminal::fail;
+
+/// Exit status of a command line that makes no sense.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let mut out = terminal::Output::new();
+    let command = match Command::from_env() {
+        Ok(command) => command,
+        Err(error) => return fail("soak", &error, ExitCode::from(USAGE)),
+    };
+    let done = match command {
+        Command::Run(options) => run::run(&options, &mut out),
+        Command::Child(role) => child::serve(&role),
+        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
+    };
+    match done.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail("soak", error.as_ref(), ExitCode::FAILURE),
+    }
+}

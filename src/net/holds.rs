@@ -1,0 +1,90 @@
+//! [`Holds`]: requests in progress beyond what a connection receives, and the one who waits for their
+//! end.
+#![forbid(unsafe_code)]
+
+use crate::sync::mutant::mutant;
+use crate::sync::shim::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+
+/// A count. From the first time that somebody has asked whether it is zero, whoever brings it there is
+/// told to say so.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    /// Raised by who begins a request, lowered by who ends it.
+    count: AtomicUsize,
+    /// Set by the receiving side when only holds are left to wait for. It stays.
+    finishing: AtomicBool,
+}
+
+impl Holds {
+    /// A request is in progress.
+    pub(super) fn begin(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is done. Whether it was the last one, and somebody waits for that.
+    #[must_use]
+    pub(super) fn end(&self) -> bool {
+        let last = self.count.fetch_sub(1, Ordering::AcqRel) == 1;
+        // SeqCst: pairs with the fence in `are_none`. Either this thread sees that somebody waits, or
+        // that one sees that there are none.
+        mutant!(fence(Ordering::SeqCst), HoldEndsWithoutFence => ());
+        last && self.finishing.load(Ordering::Relaxed)
+    }
+
+    /// No request is in progress; from now on the last one to end says so.
+    pub(super) fn are_none(&self) -> bool {
+        self.finishing.store(true, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `end`.
+        mutant!(fence(Ordering::SeqCst), HoldsAskedWithoutFence => ());
+        // Acquire: what the requests have written comes before.
+        self.count.load(mutant!(Ordering::Acquire, HoldsAskedRelaxed => Ordering::Relaxed)) == 0
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    //! Two requests end on two threads while the receiving side asks. Left out: requests that begin
+    //! meanwhile, which only the receiving side or who holds another one begins.
+
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::Holds;
+    use crate::sync::mutant::{explore, mutants};
+
+    fn the_end_of_the_last_is_seen() {
+        explore(|| {
+            let holds = Arc::new((Holds::default(), [UnsafeCell::new(0), UnsafeCell::new(0)]));
+            holds.0.begin();
+            holds.0.begin();
+            let requests = [0, 1].map(|n| {
+                let holds = Arc::clone(&holds);
+                thread::spawn(move || {
+                    holds.1[n].with_mut(|_| ());
+                    holds.0.end()
+                })
+            });
+            let none = holds.0.are_none();
+            if none {
+                // What they have written is there.
+                holds.1.iter().for_each(|cell| cell.with_mut(|_| ()));
+            }
+            let told = requests.map(|request| request.join().expect("no panic"));
+            let told = told.into_iter().filter(|told| *told).count();
+            assert!(none || told == 1, "nobody says that the last one has ended");
+            assert!(told <= 1, "said once");
+        });
+    }
+
+    #[test]
+    fn holds() {
+        the_end_of_the_last_is_seen();
+    }
+
+    mutants! {
+        hold_that_ends_without_fence: HoldEndsWithoutFence, the_end_of_the_last_is_seen(), "nobody says";
+        holds_asked_without_fence: HoldsAskedWithoutFence, the_end_of_the_last_is_seen(), "nobody says";
+        holds_asked_without_acquire: HoldsAskedRelaxed, the_end_of_the_last_is_seen(), "Causality violation";
+    }
+}

@@ -1,0 +1,175 @@
+//! [`Noise`]: log events that a peer can bring about as often as it likes.
+//!
+//! Of each kind so many are logged in a second (`max_log_events`). What is beyond is counted, and summed
+//! up in one event when the second is over, so that nobody fills the host's log by what it sends.
+//!
+//! Events that something else bounds are logged without a look here: threads that come and go (by
+//! `max_threads` and `dynamic_threads_shrink_time`), listeners that end, calls that the system refuses.
+
+use std::sync::{Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use super::class::Class;
+use super::group::Group;
+use super::timers::after;
+use crate::stats::Counter;
+use crate::sync::shim::lock;
+use crate::sys::clock;
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topic {
+    /// A connection has ended.
+    Closed,
+    /// A connection was not served.
+    Unserved,
+    /// A session or request was killed.
+    Kill,
+    /// A handler has panicked.
+    Panic,
+    /// A handler runs long.
+    Long,
+    /// Frames were relayed out of place.
+    Relay,
+}
+
+const TOPICS: usize = Topic::Relay as usize + 1;
+const WINDOW: Duration = Duration::from_secs(1);
+
+impl Topic {
+    const ALL: [Self; TOPICS] =
+        [Self::Closed, Self::Unserved, Self::Kill, Self::Panic, Self::Long, Self::Relay];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "connection closed",
+            Self::Unserved => "connection not served",
+            Self::Kill => "kill",
+            Self::Panic => "handler panicked",
+            Self::Long => "a handler runs long",
+            Self::Relay => "relayed out of place",
+        }
+    }
+}
+
+/// The events of a runtime.
+#[derive(Debug, Default)]
+pub(super) struct Noise([Mutex<Window>; TOPICS]);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    ends: Option<Instant>,
+    logged: usize,
+    /// Not summed up yet.
+    suppressed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Log,
+    /// Not; and there is somebody who sums up.
+    Suppress,
+    /// Not, and nobody sums up.
+    SumUpLater,
+}
+
+impl Window {
+    fn admit(&mut self, now: Instant, most: usize) -> Verdict {
+        if self.ends.is_none_or(|ends| ends <= now) {
+            self.ends = now.checked_add(WINDOW);
+            self.logged = 0;
+        }
+        if self.logged < most {
+            self.logged += 1;
+            return Verdict::Log;
+        }
+        self.suppressed += 1;
+        if self.suppressed == 1 { Verdict::SumUpLater } else { Verdict::Suppress }
+    }
+}
+
+impl Noise {
+    fn sum_up(&self, topic: Topic) {
+        let suppressed = std::mem::take(&mut lock(&self.0[topic as usize]).suppressed);
+        if suppressed > 0 {
+            tracing::warn!(what = topic.name(), suppressed, "log events left out");
+        }
+    }
+}
+
+impl Drop for Noise {
+    fn drop(&mut self) {
+        Topic::ALL.into_iter().for_each(|topic| self.sum_up(topic));
+    }
+}
+
+impl Group {
+    /// Whether an event may be logged. Ask only where it would be: the answer counts.
+    pub(crate) fn may_log(&self, topic: Topic) -> bool {
+        let most = self.config().max_log_events;
+        let verdict = lock(&self.usage().noise().0[topic as usize]).admit(clock::now(), most);
+        if verdict == Verdict::Log {
+            return true;
+        }
+        self.count(Counter::LogEventsSuppressed, 1);
+        if verdict == Verdict::SumUpLater
+            && let Some(group) = self.me.upgrade()
+        {
+            let me = Weak::clone(&self.me);
+            let sum_up = move || {
+                if let Some(group) = me.upgrade() {
+                    group.usage().noise().sum_up(topic);
+                }
+            };
+            // Nobody cancels it.
+            let _timer = after(&group, Class::Ordinary, WINDOW, Box::new(sum_up));
+        }
+        false
+    }
+}
+
+/// Logs at a level of [`tracing`], unless there is too much of it.
+macro_rules! log_some {
+    ($group:expr, $topic:ident, $level:ident, $macro:ident, $($event:tt)+) => {
+        if tracing::enabled!(tracing::Level::$level)
+            && $group.may_log($crate::runtime::Topic::$topic)
+        {
+            tracing::$macro!($($event)+);
+        }
+    };
+}
+pub(crate) use log_some;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_in_a_second_and_one_sum() {
+        let mut window = Window::default();
+        let mut now = Instant::now();
+        for _ in 0..3 {
+            let verdicts = [(); 5].map(|()| window.admit(now, 3));
+            use Verdict::{Log, SumUpLater, Suppress};
+            assert_eq!(verdicts, [Log, Log, Log, SumUpLater, Suppress]);
+            assert_eq!(std::mem::take(&mut window.suppressed), 2);
+            now += WINDOW;
+        }
+    }
+
+    #[test]
+    fn what_was_not_summed_up_is_not_lost() {
+        let mut window = Window::default();
+        let now = Instant::now();
+        assert_eq!(window.admit(now, 0), Verdict::SumUpLater);
+        assert_eq!(window.admit(now + 2 * WINDOW, 0), Verdict::Suppress);
+        assert_eq!(window.suppressed, 2);
+    }
+
+    #[test]
+    fn topics_are_in_order() {
+        for (at, topic) in Topic::ALL.into_iter().enumerate() {
+            assert_eq!(topic as usize, at);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! [`Room`]: who waits for a place in a full queue, and who makes one.
+
+use crate::sync::mutant::mutant;
+use crate::sync::shim::atomic::{AtomicUsize, Ordering, fence};
+use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
+
+/// Waiters for places. Whoever takes something out pays for one load while nobody waits.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    lock: Mutex<()>,
+    freed: Condvar,
+    /// Written by who waits, under the lock; read by who makes room.
+    waiting: AtomicUsize,
+}
+
+impl Room {
+    /// Waits as long as it is `full`, which is asked under the lock.
+    pub(super) fn wait(&self, mut full: impl FnMut() -> bool) {
+        let guard = lock(&self.lock);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `freed`. Either that sees this waiter, or the look sees the
+        // room.
+        mutant!(fence(Ordering::SeqCst), WaitForRoomWithoutFence => ());
+        let (guard, _) = wait_while(&self.freed, guard, None, |()| full());
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        drop(guard);
+    }
+
+    /// There is a place more.
+    pub(super) fn freed(&self) {
+        // SeqCst: pairs with the fence in `wait`.
+        mutant!(fence(Ordering::SeqCst), RoomWithoutFence => ());
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.look_again();
+        }
+    }
+
+    /// Everybody looks again, for what they wait for besides.
+    pub(super) fn look_again(&self) {
+        // Who has looked and does not sleep yet holds the lock.
+        mutant!(drop(lock(&self.lock)), RoomWithoutLock => ());
+        // All: they may wait for room in different lanes.
+        self.freed.notify_all();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    //! Who waits behind a full queue, while others take something out of it, or end the group. Who is
+    //! forgotten waits for ever, which loom calls a deadlock. Left out: lanes (all are told).
+
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, Ordering};
+    use loom::thread;
+
+    use super::Room;
+    use crate::runtime::queue::TaskQueue;
+    use crate::sync::mutant::{explore, mutants};
+
+    struct Lane {
+        queue: TaskQueue<u32>,
+        room: Room,
+        over: AtomicBool,
+    }
+
+    impl Lane {
+        fn full() -> Arc<Self> {
+            let lane = Self {
+                queue: TaskQueue::new(1),
+                room: Room::default(),
+                over: AtomicBool::new(false),
+            };
+            assert_eq!(lane.queue.try_push(0), Ok(()));
+            Arc::new(lane)
+        }
+
+        /// `Group::push_wait`.
+        fn push(&self, task: u32) -> bool {
+            while self.queue.try_push(task).is_err() {
+                let is_over = || self.over.load(Ordering::Acquire);
+                self.room.wait(|| !self.queue.is_empty() && !is_over());
+                if is_over() {
+                    return false;
+                }
+            }
+            true
+        }
+
+        /// `Group::pop`.
+        fn pop(&self) -> Option<u32> {
+            let task = self.queue.pop()?;
+            self.room.freed();
+            Some(task)
+        }
+
+        fn pop_now(&self) -> u32 {
+            loop {
+                match self.pop() {
+                    Some(task) => return task,
+                    None => thread::yield_now(),
+                }
+            }
+        }
+    }
+
+    fn two_wait_for_one_place_after_the_other() {
+        explore(|| {
+            let lane = Lane::full();
+            let pushers = [1, 2].map(|task| {
+                let lane = Arc::clone(&lane);
+                thread::spawn(move || assert!(lane.push(task)))
+            });
+            let mut popped = [0; 3].map(|_: u32| lane.pop_now());
+            popped.sort_unstable();
+            assert_eq!(popped, [0, 1, 2]);
+            pushers.into_iter().for_each(|pusher| pusher.join().expect("no panic"));
+        });
+    }
+
+    fn one_waits_while_one_is_taken() {
+        explore(|| {
+            let lane = Lane::full();
+            let here = Arc::clone(&lane);
+            let pusher = thread::spawn(move || assert!(here.push(1)));
+            assert_eq!(lane.pop(), Some(0));
+            pusher.join().expect("no panic");
+            assert_eq!(lane.pop(), Some(1));
+        });
+    }
+
+    fn one_waits_while_the_group_ends() {
+        explore(|| {
+            let lane = Lane::full();
+            let here = Arc::clone(&lane);
+            let pusher = thread::spawn(move || here.push(1));
+            lane.over.store(true, Ordering::Release);
+            lane.room.look_again();
+            assert!(!pusher.join().expect("no panic"), "nothing was taken out");
+        });
+    }
+
+    #[test]
+    fn room() {
+        one_waits_while_one_is_taken();
+    }
+
+    #[test]
+    fn room_for_two() {
+        two_wait_for_one_place_after_the_other();
+    }
+
+    #[test]
+    fn end_of_who_waits_for_room() {
+        one_waits_while_the_group_ends();
+    }
+
+    mutants! {
+        room_that_a_waiter_asks_for_without_fence: WaitForRoomWithoutFence, one_waits_while_one_is_taken(), "deadlock";
+        room_made_without_fence: RoomWithoutFence, one_waits_while_one_is_taken(), "deadlock";
+        room_told_to_one_about_to_sleep: RoomWithoutLock, one_waits_while_the_group_ends(), "deadlock";
+    }
+}

@@ -1,0 +1,37 @@
+//! A process the old way.
+
+#![allow(unsafe_code, reason = "fork and exec are the system's own calls")]
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+
+/// Forks, runs a program and returns what it prints.
+pub(crate) fn output(program: &[&CStr]) -> String {
+    let (mut from, to) = io::pipe().expect("two descriptors");
+    let mut arguments: Vec<_> = program.iter().map(|argument| argument.as_ptr()).collect();
+    arguments.push(std::ptr::null());
+    let null = File::open("/dev/null").expect("Linux");
+    // SAFETY: the child only calls what a signal handler might: dup2, execv, _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        for (fd, number) in [(null.as_raw_fd(), 0), (to.as_raw_fd(), 1)] {
+            // SAFETY: plain numbers in, a number out.
+            unsafe { libc::dup2(fd, number) };
+        }
+        // SAFETY: an array of C strings that ends in a null pointer.
+        unsafe { libc::execv(arguments[0], arguments.as_ptr()) };
+        // SAFETY: does not return.
+        unsafe { libc::_exit(1) };
+    }
+    assert!(child > 0, "{}", io::Error::last_os_error());
+    drop(to);
+    let mut text = String::new();
+    from.read_to_string(&mut text).expect("text");
+    let mut status = 0;
+    // SAFETY: `status` is live for the call, which writes to it.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((ended, status), (child, 0), "{text}");
+    text
+}

@@ -1,0 +1,275 @@
+//! System calls that fail on request.
+//!
+//! [`shim`] defines the functions of the C library that make them; the linker takes those for the calls
+//! of the crate, of socket2 and of std. Each asks the table here what is to happen, and passes on.
+//!
+//! ```text
+//! accept4 in sys/socket.rs ─► shim::accept4 ─► a fault for this call, this side, this peer? ─► errno
+//!                                            └ none ─► the kernel
+//! ```
+//!
+//! Faults only hit threads that belong to a side: those of a runtime whose start hook says so, and a
+//! thread inside of [`on_behalf`]. So the peers of a test never meet a fault that is not meant for them.
+
+pub(crate) mod fork;
+pub(crate) mod passing;
+pub(crate) mod process;
+mod shim;
+pub(crate) mod signals;
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use epoll_group::{Builder, Config, Runtime};
+
+/// A call that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Call {
+    Accept4,
+    Bind,
+    ClockGettime,
+    Close,
+    Connect,
+    EpollAdd,
+    EpollCreate1,
+    EpollDel,
+    EpollMod,
+    EpollWait,
+    Eventfd,
+    Fcntl,
+    Getpeername,
+    Getrandom,
+    Getsockname,
+    Getsockopt,
+    Listen,
+    Open,
+    PthreadCreate,
+    Read,
+    Recv,
+    SchedGetaffinity,
+    SchedSetaffinity,
+    SchedSetattr,
+    Send,
+    Sendmsg,
+    Setsockopt,
+    Shutdown,
+    Socket,
+    TimerfdCreate,
+    TimerfdSettime,
+    /// To the eventfd: nothing else is written by the crate.
+    Write,
+}
+
+impl Call {
+    /// As in the manual.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Accept4 => "accept4",
+            Self::Bind => "bind",
+            Self::ClockGettime => "clock_gettime",
+            Self::Close => "close",
+            Self::Connect => "connect",
+            Self::EpollAdd => "epoll_ctl ADD",
+            Self::EpollCreate1 => "epoll_create1",
+            Self::EpollDel => "epoll_ctl DEL",
+            Self::EpollMod => "epoll_ctl MOD",
+            Self::EpollWait => "epoll_wait",
+            Self::Eventfd => "eventfd",
+            Self::Fcntl => "fcntl",
+            Self::Getpeername => "getpeername",
+            Self::Getrandom => "getrandom",
+            Self::Getsockname => "getsockname",
+            Self::Getsockopt => "getsockopt",
+            Self::Listen => "listen",
+            Self::Open => "open",
+            Self::PthreadCreate => "pthread_create",
+            Self::Read => "read",
+            Self::Recv => "recv",
+            Self::SchedGetaffinity => "sched_getaffinity",
+            Self::SchedSetaffinity => "sched_setaffinity",
+            Self::SchedSetattr => "sched_setattr",
+            Self::Send => "send",
+            Self::Sendmsg => "sendmsg",
+            Self::Setsockopt => "setsockopt",
+            Self::Shutdown => "shutdown",
+            Self::Socket => "socket",
+            Self::TimerfdCreate => "timerfd_create",
+            Self::TimerfdSettime => "timerfd_settime",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// Whose call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+thread_local! {
+    static SIDE: Cell<Option<Side>> = const { Cell::new(None) };
+}
+
+/// A runtime whose threads belong to a side. Its threads are named `srv` or `cli`.
+pub(crate) fn builder(side: Side, config: Config) -> Builder {
+    let name = match side {
+        Side::Server => "srv",
+        Side::Client => "cli",
+    };
+    Runtime::builder().config(config).name(name).on_thread_start(move |_| SIDE.set(Some(side)))
+}
+
+/// What this thread does in `code` is done for a side.
+pub(crate) fn on_behalf<T>(side: Side, code: impl FnOnce() -> T) -> T {
+    let before = SIDE.replace(Some(side));
+    let result = code();
+    SIDE.set(before);
+    result
+}
+
+/// What happens in place of the call, or to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Effect {
+    /// It fails with this errno. `close` closes all the same.
+    Fails(i32),
+    /// It transfers so many bytes at most.
+    AtMost(usize),
+    /// It is made twice.
+    Twice,
+    /// `epoll_wait` also reports what is not so: old events once more.
+    Echoes,
+    /// The clock of the day is off by so many seconds.
+    Off(i64),
+}
+
+/// What is to happen, to whom and how often.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    call: Call,
+    effect: Effect,
+    side: Side,
+    /// Only of this port is the peer.
+    peer: Option<u16>,
+    /// So many calls go through before.
+    after: usize,
+    /// So many are hit.
+    times: usize,
+}
+
+impl Fault {
+    /// Hits the next call of that side.
+    pub(crate) const fn new(side: Side, call: Call, effect: Effect) -> Self {
+        Self { call, effect, side, peer: None, after: 0, times: 1 }
+    }
+
+    pub(crate) const fn peer(mut self, port: u16) -> Self {
+        self.peer = Some(port);
+        self
+    }
+
+    pub(crate) const fn after(mut self, calls: usize) -> Self {
+        self.after = calls;
+        self
+    }
+
+    pub(crate) const fn times(mut self, calls: usize) -> Self {
+        self.times = calls;
+        self
+    }
+
+    /// Until the armed fault is dropped.
+    pub(crate) const fn always(self) -> Self {
+        self.times(usize::MAX)
+    }
+
+    pub(crate) fn arm(self) -> Armed {
+        let entry = Arc::new(Entry { fault: self, seen: AtomicUsize::new(0) });
+        let mut table = table();
+        table.push(Arc::clone(&entry));
+        ANY.store(true, Ordering::SeqCst);
+        Armed(entry)
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    fault: Fault,
+    /// Calls that were meant, hit or not.
+    seen: AtomicUsize,
+}
+
+/// A fault that strikes until this is dropped.
+#[must_use = "dropped, it strikes no more"]
+#[derive(Debug)]
+pub(crate) struct Armed(Arc<Entry>);
+
+impl Armed {
+    /// So many calls were hit so far.
+    pub(crate) fn hits(&self) -> usize {
+        let Entry { fault, seen } = &*self.0;
+        seen.load(Ordering::SeqCst).saturating_sub(fault.after).min(fault.times)
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        let mut table = table();
+        table.retain(|entry| !Arc::ptr_eq(entry, &self.0));
+        ANY.store(!table.is_empty(), Ordering::SeqCst);
+    }
+}
+
+static ANY: AtomicBool = AtomicBool::new(false);
+static TABLE: Mutex<Vec<Arc<Entry>>> = Mutex::new(Vec::new());
+
+fn table() -> MutexGuard<'static, Vec<Arc<Entry>>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is to happen to this call of this thread.
+fn effect_on(call: Call, fd: Option<RawFd>) -> Option<Effect> {
+    if !ANY.load(Ordering::SeqCst) {
+        return None;
+    }
+    let side = SIDE.try_with(Cell::get).ok().flatten()?;
+    let table = table();
+    table.iter().find_map(|entry| {
+        let Entry { fault, seen } = &**entry;
+        let meant = fault.call == call
+            && fault.side == side
+            && fault.peer.is_none_or(|port| fd.and_then(shim::peer_port) == Some(port));
+        if !meant {
+            return None;
+        }
+        let number = seen.fetch_add(1, Ordering::SeqCst);
+        let hit = number >= fault.after && number - fault.after < fault.times;
+        hit.then_some(fault.effect)
+    })
+}
+
+/// The errno with its name, as in the manual.
+pub(crate) const ERRNOS: [(&str, i32); 12] = [
+    ("EMFILE", libc::EMFILE),
+    ("ENFILE", libc::ENFILE),
+    ("ENOMEM", libc::ENOMEM),
+    ("ENOBUFS", libc::ENOBUFS),
+    ("ECONNABORTED", libc::ECONNABORTED),
+    ("EINTR", libc::EINTR),
+    ("EAGAIN", libc::EAGAIN),
+    ("ECONNRESET", libc::ECONNRESET),
+    ("EPIPE", libc::EPIPE),
+    ("EPERM", libc::EPERM),
+    ("ENOSPC", libc::ENOSPC),
+    ("ETIMEDOUT", libc::ETIMEDOUT),
+];
+
+/// The time of day as the crate sees it, against the machine's.
+pub(crate) fn day_is_off_by() -> io::Result<Duration> {
+    let (seen, real) = (std::time::SystemTime::now(), shim::real_time()?);
+    Ok(seen.duration_since(real).unwrap_or_else(|error| error.duration()))
+}

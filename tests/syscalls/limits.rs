@@ -1,0 +1,66 @@
+//! Limits of the process: no more memory for threads, one CPU. Without descriptors see `net_descriptors`,
+//! without threads see `scaling_refused`.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use epoll_group::stall;
+use epoll_group::stats::Counter;
+
+use crate::support::child::in_child;
+use crate::support::protocol::Bytes;
+use crate::support::{Kind, LONG, Server, config, eventually};
+use crate::syscalls::process;
+use crate::transfers::Pair;
+use crate::world::{Bystanders, World, answer};
+
+#[test]
+fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
+    let _world = World::enter();
+    in_child(
+        "limits::without_memory_for_threads_the_others_go_on_and_later_there_are_more",
+        || {
+            let config = config().thread_scale_thresh(0);
+            let config = config.thread_deadlock_check_interval(Duration::from_millis(10));
+            let server = Server::start(Kind::Tcp, config, Bytes::new(answer));
+            let bystanders = Bystanders::start(server.address());
+            // Less than the stack of one thread.
+            let before = process::limit_memory_to_what_is_used(1 << 20);
+            let waiting = [waits(&server), waits(&server), waits(&server)];
+            server.wait_for(Counter::ThreadStartFailed, 1);
+            bystanders.go_on();
+            assert_eq!(server.count(Counter::ThreadsStartedStall), 0);
+            process::limit_memory(before);
+            drop(waiting);
+            let waiting = waits(&server);
+            eventually(LONG, || server.count(Counter::ThreadsStartedStall) > 0);
+            drop(waiting);
+            bystanders.end();
+            assert_eq!(server.count(Counter::Panics), 0);
+            assert!(server.drain(LONG).stuck.is_empty());
+        },
+    );
+}
+
+/// A handler that waits until this is dropped.
+fn waits(server: &Server) -> mpsc::Sender<()> {
+    let (tell, told) = mpsc::channel();
+    let code = move || {
+        let _ended = stall::run(|| told.recv_timeout(LONG));
+    };
+    server.runtime.handle().spawn(code).expect("room");
+    tell
+}
+
+#[test]
+fn on_one_cpu_sessions_are_served_as_on_many() {
+    let _world = World::enter();
+    in_child("limits::on_one_cpu_sessions_are_served_as_on_many", || {
+        process::run_on_one_cpu();
+        let pair = Pair::start();
+        pair.converse(50);
+        let stats = pair.server.stats();
+        assert_eq!(stats.get(Counter::AffinityFailed), 0);
+        pair.end();
+    });
+}

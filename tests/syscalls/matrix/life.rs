@@ -1,0 +1,180 @@
+//! Start, listen and drain.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::net::{Close, Connection, Input, ListenError, Listener};
+use epoll_group::stats::Counter;
+use epoll_group::{Config, Runtime};
+
+use super::serving::Serving;
+use super::{Outcome, Row, When};
+use crate::support::protocol::Bytes;
+use crate::support::workers::{Gate, threads_named};
+use crate::support::{LONG, Peer, TempDir, config, eventually};
+use crate::syscalls::{Call, Effect, Fault, Side, builder, on_behalf};
+use crate::world::answer;
+
+/// What the system says for an errno.
+pub(super) fn words(errno: i32) -> String {
+    std::io::Error::from_raw_os_error(errno).to_string()
+}
+
+#[track_caller]
+pub(super) fn says(error: &dyn std::error::Error, begins: &str, errno: i32) {
+    let text = error.to_string();
+    assert!(text.starts_with(begins) && text.ends_with(&words(errno)), "{text}");
+}
+
+/// Two groups of two.
+fn small() -> Config {
+    config().epoll_groups(2).epoll_threads_per_group(2).auto_cpu_affinity(true)
+}
+
+pub(super) fn start(row: &Row) {
+    row.each(|errno, outcome| match outcome {
+        Outcome::Fails(begins) => {
+            // The first one, and one when others are there.
+            for after in [0, 1] {
+                let fault = fault(row.call, errno).after(after).arm();
+                let started = on_behalf(Side::Server, || builder(Side::Server, small()).start());
+                let error = started.map(drop).expect_err("no start without it");
+                says(&error, begins, errno);
+                assert_eq!(fault.hits(), 1);
+                eventually(LONG, || threads_named("srv").is_empty());
+            }
+        }
+        Outcome::Degrades(_) | Outcome::Unseen => {
+            let times = if outcome == Outcome::Unseen { 3 } else { usize::MAX };
+            let fault = fault(row.call, errno).times(times).arm();
+            let started = on_behalf(Side::Server, || builder(Side::Server, small()).start());
+            let runtime = started.expect("it goes on without");
+            assert!(fault.hits() > 0, "{:?} is called", row.call);
+            let listener = runtime.listen("127.0.0.1:0", Bytes::new(answer)).expect("a listener");
+            Peer::connect(listener.local_addr()).echo(b"all the same");
+            if row.call == Call::SchedSetaffinity {
+                assert!(runtime.stats().get(Counter::AffinityFailed) > 0);
+            }
+            ends(runtime);
+        }
+        other => unreachable!("a start: {other:?}"),
+    });
+}
+
+const fn fault(call: Call, errno: i32) -> Fault {
+    Fault::new(Side::Server, call, Effect::Fails(errno))
+}
+
+#[track_caller]
+pub(super) fn ends(runtime: Runtime) {
+    assert_eq!(runtime.stats().get(Counter::Panics), 0);
+    let report = runtime.drain(LONG);
+    assert!(report.stuck.is_empty() && report.cut == 0, "{report}");
+}
+
+pub(super) fn listen(row: &Row) {
+    let server = Serving::start(config());
+    let dir = TempDir::new();
+    let listen = || -> Result<Listener, ListenError> {
+        let (runtime, protocol) = (&server.runtime, Bytes::new(answer));
+        match row.when {
+            When::ListenUnix => runtime.listen(dir.socket().as_path(), protocol),
+            When::Adopt => {
+                let host = TcpListener::bind("127.0.0.1:0").expect("bound");
+                on_behalf(Side::Server, || runtime.listen(host, protocol))
+            }
+            _ => runtime.listen("127.0.0.1:0", protocol),
+        }
+    };
+    row.each(|errno, outcome| {
+        let Outcome::Fails(begins) = outcome else { unreachable!("a listen: {outcome:?}") };
+        let fault = fault(row.call, errno).arm();
+        let error = on_behalf(Side::Server, listen).expect_err("no listener without it");
+        says(&error, begins, errno);
+        assert_eq!(fault.hits(), 1);
+        eventually(LONG, || !dir.socket().exists());
+        server.bystanders.go_on();
+        // And now it succeeds.
+        let listener = on_behalf(Side::Server, listen).expect("a listener");
+        Peer::connect(listener.local_addr()).echo(b"here too");
+        listener.stop();
+        eventually(LONG, || !dir.socket().exists());
+    });
+    server.end();
+}
+
+/// Each request waits at the gate, and then is answered.
+fn held(gate: &Gate) -> impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + use<> {
+    let gate = gate.clone();
+    move |conn, input| {
+        let (conn, bytes) = (conn.clone(), input.take_all().to_vec());
+        let (gate, hold) = (gate.clone(), conn.hold());
+        thread::spawn(move || {
+            gate.pass();
+            on_behalf(Side::Server, || conn.send(bytes));
+            drop(hold);
+        });
+        Ok(())
+    }
+}
+
+pub(super) fn drain(row: &Row) {
+    row.each(|errno, outcome| match (row.call, outcome) {
+        (Call::Accept4, Outcome::Degrades(_)) => drain_without_descriptors(errno),
+        // Whoever rests elsewhere does not make the call.
+        _ => assert!((0..100).any(|_| drain_with_one_held(row, errno, outcome)), "{row:?}"),
+    });
+}
+
+/// One request is under way when the drain begins; then the call fails. Whether it was made.
+fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
+    let gate = Gate::default();
+    let runtime = builder(Side::Server, config()).start().expect("a runtime");
+    let protocol = Bytes::new(held(&gate));
+    let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+    let mut peers = [Peer::connect(listener.local_addr()), Peer::connect(listener.local_addr())];
+    peers.iter_mut().for_each(|peer| peer.send(b"the last question"));
+    gate.wait_for(2);
+    let [mut victim, mut other] = peers;
+    let handle = runtime.handle();
+    let ended = thread::spawn(move || on_behalf(Side::Server, || runtime.drain(LONG)));
+    eventually(LONG, || handle.stats().closing_connections == 2);
+    let ends = outcome == Outcome::Ends;
+    let mut fault = fault(row.call, errno).times(if ends { 1 } else { 3 });
+    if ends {
+        let port = victim.local_addr().expect("TCP").port();
+        fault = fault.peer(port);
+    }
+    let fault = fault.arm();
+    gate.open();
+    assert_eq!(other.receive(17), b"the last question");
+    if ends && row.call == Call::Send {
+        assert!(victim.receive_all().0.is_empty(), "unanswered");
+    } else {
+        assert_eq!(victim.receive(17), b"the last question");
+        // It is lingered for.
+        victim.send(b"and another thing");
+        if row.call == Call::Recv {
+            // While it is known whose it is.
+            eventually(LONG, || fault.hits() > 0);
+        }
+    }
+    other.finish();
+    drop((victim, other));
+    let report = ended.join().expect("no panic");
+    assert!(report.stuck.is_empty() && report.cut == 0, "{row:?} {errno}: {report}");
+    fault.hits() > 0 || row.call == Call::Accept4
+}
+
+/// Somebody waits in the backlog, and no descriptor comes.
+fn drain_without_descriptors(errno: i32) {
+    let server = builder(Side::Server, config()).start().expect("a runtime");
+    let listener = server.listen("127.0.0.1:0", Bytes::new(answer)).expect("a listener");
+    let fault = fault(Call::Accept4, errno).always().arm();
+    let mut waiting = Peer::connect(listener.local_addr());
+    eventually(LONG, || fault.hits() > 0);
+    let report = server.drain(Duration::from_millis(50));
+    assert!(report.stuck.is_empty(), "{report}");
+    assert!(waiting.receive_all().0.is_empty(), "told by a close");
+}

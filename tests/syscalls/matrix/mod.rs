@@ -1,0 +1,137 @@
+//! Each system call that the crate makes, with each errno: what follows is decided in [`rows`], shown on
+//! a page of the guide, and brought about here.
+
+mod life;
+mod outgoing;
+mod page;
+mod rows;
+mod serving;
+
+use crate::syscalls::{Call, ERRNOS};
+use crate::world::World;
+
+/// What the crate is about when it makes the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// `Builder::start`.
+    Start,
+    /// `Runtime::listen` on an address of TCP.
+    Listen,
+    /// The same on a path.
+    ListenUnix,
+    /// The same with a listener of the host.
+    Adopt,
+    /// A peer has connected.
+    Accept,
+    /// Connections are served.
+    Serve,
+    /// Somebody logs in to a session server.
+    Login,
+    /// Handlers wait, and a thread is to be added.
+    Grow,
+    /// `Runtime::connect`.
+    Connect,
+    /// The client library, on a runtime of its own.
+    Client,
+    /// `Runtime::drain`.
+    Drain,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// What was asked for fails, with an error whose text begins like this and ends with the system's.
+    Fails(&'static str),
+    /// That connection ends, and is counted.
+    Ends,
+    /// It is made again, or nothing needs to be done: nobody sees it.
+    Unseen,
+    /// The listener looks again in a while, and serves who waits.
+    Pauses,
+    /// It goes on with less.
+    Degrades(&'static str),
+}
+
+/// A call, and what follows from which errno.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) when: When,
+    pub(crate) call: Call,
+    pub(crate) what: &'static str,
+    pub(crate) cells: &'static [(&'static [i32], Outcome)],
+    /// Why it does not fail with any other errno.
+    pub(crate) otherwise: &'static str,
+}
+
+impl Row {
+    pub(crate) fn outcome(&self, errno: i32) -> Option<Outcome> {
+        let of = |(errnos, _): &&(&[i32], Outcome)| errnos.contains(&errno);
+        self.cells.iter().find(of).map(|(_, outcome)| *outcome)
+    }
+
+    /// The cells in which something can happen.
+    fn each(&self, mut run: impl FnMut(i32, Outcome)) {
+        for (_, errno) in ERRNOS {
+            if let Some(outcome) = self.outcome(errno) {
+                run(errno, outcome);
+            }
+        }
+    }
+}
+
+/// All rows of these times.
+#[expect(clippy::print_stdout, reason = "the harness shows it when the test fails")]
+fn run(times: &[When], scenario: fn(&Row)) {
+    let world = World::enter();
+    for row in rows::ROWS.iter().filter(|row| times.contains(&row.when)) {
+        // Shown when it fails.
+        println!("{:?} {:?}", row.when, row.call);
+        scenario(row);
+        world.is_as_before();
+    }
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_and_says_what_failed() {
+    run(&[When::Start], life::start);
+}
+
+#[test]
+fn a_listen_that_fails_leaves_nothing_and_the_runtime_goes_on() {
+    run(&[When::Listen, When::ListenUnix, When::Adopt], life::listen);
+}
+
+#[test]
+fn accepting_goes_on_whatever_accept4_says() {
+    run(&[When::Accept], serving::accept);
+}
+
+#[test]
+fn a_failing_call_ends_its_connection_at_most() {
+    run(&[When::Serve], serving::serve);
+}
+
+#[test]
+fn a_login_without_random_numbers_ends_and_the_next_one_succeeds() {
+    run(&[When::Login], serving::login);
+}
+
+#[test]
+fn a_thread_that_is_refused_is_counted_and_work_goes_on() {
+    run(&[When::Grow], serving::grow);
+}
+
+#[test]
+fn a_connect_that_fails_is_told_once_and_the_next_one_succeeds() {
+    run(&[When::Connect], outgoing::connect);
+}
+
+#[test]
+fn the_client_fails_what_was_under_way_and_connects_again() {
+    run(&[When::Client], outgoing::client);
+}
+
+#[test]
+fn a_drain_ends_whatever_fails() {
+    run(&[When::Drain], life::drain);
+}

@@ -1,0 +1,216 @@
+//! Connections are accepted and served.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use epoll_group::net::{Address, Listener};
+use epoll_group::stats::Counter;
+use epoll_group::{Config, Runtime, session, stall};
+
+use super::life::ends;
+use super::{Outcome, Row};
+use crate::support::engine::Engine;
+use crate::support::engine::{PASSWORD, config as engine_config};
+use crate::support::protocol::{Bytes, Ends};
+use crate::support::xrpc::{Client, request};
+use crate::support::{LONG, Peer, config, eventually};
+use crate::syscalls::{Call, Effect, Fault, Side, builder, on_behalf};
+use crate::world::{Bystanders, answer};
+
+/// A server of ours, and bystanders.
+pub(super) struct Serving {
+    pub(super) runtime: Runtime,
+    pub(super) listener: Listener,
+    pub(super) bystanders: Bystanders,
+    pub(super) ends: Ends,
+}
+
+impl Serving {
+    /// An echo, with bystanders.
+    pub(super) fn start(config: Config) -> Self {
+        let runtime = builder(Side::Server, config).start().expect("a runtime");
+        let (protocol, ends) = Bytes::with_ends(answer);
+        let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+        let bystanders = Bystanders::start(listener.local_addr());
+        Self { runtime, listener, bystanders, ends }
+    }
+
+    pub(super) fn peer(&self) -> Peer {
+        Peer::connect(self.listener.local_addr())
+    }
+
+    pub(super) fn count(&self, counter: Counter) -> u64 {
+        self.runtime.stats().get(counter)
+    }
+
+    pub(super) fn end(self) {
+        self.bystanders.end();
+        ends(self.runtime);
+    }
+}
+
+const fn fault(call: Call, errno: i32) -> Fault {
+    Fault::new(Side::Server, call, Effect::Fails(errno))
+}
+
+const QUESTION: &[u8] = b"a question";
+
+pub(super) fn accept(row: &Row) {
+    let server = Serving::start(config());
+    row.each(|errno, outcome| {
+        let (mut pauses, before) = (0, server.runtime.stats());
+        match outcome {
+            Outcome::Unseen => {
+                let fault = fault(row.call, errno).times(3).arm();
+                server.peer().echo(QUESTION);
+                assert_eq!(fault.hits(), 3, "{errno}");
+            }
+            Outcome::Pauses => {
+                let fault = fault(row.call, errno).times(4).arm();
+                server.peer().echo(QUESTION);
+                assert_eq!(fault.hits(), 4, "{errno}");
+                pauses = 1;
+            }
+            Outcome::Ends => {
+                let fault = fault(row.call, errno).arm();
+                assert!(server.peer().receive_all().0.is_empty(), "closed unserved");
+                assert_eq!(fault.hits(), 1);
+            }
+            other => unreachable!("accepting: {other:?}"),
+        }
+        server.bystanders.go_on();
+        server.peer().echo(QUESTION);
+        let stats = server.runtime.stats().since(&before);
+        let errors = match outcome {
+            Outcome::Ends => stats.get(Counter::AcceptErrorsOther),
+            Outcome::Unseen if errno == libc::EINTR => 1,
+            Outcome::Unseen => stats.get(Counter::AcceptErrorsPeer),
+            _ => stats.get(Counter::AcceptErrorsResources) + stats.get(Counter::AcceptErrorsOther),
+        };
+        assert!(errors > 0 && stats.get(Counter::AcceptPauses) >= pauses, "{errno}: {stats}");
+    });
+    if row.call == Call::Accept4 {
+        forbidden(&server);
+    }
+    server.end();
+}
+
+/// A sandbox says what otherwise the end of one connection says, as long as it is there.
+fn forbidden(server: &Serving) {
+    let pauses = server.count(Counter::AcceptPauses);
+    let fault = fault(Call::Accept4, libc::EPERM).always().arm();
+    let mut waiting = server.peer();
+    eventually(LONG, || server.count(Counter::AcceptPauses) >= pauses + 3);
+    assert!(fault.hits() < 1000, "it does not spin");
+    drop(fault);
+    waiting.echo(QUESTION);
+}
+
+pub(super) fn serve(row: &Row) {
+    // What is not heard of is looked at when the time to write is over.
+    let config = config().net_write_timeout(Duration::from_millis(20));
+    let server = Serving::start(config);
+    let mut errors = 0;
+    row.each(|errno, outcome| {
+        let case = format!("{:?} {errno}", row.call);
+        let closed = server.count(Counter::ConnectionsClosed);
+        let mut victim = server.peer();
+        victim.echo(QUESTION);
+        let port = victim.local_addr().expect("TCP").port();
+        let times = if matches!(outcome, Outcome::Unseen) { 3 } else { 1 };
+        let fault = match row.call {
+            // Of one that has ended the peer is not known any more.
+            Call::EpollWait | Call::Write | Call::EpollDel | Call::Close => {
+                fault(row.call, errno).times(times)
+            }
+            _ => fault(row.call, errno).times(times).peer(port),
+        };
+        let fault = fault.arm();
+        let question: &[u8] = if row.call == Call::Sendmsg { b"2 questions" } else { QUESTION };
+        if row.call == Call::Write {
+            wake(&server.runtime);
+        }
+        match outcome {
+            Outcome::Ends => {
+                victim.send(question);
+                assert!(victim.receive_all().0.is_empty(), "{case}: ended unanswered");
+                let all = server.ends.wait_for(usize::try_from(closed).expect("few") + 1);
+                let last = all.last().expect("one at least");
+                assert!(last.contains(&super::life::words(errno)), "{case}: {last}");
+                let counters = [Counter::ClosedReset, Counter::ClosedIoError];
+                let counted: u64 = counters.map(|counter| server.count(counter)).iter().sum();
+                assert_eq!(counted, errors + 1, "{case}");
+                errors = counted;
+            }
+            _ => {
+                victim.echo(question);
+                victim.finish();
+                assert!(victim.receive_to_finish().is_empty(), "{case}: in good order");
+            }
+        }
+        drop(victim);
+        eventually(LONG, || fault.hits() > 0);
+        server.bystanders.go_on();
+        eventually(LONG, || server.runtime.stats().connections == 2);
+    });
+    server.end();
+}
+
+/// Work from outside, while all rest.
+fn wake(runtime: &Runtime) {
+    let (tell, told) = mpsc::channel();
+    let code = move || tell.send(()).expect("waited for");
+    on_behalf(Side::Server, || runtime.handle().spawn(code)).expect("room");
+    told.recv_timeout(LONG).expect("it runs");
+}
+
+pub(super) fn login(row: &Row) {
+    let engine = Arc::new(Engine::new());
+    let runtime = builder(Side::Server, engine_config()).start().expect("a runtime");
+    let protocol = session::Server::shared(Arc::clone(&engine));
+    let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+    let Address::Tcp(address) = *listener.local_addr() else { unreachable!("TCP") };
+    // The first one asks how random numbers are to be had.
+    let mut bystander = Client::logged_in(address, "root", PASSWORD);
+    bystander.new_session(1).good();
+    row.each(|errno, outcome| {
+        let fault = if outcome == Outcome::Unseen {
+            let fault = fault(row.call, errno).times(3).arm();
+            drop(Client::logged_in(address, "root", PASSWORD));
+            fault
+        } else {
+            let fault = fault(row.call, errno).always().arm();
+            let mut victim = Client::connect(address);
+            victim.send(0, &request::login_start());
+            assert!(victim.rest().is_empty(), "closed without a word");
+            fault
+        };
+        assert!(fault.hits() > 0, "random numbers are asked for");
+        bystander.execute(1, "one").good();
+        drop(fault);
+        drop(Client::logged_in(address, "root", PASSWORD));
+    });
+    drop(bystander);
+    ends(runtime);
+}
+
+pub(super) fn grow(row: &Row) {
+    row.each(|errno, _| {
+        let config = config().epoll_threads_per_group(2).thread_scale_thresh(0);
+        let config = config.thread_deadlock_check_interval(Duration::from_millis(10));
+        let server = Serving::start(config);
+        let fault = fault(row.call, errno).always().arm();
+        let (tell, told) = mpsc::channel::<()>();
+        let (ended, end) = mpsc::channel();
+        let code = move || {
+            let _ = stall::run(|| told.recv_timeout(LONG));
+            ended.send(()).expect("waited for");
+        };
+        server.runtime.handle().spawn(code).expect("room");
+        eventually(LONG, || server.count(Counter::ThreadStartFailed) > 0);
+        server.bystanders.go_on();
+        drop((fault, tell));
+        end.recv_timeout(LONG).expect("it ends");
+        server.end();
+    });
+}
