@@ -1,5 +1,6 @@
 //! When attackers have gone, so has the memory that they took.
 #![cfg(feature = "server")]
+#![allow(unsafe_code, reason = "malloc_trim is the allocator's own call")]
 
 mod support;
 
@@ -11,12 +12,10 @@ use support::child::{in_child, resident_bytes};
 use support::engine::{Fixture, config};
 
 /// Each takes what it can for a moment.
-const GREEDY: [(&str, Counter, u64); 6] = [
+const GREEDY: [(&str, Counter, u64); 4] = [
     ("slow-readers", Counter::ClosedWriteTimeout, 1),
-    ("ping-flood", Counter::ClosedWriteTimeout, 1),
     ("lying-lengths", Counter::SessionsOpened, 1),
     ("huge-repeats", Counter::ProtocolErrors, 1),
-    ("session-id-flood", Counter::ClosedGlitches, 1),
     ("rapid-reset", Counter::ClosedGlitches, 1),
 ];
 
@@ -36,12 +35,26 @@ fn memory_is_given_back() {
                     .run_against(&server, |seen| seen.count(counter) >= each * seen.peers);
             }
         };
-        round();
-        let before = resident_bytes();
-        for _ in 0..4 {
+        // Each worker and each part of the allocator has had its share of the largest once.
+        for _ in 0..2 {
             round();
         }
-        let after = resident_bytes();
-        assert!(after < before + (32 << 20), "from {before} to {after} bytes");
+        let before = held_bytes();
+        for _ in 0..2 {
+            round();
+        }
+        let after = held_bytes();
+        // A hundred MiB went through.
+        assert!(after < before + (24 << 20), "from {before} to {after} bytes");
     });
+}
+
+/// Without what the allocator keeps for the next, which differs from run to run.
+fn held_bytes() -> usize {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it only gives free pages back to the system.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+    resident_bytes()
 }

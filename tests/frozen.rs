@@ -17,7 +17,7 @@ use epoll_group::{Config, Runtime, session};
 
 use support::both::{one, options};
 use support::child::{Puppet, is_child, obey};
-use support::engine::{Engine, Fixture, PASSWORD, config};
+use support::engine::{Engine, Fixture, PASSWORD, config, finish_with};
 use support::protocol::Bytes;
 use support::xrpc::{Client, Trouble, request};
 use support::{Kind, LONG, Peer, Server, eventually, often, pattern};
@@ -82,9 +82,10 @@ fn serve(limit: Duration) {
     obey(|order| match order {
         "bytes" => bytes.address().to_string(),
         "sessions" => sessions.address().to_string(),
-        "open" => {
-            engine.control.open("gate");
-            String::new()
+        "finish" => {
+            let deferred = engine.control.take_deferred("it", PEERS);
+            let finished = deferred.into_iter().map(|it| finish_with(it, "done"));
+            finished.filter(|finished| *finished).count().to_string()
         }
         counter => {
             let counter = Counter::ALL.iter().find(|known| known.name() == counter);
@@ -141,7 +142,7 @@ fn in_time(name: &str, times: Times) -> bool {
     let mut waiting = many(|| Client::logged_in(sessions, "root", PASSWORD).waits());
     waiting[..PEERS / 2].iter().for_each(Client::finish);
     // These do not do their part.
-    let (mut mute, mut lazy) = (Peer::connect(&plain), Peer::connect(&plain));
+    let (mute, mut lazy) = (Peer::connect(&plain), Peer::connect(&plain));
     lazy.send(b"all");
     let mut unknown = Client::connect(sessions);
     unknown.challenge().expect("a challenge");
@@ -175,7 +176,7 @@ fn in_time(name: &str, times: Times) -> bool {
         stranger.prove(proof).expect("logged in");
     }
     guests.iter_mut().for_each(|guest| drop(guest.reply(0).good()));
-    server.ask("open");
+    assert_eq!(server.ask("finish"), PEERS.to_string());
     waiting.iter_mut().for_each(|client| drop(client.reply(1).good()));
     for reader in readers {
         assert_eq!(reader.join().expect("no panic"), LARGE, "{:?}", server.cuts());
@@ -184,21 +185,25 @@ fn in_time(name: &str, times: Times) -> bool {
     let cuts = server.cuts();
     assert!(cuts.iter().all(|(_, count)| *count <= 1), "{cuts:?}");
 
-    // Those who did not do their part are cut in the end.
+    cut_in_the_end(&mut server, mute, lazy, unknown);
+    true
+}
+
+/// Those who did not do their part are cut in the end.
+fn cut_in_the_end(server: &mut Puppet, mut mute: Peer, mut lazy: Peer, mut unknown: Client) {
     mute.receive_all();
     assert!(matches!(unknown.receive(Instant::now() + LONG), Err(Trouble::Closed)));
     eventually(2 * LONG, || server.count(Counter::ClosedWriteTimeout) == 1);
     lazy.receive_all();
     let ones = server.cuts().iter().map(|(_, count)| *count).collect::<Vec<_>>();
     assert_eq!(ones, [1, 1, 1, 0, 0]);
-    true
 }
 
 impl Client {
-    /// With a request that waits at the gate.
+    /// With a request that is answered later.
     fn waits(mut self) -> Self {
         self.new_session(1);
-        let _ticket = self.send_sql(1, request::query("gate gate"));
+        let _ticket = self.send_sql(1, request::query("defer it"));
         self
     }
 }

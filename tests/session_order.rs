@@ -4,10 +4,12 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use support::engine::{Fixture, config, finish_with};
+use support::engine::{Counts, Fixture, config, finish_with, one_text};
 use support::often;
 use support::xrpc::request::{query, update};
 use support::xrpc::{AUTO, Client};
@@ -209,4 +211,49 @@ fn rows_of_a_long_source_come_in_order_while_others_run() {
         }
         assert_eq!(client.reply(2).one().text(), Some("behind"));
     }
+}
+
+#[test]
+fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
+    const LONG_ONES: u64 = 32;
+    const ROWS: u64 = 1000;
+    let alone = config()
+        .epoll_threads_per_group(1)
+        .enable_tasker(false)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .write_high_watermark_bytes(1 << 30);
+    let server = Fixture::start(alone);
+    let mut long = server.client_with_sessions(2..2 + LONG_ONES);
+    let mut holder = server.client_with_sessions([2]);
+    let mut short = server.client_with_sessions([2]);
+    // So that it is known to be no quick one, and has to queue.
+    for _ in 0..3 {
+        server.control.plant("work", |reply| {
+            thread::sleep(Duration::from_millis(2));
+            one_text(reply, "done")
+        });
+        short.execute(2, "script work").good();
+    }
+    let pulled = Arc::new(AtomicU64::new(0));
+    let (seen, control) = (Arc::clone(&pulled), Arc::clone(&server.control));
+    server.control.plant("look", move |reply| {
+        seen.store(Counts::of(&control.counts.rows_pulled), Ordering::SeqCst);
+        one_text(reply, "done")
+    });
+    // All come while the only worker is busy.
+    holder.send_sql(2, update("gate-unannounced busy"));
+    server.control.wait_at("busy", 1);
+    for session in 2..2 + LONG_ONES {
+        long.send_sql(session, update(&format!("source {ROWS} 1000")));
+    }
+    short.send_sql(2, update("script look"));
+    server.control.open("busy");
+    short.reply(2).good();
+    let before = pulled.load(Ordering::SeqCst);
+    // A tenth of a whole turn is enough for each.
+    assert!(before < LONG_ONES * 100, "{before} rows went before it");
+    for session in 2..2 + LONG_ONES {
+        assert_eq!(long.reply(session).good().row_count, ROWS);
+    }
+    holder.reply(2).good();
 }

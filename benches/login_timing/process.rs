@@ -51,8 +51,8 @@ fn test(
     let answers = kinds.map(|kind| kind.answer(&CHALLENGE));
     let kept = StoredPassword::of(PASSWORD);
     let stored = kinds.map(|kind| kind.user_exists().then_some(kept));
-    let length = answers[0].len();
-    assert_eq!([length; 2], [answers[0].len(), answers[1].len()].map(|len| len.max(length)));
+    // What was written just before is slower to read: an account lies where it has lain for long.
+    let stored = black_box(Box::new(stored));
     let mut place = [0; 128];
     let mut times = Vec::with_capacity(tries);
     let mut random = Random(0x1234_5678_9abc_def0);
@@ -60,10 +60,10 @@ fn test(
         let kind = random.bit();
         let length = answers[usize::from(kind)].len();
         place[..length].copy_from_slice(&answers[usize::from(kind)]);
-        let account = black_box(stored[usize::from(kind)]);
+        let account = black_box(stored[usize::from(kind)].as_ref());
         let answer = black_box(&place[..length]);
         let began = Instant::now();
-        let let_in = black_box(login(answer, account.as_ref()));
+        let let_in = black_box(login(answer, account));
         let took = began.elapsed();
         assert!(!let_in, "nobody has the password");
         if !warm {

@@ -110,7 +110,7 @@ impl Ask {
         let Some(request) = request else { return };
         match lease.send(request) {
             Ok(pending) => {
-                self.ticket.sent(lease.canceller());
+                self.ticket.sent(self.node, lease.canceller());
                 pending.then(move |answer| match answer {
                     Ok(answer) => {
                         then(Asked {
@@ -130,7 +130,7 @@ impl Ask {
         let node = self.nodes.get(self.node);
         let name = node.at(Pooled::version(&lease));
         if is_said(error) {
-            self.ticket.ended();
+            self.ticket.left(self.node);
             return then(Asked { lease: Some(lease), result: Err(of_node(name, error)), stage });
         }
         self.nodes.suspect(self.node, Pooled::version(&lease));

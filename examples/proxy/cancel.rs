@@ -16,7 +16,8 @@ struct Running {
     /// Which request.
     request: u64,
     is_cancelled: bool,
-    at: Vec<Canceller>,
+    /// With the numbers of their data nodes.
+    at: Vec<(usize, Canceller)>,
 }
 
 /// One request of a session, as far as it may be cancelled. Cheap to clone.
@@ -52,7 +53,7 @@ impl Cancels {
     pub(crate) fn cancel(&self) {
         let mut running = self.running();
         running.is_cancelled = true;
-        for canceller in running.at.drain(..) {
+        for (_, canceller) in running.at.drain(..) {
             canceller.cancel();
         }
     }
@@ -65,13 +66,22 @@ impl Ticket {
         running.is_cancelled || running.request != self.request
     }
 
-    /// A statement was sent, and can be interrupted until [`ended`](Self::ended).
-    pub(crate) fn sent(&self, canceller: Canceller) {
+    /// A statement was sent to a node, and can be interrupted until it [`left`](Self::left) or all have
+    /// [`ended`](Self::ended).
+    pub(crate) fn sent(&self, node: usize, canceller: Canceller) {
         let mut running = self.cancels.running();
         if running.is_cancelled || running.request != self.request {
             canceller.cancel();
         } else {
-            running.at.push(canceller);
+            running.at.push((node, canceller));
+        }
+    }
+
+    /// The answer of a node is there: its session may soon be that of another.
+    pub(crate) fn left(&self, node: usize) {
+        let mut running = self.cancels.running();
+        if running.request == self.request {
+            running.at.retain(|(at, _)| *at != node);
         }
     }
 

@@ -74,6 +74,8 @@ impl Gathering {
         let Asked { lease, result, stage } = asked;
         let is_known = stage == Stage::Statement;
         let part = result.and_then(|answer| Part::read(answer, &self.nodes.get(node).name));
+        // Others still run: what is cancelled from now on must not be what this session does next.
+        self.ticket.left(node);
         if self.held && is_known {
             self.front.put_back(node, lease, applied);
         } else if is_known {

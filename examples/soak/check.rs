@@ -74,8 +74,9 @@ fn accounts(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     if relayed.wrong > 0 && !corrupted {
         add(format!("relayed: {} wrong answers, first {}", relayed.wrong, first(relayed)));
     }
-    // Who came before the attack is served as if there were none; newcomers may be refused.
-    if direct.failures() > 0 && !killed {
+    // Who came before the attack is served, though perhaps late; newcomers may be refused.
+    let late = |kind: &str| attacked && ["deadline", "error 3024"].contains(&kind);
+    if direct.errors.keys().any(|kind| !late(kind)) && !killed {
         add(format!("direct: {:?}, first {}", direct.errors, first(direct)));
     }
     if churned.failures() > 0 && !killed && !attacked {

@@ -6,7 +6,7 @@
 //! ```text
 //! stats            everything that is counted, each in a line of a name and a value
 //! set NAME VALUE   changes a tunable
-//! trim             gives back to the system what was freed
+//! trim             forgets pages of databases, and gives back to the system what was freed
 //! ```
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub(crate) const TUNABLES: &[(&str, &str)] = &[
     ("half_close_timeout", "200ms"),
     ("linger_timeout", "200ms"),
     ("big_buf_release_after", "500ms"),
-    ("request_timeout", "8s"),
+    ("request_timeout", "20s"),
     ("max_sessions_per_connection", "256"),
     ("max_sessions", "4000"),
     ("max_queued_bytes_per_connection", "4MiB"),
@@ -111,15 +111,17 @@ pub(crate) fn serve(role: &Role) -> Result<(), Box<dyn Error>> {
     }
     let runtime = Runtime::builder().name("soak").config(config).start()?;
     let handle = runtime.handle();
+    let mut engine = None;
     let (listener, requests) = match role {
         Role::Echo => {
             let echo = Echo::default();
             (runtime.listen("127.0.0.1:0", echo.clone())?, Some(echo))
         }
         Role::Node { listen, path } => {
-            let engine = Engine::open(&engine_options(path.clone()), handle.clone())?;
-            engine.make_sbtest(0)?;
-            (runtime.listen(listen.as_str(), session::Server::new(engine))?, None)
+            let own = Arc::new(Engine::open(&engine_options(path.clone()), handle.clone())?);
+            own.make_sbtest(0)?;
+            engine = Some(Arc::clone(&own));
+            (runtime.listen(listen.as_str(), session::Server::shared(own))?, None)
         }
         Role::Proxy(nodes) => {
             let service = proxy(&handle, nodes)?;
@@ -139,7 +141,12 @@ pub(crate) fn serve(role: &Role) -> Result<(), Box<dyn Error>> {
                 }
             }
             (Some("set"), Some(name), Some(value)) => set(&handle, name, value)?,
-            (Some("trim"), None, None) => trim(),
+            (Some("trim"), None, None) => {
+                if let Some(engine) = &engine {
+                    engine.pool.release_pages();
+                }
+                trim();
+            }
             _ => return Err(format!("there is no command {line:?}").into()),
         }
         writeln!(out)?;

@@ -20,15 +20,13 @@ use crate::world::World;
 pub(crate) struct Report {
     seed: u64,
     time: Duration,
-    /// A run has a warm-up: a first round, or its first third if that is shorter.
-    third: f64,
     phases: u64,
     direct: Vec<Account>,
     relayed: Vec<Account>,
     hazards: BTreeMap<String, Hazards>,
     /// By server: seconds, and what it took then.
     quiet: Vec<Vec<(f64, Usage)>>,
-    /// By server: index of the first sample behind the warm-up.
+    /// Index of the first sample behind the first round.
     warm: usize,
     problems: Vec<String>,
 }
@@ -48,7 +46,6 @@ impl Report {
         Self {
             seed: options.seed,
             time: Duration::ZERO,
-            third: options.time.unwrap_or_default().as_secs_f64() / 3.0,
             phases: 0,
             direct: vec![Account::default(); SERVERS],
             relayed: vec![Account::default(); SERVERS],
@@ -97,7 +94,8 @@ impl Report {
             let (fds, threads) = (usage.descriptors, usage.threads);
             let _ = write!(servers, "{p99:>8} {resident:>8} {fds:>3} {threads:>2} | ");
         }
-        if round == 0 && seconds < self.third {
+        // In the first round each hazard comes for the first time.
+        if round == 0 {
             self.warm = self.quiet[0].len();
         }
         for item in items {
@@ -142,7 +140,7 @@ impl Report {
         Ok(self.problems.len())
     }
 
-    /// Resident bytes in the quiet times behind the warm-up.
+    /// Resident bytes in the quiet times behind the first round.
     fn resident(&self, server: usize) -> Vec<(f64, f64)> {
         let samples = self.quiet[server].iter().skip(self.warm);
         samples.map(|(time, usage)| (*time, usage.resident_bytes as f64)).collect()
@@ -205,13 +203,14 @@ impl Report {
     fn resources(&self, world: &World, text: &mut String) {
         let _ = writeln!(
             text,
-            "| server | resident at first | after the warm-up | at the end | slope per hour | \
+            "| server | resident at first | after the first round | at the end | slope per hour | \
              descriptors | threads |\n|---|---:|---:|---:|---:|---:|---:|"
         );
         for server in 0..SERVERS {
             let quiet = &self.quiet[server];
             let at = |index: usize| quiet.get(index).map(|(_, usage)| *usage).unwrap_or_default();
-            let (first, warm, last) = (at(0), at(self.warm), at(quiet.len() - 1));
+            let end = quiet.len() - 1;
+            let (first, warm, last) = (at(0), at(self.warm.min(end)), at(end));
             let [a, b, c] = [first, warm, last].map(|usage| Bytes(usage.resident_bytes as f64));
             let slope = check::memory(&self.resident(server)).map_or_else(
                 || "too few samples".to_owned(),

@@ -91,7 +91,7 @@ fn plan(options: &Options, random: &mut Random) -> Plan {
         Some(_) => Plan {
             time: Duration::from_millis(4000 + random.below(4000)),
             seed,
-            most_peers: 200,
+            most_peers: 60,
             most_away: Duration::from_secs(3),
         },
     }

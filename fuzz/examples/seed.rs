@@ -68,6 +68,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             let kind = u8::try_from(vector["type_id"].as_u64().unwrap_or_default())?;
             let direction = if client { 0 } else { 1 + u8::from(galaxy) };
             seed("message", &name(&vector), &[&[direction, kind], &body[..]].concat())?;
+            if client && !galaxy {
+                // On a session that is open, in one frame if it is short, else in pieces.
+                let mut bytes = vec![1, 7, 1];
+                if let Ok(length) = u8::try_from(body.len()) {
+                    bytes.extend([&[2, 1, kind, length], &body[..]].concat());
+                }
+                bytes.extend([15, 0, 12, 250, 15, 0]);
+                seed("server", &name(&vector), &bytes)?;
+            }
             if kind == 100 && client {
                 seed("plan", &name(&vector), &[&[0], &body[..]].concat())?;
             }
@@ -102,6 +111,15 @@ fn conversations(
                     break;
                 }
                 stream.extend(frame);
+            }
+            if direction == "c2s" {
+                // Logged in by the target itself, so what the recording says of that is answered by errors.
+                let pieces = stream.chunks(200).flat_map(|piece| {
+                    let length = u8::try_from(piece.len()).unwrap_or(u8::MAX);
+                    [&[0, length], piece, &[15, 0]].concat()
+                });
+                let bytes: Vec<u8> = std::iter::once(1).chain(pieces).collect();
+                seed("server", &format!("session_{stem}"), &bytes)?;
             }
             let limit = (64_u32 << 20).to_le_bytes();
             let bytes = [&limit[..], &[3, 1, 13, 200], &stream].concat();

@@ -10,12 +10,16 @@ pub const CONSTANT_BYTES: usize = 64 << 10;
 /// Runs `decode` and asserts that it never held more than four times `input_bytes` and
 /// [`CONSTANT_BYTES`] at once. What it returns counts.
 pub fn bounded<T>(input_bytes: usize, decode: impl FnOnce() -> T) -> T {
+    within(input_bytes.saturating_mul(4).saturating_add(CONSTANT_BYTES), decode)
+}
+
+/// Runs `code` and asserts that it never held more than `allowed` bytes at once.
+pub fn within<T>(allowed: usize, code: impl FnOnce() -> T) -> T {
     let before = CURRENT.load(Relaxed);
     PEAK.store(before, Relaxed);
-    let result = decode();
+    let result = code();
     let held = PEAK.load(Relaxed).saturating_sub(before);
-    let allowed = input_bytes.saturating_mul(4).saturating_add(CONSTANT_BYTES);
-    assert!(held <= allowed, "{held} bytes held for an input of {input_bytes}");
+    assert!(held <= allowed, "{held} bytes held, of {allowed}");
     result
 }
 

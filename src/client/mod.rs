@@ -54,6 +54,7 @@ mod options;
 mod pending;
 mod request;
 mod session;
+pub(crate) mod simulated;
 mod state;
 
 pub use answer::{Answer, Piece, Row, Summary};

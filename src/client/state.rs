@@ -155,7 +155,9 @@ impl State {
         self.stand = Stand::Lost(error.clone());
         self.out = Vec::new();
         let Self { exchanges, events, unanswered, .. } = self;
-        for exchange in exchanges.values_mut() {
+        let mut ended: Vec<_> = exchanges.iter_mut().collect();
+        ended.sort_unstable_by_key(|(session, _)| **session);
+        for (_, exchange) in ended {
             end_all(exchange, error, events, unanswered);
         }
         self.open = 0;
@@ -271,6 +273,7 @@ impl State {
             }
         }
         self.next_due = next;
+        late.sort_unstable();
         for (session, seq) in late {
             self.expire(session, seq);
         }
@@ -354,7 +357,8 @@ impl State {
     /// Requests may be sent again, or no more, because of what the socket has not taken.
     pub(super) fn set_full(&mut self, full: bool) {
         if std::mem::replace(&mut self.full, full) && !full {
-            let sessions: Vec<u64> = self.exchanges.keys().copied().collect();
+            let mut sessions: Vec<u64> = self.exchanges.keys().copied().collect();
+            sessions.sort_unstable();
             sessions.into_iter().for_each(|session| self.send_held(session));
         }
     }

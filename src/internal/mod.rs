@@ -2,6 +2,8 @@
 
 #[cfg(all(feature = "server", target_os = "linux"))]
 mod server;
+#[cfg(all(feature = "server", target_os = "linux"))]
+pub mod simulated;
 
 #[cfg(all(feature = "server", target_os = "linux"))]
 pub use server::{Deadline, Queue, Stalls, Timers, login};

@@ -29,12 +29,14 @@ use std::time::{Duration, Instant};
 
 use super::address::Address;
 use super::conn::Conn;
+use super::connection::Connection;
 use super::handler::Erased;
 use super::receive::Recv;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log_some};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
+use crate::sys::clock;
 use crate::sys::epoll::Interest;
 use crate::sys::socket;
 
@@ -297,40 +299,16 @@ impl Acceptor {
         true
     }
 
-    /// Serves a connection, or refuses it.
     fn admit(&self, socket: OwnedFd, peer: Address) {
-        let config = self.group.config();
-        let usage = self.group.usage();
-        let refused = if usage.connections() >= config.max_connections {
-            Some(Counter::ConnectionsRefusedLimit)
-        } else if usage.silent() >= config.max_silent_connections {
-            Some(Counter::ConnectionsRefusedSilentLimit)
-        } else {
-            None
-        };
-        if let Some(counter) = refused {
-            self.group.count(counter, 1);
-            return;
-        }
         let group = self.deal.as_ref().map_or(&self.group, Handle::next_group);
-        let silent_until = Instant::now() + config.first_bytes_timeout;
-        let protocol = Arc::clone(&self.protocol);
-        let recv = Recv::accepted(silent_until);
-        match Conn::start(Arc::clone(group), socket, peer, protocol, self.class, recv) {
-            Ok(_) => self.group.count(Counter::ConnectionsAccepted, 1),
-            Err(error) => {
-                self.group.count(Counter::AcceptErrorsOther, 1);
-                let text = "an accepted connection could not be watched";
-                log_some!(group, Unserved, WARN, warn, %error, text);
-            }
-        }
+        let _ = admit(group, socket, peer, &self.protocol, self.class);
     }
 
     /// Looks again in a while, or when a descriptor is closed.
     fn pause(&self, accept: &mut Accept, policy: Policy) {
         let Some(token) = self.token.get() else { return };
         self.group.count(Counter::AcceptPauses, 1);
-        let now = Instant::now();
+        let now = clock::now();
         let pause = match &mut accept.starving {
             None => {
                 accept.starving = Some(Starving { since: now, pause: FIRST_PAUSE });
@@ -388,6 +366,41 @@ impl Acceptor {
             self.group.unwatch(self.socket.as_fd(), *token);
         }
         self.group.usage().listener_closed();
+    }
+}
+
+/// Serves a connection, or refuses it.
+pub(super) fn admit(
+    group: &Arc<Group>,
+    socket: OwnedFd,
+    peer: Address,
+    protocol: &Arc<dyn Erased>,
+    class: Class,
+) -> Option<Connection> {
+    let (config, usage) = (group.config(), group.usage());
+    let refused = if usage.connections() >= config.max_connections {
+        Some(Counter::ConnectionsRefusedLimit)
+    } else if usage.silent() >= config.max_silent_connections {
+        Some(Counter::ConnectionsRefusedSilentLimit)
+    } else {
+        None
+    };
+    if let Some(counter) = refused {
+        group.count(counter, 1);
+        return None;
+    }
+    let recv = Recv::accepted(clock::now() + config.first_bytes_timeout);
+    match Conn::start(Arc::clone(group), socket, peer, Arc::clone(protocol), class, recv) {
+        Ok(connection) => {
+            group.count(Counter::ConnectionsAccepted, 1);
+            Some(connection)
+        }
+        Err(error) => {
+            group.count(Counter::AcceptErrorsOther, 1);
+            let text = "an accepted connection could not be watched";
+            log_some!(group, Unserved, WARN, warn, %error, text);
+            None
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::runtime::{Class, Cost, Group, Origin, TimerId, Token, Usage, serving}
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
+use crate::sys::clock;
 use crate::sys::epoll::{Interest, Readiness};
 use crate::sys::socket;
 
@@ -373,7 +374,7 @@ impl Source for Connection {
         let queued = conn.recv.notify(marks).map(Running::queue).is_some();
         if !queued && marks.has(TIMER) {
             // A handler that waits for its peer to read is told so when that takes too long.
-            conn.disarm_passed(Instant::now());
+            conn.disarm_passed(clock::now());
             conn.check_due();
         }
         queued

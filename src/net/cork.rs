@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use super::conn::Conn;
 use crate::sync::shim::lock;
 use crate::sync::stall::before_wait;
+use crate::sys::clock;
 
 /// Age at which it leaves.
 const OLD: Duration = Duration::from_micros(100);
@@ -145,7 +146,7 @@ pub(super) fn hold(conn: &Arc<Conn>) {
         if !held.iter().any(|other| Arc::ptr_eq(other, conn)) {
             held.push(Arc::clone(conn));
         }
-        let now = Instant::now();
+        let now = clock::now();
         match state.since.get() {
             Some(since) => now.duration_since(since) >= OLD,
             None => {

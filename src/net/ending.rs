@@ -11,6 +11,7 @@ use super::receive::{Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
 use crate::runtime::{Origin, guard, is_late, log_some};
 use crate::stats::Counter;
+use crate::sys::clock;
 use crate::sys::socket;
 
 impl Round<'_> {
@@ -131,7 +132,7 @@ impl Round<'_> {
             return;
         }
         let limit = if recv.idle { IDLE_LINGER } else { config.linger_timeout };
-        let until = Instant::now() + limit.min(config.linger_timeout);
+        let until = clock::now() + limit.min(config.linger_timeout);
         recv.stage = Stage::Lingering { until, left: config.linger_bytes };
         self.conn.arm(until);
         // What has arrived made its edge before.
@@ -170,7 +171,7 @@ impl Round<'_> {
     /// [`look_at_silence`](Self::look_at_silence).
     pub(super) fn look_at_deadlines(&self, recv: &mut Recv) -> bool {
         let config = self.conn.group.config();
-        let now = Instant::now();
+        let now = clock::now();
         self.conn.disarm_passed(now);
         if let Stage::Lingering { until, .. } = recv.stage
             && until <= now
@@ -214,7 +215,7 @@ impl Round<'_> {
 
     /// The socket has been looked at: who has still sent nothing in time is cut.
     pub(super) fn look_at_silence(&self, recv: &mut Recv) {
-        let (config, now) = (self.conn.group.config(), Instant::now());
+        let (config, now) = (self.conn.group.config(), clock::now());
         if recv.silent_until.is_some_and(|until| until <= now) {
             let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
             self.finish(recv, Some(reason));

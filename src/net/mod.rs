@@ -39,6 +39,7 @@ mod pieces;
 mod read_buf;
 mod receive;
 mod send_queue;
+mod simulated;
 
 pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
 pub use close::{Close, CloseReason};
@@ -49,6 +50,7 @@ pub use read_buf::Input;
 pub use send_queue::Sent;
 
 pub(crate) use cork::{Cork, Held, flush_corked};
+pub(crate) use simulated::Served;
 
 pub use crate::runtime::Turn;
 

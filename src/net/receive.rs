@@ -18,6 +18,7 @@ use crate::runtime::{Origin, guard, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
+use crate::sys::clock;
 use crate::sys::socket;
 
 /// What only one receiver at a time may touch.
@@ -533,7 +534,7 @@ impl Round<'_> {
             recv.frame_until = None;
             recv.frame_late = false;
         } else if begun || recv.frame_until.is_none() && !recv.frame_late {
-            let until = Instant::now() + self.conn.group.config().frame_timeout;
+            let until = clock::now() + self.conn.group.config().frame_timeout;
             recv.frame_until = Some(until);
             recv.frame_late = false;
             self.conn.arm(until);
@@ -554,7 +555,7 @@ impl Round<'_> {
         }
         let used = before != after || !recv.buf.is_empty();
         if after > config.tcp_fixed_dealing_buf && (used || recv.shrink_at.is_none()) {
-            let at = Instant::now() + config.big_buf_release_after;
+            let at = clock::now() + config.big_buf_release_after;
             recv.shrink_at = Some(at);
             self.conn.arm(at);
         }

@@ -19,6 +19,7 @@ use crate::runtime::{is_late, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
+use crate::sys::clock;
 use crate::sys::epoll::Interest;
 use crate::sys::socket;
 
@@ -196,7 +197,7 @@ impl Conn {
         self.note_height(out);
         // Before time is held against the peer, the socket is looked at: it may have room, and nobody
         // was told, or nobody has heard of it yet.
-        let overdue = marks.has(CHECK_DUE) && out.is_overdue(Instant::now());
+        let overdue = marks.has(CHECK_DUE) && out.is_overdue(clock::now());
         out.blocked &= !(marks.has(WRITABLE) || overdue);
         let inboxed = out.backlog.len() - before;
         let mut result = Ok(());
@@ -286,7 +287,7 @@ impl Conn {
             return;
         }
         let config = self.group.config();
-        let now = Instant::now();
+        let now = clock::now();
         match out.due {
             Some((_, target)) if out.sent_bytes >= target => out.due = None,
             // The peer could not be served either.

@@ -89,6 +89,12 @@ impl<T, A: Arm> Alarm<T, A> {
         std::mem::replace(&mut lock(&self.state).heap, TimerHeap::new())
     }
 
+    /// The earliest of those that are waited for.
+    #[cfg(not(loom))]
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        lock(&self.state).heap.next_deadline()
+    }
+
     /// Deadlines that are waited for.
     pub(crate) fn len(&self) -> usize {
         lock(&self.state).heap.len()

@@ -77,6 +77,17 @@ impl Builder {
         self.config.validate().map_err(StartError::Config)?;
         // Where a sandbox forbids to ask, the threads run where the kernel puts them.
         let machine = Binding::machine(&self.config).ok();
+        let (runtime, watchdog) = self.assemble(machine)?;
+        start_threads(&runtime.handle.shared, watchdog)
+            .map_err(|(name, source)| StartError::Thread { name, source })?;
+        Ok(runtime)
+    }
+
+    /// Everything but the threads. Dropping it stops those that run.
+    pub(super) fn assemble(
+        self,
+        machine: Option<Machine>,
+    ) -> Result<(Runtime, Watchdog), StartError> {
         let cpus = machine.as_ref().map_or(1, Machine::parallelism);
         let threads = self.config.epoll_threads_per_group;
         let groups = match self.config.epoll_groups {
@@ -117,11 +128,7 @@ impl Builder {
         let threads = all_threads;
         let shared = Shared { groups, usage, settings, threads, watch, switching, next_group };
         let handle = Handle { shared: Arc::new(shared), class: Class::Ordinary };
-        // Dropping it stops those that run.
-        let runtime = Runtime { handle, drained: false };
-        start_threads(&runtime.handle.shared, watchdog)
-            .map_err(|(name, source)| StartError::Thread { name, source })?;
-        Ok(runtime)
+        Ok((Runtime { handle, drained: false }, watchdog))
     }
 }
 

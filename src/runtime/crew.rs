@@ -23,6 +23,7 @@ use super::seats::{Seat, Seats};
 use super::threads::{Refusal, ThreadKind};
 use crate::stats::{Counter, Snapshot};
 use crate::sync::shim::lock;
+use crate::sys::clock;
 
 /// See the module.
 #[derive(Debug)]
@@ -255,7 +256,7 @@ impl Group {
     fn grow_for_stalls(&self) {
         let added = {
             let mut state = lock(&self.crew.state);
-            let added = state.scale.on_stall(Instant::now(), &self.load(), &self.rules());
+            let added = state.scale.on_stall(clock::now(), &self.load(), &self.rules());
             self.crew.counts.workers.fetch_add(added, Ordering::SeqCst);
             added
         };

@@ -12,6 +12,7 @@ use super::task::serves;
 use super::usage::Origin;
 use crate::stats::Counter;
 use crate::sync::shim::{lock, wait_while};
+use crate::sys::clock;
 
 /// What became of what was there when the drain began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Exits {
 
     /// Waits until no more than `but` threads are alive.
     pub(super) fn wait(&self, but: usize, deadline: Instant) {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(clock::now());
         let too_many = |_: &mut ()| self.alive.load(Ordering::Acquire) > but;
         let _ = wait_while(&self.changed, lock(&self.lock), Some(left), too_many);
     }
@@ -86,7 +87,7 @@ impl Drop for Exit {
 const GRACE: Duration = Duration::from_millis(100);
 
 pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
-    let began = Instant::now();
+    let began = clock::now();
     let deadline = began.checked_add(limit).unwrap_or_else(|| began + FAR);
     let (usage, threads) = (&shared.usage, &shared.threads);
     let on_worker = threads.is_one();
@@ -119,7 +120,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     //    own runtime end in any case.
     let late = !done();
     notify(shared, if late { CUT } else { OVER });
-    let cut_deadline = deadline.max(Instant::now() + GRACE);
+    let cut_deadline = deadline.max(clock::now() + GRACE);
     if late {
         usage.wait_until(cut_deadline, || usage.connections() <= served);
     }
@@ -133,13 +134,13 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
         group.stop(LEAVE_NOW);
     }
     threads.close();
-    threads.exits.wait(own, Instant::now() + GRACE);
+    threads.exits.wait(own, clock::now() + GRACE);
     // Those that are left wait in handlers, perhaps for what nobody was free to tell them: that their
     // connections end.
     if !threads.exits.are_left_by_all_but(own) {
         notify(shared, CUT);
         shared.groups.iter().for_each(|group| group.sweep());
-        threads.exits.wait(own, Instant::now() + GRACE);
+        threads.exits.wait(own, clock::now() + GRACE);
     }
     // 6. The watchdog ends last of all. Join who left; name who did not.
     shared.watch.stop();
@@ -157,7 +158,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
         refused: after.refused - before.refused,
         cut: after.cut - before.cut + left_over as u64,
         stuck,
-        took: began.elapsed(),
+        took: clock::now().saturating_duration_since(began),
     }
 }
 

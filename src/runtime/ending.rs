@@ -1,7 +1,6 @@
 //! How a group ends: its workers are told, and the last one to leave sees to what is left.
 
 use std::cell::Cell;
-use std::time::Instant;
 
 use super::end::RUN;
 use super::group::Group;
@@ -10,6 +9,7 @@ use super::park::Wake;
 use super::slots::Token;
 use super::source::{CUT, Lent, Turn};
 use super::task::{Task, guard};
+use crate::sys::clock;
 
 impl Group {
     pub(super) fn stop(&self, how: u8) {
@@ -51,7 +51,7 @@ impl Group {
 
     /// Ends something that was queued. Its code is not called any more, but for the last word.
     fn cut(&self, token: Token) {
-        let (now, waited) = (Instant::now(), Cell::default());
+        let (now, waited) = (clock::now(), Cell::default());
         let mut lent =
             Lent { turn: Turn::ALONE, read_buf: &mut [], now, waited: &waited, runnable_at: now };
         self.with_pinned(token, |source| {

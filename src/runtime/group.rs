@@ -32,6 +32,7 @@ use super::usage::{Origin, Usage};
 use super::watch::Watch;
 use crate::config::{Config, Settings};
 use crate::stats::{Counter, Counters, Histograms, Snapshot};
+use crate::sys::clock;
 use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::eventfd::EventFd;
 use crate::sys::timerfd::TimerFd;
@@ -101,7 +102,7 @@ impl Group {
         let timerfd = TimerFd::new()?;
         epoll.add(eventfd.as_fd(), Interest::READABLE, EVENTFD)?;
         epoll.add(timerfd.as_fd(), Interest::READABLE, TIMERFD)?;
-        let now = Instant::now();
+        let now = clock::now();
         let config = settings.current();
         let lanes = Lanes::new(config.epoll_work_queue_capacity, now);
         let permanent = config.epoll_threads_per_group + config.reserve_threads_per_group;
@@ -282,7 +283,7 @@ impl Group {
 
     /// Wakes a source with [`TIMER`] at `deadline`.
     pub(crate) fn insert_deadline(&self, deadline: Instant, token: Token) -> TimerId {
-        self.insert_due(deadline, Instant::now(), Due::Source(token))
+        self.insert_due(deadline, clock::now(), Due::Source(token))
     }
 
     pub(crate) fn cancel_deadline(&self, id: TimerId) {
@@ -300,6 +301,11 @@ impl Group {
                 Due::Callback(callback) => self.push(callback.into_task(self.me.clone())),
             }
         }
+    }
+
+    /// When [`fire_due`](Self::fire_due) has something to do next.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.alarm.next_deadline()
     }
 
     fn count_armed(&self, armed: Armed) {

@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use super::class::Class;
 use super::queue::{Pushed, TaskQueue};
 use crate::stats::Snapshot;
+use crate::sys::clock;
 
 /// Four queues: for work in progress (and the operator), for logins, for everything else, and for
 /// what of that has had a whole turn already and has more to do. Whoever comes with little to do does
@@ -138,7 +139,7 @@ impl<T> Lanes<T> {
         task: T,
         push: impl FnOnce(&TaskQueue<Queued<T>>, Queued<T>) -> Result<R, Queued<T>>,
     ) -> Result<R, T> {
-        let at = self.nanos(Instant::now());
+        let at = self.nanos(clock::now());
         if lane.queue.is_empty() {
             lane.seen.head_at.store(at, Ordering::Relaxed);
         }
@@ -216,7 +217,7 @@ impl<T> Lanes<T> {
         snapshot.overflow_len += overflow as u64;
         snapshot.urgent_queue_len += self.urgent.load(Ordering::Relaxed) as u64;
         snapshot.queue_high_water = snapshot.queue_high_water.max(self.high_water() as u64);
-        snapshot.oldest_task_age = snapshot.oldest_task_age.max(self.oldest(Instant::now()));
+        snapshot.oldest_task_age = snapshot.oldest_task_age.max(self.oldest(clock::now()));
     }
 
     /// The most that one of the queues ever held.

@@ -4,11 +4,12 @@
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::park::Rest;
 use super::worker::Worker;
 use crate::stats::Counter;
+use crate::sys::clock;
 
 /// What a lookout remembers between two looks.
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ impl Worker {
         // With this one at rest, somebody is.
         self.lookout.got_up = false;
         self.note_beats();
-        let until = self.patience().map(|patience| Instant::now() + patience);
+        let until = self.patience().map(|patience| clock::now() + patience);
         let mut permit = false;
         let woken = loop {
             let watching = rest.is_lookout();
@@ -57,7 +58,7 @@ impl Worker {
             let relieved = self.relieve_the_stuck();
             permit = relieved.permit;
             // Who was added or called also looks whether it is to leave.
-            let patient = until.is_none_or(|until| Instant::now() < until);
+            let patient = until.is_none_or(|until| clock::now() < until);
             if permit || relieved.work || !patient {
                 break false;
             }
@@ -71,7 +72,7 @@ impl Worker {
         self.rise(permit);
         self.group.watch.alert();
         self.lookout.got_up = true;
-        self.now = Instant::now();
+        self.now = clock::now();
         if woken {
             self.count_wake_up();
         }

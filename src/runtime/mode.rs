@@ -13,6 +13,7 @@ use super::climb::Climb;
 use super::park::Demand;
 use crate::sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::shim::{Mutex, lock};
+use crate::sys::clock;
 
 /// Shared by the workers of a group. All fields are hints: a stale one costs time, not correctness.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Mode {
     pub(crate) fn new(most: usize, cpus: usize) -> Self {
         let most = most.max(1);
         let most_extra = u32::try_from(cpus.min(most).saturating_sub(1)).unwrap_or(u32::MAX);
-        let started = Instant::now();
+        let started = clock::now();
         Self {
             started,
             most: most as u64,
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn open_while_something_slow_runs_and_for_a_while_after() {
         let mode = Mode::new(4, 2);
-        let now = Instant::now();
+        let now = clock::now();
         assert!(!mode.demand(now).all_wait);
         mode.begin_slow();
         assert_eq!(mode.demand(now), Demand { pollers: 4, all_wait: true });

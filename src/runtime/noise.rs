@@ -14,6 +14,7 @@ use super::group::Group;
 use super::timers::after;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
+use crate::sys::clock;
 
 /// What is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ impl Group {
     /// Whether an event may be logged. Ask only where it would be: the answer counts.
     pub(crate) fn may_log(&self, topic: Topic) -> bool {
         let most = self.config().max_log_events;
-        let verdict = lock(&self.usage().noise().0[topic as usize]).admit(Instant::now(), most);
+        let verdict = lock(&self.usage().noise().0[topic as usize]).admit(clock::now(), most);
         if verdict == Verdict::Log {
             return true;
         }

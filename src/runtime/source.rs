@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::class::Class;
 use super::cost::Cost;
 use crate::sync::runner::Marks;
+use crate::sys::clock;
 use crate::sys::epoll::Readiness;
 
 /// Where an event stood in the batch that one `epoll_wait` returned.
@@ -76,7 +77,7 @@ pub(crate) struct Lent<'w> {
 impl Lent<'_> {
     /// Notes in `cost` how long it took since the last thing ended that was timed.
     pub(crate) fn charge(&mut self, cost: &Cost) {
-        let started = mem::replace(&mut self.now, Instant::now());
+        let started = mem::replace(&mut self.now, clock::now());
         let elapsed = self.now.saturating_duration_since(started);
         // A wait that was announced has given everything back that others could want.
         cost.add(elapsed.saturating_sub(self.waited.take()));

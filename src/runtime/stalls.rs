@@ -10,6 +10,7 @@ use super::seats::Seat;
 use super::threads::ThreadKind;
 use crate::stats::Counter;
 use crate::sync::stall::{self, Announce};
+use crate::sys::clock;
 
 /// Of one worker, on its own thread.
 pub(super) struct Stalls {
@@ -81,7 +82,7 @@ impl Drop for Installed {
 
 impl Announce for Stalls {
     fn begin(&self) {
-        let now = Instant::now();
+        let now = clock::now();
         self.began.set(Some(now));
         self.group.begin_stall(self.kind, self.seat());
         if self.slow.take() {
@@ -112,7 +113,7 @@ impl Announce for Stalls {
         if self.was_slow.take() {
             self.begin_slow();
         }
-        self.waited.set(self.waited.get() + began.elapsed());
+        self.waited.set(self.waited.get() + clock::now().saturating_duration_since(began));
     }
 
     fn uncounted(&self) {

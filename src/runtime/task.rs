@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::Group;
 use super::class::Class;
@@ -15,6 +14,7 @@ use super::source::{Lent, Turn};
 use super::usage::Origin;
 use super::work::Work;
 use crate::stats::Counter;
+use crate::sys::clock;
 
 /// One piece of work. A registered thing is named by its token, with a reference to its slot: no
 /// allocation on the way.
@@ -41,13 +41,13 @@ impl Task {
             Self::Work(work) => {
                 lent.turn = Turn::ALONE;
                 if guard(group, "work", || work.run(lent)).is_none() {
-                    lent.now = Instant::now();
+                    lent.now = clock::now();
                 }
             }
             Self::Run(_, closure) => {
                 group.count(Counter::TasksRun, 1);
                 beside_connections(|| guard(group, "task", closure));
-                lent.now = Instant::now();
+                lent.now = clock::now();
             }
             Self::Reclaim(token) => drop(guard(group, "drop", || group.reclaim(token))),
             Self::Discard(remains) => drop(guard(group, "drop", || drop(remains))),

@@ -12,6 +12,7 @@ use super::task::Task;
 use super::timer::TimerId;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
+use crate::sys::clock;
 
 /// What a deadline is for.
 pub(crate) enum Due {
@@ -127,7 +128,7 @@ fn set(
 
 impl Callback {
     fn insert(self: Arc<Self>, group: &Group, delay: Duration) {
-        let now = Instant::now();
+        let now = clock::now();
         // A delay beyond the clock's range is never.
         let Some(deadline) = now.checked_add(delay) else { return };
         let callback = Arc::clone(&self);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::group::Group;
 use super::source::Lent;
 use crate::stats::Stage;
+use crate::sys::clock;
 
 impl Group {
     fn record(&self, stage: Stage, from: Instant, to: Instant) {
@@ -24,7 +25,7 @@ impl Group {
 
     /// The first bytes of a turn have been received; when that was.
     pub(crate) fn note_received(&self, lent: &Lent<'_>) -> Instant {
-        let now = Instant::now();
+        let now = clock::now();
         self.record(Stage::RecvFirst, lent.runnable_at, now);
         now
     }

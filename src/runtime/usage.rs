@@ -12,6 +12,7 @@ use super::noise::Noise;
 use super::slots::Token;
 use super::source::TIMER;
 use super::starved::Starved;
+use crate::sys::clock;
 
 /// Who began a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +193,7 @@ impl Usage {
     /// Waits until `done` holds or the deadline has passed; says which. Looked at again after each
     /// change that [`announce`](Self::announce) tells.
     pub(crate) fn wait_until(&self, deadline: Instant, done: impl Fn() -> bool) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(clock::now());
         self.changes.wait_until(Some(left), done)
     }
 

@@ -20,6 +20,7 @@ use super::threads::ThreadKind;
 use super::watch::{Watch, Woke};
 use crate::config::Settings;
 use crate::stats::Counter;
+use crate::sys::clock;
 use crate::sys::sched;
 
 pub(super) struct Watchdog {
@@ -71,7 +72,7 @@ impl Watchdog {
     /// Looks until the runtime ends.
     pub(super) fn run(mut self) {
         // For the next look to compare with.
-        self.look(Instant::now(), true);
+        self.look(clock::now(), true);
         loop {
             let interval = self.settings.current().thread_deadlock_check_interval;
             let all_rest = || self.groups.iter().all(|watched| watched.group.rests());
@@ -79,8 +80,8 @@ impl Watchdog {
                 Woke::Stop => return,
                 // What began just now cannot have been completed, and what was queued just now has
                 // not waited. This look is what the next one compares with.
-                Woke::Roused => self.look(Instant::now(), true),
-                Woke::Look => self.look(Instant::now(), false),
+                Woke::Roused => self.look(clock::now(), true),
+                Woke::Look => self.look(clock::now(), false),
             }
         }
     }

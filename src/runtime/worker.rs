@@ -22,6 +22,7 @@ use super::task::Task;
 use super::threads::ThreadKind;
 use super::timers::Due;
 use crate::stats::{Counter, Stage};
+use crate::sys::clock;
 use crate::sys::epoll::Event;
 use crate::sys::sched::Slice;
 
@@ -68,7 +69,7 @@ impl Worker {
     pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind, role: Role) -> Self {
         let read_buf = vec![0; group.config().worker_read_buf_bytes];
         let stalls = Stalls::new(Arc::clone(&group), seat, kind);
-        let now = Instant::now();
+        let now = clock::now();
         let mut worker = Self {
             group,
             seat,
@@ -108,7 +109,7 @@ impl Worker {
     }
 
     fn serve(&mut self) {
-        self.now = Instant::now();
+        self.now = clock::now();
         self.rise(false);
         loop {
             self.stay_bound();
@@ -365,7 +366,7 @@ impl Worker {
             self.rise(true);
             self.group.watch.alert();
         }
-        self.now = Instant::now();
+        self.now = clock::now();
         self.polled_at = self.now;
         let count = waited.unwrap_or_else(|error| {
             // The descriptor is ours and open, the array is ours: nothing can fail but a bug.

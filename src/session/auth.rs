@@ -28,12 +28,13 @@ use super::error::AuthError;
 use crate::codec::auth::{PROOF_BYTES, Proof, SALT_BYTES, StoredPassword, printable_salt};
 use crate::codec::message::session::AuthenticateStart;
 use crate::net::Address;
+use crate::sys::random;
 
-/// A salt for one challenge, from the system's random numbers.
+/// A salt for one challenge, which nobody can foresee.
 pub(super) fn fresh_salt() -> io::Result<[u8; SALT_BYTES]> {
-    let mut random = [0; SALT_BYTES];
-    getrandom::fill(&mut random)?;
-    Ok(printable_salt(random))
+    let mut bytes = [0; SALT_BYTES];
+    random::fill(&mut bytes)?;
+    Ok(printable_salt(bytes))
 }
 
 /// The login of one connection.
@@ -210,20 +211,23 @@ impl Claim {
     /// Compares with what is kept of the user's password; `None` for an unknown user. Both hashes
     /// are computed in any case, of something that nobody has as password if need be.
     fn check(&self, stored: Option<&StoredPassword>) -> Result<(), AuthError> {
-        let hash = stored.and_then(StoredPassword::as_bytes);
+        // One way for both, without a branch: who is unknown gets the account of nobody.
+        let exists = stored.is_some();
+        let hash = black_box(stored.unwrap_or(&NOBODY)).as_bytes();
         let (sent, is_proof) = match self.sent {
             Sent::Proof(proof) => (proof, true),
             Sent::Nothing | Sent::Malformed => (Proof::from_bytes(NOTHING), false),
         };
         let compared = StoredPassword::from_bytes(*hash.unwrap_or(&NOTHING));
         let fits = black_box(compared.accepts(&self.salt, Some(&sent)));
-        let proved = fits & is_proof & hash.is_some();
-        let needs_none = matches!(self.sent, Sent::Nothing) & stored.is_some() & hash.is_none();
+        let proved = fits & is_proof & exists & hash.is_some();
+        let needs_none = matches!(self.sent, Sent::Nothing) & exists & hash.is_none();
         if proved | needs_none { Ok(()) } else { Err(AuthError::denied()) }
     }
 }
 
 const NOTHING: [u8; PROOF_BYTES] = [0; PROOF_BYTES];
+static NOBODY: StoredPassword = StoredPassword::from_bytes(NOTHING);
 
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,8 @@
 //! What clients sent once and name by its digest from then on: texts of statements, or plans.
 //!
 //! An entry belongs to the account that sent it. The same digest of another account is another
-//! entry, so that nobody can plant text for somebody else.
+//! entry, so that nobody can plant text for somebody else. Nor does a connection whose bytes are
+//! corrupted plant it for its own account: a text is kept only under its own MD5.
 //!
 //! *Shape*: parts with a lock each, an entry in one of them by its key. Entries and bytes are
 //! limited in each part; what was used least recently goes first. A lookup allocates nothing.

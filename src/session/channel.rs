@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::credit::{Credit, Offers};
+use super::error::SessionError;
 use super::line::Line;
 use super::post::Post;
 use super::service::{Cancel, CancelReason, SessionId};
@@ -403,6 +404,14 @@ impl Channel {
     /// Why the running request was cancelled, if it was.
     pub(super) fn cancelled(&self) -> Option<CancelReason> {
         lock(&self.mail).cancelled
+    }
+
+    /// A request whose time is over says so, whatever its engine calls that.
+    pub(super) fn reason(&self, error: SessionError) -> SessionError {
+        match self.cancelled() {
+            Some(reason) if error.is_interrupted() => SessionError::cancelled(reason),
+            _ => error,
+        }
     }
 
     pub(super) fn set_cancel(&self, cancel: Cancel) {

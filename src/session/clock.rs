@@ -17,6 +17,7 @@ use crate::net::{Connection, Hold};
 use crate::runtime::{Class, Cost, Lent, Work};
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
+use crate::sys::clock;
 
 /// The requests for timestamps of one connection, answered in their order, on whichever worker is free:
 /// a service may look into a table for them.
@@ -107,7 +108,7 @@ impl<S: Service> Runnable for Clock<S> {
                 out.flush();
                 Self::answer(&link, out, question);
                 done += 1;
-                let before = mem::replace(&mut now, Instant::now());
+                let before = mem::replace(&mut now, clock::now());
                 self.cost.add(now.saturating_duration_since(before));
                 // What runs next on this thread has another owner.
                 out.keep(now);

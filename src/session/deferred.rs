@@ -128,6 +128,7 @@ impl Deferred {
                 panicked = Some(payload);
                 Err(SessionError::panicked())
             });
+            let result = result.map_err(|error| channel.reason(error));
             match (result, state.deferral.take()) {
                 (Ok(()), Some(again)) => Outcome::Deferred(again),
                 // Whoever has it was quicker: that answer counts.
@@ -158,7 +159,10 @@ fn feed(
     match pulled {
         Ok(Pulled::Budget | Pulled::Blocked(_)) => Outcome::Fed(state),
         Ok(Pulled::Done) => Outcome::Ended(state.finish(out, Ok(()))),
-        Err(error) => Outcome::Ended(state.finish(out, Err(error))),
+        Err(error) => {
+            let error = state.channel.reason(error);
+            Outcome::Ended(state.finish(out, Err(error)))
+        }
     }
 }
 

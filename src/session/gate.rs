@@ -19,6 +19,7 @@ use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::net::Close;
 use crate::runtime::{Class, Timer};
 use crate::stats::Counter;
+use crate::sys::clock;
 
 /// Who may try to log in.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Gate {
         let line = &link.line;
         let config = line.config();
         let from = Origin::from(line.conn.peer_addr());
-        let Ok(place) = self.logins.begin(from, &Limits::from(config), Instant::now()) else {
+        let Ok(place) = self.logins.begin(from, &Limits::from(config), clock::now()) else {
             line.count(Counter::LoginsRefused);
             line.conn.close("too many connections that have not logged in");
             return None;
@@ -123,7 +124,7 @@ impl<S: Service> Reader<S> {
         let line = Arc::clone(&self.link.line);
         let Some(guest) = &mut self.guest else { return Err(Close::new("not let in")) };
         let limits = Limits::from(line.config());
-        if !guest.place.may_try(&limits, Instant::now()) {
+        if !guest.place.may_try(&limits, clock::now()) {
             line.count(Counter::LoginsRefused);
             // The same as for a wrong password: who tries them learns nothing from it.
             let step = guest.handshake.refused(AuthError::denied());
@@ -132,7 +133,7 @@ impl<S: Service> Reader<S> {
         let address = line.conn.peer_addr();
         match self.link.server.service.authenticate(&Login::new(claim, address)) {
             Err(error) => {
-                guest.place.note_failure(&limits, Instant::now());
+                guest.place.note_failure(&limits, clock::now());
                 line.count(Counter::LoginsFailed);
                 let step = guest.handshake.refused(error);
                 self.go_on(session, step)

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use md5::{Digest, Md5};
+
 use super::cache::Put;
 use super::clock::Clock;
 use super::kept::Kept;
@@ -21,6 +23,7 @@ use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, is_late, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
+use crate::sys::clock;
 
 pub(super) struct Link<S: Service> {
     pub(super) line: Arc<Line>,
@@ -154,9 +157,9 @@ impl<S: Service> Link<S> {
         }
     }
 
-    /// All sessions.
+    /// All sessions, in the order of their ids.
     pub(super) fn sessions(&self) -> Vec<Arc<Session<S>>> {
-        lock(&self.table).values().cloned().collect()
+        in_order(lock(&self.table).values().cloned().collect())
     }
 
     /// The connection has ended.
@@ -167,7 +170,7 @@ impl<S: Service> Link<S> {
             timer.cancel();
         }
         let sessions = std::mem::take(&mut *lock(&self.table));
-        for session in sessions.into_values() {
+        for session in in_order(sessions.into_values().collect()) {
             session.channel.kill(CancelReason::Connection);
         }
         // To be ended by a worker, like the others.
@@ -195,9 +198,9 @@ impl<S: Service> Link<S> {
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Timer {
         let link = Arc::downgrade(self);
-        let due = Instant::now() + delay;
+        let due = clock::now() + delay;
         let call = move || match link.upgrade() {
-            Some(link) if is_late(due, Instant::now()) => drop(link.later(class, delay, code)),
+            Some(link) if is_late(due, clock::now()) => drop(link.later(class, delay, code)),
             Some(link) => code(&link),
             None => {}
         };
@@ -320,7 +323,7 @@ impl<S: Service> Link<S> {
         if timeout.is_zero() {
             return None;
         }
-        let now = Instant::now();
+        let now = clock::now();
         let sessions = self.sessions();
         sessions.iter().filter_map(|session| session.channel.check_deadline(now, timeout)).min()
     }
@@ -333,7 +336,11 @@ impl<S: Service> Link<S> {
         kept
     }
 
+    /// Not if the digest is that of another text: whoever names it next would run what he did not mean.
     pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
+        if !is_of(digest, text) {
+            return;
+        }
         let longest = self.line.config().request_cache_max_length;
         let put = self.server.sql.put(&account.key(), digest, text.into(), text.len(), longest);
         self.note_evicted(put, Counter::SqlEvict);
@@ -365,6 +372,19 @@ impl<S: Service> Link<S> {
             self.line.group().count(counter, evicted as u64);
         }
     }
+}
+
+/// So that what follows does not hang on how a table hashes.
+fn in_order<S: Service>(mut sessions: Vec<Arc<Session<S>>>) -> Vec<Arc<Session<S>>> {
+    sessions.sort_unstable_by_key(|session| session.channel.id.wire());
+    sessions
+}
+
+/// Whether a digest can be that of a text: one as long as MD5 is taken for that, another may be
+/// whatever its client likes.
+fn is_of(digest: &[u8], text: &[u8]) -> bool {
+    let md5 = || Md5::digest(text);
+    digest.len() != <Md5 as Digest>::output_size() || *md5() == *digest
 }
 
 /// Deadlines are looked at no more often than this.

@@ -28,6 +28,7 @@ use crate::codec::buffer::OutBuffer;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::net::{Cork, Sent, flush_corked};
 use crate::sync::stall;
+use crate::sys::clock;
 
 /// What a thread has written for one connection and not sent.
 pub(super) struct Output {
@@ -126,7 +127,7 @@ impl Output {
         if len >= FULL {
             self.flush();
         } else if len >= self.look_at.get() {
-            let now = Instant::now();
+            let now = clock::now();
             self.look_at.set(len + STRIDE);
             let since = *self.current.borrow_mut().since.get_or_insert(now);
             if now.saturating_duration_since(since) >= OLD {

@@ -23,6 +23,7 @@ use super::state::{Blocked, Pulled, State};
 use crate::runtime::{Class, Cost, Lent, Work};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
+use crate::sys::clock;
 
 /// One session.
 pub(super) struct Session<S: Service> {
@@ -59,6 +60,8 @@ enum Turn {
     Again,
     /// There is nothing to do until somebody says so.
     Idle,
+    /// The same after a part of a long result.
+    Waits,
     /// There is more to do; others first.
     Later,
     /// The same of a long result: also those that come only now.
@@ -132,6 +135,10 @@ impl<S: Service> Session<S> {
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
             let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
             let turn = if over || spent { Turn::Later } else { self.step(&mut running, out) };
+            if matches!(turn, Turn::Waits | Turn::Spent) {
+                // Or nobody would know how long it was, and look for others.
+                self.charge(&mut now, waited);
+            }
             match turn {
                 // Somebody else may run it before this thread sends anything.
                 Turn::Later | Turn::Spent => {
@@ -146,7 +153,7 @@ impl<S: Service> Session<S> {
                     }
                     return now;
                 }
-                Turn::Idle => {
+                Turn::Idle | Turn::Waits => {
                     running.queue();
                     out.hold(self);
                     return now;
@@ -154,10 +161,7 @@ impl<S: Service> Session<S> {
                 Turn::Again => {}
             }
             done += 1;
-            let before = mem::replace(&mut now, Instant::now());
-            // A wait that was announced has given back what others could want.
-            let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
-            self.cost().add(spent);
+            self.charge(&mut now, waited);
             // Whoever holds what others wait for is not kept from its client.
             if is_quick(self.cost()) && !self.class().is_urgent() {
                 out.keep(now);
@@ -165,6 +169,14 @@ impl<S: Service> Session<S> {
                 out.flush();
             }
         }
+    }
+
+    /// Adds what has passed since `now` to what its requests cost.
+    fn charge(&self, now: &mut Instant, waited: &Cell<Duration>) {
+        let before = mem::replace(now, clock::now());
+        // A wait that was announced has given back what others could want.
+        let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
+        self.cost().add(spent);
     }
 
     /// One step: ends it, goes on with the request that was begun, or begins the next.
@@ -250,7 +262,7 @@ impl<S: Service> Session<S> {
                 }
             }
         };
-        let result = state.finish(out, self.reason(result));
+        let result = state.finish(out, result.map_err(|error| self.channel.reason(error)));
         self.ended(body, out, result)
     }
 
@@ -270,7 +282,7 @@ impl<S: Service> Session<S> {
         if blocked == Blocked::Room {
             self.channel.line.wake_when_room(&self.channel);
         }
-        Turn::Idle
+        Turn::Waits
     }
 }
 

@@ -34,6 +34,7 @@ use crate::codec::reply::{PACKET_TOO_LARGE_STATE, code};
 use crate::net::{Close, CloseReason, Connection, Input, Protocol, Turn};
 use crate::runtime::log_some;
 use crate::stats::Counter;
+use crate::sys::clock;
 
 /// Serves a [`Service`] on connections: give it to [`listen`](crate::Handle::listen).
 ///
@@ -145,7 +146,7 @@ impl<S: Service> Protocol for Server<S> {
         Reader {
             link,
             guest,
-            now: Instant::now(),
+            now: clock::now(),
             glitches: Glitches::default(),
             answers: Vec::new(),
         }
@@ -167,7 +168,7 @@ impl<S: Service> Protocol for Server<S> {
             if turn.is_ending() {
                 link.push_ready();
             } else {
-                link.dispatch(Instant::now(), turn.is_last());
+                link.dispatch(clock::now(), turn.is_last());
             }
         }
     }
@@ -212,7 +213,7 @@ impl<S: Service> Protocol for Server<S> {
 impl<S: Service> Reader<S> {
     fn read(&mut self, input: &mut Input<'_>) -> Result<(), Close> {
         let dialect = self.link.line.dialect;
-        self.now = Instant::now();
+        self.now = clock::now();
         loop {
             let limits = self.limits();
             match Frame::parse(input.bytes(), dialect, &limits) {

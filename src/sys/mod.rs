@@ -12,9 +12,11 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod affinity;
+pub(crate) mod clock;
 pub(crate) mod cpu_set;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
+pub(crate) mod random;
 pub(crate) mod sched;
 pub(crate) mod socket;
 pub(crate) mod timerfd;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -163,5 +163,39 @@ fn a_frozen_primary_is_given_up_and_no_change_is_made_twice() {
     is_frozen.store(false, Ordering::Relaxed);
     let k = rows(&mut other, "select k from sbtest1 where id = 1");
     assert!(["10;", "11;"].contains(&k.as_str()), "{k}");
+    world.settled();
+}
+
+/// A session that goes back while another node still works for the same statement is not interrupted
+/// with it: by then it works for somebody else.
+#[test]
+fn cancelling_a_statement_of_all_nodes_does_not_interrupt_others() {
+    let is_frozen = Arc::new(AtomicBool::new(false));
+    let (frozen, nodes) = (Arc::clone(&is_frozen), AtomicUsize::new(0));
+    let world = World::with(|| {
+        let through = |endpoints: Vec<String>| match nodes.fetch_add(1, Ordering::Relaxed) {
+            0 => endpoints,
+            _ => vec![wire(endpoints[0].clone(), &frozen)],
+        };
+        // One session of each node: the next in line has the one that was there before.
+        let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
+        Fleet::start_with(2, patience, through).expect("they start")
+    });
+    let (mut one, mut other) = (world.session(), world.session());
+    assert_eq!(rows(&mut one, "select count(*) from sbtest1"), "8;");
+    is_frozen.store(true, Ordering::Relaxed);
+    let in_use = || world.fleet.nodes.status().iter().map(|node| node.in_use).collect::<Vec<_>>();
+    let count = one.send("select count(*) from sbtest1").expect("it is sent");
+    until("the first node has answered", || in_use() == [0, 1]);
+    let slow = other.send("select sleep(1), k from sbtest1 where id = 2").expect("it is sent");
+    until("its session is in use again", || in_use() == [1, 1]);
+    one.canceller().cancel();
+    assert_eq!(
+        slow.wait().and_then(super::text).map_err(|error| error.to_string()),
+        Ok("0|20;".into())
+    );
+    is_frozen.store(false, Ordering::Relaxed);
+    // Answered or interrupted.
+    let _ = count.wait().and_then(super::text);
     world.settled();
 }

@@ -201,6 +201,7 @@ impl<S: Service> Session<S> {
             }
             // Whoever has it comes too late.
             (Err(error), Some(deferral)) if deferral.claim() => {
+                let error = self.channel.reason(error);
                 self.write(out, |encoder| put_error(encoder, &error));
                 self.ended(body, out, Err(error))
             }
@@ -210,17 +211,9 @@ impl<S: Service> Session<S> {
                 Turn::Again
             }
             (result, _) => {
-                let result = state.finish(out, self.reason(result));
+                let result = state.finish(out, result.map_err(|error| self.channel.reason(error)));
                 self.ended(body, out, result)
             }
         }
-    }
-
-    /// A request whose time is over says so, whatever its engine calls that.
-    pub(super) fn reason(&self, result: Result<(), SessionError>) -> Result<(), SessionError> {
-        result.map_err(|error| match self.channel.cancelled() {
-            Some(reason) if error.is_interrupted() => SessionError::cancelled(reason),
-            _ => error,
-        })
     }
 }

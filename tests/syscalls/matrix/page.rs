@@ -24,7 +24,7 @@ slots), nobody has panicked, and service is as before.
 | fails | what was asked for fails, with an error that says what it was and what the system said; everything else goes on |
 | ends | that connection ends and is counted (`closed_reset`, `closed_io_error`; of one that was just accepted `accept_errors_other`); the others go on |
 | again | the call is made again, or nothing needs to be done: nobody sees it |
-| pauses | the listener looks again after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime is closed; who waits is served then (`accept_pauses`, `accept_errors_resources`) |
+| pauses | the listener looks again after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime is closed; who waits is served then (`accept_pauses`; `accept_errors_resources`, or `accept_errors_other` for what the manual does not list, which is logged) |
 | goes on | with less, as the last column says |
 | – | the system does not say this, for the reason in the last column |
 

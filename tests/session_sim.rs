@@ -1,0 +1,105 @@
+//! A server with its clients, simulated (see `examples/simulate`): some hundred seeds, each the same
+//! whenever it is run.
+
+#![cfg(all(feature = "server", feature = "client"))]
+
+#[path = "support/fuzzed.rs"]
+mod fuzzed;
+#[path = "../examples/simulate/simulation/mod.rs"]
+mod simulation;
+
+use std::thread;
+
+use proptest::prelude::*;
+use simulation::{Coverage, Outcome};
+
+/// Those that have failed once, by what they found.
+const ONCE_FAILED: &[(u64, &str)] = &[
+    (145, "a request that was put off and ran out of time was told to be interrupted"),
+    (195, "the same in a session for one statement"),
+];
+
+fn holds(seed: u64) -> Outcome {
+    let outcome = simulation::run(seed, false);
+    if let Some(why) = &outcome.failure {
+        panic!(
+            "seed {seed}: {why}\nto see it: cargo run --release --example simulate -- \
+             --first-seed {seed} --seeds 1 --verbose"
+        );
+    }
+    outcome
+}
+
+#[test]
+fn what_has_to_hold_holds_whatever_happens() {
+    let mut all = Coverage::default();
+    let mut requests = 0;
+    for seed in 0..250 {
+        let outcome = holds(seed);
+        all.absorb(&outcome.coverage);
+        requests += outcome.requests;
+    }
+    assert!(requests > 10_000, "{requests} requests");
+    // Else it says little.
+    for what in [
+        "fault: a byte is changed",
+        "fault: cut",
+        "fault: delay to the client",
+        "fault: delay to the server",
+        "fault: half-close",
+        "fault: the client stops reading",
+        "outcome: a handler panicked",
+        "outcome: answered",
+        "outcome: beyond a limit",
+        "outcome: dropped without an answer",
+        "outcome: error of the service",
+        "outcome: fatal error of the service",
+        "outcome: interrupted",
+        "outcome: nobody wanted it",
+        "outcome: the connection ended",
+        "outcome: the server drains",
+        "outcome: the text was not known",
+        "outcome: time-out of the client",
+        "outcome: time-out of the server",
+        "client: told in order that it ends",
+        "server: drains",
+        "server: a slow reader",
+        "server: others go on within a handler",
+        "counter: waits for credit",
+        "counter: reads paused",
+    ] {
+        assert!(
+            all.iter().any(|(seen, times)| seen == what && times > 0),
+            "it never happened: {what}"
+        );
+    }
+}
+
+#[test]
+fn a_seed_does_the_same_again_on_any_thread() {
+    for seed in (0..15).map(|number| number * 7919) {
+        let first = holds(seed);
+        let again = thread::spawn(move || holds(seed)).join().expect("it holds");
+        assert_eq!((first.trace, first.simulated), (again.trace, again.simulated), "seed {seed}");
+        assert_eq!(first.coverage, again.coverage, "seed {seed}");
+    }
+}
+
+#[test]
+fn what_failed_once_holds() {
+    for (seed, what) in ONCE_FAILED {
+        let outcome = simulation::run(*seed, false);
+        assert_eq!(outcome.failure, None, "seed {seed}: {what}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_server_outlives_whatever_comes(
+        input in prop::collection::vec(any::<u8>(), 0..800),
+    ) {
+        fuzzed::server(&input);
+    }
+}
