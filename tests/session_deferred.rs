@@ -6,12 +6,13 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::codec::message::tso::auto_sp::Operation;
-use epoll_group::session::{Deferred, SessionError};
+use epoll_group::session::{Deferred, Reply, Row, SessionError};
 use epoll_group::stats::Counter;
 use epoll_group::{net, stall};
 use support::engine::{Counts, Fixture, Numbers, config, finish_with, one_text};
@@ -360,4 +361,28 @@ fn one_whose_connection_is_gone_learns_it() {
     eventually(LONG, || deferred.iter().all(Deferred::is_cancelled));
     server.wait_until_even();
     deferred.into_iter().for_each(|one| assert!(!finish_with(one, "too late")));
+}
+
+#[test]
+fn one_whose_time_runs_out_while_it_is_answered_says_so() {
+    let server = Fixture::start(config().request_timeout(Duration::from_millis(50)));
+    let mut client = server.client_with_sessions([2]);
+    let until_late = |reply: &mut Reply<'_>| eventually(LONG, || reply.is_cancelled());
+    for source in [false, true] {
+        client.send_sql(2, query("defer a"));
+        let deferred = server.control.take_one_deferred("a");
+        // Whoever answers has begun when the time is over, or the session would answer.
+        let answered = deferred.finish(|reply| {
+            reply.columns(&[Column::signed("n")])?;
+            until_late(reply);
+            if !source {
+                return Err(SessionError::interrupted());
+            }
+            reply.source(|_: &mut Row<'_>| Ok(true));
+            Ok(())
+        });
+        assert!(answered);
+        let failure = client.reply(2).failure();
+        assert_eq!((failure.fatal, failure.code), (false, 3024), "{failure:?}");
+    }
 }
