@@ -2,12 +2,14 @@
 
 #![cfg(feature = "server")]
 
+#[path = "support/abuse/mod.rs"]
+mod abuse;
 mod support;
 
 use std::time::Duration;
 
-use support::abuse::Target;
-use support::abuse::bystanders::{Bystanders, Habits, Report};
+use abuse::Target;
+use abuse::bystanders::{Bystanders, Habits, Report};
 use support::engine::{Fixture, PASSWORD, config};
 
 const WINDOW: Duration = Duration::from_millis(50);

@@ -1,12 +1,14 @@
 //! Peers that go in the middle of something, and come again.
 #![cfg(feature = "server")]
 
+#[path = "support/abuse/mod.rs"]
+mod abuse;
 mod support;
 
 use std::time::Duration;
 
+use abuse::bout::Bout;
 use epoll_group::stats::Counter;
-use support::abuse::bout::Bout;
 use support::engine::config;
 
 #[test]

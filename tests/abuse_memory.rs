@@ -2,12 +2,14 @@
 #![cfg(feature = "server")]
 #![allow(unsafe_code, reason = "malloc_trim is the allocator's own call")]
 
+#[path = "support/abuse/mod.rs"]
+mod abuse;
 mod support;
 
 use std::time::Duration;
 
+use abuse::bout::Bout;
 use epoll_group::stats::Counter;
-use support::abuse::bout::Bout;
 use support::child::{in_child, resident_bytes};
 use support::engine::{Fixture, config};
 

@@ -1,12 +1,14 @@
 //! Peers that take their time, or are not there any more: what cuts them, and that others are served.
 #![cfg(feature = "server")]
 
+#[path = "support/abuse/mod.rs"]
+mod abuse;
 mod support;
 
 use std::time::Duration;
 
+use abuse::bout::Bout;
 use epoll_group::stats::Counter;
-use support::abuse::bout::Bout;
 use support::engine::config;
 
 const SHORT: Duration = Duration::from_millis(300);

@@ -1,13 +1,15 @@
 //! Credit of every bad kind, against results that wait for it.
 #![cfg(feature = "server")]
 
+#[path = "support/abuse/mod.rs"]
+mod abuse;
 mod support;
 
 use std::time::Duration;
 
+use abuse::bout::Bout;
 use epoll_group::Config;
 use epoll_group::stats::Counter;
-use support::abuse::bout::Bout;
 use support::engine;
 
 /// A result that waits for credit ends at its deadline.

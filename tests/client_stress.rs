@@ -3,6 +3,8 @@
 #![cfg(all(feature = "server", feature = "client"))]
 #![expect(clippy::print_stderr, reason = "the seed, for who looks into a failure")]
 
+#[path = "support/faults.rs"]
+mod faults;
 mod support;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +16,8 @@ use std::time::Duration;
 use epoll_group::Runtime;
 use epoll_group::client::{Answer, Client, Error, Fate, Pending, Request, Session};
 use epoll_group::session::Server;
+use faults::{Relay, Script, relay};
 use support::both::options;
-use support::faults::{Relay, Script, relay};
 use support::random::{Random, seed};
 use support::tagged::Tagged;
 use support::{LONG, eventually, often};

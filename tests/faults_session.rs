@@ -3,6 +3,8 @@
 #![cfg(all(feature = "server", feature = "client"))]
 #![expect(clippy::print_stderr, reason = "the seed, for who looks into a failure")]
 
+#[path = "support/faults.rs"]
+mod faults;
 mod support;
 
 use std::net::SocketAddr;
@@ -16,8 +18,8 @@ use epoll_group::client::{Answer, Client, Error, Fate, Options, Pending, Session
 use epoll_group::codec::value::Value;
 use epoll_group::session::Server;
 use epoll_group::stats::Counter;
+use faults::{Coalesce, Cut, Faults, How, Mark, Relay, Script, Stop, Totals, relay};
 use support::both::options;
-use support::faults::{Coalesce, Cut, Faults, How, Mark, Relay, Script, Stop, Totals, relay};
 use support::random::{Random, seed};
 use support::tagged::Tagged;
 use support::{LONG, eventually, often};

@@ -2,15 +2,17 @@
 //! what existing clients do all day never does.
 #![cfg(feature = "server")]
 
+#[path = "support/abuse/mod.rs"]
+mod abuse;
 mod support;
 
+use abuse::frames::nested_values;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::header::Header;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::stats::Counter;
-use support::abuse::frames::nested_values;
 use support::engine::{Fixture, config, finish_with};
 use support::xrpc::request::{kill, login_start, offer, query, savepoint, timestamps, update};
 use support::xrpc::{AUTO, Client};
@@ -28,8 +30,11 @@ fn too_deep() -> Vec<u8> {
     frame
 }
 
-/// What a client sends, in one write, and how many glitches it is, with an unused session 2.
-fn cases() -> Vec<(&'static str, Vec<(u64, ClientMessage)>, u64)> {
+/// A name, what a client sends in one write, and how many glitches it is.
+type Case = (&'static str, Vec<(u64, ClientMessage)>, u64);
+
+/// With an unused session 2.
+fn cases() -> Vec<Case> {
     let kill_of = |session, what| (session, kill(session, what));
     vec![
         // The session that is open excuses two.

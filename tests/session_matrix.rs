@@ -1,10 +1,13 @@
 //! Every kind of message in every state: what comes of it is decided in the table below, cell by cell.
 #![cfg(feature = "server")]
 
+#[path = "support/abuse/mod.rs"]
+mod abuse;
 mod support;
 
 use std::fmt::Write;
 
+use abuse::frames::frame;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::expect::Open;
@@ -12,7 +15,6 @@ use epoll_group::codec::message::plan::ExecPlan;
 use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::stats::Counter;
-use support::abuse::frames::frame;
 use support::engine::{Fixture, config};
 use support::xrpc::request::{kill, login_start, offer, query, savepoint, timestamps};
 use support::xrpc::{AUTO, Client, RawFrame};

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crate::abuse::{self, Course, Target};
 use crate::helper::say;
 use crate::node::{PASSWORD, USER};
 use crate::options::Attack;
-use crate::support::abuse::{self, Course, Target};
 
 /// Goes on until its input ends, and says what became of it.
 pub(crate) fn attack(attack: &Attack) -> Result<(), Box<dyn Error>> {

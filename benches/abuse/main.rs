@@ -18,6 +18,8 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is the result")]
 
+#[path = "../../tests/support/abuse/mod.rs"]
+mod abuse;
 mod attack;
 mod course;
 mod environment;
@@ -59,7 +61,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
-    support::abuse::sys::raise_descriptor_limit()?;
+    abuse::sys::raise_descriptor_limit()?;
     let environment = environment::Environment::of("abuse");
     println!("{environment}");
     let abuses = options.abuses()?;

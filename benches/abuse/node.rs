@@ -12,8 +12,8 @@ use epoll_group::session::{
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, Runtime};
 
+use crate::abuse;
 use crate::helper::{obey, say};
-use crate::support::abuse;
 
 pub(crate) const USER: &str = "root";
 pub(crate) const PASSWORD: &str = "a password";

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::support::abuse::{self, Abuse};
-use crate::support::faults::{Coalesce, Cut, Faults, How, Mark, Script, Stop};
+use crate::abuse::{self, Abuse};
+use crate::faults::{Coalesce, Cut, Faults, How, Mark, Script, Stop};
 use crate::support::random::Random;
 
 /// Something that goes wrong for one of the servers.

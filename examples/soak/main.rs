@@ -68,7 +68,12 @@ mod proxy_example {
     pub(crate) mod scatter;
     pub(crate) mod turn;
 }
-/// Attackers and the relay, which tests use as well.
+/// Attackers, which tests use as well.
+#[path = "../../tests/support/abuse/mod.rs"]
+mod abuse;
+/// The relay, which tests use as well.
+#[path = "../../tests/support/faults.rs"]
+mod faults;
 #[allow(unused_imports, reason = "tests use more of it")]
 #[path = "../../tests/support/mod.rs"]
 mod support;

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::abuse::{Course, Tally};
 use crate::account::Account;
 use crate::check;
 use crate::child::TUNABLES;
+use crate::faults::Script;
 use crate::hazard::{ECHO, Hazard, Item, PROXY, SERVERS};
 use crate::load::{Road, Seat};
 use crate::server::{Counts, Usage};
-use crate::support::abuse::{Course, Tally};
-use crate::support::faults::Script;
 use crate::support::random::Random;
 use crate::world::World;
 

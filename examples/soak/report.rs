@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use crate::abuse::Tally;
 use crate::account::Account;
 use crate::args::Options;
 use crate::check;
 use crate::hazard::{Item, SERVERS};
 use crate::phase::Outcome;
 use crate::server::Usage;
-use crate::support::abuse::Tally;
 use crate::units::{Bytes, Count, Nanos};
 use crate::world::World;
 

@@ -5,11 +5,11 @@ use std::error::Error;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use crate::abuse::sys::raise_descriptor_limit;
 use crate::args::Options;
 use crate::hazard::{self, SERVERS};
 use crate::phase::{self, Plan};
 use crate::report::Report;
-use crate::support::abuse::sys::raise_descriptor_limit;
 use crate::support::random::Random;
 use crate::world::World;
 

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use epoll_group::Runtime;
 use epoll_group::client::Client;
 
+use crate::abuse::Target;
 use crate::child::{PASSWORD, Role, USER};
+use crate::faults::{Relay, Script};
 use crate::hazard::{ECHO, PROXY, SERVERS};
 use crate::load::{self, Road, Seat};
 use crate::node::TemporaryFolder;
 use crate::server::{Counts, Server, Usage};
-use crate::support::abuse::Target;
-use crate::support::faults::{Relay, Script};
 
 /// Who asks each server without a detour, and through its relay.
 const DIRECT: usize = 4;

@@ -2,12 +2,10 @@
 
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
-pub(crate) mod abuse;
 #[cfg(feature = "client")]
 pub(crate) mod both;
 pub(crate) mod child;
 pub(crate) mod engine;
-pub(crate) mod faults;
 pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod random;

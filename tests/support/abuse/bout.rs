@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use epoll_group::Config;
 use epoll_group::stats::{Counter, Snapshot};
 
-use super::super::child::descriptors;
-use super::super::engine::{Fixture, PASSWORD};
-use super::super::random::seed;
-use super::super::{LONG, eventually};
 use super::{Course, Tally, Target, named};
+use crate::support::child::descriptors;
+use crate::support::engine::{Fixture, PASSWORD};
+use crate::support::random::seed;
+use crate::support::{LONG, eventually};
 
 /// How many attack if nobody says more: `ABUSE_PEERS` does.
 const PEERS: usize = 12;

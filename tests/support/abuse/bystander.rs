@@ -12,9 +12,9 @@ use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
 
-use super::super::xrpc::{Datum, Exchange, Reply, Ticket, request};
 use super::Target;
 use super::bystanders::Report;
+use crate::support::xrpc::{Datum, Exchange, Reply, Ticket, request};
 
 /// Logged in, with its sessions open. What comes is held against the table of what a client
 /// accepts.

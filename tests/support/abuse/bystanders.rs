@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::super::random::Random;
 use super::Target;
 use super::bystander::Line;
 use super::sys::{self, Events, Poll, Watch};
+use crate::support::random::Random;
 
 /// How bystanders behave.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::xrpc::request;
 use super::poll::{self, Watch};
 use super::wire::{Heard, Leave, Wire, prove};
 use super::{Course, Tally, Target};
+use crate::support::xrpc::request;
 
 /// How one peer behaves, once it is connected and, if it wants to be, logged in.
 pub(crate) trait Manner: Send {

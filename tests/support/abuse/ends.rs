@@ -5,10 +5,10 @@ use std::time::Duration;
 use epoll_group::codec::header::Header;
 use epoll_group::codec::message::ClientMessage;
 
-use super::super::xrpc::request::query;
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Leave, Reading, Wire};
 use super::{Abuse, Course, Tally, Target};
+use crate::support::xrpc::request::query;
 
 pub(super) const RESETS: Abuse = Abuse {
     name: "resets-mid-frame",

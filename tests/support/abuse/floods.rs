@@ -3,11 +3,11 @@
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::session::kill_session;
 
-use super::super::xrpc::AUTO;
-use super::super::xrpc::request::{self, query};
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Reading, Wire};
 use super::{Abuse, Course, Tally, Target};
+use crate::support::xrpc::AUTO;
+use crate::support::xrpc::request::{self, query};
 
 /// Messages that are put on the wire at once.
 const BATCH: u64 = 256;

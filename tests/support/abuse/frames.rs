@@ -5,10 +5,10 @@ use std::sync::Arc;
 use epoll_group::codec::header::Header;
 use epoll_group::codec::message::ClientMessage;
 
-use super::super::xrpc::request;
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Leave, Reading, Wire};
 use super::{Abuse, Course, Tally, Target};
+use crate::support::xrpc::request;
 
 pub(super) const LYING_LENGTHS: Abuse = Abuse {
     name: "lying-lengths",

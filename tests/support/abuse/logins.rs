@@ -1,9 +1,9 @@
 //! Logins that fail, as many as the server looks at.
 
-use super::super::xrpc::request;
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Heard, Wire, prove};
 use super::{Abuse, Course, Tally, Target};
+use crate::support::xrpc::request;
 
 pub(super) const WRONG_PASSWORDS: Abuse = Abuse {
     name: "wrong-passwords",

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use epoll_group::codec::message::ClientMessage;
 
-use super::super::xrpc::request::query;
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Heard, Reading, Wire};
 use super::{Abuse, Course, Tally, Target, holes};
+use crate::support::xrpc::request::query;
 
 pub(super) const SILENT: Abuse = Abuse {
     name: "silent-peers",

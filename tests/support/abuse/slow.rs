@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use epoll_group::codec::message::ClientMessage;
 
-use super::super::xrpc::request::{self, query};
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Heard, Reading, Wire};
 use super::{Abuse, Course, Tally, Target};
+use crate::support::xrpc::request::{self, query};
 
 pub(super) const ONE_BYTE_WRITERS: Abuse = Abuse {
     name: "one-byte-writers",

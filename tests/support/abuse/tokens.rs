@@ -2,10 +2,10 @@
 
 use epoll_group::codec::message::ClientMessage;
 
-use super::super::xrpc::request::{self, query};
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Heard, Wire};
 use super::{Abuse, Course, Tally, Target};
+use crate::support::xrpc::request::{self, query};
 
 pub(super) const NEVER_GRANTS: Abuse = Abuse {
     name: "never-grants",

@@ -12,8 +12,8 @@ use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::super::random::Random;
 use super::Tally;
+use crate::support::random::Random;
 
 /// What is read of what the server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
