@@ -28,8 +28,11 @@ fn too_deep() -> Vec<u8> {
     frame
 }
 
+/// Messages with the sessions that they are for.
+type Messages = Vec<(u64, ClientMessage)>;
+
 /// What a client sends, in one write, and how many glitches it is, with an unused session 2.
-fn cases() -> Vec<(&'static str, Vec<(u64, ClientMessage)>, u64)> {
+fn cases() -> Vec<(&'static str, Messages, u64)> {
     let kill_of = |session, what| (session, kill(session, what));
     vec![
         // The session that is open excuses two.
