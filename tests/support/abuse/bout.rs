@@ -51,7 +51,7 @@ impl Seen {
 /// So many attack in this test.
 fn peers(most: usize) -> usize {
     let asked = std::env::var("ABUSE_PEERS").ok();
-    asked.map_or(PEERS.min(most), |text| text.parse().expect("ABUSE_PEERS is a number"))
+    asked.map_or_else(|| PEERS.min(most), |text| text.parse().expect("ABUSE_PEERS is a number"))
 }
 
 fn target(server: &Fixture) -> Target {

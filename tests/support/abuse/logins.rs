@@ -86,7 +86,7 @@ impl Manner for Login<'_> {
             }
             Trick::Truncate => {
                 let mut data = prove(user, password, heard.body);
-                if word % 2 == 0 {
+                if word.is_multiple_of(2) {
                     data.truncate((word >> 1) as usize % data.len().max(1));
                 } else if let Some(last) = data.last_mut() {
                     *last ^= 1;
