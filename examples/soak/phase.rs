@@ -105,36 +105,42 @@ pub(crate) fn run(
         problems,
     };
     if items.iter().any(|item| matches!(item.hazard, Hazard::Kill)) {
-        outcome.problems.extend(recovered(world)?);
+        let (account, problem) = recovered(world)?;
+        outcome.churned[PROXY].add(&account);
+        outcome.problems.extend(problem);
     }
     for server in 0..SERVERS {
         let (counts, left) = world.settle(server)?;
         outcome.after.push(counts);
         outcome.problems.extend(left);
-        outcome.usage.push(world.servers[server].usage()?);
+        outcome.usage.push(world.usage(server)?);
     }
     let found = check::phase(world, items, &outcome);
     outcome.problems.extend(found);
     Ok(outcome)
 }
 
-/// After a data node came back the proxy answers again by itself; what is wrong if it does not.
-fn recovered(world: &World) -> Result<Option<String>, Box<dyn Error>> {
+/// After a data node came back the proxy answers again by itself: what was asked to see that, and what
+/// is wrong if it does not.
+fn recovered(world: &World) -> Result<(Account, Option<String>), Box<dyn Error>> {
     let mut seat = Seat::sql(world.client(PROXY, Road::Direct)?, Road::Direct);
     let (began, mut random, mut in_a_row) = (Instant::now(), Random(0), 0);
+    let mut all = Account::default();
     // Enough to meet each data node, and what its pool has kept.
     while in_a_row < 100 {
         let account = seat.once(&mut random);
+        all.add(&account);
         in_a_row = if account.failures() == 0 { in_a_row + 1 } else { 0 };
         if began.elapsed() > RECOVERED_WITHIN {
             let what = account.first.unwrap_or_default();
-            return Ok(Some(format!("proxy: not whole {RECOVERED_WITHIN:?} after a kill: {what}")));
+            let problem = format!("proxy: not whole {RECOVERED_WITHIN:?} after a kill: {what}");
+            return Ok((all, Some(problem)));
         }
         if account.failures() > 0 {
             pause(Duration::from_millis(50));
         }
     }
-    Ok(None)
+    Ok((all, None))
 }
 
 /// Hazards and load at the same time.

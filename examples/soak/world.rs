@@ -159,6 +159,23 @@ impl World {
         }
     }
 
+    /// What a server takes when it has given back what it does not need: a descriptor is closed, and
+    /// a thread ends, a moment after it is not counted any more.
+    pub(crate) fn usage(&self, server: usize) -> Result<Usage, Box<dyn Error>> {
+        let began = Instant::now();
+        loop {
+            let usage = self.servers[server].usage()?;
+            let more = self.base(server).is_some_and(|base| {
+                usage.descriptors > base.usage.descriptors + Self::slack(server)
+                    || usage.threads > base.usage.threads
+            });
+            if !more || began.elapsed() > SETTLED_WITHIN {
+                return Ok(usage);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
     fn left(&self, server: usize, counts: &Counts) -> Vec<String> {
         let Some(base) = self.base.get(server) else { return Vec::new() };
         let mut left = Vec::new();
