@@ -22,7 +22,7 @@ use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::epoll::{Interest, Readiness};
-use crate::sys::socket;
+use crate::sys::socket::{self, Family};
 
 /// What a connection consists of.
 ///
@@ -60,8 +60,8 @@ pub(super) struct Conn {
     /// Requests in progress beyond `received`; the receiving side waits for their end.
     holds: Holds,
     cost: Cost,
-    /// A Unix socket. It is watched for room only while something is blocked.
-    pub(super) is_unix: bool,
+    /// A Unix socket is watched for room only while something is blocked.
+    pub(super) family: Family,
     /// The earliest deadline of this connection, and its entry in the group's timers.
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
@@ -120,7 +120,10 @@ impl Conn {
         group.note_urgent(Class::Ordinary, class);
         let first_deadline = recv.silent_until;
         let origin = recv.origin();
-        let is_unix = matches!(peer, Address::Unix(_));
+        let family = match peer {
+            Address::Tcp(_) => Family::Tcp,
+            Address::Unix(_) => Family::Unix,
+        };
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
             origin,
@@ -146,7 +149,7 @@ impl Conn {
             reason: Mutex::new(None),
             holds: Holds::default(),
             cost: Cost::unknown(),
-            is_unix,
+            family,
             deadline: Mutex::new(None),
             group,
         });
@@ -163,7 +166,10 @@ impl Conn {
             Box::new(connection.clone())
         };
         let token = conn.group.prepare(source).ok_or_else(full)?;
-        let interest = if is_unix { Interest::INPUT } else { Interest::STREAM };
+        let interest = match family {
+            Family::Tcp => Interest::STREAM,
+            Family::Unix => Interest::INPUT,
+        };
         if let Err(error) = conn.group.watch(conn.fd(), interest, token) {
             // Whoever began it is told by the error.
             conn.told.store(true, Ordering::Relaxed);
@@ -172,7 +178,7 @@ impl Conn {
             conn.begin_close(reason, ABORT);
             return Err(error);
         }
-        if is_unix {
+        if family == Family::Unix {
             // The first event, which another socket gets because it has room.
             conn.notify_recv(WRITABLE);
         }

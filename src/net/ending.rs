@@ -12,7 +12,7 @@ use crate::runtime::source::DRAIN;
 use crate::runtime::{Origin, guard, is_late, log_some};
 use crate::stats::Counter;
 use crate::sys::clock;
-use crate::sys::socket;
+use crate::sys::socket::{self, Received};
 
 impl Round<'_> {
     pub(super) fn end_of_stream(&self, recv: &mut Recv) {
@@ -143,9 +143,9 @@ impl Round<'_> {
     pub(super) fn linger(&self, recv: &mut Recv, scratch: &mut [u8]) {
         let Stage::Lingering { until, mut left } = recv.stage else { return };
         loop {
-            match socket::recv(self.conn.fd(), scratch) {
-                Ok(0) => break,
-                Ok(received) => match left.checked_sub(received) {
+            match socket::recv(self.conn.fd(), self.conn.family, scratch) {
+                Ok(Received { bytes: 0, .. }) => break,
+                Ok(received) => match left.checked_sub(received.bytes) {
                     Some(rest) => left = rest,
                     None => break,
                 },

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::sys::socket;
+use crate::sys::socket::{self, Family, Received};
 
 /// Received bytes that were not consumed yet, in order and in one piece.
 ///
@@ -166,11 +166,15 @@ impl ReadBuf {
         self.bytes.reserve_exact(spare + growth);
     }
 
-    /// Receives behind what is there. Returns bytes asked for and bytes received.
-    pub(super) fn recv(&mut self, fd: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
+    /// Receives behind what is there. Returns bytes asked for, and what came.
+    pub(super) fn recv(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        family: Family,
+    ) -> io::Result<(usize, Received)> {
         self.compact();
         let asked = self.bytes.capacity() - self.bytes.len();
-        let received = socket::recv_append(fd, &mut self.bytes)?;
+        let received = socket::recv_append(fd, family, &mut self.bytes)?;
         Ok((asked, received))
     }
 

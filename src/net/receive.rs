@@ -19,7 +19,7 @@ use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
 use crate::sys::clock;
-use crate::sys::socket;
+use crate::sys::socket::{self, Received};
 
 /// What only one receiver at a time may touch.
 pub(super) struct Recv {
@@ -401,7 +401,7 @@ impl Round<'_> {
                 return Next::Paused;
             }
             // What is small is more work than its bytes say.
-            if self.received >= budget || self.received > 0 && lent.now.elapsed() >= TURN {
+            if self.received >= budget || self.received > 0 && clock::now().saturating_duration_since(lent.now) >= TURN {
                 return Next::Requeue;
             }
             let (asked, received) = match self.recv_and_deliver(recv, lent) {
@@ -415,14 +415,13 @@ impl Round<'_> {
             if recv.ending.is_some() {
                 return Next::Rest;
             }
-            if received == 0 {
+            if received.bytes == 0 {
                 recv.ending = Some(Ending::EndOfStream);
                 return Next::Rest;
             }
             // Fewer than asked: the socket is empty, and the next arrival is an edge. Not so when
-            // the end is near: its edge may have been this one. Nor for a Unix socket: there a receive
-            // ends behind bytes that came with descriptors.
-            if received < asked && !recv.hung_up && !self.conn.is_unix {
+            // the end is near: its edge may have been this one. Nor when something else cut it.
+            if received.bytes < asked && !received.cut && !recv.hung_up {
                 return Next::Rest;
             }
         }
@@ -433,8 +432,8 @@ impl Round<'_> {
         &mut self,
         recv: &mut Recv,
         lent: &mut Lent<'_>,
-    ) -> io::Result<(usize, usize)> {
-        let fd = self.conn.fd();
+    ) -> io::Result<(usize, Received)> {
+        let (fd, family) = (self.conn.fd(), self.conn.family);
         let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
         self.conn.count(Counter::RecvCalls, 1);
         let partial = recv.buf.bytes().len();
@@ -445,20 +444,21 @@ impl Round<'_> {
             let growth = recv.buf.growth(first_size);
             if growth > 0 {
                 if !self.reserve(recv, growth) {
-                    return Ok((0, 0));
+                    return Ok((0, Received { bytes: 0, cut: false }));
                 }
                 let reserved = recv.buf.capacity() + growth;
                 recv.buf.grow(growth);
                 self.account(recv, reserved);
             }
-            recv.buf.recv(fd)?
+            recv.buf.recv(fd, family)?
         } else {
             let (front, space) = lent.read_buf.split_at_mut(partial);
             front.copy_from_slice(recv.buf.bytes());
-            (space.len(), socket::recv(fd, space)?)
+            (space.len(), socket::recv(fd, family, space)?)
         };
+        let Received { bytes: received, cut } = received;
         if received == 0 {
-            return Ok((asked, 0));
+            return Ok((asked, Received { bytes: 0, cut }));
         }
         recv.heard_at = Some(lent.now);
         if recv.silent_until.take().is_some() {
@@ -493,7 +493,7 @@ impl Round<'_> {
             Err(close) => recv.ending = Some(Ending::Close(close.0)),
             Ok(()) => self.check_left_over(recv, left.max(needed)),
         }
-        Ok((asked, received))
+        Ok((asked, Received { bytes: received, cut }))
     }
 
     /// Calls the handler; a panic is a reason to close.

@@ -21,7 +21,7 @@ use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::epoll::Interest;
-use crate::sys::socket;
+use crate::sys::socket::{self, Family};
 
 /// What became of the bytes of a [`send`](super::Connection::send).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl Conn {
     /// Unix sockets report room each time the peer reads, whether anybody wants to know or not. So
     /// they are watched for it only while something is blocked.
     fn watch_for_room(&self, out: &mut Outbound) {
-        if self.is_unix && out.blocked != out.watched {
+        if self.family == Family::Unix && out.blocked != out.watched {
             out.watched = out.blocked;
             let interest = if out.blocked { Interest::STREAM } else { Interest::INPUT };
             self.rewatch(interest);

@@ -315,7 +315,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::Runtime;
+    use crate::runtime::Runtime;
 
     #[test]
     fn listeners_of_two_groups_with_the_same_token_are_both_told_of_a_descriptor() {

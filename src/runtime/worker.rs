@@ -62,8 +62,8 @@ const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 /// Every so many tasks an ordinary one goes first, so that urgent ones without end starve nobody.
 const ORDINARY_SHARE: u32 = 16;
-/// Every so many one that has had its turn goes first: of time that is more, as its turns are long.
-const SPENT_SHARE: u32 = 32;
+/// Of these, every so many is one that has had its turn: of time that is more, as its turns are long.
+const SPENT_SHARE: u32 = 2;
 
 impl Worker {
     pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind, role: Role) -> Self {
@@ -252,8 +252,11 @@ impl Worker {
 
     fn pop(&mut self) -> Option<(Task, Instant)> {
         let taste = match self.taste() {
-            Taste::Everything if self.taken.is_multiple_of(SPENT_SHARE) => Taste::SpentFirst,
-            Taste::Everything if self.taken.is_multiple_of(ORDINARY_SHARE) => Taste::OrdinaryFirst,
+            Taste::Everything if self.taken.is_multiple_of(ORDINARY_SHARE) => {
+                let share = self.taken / ORDINARY_SHARE;
+                let spent = share % SPENT_SHARE == SPENT_SHARE - 1;
+                if spent { Taste::SpentFirst } else { Taste::OrdinaryFirst }
+            }
             taste => taste,
         };
         let queued = self.group.pop(taste)?;

@@ -1,7 +1,7 @@
 //! Stream sockets: listening, accepting, connecting, bytes in and out. All are non-blocking.
 
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -131,27 +131,61 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SockAddr)
     unsafe { SockAddr::try_init(|storage, len| accept(storage.cast(), len)) }
 }
 
-/// Receives what is there, at most `buf.len()` bytes; 0 is the end of the stream.
-pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
-    recv_raw(fd, buf.as_mut_ptr(), buf.len())
+/// What kind of stream a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Tcp,
+    Unix,
+}
+
+/// What one receive brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    /// 0 is the end of the stream.
+    pub(crate) bytes: usize,
+    /// It ended behind bytes that came with descriptors, which were dropped: there may be more, of
+    /// which no edge tells. Only on a Unix socket.
+    pub(crate) cut: bool,
+}
+
+/// Receives what is there, at most `buf.len()` bytes.
+pub(crate) fn recv(fd: BorrowedFd<'_>, family: Family, buf: &mut [u8]) -> io::Result<Received> {
+    recv_raw(fd, family, buf.as_mut_ptr(), buf.len())
 }
 
 /// Receives into the spare capacity of `buf`, of which there must be some.
-pub(crate) fn recv_append(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
+pub(crate) fn recv_append(
+    fd: BorrowedFd<'_>,
+    family: Family,
+    buf: &mut Vec<u8>,
+) -> io::Result<Received> {
     let spare: &mut [MaybeUninit<u8>] = buf.spare_capacity_mut();
     debug_assert!(!spare.is_empty(), "0 bytes asked would look like the end of the stream");
-    let count = recv_raw(fd, spare.as_mut_ptr().cast(), spare.len())?;
-    let len = buf.len() + count;
-    // SAFETY: the kernel initialised `count` bytes of the spare capacity.
+    let received = recv_raw(fd, family, spare.as_mut_ptr().cast(), spare.len())?;
+    let len = buf.len() + received.bytes;
+    // SAFETY: the kernel initialised so many bytes of the spare capacity.
     unsafe { buf.set_len(len) };
-    Ok(count)
+    Ok(received)
 }
 
-fn recv_raw(fd: BorrowedFd<'_>, buf: *mut u8, len: usize) -> io::Result<usize> {
-    retry(|| {
-        // SAFETY: the callers pass a live, writable range of `len` bytes.
-        check_len(unsafe { libc::recv(fd.as_raw_fd(), buf.cast(), len, 0) })
-    })
+fn recv_raw(fd: BorrowedFd<'_>, family: Family, buf: *mut u8, len: usize) -> io::Result<Received> {
+    if family == Family::Tcp {
+        let bytes = retry(|| {
+            // SAFETY: the callers pass a live, writable range of `len` bytes.
+            check_len(unsafe { libc::recv(fd.as_raw_fd(), buf.cast(), len, 0) })
+        })?;
+        return Ok(Received { bytes, cut: false });
+    }
+    let mut piece = libc::iovec { iov_base: buf.cast(), iov_len: len };
+    // SAFETY: of all fields 0 is a value; no place for descriptors.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut piece;
+    message.msg_iovlen = 1;
+    let bytes = retry(|| {
+        // SAFETY: `message` names one piece, a live, writable range of `len` bytes.
+        check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) })
+    })?;
+    Ok(Received { bytes, cut: message.msg_flags & libc::MSG_CTRUNC != 0 })
 }
 
 /// Sends as much as the socket takes.

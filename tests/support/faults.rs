@@ -1,7 +1,7 @@
 //! The relay of the example `faults`: stands between a client and a server, and does to connections
 //! what a script says.
 
-#![allow(unused_imports, reason = "each test file uses a part of this")]
+#![allow(dead_code, unused_imports, reason = "each test file uses a part of this")]
 
 #[path = "../../examples/faults/address.rs"]
 mod address;

@@ -52,7 +52,9 @@ pub(crate) fn finish(scene: &Scene, waiting: Waiting) {
     let Waiting { since, deferred, tag, peer, later, .. } = waiting;
     scene.note("finish", &[tag]);
     let limit = scene.plan.times.request;
-    let late = !limit.is_zero() && scene.resting.get() && scene.now() > since + limit + LATE;
+    // A time that was looked at too late begins anew, so it is the server's from the rest on.
+    let begun = scene.resting.get().map(|resting| resting.max(since));
+    let late = !limit.is_zero() && begun.is_some_and(|at| scene.now() > at + limit + LATE);
     scene.check(!late || deferred.is_cancelled(), || {
         format!("request {tag} takes longer than {limit:?}, and nobody says so")
     });

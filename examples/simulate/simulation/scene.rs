@@ -46,7 +46,7 @@ pub(crate) struct Scene {
     /// Peers on whose way a byte was changed: what they ask and get may be anything.
     pub(crate) spoiled: RefCell<BTreeSet<usize>>,
     /// Everything is done that can be done, before time passes.
-    pub(crate) resting: Cell<bool>,
+    pub(crate) resting: Cell<Option<Instant>>,
     pub(crate) drained: Cell<bool>,
     pub(crate) cut: Cell<bool>,
     start: Instant,
@@ -125,7 +125,7 @@ impl Scene {
             panicked_later: Cell::new(0),
             depth: Cell::new(0),
             spoiled: RefCell::default(),
-            resting: Cell::new(false),
+            resting: Cell::new(None),
             drained: Cell::new(false),
             cut: Cell::new(false),
             start,

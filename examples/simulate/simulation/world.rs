@@ -155,9 +155,9 @@ impl World {
     /// Everything goes on until nothing is left to do but to wait for time-outs.
     fn settle(&mut self) {
         self.scene.note("settle", &[]);
-        self.scene.resting.set(true);
+        self.scene.resting.set(Some(self.scene.now()));
         self.come_to_rest();
-        self.scene.resting.set(false);
+        self.scene.resting.set(None);
     }
 
     fn come_to_rest(&mut self) {
