@@ -401,7 +401,9 @@ impl Round<'_> {
                 return Next::Paused;
             }
             // What is small is more work than its bytes say.
-            if self.received >= budget || self.received > 0 && clock::now().saturating_duration_since(lent.now) >= TURN {
+            if self.received >= budget
+                || self.received > 0 && clock::now().saturating_duration_since(lent.now) >= TURN
+            {
                 return Next::Requeue;
             }
             let (asked, received) = match self.recv_and_deliver(recv, lent) {

@@ -171,7 +171,7 @@ impl World {
             }
             let Some(next) = self.next_time() else { return };
             self.check_slow(next);
-            scene.pass_until(next);
+            self.let_pass(next);
         }
         scene.fail("it does not come to rest");
     }
@@ -220,6 +220,14 @@ impl World {
         moved
     }
 
+    /// Time passes for a server that has nothing else to do: it looks at each of its timers in time.
+    fn let_pass(&self, until: Instant) {
+        while self.scene.now() < until {
+            self.scene.pass_until(until.min(self.scene.now() + STEP));
+            while self.serve_all() {}
+        }
+    }
+
     /// Whoever takes nothing for too long is closed.
     fn check_slow(&self, next: Instant) {
         let scene = Rc::clone(&self.scene);
@@ -236,8 +244,7 @@ impl World {
         drop(ends);
         // What it took before gives it a second chance.
         for _ in 0..if waits.is_empty() { 0 } else { 2 } {
-            scene.pass(limit);
-            while self.serve_all() {}
+            self.let_pass(scene.now() + limit);
         }
         for (index, connection) in waits {
             scene.check(connection.is_closed(), || {
@@ -297,7 +304,7 @@ impl World {
         // The last timers find nothing.
         for _ in 0..MOST_TIMERS {
             let Some(due) = scene.server.next_deadline() else { break };
-            scene.pass_until(due);
+            self.let_pass(due);
             self.settle();
         }
         if scene.failure().is_none() {
@@ -308,6 +315,8 @@ impl World {
 
 /// So many rounds without rest are too many.
 const MOST_ROUNDS: u32 = 200_000;
+/// A timer that is looked at later than this is on time.
+const STEP: Duration = Duration::from_millis(20);
 /// So many timers are not left when nobody is there any more.
 const MOST_TIMERS: u32 = 1000;
 /// The server's timers that are waited for: they hold back an answer to a login.
