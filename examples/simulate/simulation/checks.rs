@@ -4,14 +4,17 @@ use epoll_group::stats::{Counter, Snapshot};
 
 use super::world::World;
 
+/// Bytes of requests that each connection may have waiting whatever others have.
+const EVERYBODYS: u64 = 8 << 10;
+
 impl World {
     pub(super) fn check_limits(&self) {
         let (scene, stats) = (&self.scene, self.scene.server.stats());
         let config = &scene.plan.limits;
         scene.check(stats.sessions <= config.sessions as u64, || format!("{stats}"));
         scene.check(stats.connections <= config.connections as u64, || format!("{stats}"));
-        scene
-            .check(stats.queued_request_bytes <= config.queued_bytes as u64, || format!("{stats}"));
+        let waiting = config.queued_bytes as u64 + stats.connections * EVERYBODYS;
+        scene.check(stats.queued_request_bytes <= waiting, || format!("{stats}"));
         for (index, connection) in scene.ends.borrow().values() {
             let (pending, limit) = (connection.pending_bytes(), scene.plan.high_watermark + TURN);
             scene.check(pending <= limit, || {
