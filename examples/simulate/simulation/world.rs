@@ -232,7 +232,7 @@ impl World {
     fn check_slow(&self, next: Instant) {
         let scene = Rc::clone(&self.scene);
         let limit = scene.plan.times.write + later::LATE;
-        if next < scene.now() + limit * 3 {
+        if next < scene.now() + limit * 4 {
             return;
         }
         let ends = scene.ends.borrow();
@@ -242,13 +242,13 @@ impl World {
         });
         let waits: Vec<_> = waits.cloned().collect();
         drop(ends);
-        // What it took before gives it a second chance.
-        for _ in 0..if waits.is_empty() { 0 } else { 2 } {
+        // What it took before gives it a second chance, and a look that came too late a third.
+        for _ in 0..if waits.is_empty() { 0 } else { 3 } {
             self.let_pass(scene.now() + limit);
         }
         for (index, connection) in waits {
             scene.check(connection.is_closed(), || {
-                format!("peer {index} reads nothing for {:?}, and is not closed", limit * 2)
+                format!("peer {index} reads nothing for {:?}, and is not closed", limit * 3)
             });
             scene.count("server: a slow reader");
         }
