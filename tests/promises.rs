@@ -2,32 +2,18 @@
 //! what has a limit has a row.
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeSet, HashMap};
+#[path = "../src/config/documents/tables.rs"]
+mod tables;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use epoll_group::{Config, stats};
+use tables::rows;
 
 const PAGES: [&str; 2] =
     [include_str!("../src/guide/promises.md"), include_str!("../src/guide/weaknesses.md")];
-
-/// The rows of all tables that have this column, each as column → text.
-fn rows(page: &'static str, column: &str) -> Vec<HashMap<&'static str, &'static str>> {
-    let cells = |line: &'static str| line.trim_matches('|').split('|').map(str::trim);
-    let mut found = Vec::new();
-    let mut head = Vec::new();
-    for line in page.lines() {
-        if !line.starts_with('|') {
-            head.clear();
-        } else if head.is_empty() {
-            head = cells(line).collect();
-        } else if head.contains(&column) && !line.starts_with("|---") {
-            assert_eq!(cells(line).count(), head.len(), "{line}");
-            found.push(head.iter().copied().zip(cells(line)).collect());
-        }
-    }
-    found
-}
 
 /// What stands in backticks, each with the text up to the next.
 fn names(cell: &str) -> Vec<(&str, &str)> {

@@ -22,6 +22,7 @@
 mod abuse;
 mod attack;
 mod course;
+#[path = "../common/environment.rs"]
 mod environment;
 mod helper;
 mod meter;
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     abuse::sys::raise_descriptor_limit()?;
-    let environment = environment::Environment::of("abuse");
+    let environment = environment::Environment::of("cargo bench --bench abuse");
     println!("{environment}");
     let abuses = options.abuses()?;
     let mut results = Vec::new();

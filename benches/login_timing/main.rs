@@ -14,7 +14,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is the result")]
 
 mod claims;
-#[path = "../abuse/environment.rs"]
+#[path = "../common/environment.rs"]
 mod environment;
 mod process;
 mod socket;
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let options = Options::from_env()?;
-    let environment = Environment::of("login_timing");
+    let environment = Environment::of("cargo bench --bench login_timing");
     println!("{environment}");
     println!(
         "| where | one | other | tries | median ns | |t|, all tries | worst |t| of the crops |"

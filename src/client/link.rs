@@ -257,11 +257,15 @@ impl Link {
                 // What came in time is to be looked at first.
                 return link.look_again(now);
             }
-            lock(&link.inner).timer = None;
-            link.act(State::handle_timeout);
+            link.act_on_time();
         };
         let timer = after(group, Class::InProgress, delay, Box::new(look));
         inner.timer = Some((expected, timer));
+    }
+
+    fn act_on_time(self: &Arc<Self>) {
+        lock(&self.inner).timer = None;
+        self.act(State::handle_timeout);
     }
 
     /// Acts on the time when what has come meanwhile has been looked at.
@@ -270,8 +274,7 @@ impl Link {
         let link = Arc::downgrade(self);
         let look = move || {
             if let Some(link) = link.upgrade() {
-                lock(&link.inner).timer = None;
-                link.act(State::handle_timeout);
+                link.act_on_time();
             }
         };
         let timer = after(group, Class::InProgress, SECOND_LOOK, Box::new(look));

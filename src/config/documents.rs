@@ -1,8 +1,9 @@
 //! Tests that what is written about the tunables agrees with the table.
 
-use std::collections::BTreeMap;
+mod tables;
 
 use super::{Config, Field};
+use tables::rows;
 
 const GUIDE: &str = include_str!("../guide/tuning.md");
 const SETTERS: [&str; 5] = [
@@ -12,24 +13,6 @@ const SETTERS: [&str; 5] = [
     include_str!("sessions.rs"),
     include_str!("threads.rs"),
 ];
-
-/// The rows of all tables of the guide that have this column, each as column → text.
-fn rows(column: &str) -> Vec<BTreeMap<&'static str, &'static str>> {
-    let cells = |line: &'static str| line.trim_matches('|').split('|').map(str::trim);
-    let mut found = Vec::new();
-    let mut head = Vec::new();
-    for line in GUIDE.lines() {
-        if !line.starts_with('|') {
-            head.clear();
-        } else if head.is_empty() {
-            head = cells(line).collect();
-        } else if head.contains(&column) && !line.starts_with("|---") {
-            assert_eq!(cells(line).count(), head.len(), "{line}");
-            found.push(head.iter().copied().zip(cells(line)).collect());
-        }
-    }
-    found
-}
 
 /// The documentation of a setter, without marks and line breaks.
 fn setter_doc(field: &Field) -> String {
@@ -65,7 +48,7 @@ fn plain(prose: &str) -> String {
 #[test]
 fn the_guide_has_every_tunable_once_with_default_range_and_when() {
     let mut missing: Vec<_> = Config::FIELDS.iter().map(Field::name).collect();
-    for row in rows("ours").iter().filter(|row| row["ours"] != "–") {
+    for row in rows(GUIDE, "ours").iter().filter(|row| row["ours"] != "–") {
         let name = row["ours"].trim_matches('`');
         let position = missing.iter().position(|known| *known == name);
         missing.swap_remove(position.unwrap_or_else(|| panic!("{name} is unknown or twice")));
@@ -88,7 +71,7 @@ fn the_guide_has_every_tunable_once_with_default_range_and_when() {
 
 #[test]
 fn the_guide_accounts_for_every_tunable_of_the_original() {
-    let rows = rows("original");
+    let rows = rows(GUIDE, "original");
     assert_eq!(rows.len(), 40);
     for row in rows {
         let original = row["original"].trim_matches('`');

@@ -18,6 +18,7 @@
 mod affinity;
 mod args;
 mod engine;
+#[path = "../../common/environment.rs"]
 mod environment;
 mod experiment;
 mod hold;
@@ -33,6 +34,7 @@ mod scenario;
 mod serve;
 mod serve_sql;
 mod server;
+mod slug;
 mod spec;
 mod spread;
 mod suite;
@@ -114,6 +116,9 @@ use terminal::Output;
 
 /// Exit status of a command line that makes no sense.
 const USAGE: u8 = 2;
+
+/// How this program is started.
+const COMMAND: &str = "cargo run --release -p compare";
 
 fn main() -> ExitCode {
     let mut out = Output::new();

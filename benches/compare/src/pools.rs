@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::COMMAND;
 use crate::environment::Environment;
 use crate::meter::{Usage, machine_busy};
 use crate::spread::Spread;
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &Pools, out: &mut impl Write) -> Result<(), Box<dyn Erro
     let others = (machine_busy()?.saturating_sub(busy)).saturating_sub(own);
     let others = others.as_secs_f64() / began.elapsed().as_secs_f64();
     let outcome = Outcome {
-        environment: Environment::look(),
+        environment: Environment::of(COMMAND),
         backends: BACKENDS,
         threads: THREADS,
         hold_micros: HOLD.as_micros(),

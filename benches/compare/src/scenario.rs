@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::COMMAND;
 use super::args::{Length, Measure, Scenario};
 use super::environment::Environment;
 use super::experiment::{
@@ -285,7 +286,7 @@ fn compared<const N: usize>(args: &Measure, kinds: [Kind; N]) -> Result<[Spec; N
 impl Outcome {
     fn new(length: &Length) -> Self {
         Self {
-            environment: Environment::look(),
+            environment: Environment::of(COMMAND),
             plan: Plan {
                 cycles: length.pairs(),
                 window: length.window(),

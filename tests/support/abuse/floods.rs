@@ -43,6 +43,12 @@ fn flood(
     crowd::run(target, course, rules, |_| Flood { target, reading, batch, batches: 0 })
 }
 
+fn ask_capabilities(wire: &mut Wire) {
+    for _ in 0..BATCH {
+        wire.ask(0, &ClientMessage::CapabilitiesGet);
+    }
+}
+
 macro_rules! floods {
     ($($name:ident $text:literal $about:literal $peers:literal $rules:ident $reading:ident, $batch:expr;)+) => {$(
         pub(super) const $name: Abuse = Abuse {
@@ -56,23 +62,11 @@ macro_rules! floods {
 
 floods! {
     PINGS "ping-flood" "asks for the capabilities without end and reads nothing" 100
-        logged_in Nothing, |wire, _, _| {
-        for _ in 0..BATCH {
-            wire.ask(0, &ClientMessage::CapabilitiesGet);
-        }
-    };
+        logged_in Nothing, |wire, _, _| ask_capabilities(wire);
     STRANGE_PINGS "ping-flood-before-login" "the same without a login" 100
-        stranger Nothing, |wire, _, _| {
-        for _ in 0..BATCH {
-            wire.ask(0, &ClientMessage::CapabilitiesGet);
-        }
-    };
+        stranger Nothing, |wire, _, _| ask_capabilities(wire);
     READ_PINGS "ping-flood-read" "the same, and reads all answers" 100
-        logged_in All, |wire, _, _| {
-        for _ in 0..BATCH {
-            wire.ask(0, &ClientMessage::CapabilitiesGet);
-        }
-    };
+        logged_in All, |wire, _, _| ask_capabilities(wire);
     EMPTY "empty-frames" "closes sessions that never were: frames without a body" 100
         logged_in Nothing, |wire, _, _| {
         for session in 0..BATCH {

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::page::Page;
+use crate::COMMAND;
 use crate::args::Report;
 use crate::environment::Environment;
 use crate::experiment::Progress;
 use crate::load::raise_descriptor_limit;
+use crate::slug;
 
 const QUICK: &str = "target/compare/quick";
 const RECORD: &str = "benches/record";
@@ -21,12 +23,12 @@ const RECORD: &str = "benches/record";
 /// A suite that fails is one, once all others are done.
 pub(crate) fn run(args: &Report, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
-    let environment = Environment::look();
+    let environment = Environment::of(COMMAND);
     let folder = args.out.clone().unwrap_or_else(|| {
         let root = root();
         match args.plan.quick {
             true => root.join(QUICK),
-            false => root.join(RECORD).join(environment.slug()),
+            false => root.join(RECORD).join(slug::of(&environment)),
         }
     });
     let mut page = Page::create(folder, environment, args.plan)?;

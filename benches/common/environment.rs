@@ -18,12 +18,15 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    pub(crate) fn look() -> Self {
+    /// Of a program that was started by this command, with the arguments of this process.
+    pub(crate) fn of(started_by: &str) -> Self {
         let commit = output("git", &["describe", "--always", "--dirty", "--abbrev=10"]);
         let governor = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-        let mut command = vec!["cargo run --release -p compare".to_owned()];
-        command.extend((std::env::args().len() > 1).then(|| "--".to_owned()));
-        command.extend(std::env::args().skip(1));
+        // That of `cargo bench` is not the caller's.
+        let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+        let mut command = vec![started_by.to_owned()];
+        command.extend((!args.is_empty()).then(|| "--".to_owned()));
+        command.extend(args);
         Self {
             command: command.join(" "),
             date: output("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]),
@@ -35,23 +38,6 @@ impl Environment {
             governor: governor.map_or_else(|_| "not visible".to_owned(), |text| trimmed(&text)),
         }
     }
-
-    /// Day and machine: `2026-11-22-2x-amd-epyc`.
-    pub(crate) fn slug(&self) -> String {
-        let day = self.date.split('T').next().unwrap_or_default();
-        format!("{day}-{}x-{}", self.cpus, slug(&self.cpu))
-    }
-}
-
-/// A model of CPU without what all of them are called: `intel-xeon-platinum-8481c`.
-fn slug(model: &str) -> String {
-    let model = model.to_lowercase().replace("(r)", "").replace("(tm)", "");
-    let model = model.split('@').next().unwrap_or_default();
-    let words = model.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-    let says_something = |word: &&str| {
-        !word.is_empty() && !matches!(*word, "cpu" | "processor") && !word.ends_with("-core")
-    };
-    words.filter(says_something).collect::<Vec<_>>().join("-")
 }
 
 impl std::fmt::Display for Environment {
@@ -86,18 +72,4 @@ fn trimmed(text: &str) -> String {
 
 fn unknown() -> String {
     "unknown".to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn machines_are_named_by_their_cpu() {
-        assert_eq!(slug("AMD EPYC"), "amd-epyc");
-        assert_eq!(slug("AMD EPYC 9B14 96-Core Processor"), "amd-epyc-9b14");
-        let intel = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz";
-        assert_eq!(slug(intel), "intel-xeon-platinum-8481c");
-        assert_eq!(slug("aarch64"), "aarch64");
-    }
 }
