@@ -15,7 +15,7 @@ usage: cargo bench --bench abuse -- [OPTION]...
   --only NAME[,NAME]  these abuses alone
   --list              names them
   --peers N           attackers, in place of the size that each abuse has of its own
-  --pairs N           windows of each kind for an abuse (9, or 15 if it is one of patience; quick 1)
+  --pairs N           windows of each kind for an abuse (11, or 15 if it is one of patience; quick 1)
   --window-ms N       length of a window (400; quick 200)
   --think-ms N        mean think time of a bystander's session (10)
   --attackers WHO     idle: they get what CPU is left (default); equal: as much as all others
@@ -148,7 +148,7 @@ impl Options {
     /// Windows of each kind.
     pub(crate) fn pairs_of(&self, abuse: &Abuse) -> usize {
         let patient = PATIENT.contains(&abuse.name);
-        let usual = if patient { 15 } else { 9 };
+        let usual = if patient { 15 } else { 11 };
         self.pairs.unwrap_or(if self.quick { 1 } else { usual })
     }
 

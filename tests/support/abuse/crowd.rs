@@ -30,6 +30,8 @@ pub(crate) struct Rules {
     pub(crate) receive_buffer: Option<usize>,
     /// Whether one that was closed comes again.
     pub(crate) again: bool,
+    /// Rest of one that was closed until it comes again.
+    pub(crate) rest: Duration,
     /// Whether each has an address of its own.
     pub(crate) scattered: bool,
     pub(crate) threads: usize,
@@ -38,7 +40,14 @@ pub(crate) struct Rules {
 impl Rules {
     /// Comes, logs in, and comes again.
     pub(crate) const fn logged_in() -> Self {
-        Self { login: true, receive_buffer: None, again: true, scattered: false, threads: 2 }
+        Self {
+            login: true,
+            receive_buffer: None,
+            again: true,
+            rest: AT_ONCE,
+            scattered: false,
+            threads: 2,
+        }
     }
 
     /// Without a login.
@@ -46,6 +55,11 @@ impl Rules {
         Self { login: false, ..Self::logged_in() }
     }
 }
+
+/// Rest of who comes as often as may be.
+const AT_ONCE: Duration = Duration::from_millis(5);
+/// Rest of who is not there for the sake of coming.
+pub(crate) const WHILE: Duration = Duration::from_secs(1);
 
 /// Runs the peers until [`Course::stop`]; `manner` makes that of a new connection of one of them.
 pub(crate) fn run<M: Manner>(
@@ -82,6 +96,8 @@ struct Seat<M> {
     seed: u64,
     talk: Option<Talk<M>>,
     come_after: Instant,
+    /// Rest after the next refusal.
+    rest: Duration,
 }
 
 struct Talk<M> {
@@ -103,7 +119,7 @@ enum Stage {
 impl<M> Seat<M> {
     fn new(number: usize, seed: u64) -> Self {
         let seed = seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Self { number, seed, talk: None, come_after: Instant::now() }
+        Self { number, seed, talk: None, come_after: Instant::now(), rest: AT_ONCE }
     }
 }
 
@@ -115,9 +131,6 @@ struct Part<'a, M, F> {
     seats: Vec<Seat<M>>,
     tally: Tally,
 }
-
-/// Rest of a peer whose connection has ended.
-const AGAIN: Duration = Duration::from_millis(5);
 
 impl<M: Manner, F: Fn(usize) -> M> Part<'_, M, F> {
     fn run(mut self) -> Tally {
@@ -166,7 +179,7 @@ impl<M: Manner, F: Fn(usize) -> M> Part<'_, M, F> {
             }
             Err(_) => {
                 self.tally.refused += 1;
-                seat.come_after = Instant::now() + 10 * AGAIN;
+                seat.retreat(Instant::now());
             }
         }
     }
@@ -177,7 +190,8 @@ impl<M: Manner, F: Fn(usize) -> M> Part<'_, M, F> {
         if talk.stage == Stage::Connecting {
             if matches!(talk.wire.socket.take_error(), Ok(Some(_)) | Err(_)) {
                 self.tally.refused += 1;
-                seat.leave(now, true);
+                seat.talk = None;
+                seat.retreat(now);
                 return;
             }
             if !watch.writable() {
@@ -194,9 +208,12 @@ impl<M: Manner, F: Fn(usize) -> M> Part<'_, M, F> {
         if let Some(by_server) = alive {
             self.tally.closed_by_server += u64::from(by_server);
             self.tally.kept += u64::from(!by_server);
-            let talk = seat.talk.take();
-            seat.leave(now, self.rules.again);
-            self.settle(talk.expect("it was there"));
+            let talk = seat.talk.take().expect("it was there");
+            match talk.stage {
+                Stage::Ready => seat.leave(now, &self.rules),
+                _ => seat.retreat(now),
+            }
+            self.settle(talk);
         }
     }
 
@@ -232,10 +249,16 @@ impl<M: Manner> Seat<M> {
         Watch::new(wire.socket.as_raw_fd(), read, write)
     }
 
-    fn leave(&mut self, now: Instant, again: bool) {
-        self.talk = None;
-        let rest = if again { AGAIN } else { Duration::from_secs(1 << 20) };
+    fn leave(&mut self, now: Instant, rules: &Rules) {
+        self.rest = AT_ONCE;
+        let rest = if rules.again { rules.rest } else { Duration::from_secs(1 << 20) };
         self.come_after = now + rest;
+    }
+
+    /// It was not let in. Who hammers on the door is another abuse.
+    fn retreat(&mut self, now: Instant) {
+        self.come_after = now + self.rest;
+        self.rest = (2 * self.rest).min(WHILE);
     }
 }
 

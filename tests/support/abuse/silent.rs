@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use epoll_group::codec::message::ClientMessage;
 
-use super::crowd::{self, Manner, Rules};
+use super::crowd::{self, Manner, Rules, WHILE};
 use super::wire::{Heard, Reading, Wire};
 use super::{Abuse, Course, Tally, Target, holes};
 use crate::support::xrpc::request::query;
@@ -44,6 +44,7 @@ impl Manner for Silent {
 fn silent(target: &Target, course: &Course<'_>) -> Tally {
     let half = |peers, rules| {
         let course = Course { peers, ..*course };
+        let rules = Rules { rest: WHILE, ..rules };
         move || crowd::run(target, &course, rules, |_| Silent)
     };
     let mute = half(course.peers / 2, Rules::stranger());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use epoll_group::codec::message::ClientMessage;
 
-use super::crowd::{self, Manner, Rules};
+use super::crowd::{self, Manner, Rules, WHILE};
 use super::wire::{Heard, Reading, Wire};
 use super::{Abuse, Course, Tally, Target};
 use crate::support::xrpc::request::{self, query};
@@ -98,7 +98,8 @@ impl Manner for Loris {
 }
 
 fn slowloris(target: &Target, course: &Course<'_>) -> Tally {
-    crowd::run(target, course, Rules::stranger(), |number| Loris { speaks: number % 2 == 0 })
+    let rules = Rules { rest: WHILE, ..Rules::stranger() };
+    crowd::run(target, course, rules, |number| Loris { speaks: number % 2 == 0 })
 }
 
 /// A frame that is announced large and comes in bytes.
@@ -112,7 +113,8 @@ impl Manner for LoggedInLoris {
 }
 
 fn slowloris_logged_in(target: &Target, course: &Course<'_>) -> Tally {
-    crowd::run(target, course, Rules::logged_in(), |_| LoggedInLoris)
+    let rules = Rules { rest: WHILE, ..Rules::logged_in() };
+    crowd::run(target, course, rules, |_| LoggedInLoris)
 }
 
 /// Sessions of one slow reader.
@@ -147,6 +149,6 @@ fn trickle_readers(target: &Target, course: &Course<'_>) -> Tally {
 
 fn read_by(reading: Reading, target: &Target, course: &Course<'_>) -> Tally {
     // What the kernel holds for it is not what is to be looked at.
-    let rules = Rules { receive_buffer: Some(4096), ..Rules::logged_in() };
+    let rules = Rules { receive_buffer: Some(4096), rest: WHILE, ..Rules::logged_in() };
     crowd::run(target, course, rules, |_| SlowReader { statement: target.large.clone(), reading })
 }
