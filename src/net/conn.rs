@@ -294,6 +294,11 @@ impl Conn {
         }
     }
 
+    /// Whether a request is in progress at the moment.
+    pub(super) fn is_held(&self) -> bool {
+        !self.holds.is_zero()
+    }
+
     /// No request is in progress; from now on the last one to end says so.
     pub(super) fn no_holds(&self) -> bool {
         self.holds.are_none()

@@ -236,7 +236,7 @@ impl Round<'_> {
             return None;
         }
         let sent = self.conn.sent_lately.swap(false, Ordering::Relaxed);
-        if sent || !self.conn.no_holds() || self.conn.pending.load(Ordering::Relaxed) > 0 {
+        if sent || self.conn.is_held() || self.conn.pending.load(Ordering::Relaxed) > 0 {
             recv.heard_at = Some(now);
         }
         Some(recv.heard_at? + timeout)

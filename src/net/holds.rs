@@ -31,6 +31,11 @@ impl Holds {
         last && self.finishing.load(Ordering::Relaxed)
     }
 
+    /// A look that leaves no trace.
+    pub(super) fn is_zero(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
     /// No request is in progress; from now on the last one to end says so.
     pub(super) fn are_none(&self) -> bool {
         self.finishing.store(true, Ordering::Relaxed);
@@ -38,6 +43,23 @@ impl Holds {
         mutant!(fence(Ordering::SeqCst), HoldsAskedWithoutFence => ());
         // Acquire: what the requests have written comes before.
         self.count.load(mutant!(Ordering::Acquire, HoldsAskedRelaxed => Ordering::Relaxed)) == 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_looks_is_not_told_of_the_end() {
+        let holds = Holds::default();
+        assert!(holds.is_zero());
+        holds.begin();
+        assert!(!holds.is_zero());
+        assert!(!holds.end(), "nobody waits for it");
+        holds.begin();
+        assert!(!holds.are_none());
+        assert!(holds.end(), "somebody does");
     }
 }
 
