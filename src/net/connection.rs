@@ -48,6 +48,11 @@ impl fmt::Debug for ConnectionId {
 }
 
 impl Connection {
+    /// What it brings takes most of a turn each time.
+    pub(crate) fn brings_much(&self) -> bool {
+        self.0.cost().is_long()
+    }
+
     /// Its number.
     #[must_use]
     pub fn id(&self) -> ConnectionId {

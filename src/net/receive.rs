@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER, Turn};
-use crate::runtime::{Origin, guard, leaves_room};
+use crate::runtime::{Origin, Pace, guard, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -144,6 +144,9 @@ impl Recv {
 
 /// A connection that has brought something for so long goes to the back of the queue.
 const TURN: Duration = Duration::from_millis(1);
+
+/// Bytes of a receive where turns are to end in time.
+const PIECE: usize = 8 << 10;
 
 /// So many rounds in a row, then it is somebody else's turn.
 const ROUNDS: u32 = 16;
@@ -392,6 +395,10 @@ impl Round<'_> {
     fn receive(&mut self, recv: &mut Recv, lent: &mut Lent<'_>) -> Next {
         let config = self.conn.group.config();
         let budget = config.read_budget_bytes;
+        // What was taken for quick has others behind it.
+        let in_pieces = self.in_pieces(lent);
+        let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
+        let turn = if quick { TURN / 4 } else { TURN };
         loop {
             if self.is_high() {
                 // The mark comes back at once when the backlog is low again already.
@@ -402,11 +409,12 @@ impl Round<'_> {
             }
             // What is small is more work than its bytes say.
             if self.received >= budget
-                || self.received > 0 && clock::now().saturating_duration_since(lent.now) >= TURN
+                || self.received > 0 && clock::now().saturating_duration_since(lent.now) >= turn
             {
                 return Next::Requeue;
             }
-            let (asked, received) = match self.recv_and_deliver(recv, lent) {
+            let most = if in_pieces { PIECE } else { usize::MAX };
+            let (asked, received) = match self.recv_and_deliver(recv, lent, most) {
                 Ok(counts) => counts,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Rest,
                 Err(error) => {
@@ -429,11 +437,18 @@ impl Round<'_> {
         }
     }
 
-    /// One `recv`, and one call of the protocol when something came.
+    /// Whether a turn is to end in time whatever comes.
+    fn in_pieces(&self, lent: &Lent<'_>) -> bool {
+        self.conn.cost().is_long() || self.conn.group.is_crowded(lent.now)
+    }
+
+    /// One `recv` of so much at most, unless it goes on with a large frame, and one call of the protocol
+    /// when something came.
     fn recv_and_deliver(
         &mut self,
         recv: &mut Recv,
         lent: &mut Lent<'_>,
+        most: usize,
     ) -> io::Result<(usize, Received)> {
         let (fd, family) = (self.conn.fd(), self.conn.family);
         let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
@@ -454,7 +469,8 @@ impl Round<'_> {
             }
             recv.buf.recv(fd, family)?
         } else {
-            let (front, space) = lent.read_buf.split_at_mut(partial);
+            let size = lent.read_buf.len().min(partial.saturating_add(most));
+            let (front, space) = lent.read_buf[..size].split_at_mut(partial);
             front.copy_from_slice(recv.buf.bytes());
             (space.len(), socket::recv(fd, family, space)?)
         };

@@ -1,8 +1,10 @@
 //! [`Cost`]: how long a run of something takes, as far as known.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use crate::sync::shim::atomic::{AtomicU32, Ordering};
+use crate::sys::sched::ThreadUsage;
 
 /// Running estimate of how long a run takes.
 ///
@@ -30,6 +32,9 @@ const UNKNOWN: u32 = u32::MAX;
 /// Below this a run counts as cheap: about ten times a receive and a send on loopback, and a
 /// wake-up of another thread would cost as much.
 const CHEAP_NANOS: u32 = 64_000;
+/// From here on others go first. More than what was quick seems to take after a sample or two that were
+/// spoilt.
+const LONG_NANOS: u32 = 500_000;
 /// Estimates start here, so that rising by factors cannot take for ever.
 const FLOOR_NANOS: u32 = 4_000;
 
@@ -54,7 +59,18 @@ impl Cost {
         }
     }
 
+    /// Whether it takes most of a turn each time.
+    pub(crate) fn is_long(&self) -> bool {
+        self.nanos().is_some_and(|nanos| nanos >= LONG_NANOS)
+    }
+
+    /// A run took so long; see [`watch_cpu_time`].
     pub(crate) fn add(&self, sample: Duration) {
+        let sample = if sample < Duration::from_nanos(u64::from(CHEAP_NANOS)) {
+            sample
+        } else {
+            without_preemption(sample)
+        };
         let sample = u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1);
         let before = self.nanos.load(Ordering::Relaxed);
         let after = match before {
@@ -68,6 +84,49 @@ impl Cost {
         }
     }
 }
+
+thread_local! {
+    /// What this thread had used when it began to run something, if that is to be known.
+    static BEGAN: Cell<Option<ThreadUsage>> = const { Cell::new(None) };
+    /// Others have had the CPU meanwhile.
+    static CROWDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on a run on this thread that takes long, and waits for nothing, costs the CPU time that
+/// it uses: where threads compete for CPUs, what was quick seems slow because another thread ran in
+/// between. Or not any more, as it takes two system calls for each run.
+pub(super) fn watch_cpu_time(on: bool) {
+    BEGAN.set(on.then(ThreadUsage::now));
+}
+
+/// Whether something that ran on this thread since the last call had to share its CPU with others.
+pub(super) fn was_crowded() -> bool {
+    CROWDED.take()
+}
+
+fn without_preemption(elapsed: Duration) -> Duration {
+    let Some(began) = BEGAN.get() else { return elapsed };
+    let now = ThreadUsage::now();
+    BEGAN.set(Some(now));
+    let (own, crowded) = own_part(elapsed, began, now);
+    if crowded {
+        CROWDED.set(true);
+    }
+    own
+}
+
+/// What of a run was its own doing, and whether the rest was somebody else's on its CPU.
+fn own_part(elapsed: Duration, began: ThreadUsage, ended: ThreadUsage) -> (Duration, bool) {
+    if ended.waits != began.waits {
+        return (elapsed, false);
+    }
+    let used = ended.cpu_time.saturating_sub(began.cpu_time);
+    (elapsed.min(used), elapsed > used + used / 4 + PREEMPTED)
+}
+
+/// So much longer than the CPU time that it used, and a quarter of that, has a run taken that was
+/// preempted.
+const PREEMPTED: Duration = Duration::from_micros(200);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -92,6 +151,28 @@ mod tests {
         assert_eq!(cost.pace(), Pace::Cheap, "it may have been preempted");
         cost.add(SLOW);
         assert_eq!(cost.pace(), Pace::Dear);
+    }
+
+    #[test]
+    fn who_is_preempted_pays_for_what_he_used_and_who_waits_for_all() {
+        let usage = |cpu_time, waits| ThreadUsage { cpu_time, waits };
+        let own = |ended| own_part(SLOW, usage(SLOW, 3), ended);
+        assert_eq!(own(usage(SLOW + QUICK, 3)), (QUICK, true), "others ran meanwhile");
+        assert_eq!(own(usage(SLOW + QUICK, 4)), (SLOW, false), "it waited");
+        assert_eq!(own(usage(SLOW * 2, 3)), (SLOW, false), "it had its CPU for itself");
+        assert_eq!(own(usage(SLOW * 3, 3)), (SLOW, false), "what ran before it counts not");
+    }
+
+    #[test]
+    fn what_takes_long_is_told_from_what_was_spoilt_twice() {
+        let cost = Cost::unknown();
+        assert!(!cost.is_long());
+        cost.add(Duration::from_micros(30));
+        cost.add(SLOW);
+        cost.add(SLOW);
+        assert!(!cost.is_long());
+        cost.add(SLOW);
+        assert!(cost.is_long());
     }
 
     #[test]

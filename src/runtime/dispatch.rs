@@ -21,9 +21,13 @@ use crate::stats::Counter;
 use crate::sync::runner::Marks;
 
 impl Group {
-    /// Queues what may not be lost.
+    /// Queues what may not be lost. Who is known to bring much goes behind those who do not.
     pub(crate) fn push(&self, task: Task) {
-        self.push_by(task, Lanes::push);
+        let much = match &task {
+            Task::Source(token) => self.pinned(*token).cost().is_long(),
+            Task::Work(_) | Task::Run(..) | Task::Reclaim(_) | Task::Discard(_) => false,
+        };
+        self.push_by(task, if much { Lanes::push_spent } else { Lanes::push });
     }
 
     /// Queues what has had its turn and has more to do, behind those that have not.
@@ -244,6 +248,19 @@ impl Group {
         } else {
             self.release(token);
         }
+    }
+
+    /// Queues the events that a worker has taken and not begun, and says whether there were any.
+    pub(super) fn queue_batch(&self, seat: &Seat) -> bool {
+        let mut any = false;
+        for event in &seat.batch {
+            if let Some((token, readiness)) = event.take() {
+                self.count(Counter::BatchEventsStolen, 1);
+                self.notify_pinned(token, |source| source.queue_ready(readiness));
+                any = true;
+            }
+        }
+        any
     }
 
     /// Drops something as a task, unless this already is the place for it.

@@ -15,6 +15,7 @@ use super::alarm::{Alarm, Armed};
 use super::binding::Binding;
 use super::cost::Cost;
 use super::crew::Crew;
+use super::door::Door;
 use super::draining::Intake;
 use super::end::{End, RUN};
 use super::lanes::Lanes;
@@ -59,6 +60,7 @@ pub(crate) struct Group {
     pub(super) intake: CachePadded<Intake>,
     pub(super) park: CachePadded<Park>,
     pub(super) mode: Mode,
+    pub(super) door: Door,
     /// What closures cost on the average.
     pub(super) task_cost: Cost,
     pub(super) slots: Slots<Box<dyn Source>>,
@@ -125,6 +127,7 @@ impl Group {
             intake: CachePadded::default(),
             park: CachePadded::new(Park::new()),
             mode: Mode::new(pollers, cpus),
+            door: Door::new(clock::now()),
             task_cost: Cost::unknown(),
             slots: Slots::new(),
             crew: Crew::new(permanent, now),
@@ -182,6 +185,11 @@ impl Group {
     }
 
     /// Counts, in the block of this thread if it is one of the group's workers.
+    /// Whether its threads compete for CPUs.
+    pub(crate) fn is_crowded(&self, now: Instant) -> bool {
+        self.mode.is_crowded(now)
+    }
+
     pub(crate) fn count(&self, counter: Counter, n: u64) {
         match self.current_seat() {
             Some(seat) => seat.counters.bump(counter, n),

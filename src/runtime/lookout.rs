@@ -4,11 +4,10 @@
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::park::Rest;
 use super::worker::Worker;
-use crate::stats::Counter;
 use crate::sys::clock;
 
 /// What a lookout remembers between two looks.
@@ -19,6 +18,8 @@ pub(super) struct Lookout {
     tick: Duration,
     /// For how long nobody ran.
     quiet: Duration,
+    /// When to look again in the midst of running.
+    passes_at: Option<Instant>,
     /// This worker got up, and nobody may be on the lookout since.
     got_up: bool,
 }
@@ -104,13 +105,7 @@ impl Worker {
                 continue;
             }
             relieved.work |= group.queue_aside(seat);
-            for event in &seat.batch {
-                if let Some((token, readiness)) = event.take() {
-                    self.count(Counter::BatchEventsStolen, 1);
-                    group.notify_pinned(token, |source| source.queue_ready(readiness));
-                    relieved.work = true;
-                }
-            }
+            relieved.work |= group.queue_batch(seat);
             if seat.state.take_permit() {
                 if relieved.permit {
                     // One is enough for this worker.
@@ -128,6 +123,25 @@ impl Worker {
             self.lookout.tick = (self.lookout.tick * 2).min(LONGEST_TICK);
         }
         relieved
+    }
+
+    /// The same in the midst of running, now and then: while all are busy nobody is on the lookout. Who
+    /// polls keeps his permit.
+    pub(super) fn relieve_in_passing(&mut self) {
+        if self.lookout.passes_at.is_some_and(|at| self.now < at) {
+            return;
+        }
+        self.lookout.passes_at = Some(self.now + SHORTEST_TICK);
+        let group = Arc::clone(&self.group);
+        let seats = group.crew.seats.iter().zip(&self.lookout.beats).enumerate();
+        for (index, (seat, beat)) in seats {
+            let stuck = seat.state.runs() && seat.beat.load(Ordering::Relaxed) == *beat;
+            if stuck && index != self.seat {
+                group.queue_aside(seat);
+                group.queue_batch(seat);
+            }
+        }
+        self.note_beats();
     }
 
     fn note_beats(&mut self) {

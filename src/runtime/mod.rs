@@ -16,6 +16,7 @@ mod climb;
 mod cost;
 mod crew;
 mod dispatch;
+mod door;
 mod drain;
 mod draining;
 mod end;

@@ -31,14 +31,18 @@ struct State {
     slow: AtomicU32,
     /// Nanoseconds after `started` until which the group stays open.
     open_until: AtomicU64,
+    /// Nanoseconds after `started` until which its threads are taken to compete for CPUs.
+    crowded_until: AtomicU64,
     /// Pollers beyond the first, when calm. Written under `climb`.
     extra: AtomicU32,
     /// Events taken when calm, by all pollers.
     events: AtomicU64,
 }
 
-/// How long a group stays open after the last slow handler.
+/// How long a group stays open after the last slow handler, and crowded after the last that was
+/// preempted.
 const OPEN_FOR: Duration = Duration::from_millis(20);
+
 impl Mode {
     /// `most` workers may poll at once; `cpus` is the group's share of the machine.
     pub(crate) fn new(most: usize, cpus: usize) -> Self {
@@ -52,6 +56,7 @@ impl Mode {
             state: CachePadded::new(State {
                 slow: AtomicU32::new(0),
                 open_until: AtomicU64::new(0),
+                crowded_until: AtomicU64::new(0),
                 extra: AtomicU32::new(0),
                 events: AtomicU64::new(0),
             }),
@@ -80,6 +85,16 @@ impl Mode {
         self.state.slow.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// A thread had to share its CPU with others.
+    pub(crate) fn note_crowded(&self, now: Instant) {
+        self.state.crowded_until.fetch_max(self.nanos(now + OPEN_FOR), Ordering::Relaxed);
+    }
+
+    /// There are more threads that could run than CPUs.
+    pub(crate) fn is_crowded(&self, now: Instant) -> bool {
+        self.nanos(now) < self.state.crowded_until.load(Ordering::Relaxed)
+    }
+
     /// A calm poller took so many events, as many as it could or not. The first one of them also
     /// judges.
     pub(crate) fn note_batch(&self, now: Instant, events: usize, full: bool, first: bool) {
@@ -104,6 +119,16 @@ impl Mode {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crowded_for_a_while_after_it_was_noted() {
+        let mode = Mode::new(4, 2);
+        let now = clock::now();
+        assert!(!mode.is_crowded(now));
+        mode.note_crowded(now);
+        assert!(mode.is_crowded(now + OPEN_FOR / 2));
+        assert!(!mode.is_crowded(now + OPEN_FOR));
+    }
 
     #[test]
     fn open_while_something_slow_runs_and_for_a_while_after() {

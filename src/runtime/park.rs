@@ -262,6 +262,11 @@ impl Park {
     }
 
     /// Nobody is on the lookout, and somebody sleeps: who is woken, and rests again, is.
+    /// Whether somebody waits in epoll, to whom the kernel gives what comes.
+    pub(crate) fn has_waiter(&self) -> bool {
+        Word(self.word.load(Ordering::Relaxed)).waiters() > 0
+    }
+
     pub(crate) fn wants_lookout(&self) -> bool {
         let word = self.word();
         word.0 & LOOKOUT == 0 && word.sleepers() + word.dozers() > 0

@@ -146,6 +146,7 @@ impl Watched {
                 group.note_stuck(seat, kind, fresh.beat);
                 // While the others are too busy to rest, nobody is on the lookout.
                 group.queue_aside(seat);
+                group.queue_batch(seat);
             }
             let stayed = now.saturating_duration_since(stay.since);
             if stayed >= report_after && !stay.reported {
@@ -156,6 +157,7 @@ impl Watched {
         if first {
             group.begin_looking();
         } else {
+            let saturated = saturated || group.mode.is_crowded(now);
             group.look_after(now, Seen { progress, all_inside: resting == 0, saturated });
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::MOST_EVENTS;
 use super::class::Class;
-use super::cost::{Cost, Pace};
+use super::cost::{Cost, Pace, was_crowded, watch_cpu_time};
 use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::lanes::Taste;
@@ -29,7 +29,7 @@ use crate::sys::sched::Slice;
 /// A worker thread of a group. All of a group are equal, but that the reserve runs urgent work alone.
 pub(super) struct Worker {
     pub(super) group: Arc<Group>,
-    seat: usize,
+    pub(super) seat: usize,
     kind: ThreadKind,
     role: Role,
     read_buf: Vec<u8>,
@@ -58,6 +58,8 @@ pub(super) enum Role {
 
 /// Tasks in a row for longer than this, and the worker looks into epoll.
 const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
+/// So many looks in a row, while each finds as much as it can take.
+const LOOKS: u32 = 8;
 /// So often a reserve thread that was called looks whether it is needed still.
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 /// Every so many tasks an ordinary one goes first, so that urgent ones without end starve nobody.
@@ -138,7 +140,7 @@ impl Worker {
             match rest {
                 Rest::Wait | Rest::Look => {
                     self.leave_lookout();
-                    self.poll(Some(rest), demand);
+                    self.poll(Some(rest), demand, Duration::ZERO);
                 }
                 Rest::Sleep { .. } | Rest::Doze { .. } => self.sleep(rest),
             }
@@ -175,7 +177,7 @@ impl Worker {
     }
 
     /// Whether it looks into epoll at all.
-    fn polls(&self) -> bool {
+    pub(super) fn polls(&self) -> bool {
         self.kind != ThreadKind::Tasker || self.group.config().enable_epoll_in_tasker
     }
 
@@ -232,16 +234,19 @@ impl Worker {
     fn run_tasks(&mut self) {
         let mut in_a_row = 0;
         let mut looked = self.now;
-        while let Some((task, queued_at)) = self.pop() {
+        loop {
+            if self.group.mode.is_crowded(self.now) && !self.group.lanes.is_empty() {
+                self.keep_door();
+            }
+            let Some((task, queued_at)) = self.pop() else { return };
             self.run_task(task, queued_at);
             in_a_row += 1;
             let long_ago = self.now.saturating_duration_since(looked) >= LONGEST_WITHOUT_LOOK;
             if in_a_row >= self.group.config().tasks_per_poll || long_ago {
                 in_a_row = 0;
                 looked = self.now;
-                if self.polls() {
-                    let demand = self.group.mode.demand(self.now);
-                    self.poll(None, demand);
+                if self.polls() && !self.group.door.is_kept(self.now) {
+                    self.look();
                 }
             }
             if self.group.stopping() == LEAVE_NOW {
@@ -309,7 +314,9 @@ impl Worker {
             self.slice.set_short(true);
         }
         self.leave_lookout();
-        self.group.wake_for_what_waits(self.group.mode.demand(self.now));
+        let demand = self.group.mode.demand(self.now);
+        self.group.wake_for_what_waits(demand);
+        watch_cpu_time(pace == Pace::Dear || self.group.is_crowded(self.now));
         self.seat().class.store(class as u8, Ordering::Relaxed);
         let login = self.kind == ThreadKind::Reserve && class == Class::Login;
         if login {
@@ -329,6 +336,9 @@ impl Worker {
             self.group.note_closure_run(from, &lent);
         }
         self.now = lent.now;
+        if was_crowded() {
+            self.group.mode.note_crowded(self.now);
+        }
         // Left there by a panic, say.
         self.group.queue_aside(self.seat());
         self.stalls.end_run(self.now);
@@ -342,7 +352,7 @@ impl Worker {
     }
 
     /// Shows the lookout that something was completed.
-    fn beat(&self) {
+    pub(super) fn beat(&self) {
         let beat = &self.seat().beat;
         beat.store(beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -354,15 +364,31 @@ impl Worker {
         self.seat().state.run(with_permit);
     }
 
-    /// Takes events and delivers them; waits for them if it may, and ends the rest.
+    /// Takes what epoll has, in the midst of running: runs what is quick and queues the rest, so that
+    /// nothing quick stands behind it in the kernel, which gives events in the order in which they
+    /// came.
+    fn look(&mut self) {
+        self.relieve_in_passing();
+        let demand = self.group.mode.demand(self.now);
+        for _ in 0..LOOKS {
+            if !self.poll(None, demand, Duration::ZERO) {
+                return;
+            }
+        }
+    }
+
+    /// Takes events and delivers them; waits for them if it may, and ends the rest. Says whether there
+    /// may be more.
     ///
     /// Without a rest, in the midst of running, it looks: with or without a permit, which stays.
-    fn poll(&mut self, rest: Option<Rest>, demand: Demand) {
+    pub(super) fn poll(&mut self, rest: Option<Rest>, demand: Demand, limit: Duration) -> bool {
         let per_wait = self.group.config().epoll_events_per_thread.min(MOST_EVENTS);
-        let most = if demand.all_wait { 1 } else { per_wait };
+        // Where somebody else waits, nothing is to stand behind what this one takes.
+        let one = demand.all_wait && (rest.is_some() || self.group.park.has_waiter());
+        let most = if one { 1 } else { per_wait };
         self.slice.set_short(demand.all_wait);
         let mut events = [Event::EMPTY; MOST_EVENTS];
-        let limit = if rest == Some(Rest::Wait) { self.patience() } else { Some(Duration::ZERO) };
+        let limit = if rest == Some(Rest::Wait) { self.patience() } else { Some(limit) };
         let waited = self.group.epoll.wait(&mut events[..most], limit);
         if let Some(rest) = rest {
             self.group.park.rise(rest);
@@ -388,11 +414,12 @@ impl Worker {
             }
             _ => {}
         }
-        self.deliver(&events[..count]);
+        self.deliver(&events[..count], rest.is_none());
+        count == most
     }
 
     /// Steps 5 to 7 of the loop: pin, timers, deliver.
-    fn deliver(&mut self, events: &[Event]) {
+    fn deliver(&mut self, events: &[Event], looks: bool) {
         // 5. Pin every context before anything runs; note what is no context.
         let (mut timers_due, mut woken) = (false, false);
         let mut paces = [Pace::Cheap; MOST_EVENTS];
@@ -432,24 +459,31 @@ impl Worker {
             self.group.fire_due(self.now, &mut due);
             self.due = due;
         }
-        // 7. Deliver: what is known to be quick first, so that nothing stands behind what is not.
-        let mut index = 0;
+        // 7. Deliver: what is known to be quick first, so that nothing stands behind what is not: in this
+        // batch, and in the kernel, if nobody waits there to whom it would be given.
+        let alone = self.group.mode.demand(self.now).all_wait && !self.group.park.has_waiter();
+        let (mut index, mut slow) = (0, false);
         for quick in [true, false] {
             for (event, pace) in paces[..pinned].iter().enumerate() {
                 if quick == (*pace == Pace::Cheap) {
-                    self.deliver_one(event, *pace, Turn::new(index, pinned));
+                    let turn = Turn::new(index, pinned);
+                    let here = quick || turn.is_last() && !looks && !alone;
+                    self.deliver_one(event, *pace, turn, here);
                     index += 1;
+                    slow |= !quick;
                 }
             }
         }
+        if slow && alone && !looks {
+            self.look();
+        }
     }
 
-    /// Runs an event here when it is quick or the last one; queues it otherwise. Another worker may
-    /// have taken it, if this one was stuck.
-    fn deliver_one(&mut self, event: usize, pace: Pace, turn: Turn) {
+    /// Runs an event here, or queues it. Another worker may have taken it, if this one was stuck.
+    fn deliver_one(&mut self, event: usize, pace: Pace, turn: Turn, here: bool) {
         let Some((token, readiness)) = self.seat().batch[event].take() else { return };
         let class = self.group.pinned(token).class();
-        if pace != Pace::Cheap && !turn.is_last() || !self.taste().includes(class) {
+        if !here || !self.taste().includes(class) {
             self.count(Counter::BatchEventsQueued, 1);
             self.group.notify_pinned(token, |source| source.queue_ready(readiness));
             return;

@@ -25,6 +25,9 @@ use crate::stats::Counter;
 use crate::sync::shim::lock;
 use crate::sys::clock;
 
+/// Sessions that one receive may queue among those of others; the rest goes behind.
+const SHARE: u32 = 16;
+
 pub(super) struct Link<S: Service> {
     pub(super) line: Arc<Line>,
     pub(super) server: Arc<Shared<S>>,
@@ -244,6 +247,7 @@ impl<S: Service> Link<S> {
             let urgent_alone = self.line.group().runs_urgent_alone();
             // What several sessions send to others leaves together.
             let mut cork = None;
+            let mut queued = 0;
             loop {
                 let (next, more) = first;
                 let here = match next.cost().pace() {
@@ -263,8 +267,11 @@ impl<S: Service> Link<S> {
                         out.show(self);
                     }
                     now = next.run_here(out, now);
-                } else {
+                } else if queued < SHARE && !self.line.conn.brings_much() {
+                    queued += 1;
                     self.line.group().push_work(next);
+                } else {
+                    self.line.group().push_spent_work(next);
                 }
                 // Its client sends on as it gets replies: other connections want their turn.
                 if more && now >= until {

@@ -117,7 +117,12 @@ impl<S: Service> Session<S> {
 
     fn queue(self: Arc<Self>) {
         let group = Arc::clone(self.channel.line.group());
-        group.push_work(self);
+        if self.channel.is_dead() {
+            // Nobody waits for its end.
+            group.push_spent_work(self);
+        } else {
+            group.push_work(self);
+        }
     }
 
     /// Runs what was queued, from `now` on, and returns the time at its end.

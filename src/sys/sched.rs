@@ -56,10 +56,63 @@ fn fair_attributes() -> Option<libc::sched_attr> {
 
 /// CPU time that the process has used so far, on all CPUs together.
 pub(crate) fn process_cpu_time() -> Duration {
+    cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn cpu_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to `time`, which is live for the call.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     debug_assert_eq!(result, 0, "the clock exists");
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
     Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+}
+
+/// What a thread has used so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadUsage {
+    /// To the nanosecond; that of `getrusage` is as of the last tick.
+    pub(crate) cpu_time: Duration,
+    /// How often it gave up its CPU to wait for something.
+    pub(crate) waits: libc::c_long,
+}
+
+impl ThreadUsage {
+    /// Of the calling thread.
+    pub(crate) fn now() -> Self {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the kernel writes to `usage`, which is live for the call.
+        let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+        debug_assert_eq!(result, 0, "a thread may ask for its own");
+        // SAFETY: all zero is a valid value, and the kernel wrote over it.
+        let usage = unsafe { usage.assume_init() };
+        Self { cpu_time: cpu_time(libc::CLOCK_THREAD_CPUTIME_ID), waits: usage.ru_nvcsw }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_burns_uses_cpu_time_and_one_that_waits_gives_up_its_cpu() {
+        let before = ThreadUsage::now();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let began = Instant::now();
+                while ThreadUsage::now().cpu_time < Duration::from_millis(5) {
+                    assert!(began.elapsed() < Duration::from_secs(30), "the clock stands");
+                }
+                sender.send(ThreadUsage::now()).expect("it is heard");
+            });
+            let other = receiver.recv().expect("it is told");
+            assert!(other.cpu_time >= Duration::from_millis(5), "{other:?}");
+        });
+        let after = ThreadUsage::now();
+        assert!(after.waits > before.waits, "{before:?} {after:?}");
+        assert!(after.cpu_time > before.cpu_time, "{before:?} {after:?}");
+    }
 }
