@@ -5,7 +5,7 @@
 #[path = "../src/config/documents/tables.rs"]
 mod tables;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -130,4 +130,18 @@ fn each_counter_on_the_page_is_there_and_each_that_tells_of_a_limit_is_on_it() {
     let missing: Vec<_> =
         known.into_iter().filter(|name| tells(name) && !named.contains(name)).collect();
     assert_eq!(missing, Vec::<&str>::new());
+}
+
+#[test]
+fn the_ratios_of_the_abuses_are_those_of_the_record() {
+    let record = include_str!("../benches/record/2026-11-22-hardening/abuse.md");
+    let ratios = |row: &BTreeMap<&str, &str>| {
+        let column = |name| row[name].replace('*', "");
+        (row["abuse"].replace('`', ""), column("p99 B / A"), column("p99 B / C"))
+    };
+    let told: Vec<_> = rows(PAGES[0], "abuse").iter().map(ratios).collect();
+    let measured = rows(record, "abuse");
+    let measured: Vec<_> = measured.iter().map(ratios).filter(|row| row.0 != ":--").collect();
+    assert_eq!(told, measured);
+    assert_eq!(told.len(), 44);
 }
