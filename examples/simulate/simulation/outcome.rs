@@ -36,8 +36,9 @@ impl Answer {
             match frame.server_message(&limits).map_err(|error| error.to_string())? {
                 ServerMessage::Row(row) => {
                     let expected = format!("{tag}:{}\0", self.rows);
-                    if row.field[0] != expected.as_bytes() {
-                        let text = row.field[0].escape_ascii();
+                    let cell = row.field.first().map_or(&[][..], Vec::as_slice);
+                    if cell != expected.as_bytes() {
+                        let text = cell.escape_ascii();
                         return Err(format!("row {text} in place of {expected:?}"));
                     }
                     self.rows += 1;
