@@ -30,7 +30,7 @@ impl Group {
         self.push_by(task, if much { Lanes::push_spent } else { Lanes::push });
     }
 
-    /// Queues what has had its turn and has more to do, behind those that have not.
+    /// Queues what has had its share, behind those that have not.
     fn push_spent(&self, task: Task) {
         self.push_by(task, Lanes::push_spent);
     }
@@ -158,7 +158,7 @@ impl Group {
         pinned
     }
 
-    /// The same after a whole turn: it has more to do.
+    /// The same for what has had a whole turn and has more to do.
     pub(crate) fn push_spent_source(&self, token: Token) -> bool {
         let pinned = self.slots.pin(token);
         if pinned {
@@ -172,7 +172,7 @@ impl Group {
         self.push(Task::Work(work));
     }
 
-    /// The same after a whole turn: it has more to do.
+    /// The same for what has had a whole turn, is one of too many, or helps nobody who waits.
     pub(crate) fn push_spent_work(&self, work: Arc<dyn Work>) {
         self.push_spent(Task::Work(work));
     }
@@ -184,7 +184,8 @@ impl Group {
     /// It never gets lost, but it may be in the queue already when this returns: on a thread that is no
     /// worker of the group, and in an announced wait. Where whoever rests waits in epoll, and cannot be
     /// on the lookout, the watchdog comes for it. (To queue it at once instead cost a fifth of the
-    /// throughput of 1 024 sessions on two CPUs, because others then took half of each batch.) There is one place: what was aside before goes to the queue.
+    /// throughput of 1 024 sessions on two CPUs, because others then took half of each batch.)
+    /// There is one place: what was aside before goes to the queue.
     pub(crate) fn set_aside(&self, work: Arc<dyn Work>) {
         let seat = match self.current_seat() {
             Some(seat) if seat.state.runs() => seat,
@@ -250,12 +251,18 @@ impl Group {
         }
     }
 
-    /// Queues the events that a worker has taken and not begun, and says whether there were any.
-    pub(super) fn queue_batch(&self, seat: &Seat) -> bool {
+    /// Queues what a stuck worker has, and others could do. Whether there was anything.
+    pub(super) fn relieve(&self, seat: &Seat) -> bool {
+        let aside = self.queue_aside(seat);
+        self.queue_batch(seat, Counter::BatchEventsStolen) || aside
+    }
+
+    /// Queues and counts the events that a worker has taken and not begun. Whether there were any.
+    pub(super) fn queue_batch(&self, seat: &Seat, counter: Counter) -> bool {
         let mut any = false;
         for event in &seat.batch {
             if let Some((token, readiness)) = event.take() {
-                self.count(Counter::BatchEventsStolen, 1);
+                self.count(counter, 1);
                 self.notify_pinned(token, |source| source.queue_ready(readiness));
                 any = true;
             }

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::end::RUN;
+use super::seats::Seat;
 use super::worker::Worker;
+use crate::sys::clock;
 
 /// Who keeps it: at most one worker of a group, who has to come back in time. Hints, and no more: two
 /// that keep it take each other's events, and with nobody all workers look.
@@ -61,7 +63,7 @@ impl Door {
     }
 
     fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.started).as_nanos()).unwrap_or(u64::MAX)
+        clock::nanos_between(self.started, at)
     }
 }
 
@@ -96,16 +98,19 @@ impl Worker {
         self.group.door.leave(key);
     }
 
-    fn others_run(&self) -> bool {
+    fn others(&self) -> impl Iterator<Item = &Seat> {
         let seats = self.group.crew.seats.iter().enumerate();
-        seats.filter(|(index, _)| *index != self.seat).any(|(_, seat)| seat.state.runs())
+        seats.filter(|(index, _)| *index != self.seat).map(|(_, seat)| seat)
+    }
+
+    fn others_run(&self) -> bool {
+        self.others().any(|seat| seat.state.runs())
     }
 
     /// Changes with everything that they complete.
     fn beats_of_others(&self) -> u64 {
-        let seats = self.group.crew.seats.iter().enumerate();
-        let others = seats.filter(|(index, _)| *index != self.seat);
-        others.map(|(_, seat)| seat.beat.load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+        let beats = self.others().map(|seat| seat.beat.load(Ordering::Relaxed));
+        beats.fold(0, u64::wrapping_add)
     }
 }
 

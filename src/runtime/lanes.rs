@@ -11,8 +11,9 @@ use crate::stats::Snapshot;
 use crate::sys::clock;
 
 /// Four queues: for work in progress (and the operator), for logins, for everything else, and for
-/// what of that has had a whole turn already and has more to do. Whoever comes with little to do does
-/// not stand behind those with much; and these get their share, see [`Taste::SpentFirst`].
+/// what of that has had its share: it has had a whole turn and has more to do, is known to bring much,
+/// came with too many others at once, or only has to be cleared away. Whoever comes with little to do
+/// does not stand behind those with much; and these get their part, see [`Taste::SpentFirst`].
 ///
 /// What is pushed is counted before it can be found, so that whoever sees no count, and then announces
 /// its rest, is seen by the push (see [`Park`](super::park)).
@@ -22,7 +23,7 @@ pub(super) struct Lanes<T> {
     progress: Lane<T>,
     login: Lane<T>,
     ordinary: Lane<T>,
-    /// Ordinary, and has had its turn.
+    /// Ordinary, and has had its share.
     spent: Lane<T>,
     /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped: one
     /// look on the way of everything that is ordinary.
@@ -57,7 +58,7 @@ pub(super) enum Taste {
     Everything,
     /// The same, but this time something ordinary first, so that it never starves.
     OrdinaryFirst,
-    /// The same, but something that has had its turn first.
+    /// The same, but something that has had its share first.
     SpentFirst,
     /// Work in progress and logins.
     Urgent,
@@ -103,7 +104,7 @@ impl<T> Lanes<T> {
         pushed.unwrap_or(Pushed::Overflowed)
     }
 
-    /// Queues what has had its turn and has more to do: behind what is as urgent and has not.
+    /// Queues what has had its share: behind what is as urgent and has not.
     pub(super) fn push_spent(&self, class: Class, task: T) -> Pushed {
         if class.is_urgent() {
             return self.push(class, task);
@@ -241,7 +242,7 @@ impl<T> Lanes<T> {
     }
 
     fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.started).as_nanos()).unwrap_or(u64::MAX)
+        clock::nanos_between(self.started, at)
     }
 }
 

@@ -104,8 +104,7 @@ impl Worker {
             if seat.beat.load(Ordering::Relaxed) != *beat {
                 continue;
             }
-            relieved.work |= group.queue_aside(seat);
-            relieved.work |= group.queue_batch(seat);
+            relieved.work |= group.relieve(seat);
             if seat.state.take_permit() {
                 if relieved.permit {
                     // One is enough for this worker.
@@ -137,8 +136,7 @@ impl Worker {
         for (index, (seat, beat)) in seats {
             let stuck = seat.state.runs() && seat.beat.load(Ordering::Relaxed) == *beat;
             if stuck && index != self.seat {
-                group.queue_aside(seat);
-                group.queue_batch(seat);
+                group.relieve(seat);
             }
         }
         self.note_beats();

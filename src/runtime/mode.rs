@@ -112,7 +112,7 @@ impl Mode {
     }
 
     fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.started).as_nanos()).unwrap_or(u64::MAX)
+        clock::nanos_between(self.started, at)
     }
 }
 

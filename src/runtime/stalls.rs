@@ -93,12 +93,7 @@ impl Announce for Stalls {
         if self.seat().state.stall() {
             self.group.park.give_permit();
         }
-        for event in &self.seat().batch {
-            if let Some((token, readiness)) = event.take() {
-                self.group.count(Counter::BatchEventsQueued, 1);
-                self.group.notify_pinned(token, |source| source.queue_ready(readiness));
-            }
-        }
+        self.group.queue_batch(self.seat(), Counter::BatchEventsQueued);
         self.group.queue_aside(self.seat());
         // Whoever is there goes on at once; a thread that has to come first takes its time.
         self.group.wake_for_what_waits(self.group.mode.demand(now));

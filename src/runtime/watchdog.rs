@@ -145,8 +145,7 @@ impl Watched {
             if mem::replace(&mut stay.ran, fresh.ran) && fresh.ran {
                 group.note_stuck(seat, kind, fresh.beat);
                 // While the others are too busy to rest, nobody is on the lookout.
-                group.queue_aside(seat);
-                group.queue_batch(seat);
+                group.relieve(seat);
             }
             let stayed = now.saturating_duration_since(stay.since);
             if stayed >= report_after && !stay.reported {

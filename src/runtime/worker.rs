@@ -64,7 +64,7 @@ const LOOKS: u32 = 8;
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 /// Every so many tasks an ordinary one goes first, so that urgent ones without end starve nobody.
 const ORDINARY_SHARE: u32 = 16;
-/// Of these, every so many is one that has had its turn: of time that is more, as its turns are long.
+/// Of these, every so many is one that has had its share: of time that is more, as its turns are long.
 const SPENT_SHARE: u32 = 2;
 
 impl Worker {
@@ -461,22 +461,27 @@ impl Worker {
         }
         // 7. Deliver: what is known to be quick first, so that nothing stands behind what is not: in this
         // batch, and in the kernel, if nobody waits there to whom it would be given.
-        let alone = self.group.mode.demand(self.now).all_wait && !self.group.park.has_waiter();
-        let (mut index, mut slow) = (0, false);
+        let paces = &paces[..pinned];
+        let alone = !looks && paces.iter().any(|pace| *pace != Pace::Cheap) && self.waits_alone();
+        let mut index = 0;
         for quick in [true, false] {
-            for (event, pace) in paces[..pinned].iter().enumerate() {
+            for (event, pace) in paces.iter().enumerate() {
                 if quick == (*pace == Pace::Cheap) {
                     let turn = Turn::new(index, pinned);
                     let here = quick || turn.is_last() && !looks && !alone;
                     self.deliver_one(event, *pace, turn, here);
                     index += 1;
-                    slow |= !quick;
                 }
             }
         }
-        if slow && alone && !looks {
+        if alone {
             self.look();
         }
+    }
+
+    /// Whether everybody may wait in epoll, and nobody else does.
+    fn waits_alone(&self) -> bool {
+        self.group.mode.demand(self.now).all_wait && !self.group.park.has_waiter()
     }
 
     /// Runs an event here, or queues it. Another worker may have taken it, if this one was stuck.

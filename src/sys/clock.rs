@@ -20,6 +20,11 @@ pub(crate) fn now() -> Instant {
     }
 }
 
+/// Nanoseconds from one to the other, for an atomic; none if they are the other way round.
+pub(crate) fn nanos_between(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// From now on it is `now` on this thread, until it is set again; with `None` the system says.
 pub(crate) fn simulate(now: Option<Instant>) {
     SIMULATED.set(now);

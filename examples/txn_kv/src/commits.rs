@@ -17,7 +17,9 @@ use txn_kv::Design;
 use txn_kv::load::{Lines, Progress, Until};
 
 use crate::args::Designs as Args;
-use crate::designs::{Case, Environment, Level, Ratio, Subject, Window, in_turn, median};
+use crate::designs::{
+    Case, Environment, Level, Ratio, STARTED_BY, Subject, Window, in_turn, median,
+};
 use crate::sys::raise_descriptor_limit;
 use crate::units::{Count, Nanos};
 use bare::Bare;
@@ -110,7 +112,7 @@ fn ratio(pairs: &[[Window; 2]]) -> Ratio {
 }
 
 fn write(args: &Args, results: &[Beside], page: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let environment = Environment::look();
+    let environment = Environment::of(STARTED_BY);
     fs::create_dir_all(folder)?;
     let head = format!("# What a commit costs, and what sharing a flush saves\n\n{environment}\n");
     let tail = "\nThe windows are in [commits.json](commits.json).\n";
@@ -124,7 +126,7 @@ fn write(args: &Args, results: &[Beside], page: &str, folder: &Path) -> Result<(
         })
     });
     let object = json!({
-        "environment": environment.to_json(),
+        "environment": serde_json::to_value(&environment)?,
         "value_bytes": args.value_bytes,
         "results": results.collect::<Vec<_>>(),
     });

@@ -6,6 +6,7 @@
 
 mod comparison;
 mod direct;
+#[path = "../../../benches/common/environment.rs"]
 mod environment;
 mod ratio;
 mod report;
@@ -27,6 +28,8 @@ pub(crate) use environment::Environment;
 pub(crate) use ratio::{Ratio, median};
 pub(crate) use subject::Subject;
 
+/// What starts this program, for the head of a report.
+pub(crate) const STARTED_BY: &str = "cargo run --release -p txn_kv";
 /// Revisions of each key, before the load.
 const REVISIONS: [u64; 3] = [1, 100, 10_000];
 const BASE: Design = Design::Publish;

@@ -43,11 +43,11 @@ pub(super) fn row(comparison: &Comparison, out: &mut impl Write) -> io::Result<(
 ///
 /// There is no place for them.
 pub(super) fn write(args: &Args, all: &[Comparison], folder: &Path) -> Result<(), Box<dyn Error>> {
-    let environment = Environment::look();
+    let environment = Environment::of(super::STARTED_BY);
     std::fs::create_dir_all(folder)?;
     std::fs::write(folder.join("README.md"), page(args, all, &environment)?)?;
     let object = json!({
-        "environment": environment.to_json(),
+        "environment": serde_json::to_value(&environment)?,
         "clients": args.clients,
         "value_bytes": args.value_bytes,
         "growing": args.growing,
