@@ -2,7 +2,7 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use epoll_group::codec::auth::StoredPassword;
@@ -28,8 +28,17 @@ pub(crate) struct Session {
     in_transaction: bool,
     /// Tag of the last request, above which the next one has to be.
     last: Option<u64>,
-    cancels: Arc<AtomicU32>,
+    told: Arc<Told>,
     _alive: Alive,
+}
+
+/// What the library has told a session of the service.
+#[derive(Default)]
+struct Told {
+    /// So often to stop, since it was last asked.
+    times: AtomicU32,
+    /// To stop, since the last request has begun.
+    stopped: AtomicBool,
 }
 
 struct Alive;
@@ -46,6 +55,19 @@ impl Drop for Alive {
     fn drop(&mut self) {
         let scene = scene();
         scene.alive.set(scene.alive.get() - 1);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let scene = scene();
+        let Some(tag) = self.last else { return };
+        let Some(life) = scene.life(tag, self.peer, |life| life.clone()) else { return };
+        let undone = life.said == Said::Nothing && life.task.is_put_off();
+        let stopped = self.told.stopped.load(Ordering::Relaxed);
+        scene.check(!undone || stopped || scene.is_spoiled(self.peer), || {
+            format!("request {tag} ends with its session, and nobody told it to: {life:?}")
+        });
     }
 }
 
@@ -79,18 +101,19 @@ impl Service for Engine {
         if scene.chance.below(20_000) < trouble {
             panic(&scene);
         }
-        let cancels = Arc::<AtomicU32>::default();
+        let told = Arc::<Told>::default();
         let session = Session {
             peer: index.unwrap_or(usize::MAX),
             connection,
             wire: id.wire(),
             in_transaction: false,
             last: None,
-            cancels: Arc::clone(&cancels),
+            told: Arc::clone(&told),
             _alive: Alive::new(),
         };
         let cancel = Cancel::new(move |_| {
-            cancels.fetch_add(1, Ordering::Relaxed);
+            told.times.fetch_add(1, Ordering::Relaxed);
+            told.stopped.store(true, Ordering::Relaxed);
             super::scene::scene().count("service: cancelled");
         });
         Ok((session, cancel))
@@ -121,7 +144,7 @@ impl Service for Engine {
     }
 
     fn cancelled(&self, session: &mut Session) {
-        let calls = session.cancels.swap(0, Ordering::Relaxed);
+        let calls = session.told.times.swap(0, Ordering::Relaxed);
         scene().check(calls <= 1, || format!("one request was cancelled {calls} times"));
     }
 
@@ -194,6 +217,7 @@ fn book(scene: &Scene, session: &mut Session, tag: u64, task: Task) {
             )
         });
     }
+    session.told.stopped.store(false, Ordering::Relaxed);
     let before = session.last.replace(tag);
     scene.check(before < Some(tag), || format!("request {tag} comes behind {before:?}"));
 }

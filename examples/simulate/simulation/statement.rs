@@ -117,6 +117,11 @@ impl Task {
         Some(Self::Later(later, micros))
     }
 
+    /// Whether it is done where only a [`Cancel`](epoll_group::session::Cancel) reaches, and then said.
+    pub(crate) const fn is_put_off(self) -> bool {
+        matches!(self, Self::Later(Later::Change | Later::Again | Later::Error | Later::Fatal, _))
+    }
+
     /// For the table of what was asked.
     pub(crate) const fn kind(self) -> &'static str {
         match self {
