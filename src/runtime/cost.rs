@@ -64,12 +64,21 @@ impl Cost {
         self.nanos().is_some_and(|nanos| nanos >= LONG_NANOS)
     }
 
-    /// A run took so long; see [`watch_cpu_time`].
+    /// A part of a run took so long, from the end of the one before it; see [`watch_cpu_time`].
     pub(crate) fn add(&self, sample: Duration) {
+        self.add_since(sample, |watched| watched.part);
+    }
+
+    /// A whole run took so long, of which parts may have been added to other costs.
+    pub(crate) fn add_whole(&self, sample: Duration) {
+        self.add_since(sample, |watched| watched.run);
+    }
+
+    fn add_since(&self, sample: Duration, began: impl FnOnce(Watched) -> ThreadUsage) {
         let sample = if sample < Duration::from_nanos(u64::from(CHEAP_NANOS)) {
             sample
         } else {
-            without_preemption(sample)
+            without_preemption(sample, began)
         };
         let sample = u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1);
         let before = self.nanos.load(Ordering::Relaxed);
@@ -85,9 +94,18 @@ impl Cost {
     }
 }
 
+/// What a thread had used.
+#[derive(Clone, Copy)]
+struct Watched {
+    /// When it began to run something.
+    run: ThreadUsage,
+    /// When a part of that was last added to a cost.
+    part: ThreadUsage,
+}
+
 thread_local! {
-    /// What this thread had used when it began to run something, if that is to be known.
-    static BEGAN: Cell<Option<ThreadUsage>> = const { Cell::new(None) };
+    /// Of what this thread runs, if that is to be known.
+    static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
     /// Others have had the CPU meanwhile.
     static CROWDED: Cell<bool> = const { Cell::new(false) };
 }
@@ -96,7 +114,10 @@ thread_local! {
 /// it uses: where threads compete for CPUs, what was quick seems slow because another thread ran in
 /// between. Or not any more, as it takes two system calls for each run.
 pub(super) fn watch_cpu_time(on: bool) {
-    BEGAN.set(on.then(ThreadUsage::now));
+    WATCHED.set(on.then(|| {
+        let now = ThreadUsage::now();
+        Watched { run: now, part: now }
+    }));
 }
 
 /// Whether something that ran on this thread since the last call had to share its CPU with others.
@@ -104,11 +125,11 @@ pub(super) fn was_crowded() -> bool {
     CROWDED.take()
 }
 
-fn without_preemption(elapsed: Duration) -> Duration {
-    let Some(began) = BEGAN.get() else { return elapsed };
+fn without_preemption(elapsed: Duration, began: impl FnOnce(Watched) -> ThreadUsage) -> Duration {
+    let Some(watched) = WATCHED.get() else { return elapsed };
     let now = ThreadUsage::now();
-    BEGAN.set(Some(now));
-    let (own, crowded) = own_part(elapsed, began, now);
+    WATCHED.set(Some(Watched { part: now, ..watched }));
+    let (own, crowded) = own_part(elapsed, began(watched), now);
     if crowded {
         CROWDED.set(true);
     }
@@ -161,6 +182,25 @@ mod tests {
         assert_eq!(own(usage(SLOW + QUICK, 4)), (SLOW, false), "it waited");
         assert_eq!(own(usage(SLOW * 2, 3)), (SLOW, false), "it had its CPU for itself");
         assert_eq!(own(usage(SLOW * 3, 3)), (SLOW, false), "what ran before it counts not");
+    }
+
+    #[test]
+    fn a_run_of_which_a_part_was_added_was_not_preempted_for_that() {
+        watch_cpu_time(true);
+        let began = ThreadUsage::now().cpu_time;
+        // All that passes, as if no other thread ever ran.
+        let burn = |until| {
+            while ThreadUsage::now().cpu_time - began < until {}
+            ThreadUsage::now().cpu_time - began
+        };
+        let (part, whole) = (Cost::unknown(), Cost::unknown());
+        part.add(burn(Duration::from_micros(600)));
+        whole.add_whole(burn(Duration::from_micros(700)));
+        let crowded = was_crowded();
+        watch_cpu_time(false);
+        assert!(!crowded);
+        assert!(part.nanos() >= Some(600_000), "{part:?}");
+        assert!(whole.nanos() >= Some(700_000), "{whole:?}");
     }
 
     #[test]

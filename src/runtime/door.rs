@@ -5,8 +5,10 @@
 //! then takes as long as all of theirs. One that runs little gets a CPU at once when it wakes.
 //!
 //! ```text
-//!  threads compete, others run ──▶ keeps the door ──▶ the queue is empty, or nobody competes: rests
-//!                                        └──────────▶ the others complete nothing: runs tasks
+//!  threads compete, others run, ──▶ keeps the door ──▶ the queue is empty, somebody rests, or nobody
+//!  nobody rests                            │           competes: goes on as ever
+//!                                          └─────────▶ the others complete nothing: runs tasks, until
+//!                                                      they do
 //! ```
 
 use std::mem;
@@ -15,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use super::end::RUN;
 use super::seats::Seat;
+use super::threads::ThreadKind;
 use super::worker::Worker;
+use crate::stats::Counter;
 use crate::sys::clock;
 
 /// Who keeps it: at most one worker of a group, who has to come back in time. Hints, and no more: two
@@ -70,12 +74,21 @@ impl Door {
 impl Worker {
     /// Keeps the door for as long as others run what is in the queue.
     pub(super) fn keep_door(&mut self) {
-        if !self.polls() || !self.others_run() {
+        if !self.polls() || self.group.runs_urgent_alone() {
+            return;
+        }
+        if !self.others_run() || self.is_door_over() {
+            return;
+        }
+        if self.left_door_at == Some(self.beats_of_others()) {
             return;
         }
         let Some(mut key) = self.group.door.take(self.now) else { return };
+        self.count(Counter::DoorsKept, 1);
         let (mut beats, mut looked) = (self.beats_of_others(), self.now);
         loop {
+            // The one before may have been stuck, with events that he took.
+            self.relieve_in_passing();
             let demand = self.group.mode.demand(self.now);
             self.poll(None, demand, TICK);
             self.beat();
@@ -83,14 +96,14 @@ impl Worker {
                 Some(next) => key = next,
                 None => return,
             }
-            let over = self.group.lanes.is_empty() || self.group.stopping() != RUN;
-            if over || !self.group.is_crowded(self.now) {
+            if self.is_door_over() || !self.group.is_crowded(self.now) {
                 break;
             }
             if self.now.saturating_duration_since(looked) >= TICK {
                 looked = self.now;
                 let before = mem::replace(&mut beats, self.beats_of_others());
                 if before == beats {
+                    self.left_door_at = Some(beats);
                     break;
                 }
             }
@@ -98,9 +111,18 @@ impl Worker {
         self.group.door.leave(key);
     }
 
+    /// Nothing is left for others; or somebody rests, who takes what comes, and who is woken for what is
+    /// queued: not for this one to keep it from.
+    fn is_door_over(&self) -> bool {
+        let group = &self.group;
+        group.lanes.is_empty() || group.park.resting() > 0 || group.stopping() != RUN
+    }
+
+    /// Those that run whatever is queued.
     fn others(&self) -> impl Iterator<Item = &Seat> {
         let seats = self.group.crew.seats.iter().enumerate();
-        seats.filter(|(index, _)| *index != self.seat).map(|(_, seat)| seat)
+        let others = seats.filter(|(index, _)| *index != self.seat).map(|(_, seat)| seat);
+        others.filter(|seat| seat.kind() != Some(ThreadKind::Reserve))
     }
 
     fn others_run(&self) -> bool {
@@ -116,26 +138,46 @@ impl Worker {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::sync::{Arc, mpsc};
 
     use super::*;
     use crate::config::Config;
-    use crate::runtime::{Builder, Runtime};
+    use crate::runtime::{Builder, Class, Handle, Runtime};
+    use crate::stall;
 
     /// Longer than anything here takes.
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Two workers, and never more, that take themselves to compete for CPUs all the time.
-    fn crowded() -> Runtime {
+    /// So many workers, and never more, that take themselves to compete for CPUs all the time.
+    fn crowded(base: usize, reserve: usize) -> Runtime {
         let config = Config::default()
             .epoll_groups(1)
-            .epoll_threads_per_group(2)
-            .max_threads(2)
-            .reserve_threads_per_group(0);
+            .epoll_threads_per_group(base)
+            .max_threads(base + reserve)
+            .reserve_threads_per_group(reserve);
         let runtime = Builder::default().config(config).start().expect("a runtime");
         let group = Arc::clone(&runtime.handle.shared.groups[0]);
         group.mode.note_crowded(Instant::now() + 4 * LONG);
         runtime
+    }
+
+    /// A closure that runs, and waits unannounced until it is dropped.
+    #[must_use]
+    fn block(handle: &Handle) -> mpsc::Sender<()> {
+        let (release, stuck) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let wait = move || {
+            tell.send(()).expect("waited for");
+            let _ = stuck.recv_timeout(2 * LONG);
+        };
+        handle.spawn(wait).expect("there is room");
+        told.recv_timeout(LONG).expect("it runs");
+        release
+    }
+
+    fn doors_kept(runtime: &Runtime) -> u64 {
+        runtime.stats().get(Counter::DoorsKept)
     }
 
     #[test]
@@ -158,16 +200,9 @@ mod tests {
 
     #[test]
     fn who_keeps_the_door_runs_tasks_when_the_other_one_is_stuck() {
-        let runtime = crowded();
-        let (release, stuck) = mpsc::channel::<()>();
+        let runtime = crowded(2, 0);
+        let release = block(&runtime.handle);
         let (tell, told) = mpsc::channel();
-        let begun = tell.clone();
-        let block = move || {
-            begun.send(0).expect("waited for");
-            let _ = stuck.recv_timeout(2 * LONG);
-        };
-        runtime.handle.spawn(block).expect("there is room");
-        assert_eq!(told.recv_timeout(LONG), Ok(0));
         for number in 1..10 {
             let tell = tell.clone();
             let task = move || tell.send(number).expect("waited for");
@@ -178,8 +213,85 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_beside_a_stuck_worker_is_not_run_one_task_each_tick() {
+        let runtime = crowded(2, 0);
+        let stuck = block(&runtime.handle);
+        let other = block(&runtime.handle);
+        let (tell, told) = mpsc::channel();
+        for number in 0..250 {
+            let tell = tell.clone();
+            let task = move || tell.send(number).expect("waited for");
+            runtime.handle.spawn(task).expect("there is room");
+        }
+        drop(other);
+        for number in 0..250 {
+            assert_eq!(told.recv_timeout(LONG), Ok(number));
+        }
+        let kept = doors_kept(&runtime);
+        assert!(kept <= 1, "{kept} times");
+        drop(stuck);
+    }
+
+    #[test]
+    fn who_is_woken_does_not_keep_the_door_while_others_rest() {
+        let runtime = crowded(4, 0);
+        let stuck = block(&runtime.handle);
+        let (tell, told) = mpsc::channel();
+        for number in 0..400 {
+            let tell = tell.clone();
+            let task = move || tell.send(number).expect("waited for");
+            runtime.handle.spawn(task).expect("there is room");
+            assert_eq!(told.recv_timeout(LONG), Ok(number));
+        }
+        // All may have been awake at once, now and then.
+        let kept = doors_kept(&runtime);
+        assert!(kept < 15, "{kept} times");
+        drop(stuck);
+    }
+
+    #[test]
+    fn ordinary_work_does_not_wait_for_the_reserve() {
+        let runtime = crowded(1, 1);
+        let (release, waits) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let begun = tell.clone();
+        let wait = move || {
+            stall::run(|| {
+                begun.send(0).expect("waited for");
+                let _ = waits.recv_timeout(2 * LONG);
+            });
+        };
+        runtime.handle.spawn(wait).expect("there is room");
+        assert_eq!(told.recv_timeout(LONG), Ok(0));
+        // Its work never ends.
+        let stop = Arc::new(AtomicBool::new(false));
+        let urgent = runtime.handle.clone().with_class(Class::InProgress);
+        again(&urgent, &stop, &tell);
+        assert_eq!(told.recv_timeout(LONG), Ok(1), "of the reserve");
+        let ordinary = move || tell.send(2).expect("waited for");
+        runtime.handle.spawn(ordinary).expect("there is room");
+        drop(release);
+        while told.recv_timeout(LONG).expect("there is always more") == 1 {}
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(doors_kept(&runtime), 0);
+    }
+
+    /// Tells that it has run, and queues another one like it.
+    fn again(handle: &Handle, stop: &Arc<AtomicBool>, tell: &mpsc::Sender<u32>) {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let (next, stop, tell) = (handle.clone(), Arc::clone(stop), tell.clone());
+        let task = move || {
+            let _ = tell.send(1);
+            again(&next, &stop, &tell);
+        };
+        let _ = handle.spawn(task);
+    }
+
+    #[test]
     fn tasks_of_a_crowded_group_all_run_once() {
-        let runtime = crowded();
+        let runtime = crowded(2, 0);
         let (tell, told) = mpsc::channel();
         let mut numbers = Vec::new();
         for number in 0..1000 {

@@ -184,12 +184,12 @@ impl Group {
         CURRENT.set(None);
     }
 
-    /// Counts, in the block of this thread if it is one of the group's workers.
     /// Whether its threads compete for CPUs.
     pub(crate) fn is_crowded(&self, now: Instant) -> bool {
         self.mode.is_crowded(now)
     }
 
+    /// Counts, in the block of this thread if it is one of the group's workers.
     pub(crate) fn count(&self, counter: Counter, n: u64) {
         match self.current_seat() {
             Some(seat) => seat.counters.bump(counter, n),

@@ -58,7 +58,7 @@ pub(super) enum Taste {
     Everything,
     /// The same, but this time something ordinary first, so that it never starves.
     OrdinaryFirst,
-    /// The same, but something that has had its share first.
+    /// The same, but something that has had its share first, or else something ordinary.
     SpentFirst,
     /// Work in progress and logins.
     Urgent,
@@ -156,7 +156,7 @@ impl<T> Lanes<T> {
     pub(super) fn pop(&self, taste: Taste) -> Option<(T, Instant)> {
         let first = match taste {
             Taste::OrdinaryFirst => self.ordinary.pop(),
-            Taste::SpentFirst => self.spent.pop(),
+            Taste::SpentFirst => self.spent.pop().or_else(|| self.ordinary.pop()),
             _ => None,
         };
         let queued = first.or_else(|| self.pop_urgent(taste)).or_else(|| match taste {
@@ -362,5 +362,14 @@ mod tests {
         assert!(lanes.oldest(later) <= later - at);
         let _ = lanes.pop(Taste::Everything);
         assert_eq!(lanes.oldest(later), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_has_had_its_share_is_first_when_it_is_its_turn_and_ordinary_work_if_there_is_none() {
+        let lanes = filled();
+        lanes.push_spent(Class::Ordinary, 6);
+        let next = || lanes.pop(Taste::SpentFirst).map(|(task, _)| task);
+        assert_eq!([next(), next(), next()], [Some(6), Some(1), Some(5)]);
+        assert_eq!(next(), Some(3), "nothing of either");
     }
 }

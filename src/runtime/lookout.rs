@@ -74,6 +74,8 @@ impl Worker {
         self.group.watch.alert();
         self.lookout.got_up = true;
         self.now = clock::now();
+        // The beats may have been noted just now.
+        self.lookout.passes_at = Some(self.now + SHORTEST_TICK);
         if woken {
             self.count_wake_up();
         }

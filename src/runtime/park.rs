@@ -261,12 +261,12 @@ impl Park {
         word.pollers() < demand.pollers && word.sleepers() > 0
     }
 
-    /// Nobody is on the lookout, and somebody sleeps: who is woken, and rests again, is.
     /// Whether somebody waits in epoll, to whom the kernel gives what comes.
     pub(crate) fn has_waiter(&self) -> bool {
         Word(self.word.load(Ordering::Relaxed)).waiters() > 0
     }
 
+    /// Nobody is on the lookout, and somebody sleeps: who is woken, and rests again, is.
     pub(crate) fn wants_lookout(&self) -> bool {
         let word = self.word();
         word.0 & LOOKOUT == 0 && word.sleepers() + word.dozers() > 0

@@ -80,7 +80,7 @@ impl Lent<'_> {
         let started = mem::replace(&mut self.now, clock::now());
         let elapsed = self.now.saturating_duration_since(started);
         // A wait that was announced has given everything back that others could want.
-        cost.add(elapsed.saturating_sub(self.waited.take()));
+        cost.add_whole(elapsed.saturating_sub(self.waited.take()));
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) struct Worker {
     stalls: Rc<Stalls>,
     /// When the events at hand were received.
     polled_at: Instant,
+    /// What the others had completed when it left the door because they completed nothing.
+    pub(super) left_door_at: Option<u64>,
     /// Tasks taken so far.
     taken: u32,
     /// Version of the plan by which it was bound to its CPUs.
@@ -84,6 +86,7 @@ impl Worker {
             slice: Slice::of_this_thread(),
             stalls,
             polled_at: now,
+            left_door_at: None,
             taken: 0,
             bound: 0,
             asks_at: now,
@@ -458,6 +461,8 @@ impl Worker {
             let mut due = mem::take(&mut self.due);
             self.group.fire_due(self.now, &mut due);
             self.due = due;
+            // What is delivered did not take this time.
+            self.now = clock::now();
         }
         // 7. Deliver: what is known to be quick first, so that nothing stands behind what is not: in this
         // batch, and in the kernel, if nobody waits there to whom it would be given.

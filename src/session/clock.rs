@@ -117,7 +117,7 @@ impl<S: Service> Runnable for Clock<S> {
                     out.flush();
                     running.mark(ASKED);
                     running.queue();
-                    link.line.group().push_work(self);
+                    link.line.group().push_spent_work(self);
                     return now;
                 }
             }

@@ -276,7 +276,7 @@ impl<S: Service> Link<S> {
                 // Its client sends on as it gets replies: other connections want their turn.
                 if more && now >= until {
                     let (link, kept) = (Arc::clone(self), Arc::default());
-                    self.line.group().push_work(Arc::new(Rest { link, kept, held: None }));
+                    self.line.group().push_spent_work(Arc::new(Rest { link, kept, held: None }));
                     break;
                 }
                 match self.next_ready() {
@@ -412,7 +412,7 @@ impl<S: Service> Work for Rest<S> {
         self.held.iter().for_each(|held| held.flush());
         let began = lent.now;
         lent.now = self.link.dispatch(began, true);
-        self.link.turn_cost.add(lent.now.saturating_duration_since(began));
+        self.link.turn_cost.add_whole(lent.now.saturating_duration_since(began));
     }
 
     fn class(&self) -> Class {

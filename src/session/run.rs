@@ -151,7 +151,7 @@ impl<S: Service> Session<S> {
                     running.mark(LOOK);
                     running.queue();
                     let group = Arc::clone(self.channel.line.group());
-                    if turn == Turn::Spent {
+                    if spent || turn == Turn::Spent {
                         group.push_spent_work(self);
                     } else {
                         group.push_work(self);
