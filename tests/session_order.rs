@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::engine::{Counts, Fixture, config, finish_with, one_text};
 use support::often;
@@ -226,10 +226,11 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
     let mut long = server.client_with_sessions(2..2 + LONG_ONES);
     let mut holder = server.client_with_sessions([2]);
     let mut short = server.client_with_sessions([2]);
-    // So that it is known to be no quick one, and has to queue.
-    for _ in 0..3 {
+    // So that it is known to be no quick one, and has to queue; but not as one that brings much.
+    for _ in 0..6 {
         server.control.plant("work", |reply| {
-            thread::sleep(Duration::from_millis(2));
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(150) {}
             one_text(reply, "done")
         });
         short.execute(2, "script work").good();
