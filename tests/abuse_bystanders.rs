@@ -8,6 +8,8 @@ mod support;
 
 use std::time::Duration;
 
+use epoll_group::stats::Counter;
+
 use abuse::Target;
 use abuse::bystanders::{Bystanders, Habits, Report};
 use support::engine::{Fixture, PASSWORD, config};
@@ -27,9 +29,14 @@ fn bystanders(fixture: &Fixture, statement: &'static str) -> Bystanders {
 }
 
 fn window(bystanders: &mut Bystanders) -> Report {
-    let report = bystanders.run_for(WINDOW).expect("connections");
-    assert!(report.is_complete() && report.asked > 0, "{report:?}");
-    report
+    loop {
+        let report = bystanders.run_for(WINDOW).expect("connections");
+        assert!(report.is_complete(), "{report:?}");
+        // On a busy machine one may be over before anybody has thought of anything to ask.
+        if report.asked > 0 {
+            return report;
+        }
+    }
 }
 
 #[test]
@@ -59,7 +66,8 @@ fn bystanders_whose_connection_is_cut_fail_their_requests_and_connect_again() {
     let mut bystanders = bystanders(&fixture, "fatal ");
     let report = window(&mut bystanders);
     assert_eq!((report.answered, report.failed), (0, report.asked), "{report:?}");
-    fixture.wait_until_even();
+    // Some of them at least have asked.
+    fixture.wait_for(Counter::SessionsClosed, 1);
     let _ = window(&mut bystanders);
     assert_eq!(bystanders.open(), 4);
 }

@@ -48,7 +48,7 @@ impl Protocol for Tagged {
 
     fn opened(&self, conn: &Connection) -> State {
         self.opened.fetch_add(1, Ordering::Relaxed);
-        State { connection: conn.id().get(), ..State::default() }
+        State { connection: conn.id().number(), ..State::default() }
     }
 
     fn received(
@@ -57,7 +57,7 @@ impl Protocol for Tagged {
         state: &mut State,
         input: &mut Input<'_>,
     ) -> Result<(), Close> {
-        if state.connection != conn.id().get() {
+        if state.connection != conn.id().number() {
             self.fault(format!("state of {} at {conn:?}", state.connection));
         }
         while let Some((tag, number)) = message(input.bytes()) {
@@ -76,7 +76,7 @@ impl Protocol for Tagged {
     }
 
     fn closed(&self, conn: &Connection, state: State, _: &CloseReason) {
-        if state.connection != conn.id().get() {
+        if state.connection != conn.id().number() {
             self.fault(format!("closed with the state of {}: {conn:?}", state.connection));
         }
         self.closed.fetch_add(1, Ordering::Relaxed);

@@ -277,7 +277,7 @@ impl OptionsError {
 
     /// The option.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub const fn field(&self) -> &'static str {
         self.name
     }
 }
@@ -301,9 +301,9 @@ mod tests {
         let bad = good().connections(0).check().map_err(|error| error.to_string());
         assert_eq!(bad, Err("connections is 0, not in 1..=1024".into()));
         let bad = good().reconnect_min(Duration::from_secs(3)).check();
-        assert_eq!(bad.map_err(|error| error.name()), Err("reconnect_max"));
+        assert_eq!(bad.map_err(|error| error.field()), Err("reconnect_max"));
         let bad = Options::new("127.0.0.1:1", "").check();
-        assert_eq!(bad.map_err(|error| error.name()), Err("user"));
+        assert_eq!(bad.map_err(|error| error.field()), Err("user"));
     }
 
     #[test]

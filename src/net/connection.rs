@@ -30,7 +30,7 @@ pub struct ConnectionId(pub(super) u64);
 impl ConnectionId {
     /// The number.
     #[must_use]
-    pub const fn get(self) -> u64 {
+    pub const fn number(self) -> u64 {
         self.0
     }
 }

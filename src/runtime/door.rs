@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::runtime::{Builder, Class, Handle, Runtime};
-    use crate::stall;
+    use crate::sync::stall;
 
     /// Longer than anything here takes.
     const LONG: Duration = Duration::from_secs(30);

@@ -58,7 +58,7 @@ impl Peer {
             Address::Tcp(([10, 0, 0, index as u8], 1000).into())
         };
         let connection = scene.server.accept(theirs, address);
-        let number = connection.as_ref().map(|connection| connection.id().get());
+        let number = connection.as_ref().map(|connection| connection.id().number());
         if let (Some(number), Some(connection)) = (number, connection) {
             scene.owners.borrow_mut().insert(number, index);
             scene.ends.borrow_mut().insert(number, (index, connection));

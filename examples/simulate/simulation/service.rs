@@ -87,7 +87,7 @@ impl Service for Engine {
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Session, Cancel), SessionError> {
         let scene = scene();
         scene.overlap();
-        let connection = peer.connection().get();
+        let connection = peer.connection().number();
         let index = scene.owner(connection);
         let named = peer.account().name().get(1..).and_then(|number| number.parse().ok());
         scene.check(index.is_some() && index == named, || {
@@ -151,7 +151,7 @@ impl Service for Engine {
     fn timestamp(&self, peer: &Peer, count: u32) -> Result<u64, SessionError> {
         let scene = scene();
         scene.overlap();
-        let index = scene.owner(peer.connection().get());
+        let index = scene.owner(peer.connection().number());
         if scene.chance.below(10_000) < u64::from(scene.plan.trouble) {
             panic(&scene);
         }
