@@ -6,13 +6,14 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use support::engine::{Counts, Fixture, config, finish_with, one_text};
-use support::often;
 use support::xrpc::request::{query, update};
 use support::xrpc::{AUTO, Client};
+use support::{LONG, often};
 
 #[test]
 fn ten_thousand_requests_with_a_hundred_in_flight_are_answered_in_order() {
@@ -257,4 +258,44 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
         assert_eq!(long.reply(session).good().row_count, ROWS);
     }
     holder.reply(2).good();
+}
+
+#[test]
+fn who_has_had_a_whole_turn_goes_behind_those_who_have_not() {
+    let alone = config()
+        .epoll_threads_per_group(1)
+        .enable_tasker(false)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .session_budget(1);
+    let server = Fixture::start(alone);
+    let mut client = server.client_with_sessions([2]);
+    let (tell, told) = mpsc::channel();
+    let second = tell.clone();
+    server.control.plant("second", move |reply| {
+        second.send("the second request").expect("waited for");
+        one_text(reply, "done")
+    });
+    for text in ["gate-unannounced first", "script second"] {
+        client.queue(2, &execute(text));
+    }
+    client.flush();
+    server.control.wait_at("first", 1);
+    // Comes behind the first request, and is there while others come behind it.
+    let handle = server.server().runtime.handle();
+    let (release, held) = mpsc::channel::<()>();
+    let begun = tell.clone();
+    let hold = move || {
+        begun.send("a task").expect("waited for");
+        let _ = held.recv();
+    };
+    handle.spawn(hold).expect("there is room");
+    server.control.open("first");
+    assert_eq!(told.recv_timeout(LONG), Ok("a task"));
+    let last = move || tell.send("another task").expect("waited for");
+    handle.spawn(last).expect("there is room");
+    drop(release);
+    assert_eq!(told.recv_timeout(LONG), Ok("another task"));
+    assert_eq!(told.recv_timeout(LONG), Ok("the second request"));
+    client.reply(2).good();
+    client.reply(2).good();
 }
