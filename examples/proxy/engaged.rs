@@ -23,11 +23,20 @@ pub(crate) struct Borrowed {
 
 impl User for Borrowed {
     fn ended(self, end: End<'_>) {
-        self.ticket.ended();
-        drop(self.lease);
+        let front = Arc::clone(&self.front);
+        drop(self);
         if let End::Well(summary) = end {
-            self.front.state().told.note(summary);
+            front.state().told.note(summary);
         }
+    }
+}
+
+impl Drop for Borrowed {
+    /// Also when nobody has waited for the answer: whoever cancels that a moment later is not to hit
+    /// what the session does next.
+    fn drop(&mut self) {
+        self.ticket.ended();
+        drop(self.lease.take());
     }
 }
 

@@ -95,8 +95,8 @@ impl Turn {
                 self.ask(node, effect, place, |turn, asked| {
                     let Asked { lease, result, .. } = asked;
                     let (front, ticket) = (turn.front, turn.ticket);
+                    let borrowed = Borrowed { front, ticket, lease };
                     turn.deferred.finish(move |reply| {
-                        let borrowed = Borrowed { front, ticket, lease };
                         reply.relay(Passage::new(result?, borrowed));
                         Ok(())
                     });

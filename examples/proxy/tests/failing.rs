@@ -2,13 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{LONG, World, limits, refused, rows, until};
+use crate::engaged::Borrowed;
 use crate::fleet::Fleet;
+use crate::front::Front;
 use crate::nodes::Patience;
 
 fn patience() -> Patience {
@@ -197,5 +199,32 @@ fn cancelling_a_statement_of_all_nodes_does_not_interrupt_others() {
     is_frozen.store(false, Ordering::Relaxed);
     // Answered or interrupted.
     let _ = count.wait().and_then(super::text);
+    world.settled();
+}
+
+/// An answer comes when its client is gone, and is given back before what the client did is cancelled.
+#[test]
+fn a_cancel_that_comes_late_does_not_interrupt_who_has_the_session_next() {
+    let world = World::with(|| {
+        let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
+        Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start")
+    });
+    let mut other = world.session();
+    let front = Arc::new(Front::new(1, "gone"));
+    let ticket = front.cancels.begin();
+    let (give, given) = mpsc::channel();
+    world.fleet.nodes.borrow_then(0, Instant::now() + LONG, move |lease| {
+        give.send(lease).expect("waited for");
+    });
+    let lease = given.recv().expect("a session, or why not").expect("a session");
+    ticket.sent(0, lease.canceller());
+    drop(Borrowed { front: Arc::clone(&front), ticket, lease: Some(lease) });
+    let slow = other.send("select sleep(1), k from sbtest1 where id = 2").expect("it is sent");
+    until("the session is in use again", || world.fleet.nodes.status()[0].in_use == 1);
+    front.cancels.cancel();
+    assert_eq!(
+        slow.wait().and_then(super::text).map_err(|error| error.to_string()),
+        Ok("0|20;".into())
+    );
     world.settled();
 }
