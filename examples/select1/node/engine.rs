@@ -112,9 +112,8 @@ impl Engine {
 
     /// A connection for one statement outside of a transaction.
     pub(crate) fn borrow(&self, session: &EngineSession) -> Result<Lent, SessionError> {
-        let db = self.pool.lend()?;
-        db.caller().become_one(&session.facts);
-        session.interrupt().stop_by(Some(db.stop()));
+        let mut db = self.pool.lend()?;
+        db.run_for(session);
         Ok(db)
     }
 
@@ -154,7 +153,6 @@ impl Service for Engine {
             Request::Savepoint(savepoint) => self.savepoint(session, savepoint),
             _ => Err(unsupported("this request")),
         };
-        session.interrupt().stop_by(None);
         if let Err(error) = &done {
             session.failed(error);
         }

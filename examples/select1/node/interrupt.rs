@@ -86,6 +86,11 @@ impl Interrupt {
         state.stop = stop.cloned();
     }
 
+    /// What `stop` belongs to runs for others from now on.
+    pub(crate) fn let_go(&self, stop: &Arc<AtomicBool>) {
+        self.state().stop.take_if(|own| Arc::ptr_eq(own, stop));
+    }
+
     /// Before it waits for a lock.
     pub(crate) fn expect_grant(&self) {
         self.state().granted = false;
@@ -130,5 +135,22 @@ impl Interrupt {
 impl fmt::Debug for Interrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Interrupt")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_let_go_is_not_stopped() {
+        let (interrupt, stop) = (Interrupt::default(), Arc::new(AtomicBool::new(false)));
+        interrupt.stop_by(Some(&stop));
+        interrupt.let_go(&Arc::default());
+        interrupt.cancel();
+        assert!(stop.swap(false, Ordering::Relaxed), "it was another one's");
+        interrupt.let_go(&stop);
+        interrupt.cancel();
+        assert!(!stop.load(Ordering::Relaxed));
     }
 }

@@ -14,7 +14,9 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::node::columns::Tables;
 use crate::node::functions::{self, Caller};
+use crate::node::interrupt::Interrupt;
 use crate::node::plan;
+use crate::node::state::EngineSession;
 
 /// Connections to one database.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub(crate) struct Lent {
     /// Present until it goes back.
     db: Option<Db>,
     pool: Arc<Pool>,
+    /// Of the session that it runs for.
+    interrupt: Option<Arc<Interrupt>>,
 }
 
 /// So many are kept when nobody needs them.
@@ -116,7 +120,7 @@ impl Pool {
             db.forget_tables();
             db.generation = generation;
         }
-        Ok(Lent { db: Some(db), pool: Arc::clone(self) })
+        Ok(Lent { db: Some(db), pool: Arc::clone(self), interrupt: None })
     }
 
     /// Idle connections forget what they keep of the database; it is read again when it is needed.
@@ -162,12 +166,11 @@ impl Db {
 }
 
 impl Lent {
-    pub(crate) fn stop(&self) -> &Arc<AtomicBool> {
-        &self.db().stop
-    }
-
-    pub(crate) fn caller(&self) -> &Caller {
-        &self.db().caller
+    /// From now on it runs for this session, and stops when that is cancelled.
+    pub(crate) fn run_for(&mut self, session: &EngineSession) {
+        self.db().caller.become_one(&session.facts);
+        session.interrupt().stop_by(Some(&self.db().stop));
+        self.interrupt = Some(Arc::clone(session.interrupt()));
     }
 
     /// What this connection knows of plans; for one plan at a time.
@@ -196,6 +199,10 @@ impl Deref for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
+        if let Some(interrupt) = self.interrupt.take() {
+            // Or who cancels that session would stop whom this runs for next.
+            interrupt.let_go(&db.stop);
+        }
         db.caller.forget();
         db.stop.store(false, Ordering::Relaxed);
         // What a transaction left open must not meet the next one who borrows.

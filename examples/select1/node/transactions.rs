@@ -104,7 +104,7 @@ impl Engine {
         let sqlite = |error| of_sqlite(&error, &self.schema);
         let Some(transaction) = &mut session.transaction else { return Err(wrong_state()) };
         // Taken out while it is used, and put back if the transaction goes on.
-        let db = match transaction.db.take() {
+        let mut db = match transaction.db.take() {
             Some(db) => db,
             None => {
                 let db = self.pool.lend()?;
@@ -115,8 +115,7 @@ impl Engine {
                 db
             }
         };
-        db.caller().become_one(&session.facts);
-        session.interrupt().stop_by(Some(db.stop()));
+        db.run_for(session);
         let done = code(session, &db);
         session.interrupt().stop_by(None);
         let deadlock = done.as_ref().is_err_and(|error| error.code() == 1213);
