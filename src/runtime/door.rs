@@ -80,12 +80,13 @@ impl Worker {
         if !self.others_run() || self.is_door_over() {
             return;
         }
-        if self.left_door_at == Some(self.beats_of_others()) {
+        let mut beats = self.beats_of_others();
+        if self.left_door_at == Some(beats) {
             return;
         }
         let Some(mut key) = self.group.door.take(self.now) else { return };
         self.count(Counter::DoorsKept, 1);
-        let (mut beats, mut looked) = (self.beats_of_others(), self.now);
+        let mut looked = self.now;
         loop {
             // The one before may have been stuck, with events that he took.
             self.relieve_in_passing();
@@ -176,6 +177,13 @@ mod tests {
         release
     }
 
+    /// A closure that tells this.
+    fn spawn_number(handle: &Handle, tell: &mpsc::Sender<u32>, number: u32) {
+        let tell = tell.clone();
+        let task = move || tell.send(number).expect("waited for");
+        handle.spawn(task).expect("there is room");
+    }
+
     fn doors_kept(runtime: &Runtime) -> u64 {
         runtime.stats().get(Counter::DoorsKept)
     }
@@ -204,9 +212,7 @@ mod tests {
         let release = block(&runtime.handle);
         let (tell, told) = mpsc::channel();
         for number in 1..10 {
-            let tell = tell.clone();
-            let task = move || tell.send(number).expect("waited for");
-            runtime.handle.spawn(task).expect("there is room");
+            spawn_number(&runtime.handle, &tell, number);
             assert_eq!(told.recv_timeout(LONG), Ok(number));
         }
         drop(release);
@@ -219,9 +225,7 @@ mod tests {
         let other = block(&runtime.handle);
         let (tell, told) = mpsc::channel();
         for number in 0..250 {
-            let tell = tell.clone();
-            let task = move || tell.send(number).expect("waited for");
-            runtime.handle.spawn(task).expect("there is room");
+            spawn_number(&runtime.handle, &tell, number);
         }
         drop(other);
         for number in 0..250 {
@@ -238,9 +242,7 @@ mod tests {
         let stuck = block(&runtime.handle);
         let (tell, told) = mpsc::channel();
         for number in 0..400 {
-            let tell = tell.clone();
-            let task = move || tell.send(number).expect("waited for");
-            runtime.handle.spawn(task).expect("there is room");
+            spawn_number(&runtime.handle, &tell, number);
             assert_eq!(told.recv_timeout(LONG), Ok(number));
         }
         // All may have been awake at once, now and then.
