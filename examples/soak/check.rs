@@ -7,7 +7,7 @@ use crate::phase::Outcome;
 use crate::slope::Slope;
 use crate::world::World;
 
-/// Resident memory may grow by as much over a run, of what is sure: bytes, or a part of what it was.
+/// Memory may grow by as much over a run, of what is sure: bytes, or a part of what it was.
 const GROWTH_BYTES: f64 = (4 << 20) as f64;
 const GROWTH_PART: f64 = 0.05;
 /// Fewer samples say nothing.
@@ -119,7 +119,7 @@ fn rise(outcome: &Outcome, server: usize, counter: &str) -> u64 {
     outcome.after[server].get(counter) - outcome.before[server].get(counter)
 }
 
-/// Whether resident memory grows: samples of (seconds, bytes), and what is wrong with them.
+/// Whether memory grows: samples of (seconds, bytes), and what is wrong with them.
 pub(crate) fn memory(samples: &[(f64, f64)]) -> Option<(Slope, Option<String>)> {
     let slope = Slope::of(samples).filter(|_| samples.len() >= LEAST_SAMPLES)?;
     let (first, last) = (samples.first()?, samples.last()?);
@@ -127,11 +127,8 @@ pub(crate) fn memory(samples: &[(f64, f64)]) -> Option<(Slope, Option<String>)> 
     let mean = samples.iter().map(|sample| sample.1).sum::<f64>() / samples.len() as f64;
     let limit = GROWTH_BYTES.max(GROWTH_PART * mean);
     let grown = slope.least() * time;
-    let problem = (grown > limit).then(|| {
-        format!(
-            "resident memory grew by at least {grown:.0} bytes in {time:.0} s, limit {limit:.0}"
-        )
-    });
+    let problem = (grown > limit)
+        .then(|| format!("it grew by at least {grown:.0} bytes in {time:.0} s, limit {limit:.0}"));
     Some((slope, problem))
 }
 

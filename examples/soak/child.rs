@@ -6,7 +6,8 @@
 //! ```text
 //! stats            everything that is counted, each in a line of a name and a value
 //! set NAME VALUE   changes a tunable
-//! trim             forgets pages of databases, and gives back to the system what was freed
+//! trim             forgets what connections to databases keep, and gives back to the system what was
+//!                  freed; says what is allocated then
 //! ```
 
 use std::collections::BTreeMap;
@@ -143,9 +144,10 @@ pub(crate) fn serve(role: &Role) -> Result<(), Box<dyn Error>> {
             (Some("set"), Some(name), Some(value)) => set(&handle, name, value)?,
             (Some("trim"), None, None) => {
                 if let Some(engine) = &engine {
-                    engine.pool.release_pages();
+                    engine.pool.release_memory();
                 }
                 trim();
+                writeln!(out, "allocated_bytes {}", allocated())?;
             }
             _ => return Err(format!("there is no command {line:?}").into()),
         }
@@ -203,4 +205,17 @@ fn trim() {
         // SAFETY: takes no pointer, and may be called at any time from any thread.
         unsafe { libc::malloc_trim(0) };
     }
+}
+
+/// Bytes that the allocator has given out; 0 if it does not say.
+fn allocated() -> usize {
+    #[cfg(target_env = "gnu")]
+    {
+        #![expect(unsafe_code, reason = "the allocator has no other door")]
+        // SAFETY: takes no pointer, and may be called at any time from any thread.
+        let info = unsafe { libc::mallinfo2() };
+        info.uordblks + info.hblkhd
+    }
+    #[cfg(not(target_env = "gnu"))]
+    0
 }

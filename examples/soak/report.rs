@@ -31,6 +31,18 @@ pub(crate) struct Report {
     problems: Vec<String>,
 }
 
+/// A kind of memory that must not grow.
+#[derive(Clone, Copy)]
+struct Memory {
+    name: &'static str,
+    of: fn(&Usage) -> u64,
+}
+
+const MEMORY: [Memory; 2] = [
+    Memory { name: "resident", of: |usage| usage.resident_bytes },
+    Memory { name: "allocated", of: |usage| usage.allocated_bytes },
+];
+
 /// What one hazard has come to.
 #[derive(Default)]
 struct Hazards {
@@ -131,8 +143,11 @@ impl Report {
     /// Prints the tables; how many things were wrong.
     pub(crate) fn finish(&mut self, world: &World, out: &mut impl Write) -> io::Result<usize> {
         for server in 0..SERVERS {
-            if let Some((_, Some(problem))) = check::memory(&self.resident(server)) {
-                self.problems.push(format!("{}: {problem}", world.servers[server].name));
+            for Memory { name, of } in MEMORY {
+                if let Some((_, Some(problem))) = check::memory(&self.samples(server, of)) {
+                    let server = world.servers[server].name;
+                    self.problems.push(format!("{server}, {name} memory: {problem}"));
+                }
             }
         }
         writeln!(out)?;
@@ -140,10 +155,10 @@ impl Report {
         Ok(self.problems.len())
     }
 
-    /// Resident bytes in the quiet times behind the first round.
-    fn resident(&self, server: usize) -> Vec<(f64, f64)> {
+    /// Bytes in the quiet times behind the first round.
+    fn samples(&self, server: usize, of: fn(&Usage) -> u64) -> Vec<(f64, f64)> {
         let samples = self.quiet[server].iter().skip(self.warm);
-        samples.map(|(time, usage)| (*time, usage.resident_bytes as f64)).collect()
+        samples.map(|(time, usage)| (*time, of(usage) as f64)).collect()
     }
 
     pub(crate) fn markdown(&self, world: &World) -> String {
@@ -203,30 +218,37 @@ impl Report {
     fn resources(&self, world: &World, text: &mut String) {
         let _ = writeln!(
             text,
-            "| server | resident at first | after the first round | at the end | slope per hour | \
-             descriptors | threads |\n|---|---:|---:|---:|---:|---:|---:|"
+            "| server | memory | at first | after the first round | at the end | slope per hour |\n\
+             |---|---|---:|---:|---:|---:|"
         );
         for server in 0..SERVERS {
             let quiet = &self.quiet[server];
-            let at = |index: usize| quiet.get(index).map(|(_, usage)| *usage).unwrap_or_default();
             let end = quiet.len() - 1;
-            let (first, warm, last) = (at(0), at(self.warm.min(end)), at(end));
-            let [a, b, c] = [first, warm, last].map(|usage| Bytes(usage.resident_bytes as f64));
-            let slope = check::memory(&self.resident(server)).map_or_else(
-                || "too few samples".to_owned(),
-                |(slope, _)| {
-                    let kib = |bytes: f64| bytes * 3600.0 / 1024.0;
-                    format!("{:.0} ± {:.0} KiB", kib(slope.mean), kib(slope.margin))
-                },
-            );
-            let name = world.servers[server].name;
+            for Memory { name, of } in MEMORY {
+                let at =
+                    |index: usize| Bytes(quiet.get(index).map_or(0, |(_, usage)| of(usage)) as f64);
+                let (first, warm, last) = (at(0), at(self.warm.min(end)), at(end));
+                let slope = check::memory(&self.samples(server, of)).map_or_else(
+                    || "too few samples".to_owned(),
+                    |(slope, _)| {
+                        let kib = |bytes: f64| bytes * 3600.0 / 1024.0;
+                        format!("{:.0} ± {:.0} KiB", kib(slope.mean), kib(slope.margin))
+                    },
+                );
+                let server = world.servers[server].name;
+                let _ =
+                    writeln!(text, "| {server} | {name} | {first} | {warm} | {last} | {slope} |");
+            }
+        }
+        let _ = writeln!(text, "\n| server | descriptors | threads |\n|---|---:|---:|");
+        for server in 0..SERVERS {
             let range = |part: fn(&Usage) -> u64| {
-                let values = quiet.iter().map(|(_, usage)| part(usage));
+                let values = self.quiet[server].iter().map(|(_, usage)| part(usage));
                 let (least, most) = (values.clone().min(), values.max());
                 format!("{}..={}", least.unwrap_or(0), most.unwrap_or(0))
             };
             let (fds, threads) = (range(|usage| usage.descriptors), range(|usage| usage.threads));
-            let _ = writeln!(text, "| {name} | {a} | {b} | {c} | {slope} | {fds} | {threads} |");
+            let _ = writeln!(text, "| {} | {fds} | {threads} |", world.servers[server].name);
         }
         let _ = writeln!(text);
     }

@@ -30,6 +30,8 @@ struct Process {
 pub(crate) struct Usage {
     /// Without what is mapped from files: a data node maps its database once for each connection.
     pub(crate) resident_bytes: u64,
+    /// Of those and others, what its allocator has given out; 0 if that does not say.
+    pub(crate) allocated_bytes: u64,
     pub(crate) descriptors: u64,
     pub(crate) threads: u64,
 }
@@ -91,18 +93,12 @@ impl Server {
     }
 
     pub(crate) fn counts(&self) -> Result<Counts, Box<dyn Error>> {
-        let lines = self.ask("stats")?;
-        let pair = |line: &String| {
-            let (name, value) = line.split_once(' ')?;
-            // Times are fractions of seconds.
-            Some((name.to_owned(), value.parse::<f64>().ok()? as u64))
-        };
-        Ok(Counts(lines.iter().filter_map(pair).collect()))
+        Ok(Counts::read(&self.ask("stats")?))
     }
 
     /// What is freed was given back before.
     pub(crate) fn usage(&self) -> Result<Usage, Box<dyn Error>> {
-        self.ask("trim")?;
+        let allocated = Counts::read(&self.ask("trim")?);
         let folder = format!("/proc/{}", self.lock().child.id());
         let status = fs::read_to_string(format!("{folder}/status"))?;
         let field = |name: &str| -> Option<u64> {
@@ -111,6 +107,7 @@ impl Server {
         };
         Ok(Usage {
             resident_bytes: field("RssAnon:").unwrap_or(0) << 10,
+            allocated_bytes: allocated.get("allocated_bytes"),
             descriptors: fs::read_dir(format!("{folder}/fd"))?.count() as u64,
             threads: field("Threads:").unwrap_or(0),
         })
@@ -148,6 +145,16 @@ impl Process {
 }
 
 impl Counts {
+    /// Each line is a name and a number.
+    fn read(lines: &[String]) -> Self {
+        let pair = |line: &String| {
+            let (name, value) = line.split_once(' ')?;
+            // Times are fractions of seconds.
+            Some((name.to_owned(), value.parse::<f64>().ok()? as u64))
+        };
+        Self(lines.iter().filter_map(pair).collect())
+    }
+
     /// 0 if there is no such count.
     pub(crate) fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)

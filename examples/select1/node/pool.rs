@@ -123,10 +123,13 @@ impl Pool {
         Ok(Lent { db: Some(db), pool: Arc::clone(self), interrupt: None })
     }
 
-    /// Idle connections forget what they keep of the database; it is read again when it is needed.
+    /// Idle connections forget pages, statements and plans; each is made again when it is needed.
     #[allow(dead_code, reason = "for who measures what a node holds besides")]
-    pub(crate) fn release_pages(&self) {
-        for db in &*self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
+    pub(crate) fn release_memory(&self) {
+        for db in &mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
+            db.connection.flush_prepared_statement_cache();
+            *db.plans.get_mut() = plan::Cache::default();
+            db.tables.get_mut().clear();
             // What cannot be released stays.
             let _ = db.connection.release_memory();
         }
