@@ -10,36 +10,49 @@ pub(crate) struct Verdict {
     pub(crate) medians: [f64; 2],
     /// Of all tries.
     pub(crate) t: f64,
-    /// Without the tries that are slower than such a part of all.
+    /// Without the tries that are slower than such a part of all, which is 1 at last.
     pub(crate) crops: Vec<Crop>,
-    /// The largest |t|.
+    /// The largest |t| of a crop.
     pub(crate) worst: f64,
+    /// The largest |t| that the first half of the tries and the second agree on: of a crop whose
+    /// halves have one sign, the smaller.
+    pub(crate) confirmed: f64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Crop {
     pub(crate) kept: f64,
     pub(crate) t: f64,
+    /// Of the first half of the tries, and of the second.
+    pub(crate) halves: [f64; 2],
 }
 
-const CROPS: [f64; 8] = [0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.999];
+const CROPS: [f64; 9] = [0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0];
 
-/// Times in nanoseconds with their kind, 0 or 1.
+/// Times in nanoseconds with their kind, 0 or 1, in the order of the tries.
 pub(crate) fn compare(times: &[(u32, u8)]) -> Verdict {
     let mut sorted: Vec<u32> = times.iter().map(|&(time, _)| time).collect();
     sorted.sort_unstable();
-    let crops: Vec<Crop> = CROPS
-        .iter()
-        .map(|&kept| {
-            let place = (sorted.len() as f64 * kept) as usize;
-            let limit = sorted[place.min(sorted.len() - 1)];
-            Crop { kept, t: welch(times.iter().copied().filter(|&(time, _)| time <= limit)) }
-        })
-        .collect();
-    let t = welch(times.iter().copied());
-    let worst = crops.iter().map(|crop| crop.t.abs()).fold(t.abs(), f64::max);
+    let (first, second) = times.split_at(times.len() / 2);
+    let crops = CROPS.map(|kept| {
+        let place = (sorted.len() as f64 * kept) as usize;
+        let limit = sorted[place.min(sorted.len() - 1)];
+        let of =
+            |times: &[(u32, u8)]| welch(times.iter().copied().filter(|&(time, _)| time <= limit));
+        Crop { kept, t: of(times), halves: [of(first), of(second)] }
+    });
+    let worst = crops.iter().map(|crop| crop.t.abs()).fold(0.0, f64::max);
+    let confirmed = crops.iter().map(Crop::confirmed).fold(0.0, f64::max);
     let medians = [0, 1].map(|kind| median(times, kind));
-    Verdict { tries: times.len(), medians, t, crops, worst }
+    let t = crops[CROPS.len() - 1].t;
+    Verdict { tries: times.len(), medians, t, crops: crops.to_vec(), worst, confirmed }
+}
+
+impl Crop {
+    fn confirmed(&self) -> f64 {
+        let [a, b] = self.halves;
+        if a * b > 0.0 { a.abs().min(b.abs()) } else { 0.0 }
+    }
 }
 
 /// The statistic: the difference of the means by its standard error.
