@@ -128,8 +128,12 @@ impl Process {
     fn start(role: &Role) -> Result<(Self, SocketAddr), Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("child").args(role.words());
-        // Few arenas, so that what is resident says how much is held, and not where.
-        command.env("MALLOC_ARENA_MAX", "2");
+        // What is resident is to say how much is held, and not what the allocator keeps for later: one
+        // arena, as the unused end of another is never trimmed, and thresholds that do not rise with
+        // the buffers of an attack.
+        command.env("MALLOC_ARENA_MAX", "1");
+        command.env("MALLOC_MMAP_THRESHOLD_", "131072");
+        command.env("MALLOC_TRIM_THRESHOLD_", "131072");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let orders = child.stdin.take().ok_or("there is a pipe")?;
         let mut answers = BufReader::new(child.stdout.take().ok_or("there is a pipe")?);
