@@ -97,7 +97,12 @@ fn sessions_killed_as_soon_as_they_have_something_to_do() {
 
 #[test]
 fn statements_killed_as_soon_as_they_are_asked() {
-    ends_by_glitches("rapid-cancel");
+    // A kill is of no use only if it comes too late; on a slow machine few do.
+    Bout::new("rapid-cancel", config().max_glitches(100)).run(|seen| {
+        let kills = [Counter::RequestsCancelled, Counter::Glitches];
+        let kills: u64 = kills.iter().map(|&counter| seen.count(counter)).sum();
+        kills >= 200 * seen.peers && seen.count(Counter::ClosedGlitches) >= 1
+    });
 }
 
 #[test]
