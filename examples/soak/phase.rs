@@ -236,12 +236,14 @@ fn bring_about(
         }
         Hazard::Reconfigure => {
             let server = &world.servers[item.server];
+            // One differs at a time: a runtime keeps each configuration that it has had, and all
+            // that these make together are as many as it may have.
             while !stop.load(Ordering::Relaxed) {
                 let (name, values) = CHANGES[random.below(CHANGES.len() as u64) as usize];
                 server.ask(&format!("set {name} {}", values[random.below(2) as usize]))?;
                 pause(Duration::from_millis(10));
+                server.ask(&format!("set {name} {}", usual(name)))?;
             }
-            restore(server)?;
         }
     }
     Ok(())
@@ -268,15 +270,11 @@ fn start_again(node: &crate::server::Server) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Everything that changed is as it was.
-fn restore(server: &crate::server::Server) -> Result<(), Box<dyn Error>> {
-    for (name, _) in CHANGES {
-        let own = TUNABLES.iter().find(|(tunable, _)| tunable == name);
-        let default = || epoll_group::Config::default().get(name).unwrap_or_default();
-        let value = own.map_or_else(default, |(_, value)| (*value).to_owned());
-        server.ask(&format!("set {name} {value}"))?;
-    }
-    Ok(())
+/// What a tunable is when nobody changes it.
+fn usual(name: &str) -> String {
+    let own = TUNABLES.iter().find(|(tunable, _)| *tunable == name);
+    let default = || epoll_group::Config::default().get(name).unwrap_or_default();
+    own.map_or_else(default, |(_, value)| (*value).to_owned())
 }
 
 /// Clients come, ask a little, and go.

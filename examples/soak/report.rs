@@ -71,7 +71,7 @@ impl Report {
     pub(crate) fn heading(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(
             out,
-            "{:>7} {:>9} {:>7}  echo: p99, resident, fds, threads | node | proxy | hazards",
+            "{:>7} {:>9} {:>7}  echo: p99, resident, allocated, fds, threads | node | proxy | hazards",
             "time", "requests", "failed"
         )?;
         out.flush()
@@ -102,9 +102,12 @@ impl Report {
             }
             let usage = outcome.usage[server];
             self.quiet[server].push((seconds, usage));
-            let (p99, resident) = (Nanos::of(direct.p99()), Bytes(usage.resident_bytes as f64));
+            let p99 = Nanos::of(direct.p99());
+            let [resident, allocated] =
+                [usage.resident_bytes, usage.allocated_bytes].map(|bytes| Bytes(bytes as f64));
             let (fds, threads) = (usage.descriptors, usage.threads);
-            let _ = write!(servers, "{p99:>8} {resident:>8} {fds:>3} {threads:>2} | ");
+            let _ =
+                write!(servers, "{p99:>8} {resident:>8} {allocated:>8} {fds:>3} {threads:>2} | ");
         }
         // In the first round each hazard comes for the first time.
         if round == 0 {

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use super::Config;
 use super::error::ConfigError;
 
-/// Different configurations in the life of a runtime, of about 600 bytes each.
+/// Different configurations in the life of a runtime, of about 1.3 KB each.
 const MOST_SNAPSHOTS: usize = 4096;
 
 /// The configuration of a runtime, which readers see as a whole and writers replace as a whole.
@@ -244,6 +244,7 @@ mod tests {
     fn so_many_different_configurations_and_no_more() {
         const LIMIT: usize = 64;
         assert_eq!(settings().limit, MOST_SNAPSHOTS);
+        assert!(size_of::<Config>() < 1400, "the guide says how much a snapshot takes");
         // The default is one of them.
         let settings = Settings::with_limit(Config::default(), 2, LIMIT).expect("valid");
         for tasks in 1..=LIMIT {
