@@ -2,9 +2,10 @@
 //!
 //! Two kinds of login in random order, and Welch's t-test of their times: in this process, through
 //! the state machine that decides, and over a socket. As with dudect, each test is repeated
-//! without the slowest tries, which are the machine's. The promise: in no test is |t| above 4.5 with
-//! one sign in both halves of the tries. A machine that changes its pace in the midst of a run can
-//! make any two kinds differ once; it does not make the same crop differ the same way again.
+//! without the slowest tries, which are the machine's. The promise: no test finds a difference of a
+//! nanosecond or more with |t| above 4.5 and one sign in both halves of the tries. A machine that
+//! changes its pace in the midst of a run can make any two kinds differ once; it does not make the same
+//! crop differ the same way again.
 //!
 //! Two tests say whether to believe the others: one compares a kind with itself, and must find nothing;
 //! one has a server that hashes nothing for a user that it does not know, and must find it.
