@@ -30,8 +30,8 @@ pub(crate) struct Crop {
 }
 
 /// Means that differ by fewer nanoseconds do not matter. Two million tries in a process see a tenth of
-/// one, and which way a branch goes makes as much; from elsewhere, where times vary by 10 µs, telling
-/// one nanosecond takes some 2 (4.5 · 10 000)² = 4 000 000 000 logins.
+/// one; from elsewhere, where times vary by 10 µs, telling one nanosecond takes some
+/// 2 (4.5 · 10 000)² = 4 000 000 000 logins.
 const MATTERS: f64 = 1.0;
 
 const CROPS: [f64; 9] = [0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.999, 1.0];
