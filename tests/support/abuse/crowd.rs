@@ -28,8 +28,6 @@ pub(crate) trait Manner: Send {
 pub(crate) struct Rules {
     pub(crate) login: bool,
     pub(crate) receive_buffer: Option<usize>,
-    /// Whether one that was closed comes again.
-    pub(crate) again: bool,
     /// Rest of one that was closed until it comes again.
     pub(crate) rest: Duration,
     /// Whether each has an address of its own.
@@ -43,7 +41,6 @@ impl Rules {
         Self {
             login: true,
             receive_buffer: None,
-            again: true,
             rest: AT_ONCE,
             scattered: false,
             threads: 2,
@@ -210,7 +207,7 @@ impl<M: Manner, F: Fn(usize) -> M> Part<'_, M, F> {
             self.tally.kept += u64::from(!by_server);
             let talk = seat.talk.take().expect("it was there");
             match talk.stage {
-                Stage::Ready => seat.leave(now, &self.rules),
+                Stage::Ready => seat.leave(now, self.rules.rest),
                 _ => seat.retreat(now),
             }
             self.settle(talk);
@@ -249,9 +246,8 @@ impl<M: Manner> Seat<M> {
         Watch::new(wire.socket.as_raw_fd(), read, write)
     }
 
-    fn leave(&mut self, now: Instant, rules: &Rules) {
+    fn leave(&mut self, now: Instant, rest: Duration) {
         self.rest = AT_ONCE;
-        let rest = if rules.again { rules.rest } else { Duration::from_secs(1 << 20) };
         self.come_after = now + rest;
     }
 

@@ -2,9 +2,9 @@
 //! stop.
 //!
 //! Each [`Abuse`] drives any number of connections from few threads, without the crate's runtime,
-//! so that what is measured is the server. Attackers that are closed come again, unless their
-//! abuse is to stay. They come from addresses of their own if the target is on this machine, so
-//! that limits per address tell them from everybody else.
+//! so that what is measured is the server. Attackers that are closed come again. They come from
+//! addresses of their own if the target is on this machine, so that limits per address tell them
+//! from everybody else.
 //!
 //! [`bystanders`] are the others, who only want their answers.
 
@@ -50,12 +50,12 @@ pub(crate) struct Course<'a> {
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// What became of it: every connection and every request is in exactly one of the counts.
+/// What became of it, as the attackers see it: every connection and every request is in exactly one of
+/// the counts.
 ///
 /// ```text
-/// attempts to connect = connected + refused
-/// connected           = closed_by_server + kept
-/// requests            = answered + failed + cut
+/// connected = closed_by_server + kept
+/// requests  = answered + failed + cut
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -89,7 +89,7 @@ impl Tally {
         self.cut += other.cut;
     }
 
-    /// Whether nothing is missing.
+    /// Whether the attackers have lost count of nothing.
     pub(crate) const fn is_even(&self) -> bool {
         self.connected == self.closed_by_server + self.kept
             && self.requests == self.answered + self.failed + self.cut

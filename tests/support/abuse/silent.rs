@@ -27,7 +27,7 @@ pub(super) const BLACK_HOLES: Abuse = Abuse {
 
 pub(super) const HALF_OPEN: Abuse = Abuse {
     name: "half-open",
-    about: "goes without a FIN, as a machine that loses its power (needs CAP_NET_ADMIN)",
+    about: "forgets the connection without a FIN, as a machine that starts anew (needs CAP_NET_ADMIN)",
     peers: 200,
     run: half_open,
 };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use epoll_group::codec::header::Header;
 use epoll_group::codec::message::ClientMessage;
 
 use super::crowd::{self, Manner, Rules, WHILE};
@@ -25,7 +26,7 @@ pub(super) const SLOWLORIS: Abuse = Abuse {
 
 pub(super) const SLOWLORIS_LOGGED_IN: Abuse = Abuse {
     name: "slowloris-logged-in",
-    about: "logs in, and then sends a byte of a large frame every second",
+    about: "logs in, announces a frame of a mebibyte, and sends a byte of it every second",
     peers: 5_000,
     run: slowloris_logged_in,
 };
@@ -103,18 +104,24 @@ fn slowloris(target: &Target, course: &Course<'_>) -> Tally {
 }
 
 /// A frame that is announced large and comes in bytes.
-struct LoggedInLoris;
+struct LoggedInLoris {
+    announced: bool,
+}
 
 impl Manner for LoggedInLoris {
     fn idle(&mut self, wire: &mut Wire) {
-        wire.frame(2, 101, &[b'x'; 4096]);
+        if !self.announced {
+            self.announced = true;
+            return wire.bytes(&Header::new(2, 101, 1 << 20).encode());
+        }
+        wire.bytes(&[b'x'; 4096]);
         wire.pieces(1, Duration::from_secs(1));
     }
 }
 
 fn slowloris_logged_in(target: &Target, course: &Course<'_>) -> Tally {
     let rules = Rules { rest: WHILE, ..Rules::logged_in() };
-    crowd::run(target, course, rules, |_| LoggedInLoris)
+    crowd::run(target, course, rules, |_| LoggedInLoris { announced: false })
 }
 
 /// Sessions of one slow reader.
