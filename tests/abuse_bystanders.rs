@@ -19,6 +19,7 @@ const WINDOW: Duration = Duration::from_millis(50);
 fn bystanders(fixture: &Fixture, statement: &'static str) -> Bystanders {
     let target = Target {
         address: fixture.addr(),
+        logins: true,
         user: "root".into(),
         password: PASSWORD.into(),
         small: "one".into(),

@@ -43,8 +43,10 @@ fn lists_without_end_are_refused() {
 
 #[test]
 fn texts_that_are_no_texts_are_bytes_or_an_error() {
-    Bout::new("invalid-utf8", config())
-        .run(|seen| seen.count(Counter::ConnectionsClosed) >= 4 * seen.peers);
+    let tally = Bout::new("invalid-utf8", config())
+        .run(|seen| seen.count(Counter::ConnectionsClosed) >= 20 * seen.peers);
+    // Four requests of each peer may be under way when it is told to stop.
+    assert!(5 * tally.cut <= tally.connected, "{tally:?}");
 }
 
 #[test]

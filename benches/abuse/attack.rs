@@ -15,6 +15,7 @@ pub(crate) fn attack(attack: &Attack) -> Result<(), Box<dyn Error>> {
     abuse::sys::raise_descriptor_limit()?;
     let target = Target {
         address: attack.address,
+        logins: true,
         user: USER.into(),
         password: PASSWORD.into(),
         small: "one".into(),

@@ -49,6 +49,7 @@ pub(crate) fn stand_by(options: &StandBy) -> Result<(), Box<dyn Error>> {
     let connect = |address| {
         let target = Target {
             address,
+            logins: true,
             user: USER.into(),
             password: PASSWORD.into(),
             small: String::new(),

@@ -7,12 +7,12 @@
 //! changes its pace in the midst of a run can make any two kinds differ once; it does not make the same
 //! crop differ the same way again.
 //!
-//! Two tests say whether to believe the others: one compares a kind with itself, and must find nothing;
-//! one has a server that hashes nothing for a user that it does not know, and must find it.
+//! Two kinds of test say whether to believe the others: one compares a kind with itself, and must find
+//! nothing; one has a server that hashes nothing for a user that it does not know, and must find it.
 //!
 //! `cargo bench --bench login_timing`: 2 000 000 tries each in the process, 400 000 over the socket.
-//! `-- --tries N --socket-tries N --out DIR`. As a test it runs once and small, and only the two
-//! tests of the test count.
+//! `-- --tries N --socket-tries N --out DIR`. As a test it runs once and small, and only what is to be
+//! found counts.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is the result")]
 
@@ -20,6 +20,9 @@ mod claims;
 #[path = "../common/environment.rs"]
 mod environment;
 mod process;
+#[allow(dead_code, reason = "tests draw their seeds")]
+#[path = "../../tests/support/random.rs"]
+mod random;
 mod socket;
 mod welch;
 

@@ -7,6 +7,7 @@ use epoll_group::codec::auth::StoredPassword;
 use epoll_group::internal;
 
 use crate::claims::{Kind, PASSWORD};
+use crate::random::Random;
 use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
 
@@ -57,7 +58,7 @@ fn test(
     let mut times = Vec::with_capacity(tries);
     let mut random = Random(0x1234_5678_9abc_def0);
     for warm in (0..tries + tries / 10).rev().map(|left| left >= tries) {
-        let kind = random.bit();
+        let kind = random.below(2) as u8;
         let length = answers[usize::from(kind)].len();
         place[..length].copy_from_slice(&answers[usize::from(kind)]);
         let account = black_box(stored[usize::from(kind)].as_ref());
@@ -71,17 +72,4 @@ fn test(
         }
     }
     welch::compare(&times)
-}
-
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) const fn bit(&mut self) -> u8 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) & 1) as u8
-    }
 }

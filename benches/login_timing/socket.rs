@@ -22,7 +22,7 @@ use epoll_group::{Config, Runtime};
 use socket2::{Domain, Socket, Type};
 
 use crate::claims::{KNOWN, Kind, PASSWORD};
-use crate::process::Random;
+use crate::random::Random;
 use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
 
@@ -87,7 +87,7 @@ fn test(
         *host += 1;
         let mut line = Guesser::connect(address, *host)?;
         for _ in 0..TRIES_PER_CONNECTION.min(tries - times.len()) {
-            let kind = random.bit();
+            let kind = random.below(2) as u8;
             let took = line.fail(kinds[usize::from(kind)])?;
             times.push((u32::try_from(took.as_nanos()).unwrap_or(u32::MAX), kind));
         }

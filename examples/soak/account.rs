@@ -49,9 +49,13 @@ impl Default for Account {
 }
 
 impl Account {
+    /// A request is on its way.
+    pub(crate) const fn ask(&mut self) {
+        self.asked += 1;
+    }
+
     /// An answer after such a time; `Err` says what was wrong with it.
     pub(crate) fn answered(&mut self, time: Duration, right: Result<(), String>) {
-        self.asked += 1;
         self.answered += 1;
         self.times.saturating_record(time.as_nanos() as u64);
         if let Err(what) = right {
@@ -61,7 +65,6 @@ impl Account {
     }
 
     pub(crate) fn failed(&mut self, fate: Fate, kind: String, what: &dyn std::fmt::Display) {
-        self.asked += 1;
         match fate {
             Fate::NotSent => self.not_sent += 1,
             Fate::Refused => self.refused += 1,
@@ -75,7 +78,7 @@ impl Account {
         self.failed(error.fate(), kind(error), error);
     }
 
-    /// Whether nothing is missing.
+    /// Whether each that was asked has one outcome.
     pub(crate) const fn is_even(&self) -> bool {
         self.asked == self.answered + self.refused + self.not_sent + self.unknown
     }

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::account::Account;
-use crate::hazard::{ECHO, Hazard, Item, PROXY, SERVERS};
+use crate::hazard::{ECHO, Hazard, Item, Network, SERVERS};
 use crate::phase::Outcome;
 use crate::slope::Slope;
 use crate::world::World;
@@ -39,10 +39,14 @@ pub(crate) fn phase(world: &World, items: &[Item], outcome: &Outcome) -> Vec<Str
     }
     for (item, _, tally) in &outcome.attacks {
         if !tally.is_even() {
-            problems.push(format!("{}: what became of its requests? {tally:?}", item.hazard));
+            problems.push(format!("{}: the attackers lost count, {tally:?}", item.hazard));
         }
     }
     problems
+}
+
+fn road_is(items: &[Item], server: usize, which: impl Fn(&Network) -> bool) -> bool {
+    meets(items, server, |hazard| matches!(hazard, Hazard::Network(network) if which(network)))
 }
 
 fn meets(items: &[Item], server: usize, which: impl Fn(Hazard) -> bool) -> bool {
@@ -54,11 +58,7 @@ fn accounts(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     let (direct, relayed, churned) =
         (&outcome.direct[server], &outcome.relayed[server], &outcome.churned[server]);
     let killed = meets(items, server, |hazard| matches!(hazard, Hazard::Kill));
-    let corrupted = meets(
-        items,
-        server,
-        |hazard| matches!(hazard, Hazard::Network(network) if network.corrupts),
-    );
+    let corrupted = road_is(items, server, |network| network.corrupts);
     let attacked = meets(items, server, |hazard| matches!(hazard, Hazard::Abuse(_)));
     for (who, account) in [("direct", direct), ("relayed", relayed), ("churned", churned)] {
         if !account.is_even() {
@@ -82,6 +82,13 @@ fn accounts(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     if churned.failures() > 0 && !killed && !attacked {
         add(format!("churned: {:?}, first {}", churned.errors, first(churned)));
     }
+    // Its clients wait for two seconds, not for thirty.
+    let away =
+        killed || attacked || meets(items, server, |hazard| matches!(hazard, Hazard::Freeze));
+    let lossy = away || road_is(items, server, |network| network.loses);
+    if relayed.failures() > 0 && !lossy {
+        add(format!("relayed: {:?}, first {}", relayed.errors, first(relayed)));
+    }
     if direct.answered == 0 {
         add("no answer".to_owned());
     }
@@ -96,14 +103,9 @@ fn executed(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     for account in [&outcome.direct[server], &outcome.relayed[server], &outcome.churned[server]] {
         all.add(account);
     }
-    let corrupted = meets(
-        items,
-        server,
-        |hazard| matches!(hazard, Hazard::Network(network) if network.corrupts),
-    );
     // What attackers call a request may be a ping, or half a login.
     let attacked = outcome.attacks.iter().any(|(item, ..)| item.server == server);
-    if corrupted {
+    if road_is(items, server, |network| network.corrupts) {
         return;
     }
     if executed < all.answered {
@@ -131,5 +133,3 @@ pub(crate) fn memory(samples: &[(f64, f64)]) -> Option<(Slope, Option<String>)> 
         .then(|| format!("it grew by at least {grown:.0} bytes in {time:.0} s, limit {limit:.0}"));
     Some((slope, problem))
 }
-
-const _: () = assert!(PROXY < SERVERS, "it is one of them");

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! A run is a sequence of phases, each a mix of hazards and then a quiet time. In the quiet time nothing
-//! may be left of what was: connections, sessions, requests, descriptors, threads, memory. `phase.rs`
+//! may be left of what was: connections, sessions, requests, descriptors, threads; and over all rounds
+//! but the first, in which each hazard comes for the first time, memory may not grow. `phase.rs`
 //! is the file to read first.
 
 mod account;

@@ -10,7 +10,7 @@ use crate::abuse::Tally;
 use crate::account::Account;
 use crate::args::Options;
 use crate::check;
-use crate::hazard::{Item, SERVERS};
+use crate::hazard::{ECHO, Item, SERVERS};
 use crate::phase::Outcome;
 use crate::server::Usage;
 use crate::units::{Bytes, Count, Nanos};
@@ -158,6 +158,11 @@ impl Report {
         Ok(self.problems.len())
     }
 
+    fn memory_is_not_judged(&self) -> bool {
+        let [resident, _] = MEMORY;
+        check::memory(&self.samples(ECHO, resident.of)).is_none()
+    }
+
     /// Bytes in the quiet times behind the first round.
     fn samples(&self, server: usize, of: fn(&Usage) -> u64) -> Vec<(f64, f64)> {
         let samples = self.quiet[server].iter().skip(self.warm);
@@ -182,8 +187,14 @@ impl Report {
         self.requests(world, &mut text);
         self.resources(world, &mut text);
         self.attacks(&mut text);
+        if self.memory_is_not_judged() {
+            let _ = writeln!(text, "It was too short to judge memory.");
+        }
         if self.problems.is_empty() {
-            let _ = writeln!(text, "Nothing was wrong, nothing was lost, nothing is left.");
+            let _ = writeln!(
+                text,
+                "Nothing was wrong; nothing was lost on roads that lose nothing; nothing is left."
+            );
         } else {
             let _ = writeln!(text, "Wrong:\n");
             for problem in &self.problems {

@@ -46,7 +46,7 @@ impl Server {
         Ok(Self { name, address, role, process: Mutex::new(process) })
     }
 
-    /// Kills it and starts it again, at the same address if its role has one.
+    /// Until it is started again.
     pub(crate) fn kill(&self) {
         let mut process = self.lock();
         let _ = process.child.kill();

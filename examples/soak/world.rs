@@ -17,7 +17,7 @@ use crate::server::{Counts, Server, Usage};
 
 /// Who asks each server without a detour, and through its relay.
 const DIRECT: usize = 4;
-pub(crate) const RELAYED: usize = 3;
+const RELAYED: usize = 3;
 /// What must be over after a phase is over within this time.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
@@ -101,6 +101,7 @@ impl World {
     pub(crate) fn target(&self, server: usize) -> Target {
         Target {
             address: self.servers[server].address,
+            logins: server != ECHO,
             user: USER.to_owned(),
             password: PASSWORD.to_owned(),
             small: "select 1".to_owned(),

@@ -33,13 +33,17 @@ impl EchoSeat {
         let Some(stream) = &mut self.stream else {
             match self.connect() {
                 Ok(stream) => self.stream = Some(stream),
-                Err(error) => account.failed(Fate::NotSent, "connect".to_owned(), &error),
+                Err(error) => {
+                    account.ask();
+                    account.failed(Fate::NotSent, "connect".to_owned(), &error);
+                }
             }
             return;
         };
         self.next += 1;
         let frame = frame(self.next, self.road, random);
         let began = Instant::now();
+        account.ask();
         match exchange(stream, &frame) {
             Ok(answer) => {
                 let right = if answer == frame { Ok(()) } else { Err("other bytes".to_owned()) };

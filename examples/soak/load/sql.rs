@@ -107,7 +107,10 @@ impl SqlSeat {
         let Some(session) = self.session.as_mut().filter(|session| session.is_alive()) else {
             match self.client.session() {
                 Ok(session) => self.session = Some(session),
-                Err(error) => account.failed_with(&error),
+                Err(error) => {
+                    account.ask();
+                    account.failed_with(&error);
+                }
             }
             return;
         };
@@ -129,6 +132,7 @@ fn ask(
     look: impl FnOnce(&mut Answer) -> Result<Result<(), String>, Error>,
 ) -> bool {
     let began = Instant::now();
+    account.ask();
     let right = session.execute(request).and_then(|mut answer| {
         let right = look(&mut answer)?;
         answer.finish()?;

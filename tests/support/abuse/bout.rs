@@ -57,6 +57,7 @@ fn peers(most: usize) -> usize {
 fn target(server: &Fixture) -> Target {
     Target {
         address: server.addr(),
+        logins: true,
         user: "root".into(),
         password: PASSWORD.into(),
         small: "one".into(),

@@ -38,13 +38,7 @@ pub(crate) struct Rules {
 impl Rules {
     /// Comes, logs in, and comes again.
     pub(crate) const fn logged_in() -> Self {
-        Self {
-            login: true,
-            receive_buffer: None,
-            rest: AT_ONCE,
-            scattered: false,
-            threads: 2,
-        }
+        Self { login: true, receive_buffer: None, rest: AT_ONCE, scattered: false, threads: 2 }
     }
 
     /// Without a login.
@@ -196,7 +190,7 @@ impl<M: Manner, F: Fn(usize) -> M> Part<'_, M, F> {
             }
             self.tally.connected += 1;
             talk.stage = Stage::Ready;
-            if self.rules.login {
+            if self.rules.login && self.target.logins {
                 talk.wire.ask(0, &request::login_start());
                 talk.stage = Stage::Start;
             }

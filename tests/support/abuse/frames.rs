@@ -19,7 +19,7 @@ pub(super) const LYING_LENGTHS: Abuse = Abuse {
 
 pub(super) const BAD_LENGTHS: Abuse = Abuse {
     name: "bad-lengths",
-    about: "lengths of 0, 2^31, 2^32 - 1, and one too many, before and after the login",
+    about: "lengths of 0, 2^31, 2^32 - 1, and one too many",
     peers: 100,
     run: bad_lengths,
 };

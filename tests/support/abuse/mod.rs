@@ -34,6 +34,8 @@ use std::sync::atomic::AtomicBool;
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
+    /// Whether it has logins; without, frames of any kind come back.
+    pub(crate) logins: bool,
     pub(crate) user: String,
     pub(crate) password: String,
     /// A statement with a small result.
