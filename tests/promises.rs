@@ -1,5 +1,5 @@
-//! The page of promises says what is so: each test, tunable, default and counter on it is there, and
-//! what has a limit has a row.
+//! The page of promises says what is so: each test, tunable, default and counter on it is there, what
+//! has a limit has a row, and what was measured is what the record has.
 #![forbid(unsafe_code)]
 
 #[path = "../src/config/documents/tables.rs"]
@@ -132,16 +132,118 @@ fn each_counter_on_the_page_is_there_and_each_that_tells_of_a_limit_is_on_it() {
     assert_eq!(missing, Vec::<&str>::new());
 }
 
+/// What is measured of the abuses.
+const RECORD: &str = include_str!("../benches/record/2026-11-22-hardening/abuse.md");
+
+/// The rows of its table.
+fn recorded() -> Vec<BTreeMap<&'static str, &'static str>> {
+    rows(RECORD, "abuse").into_iter().filter(|row| row["abuse"] != ":--").collect()
+}
+
+/// Microseconds as the page has them.
+fn time(micros: &str) -> String {
+    let micros: f64 = micros.parse().expect("a number");
+    if micros < 1000.0 { format!("{micros} µs") } else { format!("{:.1} ms", micros / 1000.0) }
+}
+
+/// `1.04 [0.97–1.09]` as three numbers, perhaps in bold.
+fn spread(text: &str) -> [f64; 3] {
+    let numbers: Vec<f64> = text
+        .split(['*', ' ', '[', '–', ']'])
+        .filter(|part| !part.is_empty())
+        .map(|part| part.parse().expect("a number"))
+        .collect();
+    numbers.try_into().expect("a median and its interval")
+}
+
 #[test]
 fn the_ratios_of_the_abuses_are_those_of_the_record() {
-    let record = include_str!("../benches/record/2026-11-22-hardening/abuse.md");
-    let ratios = |row: &BTreeMap<&str, &str>| {
-        let column = |name| row[name].replace('*', "");
-        (row["abuse"].replace('`', ""), column("p99 B / A"), column("p99 B / C"))
-    };
-    let told: Vec<_> = rows(PAGES[0], "abuse").iter().map(ratios).collect();
-    let measured = rows(record, "abuse");
-    let measured: Vec<_> = measured.iter().map(ratios).filter(|row| row.0 != ":--").collect();
+    const COLUMNS: [&str; 8] = [
+        "abuse",
+        "peers",
+        "p99 A",
+        "p99 B",
+        "p99 C",
+        "p99 B / A",
+        "p99 B / C",
+        "above 1.5, because of",
+    ];
+    let told: Vec<_> = rows(PAGES[0], "abuse")
+        .iter()
+        .map(|row| COLUMNS.map(|column| row[column].replace(['*', '`'], "")))
+        .collect();
+    let measured: Vec<_> = recorded()
+        .iter()
+        .map(|row| {
+            let times: Vec<_> = row["p99 µs"].split(" / ").map(time).collect();
+            let [a, b, c] = times.try_into().expect("three times");
+            let (quiet, control) = (row["p99 B / A"], row["p99 B / C"]);
+            let why = match (spread(quiet)[0] > 1.5, spread(control)[0] > 1.5) {
+                (false, _) => "–",
+                (true, false) => "CPUs",
+                (true, true) => "server",
+            };
+            let bare = |text: &str| text.replace('*', "");
+            let (name, peers) = (row["abuse"].to_owned(), row["peers"].to_owned());
+            [name, peers, a, b, c, bare(quiet), bare(control), why.to_owned()]
+        })
+        .collect();
     assert_eq!(told, measured);
     assert_eq!(told.len(), 44);
+}
+
+#[test]
+fn for_how_many_abuses_the_promise_is_kept_is_what_the_record_says() {
+    let ratios: Vec<_> = recorded().iter().map(|row| spread(row["p99 B / A"])).collect();
+    let count = |kept: fn(&[f64; 3]) -> bool| ratios.iter().filter(|&ratio| kept(ratio)).count();
+    let [kept, surely] = [count(|ratio| ratio[0] <= 1.5), count(|ratio| ratio[2] < 1.5)];
+    for page in [PAGES[0], include_str!("../README.md")] {
+        let page: Vec<_> = page.split_whitespace().collect();
+        let page = page.join(" ");
+        let median = [format!("for {kept} of the 44"), format!("for {kept} of 44")];
+        assert!(median.iter().any(|text| page.contains(text)), "{kept}");
+        assert!(page.contains(&format!("for {surely} of them with an interval")), "{surely}");
+    }
+}
+
+#[test]
+fn each_row_has_a_measured_number_or_says_why_not() {
+    for row in rows(PAGES[0], "test") {
+        let measured = row["measured"];
+        assert!(measured.len() > "– ()".len(), "{row:?}");
+        let number = measured.contains(|c: char| c.is_ascii_digit());
+        assert!(number || (measured.starts_with("– (") && measured.ends_with(')')), "{row:?}");
+    }
+}
+
+/// The numbers of a text.
+fn numbers(text: &str) -> Vec<&str> {
+    let parts = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+    parts.map(|part| part.trim_end_matches('.')).filter(|part| !part.is_empty()).collect()
+}
+
+#[test]
+fn what_was_measured_during_an_abuse_is_in_the_record() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/record");
+    let records: Vec<_> = fs::read_dir(root)
+        .expect("it can be read")
+        .map(|entry| entry.expect("it can be read").path())
+        .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
+        .collect();
+    let lines: BTreeMap<_, _> = RECORD
+        .lines()
+        .filter_map(|line| Some((line.strip_prefix("| ")?.split(' ').next()?, numbers(line))))
+        .collect();
+    for row in rows(PAGES[0], "test") {
+        for (name, behind) in names(row["measured"]) {
+            if records.iter().any(|record| record == name) {
+                continue;
+            }
+            let line = lines.get(name).unwrap_or_else(|| panic!("no abuse and no record {name}"));
+            let said = behind.split(';').next().expect("a part");
+            for number in numbers(said) {
+                assert!(line.contains(&number), "{name}: {number} is not in its record");
+            }
+        }
+    }
 }

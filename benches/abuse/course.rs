@@ -40,7 +40,10 @@ pub(crate) struct Outcome {
     pub(crate) windows: Vec<Taken>,
 }
 
-/// Ratios of windows that are neighbours.
+/// Ratios of windows of two kinds, each kind in the order in which they were taken: first by first,
+/// second by second. Abused and control windows take turns, so these are neighbours. Quiet ones lie
+/// before the attack and after it: those of its first half are compared with what was before, those
+/// of the second with what came after.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ratios {
     pub(crate) p50: Option<Spread>,

@@ -6,10 +6,11 @@
 //!                  server ◀─── bystanders      quiet     A: before the attack and after it
 //! ```
 //!
-//! Each box is a process. The bystanders ask one of the two servers at a time, in windows of half a
-//! second, B C C B and so on, so that a ratio compares neighbours. B / A is all that an abuse costs on
-//! this machine; B / C is the part that comes of sharing the *server* with the attackers and not of
-//! sharing the CPUs with them and with what their work costs the server.
+//! Each box is a process. The bystanders ask one of the two servers at a time, in windows of 400 ms:
+//! A A …, B C C B and so on, A A … So a ratio B / C compares neighbours; a ratio B / A compares windows of
+//! the first half of the attack with those before it, and of the second half with those after it. B / A is
+//! all that an abuse costs on this machine; B / C is the part that comes of sharing the *server* with the
+//! attackers and not of sharing the CPUs with them and with what their work costs the server.
 //!
 //! Attackers run at idle priority unless `--attackers equal` says otherwise: real ones have CPUs of
 //! their own. Every answer is compared, and every request must be answered: otherwise this fails.
