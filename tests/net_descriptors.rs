@@ -1,17 +1,20 @@
 //! No descriptors left: the server runs in a child with room for 64, the clients here.
 #![cfg(feature = "server")]
+#![allow(unsafe_code, reason = "closing a number that nobody owns is the system's own call")]
 
 mod support;
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use epoll_group::net::Address;
 use epoll_group::net::ToAddress;
 use epoll_group::stats::Counter;
-use support::child::{Puppet, is_child, obey};
+use socket2::{Domain, Socket, Type};
+use support::child::{Puppet, in_child, is_child, obey};
 use support::protocol::{Bytes, echo};
-use support::{Kind, Peer, Server, config};
+use support::{Kind, LONG, Peer, Server, config, eventually};
 
 const CLIENTS: usize = 200;
 
@@ -119,4 +122,30 @@ fn once_descriptors_are_free_the_backlog_is_served_without_a_new_connection() {
     assert_eq!(starved.server.number("connections_accepted"), CLIENTS as u64);
     let errors = starved.server.number("accept_errors_resources");
     assert!(errors <= 2 * CLIENTS as u64 + 20, "{errors} failed accepts");
+}
+
+#[test]
+fn a_connection_whose_descriptor_is_0_is_served_and_closed() {
+    in_child("a_connection_whose_descriptor_is_0_is_served_and_closed", || {
+        let server = Server::start(Kind::Tcp, config(), Bytes::new(echo));
+        server.peer().echo(b"warm");
+        server.wait_until_empty();
+        let Address::Tcp(address) = *server.address() else { panic!("over TCP") };
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("one");
+        socket.set_read_timeout(Some(LONG)).expect("set");
+        // SAFETY: nobody reads from this child's standard input, so nobody holds on to the number.
+        assert_eq!(unsafe { libc::close(0) }, 0);
+        // The client has its number already, so the server gets this one.
+        socket.connect(&address.into()).expect("connected");
+        let mut peer = &socket;
+        let mut told = [0; 5];
+        peer.write_all(b"hello").expect("sent");
+        peer.read_exact(&mut told).expect("an answer");
+        assert_eq!(&told, b"hello");
+        let link = std::fs::read_link("/proc/self/fd/0").expect("it is open");
+        assert!(link.to_string_lossy().starts_with("socket:"), "{}", link.display());
+        drop(socket);
+        server.wait_until_empty();
+        eventually(LONG, || std::fs::read_link("/proc/self/fd/0").is_err());
+    });
 }

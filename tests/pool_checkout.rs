@@ -6,13 +6,15 @@ use std::error::Error as _;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use epoll_group::pool::{Cause, GetError, Pooled};
+use epoll_group::pool::{Cause, GetError, Manage, ManageError, Pool, Pooled, Target};
 
 mod pool_support;
 
-use pool_support::{GUARD, assert_at_rest, late, limits, pool, soon, status, until, until_waiting};
+use pool_support::{
+    GUARD, Key, assert_at_rest, late, limits, pool, soon, status, until, until_waiting,
+};
 
 const A: &str = "SPT0";
 
@@ -70,6 +72,24 @@ fn at_the_maximum_only_the_deadline_ends_a_wait_and_says_why() {
     drop(held);
     assert_at_rest(&pool, &fake, A);
     assert_eq!(status(&pool, A).totals.timed_out, 1);
+}
+
+/// Its connections are the deadlines that they were told.
+struct Told;
+
+impl Manage<Key, Instant> for Told {
+    fn connect(&self, _: &Target<'_, Key>, deadline: Instant) -> Result<Instant, ManageError> {
+        Ok(deadline)
+    }
+}
+
+#[test]
+fn a_connect_is_told_how_long_it_may_take() {
+    let time = Duration::from_secs(7);
+    let pool = Pool::builder(Told).limits(limits(1).connect_timeout(time)).build().unwrap();
+    let before = Instant::now();
+    let told = *pool.get(&A).unwrap();
+    assert!((before + time..=Instant::now() + time).contains(&told));
 }
 
 #[test]

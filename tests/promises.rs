@@ -1,5 +1,6 @@
 //! The page of promises says what is so: each test, tunable, default and counter on it is there, what
 //! has a limit has a row, and what was measured is what the record has.
+#![cfg(all(feature = "client", feature = "pool"))]
 #![forbid(unsafe_code)]
 
 #[path = "../src/config/documents/tables.rs"]
@@ -105,6 +106,84 @@ fn each_tunable_on_the_page_is_there_with_its_default() {
     }
 }
 
+/// Whether the default of each name in this column is what `Debug` says, and all are there.
+fn defaults_are_told(column: &str, debug: &str, without: &[&str]) {
+    let fields = debug.split_once('{').expect("a struct").1.trim_end_matches(['}', ' ', '.', ',']);
+    let mut fields: BTreeMap<_, _> =
+        fields.split(", ").filter_map(|field| field.trim().split_once(": ")).collect();
+    for name in without {
+        fields.remove(name).expect("a field");
+    }
+    let told: BTreeMap<_, _> = rows(PAGES[0], column)
+        .into_iter()
+        .flat_map(|row| names(row[column]))
+        .map(|(name, value)| (name, plain(value)))
+        .collect();
+    let fields: BTreeMap<_, _> =
+        fields.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+    assert_eq!(told, fields);
+}
+
+#[test]
+fn each_option_of_a_client_is_on_the_page_with_its_default() {
+    let options = epoll_group::client::Options::new("localhost:1", "root").password("secret");
+    defaults_are_told("option, default", &format!("{options:?}"), &["address", "user"]);
+}
+
+#[test]
+fn each_limit_of_a_pool_is_on_the_page_with_its_default() {
+    let limits = epoll_group::pool::Limits::default();
+    defaults_are_told("limit of a pool, default", &format!("{limits:?}"), &[]);
+}
+
+/// Limits without a tunable: what it is called on the page, where it is and how it reads there.
+const FIXED: &[(&str, &str, &str)] = &[
+    ("100 ms for what", "runtime/mod.rs", "DROP_DEADLINE: Duration = Duration::from_millis(100);"),
+    ("100 ms for connections", "runtime/drain.rs", "GRACE: Duration = Duration::from_millis(100);"),
+    ("read for 50 ms", "net/ending.rs", "IDLE_LINGER: Duration = Duration::from_millis(50);"),
+    ("2 for each session", "session/glitches.rs", "EXCUSED_EACH: u32 = 2;"),
+    ("65 536 are kept", "session/glitches.rs", "MOST_EXCUSED: u32 = 1 << 16;"),
+    ("64, then a pause", "net/accept.rs", "MOST_ERRORS_IN_A_ROW: u32 = 64;"),
+    ("10 ms doubling", "net/accept.rs", "FIRST_PAUSE: Duration = Duration::from_millis(10);"),
+    ("to 1 s", "net/accept.rs", "LONGEST_PAUSE: Duration = Duration::from_secs(1);"),
+    ("64 bytes", "net/receive.rs", "HEADER_ALLOWANCE: usize = 64;"),
+    ("64 MiB, unless", "codec/encoder.rs", "DEFAULT_MAX_LENGTH: u32 = 64 << 20;"),
+    ("256 of", "codec/buffer/pool.rs", "DEFAULT_PAGES: usize = 256;"),
+    ("of 16 KiB", "codec/buffer/pool.rs", "DEFAULT_PAGE_BYTES: usize = 16 << 10;"),
+    ("256 bytes", "codec/auth/crypt.rs", "MAX_CRYPT_PASSWORD_BYTES: usize = 256;"),
+    ("10 000", "client/login.rs", "MAX_ROUNDS: u32 = 10_000;"),
+    ("64 MiB", "client/answer.rs", "MAX_CHUNK_BYTES: usize = 64 << 20;"),
+    ("8 KiB", "runtime/usage.rs", "EVERYBODYS: usize = 8 << 10;"),
+    ("32 KiB", "session/state.rs", "FIRST_FEED_BUDGET: usize = 32 << 10;"),
+    ("256 KiB", "session/state.rs", "FEED_BUDGET: usize = 256 << 10;"),
+    ("16 KiB", "session/output.rs", "FULL: usize = 16 << 10;"),
+    ("100 µs", "net/cork.rs", "OLD: Duration = Duration::from_micros(100);"),
+    ("1 024", "session/clock.rs", "MOST_WAITING: usize = 1024;"),
+    ("16", "session/expecting.rs", "DEEPEST: usize = 16;"),
+    ("64", "session/ending.rs", "MOST_WARNINGS: usize = 64;"),
+    ("2 KiB", "session/answers.rs", "LONGEST_TEXT: usize = 2048;"),
+    ("64 bytes", "session/cache.rs", "MOST_DIGEST_BYTES: usize = 64;"),
+    ("16 384", "session/logins.rs", "MOST_IDLE: usize = 16_384;"),
+    ("4 096", "config/settings.rs", "MOST_SNAPSHOTS: usize = 4096;"),
+    ("99,", "codec/limits.rs", "MAX_DEPTH: u32 = 99;"),
+    ("65 535, 4 096", "codec/limits.rs", "parameters: 65_535,"),
+    ("4 096, 65 535", "codec/limits.rs", "columns: 4_096,"),
+    ("65 535, 64 KiB", "codec/limits.rs", "elements: 65_535,"),
+    ("64 KiB", "codec/limits.rs", "text_bytes: 64 << 10,"),
+    ("4 KiB", "codec/limits.rs", "login_frame_bytes: 4 << 10,"),
+];
+
+#[test]
+fn what_is_fixed_has_the_value_that_the_page_says() {
+    let told: Vec<_> = rows(PAGES[0], "value").iter().map(|row| row["value"]).collect();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for (text, file, line) in FIXED {
+        assert!(told.iter().any(|value| value.contains(text)), "{text} is not on the page");
+        let code = fs::read_to_string(source.join(file)).expect("it can be read");
+        assert!(code.contains(line), "{file} does not say {line}, but the page says {text}");
+    }
+}
+
 #[test]
 fn each_tunable_is_on_the_page() {
     let named: BTreeSet<_> = names(PAGES[0]).into_iter().map(|(name, _)| name).collect();
@@ -204,6 +283,20 @@ fn for_how_many_abuses_the_promise_is_kept_is_what_the_record_says() {
         assert!(median.iter().any(|text| page.contains(text)), "{kept}");
         assert!(page.contains(&format!("for {surely} of them with an interval")), "{surely}");
     }
+}
+
+/// Weaknesses whose rows say so without their number.
+const WITHOUT_NUMBER: [u32; 7] = [7, 30, 31, 32, 36, 60, 61];
+
+#[test]
+fn each_of_the_90_weaknesses_is_on_the_page() {
+    let mut told: BTreeSet<u32> = WITHOUT_NUMBER.into();
+    for row in rows(PAGES[1], "weakness") {
+        let Some((_, numbers)) = row["weakness"].rsplit_once(" (") else { continue };
+        let numbers = numbers.strip_suffix(')').expect("numbers at the end");
+        told.extend(numbers.split(", ").map(|number| number.parse::<u32>().expect("a number")));
+    }
+    assert_eq!(told, (1..=90).collect());
 }
 
 #[test]

@@ -4,12 +4,14 @@
 
 mod support;
 
+use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::plan::AnyPlan;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::codec::message::tso::{AutoSp, auto_sp::Operation};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::message::value::{Any, Scalar};
+use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
 use support::engine::{Counts, Fixture, config, finish_with};
 use support::xrpc::request::{digest, plan, plan_digest, query, savepoint, update};
@@ -104,6 +106,44 @@ fn replies_have_what_their_statements_say() {
 }
 
 #[test]
+fn rows_of_one_result_in_chunks_are_not_lost_to_the_next_nor_counted_in_it() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    client.send(
+        2,
+        &ClientMessage::ExecSql(StmtExecute { chunk_result: Some(true), ..query("twice") }),
+    );
+    let frames: Vec<_> = (0..8).map(|_| client.raw_frame().expect("a frame")).collect();
+    let kinds: Vec<_> = frames.iter().map(|frame| frame.kind).collect();
+    assert_eq!(kinds, [12, 21, 16, 12, 21, 14, 11, 17]);
+    for (frame, number) in [(1, 1), (4, 2)] {
+        let mut joiner = ChunkJoiner::new(&[BlockKind::Signed], 1 << 20);
+        let frame = ChunkFrame::parse(&frames[frame].body).expect("a chunk");
+        let chunk = joiner.push(frame).expect("its form").expect("a whole one");
+        let mut rows = chunk.rows();
+        assert_eq!(rows.next_row(), Ok(Some(&[Value::Signed(number)][..])));
+        assert_eq!(rows.next_row(), Ok(None));
+    }
+}
+
+#[test]
+fn arguments_reach_the_service_as_values_and_its_text_as_it_was() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    // Quotes, a backslash, and characters of which one byte is a backslash or hides a quote.
+    let texts: [&[u8]; 5] = [b"' OR 1=1 -- ", b"\\' OR 1=1 -- ", b"\xbf' OR 1", b"\x95\\", b"\0"];
+    let strings = texts.map(|text| Scalar::string(text, Some(28)));
+    let others = [Scalar::null(), Scalar::raw_string("now()"), Scalar::identifier("a`b")];
+    let scalars: Vec<_> = strings.into_iter().chain(others).collect();
+    // The engine takes this text for what it is only if it is nothing else.
+    let args: Vec<_> = scalars.iter().cloned().map(Any::from).collect();
+    let reply = client.run(2, StmtExecute { args, ..query("args ?") }).good();
+    let told: Vec<_> = reply.rows.iter().map(|row| row[0].text().expect("a text")).collect();
+    let meant = |scalar| format!("{:?}", Any::from(Scalar::clone(scalar)).value());
+    assert_eq!(told, scalars.iter().map(meant).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_fatal_error_ends_the_session_and_what_waits_in_it() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2, 3]);
@@ -146,8 +186,16 @@ fn what_is_in_no_cache_is_asked_for_once() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);
     let text = "text of some length";
-    let known = StmtExecute { stmt: None, stmt_digest: Some(digest(b"x")), ..query("") };
+    let known = StmtExecute {
+        stmt: None,
+        stmt_digest: Some(digest(b"x")),
+        schema_name: Some(b"elsewhere".to_vec()),
+        snapshot_seq: Some(7),
+        ..query("")
+    };
     let failure = client.run(2, known).failure();
+    // Neither of the database nor of the timestamp.
+    assert_eq!(Counts::of(&server.control.counts.executed), 0, "the service has not heard of it");
     assert_eq!((failure.fatal, failure.code, &*failure.text), (false, 8000, "do not exist query!"));
     for round in 0..3 {
         assert_eq!(client.run_cached(2, query(text)).one().text(), Some(text));

@@ -254,10 +254,26 @@ impl Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Everything but the password.
         f.debug_struct("Options")
             .field("address", &self.address)
             .field("user", &self.user)
             .field("connections", &self.connections)
+            .field("sessions_per_connection", &self.sessions_per_connection)
+            .field("max_connecting", &self.max_connecting)
+            .field("max_waiting", &self.max_waiting)
+            .field("max_pipelined", &self.max_pipelined)
+            .field("max_unsent_bytes", &self.max_unsent_bytes)
+            .field("max_answer_bytes", &self.max_answer_bytes)
+            .field("window_bytes", &self.window_bytes)
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("login_timeout", &self.login_timeout)
+            .field("request_timeout", &self.request_timeout)
+            .field("probe_interval", &self.probe_interval)
+            .field("probe_timeout", &self.probe_timeout)
+            .field("reconnect_min", &self.reconnect_min)
+            .field("reconnect_max", &self.reconnect_max)
             .finish_non_exhaustive()
     }
 }

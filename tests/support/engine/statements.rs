@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::notice::warning::Level;
+use epoll_group::codec::message::value::Any;
 use epoll_group::session::{
     Deferred, Reply, Request, Row, RowSource, SavepointAction, SessionError,
 };
@@ -20,7 +21,10 @@ impl Session {
         match request {
             Request::Sql(sql) => {
                 let text = String::from_utf8_lossy(sql.text()).into_owned();
-                self.statement(&text, reply)
+                match &*text {
+                    "args ?" => arguments(sql.args(), reply),
+                    text => self.statement(text, reply),
+                }
             }
             Request::Plan(plan) => {
                 reply.columns(&[Column::signed("type"), Column::signed("parameters")])?;
@@ -204,6 +208,12 @@ impl Session {
 pub(super) fn one_number(reply: &mut Reply<'_>, number: i64) -> Result<(), SessionError> {
     reply.columns(&[Column::signed("1")])?;
     reply.row(|row| row.int(number))
+}
+
+/// A row for each argument: what it is.
+fn arguments(args: &[Any], reply: &mut Reply<'_>) -> Result<(), SessionError> {
+    reply.columns(&[Column::text("argument", 45, 255)])?;
+    args.iter().try_for_each(|arg| reply.row(|row| row.text(format!("{:?}", arg.value()))))
 }
 
 /// A result of one row with one text.

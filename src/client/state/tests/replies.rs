@@ -57,6 +57,24 @@ fn what_stands_behind_an_opening_that_is_refused_is_refused() {
 }
 
 #[test]
+fn while_the_socket_is_full_requests_are_held() {
+    let mut bench = Bench::ready();
+    let (one, other) = (bench.session(), bench.session());
+    bench.state.set_full(true);
+    let (a, b) = (bench.ask(one, "a"), bench.ask(other, "b"));
+    let c = bench.ask(one, "c");
+    assert_eq!(bench.sent(), []);
+    bench.state.set_full(false);
+    assert_eq!(bench.sent(), [text(one, "a"), text(one, "c"), text(other, "b")]);
+    bench.answer(one, "a");
+    bench.answer(one, "c");
+    bench.answer(other, "b");
+    bench.good(one, a, "a");
+    bench.good(one, c, "c");
+    bench.good(other, b, "b");
+}
+
+#[test]
 fn a_fatal_error_answers_all_that_is_outstanding() {
     let mut bench = Bench::ready_with(options().max_pipelined(2));
     let session = bench.session();
