@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER, Turn};
-use crate::runtime::{Origin, Pace, guard, leaves_room};
+use crate::runtime::{Excuse, Origin, Pace, guard, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -51,6 +51,8 @@ pub(super) struct Recv {
     pub(super) frame_until: Option<Instant>,
     /// That has passed: unless what has arrived completes the frame, the connection ends.
     pub(super) frame_late: bool,
+    /// For being late with it.
+    pub(super) frame_excuse: Excuse,
     /// When a large empty buffer is given back.
     pub(super) shrink_at: Option<Instant>,
     pub(super) buf: ReadBuf,
@@ -134,6 +136,7 @@ impl Recv {
             heard_at: None,
             frame_until: None,
             frame_late: false,
+            frame_excuse: Excuse::default(),
             shrink_at: None,
             buf: ReadBuf::default(),
             handler: None,
@@ -506,6 +509,9 @@ impl Round<'_> {
             buf.replace(&lent.read_buf[consumed..total], needed, first_size);
         }
         self.account(recv, before);
+        if consumed > 0 {
+            recv.frame_excuse = Excuse::default();
+        }
         self.time_frame(recv, consumed > 0);
         match result {
             Err(close) => recv.ending = Some(Ending::Close(close.0)),

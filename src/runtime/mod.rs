@@ -71,7 +71,7 @@ pub(crate) use slots::Token;
 pub(crate) use source::Lent;
 pub(crate) use task::{guard, note_panic, serving};
 pub(crate) use timer::{TimerHeap, TimerId};
-pub(crate) use timers::{after, is_late};
+pub(crate) use timers::{Excuse, after, is_late};
 pub(crate) use usage::leaves_room;
 pub(crate) use usage::{Origin, Usage};
 pub(crate) use work::Work;

@@ -1,6 +1,7 @@
 //! Timers as a user sees them: set through a [`Handle`](super::Handle), cancelled through a [`Timer`].
 
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -79,6 +80,20 @@ impl fmt::Debug for Timer {
 /// either: the process was stopped, or had no CPU. Then a peer is not to blame for what it could not do.
 pub(crate) fn is_late(due: Instant, now: Instant) -> bool {
     now.saturating_duration_since(due) > LATE
+}
+
+/// What a peer has to do in time is excused once. A second time it had another whole time for it; and
+/// where much is queued, as when many send without end, every look is late.
+#[derive(Debug, Default)]
+pub(crate) struct Excuse {
+    given: bool,
+}
+
+impl Excuse {
+    /// Whether that time begins anew because it is looked at only now.
+    pub(crate) fn covers(&mut self, due: Instant, now: Instant) -> bool {
+        is_late(due, now) && !mem::replace(&mut self.given, true)
+    }
 }
 
 /// Twenty times what a timer promises.

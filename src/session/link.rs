@@ -193,19 +193,34 @@ impl<S: Service> Link<S> {
     /// Calls `code` after some time, unless the link is gone by then; it does not keep it.
     ///
     /// When nobody looked at the time for long, nobody served the peer either: then the time begins
-    /// anew, and a cancel comes too late.
+    /// anew, once, and a cancel comes too late.
     pub(super) fn later(
         self: &Arc<Self>,
         class: Class,
         delay: Duration,
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Timer {
-        let link = Arc::downgrade(self);
         let due = clock::now() + delay;
-        let call = move || match link.upgrade() {
-            Some(link) if is_late(due, clock::now()) => drop(link.later(class, delay, code)),
-            Some(link) => code(&link),
-            None => {}
+        self.call_after(class, delay, move |link| {
+            if is_late(due, clock::now()) {
+                drop(link.call_after(class, delay, code));
+            } else {
+                code(link);
+            }
+        })
+    }
+
+    fn call_after(
+        self: &Arc<Self>,
+        class: Class,
+        delay: Duration,
+        code: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> Timer {
+        let link = Arc::downgrade(self);
+        let call = move || {
+            if let Some(link) = link.upgrade() {
+                code(&link);
+            }
         };
         after(self.line.group(), class, delay, Box::new(call))
     }
