@@ -144,8 +144,7 @@ fn set(
 impl Callback {
     fn insert(self: Arc<Self>, group: &Group, delay: Duration) {
         let now = clock::now();
-        // A delay beyond the clock's range is never.
-        let Some(deadline) = now.checked_add(delay) else { return };
+        let deadline = clock::later(now, delay);
         let callback = Arc::clone(&self);
         // Held until the entry is known, so that a cancel finds it.
         let mut entry = lock(&self.entry);
