@@ -90,10 +90,16 @@ use crate::stats::Snapshot;
 /// Owns the groups and their threads.
 ///
 /// Everything else refers to it by [`Handle`].
+///
+/// It belongs to the process that started it. In one that was made by `fork` without `exec` it has no
+/// threads, and its descriptors are those of its parent: there, to drain or drop it does nothing, and
+/// nothing else should be done with it or with what came from it.
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
     drained: bool,
+    /// The process that started it.
+    process: u32,
 }
 
 impl Runtime {
@@ -163,6 +169,10 @@ impl Runtime {
 
     fn drain_in_place(&mut self, deadline: Duration) -> DrainReport {
         self.drained = true;
+        if self.process != std::process::id() {
+            // Connections would be ended that are the parent's.
+            return DrainReport::default();
+        }
         drain::drain(&self.handle.shared, deadline)
     }
 }
