@@ -412,7 +412,7 @@ impl Round<'_> {
             }
             // What is small is more work than its bytes say.
             if self.received >= budget
-                || self.received > 0 && clock::now().saturating_duration_since(lent.now) >= turn
+                || self.received > 0 && clock::now().saturating_duration_since(lent.lap.now) >= turn
             {
                 return Next::Requeue;
             }
@@ -442,7 +442,7 @@ impl Round<'_> {
 
     /// Whether a turn is to end in time whatever comes.
     fn in_pieces(&self, lent: &Lent<'_>) -> bool {
-        self.conn.cost().is_long() || self.conn.group.is_crowded(lent.now)
+        self.conn.cost().is_long() || self.conn.group.is_crowded(lent.lap.now)
     }
 
     /// One `recv` of so much at most, unless it goes on with a large frame, and one call of the protocol
@@ -481,10 +481,10 @@ impl Round<'_> {
         if received == 0 {
             return Ok((asked, Received { bytes: 0, cut }));
         }
-        recv.heard_at = Some(lent.now);
+        recv.heard_at = Some(lent.lap.now);
         if recv.silent_until.take().is_some() {
             self.conn.group.usage().silent_spoke();
-            if let Some(idle_until) = self.idle_until(recv, lent.now) {
+            if let Some(idle_until) = self.idle_until(recv, lent.lap.now) {
                 self.conn.arm(idle_until);
             }
         }

@@ -69,6 +69,7 @@ pub(crate) use queue::TaskQueue;
 pub(crate) use simulated::{Ran, Simulated};
 pub(crate) use slots::Token;
 pub(crate) use source::Lent;
+pub(crate) use stalls::Lap;
 pub(crate) use task::{guard, note_panic, serving};
 pub(crate) use timer::{TimerHeap, TimerId};
 pub(crate) use timers::{Excuse, after, is_late};

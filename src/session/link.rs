@@ -254,9 +254,9 @@ impl<S: Service> Link<S> {
 
     /// Runs here what is known to be quick, and the last one if nothing stands behind it and nobody
     /// knows; the others go to the queue.
-    pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) -> Instant {
+    pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) {
         // Most receives bring something; but what was brought may be taken by another thread.
-        let Some(mut first) = self.next_ready() else { return now };
+        let Some(mut first) = self.next_ready() else { return };
         let until = now + TURN;
         Output::with(&self.line, |out| {
             let urgent_alone = self.line.group().runs_urgent_alone();
@@ -300,7 +300,6 @@ impl<S: Service> Link<S> {
                 }
             }
         });
-        now
     }
 
     // ---- deadlines ----
@@ -425,9 +424,9 @@ impl<S: Service> Work for Rest<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         self.kept.relieve(&self.link.line);
         self.held.iter().for_each(|held| held.flush());
-        let began = lent.now;
-        lent.now = self.link.dispatch(began, true);
-        self.link.turn_cost.add_whole(lent.now.saturating_duration_since(began));
+        let link = &self.link;
+        link.dispatch(lent.lap.now, true);
+        lent.charge(&link.turn_cost);
     }
 
     fn class(&self) -> Class {
