@@ -4,15 +4,16 @@
 mod support;
 
 use std::hint;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use epoll_group::stats::Counter;
-use epoll_group::{Config, Handle, Runtime};
+use epoll_group::{Class, Config, Handle, Runtime};
+use support::protocol::{Bytes, echo};
 use support::workers::{Gate, all_rest, only_one_worker, workers};
-use support::{LONG, eventually};
+use support::{Kind, LONG, Server, eventually};
 
 /// Spawns a task and waits until it has run.
 #[track_caller]
@@ -208,6 +209,38 @@ fn a_drained_runtime_gives_the_closure_back() {
     error.into_inner()();
     assert_eq!(has_run.recv(), Ok(7));
     assert!(!handle.spawn_wait(|| ()).expect_err("drained").is_full());
+}
+
+/// A task that queues itself again, for as long as it is wanted.
+fn again(handle: &Handle, wanted: &Arc<AtomicBool>) {
+    let (next, wanted) = (handle.clone(), Arc::clone(wanted));
+    let code = move || {
+        if wanted.load(Ordering::Relaxed) {
+            again(&next, &wanted);
+        }
+    };
+    // Refused at the end.
+    let _ = handle.spawn(code);
+}
+
+#[test]
+fn peers_are_served_and_timers_fire_beside_tasks_without_end() {
+    let config = support::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
+    let config = config.max_threads(2).enable_tasker(false);
+    let server = Server::start(Kind::Tcp, config, Bytes::new(echo));
+    let handle = server.runtime.handle();
+    let wanted = Arc::new(AtomicBool::new(true));
+    for class in [Class::Ordinary, Class::InProgress] {
+        again(&handle.with_class(class), &wanted);
+    }
+    let mut peer = server.peer();
+    for _ in 0..100 {
+        peer.echo(b"are you there?");
+    }
+    let (tell, told) = mpsc::channel();
+    let _ = handle.after(Duration::ZERO, move || tell.send(()).expect("waited for"));
+    told.recv_timeout(LONG).expect("it fires");
+    wanted.store(false, Ordering::Relaxed);
 }
 
 /// Counts who is inside at once; the first ones wait for each other.

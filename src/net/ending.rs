@@ -9,7 +9,7 @@ use super::close::{Close, CloseReason};
 use super::conn::{Phase, READABLE};
 use super::receive::{Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
-use crate::runtime::{Origin, guard, is_late, log_some};
+use crate::runtime::{Origin, guard, log_some};
 use crate::stats::Counter;
 use crate::sys::clock;
 use crate::sys::socket::{self, Received};
@@ -182,7 +182,7 @@ impl Round<'_> {
         let idle_until = self.idle_until(recv, now);
         match recv.frame_until {
             // We have not run for a while: perhaps it could not send more.
-            Some(until) if is_late(until, now) => self.time_frame(recv, true),
+            Some(until) if recv.frame_excuse.covers(until, now) => self.time_frame(recv, true),
             Some(until) if now >= until => {
                 recv.frame_until = None;
                 recv.frame_late = true;

@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER, Turn};
-use crate::runtime::{Origin, Pace, guard, leaves_room};
+use crate::runtime::{Excuse, Origin, Pace, guard, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -51,6 +51,8 @@ pub(super) struct Recv {
     pub(super) frame_until: Option<Instant>,
     /// That has passed: unless what has arrived completes the frame, the connection ends.
     pub(super) frame_late: bool,
+    /// For being late with it.
+    pub(super) frame_excuse: Excuse,
     /// When a large empty buffer is given back.
     pub(super) shrink_at: Option<Instant>,
     pub(super) buf: ReadBuf,
@@ -134,6 +136,7 @@ impl Recv {
             heard_at: None,
             frame_until: None,
             frame_late: false,
+            frame_excuse: Excuse::default(),
             shrink_at: None,
             buf: ReadBuf::default(),
             handler: None,
@@ -409,7 +412,7 @@ impl Round<'_> {
             }
             // What is small is more work than its bytes say.
             if self.received >= budget
-                || self.received > 0 && clock::now().saturating_duration_since(lent.now) >= turn
+                || self.received > 0 && clock::now().saturating_duration_since(lent.lap.now) >= turn
             {
                 return Next::Requeue;
             }
@@ -439,7 +442,7 @@ impl Round<'_> {
 
     /// Whether a turn is to end in time whatever comes.
     fn in_pieces(&self, lent: &Lent<'_>) -> bool {
-        self.conn.cost().is_long() || self.conn.group.is_crowded(lent.now)
+        self.conn.cost().is_long() || self.conn.group.is_crowded(lent.lap.now)
     }
 
     /// One `recv` of so much at most, unless it goes on with a large frame, and one call of the protocol
@@ -478,10 +481,10 @@ impl Round<'_> {
         if received == 0 {
             return Ok((asked, Received { bytes: 0, cut }));
         }
-        recv.heard_at = Some(lent.now);
+        recv.heard_at = Some(lent.lap.now);
         if recv.silent_until.take().is_some() {
             self.conn.group.usage().silent_spoke();
-            if let Some(idle_until) = self.idle_until(recv, lent.now) {
+            if let Some(idle_until) = self.idle_until(recv, lent.lap.now) {
                 self.conn.arm(idle_until);
             }
         }
@@ -506,6 +509,9 @@ impl Round<'_> {
             buf.replace(&lent.read_buf[consumed..total], needed, first_size);
         }
         self.account(recv, before);
+        if consumed > 0 {
+            recv.frame_excuse = Excuse::default();
+        }
         self.time_frame(recv, consumed > 0);
         match result {
             Err(close) => recv.ending = Some(Ending::Close(close.0)),

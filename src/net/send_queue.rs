@@ -15,7 +15,7 @@ use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
 use super::cork;
 use super::pieces::{Chunk, Pieces};
-use crate::runtime::{is_late, leaves_room};
+use crate::runtime::{Excuse, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
 use crate::sync::shim::lock;
@@ -45,6 +45,8 @@ pub(super) struct Outbound {
     sent_bytes: u64,
     /// By when how many bytes must have been sent in all.
     due: Option<(Instant, u64)>,
+    /// For those bytes.
+    excuse: Excuse,
     /// The backlog has been above the high watermark, or a reader found it so with what was in the
     /// inbox; and it has not been at the low one since.
     was_high: bool,
@@ -282,16 +284,19 @@ impl Conn {
     /// In every `net_write_timeout` the peer has to take what waited at its beginning, or as much of
     /// it as the high watermark.
     fn keep_time(&self, out: &mut Outbound, marks: Marks) {
-        if out.backlog.is_empty() {
+        let taken = |(_, target): (Instant, u64)| out.sent_bytes >= target;
+        if out.backlog.is_empty() || out.due.is_some_and(taken) {
             out.due = None;
+            out.excuse = Excuse::default();
+        }
+        if out.backlog.is_empty() {
             return;
         }
         let config = self.group.config();
         let now = clock::now();
         match out.due {
-            Some((_, target)) if out.sent_bytes >= target => out.due = None,
             // The peer could not be served either.
-            Some((due, _)) if is_late(due, now) => out.due = None,
+            Some((due, _)) if out.excuse.covers(due, now) => out.due = None,
             Some((due, _)) if due <= now => {
                 let reason = CloseReason::WriteTimeout(config.net_write_timeout);
                 self.begin_close(reason, ABORT);

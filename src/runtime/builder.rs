@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::process;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -128,7 +129,7 @@ impl Builder {
         let threads = all_threads;
         let shared = Shared { groups, usage, settings, threads, watch, switching, next_group };
         let handle = Handle { shared: Arc::new(shared), class: Class::Ordinary };
-        Ok((Runtime { handle, drained: false }, watchdog))
+        Ok((Runtime { handle, drained: false, process: process::id() }, watchdog))
     }
 }
 

@@ -112,12 +112,11 @@ thread_local! {
 
 /// From now on a run on this thread that takes long, and waits for nothing, costs the CPU time that
 /// it uses: where threads compete for CPUs, what was quick seems slow because another thread ran in
-/// between. Or not any more, as it takes two system calls for each run.
+/// between. Or not any more, as it takes two system calls for each run. Where these are forbidden it
+/// costs the time that passes.
 pub(super) fn watch_cpu_time(on: bool) {
-    WATCHED.set(on.then(|| {
-        let now = ThreadUsage::now();
-        Watched { run: now, part: now }
-    }));
+    let usage = if on { ThreadUsage::now() } else { None };
+    WATCHED.set(usage.map(|now| Watched { run: now, part: now }));
 }
 
 /// Whether something that ran on this thread since the last call had to share its CPU with others.
@@ -127,7 +126,7 @@ pub(super) fn was_crowded() -> bool {
 
 fn without_preemption(elapsed: Duration, began: impl FnOnce(Watched) -> ThreadUsage) -> Duration {
     let Some(watched) = WATCHED.get() else { return elapsed };
-    let now = ThreadUsage::now();
+    let Some(now) = ThreadUsage::now() else { return elapsed };
     WATCHED.set(Some(Watched { part: now, ..watched }));
     let (own, crowded) = own_part(elapsed, began(watched), now);
     if crowded {
@@ -187,11 +186,12 @@ mod tests {
     #[test]
     fn a_run_of_which_a_part_was_added_was_not_preempted_for_that() {
         watch_cpu_time(true);
-        let began = ThreadUsage::now().cpu_time;
+        let cpu_time = || ThreadUsage::now().expect("nobody forbids it").cpu_time;
+        let began = cpu_time();
         // All that passes, as if no other thread ever ran.
         let burn = |until| {
-            while ThreadUsage::now().cpu_time - began < until {}
-            ThreadUsage::now().cpu_time - began
+            while cpu_time() - began < until {}
+            cpu_time() - began
         };
         let (part, whole) = (Cost::unknown(), Cost::unknown());
         part.add(burn(Duration::from_micros(600)));

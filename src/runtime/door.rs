@@ -77,7 +77,7 @@ impl Worker {
         if !self.polls() || self.group.runs_urgent_alone() {
             return;
         }
-        if !self.others_run() || self.is_door_over() {
+        if self.group.door.is_kept(self.now) || !self.others_run() || self.is_door_over() {
             return;
         }
         let mut beats = self.beats_of_others();
@@ -144,8 +144,12 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::runtime::{Builder, Class, Handle, Runtime};
+    use crate::runtime::source::{Lent, Source};
+    use crate::runtime::worker::Role;
+    use crate::runtime::{Builder, Class, Cost, Handle, Runtime};
+    use crate::sync::runner::Marks;
     use crate::sync::stall;
+    use crate::sys::epoll::Readiness;
 
     /// Longer than anything here takes.
     const LONG: Duration = Duration::from_secs(30);
@@ -161,6 +165,73 @@ mod tests {
         let group = Arc::clone(&runtime.handle.shared.groups[0]);
         group.mode.note_crowded(Instant::now() + 4 * LONG);
         runtime
+    }
+
+    /// What somebody has taken and not begun. Only queued, and never run.
+    struct Taken(Cost);
+
+    impl Source for Taken {
+        fn ready(&self, _: Readiness, _: &mut Lent<'_>) {}
+
+        fn queue_ready(&self, _: Readiness) -> bool {
+            true
+        }
+
+        fn queue_marks(&self, _: Marks) -> bool {
+            false
+        }
+
+        fn resume(&self, _: &mut Lent<'_>) {}
+
+        fn cost(&self) -> &Cost {
+            &self.0
+        }
+
+        fn class(&self) -> Class {
+            Class::Ordinary
+        }
+    }
+
+    #[test]
+    fn who_keeps_the_door_after_a_stuck_one_takes_over_what_that_one_has_taken() {
+        let config = Config::default()
+            .epoll_groups(1)
+            .epoll_threads_per_group(2)
+            .max_threads(2)
+            .reserve_threads_per_group(0);
+        // Nobody runs but this thread.
+        let (runtime, _) = Builder::default().config(config).assemble(None).expect("descriptors");
+        let group = Arc::clone(&runtime.handle.shared.groups[0]);
+        group.mode.note_crowded(Instant::now() + 4 * LONG);
+        runtime.handle.spawn(|| {}).expect("there is room");
+        let seats = [(); 2].map(|()| group.crew.sit(ThreadKind::Base));
+        let mut other = Worker::new(Arc::clone(&group), seats[1], ThreadKind::Base, Role::Called);
+        other.rise(false);
+        // The first one keeps the door, has taken an event, and is stuck before it.
+        let began = Instant::now();
+        let stuck = &group.crew.seats[seats[0]];
+        stuck.state.run(false);
+        let _key = group.door.take(began).expect("nobody has it");
+        let token = group.prepare(|_| Box::new(Taken(Cost::unknown()))).expect("a slot");
+        assert!(group.pin(token));
+        stuck.batch[0].put(token, Readiness::from_bits(libc::EPOLLIN.cast_unsigned()));
+        let seen = || {
+            let stats = runtime.stats();
+            let counts = [Counter::DoorsKept, Counter::BatchEventsStolen];
+            (counts.map(|counter| stats.get(counter)), stuck.batch[0].is_empty())
+        };
+        // The other one takes note of the beats: none comes from now on.
+        other.now = began;
+        other.relieve_in_passing();
+        other.now = began + TICK;
+        other.keep_door();
+        assert_eq!(seen(), ([0, 0], false), "it is his in time");
+        other.now = began + STUCK;
+        other.keep_door();
+        assert_eq!(seen(), ([1, 1], true), "he has not come back");
+        assert_eq!(group.lanes.len(), 2, "what waited, and what he had taken");
+        assert!(other.left_door_at.is_some(), "nobody completes anything");
+        group.release(token);
     }
 
     /// A closure that runs, and waits unannounced until it is dropped.

@@ -10,7 +10,7 @@ use super::end::{LEAVE_NOW, LEAVE_WHEN_EMPTY};
 use super::source::{CUT, DRAIN, OVER};
 use super::task::serves;
 use super::usage::Origin;
-use crate::stats::Counter;
+use crate::stats::{Counter, Snapshot};
 use crate::sync::shim::{lock, wait_while};
 use crate::sys::clock;
 
@@ -88,7 +88,7 @@ const GRACE: Duration = Duration::from_millis(100);
 
 pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let began = clock::now();
-    let deadline = began.checked_add(limit).unwrap_or_else(|| began + FAR);
+    let deadline = clock::later(began, limit);
     let (usage, threads) = (&shared.usage, &shared.threads);
     let on_worker = threads.is_one();
     let before = counted(shared);
@@ -152,18 +152,12 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
 
     // Those that nobody closed any more, and so are not among the closed ones below.
     let left_over = usage.connections().saturating_sub(served);
-    let after = counted(shared);
-    DrainReport {
-        finished: after.finished - before.finished,
-        refused: after.refused - before.refused,
-        cut: after.cut - before.cut + left_over as u64,
-        stuck,
-        took: clock::now().saturating_duration_since(began),
-    }
+    let mut report = DrainReport::of(&counted(shared).since(&before));
+    report.cut += left_over as u64;
+    report.stuck = stuck;
+    report.took = clock::now().saturating_duration_since(began);
+    report
 }
-
-/// Stands for a deadline that is too far for the clock.
-const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn notify(shared: &Shared, marks: crate::sync::runner::Marks) {
     for group in &shared.groups {
@@ -171,29 +165,57 @@ fn notify(shared: &Shared, marks: crate::sync::runner::Marks) {
     }
 }
 
-struct Counted {
-    finished: u64,
-    refused: u64,
-    cut: u64,
-}
-
-fn counted(shared: &Shared) -> Counted {
-    let mut snapshot = crate::stats::Snapshot::default();
+fn counted(shared: &Shared) -> Snapshot {
+    let mut snapshot = Snapshot::default();
     for group in &shared.groups {
         group.add_to(&mut snapshot);
     }
-    let cut = snapshot.get(Counter::ClosedCut);
-    Counted {
-        finished: snapshot.get(Counter::ConnectionsClosed) - cut,
-        refused: [
+    snapshot
+}
+
+impl DrainReport {
+    /// By what was counted meanwhile.
+    fn of(counted: &Snapshot) -> Self {
+        let refused = [
             Counter::ConnectionsRefusedLimit,
             Counter::ConnectionsRefusedSilentLimit,
             Counter::ConnectionsRefusedDescriptors,
             Counter::SpawnRefused,
-        ]
-        .map(|counter| snapshot.get(counter))
-        .iter()
-        .sum(),
-        cut,
+        ];
+        let cut = counted.get(Counter::ClosedCut);
+        Self {
+            // One that ends just now, behind a handler that is stuck, may be among the cut ones only.
+            finished: counted.get(Counter::ConnectionsClosed).saturating_sub(cut),
+            refused: refused.map(|counter| counted.get(counter)).iter().sum(),
+            cut,
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::runtime::Builder;
+    use crate::stats::Counters;
+
+    #[test]
+    fn a_process_that_was_forked_does_not_drain_the_runtime_of_its_parent() {
+        let (mut runtime, _watchdog) = Builder::default().assemble(None).expect("descriptors");
+        // As it is there.
+        runtime.process += 1;
+        let handle = runtime.handle();
+        drop(runtime);
+        assert!(!handle.usage().is_draining());
+    }
+
+    #[test]
+    fn a_connection_that_is_counted_among_the_cut_ones_only_so_far_has_not_finished() {
+        let counters = Counters::new();
+        counters.add(Counter::ClosedCut, 1);
+        let mut counted = Snapshot::default();
+        counted.absorb(&counters);
+        let DrainReport { finished, cut, .. } = DrainReport::of(&counted);
+        assert_eq!((finished, cut), (0, 1));
     }
 }

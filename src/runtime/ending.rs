@@ -8,6 +8,7 @@ use super::lanes::Taste;
 use super::park::Wake;
 use super::slots::Token;
 use super::source::{CUT, Lent, Turn};
+use super::stalls::Lap;
 use super::task::{Task, guard};
 use crate::sys::clock;
 
@@ -51,9 +52,9 @@ impl Group {
 
     /// Ends something that was queued. Its code is not called any more, but for the last word.
     fn cut(&self, token: Token) {
-        let (now, waited) = (clock::now(), Cell::default());
+        let now = clock::now();
         let mut lent =
-            Lent { turn: Turn::ALONE, read_buf: &mut [], now, waited: &waited, runnable_at: now };
+            Lent { turn: Turn::ALONE, read_buf: &mut [], lap: Lap::from(now), runnable_at: now };
         self.with_pinned(token, |source| {
             // Queued already: the mark stays with it.
             let _ = source.queue_marks(CUT);

@@ -130,7 +130,8 @@ impl Handle {
         }
     }
 
-    /// Calls `code` once, at or after `delay` from now, on a worker.
+    /// Calls `code` once, at or after `delay` from now, on a worker. Delays beyond the clock's range
+    /// count as a hundred years.
     pub fn after(&self, delay: Duration, code: impl FnOnce() + Send + 'static) -> Timer {
         timers::after(self.group_here(), self.class, delay, Box::new(code))
     }

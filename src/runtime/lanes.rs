@@ -214,7 +214,8 @@ impl<T> Lanes<T> {
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
         let overflow: usize = self.lanes().iter().map(|lane| lane.queue.overflow_len()).sum();
-        snapshot.queue_len += (self.len() - overflow.min(self.len())) as u64;
+        let queued: usize = self.lanes().iter().map(|lane| lane.queue.len()).sum();
+        snapshot.queue_len += queued as u64;
         snapshot.overflow_len += overflow as u64;
         snapshot.urgent_queue_len += self.urgent.load(Ordering::Relaxed) as u64;
         snapshot.queue_high_water = snapshot.queue_high_water.max(self.high_water() as u64);

@@ -69,9 +69,10 @@ pub(crate) use queue::TaskQueue;
 pub(crate) use simulated::{Ran, Simulated};
 pub(crate) use slots::Token;
 pub(crate) use source::Lent;
+pub(crate) use stalls::Lap;
 pub(crate) use task::{guard, note_panic, serving};
 pub(crate) use timer::{TimerHeap, TimerId};
-pub(crate) use timers::{after, is_late};
+pub(crate) use timers::{Excuse, after, is_late};
 pub(crate) use usage::leaves_room;
 pub(crate) use usage::{Origin, Usage};
 pub(crate) use work::Work;
@@ -90,10 +91,16 @@ use crate::stats::Snapshot;
 /// Owns the groups and their threads.
 ///
 /// Everything else refers to it by [`Handle`].
+///
+/// It belongs to the process that started it. In one that was made by `fork` without `exec` it has no
+/// threads, and its descriptors are those of its parent: there, to drain or drop it does nothing, and
+/// nothing else should be done with it or with what came from it.
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
     drained: bool,
+    /// The process that started it.
+    process: u32,
 }
 
 impl Runtime {
@@ -163,6 +170,10 @@ impl Runtime {
 
     fn drain_in_place(&mut self, deadline: Duration) -> DrainReport {
         self.drained = true;
+        if self.process != std::process::id() {
+            // Connections would be ended that are the parent's.
+            return DrainReport::default();
+        }
         drain::drain(&self.handle.shared, deadline)
     }
 }

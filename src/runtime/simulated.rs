@@ -11,7 +11,7 @@
 //! worker went on while this one's handler takes its time. Time and random numbers are those of
 //! [`clock`] and [`random`](crate::sys::random).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use super::builder::{Builder, StartError};
 use super::lanes::Taste;
 use super::slots::Token;
 use super::source::{CUT, DRAIN, Lent, OVER, Turn};
+use super::stalls::Lap;
 use super::task::Task;
 use super::{Group, Handle, Runtime};
 use crate::config::Config;
@@ -117,13 +118,12 @@ impl Simulated {
         let mut read_buf = self.read_bufs.borrow_mut().pop();
         let read_buf =
             read_buf.get_or_insert_with(|| vec![0; group.config().worker_read_buf_bytes]);
-        let (now, waited) = (clock::now(), Cell::default());
+        let now = clock::now();
         let turn = turn.map(|(index, total)| Turn::new(index, total));
         let mut lent = Lent {
             turn: turn.unwrap_or(Turn::ALONE),
             read_buf,
-            now,
-            waited: &waited,
+            lap: Lap::from(now),
             runnable_at: now,
         };
         let ran = match taken {

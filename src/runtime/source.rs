@@ -1,13 +1,11 @@
 //! [`Source`]: what the runtime delivers readiness to, without knowing what it is.
 
-use std::cell::Cell;
-use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::class::Class;
 use super::cost::Cost;
+use super::stalls::Lap;
 use crate::sync::runner::Marks;
-use crate::sys::clock;
 use crate::sys::epoll::Readiness;
 
 /// Where an event stood in the batch that one `epoll_wait` returned.
@@ -65,11 +63,9 @@ pub(crate) struct Lent<'w> {
     pub(crate) turn: Turn,
     /// The worker's read buffer; its content means nothing between two uses.
     pub(crate) read_buf: &'w mut [u8],
-    /// The time at which the last thing ended that was timed. Who times a run takes it as the start
-    /// and sets it to the end, so that a batch of n events costs n + 1 looks at the clock.
-    pub(crate) now: Instant,
-    /// Time since `now` that the handler spent in announced waits.
-    pub(crate) waited: &'w Cell<Duration>,
+    /// Since the last thing ended that was timed. Who times a run takes that as the start and sets it to
+    /// the end, so that a batch of n events costs n + 1 looks at the clock.
+    pub(crate) lap: Lap,
     /// When this was made runnable: its event was received, or it was queued.
     pub(crate) runnable_at: Instant,
 }
@@ -77,10 +73,7 @@ pub(crate) struct Lent<'w> {
 impl Lent<'_> {
     /// Notes in `cost` how long it took since the last thing ended that was timed.
     pub(crate) fn charge(&mut self, cost: &Cost) {
-        let started = mem::replace(&mut self.now, clock::now());
-        let elapsed = self.now.saturating_duration_since(started);
-        // A wait that was announced has given everything back that others could want.
-        cost.add_whole(elapsed.saturating_sub(self.waited.take()));
+        cost.add_whole(self.lap.end());
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`Stalls`]: what a worker does when its handler announces that it waits.
 
 use std::cell::Cell;
+use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,8 +24,34 @@ pub(super) struct Stalls {
     was_slow: Cell<bool>,
     /// Since when it waits, as long as it is counted among those that do.
     began: Cell<Option<Instant>>,
-    /// Time waited since it was last taken.
-    waited: Cell<Duration>,
+}
+
+thread_local! {
+    /// How long what ran on this thread has waited, and said so.
+    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Times what runs on a thread, one lap after the other. Waits that were announced are left out: such a
+/// one has given everything back that others could want.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lap {
+    /// When it began, and the one before it ended.
+    pub(crate) now: Instant,
+    waited: Duration,
+}
+
+impl Lap {
+    /// From `now` on, on this thread.
+    pub(crate) fn from(now: Instant) -> Self {
+        Self { now, waited: WAITED.get() }
+    }
+
+    /// Ends it, and begins the next; says how long it was.
+    pub(crate) fn end(&mut self) -> Duration {
+        let before = mem::replace(self, Self::from(clock::now()));
+        let waited = self.waited.saturating_sub(before.waited);
+        self.now.saturating_duration_since(before.now).saturating_sub(waited)
+    }
 }
 
 /// Until this is dropped the waits of the thread are announced to its worker.
@@ -33,8 +60,7 @@ pub(super) struct Installed(Rc<Stalls>);
 impl Stalls {
     pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind) -> Rc<Self> {
         let (slow, was_slow) = (Cell::default(), Cell::default());
-        let (began, waited) = (Cell::default(), Cell::default());
-        Rc::new(Self { group, seat, kind, slow, was_slow, began, waited })
+        Rc::new(Self { group, seat, kind, slow, was_slow, began: Cell::default() })
     }
 
     pub(super) fn install(self: &Rc<Self>) -> Installed {
@@ -56,13 +82,7 @@ impl Stalls {
             self.group.mode.end_slow(now);
         }
         self.was_slow.set(false);
-        self.waited.set(Duration::ZERO);
         self.seat().state.go_on();
-    }
-
-    /// What to leave out when a run is timed: a handler that waits does not use its thread.
-    pub(super) const fn waited(&self) -> &Cell<Duration> {
-        &self.waited
     }
 
     fn seat(&self) -> &Seat {
@@ -108,7 +128,7 @@ impl Announce for Stalls {
         if self.was_slow.take() {
             self.begin_slow();
         }
-        self.waited.set(self.waited.get() + clock::now().saturating_duration_since(began));
+        WAITED.set(WAITED.get() + clock::now().saturating_duration_since(began));
     }
 
     fn uncounted(&self) {

@@ -41,13 +41,12 @@ impl Task {
             Self::Work(work) => {
                 lent.turn = Turn::ALONE;
                 if guard(group, "work", || work.run(lent)).is_none() {
-                    lent.now = clock::now();
+                    lent.lap.now = clock::now();
                 }
             }
             Self::Run(_, closure) => {
                 group.count(Counter::TasksRun, 1);
                 beside_connections(|| guard(group, "task", closure));
-                lent.now = clock::now();
             }
             Self::Reclaim(token) => drop(guard(group, "drop", || group.reclaim(token))),
             Self::Discard(remains) => drop(guard(group, "drop", || drop(remains))),

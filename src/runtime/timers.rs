@@ -1,6 +1,7 @@
 //! Timers as a user sees them: set through a [`Handle`](super::Handle), cancelled through a [`Timer`].
 
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -81,6 +82,20 @@ pub(crate) fn is_late(due: Instant, now: Instant) -> bool {
     now.saturating_duration_since(due) > LATE
 }
 
+/// What a peer has to do in time is excused once. A second time it had another whole time for it; and
+/// where much is queued, as when many send without end, every look is late.
+#[derive(Debug, Default)]
+pub(crate) struct Excuse {
+    given: bool,
+}
+
+impl Excuse {
+    /// Whether that time begins anew because it is looked at only now.
+    pub(crate) fn covers(&mut self, due: Instant, now: Instant) -> bool {
+        is_late(due, now) && !mem::replace(&mut self.given, true)
+    }
+}
+
 /// Twenty times what a timer promises.
 const LATE: Duration = Duration::from_millis(100);
 
@@ -129,8 +144,7 @@ fn set(
 impl Callback {
     fn insert(self: Arc<Self>, group: &Group, delay: Duration) {
         let now = clock::now();
-        // A delay beyond the clock's range is never.
-        let Some(deadline) = now.checked_add(delay) else { return };
+        let deadline = clock::later(now, delay);
         let callback = Arc::clone(&self);
         // Held until the entry is known, so that a cancel finds it.
         let mut entry = lock(&self.entry);

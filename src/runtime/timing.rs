@@ -18,7 +18,7 @@ impl Group {
     pub(crate) fn note_scheduled(&self, lent: &Lent<'_>) -> bool {
         let on = self.histograms.is_on();
         if on {
-            self.record(Stage::Schedule, lent.runnable_at, lent.now);
+            self.record(Stage::Schedule, lent.runnable_at, lent.lap.now);
         }
         on
     }
@@ -33,8 +33,8 @@ impl Group {
     /// A turn is over: everything was received and handed on.
     pub(crate) fn note_run(&self, first_at: Option<Instant>, lent: &Lent<'_>) {
         if let Some(first_at) = first_at {
-            self.record(Stage::Run, first_at, lent.now);
-            self.record(Stage::RecvAll, lent.runnable_at, lent.now);
+            self.record(Stage::Run, first_at, lent.lap.now);
+            self.record(Stage::RecvAll, lent.runnable_at, lent.lap.now);
         }
     }
 
@@ -42,7 +42,7 @@ impl Group {
     pub(super) fn note_closure_run(&self, from: Instant, lent: &Lent<'_>) {
         if self.histograms.is_on() {
             self.record(Stage::Schedule, lent.runnable_at, from);
-            self.record(Stage::Run, from, lent.now);
+            self.record(Stage::Run, from, lent.lap.now);
         }
     }
 

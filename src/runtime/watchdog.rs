@@ -101,7 +101,7 @@ impl Watchdog {
 
     /// Whether the process used about all the CPU time there was since the last look.
     fn saturated(&mut self, now: Instant) -> bool {
-        let used = sched::process_cpu_time();
+        let Some(used) = sched::process_cpu_time() else { return false };
         let before = self.cpu_time.replace((now, used));
         before.is_some_and(|(then, before)| {
             let elapsed = now.saturating_duration_since(then).as_secs_f64();

@@ -17,7 +17,7 @@ use super::park::{Demand, Rest};
 use super::seats::Seat;
 use super::slots::Token;
 use super::source::{Lent, Turn};
-use super::stalls::Stalls;
+use super::stalls::{Lap, Stalls};
 use super::task::Task;
 use super::threads::ThreadKind;
 use super::timers::Due;
@@ -328,8 +328,7 @@ impl Worker {
         let mut lent = Lent {
             turn: Turn::ALONE,
             read_buf: &mut self.read_buf,
-            now: self.now,
-            waited: self.stalls.waited(),
+            lap: Lap::from(self.now),
             runnable_at,
         };
         code(&mut lent);
@@ -338,7 +337,11 @@ impl Worker {
             lent.charge(cost);
             self.group.note_closure_run(from, &lent);
         }
-        self.now = lent.now;
+        if lent.lap.now == self.now {
+            // It was not timed, and what comes next is not to be charged for it.
+            lent.lap.now = clock::now();
+        }
+        self.now = lent.lap.now;
         if was_crowded() {
             self.group.mode.note_crowded(self.now);
         }
@@ -518,5 +521,163 @@ impl Worker {
 
     pub(super) fn count(&self, counter: Counter, n: u64) {
         self.seat().counters.bump(counter, n);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Mutex;
+    use std::thread;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::runtime::{Builder, Handle, Runtime, Work};
+    use crate::sync::stall;
+
+    const LONG_RUN: Duration = Duration::from_millis(5);
+
+    /// A runtime whose only worker does what this thread says.
+    fn alone() -> (Runtime, Worker) {
+        let config = Config::default()
+            .epoll_groups(1)
+            .epoll_threads_per_group(1)
+            .max_threads(2)
+            .reserve_threads_per_group(0)
+            .thread_scale_thresh(100);
+        let (runtime, _) = Builder::default().config(config).assemble(None).expect("descriptors");
+        let group = Arc::clone(&runtime.handle.shared.groups[0]);
+        let seat = group.crew.sit(ThreadKind::Base);
+        let worker = Worker::new(group, seat, ThreadKind::Base, Role::Called);
+        worker.rise(false);
+        (runtime, worker)
+    }
+
+    /// Calls a closure when it runs.
+    struct Does<F>(F, Cost);
+
+    impl<F: Fn() + Send + Sync + 'static> Work for Does<F> {
+        fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+            (self.0)();
+            lent.charge(&self.1);
+        }
+
+        fn class(&self) -> Class {
+            Class::Ordinary
+        }
+
+        fn cost(&self) -> &Cost {
+            &self.1
+        }
+    }
+
+    fn does(code: impl Fn() + Send + Sync + 'static) -> Arc<Does<impl Fn() + Send + Sync>> {
+        Arc::new(Does(code, Cost::unknown()))
+    }
+
+    #[test]
+    fn closures_that_take_long_are_known_to_be_slow() {
+        let (runtime, mut worker) = alone();
+        for _ in 0..3 {
+            runtime.handle.spawn(|| thread::sleep(LONG_RUN)).expect("there is room");
+            worker.run_tasks();
+        }
+        assert_eq!(worker.group.task_cost.pace(), Pace::Dear);
+    }
+
+    /// Takes long to be dropped.
+    struct Remains;
+
+    impl Drop for Remains {
+        fn drop(&mut self) {
+            clock::simulate(Some(clock::now() + LONG_RUN));
+        }
+    }
+
+    #[test]
+    fn what_nobody_times_is_not_charged_to_what_comes_next() {
+        clock::simulate(Some(Instant::now()));
+        let (runtime, mut worker) = alone();
+        let quick = does(|| {});
+        worker.group.discard(Remains);
+        worker.run_tasks();
+        worker.group.push_work(Arc::clone(&quick) as Arc<dyn Work>);
+        worker.run_tasks();
+        assert_eq!(quick.cost().pace(), Pace::Cheap);
+        assert!(!worker.group.is_crowded(worker.now));
+        let before = runtime.stats().get(Counter::EpollWaits);
+        (0..3).for_each(|_| worker.group.discard(Remains));
+        worker.run_tasks();
+        clock::simulate(None);
+        let looks = runtime.stats().get(Counter::EpollWaits) - before;
+        assert_eq!(looks, 3, "one after each that took long");
+    }
+
+    #[test]
+    fn a_wait_that_is_announced_costs_neither_its_run_nor_a_part_of_that() {
+        clock::simulate(Some(Instant::now()));
+        let (runtime, mut worker) = alone();
+        let announced = worker.stalls.install();
+        let part = Arc::new(Cost::unknown());
+        let work = {
+            let part = Arc::clone(&part);
+            does(move || {
+                let mut lap = Lap::from(clock::now());
+                stall::run(|| drop(Remains));
+                part.add(lap.end());
+            })
+        };
+        worker.group.push_work(Arc::clone(&work) as Arc<dyn Work>);
+        worker.run_tasks();
+        drop(announced);
+        clock::simulate(None);
+        assert_eq!((part.pace(), work.cost().pace()), (Pace::Cheap, Pace::Cheap));
+        assert_eq!(runtime.stats().get(Counter::Stalls), 1);
+    }
+
+    /// Notes that it has run, and queues another one like it, so many times.
+    fn again(handle: &Handle, ran: &Arc<Mutex<Vec<char>>>, what: char, times: usize) {
+        let (next, ran) = (handle.clone(), Arc::clone(ran));
+        let code = move || {
+            ran.lock().expect("no panic").push(what);
+            if times > 1 {
+                again(&next, &ran, what, times - 1);
+            }
+        };
+        handle.spawn(code).expect("there is room");
+    }
+
+    /// What has run, in this order, beside what is without end.
+    fn ran_beside(without_end: Class, ordinary: bool) -> Vec<char> {
+        let (runtime, mut worker) = alone();
+        let ran = Arc::default();
+        again(&runtime.handle.with_class(without_end), &ran, '.', 320);
+        if ordinary {
+            again(&runtime.handle, &ran, 'o', 10);
+        }
+        for _ in 0..10 {
+            let ran = Arc::clone(&ran);
+            worker.group.push_spent_work(does(move || ran.lock().expect("no panic").push('s')));
+        }
+        worker.run_tasks();
+        let ran = ran.lock().expect("no panic");
+        ran[..320].to_vec()
+    }
+
+    #[test]
+    fn one_task_in_sixteen_is_not_urgent_and_one_in_32_has_had_its_share_whatever_comes() {
+        let ran = ran_beside(Class::Admin, true);
+        for (sixteen, index) in ran.chunks(16).zip(0..) {
+            let others: String = sixteen.iter().filter(|what| **what != '.').collect();
+            assert_eq!(others, ["o", "s"][index % 2], "{index}: {ran:?}");
+        }
+    }
+
+    #[test]
+    fn one_task_in_32_has_had_its_share_beside_ordinary_ones_without_end() {
+        let ran = ran_beside(Class::Ordinary, false);
+        for thirty_two in ran.chunks(32) {
+            let spent = thirty_two.iter().filter(|what| **what == 's').count();
+            assert_eq!(spent, 1, "{ran:?}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! [`Clock`]: requests for timestamps, which belong to no session.
 
 use std::collections::VecDeque;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
@@ -14,10 +13,9 @@ use super::run::TURN;
 use super::service::Service;
 use crate::codec::encoder::Metadata;
 use crate::net::{Connection, Hold};
-use crate::runtime::{Class, Cost, Lent, Work};
+use crate::runtime::{Class, Cost, Lap, Lent, Work};
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
-use crate::sys::clock;
 
 /// The requests for timestamps of one connection, answered in their order, on whichever worker is free:
 /// a service may look into a table for them.
@@ -95,12 +93,12 @@ impl<S: Service> Clock<S> {
 }
 
 impl<S: Service> Runnable for Clock<S> {
-    fn run_here(self: Arc<Self>, out: &Output, mut now: Instant) -> Instant {
+    fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
+        let mut lap = Lap::from(now);
         out.begin(None);
         let _marks = running.take_marks();
         if let Some(link) = self.link.upgrade() {
-            let started = now;
             let budget = link.line.config().session_budget;
             let mut done = 0;
             while let Some(question) = self.next() {
@@ -108,23 +106,22 @@ impl<S: Service> Runnable for Clock<S> {
                 out.flush();
                 Self::answer(&link, out, question);
                 done += 1;
-                let before = mem::replace(&mut now, clock::now());
-                self.cost.add(now.saturating_duration_since(before));
+                self.cost.add(lap.end());
                 // What runs next on this thread has another owner.
-                out.keep(now);
+                out.keep(lap.now);
                 // Who asks without end does not own a worker.
-                if done >= budget || now.saturating_duration_since(started) >= TURN {
+                if done >= budget || lap.now.saturating_duration_since(now) >= TURN {
                     out.flush();
                     running.mark(ASKED);
                     running.queue();
                     link.line.group().push_spent_work(self);
-                    return now;
+                    return lap.now;
                 }
             }
         }
         running.queue();
         out.hold(self);
-        now
+        lap.now
     }
 
     fn settle(self: Arc<Self>) {
@@ -145,7 +142,7 @@ impl<S: Service> Runnable for Clock<S> {
 impl<S: Service> Work for Clock<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         if let Some(link) = self.link.upgrade() {
-            lent.now = Output::with(&link.line, |out| self.run_here(out, lent.now));
+            lent.lap.now = Output::with(&link.line, |out| self.run_here(out, lent.lap.now));
         }
     }
 

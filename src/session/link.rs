@@ -193,19 +193,34 @@ impl<S: Service> Link<S> {
     /// Calls `code` after some time, unless the link is gone by then; it does not keep it.
     ///
     /// When nobody looked at the time for long, nobody served the peer either: then the time begins
-    /// anew, and a cancel comes too late.
+    /// anew, once, and a cancel comes too late.
     pub(super) fn later(
         self: &Arc<Self>,
         class: Class,
         delay: Duration,
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Timer {
-        let link = Arc::downgrade(self);
         let due = clock::now() + delay;
-        let call = move || match link.upgrade() {
-            Some(link) if is_late(due, clock::now()) => drop(link.later(class, delay, code)),
-            Some(link) => code(&link),
-            None => {}
+        self.call_after(class, delay, move |link| {
+            if is_late(due, clock::now()) {
+                drop(link.call_after(class, delay, code));
+            } else {
+                code(link);
+            }
+        })
+    }
+
+    fn call_after(
+        self: &Arc<Self>,
+        class: Class,
+        delay: Duration,
+        code: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> Timer {
+        let link = Arc::downgrade(self);
+        let call = move || {
+            if let Some(link) = link.upgrade() {
+                code(&link);
+            }
         };
         after(self.line.group(), class, delay, Box::new(call))
     }
@@ -239,9 +254,9 @@ impl<S: Service> Link<S> {
 
     /// Runs here what is known to be quick, and the last one if nothing stands behind it and nobody
     /// knows; the others go to the queue.
-    pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) -> Instant {
+    pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) {
         // Most receives bring something; but what was brought may be taken by another thread.
-        let Some(mut first) = self.next_ready() else { return now };
+        let Some(mut first) = self.next_ready() else { return };
         let until = now + TURN;
         Output::with(&self.line, |out| {
             let urgent_alone = self.line.group().runs_urgent_alone();
@@ -285,7 +300,6 @@ impl<S: Service> Link<S> {
                 }
             }
         });
-        now
     }
 
     // ---- deadlines ----
@@ -410,9 +424,9 @@ impl<S: Service> Work for Rest<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         self.kept.relieve(&self.link.line);
         self.held.iter().for_each(|held| held.flush());
-        let began = lent.now;
-        lent.now = self.link.dispatch(began, true);
-        self.link.turn_cost.add_whole(lent.now.saturating_duration_since(began));
+        let link = &self.link;
+        link.dispatch(lent.lap.now, true);
+        lent.charge(&link.turn_cost);
     }
 
     fn class(&self) -> Class {

@@ -4,7 +4,6 @@
 mod ends;
 mod requests;
 
-use std::cell::Cell;
 use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +19,9 @@ use super::link::{Link, Runnable};
 use super::output::Output;
 use super::service::{Service, SessionId};
 use super::state::{Blocked, Pulled, State};
-use crate::runtime::{Class, Cost, Lent, Work};
+use crate::runtime::{Class, Cost, Lap, Lent, Work};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
-use crate::sys::clock;
 
 /// One session.
 pub(super) struct Session<S: Service> {
@@ -126,9 +124,9 @@ impl<S: Service> Session<S> {
     }
 
     /// Runs what was queued, from `now` on, and returns the time at its end.
-    fn serve(self: Arc<Self>, out: &Output, mut now: Instant, waited: &Cell<Duration>) -> Instant {
+    fn serve(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
-        let started = now;
+        let mut lap = Lap::from(now);
         let budget = self.link.line.config().session_budget;
         let urgent_alone = self.link.line.group().runs_urgent_alone();
         let mut done = 0;
@@ -138,11 +136,11 @@ impl<S: Service> Session<S> {
         loop {
             // What comes behind the end of a transaction is not for the reserve.
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
-            let spent = done >= budget || now.saturating_duration_since(started) >= TURN;
+            let spent = done >= budget || lap.now.saturating_duration_since(now) >= TURN;
             let turn = if over || spent { Turn::Later } else { self.step(&mut running, out) };
             if matches!(turn, Turn::Waits | Turn::Spent) {
                 // Or nobody would know how long it was, and look for others.
-                self.charge(&mut now, waited);
+                self.cost().add(lap.end());
             }
             match turn {
                 // Somebody else may run it before this thread sends anything.
@@ -156,32 +154,24 @@ impl<S: Service> Session<S> {
                     } else {
                         group.push_work(self);
                     }
-                    return now;
+                    return lap.now;
                 }
                 Turn::Idle | Turn::Waits => {
                     running.queue();
                     out.hold(self);
-                    return now;
+                    return lap.now;
                 }
                 Turn::Again => {}
             }
             done += 1;
-            self.charge(&mut now, waited);
+            self.cost().add(lap.end());
             // Whoever holds what others wait for is not kept from its client.
             if is_quick(self.cost()) && !self.class().is_urgent() {
-                out.keep(now);
+                out.keep(lap.now);
             } else {
                 out.flush();
             }
         }
-    }
-
-    /// Adds what has passed since `now` to what its requests cost.
-    fn charge(&self, now: &mut Instant, waited: &Cell<Duration>) {
-        let before = mem::replace(now, clock::now());
-        // A wait that was announced has given back what others could want.
-        let spent = now.saturating_duration_since(before).saturating_sub(waited.take());
-        self.cost().add(spent);
     }
 
     /// One step: ends it, goes on with the request that was begun, or begins the next.
@@ -293,7 +283,7 @@ impl<S: Service> Session<S> {
 
 impl<S: Service> Runnable for Session<S> {
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
-        self.serve(out, now, &Cell::default())
+        self.serve(out, now)
     }
 
     fn settle(self: Arc<Self>) {
@@ -311,7 +301,7 @@ impl<S: Service> Runnable for Session<S> {
 impl<S: Service> Work for Session<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         let line = Arc::clone(&self.channel.line);
-        lent.now = Output::with(&line, |out| self.serve(out, lent.now, lent.waited));
+        lent.lap.now = Output::with(&line, |out| self.serve(out, lent.lap.now));
     }
 
     fn class(&self) -> Class {

@@ -5,7 +5,7 @@
 //! the system's clock takes twenty.
 
 use std::cell::Cell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 thread_local! {
     static SIMULATED: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -20,6 +20,13 @@ pub(crate) fn now() -> Instant {
     }
 }
 
+/// So much later; in a hundred years if the clock does not go as far.
+pub(crate) fn later(from: Instant, delay: Duration) -> Instant {
+    from.checked_add(delay).unwrap_or_else(|| from + FAR)
+}
+
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Nanoseconds from one to the other, for an atomic; none if they are the other way round.
 pub(crate) fn nanos_between(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
@@ -33,7 +40,6 @@ pub(crate) fn simulate(now: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 

@@ -69,8 +69,9 @@ impl Epoll {
 
     /// Waits until something is ready, fills `events` and returns how many there are.
     ///
-    /// Without a limit until something is; with one, none when the time is over. A signal is not an
-    /// event: the wait goes on, from the start of the time.
+    /// Without a limit until something is, whatever signals come; with one, none when the time is over
+    /// or a signal has come: to wait on from the start of the time would be, among many, to wait on for
+    /// ever.
     pub(crate) fn wait(&self, events: &mut [Event], limit: Option<Duration>) -> io::Result<usize> {
         let capacity = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
         let timeout = limit.map_or(-1, |limit| {
@@ -78,7 +79,7 @@ impl Epoll {
             let millis = limit.as_micros().div_ceil(1000);
             libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX)
         });
-        let count = retry(|| {
+        let mut wait = || {
             // SAFETY: `events` is a live, writable array of `capacity` elements whose layout is
             // that of `epoll_event` (`repr(transparent)`).
             check(unsafe {
@@ -89,7 +90,14 @@ impl Epoll {
                     timeout,
                 )
             })
-        })?;
+        };
+        let count = match limit {
+            None => retry(wait)?,
+            Some(_) => match wait() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                waited => waited?,
+            },
+        };
         Ok(usize::try_from(count).unwrap_or(0))
     }
 }
@@ -223,7 +231,37 @@ impl fmt::Debug for Readiness {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::os::unix::thread::JoinHandleExt;
+    use std::thread;
+    use std::time::Instant;
+
     use super::*;
+
+    /// Longer than anything here takes.
+    const LONG: Duration = Duration::from_secs(30);
+
+    extern "C" fn ignore(_: libc::c_int) {}
+
+    #[test]
+    fn a_signal_ends_a_wait_that_is_limited() {
+        // Ignored by everybody else, and a signal that is ignored ends no wait.
+        let ignore: extern "C" fn(libc::c_int) = ignore;
+        // SAFETY: the handler does nothing, and is one for a signal.
+        unsafe { libc::signal(libc::SIGURG, ignore as libc::sighandler_t) };
+        let waiter = thread::spawn(|| {
+            let epoll = Epoll::new().expect("a descriptor");
+            epoll.wait(&mut [Event::EMPTY], Some(10 * LONG)).expect("nothing wrong")
+        });
+        let began = Instant::now();
+        // It may not wait yet.
+        while !waiter.is_finished() {
+            assert!(began.elapsed() < LONG, "it waits on");
+            // SAFETY: the thread was not joined yet.
+            unsafe { libc::pthread_kill(waiter.as_pthread_t(), libc::SIGURG) };
+            thread::yield_now();
+        }
+        assert_eq!(waiter.join().expect("no panic"), 0);
+    }
 
     #[test]
     fn condensed_readiness_says_the_same() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::check;
+
 /// The calling thread's slice, and what it was before anybody changed it.
 ///
 /// A thread with a short slice may interrupt one with a longer slice when it wakes, and is
@@ -54,18 +56,18 @@ fn fair_attributes() -> Option<libc::sched_attr> {
     (result == 0 && fair.contains(&attributes.sched_policy)).then_some(attributes)
 }
 
-/// CPU time that the process has used so far, on all CPUs together.
-pub(crate) fn process_cpu_time() -> Duration {
+/// CPU time that the process has used so far, on all CPUs together. `None` in a sandbox that forbids
+/// to ask.
+pub(crate) fn process_cpu_time() -> Option<Duration> {
     cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-fn cpu_time(clock: libc::clockid_t) -> Duration {
+fn cpu_time(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to `time`, which is live for the call.
-    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    debug_assert_eq!(result, 0, "the clock exists");
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) }).ok()?;
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+    Some(Duration::new(seconds.ok()?, nanos.ok()?))
 }
 
 /// What a thread has used so far.
@@ -78,15 +80,15 @@ pub(crate) struct ThreadUsage {
 }
 
 impl ThreadUsage {
-    /// Of the calling thread.
-    pub(crate) fn now() -> Self {
+    /// Of the calling thread. `None` in a sandbox that forbids to ask.
+    pub(crate) fn now() -> Option<Self> {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: the kernel writes to `usage`, which is live for the call.
-        let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-        debug_assert_eq!(result, 0, "a thread may ask for its own");
+        check(unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) }).ok()?;
         // SAFETY: all zero is a valid value, and the kernel wrote over it.
         let usage = unsafe { usage.assume_init() };
-        Self { cpu_time: cpu_time(libc::CLOCK_THREAD_CPUTIME_ID), waits: usage.ru_nvcsw }
+        let cpu_time = cpu_time(libc::CLOCK_THREAD_CPUTIME_ID)?;
+        Some(Self { cpu_time, waits: usage.ru_nvcsw })
     }
 }
 
@@ -96,22 +98,26 @@ mod tests {
 
     use super::*;
 
+    fn usage() -> ThreadUsage {
+        ThreadUsage::now().expect("nobody forbids it")
+    }
+
     #[test]
     fn a_thread_that_burns_uses_cpu_time_and_one_that_waits_gives_up_its_cpu() {
-        let before = ThreadUsage::now();
+        let before = usage();
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let began = Instant::now();
-                while ThreadUsage::now().cpu_time < Duration::from_millis(5) {
+                while usage().cpu_time < Duration::from_millis(5) {
                     assert!(began.elapsed() < Duration::from_secs(30), "the clock stands");
                 }
-                sender.send(ThreadUsage::now()).expect("it is heard");
+                sender.send(usage()).expect("it is heard");
             });
             let other = receiver.recv().expect("it is told");
             assert!(other.cpu_time >= Duration::from_millis(5), "{other:?}");
         });
-        let after = ThreadUsage::now();
+        let after = usage();
         assert!(after.waits > before.waits, "{before:?} {after:?}");
         assert!(after.cpu_time > before.cpu_time, "{before:?} {after:?}");
     }
