@@ -64,24 +64,32 @@ pub(super) struct Unlink {
 impl Unlink {
     /// For a path that was just bound.
     pub(super) fn new(path: PathBuf) -> Self {
-        let file = identity(&path);
+        let file = identity(&path).inspect_err(|error| stays(&path, error)).ok();
         Self { path, file }
     }
 }
 
 /// Device and inode.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let metadata = fs::symlink_metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Whoever binds it next will be told that it is in use.
+fn stays(path: &Path, error: &io::Error) {
+    tracing::warn!(%error, path = %path.display(), "the file of a Unix socket is not removed");
 }
 
 impl Drop for Unlink {
     fn drop(&mut self) {
-        if self.file.is_some()
-            && self.file == identity(&self.path)
-            && let Err(error) = fs::remove_file(&self.path)
-        {
-            tracing::debug!(%error, path = %self.path.display(), "unlink");
+        let Some(file) = self.file else { return };
+        let removed = match identity(&self.path) {
+            Ok(now) if now == file => fs::remove_file(&self.path),
+            other => other.map(drop),
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => stays(&self.path, &error),
+            _ => {}
         }
     }
 }

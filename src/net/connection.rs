@@ -74,7 +74,7 @@ impl Connection {
         socket::local_addr(self.0.fd()).map(|addr| Address::from_raw(&addr))
     }
 
-    /// Who is at the other end of a Unix socket; `None` for TCP.
+    /// Who is at the other end of a Unix socket; `None` for TCP, and where the system does not say.
     #[must_use]
     pub fn credentials(&self) -> Option<Credentials> {
         match self.0.peer {

@@ -366,19 +366,18 @@ impl Round<'_> {
         if !marks.has(WRITABLE | HUNG_UP) {
             return;
         }
-        match socket::take_error(self.conn.fd()) {
+        let error = match socket::take_error(self.conn.fd()) {
             // An early `send` may have taken the error away.
-            Ok(None) if !socket::is_connected(self.conn.fd()) => {
-                let error = io::ErrorKind::NotConnected.into();
-                self.finish(recv, Some(CloseReason::ConnectFailed(error)));
-            }
-            Ok(None) => {
+            Ok(None) => socket::peer_addr(self.conn.fd()).err(),
+            Ok(error) => error,
+            Err(error) => Some(error),
+        };
+        match error {
+            None => {
                 recv.stage = Stage::New;
                 self.conn.count(Counter::ConnectionsConnected, 1);
             }
-            Ok(Some(error)) | Err(error) => {
-                self.finish(recv, Some(CloseReason::ConnectFailed(error)));
-            }
+            Some(error) => self.finish(recv, Some(CloseReason::ConnectFailed(error))),
         }
     }
 

@@ -121,8 +121,8 @@ impl Builder {
         };
         let groups: Vec<Arc<Group>> = (0..groups)
             .map(|index| Group::new(index, parts.clone()))
-            .collect::<io::Result<_>>()
-            .map_err(StartError::Descriptors)?;
+            .collect::<Result<_, _>>()
+            .map_err(|(call, source)| StartError::Descriptors { call, source })?;
         let watchdog =
             Watchdog::new(Arc::clone(&watch), Arc::clone(&settings), binding, &groups, cpus);
         let (switching, next_group) = (Mutex::new(()), AtomicUsize::new(0));
@@ -172,7 +172,12 @@ pub enum StartError {
     /// A tunable is out of its range.
     Config(ConfigError),
     /// The system gave no descriptors for a group.
-    Descriptors(io::Error),
+    Descriptors {
+        /// The call that failed, as in the manual.
+        call: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system gave no thread.
     Thread {
         /// Its name.
@@ -186,7 +191,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(error) => write!(f, "configuration: {error}"),
-            Self::Descriptors(error) => write!(f, "descriptors of a group: {error}"),
+            Self::Descriptors { call, source } => {
+                write!(f, "descriptors of a group: {call}: {source}")
+            }
             Self::Thread { name, source } => write!(f, "thread {name}: {source}"),
         }
     }
@@ -196,7 +203,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Config(error) => Some(error),
-            Self::Descriptors(error) | Self::Thread { source: error, .. } => Some(error),
+            Self::Descriptors { source, .. } | Self::Thread { source, .. } => Some(source),
         }
     }
 }

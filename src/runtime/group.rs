@@ -95,15 +95,20 @@ pub(super) struct Parts {
 }
 
 impl Group {
-    pub(super) fn new(index: usize, parts: Parts) -> io::Result<Arc<Self>> {
+    /// # Errors
+    ///
+    /// The call that failed, and what the system said.
+    pub(super) fn new(index: usize, parts: Parts) -> Result<Arc<Self>, (&'static str, io::Error)> {
         let Parts { cpus, pollers, settings, usage, threads, watch, binding } = parts;
         let histograms = Histograms::new();
         histograms.switch(settings.current().enable_perf_hist);
-        let epoll = Epoll::new()?;
-        let eventfd = EventFd::new()?;
-        let timerfd = TimerFd::new()?;
-        epoll.add(eventfd.as_fd(), Interest::READABLE, EVENTFD)?;
-        epoll.add(timerfd.as_fd(), Interest::READABLE, TIMERFD)?;
+        let in_call = |call| move |error| (call, error);
+        let epoll = Epoll::new().map_err(in_call("epoll_create1"))?;
+        let eventfd = EventFd::new().map_err(in_call("eventfd"))?;
+        let timerfd = TimerFd::new().map_err(in_call("timerfd_create"))?;
+        for (fd, data) in [(eventfd.as_fd(), EVENTFD), (timerfd.as_fd(), TIMERFD)] {
+            epoll.add(fd, Interest::READABLE, data).map_err(in_call("epoll_ctl"))?;
+        }
         let now = clock::now();
         let config = settings.current();
         let lanes = Lanes::new(config.epoll_work_queue_capacity, now);

@@ -219,9 +219,9 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     SockRef::from(&fd).take_error()
 }
 
-/// Whether there is another end: not so before a connection is made, nor when that failed.
-pub(crate) fn is_connected(fd: BorrowedFd<'_>) -> bool {
-    SockRef::from(&fd).peer_addr().is_ok()
+/// The other end, of which there is none before a connection is made, nor when that failed.
+pub(crate) fn peer_addr(fd: BorrowedFd<'_>) -> io::Result<SockAddr> {
+    SockRef::from(&fd).peer_addr()
 }
 
 pub(crate) fn local_addr(fd: BorrowedFd<'_>) -> io::Result<SockAddr> {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener};
+use std::path::Path;
 use std::time::Duration;
 
 use epoll_group::codec::header::{HEADER_BYTES, Header};
@@ -39,10 +40,21 @@ impl Peer {
         if domain != Domain::UNIX {
             socket.set_tcp_nodelay(true)?;
         }
-        socket.set_read_timeout(Some(LONG))?;
-        socket.set_write_timeout(Some(LONG))?;
-        socket.connect(&raw)?;
-        Ok(Self(socket))
+        Self(socket).to(&raw)
+    }
+
+    /// With a path of its own, by which the server knows it.
+    pub(crate) fn connect_from(from: &Path, to: &Path) -> Self {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        socket.bind(&SockAddr::unix(from).expect("a short path")).expect("bound");
+        Self(socket).to(&SockAddr::unix(to).expect("a short path")).expect("connected")
+    }
+
+    fn to(self, raw: &SockAddr) -> io::Result<Self> {
+        self.0.set_read_timeout(Some(LONG))?;
+        self.0.set_write_timeout(Some(LONG))?;
+        self.0.connect(raw)?;
+        Ok(self)
     }
 
     /// Reads give up after this.

@@ -1,7 +1,7 @@
 //! The clock of the day jumps: nothing of the crate looks at it.
 
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use epoll_group::stats::{Counter, Stage};
 
@@ -41,7 +41,6 @@ fn a_clock_that_jumps_by_a_day_changes_no_time_out_no_login_and_no_statistics() 
     }
     let ends = [Counter::ClosedLoginTimeout, Counter::ClosedWriteTimeout, Counter::RequestsExpired];
     assert_eq!(ends.map(|counter| stats.get(counter)), [0; 3]);
-    assert!(SystemTime::now() > SystemTime::UNIX_EPOCH);
     pair.end();
     world.is_as_before();
 }

@@ -2,7 +2,7 @@
 //! limits.
 //!
 //! Not under a sanitizer, which wants these functions of the C library for itself.
-#![cfg(all(feature = "server", feature = "client", not(sanitized)))]
+#![cfg(all(feature = "server", feature = "client", feature = "pool", not(sanitized)))]
 
 mod children;
 mod clocks;

@@ -117,10 +117,17 @@ impl Bystanders {
     }
 }
 
-/// Sends back what comes; in two pieces when it begins with a 2.
+/// Asks who it is that asks.
+pub(crate) const WHO: &[u8] = b"who?";
+
+/// Sends back what comes; in two pieces when it begins with a 2. Who asks who it is hears the number of
+/// its process.
 pub(crate) fn answer(conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
     let bytes = input.take_all();
-    if bytes.starts_with(b"2") {
+    if bytes == WHO {
+        let pid = conn.credentials().map(|credentials| credentials.pid);
+        conn.send(format!("{pid:?}"));
+    } else if bytes.starts_with(b"2") {
         let (one, two) = bytes.split_at(1);
         conn.send_slices(&[std::io::IoSlice::new(one), std::io::IoSlice::new(two)]);
     } else {

@@ -1,7 +1,8 @@
 //! Peers that are not there any more, and those that never were.
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::Once;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use epoll_group::codec::message::ClientMessage;
@@ -116,10 +117,10 @@ fn half_open(target: &Target, course: &Course<'_>) -> Tally {
     })
 }
 
-/// Says once what could not be done.
-fn skipped(name: &str, why: &str) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+/// Says once of each abuse what could not be done.
+fn skipped(name: &'static str, why: &str) {
+    static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().expect("nobody panics here").insert(name) {
         let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
-    });
+    }
 }

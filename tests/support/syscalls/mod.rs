@@ -41,8 +41,11 @@ pub(crate) enum Call {
     EpollWait,
     Eventfd,
     Fcntl,
+    /// Not of the kernel: the C library asks files and servers.
+    Getaddrinfo,
     Getpeername,
     Getrandom,
+    Getrusage,
     Getsockname,
     Getsockopt,
     Listen,
@@ -50,7 +53,9 @@ pub(crate) enum Call {
     PthreadCreate,
     Read,
     Recv,
+    Recvmsg,
     SchedGetaffinity,
+    SchedGetattr,
     SchedSetaffinity,
     SchedSetattr,
     Send,
@@ -58,8 +63,10 @@ pub(crate) enum Call {
     Setsockopt,
     Shutdown,
     Socket,
+    Statx,
     TimerfdCreate,
     TimerfdSettime,
+    Unlink,
     /// To the eventfd: nothing else is written by the crate.
     Write,
 }
@@ -80,8 +87,10 @@ impl Call {
             Self::EpollWait => "epoll_wait",
             Self::Eventfd => "eventfd",
             Self::Fcntl => "fcntl",
+            Self::Getaddrinfo => "getaddrinfo",
             Self::Getpeername => "getpeername",
             Self::Getrandom => "getrandom",
+            Self::Getrusage => "getrusage",
             Self::Getsockname => "getsockname",
             Self::Getsockopt => "getsockopt",
             Self::Listen => "listen",
@@ -89,7 +98,9 @@ impl Call {
             Self::PthreadCreate => "pthread_create",
             Self::Read => "read",
             Self::Recv => "recv",
+            Self::Recvmsg => "recvmsg",
             Self::SchedGetaffinity => "sched_getaffinity",
+            Self::SchedGetattr => "sched_getattr",
             Self::SchedSetaffinity => "sched_setaffinity",
             Self::SchedSetattr => "sched_setattr",
             Self::Send => "send",
@@ -97,8 +108,10 @@ impl Call {
             Self::Setsockopt => "setsockopt",
             Self::Shutdown => "shutdown",
             Self::Socket => "socket",
+            Self::Statx => "statx",
             Self::TimerfdCreate => "timerfd_create",
             Self::TimerfdSettime => "timerfd_settime",
+            Self::Unlink => "unlink",
             Self::Write => "write",
         }
     }
@@ -153,7 +166,7 @@ pub(crate) struct Fault {
     call: Call,
     effect: Effect,
     side: Side,
-    /// Only of this port is the peer.
+    /// Only of this port is the peer, or its path ends in this number.
     peer: Option<u16>,
     /// So many calls go through before.
     after: usize,
@@ -167,8 +180,8 @@ impl Fault {
         Self { call, effect, side, peer: None, after: 0, times: 1 }
     }
 
-    pub(crate) const fn peer(mut self, port: u16) -> Self {
-        self.peer = Some(port);
+    pub(crate) const fn peer(mut self, number: u16) -> Self {
+        self.peer = Some(number);
         self
     }
 
@@ -242,7 +255,7 @@ fn effect_on(call: Call, fd: Option<RawFd>) -> Option<Effect> {
         let Entry { fault, seen } = &**entry;
         let meant = fault.call == call
             && fault.side == side
-            && fault.peer.is_none_or(|port| fd.and_then(shim::peer_port) == Some(port));
+            && fault.peer.is_none_or(|number| fd.and_then(shim::peer_number) == Some(number));
         if !meant {
             return None;
         }

@@ -6,7 +6,7 @@
 #![allow(unsafe_code, reason = "functions of the C library, called by its contract")]
 #![allow(clippy::missing_safety_doc, reason = "the contract is that of the manual")]
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::io;
 use std::mem;
 use std::os::fd::RawFd;
@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use libc::{
-    clockid_t, cpu_set_t, epoll_event, itimerspec, mode_t, msghdr, pid_t, pthread_attr_t,
-    pthread_t, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t, timespec,
+    addrinfo, clockid_t, cpu_set_t, epoll_event, itimerspec, mode_t, msghdr, pid_t, pthread_attr_t,
+    pthread_t, rusage, size_t, sockaddr, sockaddr_storage, socklen_t, ssize_t, statx as Statx,
+    timespec,
 };
 
 use super::{Call, Effect, effect_on};
@@ -24,9 +25,15 @@ type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 type PthreadCreate =
     unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Start, *mut c_void) -> c_int;
+type Getaddrinfo = unsafe extern "C" fn(
+    *const c_char,
+    *const c_char,
+    *const addrinfo,
+    *mut *mut addrinfo,
+) -> c_int;
 
 /// The address of the C library's own function.
-fn next(name: &'static std::ffi::CStr, known: &AtomicUsize) -> usize {
+fn next(name: &'static CStr, known: &AtomicUsize) -> usize {
     match known.load(Ordering::Relaxed) {
         0 => {
             // SAFETY: the name ends in a zero byte.
@@ -97,6 +104,7 @@ shim!(
     SYS_getsockopt,
     by fd
 );
+shim!(Getrusage, fn getrusage(who: c_int, usage: *mut rusage), SYS_getrusage);
 shim!(Listen, fn listen(fd: c_int, backlog: c_int), SYS_listen);
 shim!(
     SchedSetaffinity,
@@ -110,12 +118,18 @@ shim!(
 );
 shim!(Shutdown, fn shutdown(fd: c_int, how: c_int), SYS_shutdown, by fd);
 shim!(Socket, fn socket(domain: c_int, kind: c_int, protocol: c_int), SYS_socket);
+shim!(
+    Statx,
+    fn statx(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut Statx),
+    SYS_statx
+);
 shim!(TimerfdCreate, fn timerfd_create(clock: c_int, flags: c_int), SYS_timerfd_create);
 shim!(
     TimerfdSettime,
     fn timerfd_settime(fd: c_int, flags: c_int, to: *const itimerspec, was: *mut itimerspec),
     SYS_timerfd_settime
 );
+shim!(Unlink, fn unlink(path: *const c_char), SYS_unlink);
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -264,6 +278,14 @@ unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, bytes: size_t, flags: c_in
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    match effect_on(Call::Recvmsg, Some(fd)) {
+        Some(Effect::Fails(errno)) => fail(errno) as ssize_t,
+        _ => pass!(SYS_recvmsg, fd, message, flags) as ssize_t,
+    }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn send(fd: c_int, from: *const c_void, bytes: size_t, flags: c_int) -> ssize_t {
     let no_address: *const sockaddr = std::ptr::null();
     let bytes = match effect_on(Call::Send, Some(fd)) {
@@ -324,9 +346,12 @@ unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    if matches!(number, libc::SYS_sched_setattr | libc::SYS_sched_getattr)
-        && let Some(Effect::Fails(errno)) = effect_on(Call::SchedSetattr, None)
-    {
+    let call = match number {
+        libc::SYS_sched_getattr => Some(Call::SchedGetattr),
+        libc::SYS_sched_setattr => Some(Call::SchedSetattr),
+        _ => None,
+    };
+    if let Some(Effect::Fails(errno)) = call.and_then(|call| effect_on(call, None)) {
         return fail(errno).into();
     }
     // SAFETY: the arguments are those of the caller, who keeps the contract of the call.
@@ -352,20 +377,51 @@ unsafe extern "C" fn pthread_create(
     unsafe { real(thread, attributes, start, argument) }
 }
 
-/// The port at the other end of a socket.
-pub(super) fn peer_port(fd: RawFd) -> Option<u16> {
+/// Returns a code of its own, which may be that there is an errno.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getaddrinfo(
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const addrinfo,
+    found: *mut *mut addrinfo,
+) -> c_int {
+    static REAL: AtomicUsize = AtomicUsize::new(0);
+    if let Some(Effect::Fails(errno)) = effect_on(Call::Getaddrinfo, None) {
+        fail(errno);
+        return libc::EAI_SYSTEM;
+    }
+    let address: *const c_void = std::ptr::with_exposed_provenance(next(c"getaddrinfo", &REAL));
+    // SAFETY: the C library has a function of this name and type.
+    let real = unsafe { mem::transmute::<*const c_void, Getaddrinfo>(address) };
+    // SAFETY: the arguments are those of the caller, who keeps the contract of the call.
+    unsafe { real(node, service, hints, found) }
+}
+
+/// The port at the other end of a socket, or the number in which its path ends.
+pub(super) fn peer_number(fd: RawFd) -> Option<u16> {
     let mut address = mem::MaybeUninit::<sockaddr_storage>::zeroed();
     let mut len = size_of::<sockaddr_storage>() as socklen_t;
     let (to, size) = (address.as_mut_ptr(), &raw mut len);
     let result = pass!(SYS_getpeername, fd, to, size);
     // SAFETY: all zero is a valid value, and the kernel wrote over it.
     let address = unsafe { address.assume_init() };
-    if result != 0 || c_int::from(address.ss_family) != libc::AF_INET {
-        return None;
+    match c_int::from(address.ss_family) {
+        _ if result != 0 => None,
+        libc::AF_INET => {
+            let ipv4 = (&raw const address).cast::<libc::sockaddr_in>();
+            // SAFETY: the family says that it is one of these.
+            Some(u16::from_be(unsafe { (*ipv4).sin_port }))
+        }
+        libc::AF_UNIX => {
+            let unix = (&raw const address).cast::<libc::sockaddr_un>();
+            // SAFETY: as above.
+            let path = unsafe { &raw const (*unix).sun_path };
+            // SAFETY: behind what the kernel wrote there are zeros, as the address is longer than a path.
+            let path = unsafe { CStr::from_ptr(path.cast()) }.to_str().ok()?;
+            path.rsplit('/').next()?.parse().ok()
+        }
+        _ => None,
     }
-    let ipv4 = (&raw const address).cast::<libc::sockaddr_in>();
-    // SAFETY: the family says that it is one of these.
-    Some(u16::from_be(unsafe { (*ipv4).sin_port }))
 }
 
 /// The machine's time of day.

@@ -1,19 +1,21 @@
 //! Start, listen and drain.
 
+use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epoll_group::net::{Close, Connection, Input, ListenError, Listener};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
 
-use super::serving::Serving;
+use super::serving::{Serving, place, victim};
 use super::{Outcome, Row, When};
 use crate::support::protocol::Bytes;
 use crate::support::workers::{Gate, threads_named};
-use crate::support::{LONG, Peer, TempDir, config, eventually};
-use crate::syscalls::{Call, Effect, Fault, Side, builder, on_behalf};
+use crate::support::{Kind, LONG, Peer, TempDir, config, eventually};
+use crate::syscalls::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
 use crate::world::answer;
 
 /// What the system says for an errno.
@@ -50,6 +52,9 @@ pub(super) fn start(row: &Row) {
             let fault = fault(row.call, errno).times(times).arm();
             let started = on_behalf(Side::Server, || builder(Side::Server, small()).start());
             let runtime = started.expect("it goes on without");
+            if matches!(row.call, Call::SchedSetattr | Call::Getrusage) {
+                burn(&runtime, &fault);
+            }
             assert!(fault.hits() > 0, "{:?} is called", row.call);
             let listener = runtime.listen("127.0.0.1:0", Bytes::new(answer)).expect("a listener");
             Peer::connect(listener.local_addr()).echo(b"all the same");
@@ -59,6 +64,23 @@ pub(super) fn start(row: &Row) {
             ends(runtime);
         }
         other => unreachable!("a start: {other:?}"),
+    });
+}
+
+/// Requests that take long, until that is looked at.
+fn burn(runtime: &Runtime, fault: &Armed) {
+    let slowly = |conn: &Connection, input: &mut Input<'_>| {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(1) {
+            std::hint::spin_loop();
+        }
+        answer(conn, input)
+    };
+    let listener = runtime.listen("127.0.0.1:0", Bytes::new(slowly)).expect("a listener");
+    let mut peer = Peer::connect(listener.local_addr());
+    eventually(LONG, || {
+        peer.echo(b"take your time");
+        fault.hits() > 0
     });
 }
 
@@ -74,29 +96,40 @@ pub(super) fn ends(runtime: Runtime) {
 }
 
 pub(super) fn listen(row: &Row) {
-    let server = Serving::start(config());
+    let server = Serving::start(Kind::Tcp, config().tcp_send_buf(1 << 16));
     let dir = TempDir::new();
     let listen = || -> Result<Listener, ListenError> {
         let (runtime, protocol) = (&server.runtime, Bytes::new(answer));
-        match row.when {
+        let host = TcpListener::bind("127.0.0.1:0").expect("bound");
+        on_behalf(Side::Server, || match row.when {
             When::ListenUnix => runtime.listen(dir.socket().as_path(), protocol),
-            When::Adopt => {
-                let host = TcpListener::bind("127.0.0.1:0").expect("bound");
-                on_behalf(Side::Server, || runtime.listen(host, protocol))
-            }
+            When::Adopt => runtime.listen(host, protocol),
+            _ if row.call == Call::Getaddrinfo => runtime.listen("localhost:0", protocol),
             _ => runtime.listen("127.0.0.1:0", protocol),
-        }
+        })
     };
     row.each(|errno, outcome| {
-        let Outcome::Fails(begins) = outcome else { unreachable!("a listen: {outcome:?}") };
         let fault = fault(row.call, errno).arm();
-        let error = on_behalf(Side::Server, listen).expect_err("no listener without it");
-        says(&error, begins, errno);
-        assert_eq!(fault.hits(), 1);
-        eventually(LONG, || !dir.socket().exists());
+        match outcome {
+            Outcome::Fails(begins) => {
+                let error = listen().expect_err("no listener without it");
+                says(&error, begins, errno);
+                assert_eq!(fault.hits(), 1);
+                eventually(LONG, || !dir.socket().exists());
+            }
+            Outcome::Degrades(_) => {
+                let listener = listen().expect("a listener");
+                Peer::connect(listener.local_addr()).echo(b"all the same");
+                listener.stop();
+                eventually(LONG, || Peer::try_connect(listener.local_addr(), None).is_err());
+                eventually(LONG, || fault.hits() == 1);
+                fs::remove_file(dir.socket()).expect("it stays");
+            }
+            other => unreachable!("a listen: {other:?}"),
+        }
         server.bystanders.go_on();
         // And now it succeeds.
-        let listener = on_behalf(Side::Server, listen).expect("a listener");
+        let listener = listen().expect("a listener");
         Peer::connect(listener.local_addr()).echo(b"here too");
         listener.stop();
         eventually(LONG, || !dir.socket().exists());
@@ -105,7 +138,9 @@ pub(super) fn listen(row: &Row) {
 }
 
 /// Each request waits at the gate, and then is answered.
-fn held(gate: &Gate) -> impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + use<> {
+pub(super) fn held(
+    gate: &Gate,
+) -> impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + use<> {
     let gate = gate.clone();
     move |conn, input| {
         let (conn, bytes) = (conn.clone(), input.take_all().to_vec());
@@ -122,6 +157,7 @@ fn held(gate: &Gate) -> impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close
 pub(super) fn drain(row: &Row) {
     row.each(|errno, outcome| match (row.call, outcome) {
         (Call::Accept4, Outcome::Degrades(_)) => drain_without_descriptors(errno),
+        (Call::Accept4, _) => drain_with_one_waiting(errno),
         // Whoever rests elsewhere does not make the call.
         _ => assert!((0..100).any(|_| drain_with_one_held(row, errno, outcome)), "{row:?}"),
     });
@@ -131,20 +167,20 @@ pub(super) fn drain(row: &Row) {
 fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
     let gate = Gate::default();
     let runtime = builder(Side::Server, config()).start().expect("a runtime");
-    let protocol = Bytes::new(held(&gate));
-    let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
-    let mut peers = [Peer::connect(listener.local_addr()), Peer::connect(listener.local_addr())];
-    peers.iter_mut().for_each(|peer| peer.send(b"the last question"));
+    let kind = if row.call == Call::Recvmsg { Kind::Unix } else { Kind::Tcp };
+    let dir = TempDir::new();
+    let listener = runtime.listen(place(kind, &dir), Bytes::new(held(&gate))).expect("a listener");
+    let (mut victim, number) = victim(listener.local_addr());
+    let mut other = Peer::connect(listener.local_addr());
+    [&mut victim, &mut other].into_iter().for_each(|peer| peer.send(b"the last question"));
     gate.wait_for(2);
-    let [mut victim, mut other] = peers;
     let handle = runtime.handle();
     let ended = thread::spawn(move || on_behalf(Side::Server, || runtime.drain(LONG)));
     eventually(LONG, || handle.stats().closing_connections == 2);
     let ends = outcome == Outcome::Ends;
     let mut fault = fault(row.call, errno).times(if ends { 1 } else { 3 });
     if ends {
-        let port = victim.local_addr().expect("TCP").port();
-        fault = fault.peer(port);
+        fault = fault.peer(number);
     }
     let fault = fault.arm();
     gate.open();
@@ -154,8 +190,9 @@ fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
     } else {
         assert_eq!(victim.receive(17), b"the last question");
         // It is lingered for.
-        victim.send(b"and another thing");
-        if row.call == Call::Recv {
+        let sent = victim.write_all(b"and another thing");
+        assert!(ends || sent.is_ok(), "{sent:?}");
+        if matches!(row.call, Call::Recv | Call::Recvmsg) {
             // While it is known whose it is.
             eventually(LONG, || fault.hits() > 0);
         }
@@ -164,7 +201,33 @@ fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
     drop((victim, other));
     let report = ended.join().expect("no panic");
     assert!(report.stuck.is_empty() && report.cut == 0, "{row:?} {errno}: {report}");
-    fault.hits() > 0 || row.call == Call::Accept4
+    fault.hits() > 0
+}
+
+/// Somebody waits in the backlog when the drain begins, because there were no descriptors.
+fn drain_with_one_waiting(errno: i32) {
+    let gate = Gate::default();
+    let runtime = builder(Side::Server, config()).start().expect("a runtime");
+    let listener = runtime.listen("127.0.0.1:0", Bytes::new(held(&gate))).expect("a listener");
+    let mut other = Peer::connect(listener.local_addr());
+    other.send(b"the last question");
+    gate.wait_for(1);
+    let none = fault(Call::Accept4, libc::EMFILE).always().arm();
+    let mut waiting = Peer::connect(listener.local_addr());
+    waiting.send(b"one more");
+    eventually(LONG, || none.hits() > 0);
+    let handle = runtime.handle();
+    let ended = thread::spawn(move || runtime.drain(LONG));
+    eventually(LONG, || handle.stats().closing_connections == 1);
+    let fault = fault(Call::Accept4, errno).times(3).arm();
+    drop(none);
+    gate.open();
+    assert_eq!(waiting.receive_to_finish(), b"one more");
+    assert_eq!(other.receive_to_finish(), b"the last question");
+    assert_eq!(fault.hits(), 3, "{errno}");
+    drop((waiting, other));
+    let report = ended.join().expect("no panic");
+    assert!(report.stuck.is_empty() && report.cut == 0, "{errno}: {report}");
 }
 
 /// Somebody waits in the backlog, and no descriptor comes.

@@ -4,8 +4,10 @@
 mod life;
 mod outgoing;
 mod page;
+mod pools;
 mod rows;
 mod serving;
+mod source;
 
 use crate::syscalls::{Call, ERRNOS};
 use crate::world::World;
@@ -25,6 +27,8 @@ pub(crate) enum When {
     Accept,
     /// Connections are served.
     Serve,
+    /// What is different on a Unix socket.
+    ServeUnix,
     /// Somebody logs in to a session server.
     Login,
     /// Handlers wait, and a thread is to be added.
@@ -35,6 +39,8 @@ pub(crate) enum When {
     Client,
     /// `Runtime::drain`.
     Drain,
+    /// A pool has its own threads.
+    Pool,
 }
 
 /// What follows.
@@ -108,7 +114,7 @@ fn accepting_goes_on_whatever_accept4_says() {
 
 #[test]
 fn a_failing_call_ends_its_connection_at_most() {
-    run(&[When::Serve], serving::serve);
+    run(&[When::Serve, When::ServeUnix], serving::serve);
 }
 
 #[test]
@@ -134,4 +140,9 @@ fn the_client_fails_what_was_under_way_and_connects_again() {
 #[test]
 fn a_drain_ends_whatever_fails() {
     run(&[When::Drain], life::drain);
+}
+
+#[test]
+fn a_pool_without_threads_is_told_or_tries_again() {
+    run(&[When::Pool], pools::pool);
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Error, Session};
-use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
+use epoll_group::net::{Address, Close, CloseReason, Connection, Input, Protocol};
 
 use super::life::{ends, words};
 use super::serving::Serving;
 use super::{Outcome, Row};
 use crate::support::both::{options, try_one};
 use crate::support::engine::{Fixture, config as engine_config};
-use crate::support::{LONG, config, eventually};
+use crate::support::{Kind, LONG, config, eventually};
 use crate::syscalls::{Call, Effect, Fault, Side, builder, on_behalf};
 
 const fn fault(call: Call, errno: i32) -> Fault {
@@ -54,15 +54,17 @@ impl Protocol for Told {
 struct Caller<'a> {
     runtime: &'a Runtime,
     server: &'a Serving,
+    by_name: bool,
 }
 
 impl Caller<'_> {
     fn connect(&self) -> (Result<Connection, String>, Receiver<String>, Option<i32>) {
         let (tell, told) = mpsc::channel();
-        let connect = || {
-            let to = self.server.listener.local_addr();
-            self.runtime.connect(to.clone(), Told(Mutex::new(tell)))
+        let to = match self.server.listener.local_addr() {
+            Address::Tcp(at) if self.by_name => format!("localhost:{}", at.port()),
+            at => at.to_string(),
         };
+        let connect = || self.runtime.connect(to, Told(Mutex::new(tell)));
         match on_behalf(Side::Client, connect) {
             Ok(conn) => (Ok(conn), told, None),
             Err(error) => {
@@ -87,24 +89,27 @@ impl Caller<'_> {
 }
 
 pub(super) fn connect(row: &Row) {
-    let server = Serving::start(config());
+    let kind = if row.call == Call::Recvmsg { Kind::Unix } else { Kind::Tcp };
+    let server = Serving::start(kind, config());
     let runtime = builder(Side::Client, config()).start().expect("a runtime");
-    let caller = Caller { runtime: &runtime, server: &server };
+    let by_name = row.call == Call::Getaddrinfo;
+    let caller = Caller { runtime: &runtime, server: &server, by_name };
     row.each(|errno, outcome| {
         let times = if outcome == Outcome::Unseen { 3 } else { 1 };
         let fault = fault(row.call, errno).times(times).arm();
         let (conn, told, seen) = caller.connect();
         let next = || told.recv_timeout(LONG).expect("something happens");
         match (outcome, conn) {
-            (Outcome::Fails("connect: "), Err(text)) => {
-                assert!(text.starts_with("connect: ") && text.ends_with(&words(errno)), "{text}");
+            (Outcome::Fails(begins), Err(text)) => {
+                assert!(text.starts_with(begins) && text.ends_with(&words(errno)), "{text}");
                 assert_eq!(seen, Some(errno));
                 assert!(told.recv_timeout(LONG).is_err(), "told once, by the error");
             }
             (Outcome::Fails(begins), Ok(conn)) => {
                 let told_so = next();
                 drop(conn);
-                assert!(told_so.starts_with(begins), "{told_so}");
+                let says = told_so.starts_with(begins) && told_so.ends_with(&words(errno));
+                assert!(says, "{told_so}");
                 assert!(told.recv_timeout(LONG).is_err(), "told once");
             }
             (Outcome::Ends, Ok(conn)) => {

@@ -68,13 +68,15 @@ fn page() -> String {
         (When::Listen, "`Runtime::listen`, TCP"),
         (When::ListenUnix, "`Runtime::listen`, Unix"),
         (When::Adopt, "`Runtime::listen`, a listener of the host"),
-        (When::Accept, "A peer has connected"),
+        (When::Accept, "A peer has connected, TCP or Unix"),
         (When::Serve, "Connections are served"),
+        (When::ServeUnix, "Connections are served, on a Unix socket"),
         (When::Login, "Somebody logs in"),
         (When::Grow, "Handlers wait"),
         (When::Connect, "`Runtime::connect`"),
         (When::Client, "The client library"),
         (When::Drain, "`Runtime::drain`"),
+        (When::Pool, "A pool that nobody maintains"),
     ];
     for (when, title) in times {
         write!(page, "\n## {title}\n\n").expect("memory");

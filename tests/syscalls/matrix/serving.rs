@@ -1,5 +1,6 @@
 //! Connections are accepted and served.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -7,15 +8,15 @@ use epoll_group::net::{Address, Listener};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime, session, stall};
 
-use super::life::ends;
-use super::{Outcome, Row};
-use crate::support::engine::Engine;
-use crate::support::engine::{PASSWORD, config as engine_config};
+use super::life::{ends, held, words};
+use super::{Outcome, Row, When};
+use crate::support::engine::{Engine, PASSWORD, config as engine_config};
 use crate::support::protocol::{Bytes, Ends};
+use crate::support::workers::Gate;
 use crate::support::xrpc::{Client, request};
-use crate::support::{LONG, Peer, config, eventually};
-use crate::syscalls::{Call, Effect, Fault, Side, builder, on_behalf};
-use crate::world::{Bystanders, answer};
+use crate::support::{BOTH, Kind, LONG, Peer, TempDir, config, eventually};
+use crate::syscalls::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
+use crate::world::{Bystanders, WHO, answer};
 
 /// A server of ours, and bystanders.
 pub(super) struct Serving {
@@ -23,16 +24,39 @@ pub(super) struct Serving {
     pub(super) listener: Listener,
     pub(super) bystanders: Bystanders,
     pub(super) ends: Ends,
+    _dir: TempDir,
+}
+
+/// Where a listener of that kind is bound. A path is in that directory.
+pub(super) fn place(kind: Kind, dir: &TempDir) -> String {
+    match kind {
+        Kind::Tcp => "127.0.0.1:0".into(),
+        Kind::Unix => format!("unix:{}", dir.socket().display()),
+    }
+}
+
+/// A peer, and the number by which faults know it.
+pub(super) fn victim(of: &Address) -> (Peer, u16) {
+    static NEXT: AtomicU16 = AtomicU16::new(1);
+    if let Address::Unix(path) = of {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        (Peer::connect_from(&path.with_file_name(number.to_string()), path), number)
+    } else {
+        let peer = Peer::connect(of);
+        let port = peer.local_addr().expect("TCP").port();
+        (peer, port)
+    }
 }
 
 impl Serving {
     /// An echo, with bystanders.
-    pub(super) fn start(config: Config) -> Self {
+    pub(super) fn start(kind: Kind, config: Config) -> Self {
+        let dir = TempDir::new();
         let runtime = builder(Side::Server, config).start().expect("a runtime");
         let (protocol, ends) = Bytes::with_ends(answer);
-        let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+        let listener = runtime.listen(place(kind, &dir), protocol).expect("a listener");
         let bystanders = Bystanders::start(listener.local_addr());
-        Self { runtime, listener, bystanders, ends }
+        Self { runtime, listener, bystanders, ends, _dir: dir }
     }
 
     pub(super) fn peer(&self) -> Peer {
@@ -56,7 +80,11 @@ const fn fault(call: Call, errno: i32) -> Fault {
 const QUESTION: &[u8] = b"a question";
 
 pub(super) fn accept(row: &Row) {
-    let server = Serving::start(config());
+    BOTH.into_iter().for_each(|kind| accept_of(kind, row));
+}
+
+fn accept_of(kind: Kind, row: &Row) {
+    let server = Serving::start(kind, config());
     row.each(|errno, outcome| {
         let (mut pauses, before) = (0, server.runtime.stats());
         match outcome {
@@ -107,25 +135,34 @@ fn forbidden(server: &Serving) {
 }
 
 pub(super) fn serve(row: &Row) {
+    match (row.when, row.call) {
+        (When::ServeUnix, Call::Getsockopt) => nobody(row),
+        (_, Call::Getsockopt) => reset(row),
+        _ => serve_victims(row),
+    }
+}
+
+fn serve_victims(row: &Row) {
     // What is not heard of is looked at when the time to write is over.
     let config = config().net_write_timeout(Duration::from_millis(20));
-    let server = Serving::start(config);
+    let kind = if row.when == When::ServeUnix { Kind::Unix } else { Kind::Tcp };
+    let server = Serving::start(kind, config);
     let mut errors = 0;
     row.each(|errno, outcome| {
         let case = format!("{:?} {errno}", row.call);
         let closed = server.count(Counter::ConnectionsClosed);
-        let mut victim = server.peer();
+        let (mut victim, number) = victim(server.listener.local_addr());
         victim.echo(QUESTION);
-        let port = victim.local_addr().expect("TCP").port();
         let times = if matches!(outcome, Outcome::Unseen) { 3 } else { 1 };
         let fault = match row.call {
             // Of one that has ended the peer is not known any more.
             Call::EpollWait | Call::Write | Call::EpollDel | Call::Close => {
                 fault(row.call, errno).times(times)
             }
-            _ => fault(row.call, errno).times(times).peer(port),
+            _ => fault(row.call, errno).times(times).peer(number),
         };
         let fault = fault.arm();
+        let _full = (row.call == Call::EpollMod).then(|| is_full(number));
         let question: &[u8] = if row.call == Call::Sendmsg { b"2 questions" } else { QUESTION };
         if row.call == Call::Write {
             wake(&server.runtime);
@@ -136,7 +173,7 @@ pub(super) fn serve(row: &Row) {
                 assert!(victim.receive_all().0.is_empty(), "{case}: ended unanswered");
                 let all = server.ends.wait_for(usize::try_from(closed).expect("few") + 1);
                 let last = all.last().expect("one at least");
-                assert!(last.contains(&super::life::words(errno)), "{case}: {last}");
+                assert!(last.contains(&words(errno)), "{case}: {last}");
                 let counters = [Counter::ClosedReset, Counter::ClosedIoError];
                 let counted: u64 = counters.map(|counter| server.count(counter)).iter().sum();
                 assert_eq!(counted, errors + 1, "{case}");
@@ -151,6 +188,57 @@ pub(super) fn serve(row: &Row) {
         drop(victim);
         eventually(LONG, || fault.hits() > 0);
         server.bystanders.go_on();
+        eventually(LONG, || server.runtime.stats().connections == 2);
+    });
+    server.end();
+}
+
+/// The next answer to that peer finds no room.
+fn is_full(number: u16) -> Armed {
+    fault(Call::Send, libc::EAGAIN).peer(number).arm()
+}
+
+/// Of whom the system says nothing.
+fn nobody(row: &Row) {
+    let server = Serving::start(Kind::Unix, config());
+    let mut victim = server.peer();
+    row.each(|errno, _| {
+        let fault = fault(row.call, errno).arm();
+        victim.send(WHO);
+        assert_eq!(victim.receive(4), b"None");
+        assert_eq!(fault.hits(), 1);
+        let pid = format!("Some({})", std::process::id());
+        victim.send(WHO);
+        assert_eq!(victim.receive(pid.len()), pid.as_bytes());
+        server.bystanders.go_on();
+    });
+    drop(victim);
+    server.end();
+}
+
+/// Who resets while its request is in progress is not heard of before the answer is sent.
+fn reset(row: &Row) {
+    let server = Serving::start(Kind::Tcp, config());
+    row.each(|errno, _| {
+        let before = server.runtime.stats();
+        let gate = Gate::default();
+        let (protocol, ends) = Bytes::with_ends(held(&gate));
+        let listener = server.runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+        let mut victim = Peer::connect(listener.local_addr());
+        victim.send(QUESTION);
+        gate.wait_for(1);
+        victim.finish();
+        eventually(LONG, || server.runtime.stats().closing_connections == 1);
+        let fault = fault(row.call, errno).always().arm();
+        victim.reset();
+        eventually(LONG, || fault.hits() > 0);
+        server.bystanders.go_on();
+        assert!(ends.all().is_empty(), "nobody has told");
+        gate.open();
+        let last = ends.wait_for(1).remove(0);
+        let stats = server.runtime.stats().since(&before);
+        assert_eq!(stats.get(Counter::ClosedReset), 1, "{last}");
+        listener.stop();
         eventually(LONG, || server.runtime.stats().connections == 2);
     });
     server.end();
@@ -198,7 +286,7 @@ pub(super) fn grow(row: &Row) {
     row.each(|errno, _| {
         let config = config().epoll_threads_per_group(2).thread_scale_thresh(0);
         let config = config.thread_deadlock_check_interval(Duration::from_millis(10));
-        let server = Serving::start(config);
+        let server = Serving::start(Kind::Tcp, config);
         let fault = fault(row.call, errno).always().arm();
         let (tell, told) = mpsc::channel::<()>();
         let (ended, end) = mpsc::channel();
