@@ -4,13 +4,16 @@
 mod support;
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
+use epoll_group::Config;
+use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use support::peer::frame;
 use support::protocol::{Bytes, Frames, echo};
-use support::{BOTH, LONG, Server, config, eventually, pattern};
+use support::workers::Gate;
+use support::{BOTH, LONG, Peer, Server, config, eventually, pattern};
 
 const MIB: usize = 1 << 20;
 
@@ -261,5 +264,92 @@ fn a_frame_at_max_allowed_packet_passes_and_one_beyond_does_not() {
         assert_eq!(reasons, ["100077 input bytes exceed max_allowed_packet 100000"], "{kind:?}");
         assert_eq!(server.count(Counter::ClosedFrameTooLong), 1);
         peer.echo(&frame(3, &pattern(LIMIT)));
+    }
+}
+
+/// One worker, with whom nobody can overtake anybody.
+fn one_worker() -> Config {
+    let config = config().epoll_threads_per_group(1).reserve_threads_per_group(0);
+    config.enable_tasker(false).max_threads(2)
+}
+
+#[test]
+fn with_an_accept_budget_of_one_all_who_came_at_once_are_served() {
+    for kind in BOTH {
+        // Busy until all of them are there.
+        let server = Server::start(kind, one_worker().accept_budget(1), Bytes::new(echo));
+        let gate = Gate::default();
+        let gate_2 = gate.clone();
+        server.runtime.handle().spawn(move || gate_2.pass()).expect("room");
+        gate.wait_for(1);
+        let mut peers: Vec<_> = (0..20).map(|_| server.peer()).collect();
+        gate.open();
+        peers.iter_mut().for_each(|peer| peer.echo(b"served"));
+        assert_eq!(server.count(Counter::ConnectionsAccepted), 20, "{kind:?}");
+    }
+}
+
+/// The last word to whatever comes.
+fn goodbye(conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
+    input.take_all();
+    conn.send("bye");
+    conn.close("done");
+    Ok(())
+}
+
+/// A peer that has heard it, and that nothing follows.
+fn dismissed(server: &Server) -> Peer {
+    let mut peer = server.peer();
+    peer.send(b"hello");
+    assert_eq!(peer.receive_to_finish(), b"bye");
+    peer
+}
+
+/// Longer than anybody waits here.
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn who_sends_more_than_linger_bytes_after_the_end_is_cut() {
+    for kind in BOTH {
+        let config = config().linger_bytes(1024).linger_timeout(MINUTE);
+        let server = Server::start(kind, config, Bytes::new(goodbye));
+        let (mut few, mut many) = (dismissed(&server), dismissed(&server));
+        few.send(&[0; 1024]);
+        // It may be cut while it sends.
+        let _ = many.write_all(&[0; 2048]);
+        eventually(LONG, || server.stats().connections == 1);
+        eventually(LONG, || many.write_all(b"more").is_err());
+        few.finish();
+        server.wait_until_empty();
+    }
+}
+
+#[test]
+fn who_goes_on_sending_after_the_end_is_cut_after_linger_timeout() {
+    const LINGER: Duration = Duration::from_millis(50);
+    for kind in BOTH {
+        let config = config().linger_bytes(16 * MIB).linger_timeout(LINGER);
+        let server = Server::start(kind, config, Bytes::new(goodbye));
+        let began = Instant::now();
+        let mut peer = dismissed(&server);
+        eventually(LONG, || peer.write_all(b"and").is_err());
+        assert!(began.elapsed() >= LINGER, "{kind:?}: {:?}", began.elapsed());
+        server.wait_until_empty();
+    }
+}
+
+#[test]
+fn who_was_idle_is_not_lingered_for_to_the_end_of_linger_timeout() {
+    for kind in BOTH {
+        let server = Server::start(kind, one_worker().linger_timeout(MINUTE), Bytes::new(echo));
+        let mut peer = server.peer();
+        peer.echo(b"nothing more for now");
+        // Behind all that is to be done for it.
+        let (tell, told) = mpsc::channel();
+        let code = move || tell.send(()).expect("waited for");
+        server.runtime.handle().spawn(code).expect("room");
+        told.recv_timeout(LONG).expect("it runs");
+        let report = server.drain(LONG);
+        assert!(report.stuck.is_empty() && report.cut == 0, "{kind:?}: {report}");
     }
 }
