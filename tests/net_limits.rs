@@ -297,11 +297,11 @@ fn goodbye(conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
     Ok(())
 }
 
-/// A peer that has heard it.
+/// A peer that has heard it, and that nothing follows.
 fn dismissed(server: &Server) -> Peer {
     let mut peer = server.peer();
     peer.send(b"hello");
-    assert_eq!(peer.receive(3), b"bye");
+    assert_eq!(peer.receive_to_finish(), b"bye");
     peer
 }
 

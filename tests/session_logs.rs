@@ -4,17 +4,20 @@
 mod support;
 
 use std::fmt;
+use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use epoll_group::Runtime;
 use epoll_group::codec::auth;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::stats::Counter;
 use support::engine::{Fixture, PASSWORD, config};
+use support::protocol::{Bytes, echo};
 use support::xrpc::Client;
 use support::xrpc::request::{kill, login_continue, query};
-use support::{LONG, eventually};
+use support::{LONG, TempDir, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -200,5 +203,25 @@ fn no_secret_is_logged_or_printed() {
             let shown: Vec<_> = texts.iter().filter(|text| text.contains(&**secret)).collect();
             assert!(shown.is_empty(), "{secret}: {shown:#?}");
         }
+    });
+}
+
+#[test]
+fn the_file_of_a_unix_socket_that_cannot_be_removed_is_told_of() {
+    with_log(|log| {
+        let dir = TempDir::new();
+        let socket = dir.socket();
+        let folder = socket.parent().expect("a directory");
+        let runtime = Runtime::builder().config(support::config()).start().expect("a runtime");
+        runtime.listen(socket.as_path(), Bytes::new(echo)).expect("a listener");
+        // It cannot even be looked for.
+        let away = folder.with_extension("away");
+        fs::rename(folder, &away).expect("renamed");
+        fs::write(folder, b"no directory").expect("written");
+        assert!(runtime.drain(LONG).stuck.is_empty());
+        let told = "the file of a Unix socket is not removed";
+        eventually(LONG, || log.count(told) == 1);
+        fs::remove_file(folder).expect("removed");
+        fs::rename(&away, folder).expect("renamed back");
     });
 }
