@@ -118,13 +118,16 @@ fn who_does_not_complete_a_frame_is_closed_after_frame_timeout() {
     for kind in BOTH {
         let protocol = Frames::default();
         let ends = protocol.ends.clone();
-        let config = config().frame_timeout(Duration::from_millis(100));
-        let server = Server::start(kind, config, protocol);
+        let server = Server::start(kind, config(), protocol);
+        let timeout = |limit| {
+            server.runtime.reconfigure(|config| config.frame_timeout(limit)).expect("live");
+        };
         let long = frame(1, &pattern(MIB));
         let mut in_time = server.peer();
         in_time.echo(&long);
         let mut stops = server.peer();
         stops.echo(&long);
+        timeout(Duration::from_millis(100));
         stops.send(&long[..1000]);
         assert!(stops.receive_to_finish().is_empty());
         // However often something comes.
@@ -135,6 +138,7 @@ fn who_does_not_complete_a_frame_is_closed_after_frame_timeout() {
         assert_eq!(reasons, [expected; 2], "{kind:?}");
         assert_eq!(server.count(Counter::ClosedFrameTimeout), 2);
         // Silence between frames is allowed.
+        timeout(LONG);
         in_time.echo(&long);
     }
 }
@@ -171,6 +175,25 @@ fn a_frame_that_we_do_not_read_is_not_late() {
         assert_eq!(paused.receive(16 * MIB), pattern(16 * MIB));
         assert_eq!(paused.receive(15), b"half of a line\n");
         assert_eq!(server.count(Counter::ClosedFrameTimeout), 1);
+    }
+}
+
+#[test]
+fn a_frame_that_was_announced_keeps_its_limit() {
+    for kind in BOTH {
+        let server = Server::start(kind, config(), Frames::default());
+        let long = frame(1, &pattern(MIB));
+        let mut peer = server.peer();
+        peer.send(&long[..1000]);
+        eventually(LONG, || server.stats().buffered_bytes >= 1000);
+        let lower = |config: Config| config.max_allowed_packet(4096);
+        server.runtime.reconfigure(lower).expect("live");
+        peer.send(&long[1000..]);
+        assert_eq!(peer.receive(long.len()), long);
+        peer.echo(&frame(2, b"short"));
+        let _ = peer.write_all(&long);
+        assert!(peer.receive_to_finish().is_empty());
+        assert_eq!(server.count(Counter::ClosedFrameTooLong), 1, "{kind:?}");
     }
 }
 

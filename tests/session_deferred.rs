@@ -369,10 +369,9 @@ fn one_whose_time_runs_out_while_it_is_answered_says_so() {
     let server = Fixture::start(config().request_timeout(Duration::from_millis(50)));
     let mut client = server.client_with_sessions([2]);
     let until_late = |reply: &mut Reply<'_>| eventually(LONG, || reply.is_cancelled());
-    for source in [false, true] {
+    let mut answers = |source: bool| {
         client.send_sql(2, query("defer a"));
         let deferred = server.control.take_one_deferred("a");
-        // Whoever answers has begun when the time is over, or the session would answer.
         let answered = deferred.finish(|reply| {
             reply.columns(&[Column::signed("n")])?;
             until_late(reply);
@@ -382,8 +381,12 @@ fn one_whose_time_runs_out_while_it_is_answered_says_so() {
             reply.source(|_: &mut Row<'_>| Ok(true));
             Ok(())
         });
-        assert!(answered);
         let failure = client.reply(2).failure();
         assert_eq!((failure.fatal, failure.code), (false, 3024), "{failure:?}");
+        answered
+    };
+    for source in [false, true] {
+        // Whoever answers has begun when the time is over, or the session answers: then once more.
+        assert!((0..20).any(|_| answers(source)));
     }
 }

@@ -300,6 +300,23 @@ fn the_answer_to_the_close_comes_before_that_there_is_no_session() {
 }
 
 #[test]
+fn a_kill_ends_the_session_of_its_header_whatever_it_names() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    for session in [2, 3] {
+        client.send_sql(session, query("gate a"));
+    }
+    server.control.wait_at("a", 2);
+    client.send(2, &kill(3, Type::Query));
+    assert_eq!(client.reply(2).failure().code, 1317);
+    let ticket = client.send(2, &kill(3, Type::Connection)).expect("answered");
+    assert_eq!(client.reply_to(ticket).failure(), killed());
+    server.control.open("a");
+    client.reply(3).one();
+    client.execute(3, "one").one();
+}
+
+#[test]
 fn an_id_that_is_taken_is_refused_and_its_session_goes_on() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);

@@ -3,12 +3,15 @@
 
 mod support;
 
+use epoll_group::Config;
+use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::session::CancelReason;
+use epoll_group::session::{CancelReason, SessionError};
 use epoll_group::stats::Counter;
 use support::child::{grown_since, in_child, resident_bytes};
 use support::engine::{Counts, Fixture, config, finish_with};
 use support::xrpc::request::{query, timestamps};
+use support::xrpc::{Asked, Client};
 use support::{LONG, eventually};
 
 fn execute(sql: &str) -> ClientMessage {
@@ -48,6 +51,126 @@ fn one_request_too_many_ends_its_session_alone() {
     client.execute(2, "one").one();
     assert_eq!(server.stats().queued_requests, 0);
     assert_eq!(server.stats().queued_request_bytes, 0);
+}
+
+/// Statements for session 2 in one write, with their answers.
+fn burst(client: &mut Client, count: u64) {
+    for at in 0..count {
+        client.queue(2, &execute(&format!("echo {at}")));
+    }
+    client.flush();
+    for at in 0..count {
+        assert_eq!(client.reply(2).one().text(), Some(&*at.to_string()));
+    }
+}
+
+#[test]
+fn a_burst_to_an_idle_session_is_answered_whole() {
+    for config in [config(), config().epoll_threads_per_group(1)] {
+        let server = Fixture::start(config);
+        let mut client = server.client_with_sessions([2]);
+        for count in [129, 200, 1000] {
+            burst(&mut client, count);
+        }
+        assert_eq!(server.count(Counter::RequestsRefusedQueue), 0);
+    }
+}
+
+#[test]
+fn a_burst_is_answered_before_its_connection_ends() {
+    let mut server = Fixture::start(config().max_queued_messages(16));
+    let mut finishes = server.client_with_sessions([2]);
+    let mut drains = server.client_with_sessions([2]);
+    for client in [&mut finishes, &mut drains] {
+        for _ in 0..500 {
+            client.queue(2, &execute("one"));
+        }
+        client.flush();
+    }
+    finishes.finish();
+    for _ in 0..500 {
+        finishes.reply(2).one();
+    }
+    let drain = server.drain_on_another_thread(LONG);
+    for _ in 0..500 {
+        drains.reply(2).one();
+    }
+    drop((finishes, drains));
+    drain.join().expect("it ends");
+}
+
+#[test]
+fn who_does_not_get_on_with_a_burst_keeps_nobody_from_being_read() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    client.send_sql(2, query("gate-unannounced a"));
+    server.control.wait_at("a", 1);
+    for _ in 0..129 {
+        client.queue(2, &execute("one"));
+    }
+    client.queue(3, &execute("echo served"));
+    client.flush();
+    assert_eq!(client.reply(3).one().text(), Some("served"));
+    for _ in 0..130 {
+        let failure = client.reply(2).failure();
+        assert_eq!(failure.text, "Session max_queued_messages limit exceed.");
+    }
+    assert_eq!(server.count(Counter::RequestsRefusedQueue), 1);
+}
+
+/// Ends session 2 while its connection waits for a place there; `false` if it did not wait for so long.
+fn ends_while_waited_for(server: &Fixture) -> bool {
+    let mut client = server.client_with_sessions([2, 3]);
+    client.send_sql(2, query("defer a"));
+    let deferred = server.control.take_one_deferred("a");
+    for _ in 0..17 {
+        client.queue(2, &execute("one"));
+    }
+    client.queue(3, &execute("one"));
+    client.flush();
+    eventually(LONG, || server.stats().queued_requests == 16 || deferred.is_cancelled());
+    let ended = deferred.finish(|_| Err(SessionError::fatal(1234, b"HY000", "it is over")));
+    client.reply(3).one();
+    let text = client.reply(2).failure().text;
+    let strays: Vec<_> = client.strays().iter().map(|(_, failure)| &*failure.text).collect();
+    match &*text {
+        "it is over" => assert_eq!(strays, ["Session not found."]),
+        _ => assert_eq!((&*text, ended), ("Session max_queued_messages limit exceed.", false)),
+    }
+    ended
+}
+
+#[test]
+fn what_waits_for_a_place_does_not_outlive_the_session() {
+    let server = Fixture::start(config().max_queued_messages(16));
+    assert!((0..20).any(|_| ends_while_waited_for(&server)));
+}
+
+#[test]
+fn a_frame_that_has_begun_keeps_its_limit() {
+    let text = "x".repeat(100_000);
+    let mut frame = Vec::new();
+    let message = execute(&format!("echo {text}"));
+    message.encode(Dialect::Legacy, 2, &mut frame).expect("small");
+    for first in [10_000, 50_000] {
+        let server = Fixture::start(config());
+        let mut client = server.client_with_sessions([2]);
+        let received = server.count(Counter::BytesReceived);
+        client.send_bytes(&frame[..first]).expect("sent");
+        client.asked(2, Asked::Statement);
+        eventually(LONG, || server.stats().buffered_bytes >= first as u64);
+        let lower = |config: Config| config.max_allowed_packet(4096);
+        server.server().runtime.reconfigure(lower).expect("live");
+        client.send_bytes(&frame[first..60_000]).expect("sent");
+        server.wait_for(Counter::BytesReceived, received + 60_000);
+        client.send_bytes(&frame[60_000..]).expect("sent");
+        assert_eq!(client.reply(2).one().text(), Some(&*text));
+        client.execute(2, "one").one();
+        client.send_sql(2, query(&format!("echo {}", "x".repeat(4096))));
+        let failure = client.reply(2).failure();
+        assert_eq!((failure.fatal, failure.code), (true, 1153));
+        assert_eq!(client.raw_frame(), None);
+    }
 }
 
 #[test]

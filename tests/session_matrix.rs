@@ -50,7 +50,7 @@ EXEC_PLAN_READ            ?8001    ?8001    !8001    !8001    !8001     8000  ..
 EXEC_SQL                  ?8001    ?8001    !8001    !8001    !8001      +12   ...+12   ...+12     5159      +12
 PREPARE_EXECUTE           ?8001    ?8001    #8001    #8001    #8001    #8001    #8001    #8001    #8001    #8001
 SESS_NEW                  ?8001    ?8001       +0       +0       +0    !8001    !8001    !8001    !8001     8001
-SESS_KILL_QUERY           ?8001    ?8001    !8001    !8001    !8001        .       +1       +1        .    !8001
+SESS_KILL_QUERY           ?8001    ?8001    !8001    !8001    !8001        .     1317     1317        .    !8001
 SESS_KILL_CONN            ?8001    ?8001    !8001    !8001    !8001    !8001    !8001    !8001    !8001    !8001
 TOKEN_OFFER               ?8001    ?8001    !8001    !8001    !8001        .        .      +13        .        .
 GET_TSO                   ?8001    ?8001      +20      +20      +20      +20      +20      +20      +20     8001
@@ -250,12 +250,16 @@ fn look(server: &Fixture, state: &str, message: &(String, u8, Vec<u8>)) -> Strin
     // It may be closed by the first of them.
     let _ = client.send_bytes(&bytes);
     if let Some(kind) = awaited(state, name) {
-        let ended = until(&mut client, session, |frame| frame.kind == kind).1;
-        assert!(!ended, "{name} {state}");
+        let mut answer = None;
+        let ended = until(&mut client, session, |frame| {
+            answer = (frame.session == session && frame.kind == kind).then(|| frame.clone());
+            answer.is_some()
+        });
+        assert!(!ended.1, "{name} {state}");
         if state == "busy" {
             server.control.open(name);
         }
-        return format!("+{kind}");
+        return cell(answer.as_slice(), false);
     }
     let is_probe = |frame: &RawFrame| frame.session == PROBE;
     let (mut frames, mut ended) = until(&mut client, session, is_probe);

@@ -410,6 +410,24 @@ fn many_sessions_for_one_statement_run_and_end() {
 }
 
 #[test]
+fn statements_in_sessions_of_their_own_have_the_account_of_their_connection() {
+    let server = Fixture::start(config());
+    let mut clients = ["root", "other"].map(|account| (account, server.client_of(account)));
+    for _ in 0..support::often(100) {
+        for id in 0..20 {
+            for (_, client) in &mut clients {
+                client.send_sql(AUTO | id, query("who"));
+            }
+        }
+        for (account, client) in &mut clients {
+            for id in 0..20 {
+                assert_eq!(client.reply(AUTO | id).one().text(), Some(*account));
+            }
+        }
+    }
+}
+
+#[test]
 fn the_other_dialect_has_its_header_in_both_directions() {
     let server = Fixture::start(config().galaxy_protocol(true).galaxy_version(3));
     let mut client = server.client_with(Dialect::Galaxy { version: 3 });

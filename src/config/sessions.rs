@@ -61,8 +61,9 @@ impl Config {
 
 /// Requests.
 impl Config {
-    /// Requests of one session that may wait behind the one that runs. One more is an error that
-    /// ends that session.
+    /// Requests of one session that may wait behind the one that runs. One more waits in its
+    /// connection, which is not read meanwhile, until half of them were begun. When that takes too
+    /// long it is an error that ends that session.
     ///
     /// *Live.* *Range* 16..=4096. *Default* 128. *Price*: memory for so many requests of each
     /// session, within [`max_queued_bytes`](Self::max_queued_bytes).

@@ -76,7 +76,7 @@ pub(super) const WRITABLE: Marks = Marks::bit(FIRST_OWN_MARK + 2);
 pub(super) const CLOSE: Marks = Marks::bit(FIRST_OWN_MARK + 3);
 /// `reason` is set: end at once.
 pub(super) const ABORT: Marks = Marks::bit(FIRST_OWN_MARK + 4);
-/// The backlog is at the low watermark again.
+/// The backlog is at the low watermark again, or what was set aside may come again.
 pub(super) const RESUME: Marks = Marks::bit(FIRST_OWN_MARK + 5);
 /// The backlog is empty.
 pub(super) const FLUSHED: Marks = Marks::bit(FIRST_OWN_MARK + 6);

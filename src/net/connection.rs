@@ -170,6 +170,13 @@ impl Connection {
         self.0.resume_when_low();
     }
 
+    /// What was [set aside](super::Input::set_aside) is to come again. `drained` is called before, as if
+    /// the backlog had been high.
+    #[cfg(feature = "server")]
+    pub(crate) fn resume(&self) {
+        self.0.notify_recv(super::conn::RESUME);
+    }
+
     #[cfg(feature = "client")]
     /// Reading is not paused for a high backlog from now on: for who bounds what it keeps of what is
     /// received, and whose peer does not read either while it is not read.

@@ -202,9 +202,10 @@ impl Round<'_> {
             _ => None,
         };
         let passed = |until: &Instant| *until <= now;
-        let overdue = [recv.silent_until, idle_until].iter().flatten().any(passed);
+        let Recv { silent_until, frame_until, aside_until, shrink_at, .. } = *recv;
+        let overdue = [silent_until, idle_until, aside_until].iter().flatten().any(passed);
         let deadlines =
-            [recv.silent_until, recv.frame_until, idle_until, recv.shrink_at, linger].into_iter();
+            [silent_until, frame_until, idle_until, aside_until, shrink_at, linger].into_iter();
         let to_come = deadlines.flatten().filter(|until| !passed(until));
         if let Some(next) = to_come.min() {
             self.conn.arm(next);

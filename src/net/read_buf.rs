@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use crate::sys::socket::{self, Family, Received};
 
@@ -14,11 +15,12 @@ pub struct Input<'a> {
     bytes: &'a [u8],
     consumed: usize,
     needed: usize,
+    aside_until: Option<Instant>,
 }
 
 impl<'a> Input<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, consumed: 0, needed: 0 }
+        Self { bytes, consumed: 0, needed: 0, aside_until: None }
     }
 
     /// What was not consumed yet.
@@ -61,6 +63,17 @@ impl<'a> Input<'a> {
     /// towards that size as bytes arrive, and so that one beyond the limit is refused at once.
     pub fn need(&mut self, total: usize) {
         self.needed = total;
+    }
+
+    /// Says that there is no room yet for what was not consumed. Nothing is received, and what is there
+    /// does not come again, before [`resume`](super::Connection::resume) or that time.
+    #[cfg(feature = "server")]
+    pub(crate) fn set_aside(&mut self, until: Instant) {
+        self.aside_until = Some(until);
+    }
+
+    pub(super) const fn aside_until(&self) -> Option<Instant> {
+        self.aside_until
     }
 
     pub(super) const fn consumed(&self) -> usize {

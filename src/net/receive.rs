@@ -53,6 +53,8 @@ pub(super) struct Recv {
     pub(super) frame_late: bool,
     /// For being late with it.
     pub(super) frame_excuse: Excuse,
+    /// The protocol has no room for what is not consumed: nothing is received before [`RESUME`], or this.
+    pub(super) aside_until: Option<Instant>,
     /// When a large empty buffer is given back.
     pub(super) shrink_at: Option<Instant>,
     pub(super) buf: ReadBuf,
@@ -95,7 +97,7 @@ pub(super) enum Next {
     Rest,
     /// There is more, but it is somebody else's turn.
     Requeue,
-    /// Not read any further: the backlog is high. [`RESUME`] will come.
+    /// Not read any further: the backlog is high, or the protocol has no room. [`RESUME`] will come.
     Paused,
     /// It is about to end, but first what was received is to be released. Then these marks are left.
     Release(Marks),
@@ -137,6 +139,7 @@ impl Recv {
             frame_until: None,
             frame_late: false,
             frame_excuse: Excuse::default(),
+            aside_until: None,
             shrink_at: None,
             buf: ReadBuf::default(),
             handler: None,
@@ -294,7 +297,7 @@ impl Round<'_> {
         // What came in time and was not looked at in time is our fault: so before that is held against
         // the peer, the socket is looked at.
         if wanted && (marks.has(READABLE | HUNG_UP | RESUME | DRAIN) || overdue) {
-            next = self.receive(recv, lent);
+            next = if is_aside(recv, marks) { Next::Paused } else { self.receive(recv, lent) };
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
                 let limit = self.conn.group.config().frame_timeout;
                 recv.ending = Some(Ending::Close(CloseReason::FrameTimeout(limit)));
@@ -409,6 +412,18 @@ impl Round<'_> {
                 self.conn.resume_when_low();
                 return Next::Paused;
             }
+            if recv.aside_until.take().is_some() {
+                self.timed = true;
+                self.received += self.deliver(recv, None);
+                // What kept a drain waiting is looked at again, whatever has become of it.
+                self.drain_if_late(recv);
+            }
+            if recv.ending.is_some() {
+                return Next::Rest;
+            }
+            if recv.aside_until.is_some() {
+                return Next::Paused;
+            }
             // What is small is more work than its bytes say.
             if self.received >= budget
                 || self.received > 0 && clock::now().saturating_duration_since(lent.lap.now) >= turn
@@ -426,6 +441,9 @@ impl Round<'_> {
             };
             if recv.ending.is_some() {
                 return Next::Rest;
+            }
+            if recv.aside_until.is_some() {
+                return Next::Paused;
             }
             if received.bytes == 0 {
                 recv.ending = Some(Ending::EndOfStream);
@@ -492,31 +510,39 @@ impl Round<'_> {
             self.first_at = Some(self.conn.group.note_received(lent));
         }
         self.conn.count(Counter::BytesReceived, received as u64);
+        self.deliver(recv, (!own).then(|| &lent.read_buf[..partial + received]));
+        Ok((asked, Received { bytes: received, cut }))
+    }
+
+    /// One call of the protocol with all that is there: `elsewhere`, behind a copy of what the
+    /// connection's own buffer holds, or in that. Returns how much it has consumed.
+    fn deliver(&self, recv: &mut Recv, elsewhere: Option<&[u8]>) -> usize {
+        let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
         let before = recv.buf.capacity();
         let Recv { buf, handler, .. } = recv;
-        let bytes = if own { buf.bytes() } else { &lent.read_buf[..partial + received] };
-        let total = bytes.len();
-        let mut input = Input::new(bytes);
+        let (partial, announced) = (buf.bytes().len(), buf.needed());
+        let mut input = Input::new(elsewhere.unwrap_or_else(|| buf.bytes()));
         let result = self.call(handler, |handler, conn| handler.received(conn, &mut input));
-        let (consumed, needed) = (input.consumed(), input.needed());
-        let left = total - consumed;
-        if own {
-            buf.consume(consumed, needed, first_size);
-        } else if consumed == 0 {
-            buf.append(&lent.read_buf[partial..total], needed, first_size);
-        } else {
-            buf.replace(&lent.read_buf[consumed..total], needed, first_size);
+        let (consumed, needed, left) = (input.consumed(), input.needed(), input.len());
+        recv.aside_until = input.aside_until();
+        match elsewhere {
+            None => buf.consume(consumed, needed, first_size),
+            Some(bytes) if consumed == 0 => buf.append(&bytes[partial..], needed, first_size),
+            Some(bytes) => buf.replace(&bytes[consumed..], needed, first_size),
         }
         self.account(recv, before);
         if consumed > 0 {
             recv.frame_excuse = Excuse::default();
         }
         self.time_frame(recv, consumed > 0);
-        match result {
-            Err(close) => recv.ending = Some(Ending::Close(close.0)),
-            Ok(()) => self.check_left_over(recv, left.max(needed)),
+        match (result, recv.aside_until) {
+            (Err(close), _) => recv.ending = Some(Ending::Close(close.0)),
+            (Ok(()), Some(until)) => self.conn.arm(until),
+            // What was announced in time keeps its limit.
+            (Ok(()), None) if consumed == 0 && left.max(needed) <= announced => {}
+            (Ok(()), None) => self.check_left_over(recv, left.max(needed)),
         }
-        Ok((asked, Received { bytes: received, cut }))
+        consumed
     }
 
     /// Calls the handler; a panic is a reason to close.
@@ -553,7 +579,8 @@ impl Round<'_> {
 
     /// Sees that what is not consumed is not left so for ever. `begun`: its time begins now.
     pub(super) fn time_frame(&self, recv: &mut Recv, begun: bool) {
-        if recv.buf.is_empty() {
+        // What is set aside is whole, or stands behind what is.
+        if recv.buf.is_empty() || recv.aside_until.is_some() {
             recv.frame_until = None;
             recv.frame_late = false;
         } else if begun || recv.frame_until.is_none() && !recv.frame_late {
@@ -583,6 +610,11 @@ impl Round<'_> {
             self.conn.arm(at);
         }
     }
+}
+
+/// There is still no room for what was set aside, as far as is known.
+fn is_aside(recv: &Recv, marks: Marks) -> bool {
+    !marks.has(RESUME) && recv.aside_until.is_some_and(|until| clock::now() < until)
 }
 
 /// Marks that may end the connection.

@@ -21,9 +21,10 @@ use super::line::Line;
 use super::post::Post;
 use super::service::{Cancel, CancelReason, SessionId};
 use crate::net::Hold;
-use crate::runtime::{Class, guard};
+use crate::runtime::{Class, guard, is_late};
 use crate::sync::shim::lock;
 use crate::sync::stall::{self, Wait};
+use crate::sys::clock;
 
 pub(super) struct Channel {
     pub(super) id: SessionId,
@@ -67,6 +68,8 @@ struct Mail {
     offered: Offers,
     /// Its handler waits for credit or room.
     waits: bool,
+    /// Who reads the connection waits for a place.
+    awaited: Option<Awaited>,
     /// Nothing is taken in any more.
     closed: bool,
     /// There was a request.
@@ -74,6 +77,18 @@ struct Mail {
     /// As long as there is something to do, the connection does not end in good order.
     hold: Option<Hold>,
 }
+
+/// A place in a mailbox that was full when more came.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    /// When it is over with the session, unless that had no chance.
+    until: Instant,
+    /// A request was begun since.
+    begun: bool,
+}
+
+/// So long a session that is run has for half of a full mailbox. Meanwhile its connection is not read.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Something that is being done.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +105,9 @@ pub(super) enum Refused {
     Closed,
     /// So many wait already.
     Full,
+    /// The same, but the session gets on with them, or had no chance to. It is to come again when the
+    /// connection is [resumed](crate::net::Connection::resume), or then.
+    Later(Instant),
     /// What waits is larger than this limit.
     Bytes(usize),
 }
@@ -121,7 +139,8 @@ impl Channel {
             return Err(Refused::Closed);
         }
         if mail.queue.len() >= limit {
-            return Err(Refused::Full);
+            let now = post.as_ref().map_or_else(clock::now, |post| post.came);
+            return Err(self.overflow(&mut mail, now));
         }
         let bytes = post.as_ref().map_or(0, |post| post.bytes);
         self.line.reserve(bytes).map_err(Refused::Bytes)?;
@@ -131,6 +150,27 @@ impl Channel {
         mail.used |= post.as_ref().is_some_and(Post::is_request);
         mail.queue.extend(post.take());
         Ok(())
+    }
+
+    /// What becomes of a request for which there is no place.
+    fn overflow(&self, mail: &mut Mail, now: Instant) -> Refused {
+        // It would wait for a thread, and its client may be who gives one back.
+        if self.line.group().runs_urgent_alone() && !self.class().is_urgent() {
+            return Refused::Full;
+        }
+        let runs = mail.running.is_some();
+        match mail.awaited {
+            Some(Awaited { until, .. }) if now < until => Refused::Later(until),
+            // Unless nobody has run for a while.
+            Some(Awaited { until, begun }) if (begun || runs) && !is_late(until, now) => {
+                Refused::Full
+            }
+            _ => {
+                let until = now + PATIENCE;
+                mail.awaited = Some(Awaited { until, begun: false });
+                Refused::Later(until)
+            }
+        }
     }
 
     /// More credit for the request that runs; `false` if none does, and nobody gets it.
@@ -260,13 +300,11 @@ impl Channel {
         let mut mail = lock(&self.mail);
         mail.closed = true;
         let queue = std::mem::take(&mut mail.queue);
-        if mail.running.is_none() {
-            let hold = mail.hold.take();
-            drop(mail);
-            drop(hold);
-        } else {
-            drop(mail);
-        }
+        let awaited = mail.awaited.take().is_some();
+        let hold = if mail.running.is_none() { mail.hold.take() } else { None };
+        drop(mail);
+        self.resume_if(awaited);
+        drop(hold);
         queue.iter().for_each(|post| self.line.release(post.bytes));
         queue
     }
@@ -278,7 +316,9 @@ impl Channel {
         mail.closed = true;
         let queue = std::mem::take(&mut mail.queue);
         let said = say(&queue);
+        let awaited = mail.awaited.take().is_some();
         drop(mail);
+        self.resume_if(awaited);
         queue.iter().for_each(|post| self.line.release(post.bytes));
         said
     }
@@ -346,9 +386,26 @@ impl Channel {
         mail.running = Some(Begun { came: post.came, is_request: post.is_request() });
         self.answered.store(false, Ordering::Relaxed);
         mail.offered = Offers::default();
+        let has_room = mail.awaited.is_some() && self.note_begun(&mut mail);
         drop(mail);
         self.line.release(post.bytes);
+        self.resume_if(has_room);
         Some(post)
+    }
+
+    /// Who reads waits for a place. Whether there are enough by now.
+    fn note_begun(&self, mail: &mut Mail) -> bool {
+        let has_room = mail.queue.len() <= self.line.config().max_queued_messages / 2;
+        mail.awaited = mail.awaited.filter(|_| !has_room);
+        mail.awaited.iter_mut().for_each(|awaited| awaited.begun = true);
+        has_room
+    }
+
+    /// The connection may be read again, if it was this that kept it.
+    fn resume_if(&self, was_awaited: bool) {
+        if was_awaited {
+            self.line.conn.resume();
+        }
     }
 
     /// Takes nothing in any more if a drain has begun while it was not idle, and nothing is left to be

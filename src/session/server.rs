@@ -112,6 +112,10 @@ pub struct Reader<S: Service> {
     /// When what is being read was received.
     pub(super) now: Instant,
     pub(super) glitches: Glitches,
+    /// The limit of the frame that has begun to come, or waits for a place.
+    frame_limit: Option<u32>,
+    /// There was no place for the last frame: until when it may wait for one.
+    aside_until: Option<Instant>,
     /// Answers that were given while reading, and wait for others.
     answers: Vec<u8>,
 }
@@ -148,6 +152,8 @@ impl<S: Service> Protocol for Server<S> {
             guest,
             now: clock::now(),
             glitches: Glitches::default(),
+            frame_limit: None,
+            aside_until: None,
             answers: Vec::new(),
         }
     }
@@ -215,10 +221,18 @@ impl<S: Service> Reader<S> {
         let dialect = self.link.line.dialect;
         self.now = clock::now();
         loop {
-            let limits = self.limits();
+            let mut limits = self.limits();
+            if let Some(begun) = self.frame_limit.take() {
+                limits.frame_bytes = begun;
+            }
             match Frame::parse(input.bytes(), dialect, &limits) {
                 Ok(Some((frame, bytes))) => {
                     self.route(&frame, &limits)?;
+                    if let Some(until) = self.aside_until.take() {
+                        input.set_aside(until);
+                        self.frame_limit = Some(limits.frame_bytes);
+                        return Ok(());
+                    }
                     if self.glitches.is_spent() {
                         return Err(self.too_many_glitches(frame.session()));
                     }
@@ -227,6 +241,7 @@ impl<S: Service> Reader<S> {
                 Ok(None) => {
                     if let Ok(Some(header)) = dialect.parse(input.bytes(), limits.frame_bytes) {
                         input.need(dialect.frame_bytes(&header));
+                        self.frame_limit = Some(limits.frame_bytes);
                     }
                     return Ok(());
                 }
@@ -304,10 +319,12 @@ impl<S: Service> Reader<S> {
                 self.post(session, Errand::File, bytes, false);
             }
             ClientMessage::SessionClose => {
-                if self.link.find(session).is_some_and(|session| session.channel.is_unused()) {
+                let is_unused = |session: Arc<Session<S>>| session.channel.is_unused();
+                let unused = self.link.find(session).is_some_and(is_unused);
+                self.post(session, Errand::Close, bytes, false);
+                if unused && self.aside_until.is_none() {
                     self.glitch();
                 }
-                self.post(session, Errand::Close, bytes, false);
             }
             ClientMessage::SessionNew => self.open(session, bytes),
             ClientMessage::SessionKill(kill) => self.kill(session, kill),
@@ -331,14 +348,17 @@ impl<S: Service> Reader<S> {
     }
 
     fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
-        self.link.line.count(Counter::ProtocolErrors);
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
             // Beyond a limit, but whole: only this request fails, when its turn comes.
-            self.glitch();
             self.post(session, Errand::Broken(answer), 0, true);
+            if self.aside_until.is_none() {
+                self.link.line.count(Counter::ProtocolErrors);
+                self.glitch();
+            }
             return Ok(());
         }
+        self.link.line.count(Counter::ProtocolErrors);
         self.refuse(session, &answer.into_fatal());
         Err(Close::error(*error))
     }
@@ -387,6 +407,10 @@ impl<S: Service> Reader<S> {
             match session.channel.post(&mut post) {
                 // It is about to end, and this is for its successor.
                 Err(Refused::Closed) => {}
+                Err(Refused::Later(until)) => {
+                    self.aside_until = Some(until);
+                    return;
+                }
                 result => {
                     self.glitches.excuse();
                     return self.posted(session, result);
@@ -420,6 +444,7 @@ impl<S: Service> Reader<S> {
                 }
             }
             Err(Refused::Closed) => self.not_found(id),
+            Err(Refused::Later(until)) => self.aside_until = Some(until),
             Err(Refused::Full) => {
                 self.glitch();
                 self.link.line.count(Counter::RequestsRefusedQueue);
