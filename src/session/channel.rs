@@ -94,6 +94,21 @@ pub(super) enum Refused {
     Bytes(usize),
 }
 
+/// What is left of a session when all that it has written has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Settled {
+    /// There is more to do.
+    Busy,
+    /// Nothing is to be done, and the connection may end.
+    Idle,
+    /// The same, but a drain has begun meanwhile: it is to end before.
+    ToEnd,
+    /// It was there for one statement, and takes nothing in any more. Were it to end before its reply
+    /// has left, that of the next one on its id could be quicker.
+    Over,
+}
+
 impl Channel {
     pub(super) fn new(id: SessionId, line: Arc<Line>, runner: Weak<dyn Wakeable>) -> Self {
         Self {
@@ -335,14 +350,10 @@ impl Channel {
 
     // ---- for who runs it ----
 
-    /// The next request. At the end of the mailbox of a session for one statement nothing more is taken
-    /// in.
-    pub(super) fn next(&self, last: bool) -> Option<Post> {
+    /// The next request.
+    pub(super) fn next(&self) -> Option<Post> {
         let mut mail = lock(&self.mail);
-        let Some(post) = mail.queue.pop_front() else {
-            mail.closed |= last;
-            return None;
-        };
+        let post = mail.queue.pop_front()?;
         mail.running = Some(Begun { came: post.came, is_request: post.is_request() });
         self.answered.store(false, Ordering::Relaxed);
         mail.offered = Offers::default();
@@ -364,22 +375,23 @@ impl Channel {
         done
     }
 
-    /// What it has written has left. If nothing is to be done, the connection may end; but `false`: a
-    /// drain has begun meanwhile, and the session is to end before.
-    #[must_use]
-    pub(super) fn rest(&self) -> bool {
+    /// What it has written has left.
+    pub(super) fn settle(&self) -> Settled {
         let mut mail = lock(&self.mail);
-        if mail.running.is_none() && mail.queue.is_empty() {
-            if self.line.is_draining() && !mail.closed {
-                return false;
-            }
-            // A burst is over: its room would stay for as long as the session.
-            mail.queue.shrink_to(KEPT_POSTS);
-            let hold = mail.hold.take();
-            drop(mail);
-            drop(hold);
+        if mail.running.is_some() || !mail.queue.is_empty() {
+            return Settled::Busy;
         }
-        true
+        let over = self.id.is_auto_commit();
+        mail.closed |= over;
+        if self.line.is_draining() && !mail.closed {
+            return Settled::ToEnd;
+        }
+        // A burst is over: its room would stay for as long as the session.
+        mail.queue.shrink_to(KEPT_POSTS);
+        let hold = mail.hold.take();
+        drop(mail);
+        drop(hold);
+        if over { Settled::Over } else { Settled::Idle }
     }
 
     /// The end of the answer is about to be written.

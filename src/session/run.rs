@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::answers::put_error;
-use super::channel::{Channel, Wakeable};
+use super::channel::{Channel, Settled, Wakeable};
 use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
 use super::expecting::Expecting;
@@ -191,19 +191,20 @@ impl<S: Service> Session<S> {
             return Turn::Idle;
         }
         match mem::replace(&mut body.current, Current::None) {
-            Current::None => match self.channel.next(self.channel.id.is_auto_commit()) {
+            Current::None => match self.channel.next() {
                 Some(post) => {
                     if out.keeps() {
                         out.show(&self.link);
                     }
-                    if self.channel.id.is_auto_commit() && body.session.is_some() {
+                    if self.channel.id.is_auto_commit() {
                         // Another one came before the first one's had ended.
-                        self.part(body);
-                        body.last_error = None;
+                        self.leave(body);
                     }
                     self.begin(body, out, post)
                 }
                 None if self.channel.id.is_auto_commit() => {
+                    // The user's part of the end. Behind the send it could run within the handler of
+                    // another session.
                     self.leave(body);
                     Turn::Idle
                 }
@@ -297,9 +298,12 @@ impl<S: Service> Runnable for Session<S> {
     }
 
     fn settle(self: Arc<Self>) {
-        let rests = self.channel.rest();
+        let settled = self.channel.settle();
+        if settled == Settled::Over {
+            self.link.forget(self.channel.id);
+        }
         let Some(mut running) = self.runner.resume() else { return };
-        if !rests {
+        if settled == Settled::ToEnd {
             running.mark(LOOK);
         }
         if running.finish_or_queue() {
