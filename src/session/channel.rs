@@ -334,7 +334,10 @@ impl Channel {
                 post.cancelled = Some(CancelReason::Deadline);
             }
             let late = is_late(&mail);
-            let running = mail.running.filter(|_| !late && mail.cancelled.is_none());
+            let running = mail.running.filter(|begun| {
+                // What is no request has no deadline.
+                begun.is_request && !late && mail.cancelled.is_none()
+            });
             (late, running.map(|begun| left(begun.came)).into_iter().chain(next).min())
         };
         // By now another one may run, which is not late.
