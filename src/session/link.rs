@@ -45,8 +45,16 @@ pub(super) struct Link<S: Service> {
     turn_cost: Cost,
     /// A timer looks for requests that take too long.
     watched: AtomicBool,
-    /// That timer.
-    look: Mutex<Option<Timer>>,
+    /// Of the login, and behind that the one that looks.
+    timer: Mutex<Option<Timer>>,
+}
+
+/// Who cancels what is to come later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Canceller {
+    Nobody,
+    /// See [`Link::cancel_timer`]. There is one of these at a time.
+    Link,
 }
 
 /// In the order in which they came.
@@ -97,7 +105,7 @@ impl<S: Service> Link<S> {
             statement_cost: Cost::unknown(),
             turn_cost: Cost::unknown(),
             watched: AtomicBool::new(false),
-            look: Mutex::default(),
+            timer: Mutex::default(),
         }
     }
 
@@ -168,10 +176,7 @@ impl<S: Service> Link<S> {
     /// The connection has ended.
     pub(super) fn end(&self) {
         // It would stay for all of `request_timeout`, after each connection that comes and goes.
-        let timer = lock(&self.look).take();
-        if let Some(timer) = timer {
-            timer.cancel();
-        }
+        self.cancel_timer();
         let sessions = std::mem::take(&mut *lock(&self.table));
         for session in in_order(sessions.into_values().collect()) {
             session.channel.kill(CancelReason::Connection);
@@ -186,8 +191,8 @@ impl<S: Service> Link<S> {
             return;
         }
         let delay = self.line.config().half_close_timeout;
-        // Nobody cancels it: when the connection has ended it finds nothing.
-        let _timer = self.later(Class::InProgress, delay, |link| link.end());
+        // When the connection has ended it finds nothing.
+        self.later(Class::InProgress, delay, Canceller::Nobody, |link| link.end());
     }
 
     /// Calls `code` after some time, unless the link is gone by then; it does not keep it.
@@ -198,16 +203,34 @@ impl<S: Service> Link<S> {
         self: &Arc<Self>,
         class: Class,
         delay: Duration,
+        canceller: Canceller,
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
-    ) -> Timer {
+    ) {
         let link = Arc::downgrade(self);
         let due = clock::now() + delay;
         let call = move || match link.upgrade() {
-            Some(link) if is_late(due, clock::now()) => drop(link.later(class, delay, code)),
+            Some(link) if is_late(due, clock::now()) => link.later(class, delay, canceller, code),
             Some(link) => code(&link),
             None => {}
         };
-        after(self.line.group(), class, delay, Box::new(call))
+        // Taken before: when it is due at once and begins anew, that one comes second.
+        let mut place = lock(&self.timer);
+        // After `end` nobody would cancel it, and nothing is left to be done.
+        if self.line.conn.is_closed() {
+            return;
+        }
+        let timer = after(self.line.group(), class, delay, Box::new(call));
+        if canceller == Canceller::Link {
+            *place = Some(timer);
+        }
+    }
+
+    /// Nobody is waited for any more.
+    pub(super) fn cancel_timer(&self) {
+        let timer = lock(&self.timer).take();
+        if let Some(timer) = timer {
+            timer.cancel();
+        }
     }
 
     /// Leaves what is runnable to other workers.
@@ -304,11 +327,7 @@ impl<S: Service> Link<S> {
 
     fn look_later(self: &Arc<Self>, delay: Duration) {
         let delay = delay.max(SHORTEST_LOOK);
-        let mut place = lock(&self.look);
-        // After `end` nobody would cancel it, and the sessions end anyway.
-        if !self.line.conn.is_closed() {
-            *place = Some(self.later(Class::InProgress, delay, Self::look_for_late));
-        }
+        self.later(Class::InProgress, delay, Canceller::Link, Self::look_for_late);
     }
 
     fn look_for_late(self: &Arc<Self>) {
