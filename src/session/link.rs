@@ -364,11 +364,12 @@ impl<S: Service> Link<S> {
 
     /// Not if the digest is that of another text: whoever names it next would run what he did not mean.
     pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
-        if !is_of(digest, text) {
+        let longest = self.line.config().request_cache_max_length;
+        // What is too long is not kept in any case, and a digest of it is not worth while.
+        if text.len() <= longest && !is_of(digest, text) {
             return;
         }
-        let longest = self.line.config().request_cache_max_length;
-        let put = self.server.sql.put(&account.key(), digest, text.into(), text.len(), longest);
+        let put = self.server.sql.put(&account.key(), digest, text.len(), longest, || text.into());
         self.note_evicted(put, Counter::SqlEvict);
     }
 
@@ -387,9 +388,9 @@ impl<S: Service> Link<S> {
         audit: &[u8],
         bytes: usize,
     ) {
-        let kept = Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
         let longest = self.line.config().request_cache_max_length;
-        let put = self.server.plans.put(&account.key(), digest, kept, bytes, longest);
+        let kept = || Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
+        let put = self.server.plans.put(&account.key(), digest, bytes, longest, kept);
         self.note_evicted(put, Counter::PlanEvict);
     }
 
