@@ -69,8 +69,8 @@ struct Mail {
     waits: bool,
     /// Nothing is taken in any more.
     closed: bool,
-    /// There was a request.
-    used: bool,
+    /// When the first request came, or the first question for the time.
+    used: Option<Instant>,
     /// As long as there is something to do, the connection does not end in good order.
     hold: Option<Hold>,
 }
@@ -143,7 +143,9 @@ impl Channel {
         if mail.hold.is_none() {
             mail.hold = Some(self.line.conn.hold());
         }
-        mail.used |= post.as_ref().is_some_and(Post::is_request);
+        if let Some(request) = post.as_ref().filter(|post| post.is_request()) {
+            mail.used.get_or_insert(request.came);
+        }
         mail.queue.extend(post.take());
         Ok(())
     }
@@ -161,18 +163,21 @@ impl Channel {
         true
     }
 
-    pub(super) fn set_used(&self) {
-        lock(&self.mail).used = true;
+    pub(super) fn set_used(&self, now: Instant) {
+        lock(&self.mail).used.get_or_insert(now);
     }
 
     /// No request was ever taken in.
     pub(super) fn is_unused(&self) -> bool {
-        !lock(&self.mail).used
+        lock(&self.mail).used.is_none()
     }
 
-    /// Whether the oldest of its requests has come at that time, and not before.
+    /// Whether the oldest of its requests has come at that time and not before, or all it was used for.
     pub(super) fn has_come_at(&self, now: Instant) -> bool {
         let mail = lock(&self.mail);
+        if mail.used == Some(now) {
+            return true;
+        }
         let running = mail.running.filter(|begun| begun.is_request).map(|begun| begun.came);
         let waiting = || mail.queue.iter().find(|post| post.is_request()).map(|post| post.came);
         running.or_else(waiting) == Some(now)
