@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::answers::put_error;
 use super::channel::{Channel, Settled, Wakeable};
 use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
@@ -225,17 +224,15 @@ impl<S: Service> Session<S> {
             Some(Outcome::Ended(result)) => return self.ended(body, out, result),
             Some(Outcome::Fed(state)) => body.current = Current::Fed(state, None),
             Some(Outcome::Deferred(again)) => body.current = Current::Deferred(again),
-            None => match self.channel.cancelled() {
-                Some(reason) if deferral.claim() => {
-                    let error = SessionError::cancelled(reason);
-                    self.write(out, |encoder| put_error(encoder, &error));
-                    return self.ended(body, out, Err(error));
-                }
-                _ => {
+            None => {
+                let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
+                let Some((error, mut state)) = self.channel.cancelled().and_then(claim) else {
                     body.current = Current::Deferred(deferral);
                     return Turn::Idle;
-                }
-            },
+                };
+                let result = state.finish(out, Err(error));
+                return self.ended(body, out, result);
+            }
         }
         Turn::Again
     }

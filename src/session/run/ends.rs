@@ -147,8 +147,7 @@ impl<S: Service> Session<S> {
     pub(super) fn abandon(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.current, Current::None) {
             Current::Deferred(deferral) => {
-                deferral.claim();
-                guard(self.link.line.group(), "drop", || drop(deferral));
+                guard(self.link.line.group(), "drop", || drop((deferral.claim(), deferral)));
             }
             Current::Fed(state, _) => {
                 guard(self.link.line.group(), "drop", || drop(state));
