@@ -365,6 +365,54 @@ fn one_whose_connection_is_gone_learns_it() {
 }
 
 #[test]
+fn what_was_cancelled_and_is_finished_late_keeps_no_descriptor() {
+    support::child::in_child("what_was_cancelled_and_is_finished_late_keeps_no_descriptor", || {
+        let server = Fixture::start(config());
+        let mut client = server.client_with_sessions([2]);
+        let before = support::child::descriptors();
+        let mut kept = Vec::new();
+        for round in 0..50 {
+            let mut other = server.client_with_sessions([2]);
+            other.send_sql(2, query("defer a"));
+            kept.push(server.control.take_one_deferred("a"));
+            if round % 2 == 0 {
+                other.kill_query(2);
+                assert_eq!(other.reply(2).failure().code, 1317);
+            }
+            other.reset();
+        }
+        eventually(LONG, || support::child::descriptors() == before);
+        // And each is still counted: whoever has it may be at work for it.
+        assert_eq!(server.stats().deferred_requests, 50);
+        assert!(kept.iter().all(Deferred::is_cancelled));
+        kept.into_iter().for_each(|one| assert!(!finish_with(one, "too late")));
+        assert_eq!(server.stats().deferred_requests, 0);
+        client.execute(2, "one").one();
+    });
+}
+
+#[test]
+fn what_is_put_off_again_when_its_session_has_ended_keeps_no_descriptor() {
+    let name = "what_is_put_off_again_when_its_session_has_ended_keeps_no_descriptor";
+    support::child::in_child(name, || {
+        let server = Fixture::start(config());
+        let before = support::child::descriptors();
+        let mut client = server.client_with_sessions([2]);
+        client.send_sql(2, query("defer a"));
+        let deferred = server.control.take_one_deferred("a");
+        let mut again = None;
+        assert!(deferred.finish(|reply| {
+            client.reset();
+            server.wait_until_even();
+            again = Some(reply.defer());
+            Ok(())
+        }));
+        eventually(LONG, || support::child::descriptors() == before);
+        assert!(!finish_with(again.expect("put off"), "too late"));
+    });
+}
+
+#[test]
 fn one_whose_time_runs_out_while_it_is_answered_says_so() {
     let server = Fixture::start(config().request_timeout(Duration::from_millis(50)));
     let mut client = server.client_with_sessions([2]);

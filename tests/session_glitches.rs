@@ -23,9 +23,9 @@ fn execute(sql: &str) -> ClientMessage {
 }
 
 /// A frame that is right but for what it asks of our memory.
-fn too_deep() -> Vec<u8> {
+fn too_deep(session: u64) -> Vec<u8> {
     let body = nested_values(200);
-    let mut frame = Header::new(2, 101, body.len() as u32).encode().to_vec();
+    let mut frame = Header::new(session, 101, body.len() as u32).encode().to_vec();
     frame.extend(body);
     frame
 }
@@ -53,6 +53,8 @@ fn cases() -> Vec<Case> {
         ("closed unused", vec![(2, ClientMessage::SessionClose)], 1),
         ("killed unused", vec![kill_of(2, Type::Connection)], 1),
         ("killed with what it was asked", vec![(2, execute("one")), kill_of(2, Type::Query)], 1),
+        ("killed with its first time", vec![(2, timestamps(1)), kill_of(2, Type::Connection)], 1),
+        ("the time, and closed", vec![(2, timestamps(1)), (2, ClientMessage::SessionClose)], 0),
         ("used and closed", vec![(2, execute("one")), (2, ClientMessage::SessionClose)], 0),
         ("idle and killed", vec![kill_of(2, Type::Query); 5], 0),
         ("probes", vec![(0, ClientMessage::CapabilitiesGet); 50], 0),
@@ -88,9 +90,15 @@ fn each_kind_counts_or_does_not() {
     }
     let before = server.count(Counter::Glitches);
     let mut client = server.client_with_sessions([2]);
-    client.send_bytes(&too_deep()).expect("sent");
+    client.send_bytes(&too_deep(2)).expect("sent");
     send(&mut client, &[]);
     assert_eq!(server.count(Counter::Glitches) - before, 1, "beyond the limits of the codec");
+    let before = server.count(Counter::Glitches);
+    let mut client = server.client_with_sessions([2]);
+    client.send_bytes(&too_deep(AUTO | 9).repeat(5)).expect("sent");
+    send(&mut client, &vec![(9, offer(1)); 5]);
+    // They excuse nothing, not even where a session of one statement is there already.
+    assert_eq!(server.count(Counter::Glitches) - before, 5 + 3, "the same without a session");
     assert_eq!(server.count(Counter::ClosedGlitches), 0);
 }
 

@@ -4,16 +4,19 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use epoll_group::net::Address;
+use epoll_group::session::{
+    self, Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
+};
 use support::engine::{Counts, Fixture, config, finish_with, one_text};
 use support::xrpc::request::{query, update};
 use support::xrpc::{AUTO, Client};
-use support::{LONG, often};
+use support::{Kind, LONG, often};
 
 #[test]
 fn ten_thousand_requests_with_a_hundred_in_flight_are_answered_in_order() {
@@ -161,6 +164,71 @@ fn statements_in_sessions_of_their_own_run_in_parallel() {
     assert_eq!(client.reply(AUTO | 2).one().text(), Some("b"));
     server.control.open("a");
     assert_eq!(client.reply(AUTO | 1).one().text(), Some("a"));
+}
+
+/// Answers at once, and lets go of a session only when it is told to. Its statements are known as quick
+/// also where nothing is optimised.
+#[derive(Default)]
+struct Clinging {
+    /// The next session that ends waits there, and says so.
+    gate: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>,
+}
+
+impl Service for Clinging {
+    type Session = ();
+
+    fn authenticate(&self, _login: &Login<'_>) -> Result<Account, AuthError> {
+        Ok(Account::new("root"))
+    }
+
+    fn open(&self, _peer: &Peer, _id: SessionId) -> Result<((), Cancel), SessionError> {
+        Ok(((), Cancel::none()))
+    }
+
+    fn execute(
+        &self,
+        (): &mut (),
+        request: Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        if let Request::Sql(sql) = request {
+            reply.affected(sql.text().len() as u64);
+        }
+        Ok(())
+    }
+
+    fn closed(&self, (): ()) {
+        let gate = self.gate.lock().expect("no panic").take();
+        if let Some((arrived, open)) = gate {
+            arrived.send(()).expect("somebody waits");
+            let _ = open.recv_timeout(LONG);
+        }
+    }
+}
+
+#[test]
+fn two_requests_on_an_id_of_one_statement_are_answered_in_order() {
+    let service = Arc::new(Clinging::default());
+    let protocol = session::Server::shared(Arc::clone(&service));
+    let server = support::Server::start(Kind::Tcp, config(), protocol);
+    let Address::Tcp(addr) = server.address() else { panic!("TCP") };
+    let mut client = Client::logged_in(addr, "root", "");
+    for _ in 0..often(20).max(2) {
+        for _ in 0..50 {
+            client.execute(AUTO | 9, "").good();
+        }
+        let ((arrived, at_gate), (open, opened)) = (mpsc::channel(), mpsc::channel());
+        *service.gate.lock().expect("no panic") = Some((arrived, opened));
+        client.send_sql(AUTO | 9, update("1"));
+        // The first reply is written; the end of its session is not over.
+        at_gate.recv_timeout(LONG).expect("it ends");
+        client.send_sql(AUTO | 9, update("22"));
+        // It was read, and whoever read it has run it if he could.
+        (0..3).for_each(|_| drop(client.probe()));
+        drop(open);
+        assert_eq!(client.reply(AUTO | 9).good().affected, Some(1));
+        assert_eq!(client.reply(AUTO | 9).good().affected, Some(2));
+    }
 }
 
 #[test]

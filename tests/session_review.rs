@@ -70,6 +70,28 @@ impl IntoLittle for StmtExecute {
 }
 
 #[test]
+fn a_session_that_opens_slowly_is_not_looked_at_without_end() {
+    let server = Fixture::start(config().request_timeout(Duration::from_millis(100)));
+    let mut other = server.client_with_sessions([2]);
+    let mut client = server.client();
+    server.control.hold("open");
+    client.send(2, &ClientMessage::SessionNew);
+    server.control.wait_at("open", 1);
+    let mut time_passes = || {
+        other.send_sql(2, query("defer a"));
+        assert_eq!(other.reply(2).failure().code, 3024);
+    };
+    // What would be its deadline is over, and then as much time again.
+    time_passes();
+    let before = server.count(Counter::TimersSet);
+    time_passes();
+    let set = server.count(Counter::TimersSet) - before;
+    assert!(set < 10, "{set} looks");
+    server.control.open("open");
+    client.reply(2).good();
+}
+
+#[test]
 fn a_connection_that_is_gone_leaves_no_timer() {
     let server = Fixture::start(config());
     let pending = || server.stats().timers_pending;

@@ -74,14 +74,15 @@ impl<T: ?Sized> Cache<T> {
     }
 
     /// Keeps what the account sent with that digest, of so many `bytes`, unless those are more than
-    /// `longest`. It takes the place of what the account sent with the same digest before.
+    /// `longest`; only then is it made. It takes the place of what the account sent with the same digest
+    /// before.
     pub(super) fn put(
         &self,
         account: &Arc<[u8]>,
         digest: &[u8],
-        value: Arc<T>,
         bytes: usize,
         longest: usize,
+        value: impl FnOnce() -> Arc<T>,
     ) -> Put {
         let Some(key) = Key::new(account, digest) else { return Put::Refused };
         let weight = bytes.saturating_add(ENTRY_BYTES);
@@ -90,7 +91,7 @@ impl<T: ?Sized> Cache<T> {
             drop(lock(part).remove(&key));
             return Put::Refused;
         }
-        let entry = Entry { value, bytes: weight };
+        let entry = Entry { value: value(), bytes: weight };
         let mut part = lock(part);
         let replaced = part.remove(&key);
         part.bytes += weight;
@@ -220,7 +221,7 @@ mod tests {
     }
 
     fn keep(cache: &Cache<[u8]>, account: &Arc<[u8]>, digest: &[u8], text: &[u8]) -> Put {
-        cache.put(account, digest, text.into(), text.len(), MANY)
+        cache.put(account, digest, text.len(), MANY, || text.into())
     }
 
     fn entries<T: ?Sized>(cache: &Cache<T>) -> (usize, usize) {
@@ -267,8 +268,9 @@ mod tests {
         assert_eq!(keep(&cache, &root, DIGEST, b"select 22"), Put::Kept { evicted: 0 });
         assert_eq!(cache.get(&root, DIGEST).as_deref(), Some(&b"select 22"[..]));
         assert_eq!(entries(&cache), (1, 9 + ENTRY_BYTES));
-        let put = |length, longest| cache.put(&root, DIGEST, [0; 9].into(), length, longest);
-        assert_eq!(put(10, 9), Put::Refused);
+        let put = |length, longest| cache.put(&root, DIGEST, length, longest, || [0; 9].into());
+        let never = || unreachable!("it is too long");
+        assert_eq!(cache.put(&root, DIGEST, 10, 9, never), Put::Refused);
         assert_eq!((cache.get(&root, DIGEST), entries(&cache)), (None, (0, 0)));
         assert_eq!(put(9, 9), Put::Kept { evicted: 0 });
         assert_eq!(put(MANY - ENTRY_BYTES + 1, usize::MAX), Put::Refused);
@@ -312,10 +314,10 @@ mod tests {
         }
         let dropped = AtomicUsize::new(0);
         let (cache, root) = (Cache::new(1, MANY, 1), account("root"));
-        let _ = cache.put(&root, b"1", Arc::new(Plan(&dropped)), 1, MANY);
+        let _ = cache.put(&root, b"1", 1, MANY, || Arc::new(Plan(&dropped)));
         let used = cache.get(&root, b"1");
         assert_eq!(
-            cache.put(&root, b"2", Arc::new(Plan(&dropped)), 1, MANY),
+            cache.put(&root, b"2", 1, MANY, || Arc::new(Plan(&dropped))),
             Put::Kept { evicted: 1 }
         );
         assert_eq!(dropped.load(Ordering::Relaxed), 0);
@@ -383,7 +385,7 @@ mod tests {
                     }
                     Op::Put(_, _, bytes) => {
                         let put =
-                            cache.put(&Arc::from([account]), &[digest], Arc::new(number), bytes, LONGEST);
+                            cache.put(&Arc::from([account]), &[digest], bytes, LONGEST, || Arc::new(number));
                         let mut expected = Put::Refused;
                         if bytes <= LONGEST {
                             twin.push((account, digest, number, bytes + ENTRY_BYTES));
@@ -420,7 +422,7 @@ mod tests {
                         }
                     }
                     Op::Put(account, digest, bytes) => {
-                        let _ = cache.put(&Arc::from([account]), &[digest], Arc::new(number), bytes, 1000);
+                        let _ = cache.put(&Arc::from([account]), &[digest], bytes, 1000, || Arc::new(number));
                         last.insert((account, digest), number);
                     }
                 }

@@ -72,8 +72,8 @@ struct Mail {
     awaited: Option<Awaited>,
     /// Nothing is taken in any more.
     closed: bool,
-    /// There was a request.
-    used: bool,
+    /// When the first request came, or the first question for the time.
+    used: Option<Instant>,
     /// As long as there is something to do, the connection does not end in good order.
     hold: Option<Hold>,
 }
@@ -112,6 +112,21 @@ pub(super) enum Refused {
     Bytes(usize),
 }
 
+/// What is left of a session when all that it has written has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Settled {
+    /// There is more to do.
+    Busy,
+    /// Nothing is to be done, and the connection may end.
+    Idle,
+    /// The same, but a drain has begun meanwhile: it is to end before.
+    ToEnd,
+    /// It was there for one statement, and takes nothing in any more. Were it to end before its reply
+    /// has left, that of the next one on its id could be quicker.
+    Over,
+}
+
 impl Channel {
     pub(super) fn new(id: SessionId, line: Arc<Line>, runner: Weak<dyn Wakeable>) -> Self {
         Self {
@@ -147,7 +162,9 @@ impl Channel {
         if mail.hold.is_none() {
             mail.hold = Some(self.line.conn.hold());
         }
-        mail.used |= post.as_ref().is_some_and(Post::is_request);
+        if let Some(request) = post.as_ref().filter(|post| post.is_request()) {
+            mail.used.get_or_insert(request.came);
+        }
         mail.queue.extend(post.take());
         Ok(())
     }
@@ -186,18 +203,21 @@ impl Channel {
         true
     }
 
-    pub(super) fn set_used(&self) {
-        lock(&self.mail).used = true;
+    pub(super) fn set_used(&self, now: Instant) {
+        lock(&self.mail).used.get_or_insert(now);
     }
 
     /// No request was ever taken in.
     pub(super) fn is_unused(&self) -> bool {
-        !lock(&self.mail).used
+        lock(&self.mail).used.is_none()
     }
 
-    /// Whether the oldest of its requests has come at that time, and not before.
+    /// Whether the oldest of its requests has come at that time and not before, or all it was used for.
     pub(super) fn has_come_at(&self, now: Instant) -> bool {
         let mail = lock(&self.mail);
+        if mail.used == Some(now) {
+            return true;
+        }
         let running = mail.running.filter(|begun| begun.is_request).map(|begun| begun.came);
         let waiting = || mail.queue.iter().find(|post| post.is_request()).map(|post| post.came);
         running.or_else(waiting) == Some(now)
@@ -359,7 +379,10 @@ impl Channel {
                 post.cancelled = Some(CancelReason::Deadline);
             }
             let late = is_late(&mail);
-            let running = mail.running.filter(|_| !late && mail.cancelled.is_none());
+            let running = mail.running.filter(|begun| {
+                // What is no request has no deadline.
+                begun.is_request && !late && mail.cancelled.is_none()
+            });
             (late, running.map(|begun| left(begun.came)).into_iter().chain(next).min())
         };
         // By now another one may run, which is not late.
@@ -375,14 +398,10 @@ impl Channel {
 
     // ---- for who runs it ----
 
-    /// The next request. At the end of the mailbox of a session for one statement nothing more is taken
-    /// in.
-    pub(super) fn next(&self, last: bool) -> Option<Post> {
+    /// The next request.
+    pub(super) fn next(&self) -> Option<Post> {
         let mut mail = lock(&self.mail);
-        let Some(post) = mail.queue.pop_front() else {
-            mail.closed |= last;
-            return None;
-        };
+        let post = mail.queue.pop_front()?;
         mail.running = Some(Begun { came: post.came, is_request: post.is_request() });
         self.answered.store(false, Ordering::Relaxed);
         mail.offered = Offers::default();
@@ -421,22 +440,23 @@ impl Channel {
         done
     }
 
-    /// What it has written has left. If nothing is to be done, the connection may end; but `false`: a
-    /// drain has begun meanwhile, and the session is to end before.
-    #[must_use]
-    pub(super) fn rest(&self) -> bool {
+    /// What it has written has left.
+    pub(super) fn settle(&self) -> Settled {
         let mut mail = lock(&self.mail);
-        if mail.running.is_none() && mail.queue.is_empty() {
-            if self.line.is_draining() && !mail.closed {
-                return false;
-            }
-            // A burst is over: its room would stay for as long as the session.
-            mail.queue.shrink_to(KEPT_POSTS);
-            let hold = mail.hold.take();
-            drop(mail);
-            drop(hold);
+        if mail.running.is_some() || !mail.queue.is_empty() {
+            return Settled::Busy;
         }
-        true
+        let over = self.id.is_auto_commit();
+        mail.closed |= over;
+        if self.line.is_draining() && !mail.closed {
+            return Settled::ToEnd;
+        }
+        // A burst is over: its room would stay for as long as the session.
+        mail.queue.shrink_to(KEPT_POSTS);
+        let hold = mail.hold.take();
+        drop(mail);
+        drop(hold);
+        if over { Settled::Over } else { Settled::Idle }
     }
 
     /// The end of the answer is about to be written.

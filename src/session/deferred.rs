@@ -3,13 +3,14 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::channel::Channel;
 use super::error::SessionError;
 use super::output::Output;
 use super::reply::Reply;
 use super::state::{Pulled, State};
+use crate::runtime::Usage;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
@@ -20,27 +21,23 @@ use crate::sync::shim::lock;
 /// and its connection can end: then the client has its answer, and what is finished later goes nowhere.
 /// Dropped unfinished, it answers an error.
 ///
-/// *Shape*: keeps the context of its connection, and with it the descriptor, until it is finished or
-/// dropped, also when the connection has ended: look at [`is_cancelled`](Self::is_cancelled) now and then.
+/// *Shape*: keeps the context of its connection, and with it the descriptor, until it is finished,
+/// dropped or cancelled. What was cancelled nobody ends but who has this: look at
+/// [`is_cancelled`](Self::is_cancelled) now and then. `deferred_requests` counts it until it is let go.
 #[must_use = "dropped, it answers an error"]
 pub struct Deferred {
-    /// Present until it is finished.
-    state: Option<Box<State>>,
     deferral: Arc<Deferral>,
+    /// Where it is counted.
+    usage: Option<Arc<Usage>>,
 }
 
 /// What a [`Deferred`] shares with its session.
-#[derive(Debug)]
 pub(super) struct Deferral {
-    /// Whose turn it is to answer.
-    claim: AtomicU8,
+    /// Taken by who answers. So one that was cancelled keeps no connection, however late its service
+    /// lets go of it.
+    state: Mutex<Option<Box<State>>>,
     outcome: Mutex<Option<Outcome>>,
 }
-
-/// Nobody has begun to answer.
-const OPEN: u8 = 0;
-/// Somebody has.
-const CLAIMED: u8 = 1;
 
 /// What came of it.
 pub(super) enum Outcome {
@@ -62,11 +59,21 @@ impl fmt::Debug for Outcome {
     }
 }
 
+impl fmt::Debug for Deferral {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deferral").field("outcome", &self.outcome).finish_non_exhaustive()
+    }
+}
+
 impl Deferral {
-    /// The right to answer, for one caller.
-    pub(super) fn claim(&self) -> bool {
-        // AcqRel: who loses sees nothing of the winner's; the outcome has its own lock.
-        self.claim.swap(CLAIMED, Ordering::AcqRel) == OPEN
+    fn new(state: Option<Box<State>>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(state), outcome: Mutex::default() })
+    }
+
+    /// The right to answer, for one caller, and what the answer consists of. It may have a source or
+    /// relay, which is the user's.
+    pub(super) fn claim(&self) -> Option<Box<State>> {
+        lock(&self.state).take()
     }
 
     pub(super) fn take_outcome(&self) -> Option<Outcome> {
@@ -74,18 +81,25 @@ impl Deferral {
     }
 }
 
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        // The session ended while it was put off again, and does not come for it.
+        if let Some(Outcome::Deferred(again)) = self.take_outcome() {
+            drop(again.claim());
+        }
+    }
+}
+
 impl Deferred {
     pub(super) fn new(state: State) -> Self {
-        state.channel.line.group().usage().deferred_changed(true);
-        let (claim, outcome) = (AtomicU8::new(OPEN), Mutex::default());
-        Self { state: Some(Box::new(state)), deferral: Arc::new(Deferral { claim, outcome }) }
+        let usage = Arc::clone(state.channel.line.group().usage());
+        usage.deferred_changed(true);
+        Self { deferral: Deferral::new(Some(Box::new(state))), usage: Some(usage) }
     }
 
     /// For a request that somebody else answers.
-    pub(super) fn late(state: State) -> Self {
-        let deferred = Self::new(state);
-        deferred.deferral.claim();
-        deferred
+    pub(super) fn late() -> Self {
+        Self { deferral: Deferral::new(None), usage: None }
     }
 
     pub(super) fn deferral(&self) -> Arc<Deferral> {
@@ -96,29 +110,27 @@ impl Deferred {
     /// change at any time.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.deferral.claim.load(Ordering::Relaxed) != OPEN
-            || self
-                .state
-                .as_ref()
-                .is_none_or(|state| state.channel.is_interrupted() || state.channel.is_dead())
+        lock(&self.deferral.state)
+            .as_ref()
+            .is_none_or(|state| state.channel.is_interrupted() || state.channel.is_dead())
     }
 
     /// Answers the request: `code` writes the reply, on this thread, as a handler would, and its ends
     /// are written by the layer. `false` when it was too late, and `code` was not called.
     pub fn finish(mut self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) -> bool {
-        self.finish_in_place(code)
+        self.finish_in_place(code).is_some()
     }
 
+    /// Gives back the session that was answered.
     fn finish_in_place(
         &mut self,
         code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>,
-    ) -> bool {
-        let Some(mut state) = self.state.take() else { return false };
-        let channel = Arc::clone(&state.channel);
-        channel.line.group().usage().deferred_changed(false);
-        if !self.deferral.claim() {
-            return false;
+    ) -> Option<Arc<Channel>> {
+        if let Some(usage) = self.usage.take() {
+            usage.deferred_changed(false);
         }
+        let mut state = self.deferral.claim()?;
+        let channel = Arc::clone(&state.channel);
         let mut panicked = None;
         let outcome = Output::with(&channel.line, |out| {
             out.begin(Some(&channel));
@@ -131,10 +143,13 @@ impl Deferred {
             let result = result.map_err(|error| channel.reason(error));
             match (result, state.deferral.take()) {
                 (Ok(()), Some(again)) => Outcome::Deferred(again),
-                // Whoever has it was quicker: that answer counts.
-                (Err(_), Some(again)) if !again.claim() => Outcome::Deferred(again),
+                (Err(error), Some(again)) => match again.claim() {
+                    Some(mut state) => Outcome::Ended(state.finish(out, Err(error))),
+                    // Whoever has it was quicker: that answer counts.
+                    None => Outcome::Deferred(again),
+                },
                 (Ok(()), None) if state.feed.is_some() => feed(state, out, &mut panicked),
-                (result, _) => Outcome::Ended(state.finish(out, result)),
+                (result, None) => Outcome::Ended(state.finish(out, result)),
             }
         });
         *lock(&self.deferral.outcome) = Some(outcome);
@@ -142,7 +157,7 @@ impl Deferred {
         if let Some(payload) = panicked {
             resume_unwind(payload);
         }
-        true
+        Some(channel)
     }
 }
 
@@ -168,11 +183,10 @@ fn feed(
 
 impl Drop for Deferred {
     fn drop(&mut self) {
-        let Some(state) = &self.state else { return };
-        let line = Arc::clone(&state.channel.line);
         let dropped = "The request was dropped without an answer.";
-        if self.finish_in_place(|_| Err(SessionError::unsupported(dropped))) {
-            line.count(Counter::DeferredDropped);
+        let answered = self.finish_in_place(|_| Err(SessionError::unsupported(dropped)));
+        if let Some(channel) = answered {
+            channel.line.count(Counter::DeferredDropped);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::auth::{Claim, Handshake, Login, Step, fresh_salt};
 use super::error::AuthError;
-use super::link::Link;
+use super::link::{Canceller, Link};
 use super::logins::{self, Limits, Logins, Origin};
 use super::server::Reader;
 use super::service::{Peer, Service};
@@ -17,7 +17,7 @@ use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::net::Close;
-use crate::runtime::{Class, Timer};
+use crate::runtime::Class;
 use crate::stats::Counter;
 use crate::sys::clock;
 
@@ -33,8 +33,6 @@ pub(super) struct Guest {
     handshake: Handshake,
     /// Its place among those who have not.
     place: logins::Guest,
-    /// Ends the connection when it takes too long.
-    timer: Timer,
     /// An answer is held back: until then nothing else may come.
     answered_after: Option<Instant>,
 }
@@ -56,14 +54,14 @@ impl Gate {
         };
         line.group().usage().unauthenticated_changed(true);
         line.conn.set_class(Class::Login);
-        let timer = link.later(Class::Login, config.login_timeout, |link| {
+        link.later(Class::Login, config.login_timeout, Canceller::Link, |link| {
             if link.peer.get().is_none() {
                 link.line.count(Counter::ClosedLoginTimeout);
                 link.line.conn.close("login_timeout");
             }
         });
         let handshake = Handshake::new(config.max_login_attempts);
-        Some(Guest { handshake, place, timer, answered_after: None })
+        Some(Guest { handshake, place, answered_after: None })
     }
 }
 
@@ -71,7 +69,7 @@ impl<S: Service> Reader<S> {
     /// Nobody logs in any more: somebody has, or the connection has ended.
     pub(super) fn end_login(&mut self) {
         if let Some(guest) = self.guest.take() {
-            guest.timer.cancel();
+            self.link.cancel_timer();
             guest.place.logged_in();
             let line = &self.link.line;
             line.group().usage().unauthenticated_changed(false);
@@ -188,7 +186,7 @@ impl<S: Service> Reader<S> {
             return self.send_message(session, message);
         }
         // It belongs to the login, whoever waits.
-        let _timer = self.link.later(Class::Login, delay, move |link| {
+        self.link.later(Class::Login, delay, Canceller::Nobody, move |link| {
             link.line.answer(session, |encoder| encoder.message(&message));
             if last {
                 link.line.conn.close(LOGIN_FAILED);

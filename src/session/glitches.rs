@@ -13,7 +13,8 @@
 //!   the id of a session that is there, for another  an error of the service
 //!   a session, request or kind refused by a limit   a digest that is not in the cache
 //!   a message that is beyond the codec's limits     an expectation of an expect block that fails
-//!   a kill that came together with what it kills    any other kill
+//!   a kill that came together with what it kills,   any other kill
+//!   or with all that its session was used for
 //!   a session closed that was never used            a probe, a question for the time
 //!   negative credit, a login behind the login
 //! ```

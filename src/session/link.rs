@@ -45,8 +45,16 @@ pub(super) struct Link<S: Service> {
     turn_cost: Cost,
     /// A timer looks for requests that take too long.
     watched: AtomicBool,
-    /// That timer.
-    look: Mutex<Option<Timer>>,
+    /// Of the login, and behind that the one that looks.
+    timer: Mutex<Option<Timer>>,
+}
+
+/// Who cancels what is to come later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Canceller {
+    Nobody,
+    /// See [`Link::cancel_timer`]. There is one of these at a time.
+    Link,
 }
 
 /// In the order in which they came.
@@ -97,7 +105,7 @@ impl<S: Service> Link<S> {
             statement_cost: Cost::unknown(),
             turn_cost: Cost::unknown(),
             watched: AtomicBool::new(false),
-            look: Mutex::default(),
+            timer: Mutex::default(),
         }
     }
 
@@ -168,10 +176,7 @@ impl<S: Service> Link<S> {
     /// The connection has ended.
     pub(super) fn end(&self) {
         // It would stay for all of `request_timeout`, after each connection that comes and goes.
-        let timer = lock(&self.look).take();
-        if let Some(timer) = timer {
-            timer.cancel();
-        }
+        self.cancel_timer();
         let sessions = std::mem::take(&mut *lock(&self.table));
         for session in in_order(sessions.into_values().collect()) {
             session.channel.kill(CancelReason::Connection);
@@ -186,43 +191,62 @@ impl<S: Service> Link<S> {
             return;
         }
         let delay = self.line.config().half_close_timeout;
-        // Nobody cancels it: when the connection has ended it finds nothing.
-        let _timer = self.later(Class::InProgress, delay, |link| link.end());
+        // When the connection has ended it finds nothing.
+        self.later(Class::InProgress, delay, Canceller::Nobody, |link| link.end());
     }
 
     /// Calls `code` after some time, unless the link is gone by then; it does not keep it.
     ///
     /// When nobody looked at the time for long, nobody served the peer either: then the time begins
-    /// anew, once, and a cancel comes too late.
+    /// anew, once.
     pub(super) fn later(
         self: &Arc<Self>,
         class: Class,
         delay: Duration,
+        canceller: Canceller,
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
-    ) -> Timer {
+    ) {
         let due = clock::now() + delay;
-        self.call_after(class, delay, move |link| {
+        self.call_after(class, delay, canceller, move |link| {
             if is_late(due, clock::now()) {
-                drop(link.call_after(class, delay, code));
+                link.call_after(class, delay, canceller, code);
             } else {
                 code(link);
             }
-        })
+        });
     }
 
     fn call_after(
         self: &Arc<Self>,
         class: Class,
         delay: Duration,
+        canceller: Canceller,
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
-    ) -> Timer {
+    ) {
         let link = Arc::downgrade(self);
         let call = move || {
             if let Some(link) = link.upgrade() {
                 code(&link);
             }
         };
-        after(self.line.group(), class, delay, Box::new(call))
+        // Taken before: when it is due at once and begins anew, that one comes second.
+        let mut place = lock(&self.timer);
+        // After `end` nobody would cancel it, and nothing is left to be done.
+        if self.line.conn.is_closed() {
+            return;
+        }
+        let timer = after(self.line.group(), class, delay, Box::new(call));
+        if canceller == Canceller::Link {
+            *place = Some(timer);
+        }
+    }
+
+    /// Nobody is waited for any more.
+    pub(super) fn cancel_timer(&self) {
+        let timer = lock(&self.timer).take();
+        if let Some(timer) = timer {
+            timer.cancel();
+        }
     }
 
     /// Leaves what is runnable to other workers.
@@ -318,11 +342,7 @@ impl<S: Service> Link<S> {
 
     fn look_later(self: &Arc<Self>, delay: Duration) {
         let delay = delay.max(SHORTEST_LOOK);
-        let mut place = lock(&self.look);
-        // After `end` nobody would cancel it, and the sessions end anyway.
-        if !self.line.conn.is_closed() {
-            *place = Some(self.later(Class::InProgress, delay, Self::look_for_late));
-        }
+        self.later(Class::InProgress, delay, Canceller::Link, Self::look_for_late);
     }
 
     fn look_for_late(self: &Arc<Self>) {
@@ -359,11 +379,12 @@ impl<S: Service> Link<S> {
 
     /// Not if the digest is that of another text: whoever names it next would run what he did not mean.
     pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
-        if !is_of(digest, text) {
+        let longest = self.line.config().request_cache_max_length;
+        // What is too long is not kept in any case, and a digest of it is not worth while.
+        if text.len() <= longest && !is_of(digest, text) {
             return;
         }
-        let longest = self.line.config().request_cache_max_length;
-        let put = self.server.sql.put(&account.key(), digest, text.into(), text.len(), longest);
+        let put = self.server.sql.put(&account.key(), digest, text.len(), longest, || text.into());
         self.note_evicted(put, Counter::SqlEvict);
     }
 
@@ -382,9 +403,9 @@ impl<S: Service> Link<S> {
         audit: &[u8],
         bytes: usize,
     ) {
-        let kept = Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
         let longest = self.line.config().request_cache_max_length;
-        let put = self.server.plans.put(&account.key(), digest, kept, bytes, longest);
+        let kept = || Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
+        let put = self.server.plans.put(&account.key(), digest, bytes, longest, kept);
         self.note_evicted(put, Counter::PlanEvict);
     }
 

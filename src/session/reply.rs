@@ -163,7 +163,7 @@ impl Reply<'_> {
         let channel = Arc::clone(&self.state.channel);
         let form = Form { compact: false, chunks: false, credit: None, plain: false };
         if self.state.deferral.is_some() {
-            return Deferred::late(State::new(channel, form));
+            return Deferred::late();
         }
         // Whoever finishes it may be quicker than this thread.
         self.out.flush();

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::answers::put_error;
-use super::channel::{Channel, Wakeable};
+use super::channel::{Channel, Settled, Wakeable};
 use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
 use super::expecting::Expecting;
@@ -181,19 +180,20 @@ impl<S: Service> Session<S> {
             return Turn::Idle;
         }
         match mem::replace(&mut body.current, Current::None) {
-            Current::None => match self.channel.next(self.channel.id.is_auto_commit()) {
+            Current::None => match self.channel.next() {
                 Some(post) => {
                     if out.keeps() {
                         out.show(&self.link);
                     }
-                    if self.channel.id.is_auto_commit() && body.session.is_some() {
+                    if self.channel.id.is_auto_commit() {
                         // Another one came before the first one's had ended.
-                        self.part(body);
-                        body.last_error = None;
+                        self.leave(body);
                     }
                     self.begin(body, out, post)
                 }
                 None if self.channel.id.is_auto_commit() => {
+                    // The user's part of the end. Behind the send it could run within the handler of
+                    // another session.
                     self.leave(body);
                     Turn::Idle
                 }
@@ -214,17 +214,15 @@ impl<S: Service> Session<S> {
             Some(Outcome::Ended(result)) => return self.ended(body, out, result),
             Some(Outcome::Fed(state)) => body.current = Current::Fed(state, None),
             Some(Outcome::Deferred(again)) => body.current = Current::Deferred(again),
-            None => match self.channel.cancelled() {
-                Some(reason) if deferral.claim() => {
-                    let error = SessionError::cancelled(reason);
-                    self.write(out, |encoder| put_error(encoder, &error));
-                    return self.ended(body, out, Err(error));
-                }
-                _ => {
+            None => {
+                let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
+                let Some((error, mut state)) = self.channel.cancelled().and_then(claim) else {
                     body.current = Current::Deferred(deferral);
                     return Turn::Idle;
-                }
-            },
+                };
+                let result = state.finish(out, Err(error));
+                return self.ended(body, out, result);
+            }
         }
         Turn::Again
     }
@@ -287,9 +285,12 @@ impl<S: Service> Runnable for Session<S> {
     }
 
     fn settle(self: Arc<Self>) {
-        let rests = self.channel.rest();
+        let settled = self.channel.settle();
+        if settled == Settled::Over {
+            self.link.forget(self.channel.id);
+        }
         let Some(mut running) = self.runner.resume() else { return };
-        if !rests {
+        if settled == Settled::ToEnd {
             running.mark(LOOK);
         }
         if running.finish_or_queue() {

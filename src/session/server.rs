@@ -404,17 +404,10 @@ impl<S: Service> Reader<S> {
             return self.unsupported(id);
         }
         if let Some(session) = self.link.find(id) {
-            match session.channel.post(&mut post) {
+            match self.take_in(&session, &mut post) {
                 // It is about to end, and this is for its successor.
                 Err(Refused::Closed) => {}
-                Err(Refused::Later(until)) => {
-                    self.aside_until = Some(until);
-                    return;
-                }
-                result => {
-                    self.glitches.excuse();
-                    return self.posted(session, result);
-                }
+                result => return self.posted(session, result),
             }
         }
         match self.link.open(id) {
@@ -425,12 +418,17 @@ impl<S: Service> Reader<S> {
     }
 
     fn post_to(&mut self, session: Arc<Session<S>>, post: &mut Option<Post>) {
+        let result = self.take_in(&session, post);
+        self.posted(session, result);
+    }
+
+    fn take_in(&mut self, session: &Session<S>, post: &mut Option<Post>) -> Result<(), Refused> {
         let is_request = post.as_ref().is_some_and(Post::is_request);
         let result = session.channel.post(post);
         if is_request && result.is_ok() {
             self.glitches.excuse();
         }
-        self.posted(session, result);
+        result
     }
 
     fn posted(&mut self, session: Arc<Session<S>>, result: Result<(), Refused>) {
@@ -516,7 +514,7 @@ impl<S: Service> Reader<S> {
             return Ok(());
         }
         if let Some(session) = self.link.find(id) {
-            session.channel.set_used();
+            session.channel.set_used(self.now);
         }
         let clock = Arc::clone(self.link.clock());
         if !clock.ask(id, count, &self.link.line.conn) {

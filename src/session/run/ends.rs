@@ -127,10 +127,12 @@ impl<S: Service> Session<S> {
         self.close_after_last_word(body, out, None);
     }
 
-    /// A session for one statement that has nothing more to do.
+    /// The end of one statement in a session for one. What comes next on its id finds nothing of it.
     pub(super) fn leave(&self, body: &mut Body<S::Session>) {
-        self.link.forget(self.channel.id);
-        self.part(body);
+        if body.session.is_some() {
+            self.part(body);
+        }
+        body.last_error = None;
     }
 
     /// It is dead: ends what was begun, and the session.
@@ -145,8 +147,7 @@ impl<S: Service> Session<S> {
     pub(super) fn abandon(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.current, Current::None) {
             Current::Deferred(deferral) => {
-                deferral.claim();
-                guard(self.link.line.group(), "drop", || drop(deferral));
+                guard(self.link.line.group(), "drop", || drop((deferral.claim(), deferral)));
             }
             Current::Fed(state, _) => {
                 guard(self.link.line.group(), "drop", || drop(state));

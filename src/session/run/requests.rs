@@ -199,18 +199,19 @@ impl<S: Service> Session<S> {
                 body.current = Current::Fed(state, None);
                 Turn::Again
             }
-            // Whoever has it comes too late.
-            (Err(error), Some(deferral)) if deferral.claim() => {
-                let error = self.channel.reason(error);
-                self.write(out, |encoder| put_error(encoder, &error));
-                self.ended(body, out, Err(error))
-            }
-            // It was answered meanwhile, or is being answered: that counts.
-            (Err(_), Some(deferral)) => {
-                body.current = Current::Deferred(deferral);
-                Turn::Again
-            }
-            (result, _) => {
+            (Err(error), Some(deferral)) => match deferral.claim() {
+                // Whoever has it comes too late.
+                Some(mut state) => {
+                    let result = state.finish(out, Err(self.channel.reason(error)));
+                    self.ended(body, out, result)
+                }
+                // It was answered meanwhile, or is being answered: that counts.
+                None => {
+                    body.current = Current::Deferred(deferral);
+                    Turn::Again
+                }
+            },
+            (result, None) => {
                 let result = state.finish(out, result.map_err(|error| self.channel.reason(error)));
                 self.ended(body, out, result)
             }
