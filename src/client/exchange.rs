@@ -83,6 +83,8 @@ pub(super) enum Step {
 pub(super) struct Slot {
     asked: Asked,
     phase: Phase,
+    /// Chunks were asked for: the answer may have them.
+    chunks: bool,
     pub(super) place: Place,
     /// With its text, for a server that does not know the digest.
     pub(super) again: Option<Box<ClientMessage>>,
@@ -106,9 +108,15 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn new(asked: Asked, message: ClientMessage) -> Self {
+        let chunks = match &message {
+            ClientMessage::ExecSql(sql) => sql.chunk_result(),
+            ClientMessage::ExecPlan(plan) => plan.chunk_result(),
+            _ => false,
+        };
         Self {
             asked,
             phase: Phase::Start,
+            chunks,
             place: Place::Held(Box::new(message)),
             again: None,
             bytes: Vec::new(),
@@ -177,7 +185,8 @@ impl Slot {
                 (Phase::Start | Phase::Columns, Kind::ColumnMetaData) => {
                     (Phase::Columns, Step::More)
                 }
-                (Phase::Columns | Phase::Rows, Kind::Row | Kind::Chunk) => {
+                (Phase::Columns | Phase::Rows, Kind::Row) => (Phase::Rows, Step::More),
+                (Phase::Columns | Phase::Rows, Kind::Chunk) if self.chunks => {
                     (Phase::Rows, Step::More)
                 }
                 (Phase::Columns | Phase::Rows, Kind::FetchDone) => (Phase::Fetched, Step::More),

@@ -128,8 +128,9 @@ impl Options {
     }
 
     /// Bytes of one answer that are kept unread, where the server does not keep to `window_bytes` or
-    /// cannot (auto-commit statements). An answer of which more waits is an error. *Range* 1 MiB..=4
-    /// GiB. *Default* 128 MiB.
+    /// cannot (auto-commit statements). An answer of which more waits is an error. So is a chunk that
+    /// becomes more bytes of rows, and one whose columns, warnings and texts together are more. *Range* 1
+    /// MiB..=4 GiB. *Default* 128 MiB.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;

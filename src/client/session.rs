@@ -67,7 +67,7 @@ impl Session {
             session: self.id,
             seq,
             deadline,
-            _fleet: Arc::clone(&self.fleet),
+            fleet: Arc::clone(&self.fleet),
         };
         Ok(Pending { at: Some(place) })
     }

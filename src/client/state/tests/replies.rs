@@ -4,9 +4,11 @@ use super::bench::{Bench, Sent, TIMEOUT, answer, encoded, frames, options, row, 
 use crate::client::error::{ErrorKind, Fate};
 use crate::client::exchange::Asked;
 use crate::client::request::Request;
+use crate::codec::column::Column;
 use crate::codec::message::ServerMessage;
 use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::tso::auto_sp::Operation;
+use crate::codec::notice::Notice;
 use crate::codec::reply::code::{CACHE_MISS, INTERRUPTED};
 
 #[test]
@@ -124,6 +126,41 @@ fn a_frame_that_must_not_come_ends_the_session_alone() {
         bench.good(other, good, "b");
         assert_eq!(bench.state.open_sessions(), 1);
     }
+}
+
+#[test]
+fn a_chunk_may_come_where_it_was_asked_for() {
+    for asked in [false, true] {
+        let mut bench = Bench::ready();
+        let session = bench.session();
+        let request = Request::sql("a");
+        let request = if asked { request.chunks() } else { request };
+        bench.request(session, request).expect("it lives");
+        let _ = bench.sent();
+        bench.frames(session, |encoder| {
+            encoder.column(&Column::signed("n")).expect("it is short");
+            encoder.chunk(&[&[8, 0]]).expect("it is short");
+        });
+        assert_eq!(bench.state.is_alive(session), asked);
+        assert_eq!(bench.sent().is_empty(), asked);
+    }
+}
+
+#[test]
+fn notices_in_front_of_timestamps_are_not_kept() {
+    let mut bench = Bench::ready();
+    let session = bench.state.open_once(Asked::Timestamps);
+    let wire = Request::sql("not looked at").into_wire(None);
+    let seq = bench.state.ask(session, Asked::Timestamps, wire, bench.now + TIMEOUT);
+    let seq = seq.expect("it lives");
+    let warning = encoded(session, &ServerMessage::Notice(Notice::RowsAffected(1).to_frame()));
+    for _ in 0..1000 {
+        bench.input(&warning);
+        bench.open(session, seq);
+    }
+    bench.frames(session, |encoder| encoder.timestamps(5));
+    let taken = bench.take(session, seq);
+    assert!(taken.bytes.len() < 100 && matches!(taken.result, Some(Ok(()))));
 }
 
 #[test]
