@@ -206,7 +206,8 @@ impl Slot {
 
     /// There is something to take for who wants `least` bytes or the end.
     pub(super) fn is_ready(&self, least: usize) -> bool {
-        self.result.is_some() || self.bytes.len() >= least || self.stopped
+        let stopped = self.stopped && !self.bytes.is_empty();
+        self.result.is_some() || self.bytes.len() >= least || stopped
     }
 
     /// Who watched before is not told any more, and is to be dropped where no lock is held.

@@ -72,7 +72,7 @@ pub(super) struct State {
     probe_due: Option<Instant>,
     /// No request's deadline is before it.
     next_due: Option<Instant>,
-    /// Bytes that the socket did not take are above the limit: requests are held.
+    /// Bytes that the socket did not take are above the limit: requests and offers are held.
     full: bool,
 }
 
@@ -354,12 +354,15 @@ impl State {
         self.options.max_unsent_bytes
     }
 
-    /// Requests may be sent again, or no more, because of what the socket has not taken.
+    /// Requests and offers may be sent again, or no more, because of what the socket has not taken.
     pub(super) fn set_full(&mut self, full: bool) {
         if std::mem::replace(&mut self.full, full) && !full {
             let mut sessions: Vec<u64> = self.exchanges.keys().copied().collect();
             sessions.sort_unstable();
-            sessions.into_iter().for_each(|session| self.send_held(session));
+            for session in sessions {
+                self.offer_current(session);
+                self.send_held(session);
+            }
         }
     }
 
@@ -553,8 +556,17 @@ impl State {
         }
     }
 
+    fn offer_current(&mut self, session: u64) {
+        if let Some(exchange) = self.exchanges.get(&session) {
+            self.offer(session, exchange.current_seq());
+        }
+    }
+
     /// Grants more of an answer to the server, if it is time.
     fn offer(&mut self, session: u64, seq: u64) {
+        if self.full {
+            return;
+        }
         let size = window(&self.options);
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let Some(slot) = exchange.slot(seq) else { return };
@@ -607,8 +619,7 @@ impl State {
             }
             Step::Stopped => {
                 slot.stopped = true;
-                let seq = exchange.current_seq();
-                self.offer(session, seq);
+                self.offer_current(session);
                 self.touch(session);
             }
             Step::End => {
