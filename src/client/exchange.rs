@@ -311,6 +311,12 @@ impl Exchange {
         self.slots.iter_mut().find(|slot| slot.is_held())
     }
 
+    /// The last deadline of those that are not answered.
+    pub(super) fn last_deadline(&self) -> Option<Instant> {
+        let open = self.slots.iter().filter(|slot| !slot.is_answered());
+        open.filter_map(|slot| slot.deadline).max()
+    }
+
     /// Forgets what is answered and taken. Whether nothing is left.
     pub(super) fn tidy(&mut self) -> bool {
         while self.slots.front().is_some_and(|slot| slot.is_answered() && slot.taken) {

@@ -344,9 +344,13 @@ impl State {
         slot.deadline = Some(deadline);
         let seq = exchange.push(slot);
         self.unanswered += 1;
-        self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
+        self.note_due(deadline);
         self.send_held(session);
         Ok(seq)
+    }
+
+    fn note_due(&mut self, deadline: Instant) {
+        self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
     }
 
     /// Bytes that the socket may leave to us before requests are held.
@@ -398,7 +402,7 @@ impl State {
     }
 
     /// The session is not used any more. What it was asked is still answered.
-    pub(super) fn close(&mut self, session: u64) {
+    pub(super) fn close(&mut self, session: u64, now: Instant) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         exchange.closing = true;
         if exchange.dead.is_some() {
@@ -408,8 +412,14 @@ impl State {
         self.release();
         if opened && !self.kill_if_left(session) {
             let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-            exchange.push(Slot::new(Asked::Close, ClientMessage::SessionClose));
+            let mut slot = Slot::new(Asked::Close, ClientMessage::SessionClose);
+            // What it stands behind may take longer.
+            let due = now + self.options.request_timeout;
+            let due = exchange.last_deadline().map_or(due, |last| last.max(due));
+            slot.deadline = Some(due);
+            exchange.push(slot);
             self.unanswered += 1;
+            self.note_due(due);
             self.send_held(session);
         }
         self.tidy(session);
@@ -524,6 +534,10 @@ impl State {
         let Some(slot) = exchange.slot(seq) else { return };
         if slot.result.is_some() {
             return;
+        }
+        if slot.asked() == Asked::Close {
+            // Nobody waits for it; what still comes is nobody's.
+            return self.kill_session(session, &Error::unknown(ErrorKind::Deadline(Stage::Reply)));
         }
         if slot.is_held() {
             slot.answer(&mut self.unanswered);

@@ -18,7 +18,7 @@ fn a_session_is_opened_with_its_first_request_and_closed_behind_its_last() {
     assert_eq!(bench.sent(), []);
     let (a, b) = (bench.ask(session, "a"), bench.ask(session, "b"));
     assert_eq!(bench.sent(), [Sent::New(session), text(session, "a"), text(session, "b")]);
-    bench.state.close(session);
+    bench.close(session);
     assert_eq!(bench.sent(), [Sent::Close(session)]);
     bench.ok(session);
     bench.input(&[answer(session, "a"), answer(session, "b")].concat());
@@ -33,7 +33,7 @@ fn one_that_was_not_used_is_not_closed_either() {
     let mut bench = Bench::ready();
     let session = bench.state.try_open().expect("it is ready");
     assert_eq!(bench.state.open_sessions(), 1);
-    bench.state.close(session);
+    bench.close(session);
     assert!(bench.state.take_freed());
     assert_eq!(bench.sent(), []);
     bench.is_empty();
@@ -53,7 +53,7 @@ fn what_stands_behind_an_opening_that_is_refused_is_refused() {
     assert!(!bench.state.is_alive(session));
     // Late: what the server says to those that stood behind.
     bench.fatal(session, 8001);
-    bench.state.close(session);
+    bench.close(session);
     assert_eq!(bench.sent(), []);
     bench.is_empty();
 }
@@ -72,7 +72,7 @@ fn a_fatal_error_answers_all_that_is_outstanding() {
     bench.fails(session, held, 1053, Fate::NotSent);
     let error = bench.request(session, Request::sql("more")).expect_err("it is dead");
     assert!(matches!(error.kind(), ErrorKind::SessionEnded));
-    bench.state.close(session);
+    bench.close(session);
     bench.is_empty();
 }
 
@@ -191,7 +191,7 @@ fn a_header_that_is_none_ends_the_connection() {
     let error = bench.request(session, Request::sql("c")).expect_err("it is lost");
     assert_eq!(error.fate(), Fate::NotSent);
     assert_eq!(bench.state.try_open(), None);
-    bench.state.close(session);
+    bench.close(session);
     bench.is_empty();
 }
 
@@ -284,7 +284,7 @@ fn savepoints_and_timestamps_have_answers_of_their_own() {
     bench.frames(once, |encoder| encoder.timestamps(5));
     let taken = bench.take(once, seq);
     assert!(!taken.bytes.is_empty() && matches!(taken.result, Some(Ok(()))));
-    bench.state.close(session);
+    bench.close(session);
     bench.ok(session);
     bench.is_empty();
 }
