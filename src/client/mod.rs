@@ -55,6 +55,7 @@ mod login;
 mod options;
 mod pending;
 mod request;
+mod retry;
 mod session;
 pub(crate) mod simulated;
 mod state;

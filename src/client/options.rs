@@ -200,7 +200,8 @@ impl Options {
         self
     }
 
-    /// Longest wait between two tries to connect. *Range* 1 ms..=1 day. *Default* 2 s.
+    /// Longest wait between two tries to connect. A connection that ends sooner than that counts as one
+    /// that failed. *Range* 1 ms..=1 day. *Default* 2 s.
     #[must_use]
     pub const fn reconnect_max(mut self, wait: Duration) -> Self {
         self.reconnect_max = wait;
