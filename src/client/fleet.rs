@@ -378,6 +378,7 @@ impl Fleet {
                 phase: ConnectionPhase::Ready,
                 sessions: link.open_sessions(),
                 outstanding: link.outstanding(),
+                stray_errors: link.stray_errors(),
                 age: Some(link.since.elapsed()),
             },
         });
@@ -534,6 +535,9 @@ pub struct ConnectionStatus {
     pub sessions: usize,
     /// Requests on it that are not answered.
     pub outstanding: usize,
+    /// Errors of the server that answer no request and end nothing: about credit that came late, or
+    /// about a probe, from one that does not know those.
+    pub stray_errors: u64,
     /// Since it was begun.
     pub age: Option<Duration>,
 }

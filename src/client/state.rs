@@ -74,6 +74,8 @@ pub(super) struct State {
     next_due: Option<Instant>,
     /// Bytes that the socket did not take are above the limit: requests and offers are held.
     full: bool,
+    /// Errors that answer nothing and end nothing.
+    stray_errors: u64,
 }
 
 /// Session ids with this bit are of sessions for one statement.
@@ -103,6 +105,7 @@ impl State {
             probe_due: None,
             next_due: None,
             full: false,
+            stray_errors: 0,
         }
     }
 
@@ -184,6 +187,11 @@ impl State {
     /// Requests that are not answered.
     pub(super) const fn outstanding(&self) -> usize {
         self.unanswered
+    }
+
+    /// Errors that answered nothing and ended nothing.
+    pub(super) const fn stray_errors(&self) -> u64 {
+        self.stray_errors
     }
 
     /// Nothing is kept of any session.
@@ -720,6 +728,8 @@ impl State {
                 let error = ServerError::new(reply);
                 if error.is_fatal() {
                     self.die(session, &Error::server(Arc::new(error)));
+                } else {
+                    self.stray_errors += 1;
                 }
             }
             _ => {
@@ -750,6 +760,8 @@ impl State {
             let error = ServerError::new(error);
             if error.is_fatal() {
                 self.lose(&Error::unknown(ErrorKind::Lost(error.to_string().into())));
+            } else {
+                self.stray_errors += 1;
             }
         }
     }

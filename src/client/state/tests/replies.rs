@@ -82,9 +82,11 @@ fn an_error_that_answers_nothing_ends_the_session_if_it_is_fatal() {
     let session = bench.session();
     bench.error(session, 8001);
     assert!(bench.state.is_session_idle(session));
+    assert_eq!(bench.state.stray_errors(), 1);
     bench.fatal(session, 1053);
     assert!(!bench.state.is_alive(session));
     assert!(bench.state.take_freed());
+    assert_eq!(bench.state.stray_errors(), 1);
 }
 
 #[test]
@@ -345,6 +347,7 @@ fn the_connection_dies_of_a_fatal_error_about_itself() {
     let seq = bench.ask(session, "a");
     bench.error(0, 1234);
     assert!(bench.state.lost().is_none());
+    assert_eq!(bench.state.stray_errors(), 1);
     bench.fatal(0, 1053);
     assert!(matches!(bench.lost(), ErrorKind::Lost(_)));
     assert_eq!(bench.bad(session, seq).fate(), Fate::Unknown);
