@@ -6,11 +6,18 @@ mod support;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use epoll_group::client::{ErrorKind, Fate, Options, Request, Session};
+use epoll_group::Runtime;
+use epoll_group::client::{Client, Error, ErrorKind, Fate, Options, Request, Session};
+use epoll_group::codec::column::Column;
+use epoll_group::codec::encoder::Encoder;
+use epoll_group::codec::message::ServerMessage;
+use epoll_group::codec::message::notice::Warning;
 use epoll_group::codec::message::tso::auto_sp::Operation;
+use epoll_group::codec::notice::Notice;
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
-use support::both::{Both, one};
+use support::both::{Both, one, options};
+use support::scripted::{put, serve};
 use support::{LONG, eventually};
 
 fn start() -> Both {
@@ -191,4 +198,124 @@ fn a_wrong_password_is_refused_at_once() {
     let error = both.client.session().expect_err("refused");
     assert!(matches!(error.kind(), ErrorKind::Login(_)), "{error}");
     assert_eq!(error.fate(), Fate::NotSent);
+}
+
+const MOST: usize = 1 << 20;
+
+/// Against a server that answers so, with at most [`MOST`] bytes of an answer.
+fn against(answer: impl Fn(&mut Encoder<'_>) + Send + 'static) -> (Client, Runtime) {
+    let runtime = Runtime::builder().config(support::config()).start().expect("started");
+    let options = options(serve(answer)).connections(1).max_answer_bytes(MOST);
+    (Client::new(&runtime.handle(), options).expect("good options"), runtime)
+}
+
+#[track_caller]
+fn is_too_much(error: &Error) {
+    match *error.kind() {
+        ErrorKind::TooMuch { bytes, limit } => assert!(bytes > limit && limit == MOST, "{error}"),
+        _ => panic!("{error}"),
+    }
+}
+
+/// The body of a chunk of one column in which every row is NULL, eight for each byte.
+fn nulls(bitmap_bytes: usize) -> Vec<u8> {
+    use prost::encoding::encode_varint;
+    let prefixed = |tag: u8, inside: &[u8]| {
+        let mut field = vec![tag];
+        encode_varint(inside.len() as u64, &mut field);
+        [field, inside.to_vec()].concat()
+    };
+    let column = [prefixed(0x0a, &vec![0xff; bitmap_bytes]), vec![0x12, 2, 0x0a, 0]].concat();
+    let mut body = vec![0x08];
+    encode_varint(8 * bitmap_bytes as u64, &mut body);
+    [body, prefixed(0x12, &column)].concat()
+}
+
+#[test]
+fn a_chunk_of_nulls_takes_no_more_memory_than_an_answer_may() {
+    // As rows each bit would take fifteen bytes.
+    for (bitmap_bytes, rows) in [(MOST / 2, None), (MOST / 128, Some(MOST / 16))] {
+        let (client, _runtime) = against(move |encoder| {
+            encoder.column(&Column::signed("n")).expect("it is short");
+            encoder.chunk(&[&nulls(bitmap_bytes)]).expect("it is short enough");
+            encoder.fetch_done();
+            encoder.execute_ok();
+        });
+        let mut session = client.session().expect("a session");
+        let mut answer = session.execute(Request::sql("a").chunks()).expect("an answer");
+        assert_eq!(answer.columns().expect("one").len(), 1);
+        let mut read = 0;
+        let end = loop {
+            match answer.next_row() {
+                Ok(Some(row)) => assert_eq!(row.get(0).expect("a value"), Value::Null),
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+            read += 1;
+        };
+        assert_eq!(read, rows.unwrap_or(0));
+        assert_eq!(end.is_none(), rows.is_some());
+        end.iter().for_each(is_too_much);
+    }
+}
+
+#[test]
+fn a_chunk_that_was_not_asked_for_ends_the_session() {
+    let (client, _runtime) = against(|encoder| {
+        encoder.column(&Column::signed("n")).expect("it is short");
+        encoder.chunk(&[&nulls(1)]).expect("it is short");
+    });
+    let mut session = client.session().expect("a session");
+    let error = session.run("a").expect_err("it was not asked for");
+    assert!(matches!(error.kind(), ErrorKind::Protocol(_)), "{error}");
+    assert!(!session.is_alive());
+}
+
+fn warning(bytes: usize) -> ServerMessage {
+    let warning = Warning { level: None, code: 1292, msg: vec![b'x'; bytes] };
+    ServerMessage::Notice(Notice::Warning(warning).to_frame())
+}
+
+#[test]
+fn warnings_without_end_take_bounded_memory() {
+    // Those who read them keep some; read or not, they are an answer that is too much at some time.
+    let (client, _runtime) = against(|encoder| {
+        (0..10_000).for_each(|_| put(encoder, &warning(10)));
+        encoder.execute_ok();
+    });
+    let mut session = client.session().expect("a session");
+    let summary = session.run("a").expect("an answer");
+    assert_eq!((summary.warnings.len(), summary.warnings_left_out), (64, 10_000 - 64));
+
+    let (client, _runtime) = against(|encoder| {
+        (0..64).for_each(|_| put(encoder, &warning(60 << 10)));
+        encoder.execute_ok();
+    });
+    let mut session = client.session().expect("a session");
+    is_too_much(&session.run("a").expect_err("they are long"));
+}
+
+#[test]
+fn columns_with_long_names_take_bounded_memory() {
+    let (client, _runtime) = against(|encoder| {
+        let name = "x".repeat(60 << 10);
+        for _ in 0..64 {
+            encoder.column(&Column::signed(&name)).expect("it is short enough");
+        }
+        encoder.fetch_done();
+        encoder.execute_ok();
+    });
+    let mut session = client.session().expect("a session");
+    let error = session.execute("a").and_then(|mut answer| answer.next_row().map(|_| ()));
+    is_too_much(&error.expect_err("they are long"));
+}
+
+#[test]
+fn notices_in_front_of_timestamps_take_no_memory() {
+    let (client, _runtime) = against(|encoder| {
+        // More than is kept of an answer.
+        (0..100).for_each(|_| put(encoder, &warning(60 << 10)));
+        encoder.timestamps(7);
+    });
+    assert_eq!(client.timestamps(1).expect("a timestamp"), 7);
 }

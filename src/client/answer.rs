@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use prost::Message as _;
+
 use super::error::{Error, ErrorKind};
+use super::joined::Joined;
 use super::pending::Place;
 use super::state::Taken;
-use crate::codec::buffer::OutBuffer;
-use crate::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use crate::codec::decoder::Frame;
 use crate::codec::dialect::Dialect;
-use crate::codec::encoder::Encoder;
 use crate::codec::header::HEADER_BYTES;
 use crate::codec::kind::ServerKind;
 use crate::codec::limits::Limits;
@@ -45,11 +45,12 @@ pub struct Answer {
     result: Option<Result<(), Error>>,
     summary: Summary,
     columns: Vec<ColumnMetaData>,
+    /// What they took on the wire.
+    column_bytes: usize,
     reader: RowReader,
-    /// Rows of a chunk, as frames, from `joined_at` on.
-    joined: Vec<u8>,
-    joined_at: usize,
-    joiner: Option<ChunkJoiner>,
+    joined: Joined,
+    /// Most bytes of columns, warnings and so on that are kept: `max_answer_bytes`.
+    max_bytes: usize,
 }
 
 /// What an answer says beside its rows; complete at its end.
@@ -60,8 +61,10 @@ pub struct Summary {
     pub affected: u64,
     /// First automatic number that it gave.
     pub insert_id: Option<u64>,
-    /// Warnings, as the database gave them.
+    /// Warnings, as the database gave them: the first 64.
     pub warnings: Vec<Warning>,
+    /// How many more there were.
+    pub warnings_left_out: u64,
     /// Text about it for people.
     pub info: Vec<u8>,
     /// What the result cost, where that was asked for: rows that were looked at, indexes.
@@ -94,10 +97,10 @@ impl<'a> Row<'a> {
     ///
     /// There is no such column, or its bytes are no value of its type.
     pub fn get(&self, index: usize) -> Result<Value<'a>, Error> {
-        let cell = self.cells.cell(index).map_err(malformed)?;
+        let cell = self.cells.cell(index).map_err(Error::malformed)?;
         let column = self.columns.get(index);
         let column = column.ok_or_else(|| Error::protocol("a cell without a column"))?;
-        cell.value(column.r#type(), column.original_type()).map_err(malformed)
+        cell.value(column.r#type(), column.original_type()).map_err(Error::malformed)
     }
 
     /// The values of all columns.
@@ -116,12 +119,9 @@ impl<'a> Row<'a> {
     }
 }
 
-fn malformed(error: impl fmt::Display) -> Error {
-    Error::protocol(error.to_string())
-}
-
 impl Answer {
     pub(super) fn new(place: Place, taken: Taken) -> Result<Self, Error> {
+        let max_bytes = place.fleet.options.max_answer_bytes;
         let mut answer = Self {
             place: Some(place),
             bytes: taken.bytes,
@@ -129,10 +129,10 @@ impl Answer {
             result: None,
             summary: Summary::default(),
             columns: Vec::new(),
+            column_bytes: 0,
             reader: RowReader::default(),
-            joined: Vec::new(),
-            joined_at: 0,
-            joiner: None,
+            joined: Joined::new(max_bytes),
+            max_bytes,
         };
         answer.set_result(taken.result);
         match &answer.result {
@@ -238,23 +238,34 @@ impl Answer {
                 None => {}
                 Some(ServerKind::FetchDone) if frame.body().is_empty() => {}
                 Some(ServerKind::FetchDone) => {
+                    self.allow(frame.body().len())?;
                     if let ServerMessage::FetchDone(done) =
-                        frame.server_message(&Limits::default()).map_err(malformed)?
+                        frame.server_message(&Limits::default()).map_err(Error::malformed)?
                     {
                         self.summary.feedback = Some(done);
                     }
                 }
                 Some(ServerKind::Notice) => {
+                    self.allow(frame.body().len())?;
                     if let ServerMessage::Notice(notice) =
-                        frame.server_message(&Limits::default()).map_err(malformed)?
+                        frame.server_message(&Limits::default()).map_err(Error::malformed)?
                     {
                         let notice = Notice::read(&notice, &Limits::default());
-                        self.summary.add(notice.map_err(malformed)?);
+                        self.summary.add(notice.map_err(Error::malformed)?);
                     }
                 }
                 Some(kind) => return Ok(Found::Frame(kind, start, end)),
             }
         }
+    }
+
+    /// Refuses so much more of what is kept beside the rows, if it is too much with what there is.
+    fn allow(&self, more: usize) -> Result<(), Error> {
+        let (bytes, limit) = (self.column_bytes + self.summary.bytes() + more, self.max_bytes);
+        if bytes > limit {
+            return Err(Error::unknown(ErrorKind::TooMuch { bytes, limit }));
+        }
+        Ok(())
     }
 
     /// The columns of the result that is being read; none when there is no result. Waits for them.
@@ -263,7 +274,7 @@ impl Answer {
     ///
     /// The answer ends in an error.
     pub fn columns(&mut self) -> Result<&[ColumnMetaData], Error> {
-        while self.joined_at == self.joined.len() {
+        while self.joined.is_empty() {
             let Some((kind, start, end)) = self.wait_frame()? else { break };
             if !self.take_columns(kind, start, end)? {
                 // To be read again.
@@ -278,20 +289,23 @@ impl Answer {
     fn take_columns(&mut self, kind: ServerKind, start: usize, end: usize) -> Result<bool, Error> {
         match kind {
             ServerKind::ColumnMetaData => {
+                self.allow(end - start)?;
                 let body = &self.bytes[start..end];
                 let limits = Limits::default();
                 let message = ServerMessage::decode(Dialect::Legacy, kind.number(), body, &limits);
-                if let ServerMessage::ColumnMetaData(column) = message.map_err(malformed)? {
+                if let ServerMessage::ColumnMetaData(column) = message.map_err(Error::malformed)? {
                     if self.columns.len() == RowReader::DEFAULT_MAX_COLUMNS {
                         return Err(Error::protocol("too many columns"));
                     }
                     self.columns.push(column);
+                    self.column_bytes += end - start;
                 }
                 Ok(true)
             }
             ServerKind::FetchDoneMoreResultsets | ServerKind::FetchDoneMoreOutParams => {
                 self.columns.clear();
-                self.joiner = None;
+                self.column_bytes = 0;
+                self.joined.clear();
                 Ok(true)
             }
             _ => Ok(false),
@@ -306,12 +320,8 @@ impl Answer {
     /// The answer ends in an error, or is malformed.
     pub fn next_row(&mut self) -> Result<Option<Row<'_>>, Error> {
         loop {
-            let joined = &self.joined[self.joined_at..];
-            if let Some((_, bytes)) = parse(joined)? {
-                let start = self.joined_at + HEADER_BYTES;
-                self.joined_at += bytes;
-                let body = &self.joined[start..self.joined_at];
-                let cells = self.reader.row(body).map_err(malformed)?;
+            if self.joined.step()? {
+                let cells = self.reader.row(self.joined.row()).map_err(Error::malformed)?;
                 return Ok(Some(Row { cells, columns: &self.columns }));
             }
             let Some((kind, start, end)) = self.wait_frame()? else { return Ok(None) };
@@ -320,42 +330,20 @@ impl Answer {
             }
             match kind {
                 ServerKind::Row => {
-                    let cells = self.reader.row(&self.bytes[start..end]).map_err(malformed)?;
+                    let cells =
+                        self.reader.row(&self.bytes[start..end]).map_err(Error::malformed)?;
                     if cells.len() != self.columns.len() {
                         let (cells, columns) = (cells.len(), self.columns.len());
-                        return Err(malformed(format!("{cells} cells for {columns} columns")));
+                        return Err(Error::malformed(format!(
+                            "{cells} cells for {columns} columns"
+                        )));
                     }
                     return Ok(Some(Row { cells, columns: &self.columns }));
                 }
-                ServerKind::Chunk => self.join(start, end)?,
+                ServerKind::Chunk => self.joined.push(&self.columns, &self.bytes[start..end])?,
                 _ => {}
             }
         }
-    }
-
-    /// Makes rows of a chunk.
-    fn join(&mut self, start: usize, end: usize) -> Result<(), Error> {
-        if self.joiner.is_none() {
-            let kinds = self.columns.iter().map(|column| {
-                let kind = BlockKind::of_types(column.r#type(), column.original_type());
-                kind.ok_or_else(|| Error::protocol("a chunk of a type that has none"))
-            });
-            let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
-            self.joiner = Some(ChunkJoiner::new(&kinds, MAX_CHUNK_BYTES));
-        }
-        let Some(joiner) = &mut self.joiner else { return Ok(()) };
-        let frame = ChunkFrame::parse(&self.bytes[start..end]).map_err(malformed)?;
-        let Some(chunk) = joiner.push(frame).map_err(malformed)? else { return Ok(()) };
-        let mut buffer = OutBuffer::default();
-        let mut encoder = Encoder::new(&mut buffer, 0);
-        let mut rows = chunk.rows();
-        while let Some(values) = rows.next_row().map_err(malformed)? {
-            let row = encoder.row(|row| values.iter().for_each(|value| row.value(value)));
-            row.map_err(malformed)?;
-        }
-        self.joined = buffer.to_vec();
-        self.joined_at = 0;
-        Ok(())
     }
 
     /// What was said beside the rows so far; all of it when the end was read.
@@ -375,8 +363,8 @@ impl Answer {
     }
 }
 
-/// Most bytes of columns that are put together to a chunk, as large as the largest frame.
-const MAX_CHUNK_BYTES: usize = 64 << 20;
+/// What MySQL keeps by default (`max_error_count`), and servers of ours send.
+const MOST_WARNINGS: usize = 64;
 
 enum Found {
     Frame(ServerKind, usize, usize),
@@ -385,18 +373,28 @@ enum Found {
 }
 
 fn parse(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Error> {
-    Frame::parse(bytes, Dialect::Legacy, &Limits::default()).map_err(malformed)
+    Frame::parse(bytes, Dialect::Legacy, &Limits::default()).map_err(Error::malformed)
 }
 
 impl Summary {
     fn add(&mut self, notice: Notice) {
         match notice {
-            Notice::Warning(warning) => self.warnings.push(warning),
+            Notice::Warning(warning) if self.warnings.len() < MOST_WARNINGS => {
+                self.warnings.push(warning);
+            }
+            Notice::Warning(_) => self.warnings_left_out += 1,
             Notice::RowsAffected(rows) => self.affected = rows,
             Notice::InsertId(id) => self.insert_id = Some(id),
             Notice::Produced(text) => self.info = text,
             _ => {}
         }
+    }
+
+    /// Bytes of what a server may make as long as it likes.
+    fn bytes(&self) -> usize {
+        let warnings: usize = self.warnings.iter().map(Warning::encoded_len).sum();
+        let feedback = self.feedback.as_ref().map_or(0, FetchDone::encoded_len);
+        warnings + self.info.len() + feedback
     }
 }
 
@@ -427,7 +425,7 @@ pub(super) fn timestamp(taken: &Taken) -> Result<u64, Error> {
     let mut rest = &taken.bytes[..];
     while let Some((frame, bytes)) = parse(rest)? {
         if let ServerMessage::Tso(tso) =
-            frame.server_message(&Limits::default()).map_err(malformed)?
+            frame.server_message(&Limits::default()).map_err(Error::malformed)?
         {
             return match tso.error_no {
                 0 => Ok(tso.ts),

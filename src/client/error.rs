@@ -113,10 +113,10 @@ pub enum ErrorKind {
     },
     /// Too many wait for a session already (`max_waiting`).
     TooManyWait(usize),
-    /// More of an answer waits to be read than the server was granted (`window_bytes`) or than is
-    /// kept at all.
+    /// More of an answer waits to be read, or its rows, columns and warnings take more, than is kept
+    /// (`max_answer_bytes`).
     TooMuch {
-        /// Bytes that wait.
+        /// Bytes that it would be.
         bytes: usize,
         /// The limit.
         limit: usize,
@@ -167,6 +167,11 @@ impl Error {
 
     pub(super) fn protocol(what: impl Into<Cow<'static, str>>) -> Self {
         Self::unknown(ErrorKind::Protocol(what.into()))
+    }
+
+    /// What the server sent cannot be read.
+    pub(super) fn malformed(why: impl fmt::Display) -> Self {
+        Self::protocol(why.to_string())
     }
 
     /// What went wrong.
@@ -229,7 +234,10 @@ impl fmt::Display for ErrorKind {
                 write!(f, "{limit} wait for a session already (max_waiting)")
             }
             Self::TooMuch { bytes, limit } => {
-                write!(f, "{bytes} bytes of the answer wait to be read, above {limit}")
+                write!(
+                    f,
+                    "{bytes} bytes of an answer are to be kept, above {limit} (max_answer_bytes)"
+                )
             }
         }
     }

@@ -83,6 +83,8 @@ pub(super) enum Step {
 pub(super) struct Slot {
     asked: Asked,
     phase: Phase,
+    /// Chunks were asked for: the answer may have them.
+    chunks: bool,
     pub(super) place: Place,
     /// With its text, for a server that does not know the digest.
     pub(super) again: Option<Box<ClientMessage>>,
@@ -106,9 +108,15 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn new(asked: Asked, message: ClientMessage) -> Self {
+        let chunks = match &message {
+            ClientMessage::ExecSql(sql) => sql.chunk_result(),
+            ClientMessage::ExecPlan(plan) => plan.chunk_result(),
+            _ => false,
+        };
         Self {
             asked,
             phase: Phase::Start,
+            chunks,
             place: Place::Held(Box::new(message)),
             again: None,
             bytes: Vec::new(),
@@ -177,7 +185,8 @@ impl Slot {
                 (Phase::Start | Phase::Columns, Kind::ColumnMetaData) => {
                     (Phase::Columns, Step::More)
                 }
-                (Phase::Columns | Phase::Rows, Kind::Row | Kind::Chunk) => {
+                (Phase::Columns | Phase::Rows, Kind::Row) => (Phase::Rows, Step::More),
+                (Phase::Columns | Phase::Rows, Kind::Chunk) if self.chunks => {
                     (Phase::Rows, Step::More)
                 }
                 (Phase::Columns | Phase::Rows, Kind::FetchDone) => (Phase::Fetched, Step::More),
@@ -197,7 +206,8 @@ impl Slot {
 
     /// There is something to take for who wants `least` bytes or the end.
     pub(super) fn is_ready(&self, least: usize) -> bool {
-        self.result.is_some() || self.bytes.len() >= least || self.stopped
+        let stopped = self.stopped && !self.bytes.is_empty();
+        self.result.is_some() || self.bytes.len() >= least || stopped
     }
 
     /// Who watched before is not told any more, and is to be dropped where no lock is held.
@@ -299,6 +309,12 @@ impl Exchange {
     /// The first that waits to be sent.
     pub(super) fn first_held(&mut self) -> Option<&mut Slot> {
         self.slots.iter_mut().find(|slot| slot.is_held())
+    }
+
+    /// The last deadline of those that are not answered.
+    pub(super) fn last_deadline(&self) -> Option<Instant> {
+        let open = self.slots.iter().filter(|slot| !slot.is_answered());
+        open.filter_map(|slot| slot.deadline).max()
     }
 
     /// Forgets what is answered and taken. Whether nothing is left.

@@ -2,7 +2,8 @@
 //!
 //! A session goes to the connection with the fewest. As long as there are fewer connections than
 //! sessions, others are made beside, up to the limit. After a failure one is tried at a time, and later
-//! each time. Who waits is served in order; when the connection fails that all wait for, they hear of it.
+//! each time, until one has lasted. Who waits is served in order; when the connection fails that all
+//! wait for, they hear of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use super::calls::Calls;
 use super::error::{Error, ErrorKind, Stage};
 use super::link::Link;
 use super::options::Options;
+use super::retry::Retry;
 use super::session::Session;
 use crate::runtime::{Class, Handle, Timer, after};
 use crate::sync::shim::lock;
@@ -43,9 +45,9 @@ struct Places {
     /// No deadline of those who wait is before it.
     next_due: Option<Instant>,
     closed: bool,
-    /// Connections in a row that came to nothing.
-    failures: u32,
-    retry_at: Option<Instant>,
+    retry: Retry,
+    /// The last try came to nothing.
+    failing: bool,
     last_error: Option<Error>,
     timer: Option<Armed>,
     connected: u64,
@@ -90,8 +92,8 @@ impl Fleet {
             next: 0,
             next_due: None,
             closed: false,
-            failures: 0,
-            retry_at: None,
+            retry: Retry::default(),
+            failing: false,
             last_error: None,
             timer: None,
             connected: 0,
@@ -152,8 +154,7 @@ impl Fleet {
 
     pub(super) fn link_ready(self: &Arc<Self>, link: &Arc<Link>) {
         let mut places = lock(&self.places);
-        places.failures = 0;
-        places.retry_at = None;
+        places.failing = false;
         places.connected += 1;
         if let Some(place) = places.place_of(link.number) {
             *place = Place::Ready(Arc::clone(link));
@@ -171,17 +172,17 @@ impl Fleet {
         let now = Instant::now();
         let error = link.lost();
         let mut places = lock(&self.places);
+        places.see(now, &self.options);
         let was_ready = match places.place_of(link.number) {
             Some(place) => matches!(std::mem::replace(place, Place::Empty), Place::Ready(_)),
             None => return,
         };
-        // One that ends as soon as it is there is no better than one that is not made.
-        if !was_ready || now.duration_since(link.since) < self.options.reconnect_max {
-            places.retry_at = Some(now + self.back_off(places.failures));
-            places.failures = places.failures.saturating_add(1);
+        if !was_ready || !Retry::has_lasted(link.since, now, &self.options) {
+            places.retry.fail(now, &self.options, random());
         }
         let mut todo = Todo::default();
         if !was_ready {
+            places.failing = true;
             places.failed += 1;
             let reason = error.unwrap_or_else(|| Error::not_sent(ErrorKind::Closed));
             if places.places.iter().all(|place| matches!(place, Place::Empty)) {
@@ -197,13 +198,6 @@ impl Fleet {
         todo.add(self.settle(&mut places, now));
         drop(places);
         self.follow(todo, None);
-    }
-
-    /// Half of the wait and up to all of it, at random.
-    fn back_off(&self, failures: u32) -> Duration {
-        let (min, max) = (self.options.reconnect_min, self.options.reconnect_max);
-        let wait = min.saturating_mul(1 << failures.min(20)).min(max);
-        wait / 2 + (wait / 2).mul_f64(random())
     }
 
     /// Serves who waits as far as there is room, and sees which connections are to be made.
@@ -225,13 +219,14 @@ impl Fleet {
             let session = Session::new(Arc::clone(self), link, id);
             todo.served.push((ticket, waiting.receiver, Ok(session)));
         }
+        places.see(now, &self.options);
         self.plan_connects(places, now, &mut todo);
         todo.due = Self::next_look(places, now);
         todo
     }
 
     fn plan_connects(&self, places: &mut Places, now: Instant, todo: &mut Todo) {
-        if places.closed || places.retry_at.is_some_and(|at| at > now) {
+        if places.closed || places.retry.due(now).is_some() {
             return;
         }
         let (mut connecting, mut links, mut sessions) = (0, 0, 0);
@@ -246,7 +241,7 @@ impl Fleet {
             }
         }
         let demand = sessions + places.waiting.len();
-        let at_a_time = if places.failures > 0 { 1 } else { self.options.max_connecting };
+        let at_a_time = if places.retry.is_failing() { 1 } else { self.options.max_connecting };
         let Places { places, next, .. } = places;
         let empty = places.iter_mut().filter(|place| matches!(place, Place::Empty));
         for place in empty {
@@ -267,8 +262,7 @@ impl Fleet {
             places.next_due = None;
             return None;
         }
-        let retry = places.retry_at.filter(|&at| at > now);
-        let due = places.next_due.into_iter().chain(retry).min()?;
+        let due = places.next_due.into_iter().chain(places.retry.due(now)).min()?;
         let armed = places.timer.as_ref().is_some_and(|armed| armed.at <= due);
         (!armed).then_some(due)
     }
@@ -384,6 +378,7 @@ impl Fleet {
                 phase: ConnectionPhase::Ready,
                 sessions: link.open_sessions(),
                 outstanding: link.outstanding(),
+                stray_errors: link.stray_errors(),
                 age: Some(link.since.elapsed()),
             },
         });
@@ -440,6 +435,15 @@ impl Places {
         })
     }
 
+    /// Connections that have lasted make failures forgotten.
+    fn see(&mut self, now: Instant, options: &Options) {
+        for place in &self.places {
+            if let Place::Ready(link) = place {
+                self.retry.see(link.since, now, options);
+            }
+        }
+    }
+
     fn least_loaded(&self, limit: usize) -> Option<Arc<Link>> {
         let ready = self.places.iter().filter_map(|place| match place {
             Place::Ready(link) if link.is_ready() => Some((link.open_sessions(), link)),
@@ -467,7 +471,7 @@ impl Places {
     fn too_late(&self, waiting: &Waiting, now: Instant) -> Error {
         let waited = now.duration_since(waiting.since);
         match &self.last_error {
-            Some(error) if self.failures > 0 => as_connect(error),
+            Some(error) if self.failing => as_connect(error),
             _ => Error::not_sent(ErrorKind::Deadline(Stage::Session(waited))),
         }
     }
@@ -531,6 +535,9 @@ pub struct ConnectionStatus {
     pub sessions: usize,
     /// Requests on it that are not answered.
     pub outstanding: usize,
+    /// Errors of the server that answer no request and end nothing: about credit that came late, or
+    /// about a probe, from one that does not know those.
+    pub stray_errors: u64,
     /// Since it was begun.
     pub age: Option<Duration>,
 }

@@ -105,7 +105,7 @@ impl Fuzzed {
             (7, Some(session), _) => self.state.cancel(session),
             (8, Some(session), _) => {
                 self.opened.retain(|&opened| opened != session);
-                self.state.close(session);
+                self.state.close(session, self.now);
             }
             (9, ..) => self.state.set_full(some > 127),
             (10, ..) => {
@@ -160,7 +160,7 @@ impl Fuzzed {
             assert!(self.state.take(session, seq).result.is_some(), "each has an outcome");
         }
         for session in std::mem::take(&mut self.opened) {
-            self.state.close(session);
+            self.state.close(session, self.now);
         }
         assert_eq!(self.state.outstanding(), 0, "nothing is waited for");
         assert!(self.state.is_empty(), "nothing is left");

@@ -132,6 +132,10 @@ impl Link {
         self.look_at(State::outstanding)
     }
 
+    pub(super) fn stray_errors(&self) -> u64 {
+        self.look_at(State::stray_errors)
+    }
+
     /// Opens a session, which the server hears of with its first request.
     pub(super) fn open(&self) -> Option<u64> {
         lock(&self.inner).state.try_open()

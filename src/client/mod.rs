@@ -39,7 +39,8 @@
 //! * **Deadlines.** Connecting, logging in, waiting for a session, waiting to be sent, and the answer
 //!   each have theirs; a server that is silent is found out by a probe.
 //! * **Bounded.** What is kept of an answer that nobody reads is bounded by a window that the server is
-//!   granted, and if it does not keep to it, by [`max_answer_bytes`](Options::max_answer_bytes).
+//!   granted, and if it does not keep to it, by [`max_answer_bytes`](Options::max_answer_bytes); so is what
+//!   reading keeps: columns, warnings, the rows of a chunk.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -48,11 +49,13 @@ mod error;
 mod exchange;
 mod fleet;
 pub(crate) mod fuzzed;
+mod joined;
 mod link;
 mod login;
 mod options;
 mod pending;
 mod request;
+mod retry;
 mod session;
 pub(crate) mod simulated;
 mod state;
@@ -74,7 +77,6 @@ use fleet::{Fleet, Receiver};
 use link::Link;
 use pending::Place;
 use request::Wire;
-use state::Taken;
 
 use crate::codec::message::ClientMessage;
 use crate::codec::message::tso::GetTso;
@@ -163,16 +165,8 @@ impl Client {
     pub fn timestamps(&self, count: u32) -> Result<u64, Error> {
         let link = self.some_link()?;
         let pending = self.ask_timestamps(link, count)?;
-        let place = pending.into_place();
-        let mut bytes = Vec::new();
-        loop {
-            // What comes before them is no answer yet.
-            let Taken { bytes: more, result } = place.wait();
-            bytes.extend(more);
-            if result.is_some() {
-                return answer::timestamp(&Taken { bytes, result });
-            }
-        }
+        // Nothing of it is there before its end.
+        answer::timestamp(&pending.into_place().wait())
     }
 
     /// The same; calls `code`, and no thread waits.
@@ -228,7 +222,7 @@ impl Client {
             state.ask(session, asked, wire, deadline).map(|seq| (session, seq))
         });
         let (session, seq) = asked?;
-        let place = Place { link, session, seq, deadline, _fleet: Arc::clone(&self.fleet) };
+        let place = Place { link, session, seq, deadline, fleet: Arc::clone(&self.fleet) };
         Ok(Pending { at: Some(place) })
     }
 

@@ -128,8 +128,9 @@ impl Options {
     }
 
     /// Bytes of one answer that are kept unread, where the server does not keep to `window_bytes` or
-    /// cannot (auto-commit statements). An answer of which more waits is an error. *Range* 1 MiB..=4
-    /// GiB. *Default* 128 MiB.
+    /// cannot (auto-commit statements). An answer of which more waits is an error. So is a chunk that
+    /// becomes more bytes of rows, and one whose columns, warnings and texts together are more. *Range* 1
+    /// MiB..=4 GiB. *Default* 128 MiB.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;
@@ -199,7 +200,8 @@ impl Options {
         self
     }
 
-    /// Longest wait between two tries to connect. *Range* 1 ms..=1 day. *Default* 2 s.
+    /// Longest wait between two tries to connect. A connection that ends sooner than that counts as one
+    /// that failed. *Range* 1 ms..=1 day. *Default* 2 s.
     #[must_use]
     pub const fn reconnect_max(mut self, wait: Duration) -> Self {
         self.reconnect_max = wait;

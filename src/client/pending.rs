@@ -30,7 +30,7 @@ pub(super) struct Place {
     pub(super) seq: u64,
     pub(super) deadline: Instant,
     /// The connections are there as long as answers are to come.
-    pub(super) _fleet: Arc<Fleet>,
+    pub(super) fleet: Arc<Fleet>,
 }
 
 /// As much of an answer as makes a call worth while before it is whole.

@@ -67,7 +67,7 @@ impl Session {
             session: self.id,
             seq,
             deadline,
-            _fleet: Arc::clone(&self.fleet),
+            fleet: Arc::clone(&self.fleet),
         };
         Ok(Pending { at: Some(place) })
     }
@@ -124,7 +124,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.link.act(|state, _| state.close(self.id));
+        self.link.act(|state, now| state.close(self.id, now));
     }
 }
 

@@ -156,8 +156,8 @@ impl Connection {
     }
 
     /// The session is not used any more.
-    pub fn close(&mut self, session: u64) {
-        self.state.close(session);
+    pub fn close(&mut self, session: u64, now: Instant) {
+        self.state.close(session, now);
     }
 
     /// The socket takes nothing, or does again.

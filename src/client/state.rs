@@ -72,8 +72,10 @@ pub(super) struct State {
     probe_due: Option<Instant>,
     /// No request's deadline is before it.
     next_due: Option<Instant>,
-    /// Bytes that the socket did not take are above the limit: requests are held.
+    /// Bytes that the socket did not take are above the limit: requests and offers are held.
     full: bool,
+    /// Errors that answer nothing and end nothing.
+    stray_errors: u64,
 }
 
 /// Session ids with this bit are of sessions for one statement.
@@ -103,6 +105,7 @@ impl State {
             probe_due: None,
             next_due: None,
             full: false,
+            stray_errors: 0,
         }
     }
 
@@ -184,6 +187,11 @@ impl State {
     /// Requests that are not answered.
     pub(super) const fn outstanding(&self) -> usize {
         self.unanswered
+    }
+
+    /// Errors that answered nothing and ended nothing.
+    pub(super) const fn stray_errors(&self) -> u64 {
+        self.stray_errors
     }
 
     /// Nothing is kept of any session.
@@ -344,9 +352,13 @@ impl State {
         slot.deadline = Some(deadline);
         let seq = exchange.push(slot);
         self.unanswered += 1;
-        self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
+        self.note_due(deadline);
         self.send_held(session);
         Ok(seq)
+    }
+
+    fn note_due(&mut self, deadline: Instant) {
+        self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
     }
 
     /// Bytes that the socket may leave to us before requests are held.
@@ -354,12 +366,15 @@ impl State {
         self.options.max_unsent_bytes
     }
 
-    /// Requests may be sent again, or no more, because of what the socket has not taken.
+    /// Requests and offers may be sent again, or no more, because of what the socket has not taken.
     pub(super) fn set_full(&mut self, full: bool) {
         if std::mem::replace(&mut self.full, full) && !full {
             let mut sessions: Vec<u64> = self.exchanges.keys().copied().collect();
             sessions.sort_unstable();
-            sessions.into_iter().for_each(|session| self.send_held(session));
+            for session in sessions {
+                self.offer_current(session);
+                self.send_held(session);
+            }
         }
     }
 
@@ -395,7 +410,7 @@ impl State {
     }
 
     /// The session is not used any more. What it was asked is still answered.
-    pub(super) fn close(&mut self, session: u64) {
+    pub(super) fn close(&mut self, session: u64, now: Instant) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         exchange.closing = true;
         if exchange.dead.is_some() {
@@ -405,8 +420,14 @@ impl State {
         self.release();
         if opened && !self.kill_if_left(session) {
             let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-            exchange.push(Slot::new(Asked::Close, ClientMessage::SessionClose));
+            let mut slot = Slot::new(Asked::Close, ClientMessage::SessionClose);
+            // What it stands behind may take longer.
+            let due = now + self.options.request_timeout;
+            let due = exchange.last_deadline().map_or(due, |last| last.max(due));
+            slot.deadline = Some(due);
+            exchange.push(slot);
             self.unanswered += 1;
+            self.note_due(due);
             self.send_held(session);
         }
         self.tidy(session);
@@ -522,6 +543,10 @@ impl State {
         if slot.result.is_some() {
             return;
         }
+        if slot.asked() == Asked::Close {
+            // Nobody waits for it; what still comes is nobody's.
+            return self.kill_session(session, &Error::unknown(ErrorKind::Deadline(Stage::Reply)));
+        }
         if slot.is_held() {
             slot.answer(&mut self.unanswered);
             slot.finish(Err(Error::not_sent(ErrorKind::Deadline(Stage::Enqueue))));
@@ -553,8 +578,17 @@ impl State {
         }
     }
 
+    fn offer_current(&mut self, session: u64) {
+        if let Some(exchange) = self.exchanges.get(&session) {
+            self.offer(session, exchange.current_seq());
+        }
+    }
+
     /// Grants more of an answer to the server, if it is time.
     fn offer(&mut self, session: u64, seq: u64) {
+        if self.full {
+            return;
+        }
         let size = window(&self.options);
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let Some(slot) = exchange.slot(seq) else { return };
@@ -585,6 +619,8 @@ impl State {
             return self.handle_stray(session, frame);
         };
         match slot.step(ServerKind::from_number(frame.kind())) {
+            // Notices; nobody would read them.
+            Step::More if slot.asked() == Asked::Timestamps => {}
             Step::More => {
                 let bytes = frame.bytes();
                 if !slot.taken && slot.result.is_none() {
@@ -605,8 +641,7 @@ impl State {
             }
             Step::Stopped => {
                 slot.stopped = true;
-                let seq = exchange.current_seq();
-                self.offer(session, seq);
+                self.offer_current(session);
                 self.touch(session);
             }
             Step::End => {
@@ -693,6 +728,8 @@ impl State {
                 let error = ServerError::new(reply);
                 if error.is_fatal() {
                     self.die(session, &Error::server(Arc::new(error)));
+                } else {
+                    self.stray_errors += 1;
                 }
             }
             _ => {
@@ -723,6 +760,8 @@ impl State {
             let error = ServerError::new(error);
             if error.is_fatal() {
                 self.lose(&Error::unknown(ErrorKind::Lost(error.to_string().into())));
+            } else {
+                self.stray_errors += 1;
             }
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod peer;
 pub(crate) mod protocol;
 pub(crate) mod random;
 pub(crate) mod rows;
+pub(crate) mod scripted;
 pub(crate) mod tagged;
 pub(crate) mod threads;
 pub(crate) mod workers;

@@ -154,7 +154,7 @@ impl Peer {
     pub(crate) fn close(&mut self, scene: &Scene, session: u64) {
         self.sessions.retain(|&open| open != session);
         self.disturbed = true;
-        self.client.close(session);
+        self.client.close(session, scene.now());
         scene.count("client: closes a session");
         scene.note("close", &[self.index as u64, session]);
     }

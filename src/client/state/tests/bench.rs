@@ -178,6 +178,10 @@ impl Bench {
         (session, seq.expect("it lives"))
     }
 
+    pub(super) fn close(&mut self, session: u64) {
+        self.state.close(session, self.now);
+    }
+
     pub(super) fn take(&mut self, session: u64, seq: u64) -> Taken {
         self.state.take(session, seq)
     }

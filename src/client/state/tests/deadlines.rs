@@ -140,14 +140,14 @@ fn a_session_that_is_dropped_with_an_answer_that_nobody_wants_is_killed() {
     bench.frames(session, |encoder| row(encoder, "a"));
     bench.state.abandon(session, seq);
     assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
-    bench.state.close(session);
+    bench.close(session);
     assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
     bench.is_empty();
     // The other way round.
     let session = bench.session();
     let seq = bench.ask(session, "a");
     let _ = bench.sent();
-    bench.state.close(session);
+    bench.close(session);
     assert_eq!(bench.sent(), [Sent::Close(session)]);
     bench.state.abandon(session, seq);
     assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
@@ -161,13 +161,63 @@ fn what_is_waited_for_is_answered_though_its_session_was_dropped() {
     let [a, b] = ["a", "b"].map(|text| bench.ask(session, text));
     let _ = bench.sent();
     bench.state.abandon(session, a);
-    bench.state.close(session);
+    bench.close(session);
     assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
     bench.error(session, 1317);
     assert_eq!(bench.sent(), [Sent::Close(session)]);
     bench.answer(session, "b");
     bench.ok(session);
     bench.good(session, b, "b");
+    bench.is_empty();
+}
+
+#[test]
+fn a_close_that_is_never_answered_is_forgotten() {
+    let mut bench = Bench::ready_with(options().probe_interval(900 * SECOND));
+    let session = bench.session();
+    bench.close(session);
+    assert_eq!(bench.sent(), [Sent::Close(session)]);
+    assert_eq!(bench.state.poll_timeout(), Some(bench.now + TIMEOUT));
+    bench.pass(TIMEOUT - SECOND);
+    assert_eq!(bench.state.outstanding(), 1);
+    bench.pass(SECOND);
+    // In case that it is stuck.
+    assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
+    bench.is_empty();
+    bench.ok(session);
+    bench.fatal(session, 8001);
+    assert!(bench.state.lost().is_none());
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn a_close_waits_as_long_as_what_it_stands_behind() {
+    let mut bench = Bench::ready_with(options().probe_interval(900 * SECOND));
+    let session = bench.session();
+    let request = Request::sql("a").timeout(3 * TIMEOUT);
+    let seq = bench.request(session, request).expect("it lives");
+    bench.close(session);
+    assert_eq!(bench.sent(), [text(session, "a"), Sent::Close(session)]);
+    bench.pass(2 * TIMEOUT);
+    assert_eq!(bench.sent(), []);
+    bench.answer(session, "a");
+    bench.good(session, seq, "a");
+    bench.pass(TIMEOUT);
+    assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
+    bench.is_empty();
+}
+
+#[test]
+fn one_that_is_late_with_its_close_has_its_outcome() {
+    let mut bench = Bench::ready_with(options().probe_interval(900 * SECOND));
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    bench.close(session);
+    let _ = bench.sent();
+    bench.pass(TIMEOUT);
+    assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
+    assert_eq!(bench.state.outstanding(), 0);
+    assert!(bench.bad(session, seq).is_timeout());
     bench.is_empty();
 }
 

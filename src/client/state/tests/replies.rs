@@ -4,9 +4,11 @@ use super::bench::{Bench, Sent, TIMEOUT, answer, encoded, frames, options, row, 
 use crate::client::error::{ErrorKind, Fate};
 use crate::client::exchange::Asked;
 use crate::client::request::Request;
+use crate::codec::column::Column;
 use crate::codec::message::ServerMessage;
 use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::tso::auto_sp::Operation;
+use crate::codec::notice::Notice;
 use crate::codec::reply::code::{CACHE_MISS, INTERRUPTED};
 
 #[test]
@@ -16,7 +18,7 @@ fn a_session_is_opened_with_its_first_request_and_closed_behind_its_last() {
     assert_eq!(bench.sent(), []);
     let (a, b) = (bench.ask(session, "a"), bench.ask(session, "b"));
     assert_eq!(bench.sent(), [Sent::New(session), text(session, "a"), text(session, "b")]);
-    bench.state.close(session);
+    bench.close(session);
     assert_eq!(bench.sent(), [Sent::Close(session)]);
     bench.ok(session);
     bench.input(&[answer(session, "a"), answer(session, "b")].concat());
@@ -31,7 +33,7 @@ fn one_that_was_not_used_is_not_closed_either() {
     let mut bench = Bench::ready();
     let session = bench.state.try_open().expect("it is ready");
     assert_eq!(bench.state.open_sessions(), 1);
-    bench.state.close(session);
+    bench.close(session);
     assert!(bench.state.take_freed());
     assert_eq!(bench.sent(), []);
     bench.is_empty();
@@ -51,7 +53,7 @@ fn what_stands_behind_an_opening_that_is_refused_is_refused() {
     assert!(!bench.state.is_alive(session));
     // Late: what the server says to those that stood behind.
     bench.fatal(session, 8001);
-    bench.state.close(session);
+    bench.close(session);
     assert_eq!(bench.sent(), []);
     bench.is_empty();
 }
@@ -88,7 +90,7 @@ fn a_fatal_error_answers_all_that_is_outstanding() {
     bench.fails(session, held, 1053, Fate::NotSent);
     let error = bench.request(session, Request::sql("more")).expect_err("it is dead");
     assert!(matches!(error.kind(), ErrorKind::SessionEnded));
-    bench.state.close(session);
+    bench.close(session);
     bench.is_empty();
 }
 
@@ -98,9 +100,11 @@ fn an_error_that_answers_nothing_ends_the_session_if_it_is_fatal() {
     let session = bench.session();
     bench.error(session, 8001);
     assert!(bench.state.is_session_idle(session));
+    assert_eq!(bench.state.stray_errors(), 1);
     bench.fatal(session, 1053);
     assert!(!bench.state.is_alive(session));
     assert!(bench.state.take_freed());
+    assert_eq!(bench.state.stray_errors(), 1);
 }
 
 #[test]
@@ -145,6 +149,41 @@ fn a_frame_that_must_not_come_ends_the_session_alone() {
 }
 
 #[test]
+fn a_chunk_may_come_where_it_was_asked_for() {
+    for asked in [false, true] {
+        let mut bench = Bench::ready();
+        let session = bench.session();
+        let request = Request::sql("a");
+        let request = if asked { request.chunks() } else { request };
+        bench.request(session, request).expect("it lives");
+        let _ = bench.sent();
+        bench.frames(session, |encoder| {
+            encoder.column(&Column::signed("n")).expect("it is short");
+            encoder.chunk(&[&[8, 0]]).expect("it is short");
+        });
+        assert_eq!(bench.state.is_alive(session), asked);
+        assert_eq!(bench.sent().is_empty(), asked);
+    }
+}
+
+#[test]
+fn notices_in_front_of_timestamps_are_not_kept() {
+    let mut bench = Bench::ready();
+    let session = bench.state.open_once(Asked::Timestamps);
+    let wire = Request::sql("not looked at").into_wire(None);
+    let seq = bench.state.ask(session, Asked::Timestamps, wire, bench.now + TIMEOUT);
+    let seq = seq.expect("it lives");
+    let warning = encoded(session, &ServerMessage::Notice(Notice::RowsAffected(1).to_frame()));
+    for _ in 0..1000 {
+        bench.input(&warning);
+        bench.open(session, seq);
+    }
+    bench.frames(session, |encoder| encoder.timestamps(5));
+    let taken = bench.take(session, seq);
+    assert!(taken.bytes.len() < 100 && matches!(taken.result, Some(Ok(()))));
+}
+
+#[test]
 fn an_answer_to_nothing_ends_the_session() {
     let mut bench = Bench::ready();
     let session = bench.session();
@@ -172,7 +211,7 @@ fn a_header_that_is_none_ends_the_connection() {
     let error = bench.request(session, Request::sql("c")).expect_err("it is lost");
     assert_eq!(error.fate(), Fate::NotSent);
     assert_eq!(bench.state.try_open(), None);
-    bench.state.close(session);
+    bench.close(session);
     bench.is_empty();
 }
 
@@ -265,7 +304,7 @@ fn savepoints_and_timestamps_have_answers_of_their_own() {
     bench.frames(once, |encoder| encoder.timestamps(5));
     let taken = bench.take(once, seq);
     assert!(!taken.bytes.is_empty() && matches!(taken.result, Some(Ok(()))));
-    bench.state.close(session);
+    bench.close(session);
     bench.ok(session);
     bench.is_empty();
 }
@@ -326,6 +365,7 @@ fn the_connection_dies_of_a_fatal_error_about_itself() {
     let seq = bench.ask(session, "a");
     bench.error(0, 1234);
     assert!(bench.state.lost().is_none());
+    assert_eq!(bench.state.stray_errors(), 1);
     bench.fatal(0, 1053);
     assert!(matches!(bench.lost(), ErrorKind::Lost(_)));
     assert_eq!(bench.bad(session, seq).fate(), Fate::Unknown);

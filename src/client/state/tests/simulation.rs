@@ -245,7 +245,7 @@ impl Simulation {
             63..65 if !self.sessions.is_empty() => self.bench.state.cancel(self.sessions[which]),
             65..67 if !self.sessions.is_empty() => {
                 let session = self.sessions.swap_remove(which);
-                self.bench.state.close(session);
+                self.bench.close(session);
             }
             67..69 => self.bench.state.set_full(random.one_in(2)),
             69..71 => self.bench.pass(Duration::from_millis(random.below(3000))),
@@ -259,7 +259,7 @@ impl Simulation {
     fn finish(mut self, random: &mut Random) {
         self.bench.state.set_full(false);
         for session in std::mem::take(&mut self.sessions) {
-            self.bench.state.close(session);
+            self.bench.close(session);
         }
         for _ in 0..100_000 {
             if self.bench.state.exchanges.is_empty() {

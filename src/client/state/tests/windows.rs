@@ -92,6 +92,44 @@ fn a_late_answer_whose_server_has_stopped_goes_on() {
 }
 
 #[test]
+fn a_server_that_stops_without_end_and_does_not_read_is_offered_no_more() {
+    let (mut bench, session, seq) = bench();
+    for _ in 0..3 {
+        stop(&mut bench, session);
+    }
+    assert_eq!(bench.sent().len(), 3, "it reads");
+    bench.state.set_full(true);
+    for _ in 0..1000 {
+        stop(&mut bench, session);
+    }
+    bench.open(session, seq);
+    assert_eq!(bench.sent(), []);
+    // Who waits for more would only ask again.
+    let told = bench.watch(session, seq);
+    bench.tell();
+    assert_eq!(told.times(), 0);
+    bench.state.set_full(false);
+    assert_eq!(bench.sent(), [Sent::Offer(session)]);
+    bench.state.set_full(false);
+    assert_eq!(bench.sent(), [], "once");
+}
+
+#[test]
+fn what_was_read_meanwhile_is_granted_when_the_server_reads_again() {
+    let (mut bench, session, seq) = bench();
+    rows(&mut bench, session, WINDOW);
+    bench.state.set_full(true);
+    stop(&mut bench, session);
+    let told = bench.watch(session, seq);
+    bench.tell();
+    assert_eq!(told.times(), 1, "there is something to read");
+    assert!(!bench.take(session, seq).is_nothing());
+    assert_eq!(bench.sent(), []);
+    bench.state.set_full(false);
+    assert_eq!(bench.sent(), [Sent::Offer(session)]);
+}
+
+#[test]
 fn nothing_is_granted_to_what_has_ended() {
     let (mut bench, session, seq) = bench();
     rows(&mut bench, session, WINDOW);
