@@ -17,7 +17,8 @@ const HEAD: &str = "\
 What follows when the system refuses, for each call that the crate makes. Every cell is brought about by
 the test `syscalls`, in which the functions of the C library fail on request, beside well-behaved peers
 that get their answers all the while. After each of them nothing is left over (descriptors, threads,
-slots), nobody has panicked, and service is as before.
+slots), nobody has panicked, and service is as before. A call in the source that has no row fails the
+test.
 
 | | what follows |
 |---|---|
@@ -34,6 +35,8 @@ EPERM is what a sandbox says to a call that it forbids.
 const TAIL: &str = "\
 Not in the tables: memory for the heap and for the stacks of threads. A Rust program that gets no memory
 ends (`handle_alloc_error`), and so does std when a new thread gets none for its signal stack.
+Nor what the C library and std do inside of one of these calls: what `getaddrinfo` opens and asks, and
+how a thread gets its stack and its name. Locks wait in futexes, which fail for a wrong argument only.
 ";
 
 #[test]
