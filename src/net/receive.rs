@@ -121,6 +121,17 @@ impl Recv {
         }
     }
 
+    /// What is next if nothing may be received: it ends, or there is no room.
+    const fn stops(&self) -> Option<Next> {
+        if self.ending.is_some() {
+            Some(Next::Rest)
+        } else if self.aside_until.is_some() {
+            Some(Next::Paused)
+        } else {
+            None
+        }
+    }
+
     fn new(stage: Stage) -> Self {
         Self {
             stage,
@@ -418,11 +429,8 @@ impl Round<'_> {
                 // What kept a drain waiting is looked at again, whatever has become of it.
                 self.drain_if_late(recv);
             }
-            if recv.ending.is_some() {
-                return Next::Rest;
-            }
-            if recv.aside_until.is_some() {
-                return Next::Paused;
+            if let Some(next) = recv.stops() {
+                return next;
             }
             // What is small is more work than its bytes say.
             if self.received >= budget
@@ -439,11 +447,8 @@ impl Round<'_> {
                     return Next::Rest;
                 }
             };
-            if recv.ending.is_some() {
-                return Next::Rest;
-            }
-            if recv.aside_until.is_some() {
-                return Next::Paused;
+            if let Some(next) = recv.stops() {
+                return next;
             }
             if received.bytes == 0 {
                 recv.ending = Some(Ending::EndOfStream);
