@@ -147,7 +147,7 @@ fn who_does_not_complete_a_frame_is_closed_after_frame_timeout() {
 fn a_frame_that_we_do_not_read_is_not_late() {
     for kind in BOTH {
         let config = config()
-            .frame_timeout(Duration::from_millis(100))
+            .frame_timeout(Duration::from_secs(1))
             .write_high_watermark_bytes(64 * 1024)
             .write_low_watermark_bytes(0);
         // A frame is a line; before one, a `>` asks for much.

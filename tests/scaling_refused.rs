@@ -19,25 +19,44 @@ use support::protocol::{Bytes, echo};
 use support::threads::{Event, How, start, started};
 use support::{LONG, Peer, eventually};
 
-/// From here on this process gets no more threads; `false` when it does all the same.
-fn no_more_threads() -> bool {
-    // SAFETY: plain numbers in, a number out.
-    if unsafe { libc::geteuid() } == 0 {
-        let id = 1_000_000_000 + std::process::id();
-        // SAFETY: plain numbers in, a number out. It changes all threads of this child.
-        let result = unsafe { libc::setresuid(id, id, id) };
+/// While this lives, this process gets no more threads. Afterwards the leak sanitizer wants one.
+struct Refusal(libc::rlimit);
+
+impl Refusal {
+    /// `None` when it gets them all the same.
+    fn begin() -> Option<Self> {
+        // SAFETY: plain numbers in, a number out.
+        if unsafe { libc::geteuid() } == 0 {
+            let id = 1_000_000_000 + std::process::id();
+            // SAFETY: plain numbers in, a number out. It changes all threads of this child.
+            let result = unsafe { libc::setresuid(id, id, id) };
+            assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        }
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `before` is live for the call, which only writes it.
+        let result = unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut before) };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-    }
-    let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
-    // SAFETY: `limit` is live for the call, which only reads it.
-    let result = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-    let refused = thread::Builder::new().spawn(|| ()).is_err();
-    if !refused {
+        let refusal = Self(before);
+        limit_threads(&libc::rlimit { rlim_cur: 1, ..before });
+        if thread::Builder::new().spawn(|| ()).is_err() {
+            return Some(refusal);
+        }
         let text = "SKIPPED: this system gives threads in spite of RLIMIT_NPROC";
         writeln!(std::io::stderr(), "{text}").expect("somebody reads");
+        None
     }
-    refused
+}
+
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        limit_threads(&self.0);
+    }
+}
+
+fn limit_threads(limit: &libc::rlimit) {
+    // SAFETY: `limit` is live for the call, which only reads it.
+    let result = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, limit) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// More handlers wait than there are threads, for something that urgent work brings about.
@@ -47,9 +66,7 @@ fn urgent_work_runs(how: How) {
     let listener = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
     let admin = runtime.handle().with_class(Class::Admin);
     let admin = admin.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
-    if !no_more_threads() {
-        return;
-    }
+    let Some(_refusal) = Refusal::begin() else { return };
     let handle = runtime.handle();
     for round in 1..=20 {
         let event = Event::new(how);

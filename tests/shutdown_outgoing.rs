@@ -5,7 +5,7 @@
 mod support;
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -114,7 +114,8 @@ enum Asks {
 /// the client.
 struct Proxy {
     asks: Asks,
-    server: OnceLock<Connection>,
+    /// Until it is closed: the connection keeps this, so this must not keep it.
+    server: Mutex<Option<Connection>>,
     request: Mutex<Option<(Connection, Hold)>>,
     /// How often it still asks, and what holds the connection until the next answer.
     questions: Mutex<(usize, Option<Hold>)>,
@@ -127,7 +128,8 @@ impl Proxy {
     }
 
     fn ask(&self) {
-        let server = self.server.get().expect("connected before anybody asks");
+        let server = self.server.lock().expect("no panic");
+        let server = server.as_ref().expect("connected before anybody asks");
         let mut questions = self.questions.lock().expect("no panic");
         questions.0 -= 1;
         questions.1 = Some(server.hold());
@@ -171,6 +173,7 @@ impl Protocol for Front {
     }
 
     fn closed(&self, _: &Connection, (): (), reason: &CloseReason) {
+        drop(self.0.request.lock().expect("no panic").take());
         self.0.tell(Event::FrontCloses(reason.to_string()));
     }
 }
@@ -193,6 +196,8 @@ impl Protocol for Back {
     }
 
     fn closed(&self, _: &Connection, (): (), reason: &CloseReason) {
+        drop(self.0.server.lock().expect("no panic").take());
+        drop(self.0.questions.lock().expect("no panic").1.take());
         self.0.tell(Event::Closes(reason.to_string()));
     }
 }
@@ -221,14 +226,14 @@ impl Scene {
         let (tell, told) = mpsc::channel();
         let proxy = Arc::new(Proxy {
             asks,
-            server: OnceLock::new(),
+            server: Mutex::new(None),
             request: Mutex::new(None),
             questions: Mutex::new((questions, None)),
             tell: Mutex::new(tell),
         });
         let (listener, address) = server();
         let conn = runtime.connect(address, Back(Arc::clone(&proxy))).expect("begun");
-        proxy.server.set(conn).expect("set once");
+        *proxy.server.lock().expect("no panic") = Some(conn);
         let server = Peer::accept(&listener);
         let front = runtime.listen("127.0.0.1:0", Front(proxy)).expect("a listener");
         let client = Peer::connect(front.local_addr());

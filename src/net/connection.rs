@@ -20,6 +20,10 @@ use crate::sys::socket;
 /// [`Closed`](Sent::Closed). The descriptor is closed when the last handle is dropped, so its number
 /// cannot belong to somebody else while anybody may still use it; the socket itself is shut down
 /// when the connection ends.
+///
+/// A handle keeps the [`Protocol`](super::Protocol) of its connection, too. So one that a protocol keeps
+/// of a connection of its own keeps both for ever, unless `closed` lets go of it; one in the state of a
+/// connection goes with the state.
 #[derive(Clone)]
 pub struct Connection(pub(super) Arc<Conn>);
 
