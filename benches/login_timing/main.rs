@@ -123,7 +123,7 @@ impl Line {
             match expects {
                 Expects::Nothing => "",
                 Expects::Something => ", to be seen",
-                Expects::Whatever => ", no secret",
+                Expects::Whatever => ", not judged",
             }
         );
     }
