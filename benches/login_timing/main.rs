@@ -55,7 +55,7 @@ enum Expects {
     Nothing,
     /// The test can see.
     Something,
-    /// Not a secret: who sends it knows it.
+    /// No secret, as who sends it knows it, or none that this crate could keep.
     Whatever,
 }
 

@@ -256,6 +256,10 @@ impl fmt::Debug for Claim {
 /// }
 /// ```
 ///
+/// The time of the look-up is the service's: with a hash table of one account it was 15 to 23 ns more or less
+/// for a name that was not in it, of 20 µs for a whole login, which 400 000 tries without delays or limits can
+/// tell.
+///
 /// *Shape*: borrows everything. `Debug` shows the names and hides the proof.
 #[derive(Clone, Copy)]
 pub struct Login<'a> {
