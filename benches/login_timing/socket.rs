@@ -26,8 +26,8 @@ use crate::random::Random;
 use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
 
-/// May know whom it does not know: to find a name in a table takes longer than not to find it, and that
-/// would be measured.
+/// May know whom it does not know: to find a name in a table takes another time than not to find it, and
+/// that would be measured.
 struct Gate {
     accounts: HashMap<Vec<u8>, Option<StoredPassword>>,
 }

@@ -26,9 +26,12 @@ pub(crate) fn limit_memory(bytes: libc::rlim_t) {
 
 /// No thread gets memory from an arena of its own, which takes 128 MiB of addresses while it is made.
 pub(crate) fn use_one_arena() {
-    // SAFETY: plain numbers in, a number out.
-    let set = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
-    assert_eq!(set, 1, "no such parameter");
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: plain numbers in, a number out.
+        let set = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+        assert_eq!(set, 1, "no such parameter");
+    }
 }
 
 /// This thread, and those that it starts, run on the first CPU that it may use.
