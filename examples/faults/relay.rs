@@ -149,10 +149,14 @@ impl Relay {
     pub(crate) fn totals(&self) -> Totals {
         *lock(&self.shared.totals)
     }
-}
 
-impl Drop for Relay {
-    fn drop(&mut self) {
+    /// Accepts no more, cuts those that are left and waits until they have ended; what became of all.
+    pub(crate) fn end(mut self) -> Totals {
+        self.stop();
+        self.totals()
+    }
+
+    fn stop(&mut self) {
         self.shared.ending.store(true, Ordering::SeqCst);
         // Wakes who accepts.
         let _ = self.listener.shutdown(Shutdown::Both);
@@ -167,6 +171,14 @@ impl Drop for Relay {
         drop(live);
         if let Address::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if self.acceptor.is_some() {
+            self.stop();
         }
     }
 }

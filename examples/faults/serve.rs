@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use crate::args::Serve;
 use crate::passage::End;
-use crate::relay::{Relay, Report};
+use crate::relay::{Relay, Report, Totals};
 use crate::script::{Direction, How};
 use crate::signals::EndSignals;
 use crate::units::Nanos;
@@ -27,9 +27,7 @@ pub(crate) fn run(serve: Box<Serve>, out: &mut impl Write) -> Result<(), Box<dyn
     writeln!(out, "passing on to {to}, seed {seed}")?;
     out.flush()?;
     let signal = signals.wait()?;
-    relay.cut_all();
-    let totals = relay.totals();
-    let (connections, cut, lost) = (totals.connections, totals.cut, totals.lost);
+    let Totals { connections, cut, lost, .. } = relay.end();
     writeln!(out, "{signal}: {connections} connections, {cut} cut, {lost} lost")?;
     Ok(())
 }

@@ -101,8 +101,9 @@ fn its_end_cuts_what_is_silent_and_what_waits() {
         while relay.live() == 0 {
             thread::yield_now();
         }
-        drop(relay);
-        assert_eq!(reports.recv_timeout(LONG).expect("it ends").end, End::CutByOwner);
+        let totals = relay.end();
+        assert_eq!((totals.connections, totals.cut), (1, 1), "{options}");
+        assert_eq!(reports.try_recv().expect("it has ended").end, End::CutByOwner);
         // Whatever was passed on before.
         let mut rest = Vec::new();
         let _ = client.read_to_end(&mut rest);
