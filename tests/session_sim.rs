@@ -8,6 +8,8 @@ mod fuzzed;
 #[path = "../examples/simulate/simulation/mod.rs"]
 mod simulation;
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use proptest::prelude::*;
@@ -39,8 +41,6 @@ const MOST_SEEDS: u64 = 5000;
 
 #[test]
 fn what_has_to_hold_holds_whatever_happens() {
-    let mut all = Coverage::default();
-    let mut requests = 0;
     // Else it says little.
     let wanted = [
         "fault: a byte is changed",
@@ -69,16 +69,32 @@ fn what_has_to_hold_holds_whatever_happens() {
         "counter: waits for credit",
         "counter: reads paused",
     ];
-    let mut missing = wanted.to_vec();
-    for seed in 0..MOST_SEEDS {
-        if seed >= SEEDS && missing.is_empty() {
-            break;
+    let missing = |seen: &Coverage| -> Vec<_> {
+        let never = |what: &_| !seen.iter().any(|(seen, times)| seen == *what && times > 0);
+        wanted.into_iter().filter(never).collect()
+    };
+    let next = AtomicU64::new(0);
+    let all = Mutex::new((Coverage::default(), 0));
+    let seeds = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let enough = || missing(&all.lock().expect("another seed holds").0).is_empty();
+            if seed >= MOST_SEEDS || (seed >= SEEDS && enough()) {
+                return;
+            }
+            let outcome = holds(seed);
+            let mut all = all.lock().expect("another seed holds");
+            all.0.absorb(&outcome.coverage);
+            all.1 += outcome.requests;
         }
-        let outcome = holds(seed);
-        requests += outcome.requests;
-        all.absorb(&outcome.coverage);
-        missing.retain(|what| !all.iter().any(|(seen, times)| seen == *what && times > 0));
-    }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(seeds);
+        }
+    });
+    let (seen, requests) = all.into_inner().expect("all seeds hold");
+    let missing = missing(&seen);
     assert!(missing.is_empty(), "it never happened: {missing:?}");
     assert!(requests > 10_000, "{requests} requests");
 }
