@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use epoll_group::Config;
-use epoll_group::stats::Counter;
+use epoll_group::stats::{Counter, Snapshot};
 use support::rows::{COMMIT, LOCK, PING, Rows, Served, TOUCH};
 use support::threads::{Observer, falls_back, started};
 use support::{LONG, Peer, eventually, often};
@@ -20,13 +20,17 @@ fn config() -> Config {
     support::config().epoll_threads_per_group(BASE).max_threads(MOST).enable_tasker(false)
 }
 
-/// Waits until every thread that may run ordinary work waits, and no more are coming.
+/// Touches, and waits until every thread that may run ordinary work waits, and no more are coming: one
+/// that comes would take a login before what it came for.
 #[track_caller]
-fn all_wait(served: &Served) {
+fn all_wait(served: &Served, waiters: &mut [Peer]) {
+    let limited = |stats: &Snapshot| stats.get(Counter::ThreadsLimited);
+    let before = limited(&served.runtime.stats());
+    touch_all(waiters);
     eventually(LONG, || {
         let (stats, waiting) = (served.runtime.stats(), served.rows.waiting() as u64);
         let ordinary = stats.base_threads + stats.dynamic_threads;
-        waiting >= ordinary && stats.get(Counter::ThreadsLimited) > 0
+        waiting >= ordinary && limited(&stats) > before
     });
 }
 
@@ -54,10 +58,11 @@ fn the_holder_runs_while_all_others_wait(name: &str, config: Config, announced: 
     let observer = Observer::watch(&served.runtime.handle());
     for round in 0..rounds {
         holder.echo(&[LOCK, 0]);
-        touch_all(&mut waiters);
         // Every other time they are on their way when the rest happens.
         if round % 2 == 0 {
-            all_wait(&served);
+            all_wait(&served, &mut waiters);
+        } else {
+            touch_all(&mut waiters);
         }
         served.login().echo(&[PING, 0]);
         admin.echo(&[PING, 0]);
@@ -88,8 +93,7 @@ fn logins_that_wait_do_not_stop_the_holder_of_a_lock() {
     let (mut holder, mut admin) = (served.ordinary(), served.admin());
     for logins in [1, 2, 100, 1, 100] {
         holder.echo(&[LOCK, 0]);
-        touch_all(&mut waiters);
-        all_wait(&served);
+        all_wait(&served, &mut waiters);
         let mut logins: Vec<_> = (0..logins).map(|_| served.login()).collect();
         touch_all(&mut logins);
         a_login_waits(&served);
@@ -107,8 +111,7 @@ fn a_flood_of_logins_alone_does_not_stop_the_holder_of_a_lock() {
     for _ in 0..often(10) {
         holder.echo(&[LOCK, 0]);
         let mut logins: Vec<_> = (0..100).map(|_| served.login()).collect();
-        touch_all(&mut logins);
-        all_wait(&served);
+        all_wait(&served, &mut logins);
         holder.echo(&[COMMIT, 0]);
         answered(&mut logins);
     }
@@ -122,8 +125,7 @@ fn the_reserve_keeps_its_place_while_its_threads_come_and_go() {
     let mut holder = served.ordinary();
     for _ in 0..often(20).max(3) {
         holder.echo(&[LOCK, 0]);
-        touch_all(&mut waiters);
-        all_wait(&served);
+        all_wait(&served, &mut waiters);
         let mut login = served.login();
         login.send(&[TOUCH, 0]);
         a_login_waits(&served);
