@@ -13,7 +13,7 @@ use epoll_group::Config;
 use epoll_group::stats::Counter;
 use support::engine;
 
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_secs(1);
 
 fn config() -> Config {
     engine::config().max_glitches(1000).max_sessions_per_connection(64)

@@ -14,7 +14,7 @@ use support::engine;
 
 /// A result that waits for credit ends at its deadline.
 fn config() -> Config {
-    engine::config().request_timeout(Duration::from_millis(200))
+    engine::config().request_timeout(Duration::from_secs(1))
 }
 
 const KIB: u64 = 1 << 10;

@@ -22,7 +22,7 @@ fn execute(sql: &str) -> ClientMessage {
 
 #[test]
 fn what_was_sent_before_a_half_close_is_answered() {
-    let server = Fixture::start(config());
+    let server = Fixture::start(config().half_close_timeout(LONG));
     for round in 0..often(200) {
         let mut client = server.client_with_sessions([2, 3]);
         for at in 0..20 {

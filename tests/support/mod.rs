@@ -28,7 +28,7 @@ use epoll_group::{Config, DrainReport, Runtime};
 pub(crate) use peer::Peer;
 
 /// Generous: what does not happen within this will not happen.
-pub(crate) const LONG: Duration = Duration::from_secs(if cfg!(sanitized) { 120 } else { 30 });
+pub(crate) const LONG: Duration = Duration::from_secs(if cfg!(sanitized) { 120 } else { 60 });
 
 /// How often something is done that is done often: `EG_TEST_DIVISOR` makes it less, for runs
 /// under tools that make everything slow, and for many runs.
