@@ -151,12 +151,15 @@ impl Relay {
     }
 
     /// Accepts no more, cuts those that are left and waits until they have ended; what became of all.
-    pub(crate) fn end(mut self) -> Totals {
-        self.stop();
-        self.totals()
+    pub(crate) fn end(self) -> Totals {
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        *lock(&shared.totals)
     }
+}
 
-    fn stop(&mut self) {
+impl Drop for Relay {
+    fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::SeqCst);
         // Wakes who accepts.
         let _ = self.listener.shutdown(Shutdown::Both);
@@ -171,14 +174,6 @@ impl Relay {
         drop(live);
         if let Address::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        if self.acceptor.is_some() {
-            self.stop();
         }
     }
 }

@@ -20,8 +20,8 @@ fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
     in_child(
         "limits::without_memory_for_threads_the_others_go_on_and_later_there_are_more",
         || {
-            // What is used must not change from when it is measured to when it is limited: no thread makes room for
-            // an arena as it begins, and no watchdog adds one.
+            // What is used must not change from when it is measured to when it is limited: no thread
+            // makes room for an arena as it begins, and no watchdog adds one.
             process::use_one_arena();
             let config = config().thread_scale_thresh(0);
             let config = config.thread_deadlock_check_interval(Duration::from_secs(10));
