@@ -4,7 +4,6 @@
 //! Every function that is measured has a name of its own and is not inlined, so that instructions can
 //! be counted where time is noisy (`benches/README.md` says how).
 
-#[path = "common/timing.rs"]
 mod timing;
 
 use std::hint::black_box;

@@ -3,7 +3,6 @@
 
 #![expect(clippy::print_stderr, reason = "a bench reports what criterion does not")]
 
-#[path = "common/timing.rs"]
 mod timing;
 
 use std::io::{Read, Write};

@@ -1,7 +1,6 @@
 //! What does a lock that nobody else wants cost, ours against std's, on a thread of its own and on one
 //! whose waits are heard? They should tie. And what does it cost to announce a wait? Guards regressions.
 
-#[path = "common/timing.rs"]
 mod timing;
 
 use std::hint::black_box;

@@ -1,7 +1,6 @@
 //! What do a checkout and a return of an idle connection cost one thread, by key and through a resolved
 //! backend? Guards regressions.
 
-#[path = "common/timing.rs"]
 mod timing;
 
 use std::hint::black_box;

@@ -1,7 +1,6 @@
 //! What does it cost to push a task and to pop it, alone and against others? Guards regressions; what a
 //! task costs in service is in `park`.
 
-#[path = "common/timing.rs"]
 mod timing;
 
 use std::hint::black_box;

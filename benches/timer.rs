@@ -1,7 +1,6 @@
 //! What does it cost to set, cancel and fire a deadline beside few, many and very many others? Guards
 //! regressions.
 
-#[path = "common/timing.rs"]
 mod timing;
 
 use std::hint::black_box;

@@ -33,9 +33,9 @@ usage: placement [--groups N] [--threads N] [--multi on|off] [--recorded FILE...
 ";
 
 const RECORDED: [(&str, &str); 3] = [
-    ("xeon-silver-4108", include_str!("../tests/sysfs/xeon-silver-4108.txt")),
-    ("opteron-48", include_str!("../tests/sysfs/opteron-48.txt")),
-    ("snapdragon-8-gen-2", include_str!("../tests/sysfs/snapdragon-8-gen-2.txt")),
+    ("xeon-silver-4108", include_str!("../src/runtime/placement/sysfs/xeon-silver-4108.txt")),
+    ("opteron-48", include_str!("../src/runtime/placement/sysfs/opteron-48.txt")),
+    ("snapdragon-8-gen-2", include_str!("../src/runtime/placement/sysfs/snapdragon-8-gen-2.txt")),
 ];
 
 /// CPUs in a row of the picture.

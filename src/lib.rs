@@ -123,7 +123,7 @@ pub mod guide;
 #[cfg(all(feature = "server", feature = "pool", target_os = "linux", not(loom)))]
 mod host;
 #[doc(hidden)]
-#[cfg(all(any(feature = "server", feature = "pool"), not(loom)))]
+#[cfg(all(feature = "internal", any(feature = "server", feature = "pool"), not(loom)))]
 pub mod internal;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod net;

@@ -2,17 +2,13 @@
 
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
 use std::time::Duration;
 
 use epoll_group::stats::Counter;
 
-use abuse::Target;
-use abuse::bystanders::{Bystanders, Habits, Report};
-use support::engine::{Fixture, PASSWORD, config};
+use lab::abuse::Target;
+use lab::abuse::bystanders::{Bystanders, Habits, Report};
+use lab::engine::{Fixture, PASSWORD, config};
 
 const WINDOW: Duration = Duration::from_millis(50);
 

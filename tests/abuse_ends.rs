@@ -1,15 +1,11 @@
 //! Peers that go in the middle of something, and come again.
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
 use std::time::Duration;
 
-use abuse::bout::Bout;
 use epoll_group::stats::Counter;
-use support::engine::config;
+use lab::abuse::bout::Bout;
+use lab::engine::config;
 
 #[test]
 fn resets_in_the_middle_of_a_frame() {

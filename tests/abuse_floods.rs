@@ -1,17 +1,13 @@
 //! Whole, small messages at wire speed: who sends many of no use is closed, and nobody else is harmed.
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
 use std::time::Duration;
 
-use abuse::Tally;
-use abuse::bout::Bout;
 use epoll_group::Config;
 use epoll_group::stats::Counter;
-use support::engine;
+use lab::abuse::Tally;
+use lab::abuse::bout::Bout;
+use lab::engine;
 
 const SHORT: Duration = Duration::from_secs(1);
 

@@ -1,13 +1,9 @@
 //! What is no frame, no message, or not now: the answer is an error, and memory is what has come.
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
-use abuse::bout::Bout;
 use epoll_group::stats::Counter;
-use support::engine::config;
+use lab::abuse::bout::Bout;
+use lab::engine::config;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -1,14 +1,10 @@
 //! Logins that fail, without pause: looked at within limits, while others log in.
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
-use abuse::bout::Bout;
 use epoll_group::Config;
 use epoll_group::stats::Counter;
-use support::engine;
+use lab::abuse::bout::Bout;
+use lab::engine;
 
 const KIB: u64 = 1 << 10;
 

@@ -2,16 +2,12 @@
 #![cfg(feature = "server")]
 #![allow(unsafe_code, reason = "malloc_trim is the allocator's own call")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
 use std::time::Duration;
 
-use abuse::bout::Bout;
 use epoll_group::stats::Counter;
-use support::child::{in_child, resident_bytes};
-use support::engine::{Fixture, config};
+use lab::abuse::bout::Bout;
+use lab::child::{in_child, resident_bytes};
+use lab::engine::{Fixture, config};
 
 /// Each takes what it can for a moment.
 const GREEDY: [(&str, Counter, u64); 4] = [

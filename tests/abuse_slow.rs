@@ -1,15 +1,11 @@
 //! Peers that take their time, or are not there any more: what cuts them, and that others are served.
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
 use std::time::Duration;
 
-use abuse::bout::Bout;
 use epoll_group::stats::Counter;
-use support::engine::config;
+use lab::abuse::bout::Bout;
+use lab::engine::config;
 
 const SHORT: Duration = Duration::from_millis(300);
 const KIB: u64 = 1 << 10;

@@ -1,16 +1,12 @@
 //! Credit of every bad kind, against results that wait for it.
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
 use std::time::Duration;
 
-use abuse::bout::Bout;
 use epoll_group::Config;
 use epoll_group::stats::Counter;
-use support::engine;
+use lab::abuse::bout::Bout;
+use lab::engine;
 
 /// A result that waits for credit ends at its deadline.
 fn config() -> Config {

@@ -3,8 +3,6 @@
 #![cfg(feature = "server")]
 #![allow(unsafe_code, reason = "masks of threads are the system's own calls")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Error, Write};
@@ -14,12 +12,12 @@ use std::time::Duration;
 
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
-use support::child::in_child;
-use support::threads::{Event, How, falls_back, threads};
-use support::{LONG, eventually};
+use lab::child::in_child;
+use lab::threads::{Event, How, falls_back, threads};
+use lab::{LONG, eventually};
 
 fn config() -> Config {
-    support::config()
+    lab::config()
         .dynamic_threads_shrink_time(Duration::from_millis(20))
         .thread_deadlock_check_interval(Duration::from_millis(5))
         .enable_tasker(false)

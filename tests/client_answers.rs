@@ -1,8 +1,6 @@
 //! A client: sessions, answers, errors, against a server with an engine.
 #![cfg(all(feature = "server", feature = "client"))]
 
-mod support;
-
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -16,9 +14,9 @@ use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::codec::notice::Notice;
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
-use support::both::{Both, one, options};
-use support::scripted::{put, serve};
-use support::{LONG, eventually};
+use lab::both::{Both, one, options};
+use lab::scripted::{put, serve};
+use lab::{LONG, eventually};
 
 fn start() -> Both {
     Both::start()
@@ -204,7 +202,7 @@ const MOST: usize = 1 << 20;
 
 /// Against a server that answers so, with at most [`MOST`] bytes of an answer.
 fn against(answer: impl Fn(&mut Encoder<'_>) + Send + 'static) -> (Client, Runtime) {
-    let runtime = Runtime::builder().config(support::config()).start().expect("started");
+    let runtime = Runtime::builder().config(lab::config()).start().expect("started");
     let options = options(serve(answer)).connections(1).max_answer_bytes(MOST);
     (Client::new(&runtime.handle(), options).expect("good options"), runtime)
 }

@@ -1,8 +1,6 @@
 //! Who calls a client's closures, what they may do, and that each call that waits ends.
 #![cfg(all(feature = "server", feature = "client"))]
 
-mod support;
-
 use std::net::TcpListener;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -12,11 +10,11 @@ use epoll_group::client::{Answer, Client, ErrorKind, Fate, Piece};
 use epoll_group::stall;
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
-use support::both::{Both, one, options};
-use support::{LONG, eventually, often};
+use lab::both::{Both, one, options};
+use lab::{LONG, eventually, often};
 
 fn one_worker() -> Config {
-    support::config().epoll_threads_per_group(1)
+    lab::config().epoll_threads_per_group(1)
 }
 
 #[track_caller]
@@ -304,7 +302,7 @@ fn who_waits_for_the_next_try_to_connect_hears_of_the_end_of_the_runtime() {
 #[test]
 fn much_in_both_directions_does_not_get_stuck() {
     const BYTES: usize = 300 << 10;
-    let config = support::config()
+    let config = lab::config()
         .write_high_watermark_bytes(64 << 10)
         .write_low_watermark_bytes(16 << 10)
         .tcp_send_buf(64 << 10)

@@ -1,16 +1,14 @@
 //! What a client does about the end of its connections.
 #![cfg(all(feature = "server", feature = "client"))]
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use epoll_group::client::{Client, ErrorKind, Fate};
-use support::LONG;
-use support::both::{Both, one, options};
+use lab::LONG;
+use lab::both::{Both, one, options};
 
 /// Passes on what goes from one to the other, up to a request that has this text in it: then the stream
 /// to the client ends in order, as that of a server does that is killed when it has sent all.

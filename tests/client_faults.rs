@@ -2,8 +2,6 @@
 //! are not harmed, and service goes on when the server is back.
 #![cfg(all(feature = "server", feature = "client"))]
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -14,15 +12,15 @@ use std::time::Duration;
 use epoll_group::Runtime;
 use epoll_group::client::{Client, ConnectionPhase, ErrorKind, Fate, Options, Session, Stage};
 use epoll_group::session::Server;
-use support::both::{Both, one, options};
-use support::child::{Puppet, is_child, obey};
-use support::engine::Engine;
-use support::{LONG, eventually};
+use lab::both::{Both, one, options};
+use lab::child::{Puppet, is_child, obey};
+use lab::engine::Engine;
+use lab::{LONG, eventually};
 
 const SHORT: Duration = Duration::from_millis(100);
 
 fn client(change: impl FnOnce(Options) -> Options, address: SocketAddr) -> (Client, Runtime) {
-    let runtime = Runtime::builder().config(support::config()).start().expect("started");
+    let runtime = Runtime::builder().config(lab::config()).start().expect("started");
     let options = options(address).reconnect_min(Duration::from_millis(1));
     let options = options.reconnect_max(Duration::from_millis(20)).session_timeout(LONG);
     (Client::new(&runtime.handle(), change(options)).expect("good options"), runtime)
@@ -44,7 +42,7 @@ fn serve_if_child(test: &str) -> bool {
     if !is_child(test) {
         return false;
     }
-    let runtime = Runtime::builder().config(support::engine::config()).start().expect("started");
+    let runtime = Runtime::builder().config(lab::engine::config()).start().expect("started");
     let mut listeners = Vec::new();
     obey(|address| {
         let listener = runtime.listen(address, Server::new(Engine::new())).expect("listening");
@@ -209,10 +207,10 @@ fn a_wrong_password_is_told_to_all_who_wait() {
 
 #[test]
 fn a_server_that_opens_no_sessions_refuses_what_was_sent_with_the_opening() {
-    let server = support::engine::Fixture::start(support::engine::config());
+    let server = lab::engine::Fixture::start(lab::engine::config());
     let no_entry = Options::new(server.addr().to_string(), "no-entry");
-    let runtime = Runtime::builder().config(support::config()).start().expect("started");
-    let no_entry = no_entry.password(support::engine::PASSWORD);
+    let runtime = Runtime::builder().config(lab::config()).start().expect("started");
+    let no_entry = no_entry.password(lab::engine::PASSWORD);
     let client = Client::new(&runtime.handle(), no_entry).expect("good options");
     let mut session = client.session().expect("a session");
     let (first, second) = (session.send("one").expect("sent"), session.send("one"));

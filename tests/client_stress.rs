@@ -3,10 +3,6 @@
 #![cfg(all(feature = "server", feature = "client"))]
 #![expect(clippy::print_stderr, reason = "the seed, for who looks into a failure")]
 
-#[path = "support/faults.rs"]
-mod faults;
-mod support;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -16,11 +12,11 @@ use std::time::Duration;
 use epoll_group::Runtime;
 use epoll_group::client::{Answer, Client, Error, Fate, Pending, Request, Session};
 use epoll_group::session::Server;
-use faults::{Relay, Script, relay};
-use support::both::options;
-use support::random::{Random, seed};
-use support::tagged::Tagged;
-use support::{LONG, eventually, often};
+use lab::both::options;
+use lab::faults::{Relay, Script, relay};
+use lab::random::{Random, seed};
+use lab::tagged::Tagged;
+use lab::{LONG, eventually, often};
 
 const THREADS: u64 = 8;
 
@@ -54,13 +50,13 @@ struct Stress {
 fn run(requests: u64) {
     let seed = seed();
     eprintln!("EG_TEST_SEED={seed}");
-    let server = Runtime::builder().config(support::engine::config()).start().expect("started");
+    let server = Runtime::builder().config(lab::engine::config()).start().expect("started");
     let service = Arc::new(Tagged::new(server.handle()));
     let listener = server.listen("127.0.0.1:0", Server::shared(Arc::clone(&service)));
     let listener = listener.expect("listening");
     let address = listener.local_addr().to_string().parse().expect("TCP");
     let relay = relay(Script::clean(), address);
-    let runtime = Runtime::builder().config(support::config()).start().expect("started");
+    let runtime = Runtime::builder().config(lab::config()).start().expect("started");
     let options = options(relay.tcp())
         .session_timeout(LONG)
         .reconnect_min(Duration::from_millis(1))

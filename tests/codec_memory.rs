@@ -1,19 +1,15 @@
 //! What a peer's bytes cost in memory, counted by the allocator: a small multiple of the bytes that
 //! really came, and for messages no more than the limits say, however many elements are packed
 //! into a short body.
-#![expect(unsafe_code, reason = "a global allocator that counts")]
-
-#[path = "support/allocator.rs"]
-mod allocator;
 
 use std::cell::Cell;
 
-use allocator::Noting;
 use epoll_group::codec::decoder::Decoder;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::MessageError;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use lab::allocator::Noting;
 
 thread_local! {
     /// Bytes that this thread holds, and the most it held.

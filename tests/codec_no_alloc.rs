@@ -1,12 +1,7 @@
 //! Allocations of the codec's hot path, counted by the allocator itself.
-#![expect(unsafe_code, reason = "a global allocator that counts")]
-
-#[path = "support/allocator.rs"]
-mod allocator;
 
 use std::cell::Cell;
 
-use allocator::Noting;
 use epoll_group::codec::buffer::OutBuffer;
 use epoll_group::codec::column::Column;
 use epoll_group::codec::decimal::Decimal;
@@ -17,6 +12,7 @@ use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::row::RowReader;
 use epoll_group::codec::temporal::{DateTime, Time};
+use lab::allocator::Noting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };

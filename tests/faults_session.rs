@@ -3,10 +3,6 @@
 #![cfg(all(feature = "server", feature = "client"))]
 #![expect(clippy::print_stderr, reason = "the seed, for who looks into a failure")]
 
-#[path = "support/faults.rs"]
-mod faults;
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,11 +14,11 @@ use epoll_group::client::{Answer, Client, Error, Fate, Options, Pending, Session
 use epoll_group::codec::value::Value;
 use epoll_group::session::Server;
 use epoll_group::stats::Counter;
-use faults::{Coalesce, Cut, Faults, How, Mark, Relay, Script, Stop, Totals, relay};
-use support::both::options;
-use support::random::{Random, seed};
-use support::tagged::Tagged;
-use support::{LONG, eventually, often};
+use lab::both::options;
+use lab::faults::{Coalesce, Cut, Faults, How, Mark, Relay, Script, Stop, Totals, relay};
+use lab::random::{Random, seed};
+use lab::tagged::Tagged;
+use lab::{LONG, eventually, often};
 
 const THREADS: u64 = 4;
 /// Tags of a client that nobody corrupts: no bit turned over makes one of the others' into one.
@@ -61,13 +57,13 @@ enum Outcome {
 
 impl Rig {
     fn start(script: Script) -> Self {
-        let config = support::engine::config().half_close_timeout(ms(100));
+        let config = lab::engine::config().half_close_timeout(ms(100));
         let server = Runtime::builder().config(config).start().expect("started");
         let service = Arc::new(Tagged::new(server.handle()));
         let listener = server.listen("127.0.0.1:0", Server::shared(Arc::clone(&service)));
         let listener = listener.expect("listening");
         let address = listener.local_addr().to_string().parse().expect("TCP");
-        let clients = Runtime::builder().config(support::config()).start().expect("started");
+        let clients = Runtime::builder().config(lab::config()).start().expect("started");
         Self { service, server, address, relay: relay(script, address), clients }
     }
 

@@ -2,8 +2,6 @@
 //! part is cut for what the server could not do. The same for a client.
 #![cfg(all(feature = "server", feature = "client"))]
 
-mod support;
-
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,12 +13,12 @@ use epoll_group::net::{Address, Close, Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime, session};
 
-use support::both::{one, options};
-use support::child::{Puppet, is_child, obey};
-use support::engine::{Engine, Fixture, PASSWORD, config, finish_with};
-use support::protocol::Bytes;
-use support::xrpc::{Client, Trouble, request};
-use support::{Kind, LONG, Peer, Server, eventually, often, pattern};
+use lab::both::{one, options};
+use lab::child::{Puppet, is_child, obey};
+use lab::engine::{Engine, Fixture, PASSWORD, config, finish_with};
+use lab::protocol::Bytes;
+use lab::xrpc::{Client, Trouble, request};
+use lab::{Kind, LONG, Peer, Server, eventually, often, pattern};
 
 /// How long a peer may take, and how long the server is stopped.
 #[derive(Clone, Copy)]
@@ -77,7 +75,7 @@ fn serve(limit: Duration) {
     };
     let all = pattern(LARGE);
     let generous = move |conn: &Connection, input: &mut Input<'_>| generous(&all, conn, input);
-    let bytes = Server::start(Kind::Tcp, limits(support::config()), Bytes::new(generous));
+    let bytes = Server::start(Kind::Tcp, limits(lab::config()), Bytes::new(generous));
     let engine = Arc::new(Engine::new());
     let protocol = session::Server::shared(Arc::clone(&engine));
     let sessions = Server::start(Kind::Tcp, limits(config()), protocol);
@@ -108,9 +106,16 @@ fn generous(all: &[u8], conn: &Connection, input: &mut Input<'_>) -> Result<(), 
     Ok(())
 }
 
-impl Puppet {
+/// Orders that the children here understand.
+trait Orders {
+    fn count(&mut self, counter: Counter) -> u64;
+    fn cuts(&mut self) -> Vec<(&'static str, u64)>;
+    fn address(&mut self, order: &str) -> SocketAddr;
+}
+
+impl Orders for Puppet {
     fn count(&mut self, counter: Counter) -> u64 {
-        self.ask(counter.name()).parse().expect("a number")
+        self.number(counter.name())
     }
 
     fn cuts(&mut self) -> Vec<(&'static str, u64)> {
@@ -141,7 +146,7 @@ fn in_time(name: &str, times: Times) -> bool {
     let mut guests = many(|| Client::connect(sessions));
     let challenges = guests.iter_mut().map(|guest| guest.challenge().expect("a challenge"));
     let challenges: Vec<Vec<u8>> = challenges.collect();
-    let mut waiting = many(|| Client::logged_in(sessions, "root", PASSWORD).waits());
+    let mut waiting = many(|| waits(Client::logged_in(sessions, "root", PASSWORD)));
     waiting[..PEERS / 2].iter().for_each(Client::finish);
     // These do not do their part.
     let (mute, mut lazy) = (Peer::connect(&plain), Peer::connect(&plain));
@@ -163,9 +168,9 @@ fn in_time(name: &str, times: Times) -> bool {
     for (guest, challenge) in guests.iter_mut().zip(&challenges) {
         guest.send(0, &request::login_continue(Client::proof("root", PASSWORD, challenge)));
     }
-    let read: Vec<usize> = readers.iter_mut().map(Peer::read_what_is_there).collect();
+    let read: Vec<usize> = readers.iter_mut().map(read_what_is_there).collect();
     let readers: Vec<_> =
-        readers.into_iter().zip(read).map(|(peer, read)| peer.rest(read)).collect();
+        readers.into_iter().zip(read).map(|(peer, read)| rest(peer, read)).collect();
     thread::sleep(times.stopped);
     server.signal("CONT");
 
@@ -201,39 +206,35 @@ fn cut_in_the_end(server: &mut Puppet, mut mute: Peer, mut lazy: Peer, mut unkno
     assert_eq!(ones, [1, 1, 1, 0, 0]);
 }
 
-impl Client {
-    /// With a request that is answered later.
-    fn waits(mut self) -> Self {
-        self.new_session(1);
-        let _ticket = self.send_sql(1, request::query("defer it"));
-        self
-    }
+/// A client with a request that is answered later.
+fn waits(mut client: Client) -> Client {
+    client.new_session(1);
+    let _ticket = client.send_sql(1, request::query("defer it"));
+    client
 }
 
-impl Peer {
-    /// So many bytes.
-    fn read_what_is_there(&mut self) -> usize {
-        self.set_patience(Duration::from_millis(50));
-        let (mut read, mut buf) = (0, vec![0; 1 << 20]);
-        while let Ok(count @ 1..) = self.read(&mut buf) {
+/// Number of bytes that have arrived.
+fn read_what_is_there(peer: &mut Peer) -> usize {
+    peer.set_patience(Duration::from_millis(50));
+    let (mut read, mut buf) = (0, vec![0; 1 << 20]);
+    while let Ok(count @ 1..) = peer.read(&mut buf) {
+        read += count;
+    }
+    peer.set_patience(LONG);
+    read
+}
+
+/// Reads all that comes after the first `read` bytes.
+fn rest(mut peer: Peer, mut read: usize) -> JoinHandle<usize> {
+    thread::spawn(move || {
+        let mut buf = vec![0; 1 << 20];
+        while read < LARGE
+            && let Ok(count @ 1..) = peer.read(&mut buf)
+        {
             read += count;
         }
-        self.set_patience(LONG);
         read
-    }
-
-    /// Reads all that comes behind that.
-    fn rest(mut self, mut read: usize) -> JoinHandle<usize> {
-        thread::spawn(move || {
-            let mut buf = vec![0; 1 << 20];
-            while read < LARGE
-                && let Ok(count @ 1..) = self.read(&mut buf)
-            {
-                read += count;
-            }
-            read
-        })
-    }
+    })
 }
 
 /// Silent for so long, and the client asks whether the server is there; and how long that may take.
@@ -264,7 +265,7 @@ fn a_client_that_was_stopped_looks_at_what_came_before_it_gives_its_connections_
 
 /// The child: a session that is there, and silent.
 fn call() {
-    let runtime = Runtime::builder().config(support::config()).start().expect("a runtime");
+    let runtime = Runtime::builder().config(lab::config()).start().expect("a runtime");
     let mut session = None;
     let mut client = None;
     obey(|order| {

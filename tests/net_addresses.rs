@@ -1,8 +1,6 @@
 //! Where connections come from and go to: addresses, ready listeners, outgoing connections.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc;
@@ -14,9 +12,9 @@ use epoll_group::net::{
     Address, Close, CloseReason, Connection, Input, ListenError, Listener, Protocol, Sent,
 };
 use epoll_group::stats::Counter;
+use lab::protocol::{Bytes, echo};
+use lab::{BOTH, Kind, LONG, Peer, Server, TempDir, config, eventually};
 use socket2::{Domain, Socket, Type};
-use support::protocol::{Bytes, echo};
-use support::{BOTH, Kind, LONG, Peer, Server, TempDir, config, eventually};
 
 /// Tells what happens to it.
 struct Told(mpsc::Sender<Event>);

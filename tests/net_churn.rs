@@ -1,14 +1,12 @@
 //! Connections come and go by the ten thousand, and nothing is left of them.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::thread;
 
-use support::child::{descriptors, grown_since, in_child, resident_bytes};
-use support::peer::frame;
-use support::protocol::Frames;
-use support::{Kind, LONG, Server, config, eventually};
+use lab::child::{descriptors, grown_since, in_child, resident_bytes};
+use lab::peer::frame;
+use lab::protocol::Frames;
+use lab::{Kind, LONG, Server, config, eventually};
 
 /// Cycles; `EPOLL_GROUP_TEST_SCALE` multiplies them.
 fn cycles() -> usize {

@@ -1,8 +1,6 @@
 //! Ends of connections: half-close, our close, panics, listeners that stop.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -10,9 +8,9 @@ use std::time::Duration;
 
 use epoll_group::net::{Close, Connection, Input, Sent};
 use epoll_group::stats::Counter;
-use support::peer::{End, frame};
-use support::protocol::{Bytes, Frames, echo};
-use support::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
+use lab::peer::{End, frame};
+use lab::protocol::{Bytes, Frames, echo};
+use lab::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
 
 /// A protocol that tells when it is called and goes on when it is told.
 type Gate = (mpsc::Receiver<Connection>, mpsc::Sender<()>);

@@ -2,8 +2,6 @@
 #![cfg(feature = "server")]
 #![allow(unsafe_code, reason = "closing a number that nobody owns is the system's own call")]
 
-mod support;
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -11,10 +9,10 @@ use std::time::{Duration, Instant};
 use epoll_group::net::Address;
 use epoll_group::net::ToAddress;
 use epoll_group::stats::Counter;
+use lab::child::{Puppet, in_child, is_child, obey};
+use lab::protocol::{Bytes, echo};
+use lab::{Kind, LONG, Peer, Server, config, eventually};
 use socket2::{Domain, Socket, Type};
-use support::child::{Puppet, in_child, is_child, obey};
-use support::protocol::{Bytes, echo};
-use support::{Kind, LONG, Peer, Server, config, eventually};
 
 const CLIENTS: usize = 200;
 
@@ -61,12 +59,6 @@ fn waiting(address: &Address) -> Peer {
     let mut peer = Peer::connect(address);
     peer.send(b"question");
     peer
-}
-
-impl Puppet {
-    fn number(&mut self, order: &str) -> u64 {
-        self.ask(order).parse().expect("a number")
-    }
 }
 
 #[test]

@@ -1,17 +1,15 @@
 //! Frames of `codec::header`, echoed however they are cut, broken or abandoned on their way.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::thread;
 
 use epoll_group::codec::header::HEADER_BYTES;
 use epoll_group::net::Close;
 use epoll_group::stats::Counter;
-use support::child::{grown_since, in_child, resident_bytes};
-use support::peer::{End, frame, header_with_length};
-use support::protocol::{Bytes, Frames};
-use support::{BOTH, Kind, LONG, Server, config, eventually, pattern};
+use lab::child::{grown_since, in_child, resident_bytes};
+use lab::peer::{End, frame, header_with_length};
+use lab::protocol::{Bytes, Frames};
+use lab::{BOTH, Kind, LONG, Server, config, eventually, pattern};
 
 #[test]
 fn a_frame_that_comes_byte_by_byte_is_echoed_whole() {

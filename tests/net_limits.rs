@@ -1,8 +1,6 @@
 //! Limits: each is reached, counted, and leaves the runtime able to go on.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::io::Write;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -10,10 +8,10 @@ use std::time::{Duration, Instant};
 use epoll_group::Config;
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
-use support::peer::frame;
-use support::protocol::{Bytes, Frames, echo};
-use support::workers::Gate;
-use support::{BOTH, LONG, Peer, Server, config, eventually, pattern};
+use lab::peer::frame;
+use lab::protocol::{Bytes, Frames, echo};
+use lab::workers::Gate;
+use lab::{BOTH, LONG, Peer, Server, config, eventually, pattern};
 
 const MIB: usize = 1 << 20;
 

@@ -2,8 +2,6 @@
 #![cfg(feature = "server")]
 #![allow(unsafe_code, reason = "descriptors of the runtime are found by their numbers")]
 
-mod support;
-
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -14,8 +12,8 @@ use epoll_group::Config;
 use epoll_group::net::Address;
 use socket2::SockRef;
 
-use support::protocol::{Bytes, echo};
-use support::{Kind, LONG, Server, config, eventually};
+use lab::protocol::{Bytes, echo};
+use lab::{Kind, LONG, Server, config, eventually};
 
 /// The descriptor of this process for which that holds.
 #[track_caller]

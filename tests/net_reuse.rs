@@ -1,8 +1,6 @@
 //! Connections that close while events are in flight, with descriptor numbers reused at once.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
@@ -13,8 +11,8 @@ use std::thread;
 
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 use epoll_group::{Handle, Interest, Runtime};
-use support::random::{Random, seed};
-use support::{Kind, LONG, Peer, Server, config, eventually, often};
+use lab::random::{Random, seed};
+use lab::{Kind, LONG, Peer, Server, config, eventually, often};
 
 const CONNECTIONS: u64 = 10_000;
 const THREADS: u64 = 4;

@@ -1,8 +1,6 @@
 //! Sending: from many threads, and to peers that read late, slowly or never.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::io::{IoSlice, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,9 +10,9 @@ use std::time::Duration;
 use epoll_group::Config;
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol, Sent};
 use epoll_group::stats::Counter;
-use support::protocol::{Bytes, echo};
-use support::random::{Random, seed};
-use support::{BOTH, LONG, Peer, Server, config, eventually, pattern};
+use lab::protocol::{Bytes, echo};
+use lab::random::{Random, seed};
+use lab::{BOTH, LONG, Peer, Server, config, eventually, pattern};
 
 const KIB: usize = 1024;
 

@@ -1,20 +1,15 @@
 //! In steady state a request costs no heap allocation: counted on the workers by the allocator itself.
 #![cfg(feature = "server")]
-#![expect(unsafe_code, reason = "a global allocator that counts")]
-
-#[path = "support/allocator.rs"]
-mod allocator;
-mod support;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use allocator::Noting;
 use epoll_group::Runtime;
 use epoll_group::stats::Counter;
-use support::Peer;
-use support::peer::frame;
-use support::protocol::{Bytes, Frames, echo};
+use lab::Peer;
+use lab::allocator::Noting;
+use lab::peer::frame;
+use lab::protocol::{Bytes, Frames, echo};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 

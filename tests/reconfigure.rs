@@ -1,8 +1,6 @@
 //! Tunables change while everything runs.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -10,10 +8,10 @@ use std::time::Duration;
 
 use epoll_group::stats::{Counter, Stage};
 use epoll_group::{Config, Handle, ReconfigureError};
-use support::protocol::{Bytes, Frames, echo};
-use support::threads::{Event, How, Observer, threads};
-use support::workers::workers;
-use support::{Kind, LONG, Server, eventually, often, pattern};
+use lab::protocol::{Bytes, Frames, echo};
+use lab::threads::{Event, How, Observer, threads};
+use lab::workers::workers;
+use lab::{Kind, LONG, Server, eventually, often, pattern};
 
 /// One of some configurations, all of them far from the one before.
 fn turned(config: Config, round: u32) -> Config {
@@ -48,12 +46,12 @@ impl Drop for Ends<'_> {
 fn nothing_is_lost_while_tunables_change_at_full_speed() {
     const PEERS: usize = 6;
     const BODY: usize = 20_000;
-    let server = Server::start(Kind::Tcp, support::config(), Frames::default());
+    let server = Server::start(Kind::Tcp, lab::config(), Frames::default());
     let handle = server.runtime.handle();
     let observer = Observer::watch(&handle);
     let (busy, changes) = (AtomicBool::new(true), AtomicU64::new(0));
     let frames = often(300);
-    let frame = support::peer::frame(7, &pattern(BODY));
+    let frame = lab::peer::frame(7, &pattern(BODY));
     let (tell, told) = mpsc::channel::<()>();
     let run = Arc::new(AtomicU64::new(0));
     thread::scope(|scope| {
@@ -157,7 +155,7 @@ fn wait_together(handle: &Handle, event: &Event, count: usize) -> mpsc::Receiver
 #[test]
 fn max_threads_is_lowered_and_raised() {
     const CROWD: usize = 40;
-    let config = support::config()
+    let config = lab::config()
         .enable_tasker(false)
         .dynamic_threads_shrink_time(Duration::from_millis(20))
         .thread_deadlock_check_interval(Duration::from_millis(5));

@@ -1,8 +1,6 @@
 //! Faults that were found and fixed, each by its symptom.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::mem;
@@ -17,12 +15,12 @@ use epoll_group::net::{
 };
 use epoll_group::stats::Counter;
 use epoll_group::{DrainReport, Interest};
+use lab::child::{descriptors, in_child};
+use lab::peer::frame;
+use lab::protocol::{Bytes, Frames, echo};
+use lab::workers::{Gate, workers};
+use lab::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
 use socket2::{Domain, SockRef, Socket, Type};
-use support::child::{descriptors, in_child};
-use support::peer::frame;
-use support::protocol::{Bytes, Frames, echo};
-use support::workers::{Gate, workers};
-use support::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
 
 const REQUEST: &[u8] = b"question";
 

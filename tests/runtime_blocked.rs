@@ -1,17 +1,15 @@
 //! Handlers that block: the others take over what stands behind them.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
-use support::protocol::Bytes;
-use support::workers::{Gate, workers};
-use support::{Kind, LONG, Peer, Server};
+use lab::protocol::Bytes;
+use lab::workers::{Gate, workers};
+use lab::{Kind, LONG, Peer, Server};
 
 const WORKERS: usize = 4;
 const REQUEST: &[u8] = b"question";
@@ -31,7 +29,7 @@ fn server(gate: &Gate, kind: Kind, events: usize) -> Server {
         }
         Ok(())
     };
-    let config = support::config().epoll_threads_per_group(WORKERS).epoll_events_per_thread(events);
+    let config = lab::config().epoll_threads_per_group(WORKERS).epoll_events_per_thread(events);
     Server::start(kind, config, Bytes::new(answer))
 }
 
@@ -65,7 +63,7 @@ fn pushed_tasks_run_while_all_workers_but_one_are_blocked() {
 
 #[test]
 fn the_network_tasks_and_timers_are_served_while_all_workers_but_one_are_blocked() {
-    for kind in support::BOTH {
+    for kind in lab::BOTH {
         let gate = Gate::default();
         let server = server(&gate, kind, 4);
         let mut light: Vec<_> = (0..8).map(|_| quick(&server)).collect();

@@ -1,8 +1,6 @@
 //! Starting, names, hooks, foreign descriptors, several runtimes side by side, and nothing left behind.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -13,10 +11,10 @@ use std::time::Duration;
 use epoll_group::net::{Connection, Input};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, Handle, Interest, Registration, Runtime, StartError};
-use support::child::{descriptors, in_child};
-use support::protocol::{Bytes, echo};
-use support::workers::{threads_named, workers};
-use support::{Kind, LONG, Peer, Server, config, eventually};
+use lab::child::{descriptors, in_child};
+use lab::protocol::{Bytes, echo};
+use lab::workers::{threads_named, workers};
+use lab::{Kind, LONG, Peer, Server, config, eventually};
 
 #[test]
 fn a_value_out_of_its_range_is_named_and_nothing_starts() {

@@ -1,8 +1,6 @@
 //! A panic in code of the host ends there: the workers stay, and it is counted once.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -10,8 +8,8 @@ use std::time::Duration;
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 use epoll_group::stats::Counter;
 use epoll_group::{Handle, Runtime};
-use support::workers::{all_rest, threads_named};
-use support::{LONG, Peer, eventually};
+use lab::workers::{all_rest, threads_named};
+use lab::{LONG, Peer, eventually};
 
 const WORKERS: usize = 3;
 

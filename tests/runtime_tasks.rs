@@ -1,8 +1,6 @@
 //! Spawned closures: each runs once, whatever the workers do at the moment.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -11,9 +9,9 @@ use std::time::Duration;
 
 use epoll_group::stats::Counter;
 use epoll_group::{Class, Config, Handle, Runtime};
-use support::protocol::{Bytes, echo};
-use support::workers::{Gate, all_rest, only_one_worker, workers};
-use support::{Kind, LONG, Server, eventually};
+use lab::protocol::{Bytes, echo};
+use lab::workers::{Gate, all_rest, only_one_worker, workers};
+use lab::{Kind, LONG, Server, eventually};
 
 /// Spawns a task and waits until it has run.
 #[track_caller]
@@ -225,7 +223,7 @@ fn again(handle: &Handle, wanted: &Arc<AtomicBool>) {
 
 #[test]
 fn peers_are_served_and_timers_fire_beside_tasks_without_end() {
-    let config = support::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
+    let config = lab::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
     let config = config.max_threads(2).enable_tasker(false);
     let server = Server::start(Kind::Tcp, config, Bytes::new(echo));
     let handle = server.runtime.handle();

@@ -1,15 +1,13 @@
 //! Timers: never early, never lost, in order, cancellable, whatever the workers do at the moment.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use epoll_group::stats::Counter;
-use support::workers::{Gate, all_rest, only_one_worker, workers};
-use support::{LONG, eventually};
+use lab::workers::{Gate, all_rest, only_one_worker, workers};
+use lab::{LONG, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -1,8 +1,6 @@
 //! Handlers that wait, and say so: threads come for as long as they do, and no others.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::hint;
 use std::sync::mpsc;
 use std::thread;
@@ -11,11 +9,9 @@ use std::time::{Duration, Instant};
 use epoll_group::Config;
 use epoll_group::net::{Close, Connection, Input, Protocol};
 use epoll_group::stats::Counter;
-use support::protocol::Bytes;
-use support::threads::{
-    Event, How, Observer, crowds, falls_back, growing, start, started, threads,
-};
-use support::{Kind, LONG, Peer, Server, eventually, often};
+use lab::protocol::Bytes;
+use lab::threads::{Event, How, Observer, crowds, falls_back, growing, start, started, threads};
+use lab::{Kind, LONG, Peer, Server, eventually, often};
 
 const RESERVE: usize = 1;
 const ANNOUNCED: [How; 2] = [How::Announced, How::Locks];
@@ -145,7 +141,7 @@ fn handlers_that_are_busy_get_no_thread() {
         }
         Ok(())
     };
-    let server = Server::start(Kind::Tcp, support::config(), Bytes::new(burn));
+    let server = Server::start(Kind::Tcp, lab::config(), Bytes::new(burn));
     let began = Instant::now();
     thread::scope(|scope| {
         for _ in 0..8 {

@@ -1,14 +1,12 @@
 //! Sessions that wait for each other in a chain of locks, in the middle of a crowd that waits, too.
 #![cfg(feature = "server")]
 
-mod support;
-
 use epoll_group::Config;
 use epoll_group::stats::{Counter, Snapshot};
-use support::rows::{COMMIT, LOCK, LOCK_AND_COMMIT, Rows, Served, TOUCH};
-use support::threads::Observer;
-use support::workers::threads_named;
-use support::{LONG, Peer, eventually};
+use lab::rows::{COMMIT, LOCK, LOCK_AND_COMMIT, Rows, Served, TOUCH};
+use lab::threads::Observer;
+use lab::workers::threads_named;
+use lab::{LONG, Peer, eventually};
 
 const CHAIN: u8 = 50;
 
@@ -47,7 +45,7 @@ fn a_chain_unwinds(name: &str, config: Config, outsiders: usize) -> (u64, Snapsh
 #[test]
 fn a_chain_of_sessions_unwinds_beside_a_crowd_for_which_threads_are_too_few() {
     let most = 128;
-    let config = support::config().max_threads(most);
+    let config = lab::config().max_threads(most);
     let (threads, stats) = a_chain_unwinds("ch-l", config, 1000);
     assert!(threads <= most as u64, "{threads}:\n{stats}");
     assert!(stats.get(Counter::ThreadsLimited) > 0, "{stats}");
@@ -55,7 +53,7 @@ fn a_chain_of_sessions_unwinds_beside_a_crowd_for_which_threads_are_too_few() {
 
 #[test]
 fn a_chain_of_sessions_unwinds_beside_a_crowd_for_which_there_are_threads() {
-    let config = support::config();
+    let config = lab::config();
     let (threads, stats) = a_chain_unwinds("ch-u", config, 500);
     assert!(threads <= 1024, "{threads}:\n{stats}");
     assert_eq!(stats.get(Counter::ThreadsLimited), 0, "{stats}");
@@ -65,7 +63,7 @@ fn a_chain_of_sessions_unwinds_beside_a_crowd_for_which_there_are_threads() {
 fn a_chain_longer_than_all_threads_unwinds_by_its_reserve() {
     // Whoever is in progress has a place, if nobody was added before who waits now: no taskers.
     let most = 4 + 1 + usize::from(CHAIN);
-    let config = support::config().max_threads(most).enable_tasker(false);
+    let config = lab::config().max_threads(most).enable_tasker(false);
     let (threads, stats) = a_chain_unwinds("ch-r", config, 200);
     assert!(threads <= most as u64, "{threads}:\n{stats}");
     assert!(stats.get(Counter::ThreadsStartedReserve) > 0, "{stats}");

@@ -1,8 +1,6 @@
 //! What handlers may do with a wait besides waiting, and the corners of coming and going.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
@@ -13,9 +11,9 @@ use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 use epoll_group::stall::{self, Stall};
 use epoll_group::stats::Counter;
 use epoll_group::{Class, Config, Interest, Readiness, Runtime};
-use support::protocol::Bytes;
-use support::workers::Gate;
-use support::{Kind, LONG, Peer, Server, eventually};
+use lab::protocol::Bytes;
+use lab::workers::Gate;
+use lab::{Kind, LONG, Peer, Server, eventually};
 
 fn echo() -> impl Protocol {
     Bytes::new(|conn: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
@@ -38,7 +36,7 @@ thread_local! {
 
 #[test]
 fn a_wait_that_outlives_its_handler_leaves_the_network_served() {
-    let config = support::config().dynamic_threads_shrink_time(Duration::from_millis(10));
+    let config = lab::config().dynamic_threads_shrink_time(Duration::from_millis(10));
     let server = Server::start(Kind::Unix, config, echo());
     let handle = server.runtime.handle();
     let mut peer = server.peer();
@@ -69,7 +67,7 @@ fn a_wait_that_outlives_its_handler_leaves_the_network_served() {
 
 #[test]
 fn the_reserve_goes_back_when_a_stuck_handler_is_done_and_not_at_the_next_look() {
-    let config = support::config()
+    let config = lab::config()
         .epoll_threads_per_group(1)
         .max_threads(2)
         .thread_deadlock_check_interval(Duration::from_millis(20));
@@ -90,7 +88,7 @@ fn the_reserve_goes_back_when_a_stuck_handler_is_done_and_not_at_the_next_look()
 #[test]
 fn seats_that_are_used_again_do_not_pass_for_progress() {
     const CROWD: usize = 12;
-    let config = support::config()
+    let config = lab::config()
         .epoll_threads_per_group(1)
         .enable_tasker(false)
         .dynamic_threads_shrink_time(Duration::from_millis(10))
@@ -115,7 +113,7 @@ fn seats_that_are_used_again_do_not_pass_for_progress() {
 
 #[test]
 fn without_a_reserve_there_is_none() {
-    let config = support::config()
+    let config = lab::config()
         .epoll_threads_per_group(1)
         .reserve_threads_per_group(0)
         .max_threads(2)
@@ -147,7 +145,7 @@ impl Drop for Waits {
 
 #[test]
 fn destructors_that_wait_do_not_use_the_reserve_up() {
-    let config = support::config().epoll_threads_per_group(1).max_threads(32).enable_tasker(false);
+    let config = lab::config().epoll_threads_per_group(1).max_threads(32).enable_tasker(false);
     let runtime = Runtime::builder().config(config).start().expect("a runtime");
     let (handle, gate) = (runtime.handle(), Gate::default());
     // Registered things, whose code is dropped on a worker when they end.
@@ -193,7 +191,7 @@ fn destructors_that_wait_do_not_use_the_reserve_up() {
 
 #[test]
 fn taskers_that_hear_nothing_of_the_network_sleep_while_nobody_else_does() {
-    let config = support::config()
+    let config = lab::config()
         .epoll_threads_per_group(1)
         .enable_epoll_in_tasker(false)
         .thread_deadlock_check_interval(Duration::from_millis(10));
@@ -253,7 +251,7 @@ impl Protocol for EndsOn {
 
 #[test]
 fn what_is_urgent_no_more_is_not_run_by_the_reserve() {
-    let config = support::config().epoll_threads_per_group(1).max_threads(2);
+    let config = lab::config().epoll_threads_per_group(1).max_threads(2);
     let runtime = Runtime::builder().config(config).name("ur").start().expect("a runtime");
     let (tell, told) = mpsc::channel();
     let listener = runtime.listen("127.0.0.1:0", Bytes::new(|_, _| Ok(()))).expect("a listener");
@@ -280,7 +278,7 @@ fn what_is_urgent_no_more_is_not_run_by_the_reserve() {
 
 #[test]
 fn a_tasker_that_hears_nothing_of_the_network_does_not_stand_in_for_the_reserve() {
-    let config = support::config()
+    let config = lab::config()
         .epoll_threads_per_group(1)
         .max_threads(4)
         .enable_epoll_in_tasker(false)
@@ -321,11 +319,11 @@ fn a_tasker_that_hears_nothing_of_the_network_does_not_stand_in_for_the_reserve(
 fn what_stands_behind_a_stuck_handler_is_found_also_when_the_lookout_got_up() {
     // Nothing but the lookout and the watchdog wakes anybody.
     let never = Duration::from_secs(600);
-    let config = support::config()
+    let config = lab::config()
         .thread_deadlock_check_interval(Duration::from_millis(5))
         .dynamic_threads_shrink_time(never)
         .first_bytes_timeout(never);
-    for _ in 0..support::often(30) {
+    for _ in 0..lab::often(30) {
         let gate = Gate::default();
         let waits = gate.clone();
         let wait = move |conn: &Connection, input: &mut Input<'_>| -> Result<(), Close> {

@@ -2,8 +2,6 @@
 //! those it needs.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -12,13 +10,13 @@ use std::time::Duration;
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{Builder, Handle, Runtime, ThreadInfo, ThreadKind};
-use support::protocol::Bytes;
-use support::threads::{Event, How, falls_back, started};
-use support::workers::threads_named;
-use support::{LONG, Peer, eventually};
+use lab::protocol::Bytes;
+use lab::threads::{Event, How, falls_back, started};
+use lab::workers::threads_named;
+use lab::{LONG, Peer, eventually};
 
 fn builder(name: &str) -> Builder {
-    let config = support::config()
+    let config = lab::config()
         .dynamic_threads_shrink_time(Duration::from_millis(20))
         .thread_deadlock_check_interval(Duration::from_millis(5));
     Runtime::builder().config(config).name(name)
@@ -210,7 +208,7 @@ fn a_runtime_is_dropped_while_threads_that_were_added_wait_and_they_end_when_the
 
 #[test]
 fn a_runtime_is_dropped_while_threads_come_and_go() {
-    for round in 0..support::often(50) {
+    for round in 0..lab::often(50) {
         let runtime = builder("sl-g").start().expect("a runtime");
         let event = Event::new(How::Announced);
         let told = crowd(&runtime.handle(), &event, 10);

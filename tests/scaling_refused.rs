@@ -5,8 +5,6 @@
 #![cfg(feature = "server")]
 #![allow(unsafe_code, reason = "limits and user ids of the process are the system's own calls")]
 
-mod support;
-
 use std::io::Write;
 use std::sync::mpsc;
 use std::thread;
@@ -14,10 +12,10 @@ use std::time::Duration;
 
 use epoll_group::Class;
 use epoll_group::stats::Counter;
-use support::child::in_child;
-use support::protocol::{Bytes, echo};
-use support::threads::{Event, How, start, started};
-use support::{LONG, Peer, eventually};
+use lab::child::in_child;
+use lab::protocol::{Bytes, echo};
+use lab::threads::{Event, How, start, started};
+use lab::{LONG, Peer, eventually};
 
 /// While this lives, this process gets no more threads. Afterwards the leak sanitizer wants one.
 struct Refusal(libc::rlimit);
@@ -61,7 +59,7 @@ fn limit_threads(limit: &libc::rlimit) {
 
 /// More handlers wait than there are threads, for something that urgent work brings about.
 fn urgent_work_runs(how: How) {
-    let config = support::config().thread_deadlock_check_interval(Duration::from_millis(10));
+    let config = lab::config().thread_deadlock_check_interval(Duration::from_millis(10));
     let runtime = start("rf", config);
     let listener = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
     let admin = runtime.handle().with_class(Class::Admin);

@@ -2,22 +2,20 @@
 //! so does an operator, and somebody who logs in.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::time::Duration;
 
 use epoll_group::Config;
 use epoll_group::stats::{Counter, Snapshot};
-use support::rows::{COMMIT, LOCK, PING, Rows, Served, TOUCH};
-use support::threads::{Observer, falls_back, started};
-use support::{LONG, Peer, eventually, often};
+use lab::rows::{COMMIT, LOCK, PING, Rows, Served, TOUCH};
+use lab::threads::{Observer, falls_back, started};
+use lab::{LONG, Peer, eventually, often};
 
 const BASE: usize = 4;
 const MOST: usize = 12;
 const WAITERS: usize = 20;
 
 fn config() -> Config {
-    support::config().epoll_threads_per_group(BASE).max_threads(MOST).enable_tasker(false)
+    lab::config().epoll_threads_per_group(BASE).max_threads(MOST).enable_tasker(false)
 }
 
 /// Touches, and waits until every thread that may run ordinary work waits, and no more are coming: one

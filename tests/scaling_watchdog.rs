@@ -1,8 +1,6 @@
 //! Handlers that wait and tell nobody: the watchdog finds them.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::mem;
 use std::sync::mpsc;
 use std::thread;
@@ -11,10 +9,10 @@ use std::time::{Duration, Instant};
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{Class, Config};
-use support::protocol::Bytes;
-use support::threads::{Event, How, Observer, crowds, falls_back, growing, start, started};
-use support::workers::Gate;
-use support::{Kind, LONG, Peer, Server, eventually};
+use lab::protocol::Bytes;
+use lab::threads::{Event, How, Observer, crowds, falls_back, growing, start, started};
+use lab::workers::Gate;
+use lab::{Kind, LONG, Peer, Server, eventually};
 
 const RESERVE: usize = 1;
 

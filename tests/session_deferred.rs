@@ -1,8 +1,6 @@
 //! Requests that are answered later, from any thread.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
@@ -15,11 +13,11 @@ use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::session::{Deferred, Reply, Row, SessionError};
 use epoll_group::stats::Counter;
 use epoll_group::{net, stall};
-use support::engine::{Counts, Fixture, Numbers, config, finish_with, one_text};
-use support::threads::threads;
-use support::xrpc::AUTO;
-use support::xrpc::request::query;
-use support::{LONG, eventually};
+use lab::engine::{Counts, Fixture, Numbers, config, finish_with, one_text};
+use lab::threads::threads;
+use lab::xrpc::AUTO;
+use lab::xrpc::request::query;
+use lab::{LONG, eventually};
 
 fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))
@@ -188,7 +186,7 @@ fn finishing_races_with_killing_and_one_of_them_answers() {
         to_finish.into_iter().filter(|_| true).map(|one| u64::from(finish_with(one, "done"))).sum()
     });
     let mut finished: u64 = 0;
-    let rounds = support::often(500);
+    let rounds = lab::often(500);
     for _ in 0..rounds {
         client.send_sql(2, query("defer a"));
         deferred.send(server.control.take_one_deferred("a")).expect("somebody finishes");
@@ -337,7 +335,7 @@ fn one_that_fails_after_it_was_deferred_has_one_answer() {
 fn savepoints_and_statements_in_sessions_of_their_own_are_deferred_too() {
     let server = Fixture::start(config());
     let mut client = server.client_with_sessions([2]);
-    client.send(2, &support::xrpc::request::savepoint(Operation::Set, "deferred"));
+    client.send(2, &lab::xrpc::request::savepoint(Operation::Set, "deferred"));
     let deferred = server.control.take_one_deferred("savepoint");
     assert!(deferred.finish(|_| Ok(())));
     assert!(client.reply(2).good().ok.is_some());
@@ -366,10 +364,10 @@ fn one_whose_connection_is_gone_learns_it() {
 
 #[test]
 fn what_was_cancelled_and_is_finished_late_keeps_no_descriptor() {
-    support::child::in_child("what_was_cancelled_and_is_finished_late_keeps_no_descriptor", || {
+    lab::child::in_child("what_was_cancelled_and_is_finished_late_keeps_no_descriptor", || {
         let server = Fixture::start(config());
         let mut client = server.client_with_sessions([2]);
-        let before = support::child::descriptors();
+        let before = lab::child::descriptors();
         let mut kept = Vec::new();
         for round in 0..50 {
             let mut other = server.client_with_sessions([2]);
@@ -381,7 +379,7 @@ fn what_was_cancelled_and_is_finished_late_keeps_no_descriptor() {
             }
             other.reset();
         }
-        eventually(LONG, || support::child::descriptors() == before);
+        eventually(LONG, || lab::child::descriptors() == before);
         // And each is still counted: whoever has it may be at work for it.
         assert_eq!(server.stats().deferred_requests, 50);
         assert!(kept.iter().all(Deferred::is_cancelled));
@@ -394,9 +392,9 @@ fn what_was_cancelled_and_is_finished_late_keeps_no_descriptor() {
 #[test]
 fn what_is_put_off_again_when_its_session_has_ended_keeps_no_descriptor() {
     let name = "what_is_put_off_again_when_its_session_has_ended_keeps_no_descriptor";
-    support::child::in_child(name, || {
+    lab::child::in_child(name, || {
         let server = Fixture::start(config());
-        let before = support::child::descriptors();
+        let before = lab::child::descriptors();
         let mut client = server.client_with_sessions([2]);
         client.send_sql(2, query("defer a"));
         let deferred = server.control.take_one_deferred("a");
@@ -407,7 +405,7 @@ fn what_is_put_off_again_when_its_session_has_ended_keeps_no_descriptor() {
             again = Some(reply.defer());
             Ok(())
         }));
-        eventually(LONG, || support::child::descriptors() == before);
+        eventually(LONG, || lab::child::descriptors() == before);
         assert!(!finish_with(again.expect("put off"), "too late"));
     });
 }

@@ -1,8 +1,6 @@
 //! Ends of connections and of the server, with sessions in every state.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -10,11 +8,11 @@ use std::time::Duration;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::session::CancelReason;
-use support::engine::backend::{Backend, end, meta, row};
-use support::engine::{Control, Counts, Fixture, config, finish_with};
-use support::xrpc::request::{query, update};
-use support::xrpc::{AUTO, Client, Ticket};
-use support::{LONG, eventually, often};
+use lab::engine::backend::{Backend, end, meta, row};
+use lab::engine::{Control, Counts, Fixture, config, finish_with};
+use lab::xrpc::request::{query, update};
+use lab::xrpc::{AUTO, Client, Ticket};
+use lab::{LONG, eventually, often};
 
 fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))
@@ -31,7 +29,7 @@ fn what_was_sent_before_a_half_close_is_answered() {
             client.queue(AUTO | at, &execute("one"));
         }
         client.queue(2, &execute("source 100 10"));
-        let ticket = client.queue(9, &support::xrpc::request::timestamps(1));
+        let ticket = client.queue(9, &lab::xrpc::request::timestamps(1));
         if round % 2 == 0 {
             client.queue(3, &ClientMessage::SessionClose);
         }

@@ -2,18 +2,16 @@
 //! ever.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::time::Duration;
 
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
-use support::engine::{Counts, Fixture, config};
-use support::threads::threads;
-use support::xrpc::request::{query, update};
-use support::xrpc::{AUTO, Client};
-use support::{LONG, eventually};
+use lab::engine::{Counts, Fixture, config};
+use lab::threads::threads;
+use lab::xrpc::request::{query, update};
+use lab::xrpc::{AUTO, Client};
+use lab::{LONG, eventually};
 
 /// With credit for so many KiB.
 fn with_token(sql: &str, kib: i32) -> StmtExecute {

@@ -2,21 +2,17 @@
 //! what existing clients do all day never does.
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
-use abuse::frames::nested_values;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::header::Header;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::stats::Counter;
-use support::engine::{Fixture, config, finish_with};
-use support::xrpc::request::{kill, login_start, offer, query, savepoint, timestamps, update};
-use support::xrpc::{AUTO, Client};
-use support::{LONG, eventually, often};
+use lab::abuse::frames::nested_values;
+use lab::engine::{Fixture, config, finish_with};
+use lab::xrpc::request::{kill, login_start, offer, query, savepoint, timestamps, update};
+use lab::xrpc::{AUTO, Client};
+use lab::{LONG, eventually, often};
 
 fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))

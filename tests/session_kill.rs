@@ -1,17 +1,15 @@
 //! Requests that are interrupted, sessions that are killed or closed, and their successors.
 #![cfg(feature = "server")]
 
-mod support;
-
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::session::CancelReason;
-use support::engine::{Counts, Fixture, config, finish_with};
-use support::xrpc::reply::Failure;
-use support::xrpc::request::{kill, query, update};
-use support::xrpc::{AUTO, Client};
-use support::{LONG, eventually, often};
+use lab::engine::{Counts, Fixture, config, finish_with};
+use lab::xrpc::reply::Failure;
+use lab::xrpc::request::{kill, query, update};
+use lab::xrpc::{AUTO, Client};
+use lab::{LONG, eventually, often};
 
 fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))

@@ -1,18 +1,16 @@
 //! What is bounded: requests that wait, their bytes, sessions. Who goes too far pays alone.
 #![cfg(feature = "server")]
 
-mod support;
-
 use epoll_group::Config;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::session::{CancelReason, SessionError};
 use epoll_group::stats::Counter;
-use support::child::{grown_since, in_child, resident_bytes};
-use support::engine::{Counts, Fixture, config, finish_with};
-use support::xrpc::request::{query, timestamps};
-use support::xrpc::{Asked, Client};
-use support::{LONG, eventually};
+use lab::child::{grown_since, in_child, resident_bytes};
+use lab::engine::{Counts, Fixture, config, finish_with};
+use lab::xrpc::request::{query, timestamps};
+use lab::xrpc::{Asked, Client};
+use lab::{LONG, eventually};
 
 fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))
@@ -324,7 +322,7 @@ fn sessions_of_all_connections_are_limited() {
     for client in [&mut client, &mut other] {
         client.send(7, &ClientMessage::SessionNew);
         assert_eq!(client.reply(7).failure().text, "max_connections limit exceed");
-        let auto = support::xrpc::AUTO | 7;
+        let auto = lab::xrpc::AUTO | 7;
         assert_eq!(client.execute(auto, "one").failure().text, "max_connections limit exceed");
     }
     drop(client);
@@ -348,7 +346,7 @@ fn sessions_that_were_killed_have_their_place_until_they_have_ended() {
     for session in 6..50 {
         client.send(session, &ClientMessage::SessionNew);
         assert_eq!(client.reply(session).failure().text, "max_connections limit exceed");
-        let auto = support::xrpc::AUTO | session;
+        let auto = lab::xrpc::AUTO | session;
         assert_eq!(client.execute(auto, "one").failure().text, "max_connections limit exceed");
     }
     assert_eq!(server.stats().sessions, 4);

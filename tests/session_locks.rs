@@ -1,15 +1,13 @@
 //! Sessions that wait for one another, on few threads.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use support::engine::{Fixture, config};
-use support::xrpc::Client;
-use support::xrpc::request::query;
-use support::{LONG, eventually, often};
+use lab::engine::{Fixture, config};
+use lab::xrpc::Client;
+use lab::xrpc::request::query;
+use lab::{LONG, eventually, often};
 
 fn waiting(server: &Fixture) -> u64 {
     server.control.waiting_for_lock.load(Ordering::SeqCst)

@@ -1,18 +1,16 @@
 //! Who comes in: proofs, what is refused, and what those cost who try.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::stats::Counter;
-use support::engine::{Fixture, PASSWORD, config};
-use support::xrpc::request::{login_continue, login_start, query};
-use support::xrpc::{AUTO, Client};
-use support::{LONG, eventually};
+use lab::engine::{Fixture, PASSWORD, config};
+use lab::xrpc::request::{login_continue, login_start, query};
+use lab::xrpc::{AUTO, Client};
+use lab::{LONG, eventually};
 
 /// Of the answer to a login that failed.
 fn refusal(client: &mut Client, user: &str, password: &str) -> (u32, String) {
@@ -124,8 +122,8 @@ fn nothing_is_done_for_who_has_not_logged_in() {
         (AUTO | 2, ClientMessage::ExecSql(query("one"))),
         (2, ClientMessage::ExecSql(query("one"))),
         (2, ClientMessage::SessionClose),
-        (2, support::xrpc::request::timestamps(1)),
-        (2, support::xrpc::request::offer(1)),
+        (2, lab::xrpc::request::timestamps(1)),
+        (2, lab::xrpc::request::offer(1)),
         (2, ClientMessage::ExpectClose),
     ];
     for (session, message) in messages {
@@ -239,7 +237,7 @@ fn a_flood_of_attempts_leaves_those_who_work_alone() {
             });
         }
         server.wait_for(Counter::LoginsFailed, 60);
-        for _ in 0..support::often(2000) {
+        for _ in 0..lab::often(2000) {
             client.execute(2, "one").one();
         }
         server.wait_for(Counter::LoginsRefused, 100);

@@ -1,8 +1,6 @@
 //! What goes to the log: never a secret, and never as much as a peer likes.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::fmt;
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +11,11 @@ use epoll_group::codec::auth;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::stats::Counter;
-use support::engine::{Fixture, PASSWORD, config};
-use support::protocol::{Bytes, echo};
-use support::xrpc::Client;
-use support::xrpc::request::{kill, login_continue, query};
-use support::{LONG, TempDir, eventually};
+use lab::engine::{Fixture, PASSWORD, config};
+use lab::protocol::{Bytes, echo};
+use lab::xrpc::Client;
+use lab::xrpc::request::{kill, login_continue, query};
+use lab::{LONG, TempDir, eventually};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -212,7 +210,7 @@ fn the_file_of_a_unix_socket_that_cannot_be_removed_is_told_of() {
         let dir = TempDir::new();
         let socket = dir.socket();
         let folder = socket.parent().expect("a directory");
-        let runtime = Runtime::builder().config(support::config()).start().expect("a runtime");
+        let runtime = Runtime::builder().config(lab::config()).start().expect("a runtime");
         runtime.listen(socket.as_path(), Bytes::new(echo)).expect("a listener");
         // It cannot even be looked for.
         let away = folder.with_extension("away");

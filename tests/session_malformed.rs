@@ -1,16 +1,14 @@
 //! What is no request: an error, and the end of what it belongs to.
 #![cfg(feature = "server")]
 
-mod support;
-
 use epoll_group::codec::header::Header;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::stats::Counter;
-use support::engine::{Fixture, config};
-use support::random::{Random, seed};
-use support::xrpc::request::query;
-use support::xrpc::{Client, RawFrame};
-use support::{LONG, eventually, often};
+use lab::engine::{Fixture, config};
+use lab::random::{Random, seed};
+use lab::xrpc::request::query;
+use lab::xrpc::{Client, RawFrame};
+use lab::{LONG, eventually, often};
 
 fn frame(session: u64, kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = Header::new(session, kind, body.len() as u32).encode().to_vec();

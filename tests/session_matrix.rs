@@ -1,13 +1,8 @@
 //! Every kind of message in every state: what comes of it is decided in the table below, cell by cell.
 #![cfg(feature = "server")]
 
-#[path = "support/abuse/mod.rs"]
-mod abuse;
-mod support;
-
 use std::fmt::Write;
 
-use abuse::frames::frame;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::expect::Open;
@@ -15,10 +10,11 @@ use epoll_group::codec::message::plan::ExecPlan;
 use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::stats::Counter;
-use support::engine::{Fixture, config};
-use support::xrpc::request::{kill, login_start, offer, query, savepoint, timestamps};
-use support::xrpc::{AUTO, Client, RawFrame};
-use support::{LONG, eventually};
+use lab::abuse::frames::frame;
+use lab::engine::{Fixture, config};
+use lab::xrpc::request::{kill, login_start, offer, query, savepoint, timestamps};
+use lab::xrpc::{AUTO, Client, RawFrame};
+use lab::{LONG, eventually};
 
 /// What comes of it first:
 ///
@@ -100,7 +96,7 @@ fn messages() -> Vec<(String, u8, Vec<u8>)> {
         ("CON_CAPABILITIES_SET", ClientMessage::CapabilitiesSet(Default::default())),
         ("CON_CLOSE", ClientMessage::Close),
         ("SESS_AUTH_START", login_start()),
-        ("SESS_AUTH_CONTINUE", support::xrpc::request::login_continue("no proof")),
+        ("SESS_AUTH_CONTINUE", lab::xrpc::request::login_continue("no proof")),
         ("SESS_RESET", ClientMessage::SessionReset),
         ("SESS_CLOSE", ClientMessage::SessionClose),
         ("SQL_STMT_EXECUTE", ClientMessage::StmtExecute(query("one"))),

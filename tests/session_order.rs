@@ -2,8 +2,6 @@
 //! reply waits for another session.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -13,10 +11,10 @@ use epoll_group::net::Address;
 use epoll_group::session::{
     self, Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
-use support::engine::{Counts, Fixture, config, finish_with, one_text};
-use support::xrpc::request::{query, update};
-use support::xrpc::{AUTO, Client};
-use support::{Kind, LONG, often};
+use lab::engine::{Counts, Fixture, config, finish_with, one_text};
+use lab::xrpc::request::{query, update};
+use lab::xrpc::{AUTO, Client};
+use lab::{Kind, LONG, often};
 
 #[test]
 fn ten_thousand_requests_with_a_hundred_in_flight_are_answered_in_order() {
@@ -210,7 +208,7 @@ impl Service for Clinging {
 fn two_requests_on_an_id_of_one_statement_are_answered_in_order() {
     let service = Arc::new(Clinging::default());
     let protocol = session::Server::shared(Arc::clone(&service));
-    let server = support::Server::start(Kind::Tcp, config(), protocol);
+    let server = lab::Server::start(Kind::Tcp, config(), protocol);
     let Address::Tcp(addr) = server.address() else { panic!("TCP") };
     let mut client = Client::logged_in(addr, "root", "");
     for _ in 0..often(20).max(2) {

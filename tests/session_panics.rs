@@ -1,16 +1,14 @@
 //! Code of the service that panics, wherever it is called: it costs what it belongs to, and no more.
 #![cfg(feature = "server")]
 
-mod support;
-
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::stats::Counter;
-use support::engine::{Counts, Fixture, PASSWORD, config};
-use support::threads::threads;
-use support::xrpc::AUTO;
-use support::xrpc::request::query;
-use support::{LONG, eventually};
+use lab::engine::{Counts, Fixture, PASSWORD, config};
+use lab::threads::threads;
+use lab::xrpc::AUTO;
+use lab::xrpc::request::query;
+use lab::{LONG, eventually};
 
 const KILLED: &str = "Session unexpected killed.";
 
@@ -148,8 +146,8 @@ fn in_a_login_they_end_the_connection() {
     let server = Fixture::start(config());
     let mut client = server.stranger();
     let challenge = client.challenge().expect("a challenge");
-    let proof = support::xrpc::Client::proof("panic", PASSWORD, &challenge);
-    client.send(0, &support::xrpc::request::login_continue(proof));
+    let proof = lab::xrpc::Client::proof("panic", PASSWORD, &challenge);
+    client.send(0, &lab::xrpc::request::login_continue(proof));
     assert_eq!(client.rest(), []);
     drop(client);
     eventually(LONG, || server.stats().unauthenticated_connections == 0);

@@ -1,8 +1,6 @@
 //! What another server answers is passed on: unchanged, when it comes and when the client takes it.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -15,12 +13,12 @@ use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 use epoll_group::stats::Counter;
-use support::engine::backend::{Backend, Piece, chunk, end, meta, more, result, row};
-use support::engine::{Fixture, config};
-use support::threads::threads;
-use support::xrpc::request::{query, savepoint, update};
-use support::xrpc::{AUTO, Client};
-use support::{LONG, eventually, often};
+use lab::engine::backend::{Backend, Piece, chunk, end, meta, more, result, row};
+use lab::engine::{Fixture, config};
+use lab::threads::threads;
+use lab::xrpc::request::{query, savepoint, update};
+use lab::xrpc::{AUTO, Client};
+use lab::{LONG, eventually, often};
 
 fn with_token(kib: i32) -> StmtExecute {
     StmtExecute { token: Some(kib), ..query("") }

@@ -1,8 +1,6 @@
 //! How relays end: cancelled, cut off, out of place, in a panic; and who wakes them then.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
@@ -10,11 +8,11 @@ use std::time::Duration;
 use epoll_group::codec::kind::ServerKind;
 use epoll_group::session::{CancelReason, SessionError, Wake};
 use epoll_group::stats::Counter;
-use support::engine::backend::{Backend, Piece, chunk, end, meta, more, result, row};
-use support::engine::{Counts, Fixture, config};
-use support::xrpc::request::update;
-use support::xrpc::{AUTO, Client};
-use support::{LONG, eventually, often};
+use lab::engine::backend::{Backend, Piece, chunk, end, meta, more, result, row};
+use lab::engine::{Counts, Fixture, config};
+use lab::xrpc::request::update;
+use lab::xrpc::{AUTO, Client};
+use lab::{LONG, eventually, often};
 
 /// Has one row relayed, and waits until nothing more is there.
 #[track_caller]

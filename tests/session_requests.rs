@@ -2,8 +2,6 @@
 //! for one statement.
 #![cfg(feature = "server")]
 
-mod support;
-
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::message::ClientMessage;
@@ -13,10 +11,10 @@ use epoll_group::codec::message::tso::{AutoSp, auto_sp::Operation};
 use epoll_group::codec::message::value::{Any, Scalar};
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
-use support::engine::{Counts, Fixture, config, finish_with};
-use support::xrpc::request::{digest, plan, plan_digest, query, savepoint, update};
-use support::xrpc::{AUTO, Client, Trouble};
-use support::{LONG, eventually};
+use lab::engine::{Counts, Fixture, config, finish_with};
+use lab::xrpc::request::{digest, plan, plan_digest, query, savepoint, update};
+use lab::xrpc::{AUTO, Client, Trouble};
+use lab::{LONG, eventually};
 
 /// A statement that runs only if the one before it went well.
 fn chained(sql: &str) -> StmtExecute {
@@ -313,7 +311,7 @@ fn timestamps_come_in_order_on_any_session_open_or_not() {
 }
 
 fn ask(count: i32) -> ClientMessage {
-    support::xrpc::request::timestamps(count)
+    lab::xrpc::request::timestamps(count)
 }
 
 #[test]
@@ -393,7 +391,7 @@ fn files_are_not_transferred() {
 fn many_sessions_for_one_statement_run_and_end() {
     let server = Fixture::start(config());
     let mut client = server.client();
-    let all = u64::from(support::often(5000));
+    let all = u64::from(lab::often(5000));
     for first in (0..all).step_by(50) {
         for id in first..first + 50 {
             client.queue(AUTO | id, &ClientMessage::ExecSql(query(&format!("echo {id}"))));
@@ -413,7 +411,7 @@ fn many_sessions_for_one_statement_run_and_end() {
 fn statements_in_sessions_of_their_own_have_the_account_of_their_connection() {
     let server = Fixture::start(config());
     let mut clients = ["root", "other"].map(|account| (account, server.client_of(account)));
-    for _ in 0..support::often(100) {
+    for _ in 0..lab::often(100) {
         for id in 0..20 {
             for (_, client) in &mut clients {
                 client.send_sql(AUTO | id, query("who"));

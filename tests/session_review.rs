@@ -2,8 +2,6 @@
 //! early, requests that are answered from two places.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,10 +15,10 @@ use epoll_group::session::{
     SessionError, SessionId,
 };
 use epoll_group::stats::Counter;
-use support::engine::{Fixture, config};
-use support::xrpc::request::query;
-use support::xrpc::{AUTO, Client};
-use support::{Kind, LONG, eventually};
+use lab::engine::{Fixture, config};
+use lab::xrpc::request::query;
+use lab::xrpc::{AUTO, Client};
+use lab::{Kind, LONG, eventually};
 
 fn with_token(sql: &str, kib: i32) -> ClientMessage {
     ClientMessage::ExecSql(StmtExecute { token: Some(kib), ..query(sql) })
@@ -221,10 +219,9 @@ fn one(reply: &mut Reply<'_>, number: i64) -> Result<(), SessionError> {
     reply.row(|row| row.int(number))
 }
 
-fn odd(test: impl FnOnce(&Odd, &support::Server, &mut Client)) {
+fn odd(test: impl FnOnce(&Odd, &lab::Server, &mut Client)) {
     let odd = Arc::new(Odd::default());
-    let server =
-        support::Server::start(Kind::Tcp, config(), Server::new(OddService(Arc::clone(&odd))));
+    let server = lab::Server::start(Kind::Tcp, config(), Server::new(OddService(Arc::clone(&odd))));
     let epoll_group::net::Address::Tcp(addr) = server.address() else { panic!("TCP") };
     let mut client = Client::logged_in(*addr, "root", "x");
     client.new_session(2);
@@ -264,7 +261,7 @@ fn a_cancel_that_panics_when_it_is_dropped_ends_nothing_else() {
 
 #[test]
 fn a_session_keeps_little_of_a_long_error() {
-    support::child::in_child("a_session_keeps_little_of_a_long_error", || {
+    lab::child::in_child("a_session_keeps_little_of_a_long_error", || {
         let server = Fixture::start(config());
         let mut client = server.client_with_sessions(2..402);
         let text = "x".repeat(1 << 20);
@@ -275,9 +272,9 @@ fn a_session_keeps_little_of_a_long_error() {
         };
         // Each worker has had its share of long texts once.
         fail(2..202);
-        let before = support::child::resident_bytes();
+        let before = lab::child::resident_bytes();
         fail(202..402);
-        let grown = support::child::grown_since(before);
+        let grown = lab::child::grown_since(before);
         // 2 KiB each, and what the allocator takes.
         assert!(grown < 2 << 20, "{grown} bytes");
     });

@@ -4,8 +4,6 @@
 //! `EG_TEST_SEED` repeats a run, as far as threads can.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +15,12 @@ use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::stats::Counter;
-use support::engine::{Control, Fixture, config, finish_with};
-use support::random::{Random, seed};
-use support::threads::threads;
-use support::xrpc::request::{kill, query, savepoint, timestamps, update};
-use support::xrpc::{AUTO, Client, Reply, Ticket};
-use support::{LONG, eventually, often};
+use lab::engine::{Control, Fixture, config, finish_with};
+use lab::random::{Random, seed};
+use lab::threads::threads;
+use lab::xrpc::request::{kill, query, savepoint, timestamps, update};
+use lab::xrpc::{AUTO, Client, Reply, Ticket};
+use lab::{LONG, eventually, often};
 
 const SESSIONS: u64 = 12;
 
@@ -136,7 +134,7 @@ impl Actor {
             _ => {
                 // With it the answer to a TOKEN_DONE may come when nobody waits for it.
                 self.spoilt.insert(session);
-                let offer = support::xrpc::request::offer(self.random.below(5) as i32);
+                let offer = lab::xrpc::request::offer(self.random.below(5) as i32);
                 self.ask(session, &offer, Expected::Anything);
             }
         }

@@ -1,8 +1,6 @@
 //! The end of a runtime: what was begun is finished or counted, and nobody is waited for in vain.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -12,9 +10,9 @@ use std::time::{Duration, Instant};
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{DrainReport, Runtime};
-use support::protocol::{Bytes, echo};
-use support::workers::{Gate, threads_named, workers};
-use support::{Kind, LONG, Peer, Server, config, eventually};
+use lab::protocol::{Bytes, echo};
+use lab::workers::{Gate, threads_named, workers};
+use lab::{Kind, LONG, Peer, Server, config, eventually};
 
 const REQUEST: &[u8] = b"question";
 
@@ -77,7 +75,7 @@ fn drain_under_load(kind: Kind, wait: Duration) -> (usize, usize, DrainReport) {
 
 #[test]
 fn under_full_load_each_accepted_request_is_answered() {
-    for kind in support::BOTH {
+    for kind in lab::BOTH {
         for wait in [0, 1, 8] {
             let (seen, answered, report) = drain_under_load(kind, Duration::from_millis(wait));
             assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
@@ -89,7 +87,7 @@ fn under_full_load_each_accepted_request_is_answered() {
 
 #[test]
 fn connections_that_are_idle_or_never_spoke_do_not_hold_up_a_drain() {
-    for kind in support::BOTH {
+    for kind in lab::BOTH {
         let server = Server::start(kind, config(), Bytes::new(echo));
         let mut idle: Vec<_> = (0..100).map(|_| server.peer()).collect();
         let mute: Vec<_> = (0..100).map(|_| server.peer()).collect();

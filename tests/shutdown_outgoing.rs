@@ -2,8 +2,6 @@
 //! progress wait for, and end after those.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -11,10 +9,10 @@ use std::time::Duration;
 
 use epoll_group::net::{Close, CloseReason, ConnectError, Connection, Hold, Input, Protocol};
 use epoll_group::{Class, DrainReport, Handle, Runtime};
+use lab::protocol::{Bytes, echo};
+use lab::workers::{Gate, only_one_worker};
+use lab::{LONG, Peer, config, eventually, often};
 use socket2::{Domain, Socket, Type};
-use support::protocol::{Bytes, echo};
-use support::workers::{Gate, only_one_worker};
-use support::{LONG, Peer, config, eventually, often};
 
 const MESSAGE: usize = 8;
 const REQUEST: &[u8; MESSAGE] = b"request!";

@@ -1,8 +1,6 @@
 //! What is counted is exact when everything rests, and never falls.
 #![cfg(feature = "server")]
 
-mod support;
-
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -10,10 +8,10 @@ use std::time::Duration;
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::{Counter, Snapshot, Stage};
 use epoll_group::{Class, Runtime};
-use support::protocol::{Bytes, echo};
-use support::threads::Observer;
-use support::workers::{Gate, all_rest};
-use support::{Kind, LONG, Server, eventually, often};
+use lab::protocol::{Bytes, echo};
+use lab::threads::Observer;
+use lab::workers::{Gate, all_rest};
+use lab::{Kind, LONG, Server, eventually, often};
 
 const PEERS: u64 = 4;
 
@@ -25,9 +23,8 @@ fn expect(stats: &Snapshot, counts: &[(Counter, u64)]) {
 
 #[test]
 fn counters_are_exact_at_rest_and_never_fall() {
-    for kind in support::BOTH {
-        let server =
-            Server::start(kind, support::config().enable_perf_hist(true), Bytes::new(echo));
+    for kind in lab::BOTH {
+        let server = Server::start(kind, lab::config().enable_perf_hist(true), Bytes::new(echo));
         let observer = Observer::watch(&server.runtime.handle());
         let requests = u64::from(often(2000));
         let request = b"question";
@@ -71,8 +68,7 @@ fn counters_are_exact_at_rest_and_never_fall() {
 
 #[test]
 fn each_turn_is_in_the_histograms_once() {
-    let server =
-        Server::start(Kind::Tcp, support::config().enable_perf_hist(true), Bytes::new(echo));
+    let server = Server::start(Kind::Tcp, lab::config().enable_perf_hist(true), Bytes::new(echo));
     let count = |stage| server.stats().histogram(stage).expect("on").count();
     let mut peer = server.peer();
     let turns = u64::from(often(200));
@@ -89,7 +85,7 @@ fn each_turn_is_in_the_histograms_once() {
 
 #[test]
 fn each_closure_is_in_the_histograms_once_for_the_queue_and_once_for_its_run() {
-    let config = support::config().enable_perf_hist(true).epoll_work_queue_capacity(4096);
+    let config = lab::config().enable_perf_hist(true).epoll_work_queue_capacity(4096);
     let runtime = Runtime::builder().config(config).start().expect("a runtime");
     let observer = Observer::watch(&runtime.handle());
     let (tell, told) = mpsc::channel();
@@ -125,7 +121,7 @@ fn each_closure_is_in_the_histograms_once_for_the_queue_and_once_for_its_run() {
 
 #[test]
 fn a_timer_is_counted_when_it_is_set_and_when_it_fires_or_is_cancelled() {
-    let config = support::config().enable_perf_hist(true);
+    let config = lab::config().enable_perf_hist(true);
     let runtime = Runtime::builder().config(config).start().expect("a runtime");
     let (tell, told) = mpsc::channel();
     for _ in 0..50 {
@@ -160,7 +156,7 @@ fn what_happens_at_the_moment_is_shown_by_gauges() {
         conn.send(input.take_all());
         Ok(())
     };
-    let config = support::config().thread_deadlock_check_interval(Duration::from_secs(10));
+    let config = lab::config().thread_deadlock_check_interval(Duration::from_secs(10));
     let server = Server::start(Kind::Tcp, config, Bytes::new(pass));
     let handle = server.runtime.handle();
     let mut peer = server.peer();

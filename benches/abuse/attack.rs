@@ -5,14 +5,14 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::abuse::{self, Course, Target};
 use crate::helper::say;
 use crate::node::{PASSWORD, USER};
 use crate::options::Attack;
+use lab::abuse::{Course, Target};
 
 /// Goes on until its input ends, and says what became of it.
 pub(crate) fn attack(attack: &Attack) -> Result<(), Box<dyn Error>> {
-    abuse::sys::raise_descriptor_limit()?;
+    lab::load::sys::raise_descriptor_limit()?;
     let target = Target {
         address: attack.address,
         logins: true,

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::abuse::Abuse;
 use crate::helper::{Helper, Priority};
 use crate::meter::Reading;
 use crate::options::Options;
 use crate::spread::Spread;
 use crate::stand_by::Window;
+use lab::abuse::Abuse;
 
 pub(crate) struct Course<'a> {
     options: &'a Options,

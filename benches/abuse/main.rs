@@ -19,12 +19,8 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is the result")]
 
-#[path = "../../tests/support/abuse/mod.rs"]
-mod abuse;
 mod attack;
 mod course;
-#[path = "../common/environment.rs"]
-mod environment;
 mod helper;
 mod meter;
 mod node;
@@ -32,8 +28,6 @@ mod options;
 mod report;
 mod spread;
 mod stand_by;
-#[path = "../../tests/support/mod.rs"]
-mod support;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -63,8 +57,8 @@ fn main() -> ExitCode {
 }
 
 fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
-    abuse::sys::raise_descriptor_limit()?;
-    let environment = environment::Environment::of("cargo bench --bench abuse");
+    lab::load::sys::raise_descriptor_limit()?;
+    let environment = lab::environment::Environment::of("cargo bench --bench abuse");
     println!("{environment}");
     let abuses = options.abuses()?;
     let mut results = Vec::new();

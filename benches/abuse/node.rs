@@ -12,7 +12,6 @@ use epoll_group::session::{
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, Runtime};
 
-use crate::abuse;
 use crate::helper::{obey, say};
 
 pub(crate) const USER: &str = "root";
@@ -81,7 +80,7 @@ fn source(reply: &mut Reply<'_>, rows: usize, bytes: usize) -> Result<(), Sessio
 
 /// Says its address, and on every line what it has counted.
 pub(crate) fn serve() -> Result<(), Box<dyn Error>> {
-    abuse::sys::raise_descriptor_limit()?;
+    lab::load::sys::raise_descriptor_limit()?;
     let runtime = Runtime::builder().config(Config::default()).start()?;
     let node = Node { password: StoredPassword::of(PASSWORD.as_bytes()) };
     let listener = runtime.listen("127.0.0.1:0", Server::new(node))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lexopt::{Arg, Error, Parser, ValueExt};
 
-use crate::abuse::{ALL, Abuse, named};
+use lab::abuse::{ALL, Abuse, named};
 
 pub(crate) const HELP: &str = "\
 usage: cargo bench --bench abuse -- [OPTION]...

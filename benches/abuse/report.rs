@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::course::{Outcome, tells_of_an_end};
-use crate::environment::Environment;
 use crate::options::Options;
 use crate::spread::Spread;
 use crate::stand_by::Window;
+use lab::environment::Environment;
 
 /// What bystanders may wait longer than without the abuse.
 const PROMISE: f64 = 1.5;

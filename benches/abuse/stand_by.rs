@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::abuse::Target;
-use crate::abuse::bystanders::{Bystanders, Habits, Report};
 use crate::helper::{obey, say};
 use crate::node::{PASSWORD, USER};
 use crate::options::StandBy;
+use lab::abuse::Target;
+use lab::abuse::bystanders::{Bystanders, Habits, Report};
 
 /// What one window has shown, or many of them together. Times in microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]

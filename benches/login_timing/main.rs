@@ -17,12 +17,8 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is the result")]
 
 mod claims;
-#[path = "../common/environment.rs"]
-mod environment;
 mod process;
 #[allow(dead_code, reason = "tests draw their seeds")]
-#[path = "../../tests/support/random.rs"]
-mod random;
 mod socket;
 mod welch;
 
@@ -33,7 +29,7 @@ use std::process::ExitCode;
 use lexopt::{Arg, Parser, ValueExt};
 use serde::Serialize;
 
-use environment::Environment;
+use lab::environment::Environment;
 use welch::Verdict;
 
 /// One test and what it found.

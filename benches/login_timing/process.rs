@@ -7,9 +7,9 @@ use epoll_group::codec::auth::StoredPassword;
 use epoll_group::internal;
 
 use crate::claims::{Kind, PASSWORD};
-use crate::random::Random;
 use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
+use lab::random::Random;
 
 const CHALLENGE: [u8; 20] = *b"0123456789abcdefghij";
 

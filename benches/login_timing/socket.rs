@@ -22,9 +22,9 @@ use epoll_group::{Config, Runtime};
 use socket2::{Domain, Socket, Type};
 
 use crate::claims::{KNOWN, Kind, PASSWORD, UNKNOWN};
-use crate::random::Random;
 use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
+use lab::random::Random;
 
 /// May know whom it does not know: to find a name in a table takes another time than not to find it, and
 /// that would be measured.

@@ -11,7 +11,7 @@ use super::values::text;
 /// Writes the fields that are present, one a line, those of messages inside further in.
 pub(crate) fn write(out: &mut impl Write, message: &str, body: &[u8]) -> io::Result<()> {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
-    let pool = POOL.get_or_init(super::proto::pool);
+    let pool = POOL.get_or_init(proto::pool);
     let message = pool.get_message_by_name(message);
     match message.and_then(|message| DynamicMessage::decode(message, body).ok()) {
         Some(message) => fields(out, &message, 1),

@@ -20,9 +20,6 @@ mod guess;
 mod input;
 mod values;
 
-#[path = "../../tests/proto/mod.rs"]
-mod proto;
-
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use epoll_group::Runtime;
 
-use super::cpu;
 use super::load::{Load, Options, Report, Target, raise_descriptor_limit};
 use super::protocol::Echo;
 use super::report::{self, Row};
 use super::terminal::ProgressLine;
+use lab::cpu;
 
 const CONNECTIONS: [usize; 4] = [1, 8, 64, 512];
 const STEP: Duration = Duration::from_millis(1200);

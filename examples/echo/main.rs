@@ -16,20 +16,14 @@
 
 mod admin;
 mod args;
-mod cpu;
 mod demo;
 mod json;
-mod load;
 mod periodic;
 mod protocol;
-mod report;
 mod serve;
-mod settings;
-mod signals;
-mod terminal;
 mod top;
-mod units;
-mod usage;
+
+use lab::{load, report, settings, signals, terminal, units, usage};
 
 use std::error::Error;
 use std::io::Write;

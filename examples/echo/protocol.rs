@@ -19,7 +19,7 @@ use epoll_group::Class;
 use epoll_group::codec::header::{HEADER_BYTES, Header};
 use epoll_group::net::{Close, Connection, Input, Protocol};
 
-use super::cpu;
+use lab::cpu;
 
 #[path = "protocol/locks.rs"]
 mod locks;

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(())
     };
 
-    for vector in lines(&golden.join("auth_vectors.jsonl"))? {
+    for vector in lines(&own.join("../src/session/auth/auth_vectors.jsonl"))? {
         let challenge = hex(&vector["challenge_hex"]);
         let password = vector["password"].as_str().unwrap_or_default().as_bytes();
         let data = hex(&vector["auth_data_hex"]);

@@ -7,13 +7,10 @@
 
 #![no_main]
 
-#[path = "../../tests/support/fuzzed.rs"]
-mod fuzzed;
-
 use epoll_group_fuzz::within;
 use libfuzzer_sys::fuzz_target;
 
 /// A server without connections, and the most that its limits let one connection make it keep.
 const MOST_BYTES: usize = 8 << 20;
 
-fuzz_target!(|input: &[u8]| within(MOST_BYTES, || fuzzed::server(input)));
+fuzz_target!(|input: &[u8]| within(MOST_BYTES, || lab::fuzzed::server(input)));

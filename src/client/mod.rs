@@ -48,6 +48,7 @@ mod calls;
 mod error;
 mod exchange;
 mod fleet;
+#[cfg(any(test, feature = "internal"))]
 pub(crate) mod fuzzed;
 mod joined;
 mod link;
@@ -57,6 +58,7 @@ mod pending;
 mod request;
 mod retry;
 mod session;
+#[cfg(feature = "internal")]
 pub(crate) mod simulated;
 mod state;
 

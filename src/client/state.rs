@@ -194,7 +194,8 @@ impl State {
         self.stray_errors
     }
 
-    /// Nothing is kept of any session.
+    /// True if no session keeps anything.
+    #[cfg(any(test, feature = "internal"))]
     pub(super) fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
     }

@@ -39,6 +39,7 @@ mod pieces;
 mod read_buf;
 mod receive;
 mod send_queue;
+#[cfg(feature = "internal")]
 mod simulated;
 
 pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
@@ -50,6 +51,7 @@ pub use read_buf::Input;
 pub use send_queue::Sent;
 
 pub(crate) use cork::{Cork, Held, flush_corked};
+#[cfg(feature = "internal")]
 pub(crate) use simulated::Served;
 
 pub use crate::runtime::Turn;

@@ -89,8 +89,8 @@ impl<T, A: Arm> Alarm<T, A> {
         std::mem::replace(&mut lock(&self.state).heap, TimerHeap::new())
     }
 
-    /// The earliest of those that are waited for.
-    #[cfg(not(loom))]
+    /// Earliest pending deadline.
+    #[cfg(all(not(loom), any(test, feature = "internal")))]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         lock(&self.state).heap.next_deadline()
     }

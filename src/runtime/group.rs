@@ -317,6 +317,7 @@ impl Group {
     }
 
     /// When [`fire_due`](Self::fire_due) has something to do next.
+    #[cfg(feature = "internal")]
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.alarm.next_deadline()
     }

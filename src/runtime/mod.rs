@@ -36,6 +36,7 @@ mod room;
 mod scale;
 mod seat;
 mod seats;
+#[cfg(feature = "internal")]
 mod simulated;
 mod slots;
 pub(crate) mod source;
@@ -65,13 +66,17 @@ pub(crate) use cost::Cost;
 pub(crate) use cost::Pace;
 pub(crate) use group::Group;
 pub(crate) use noise::{Topic, log_some};
+#[cfg(feature = "internal")]
 pub(crate) use queue::TaskQueue;
+#[cfg(feature = "internal")]
 pub(crate) use simulated::{Ran, Simulated};
 pub(crate) use slots::Token;
 pub(crate) use source::Lent;
 pub(crate) use stalls::Lap;
 pub(crate) use task::{guard, note_panic, serving};
-pub(crate) use timer::{TimerHeap, TimerId};
+#[cfg(feature = "internal")]
+pub(crate) use timer::TimerHeap;
+pub(crate) use timer::TimerId;
 pub(crate) use timers::{Excuse, after, is_late};
 pub(crate) use usage::leaves_room;
 pub(crate) use usage::{Origin, Usage};

@@ -22,7 +22,6 @@
 use std::fmt;
 use std::hint::black_box;
 use std::io;
-use std::path::PathBuf;
 
 use super::error::AuthError;
 use crate::codec::auth::{PROOF_BYTES, Proof, SALT_BYTES, StoredPassword, printable_salt};
@@ -316,6 +315,7 @@ impl fmt::Debug for Login<'_> {
 
 /// A whole login by the machine, without a connection: whether who answers `salt` so gets into an
 /// account of which this is kept. For those who time it.
+#[cfg(feature = "internal")]
 pub(crate) fn attempt(
     salt: [u8; SALT_BYTES],
     answer: &[u8],
@@ -324,7 +324,7 @@ pub(crate) fn attempt(
     let mut handshake = Handshake::new(usize::MAX);
     let _ = handshake.handle_start(&AuthenticateStart::default(), salt);
     let Step::Verify(claim) = handshake.handle_continue(answer) else { return false };
-    match Login::new(&claim, &Address::Unix(PathBuf::new())).check(stored) {
+    match Login::new(&claim, &Address::Unix(std::path::PathBuf::new())).check(stored) {
         Ok(()) => handshake.accepted(),
         Err(error) => {
             let _ = handshake.refused(error);

@@ -75,6 +75,7 @@ mod told;
 mod writers;
 
 pub use auth::Login;
+#[cfg(feature = "internal")]
 pub(crate) use auth::attempt;
 pub use deferred::Deferred;
 pub use ending::Ending;

@@ -1,12 +1,13 @@
-//! The time: the system's, but on a thread that simulates the time of the simulation.
+//! The time: the system's, or on a thread of a simulation the simulated one.
 //!
-//! Runtime, connections and sessions ask here, so that a simulation can let hours pass at once, and the
-//! same again. To everybody else it costs one look at a place of the thread, far below a nanosecond where
-//! the system's clock takes twenty.
+//! Runtime, connections and sessions take the time from here, so that a simulation can let hours pass at
+//! once. The simulated time exists only in tests and with the feature `internal`.
 
+#[cfg(any(test, feature = "internal"))]
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+#[cfg(any(test, feature = "internal"))]
 thread_local! {
     static SIMULATED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
@@ -14,10 +15,11 @@ thread_local! {
 /// What time it is.
 #[inline]
 pub(crate) fn now() -> Instant {
-    match SIMULATED.get() {
-        None => Instant::now(),
-        Some(now) => now,
+    #[cfg(any(test, feature = "internal"))]
+    if let Some(now) = SIMULATED.get() {
+        return now;
     }
+    Instant::now()
 }
 
 /// So much later; in a hundred years if the clock does not go as far.
@@ -33,6 +35,7 @@ pub(crate) fn nanos_between(from: Instant, to: Instant) -> u64 {
 }
 
 /// From now on it is `now` on this thread, until it is set again; with `None` the system says.
+#[cfg(any(test, feature = "internal"))]
 pub(crate) fn simulate(now: Option<Instant>) {
     SIMULATED.set(now);
 }

@@ -1,15 +1,27 @@
 //! Random numbers: the system's, but on a thread that simulates those of a seed.
 
+#[cfg(any(test, feature = "internal"))]
 use std::cell::Cell;
 use std::io;
 
+#[cfg(any(test, feature = "internal"))]
 thread_local! {
     static SIMULATED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// Fills `bytes` with what nobody can foresee.
 pub(crate) fn fill(bytes: &mut [u8]) -> io::Result<()> {
-    let Some(mut state) = SIMULATED.get() else { return Ok(getrandom::fill(bytes)?) };
+    #[cfg(any(test, feature = "internal"))]
+    if let Some(seed) = SIMULATED.get() {
+        SIMULATED.set(Some(fill_from(seed, bytes)));
+        return Ok(());
+    }
+    Ok(getrandom::fill(bytes)?)
+}
+
+/// Fills `bytes` with the numbers of a seed. Returns the seed of the next ones.
+#[cfg(any(test, feature = "internal"))]
+fn fill_from(mut state: u64, bytes: &mut [u8]) -> u64 {
     for chunk in bytes.chunks_mut(8) {
         // SplitMix64.
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -19,11 +31,11 @@ pub(crate) fn fill(bytes: &mut [u8]) -> io::Result<()> {
         number ^= number >> 31;
         chunk.copy_from_slice(&number.to_le_bytes()[..chunk.len()]);
     }
-    SIMULATED.set(Some(state));
-    Ok(())
+    state
 }
 
 /// From now on the numbers are those of `seed` on this thread; with `None` the system's.
+#[cfg(any(test, feature = "internal"))]
 pub(crate) fn simulate(seed: Option<u64>) {
     SIMULATED.set(seed);
 }

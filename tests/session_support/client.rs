@@ -18,7 +18,7 @@ use epoll_group::codec::notice::Notice;
 use epoll_group::codec::value::Value;
 
 use crate::servers::{Frames, with_toy};
-use crate::support::xrpc::{AUTO, Asked, Client, Datum, Failure, Trouble, request};
+use lab::xrpc::{AUTO, Asked, Client, Datum, Failure, Trouble, request};
 
 const CHALLENGE: &[u8] = b"0123456789abcdefghij";
 
@@ -292,7 +292,7 @@ fn offers_are_made_as_long_as_they_are_asked_for_or_by_hand() {
             client.set_deadline(Duration::from_millis(10));
             let waited = client.wait(|client| client.so_far(ticket).rows.len() > count);
             assert_eq!(waited, Err(Trouble::Late), "nothing comes without an offer");
-            client.set_deadline(crate::support::xrpc::DEADLINE);
+            client.set_deadline(lab::xrpc::DEADLINE);
             client.offer(2, 1);
         }
         client.reply(2).good();

@@ -2,7 +2,7 @@
 
 use epoll_group::codec::decimal::Decimal;
 
-use crate::support::xrpc::Datum;
+use lab::xrpc::Datum;
 
 fn decimal(coefficient: i128, scale: u8) -> Datum {
     Datum::Decimal(Decimal::from_coefficient(coefficient, scale).expect("a decimal"))

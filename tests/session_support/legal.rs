@@ -9,9 +9,9 @@ use epoll_group::codec::message::tso::ResultTso;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use epoll_group::codec::notice::Notice;
 
-use crate::support::xrpc::conversation::{Act, Line, judge};
-use crate::support::xrpc::legal::{Asked, Legal};
-use crate::support::xrpc::{AUTO, Conversation, Exchange, conversations, request};
+use lab::xrpc::conversation::{Act, Line, judge};
+use lab::xrpc::legal::{Asked, Legal};
+use lab::xrpc::{AUTO, Conversation, Exchange, conversations, request};
 
 /// Frames of a reply, by what the table tells apart.
 fn frame(name: &str) -> ServerMessage {

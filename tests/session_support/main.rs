@@ -7,5 +7,3 @@ mod datum;
 mod legal;
 mod play;
 mod servers;
-#[path = "../support/mod.rs"]
-mod support;

@@ -8,8 +8,8 @@ use epoll_group::codec::message::resultset::TokenDone;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 
 use crate::servers::{Frames, with_recording, with_toy};
-use crate::support::xrpc::conversation::{Act, Line};
-use crate::support::xrpc::{Chop, Conversation, Target, Transcript, What, conversations, play};
+use lab::xrpc::conversation::{Act, Line};
+use lab::xrpc::{Chop, Conversation, Target, Transcript, What, conversations, play};
 
 fn play_to_itself(conversation: &Conversation, lines: &[Line], chop: Chop) -> Transcript {
     let mut transcript = None;

@@ -9,8 +9,8 @@ use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 
-use crate::support::xrpc::DEADLINE;
-use crate::support::xrpc::conversation::{Act, Line};
+use lab::xrpc::DEADLINE;
+use lab::xrpc::conversation::{Act, Line};
 
 /// Frames of the server and their sessions.
 pub(crate) type Frames = Vec<(u64, ServerMessage)>;

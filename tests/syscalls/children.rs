@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use epoll_group::Runtime;
 use epoll_group::net::{Address, Close, CloseReason, Connection, Input, Protocol};
 
-use crate::support::protocol::Bytes;
-use crate::support::{LONG, Peer, TempDir, config, eventually};
-use crate::syscalls::fork;
+use crate::shims::fork;
 use crate::world::World;
+use lab::protocol::Bytes;
+use lab::{LONG, Peer, TempDir, config, eventually};
 
 /// Descriptors of a new process that lists its own, with what they are.
 fn by_command() -> BTreeSet<String> {

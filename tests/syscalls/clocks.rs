@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use epoll_group::stats::{Counter, Stage};
 
-use crate::support::LONG;
-use crate::syscalls::{Call, Effect, Side, day_is_off_by, on_behalf};
+use crate::shims::{Call, Effect, Side, day_is_off_by, on_behalf};
 use crate::transfers::{Pair, always};
 use crate::world::World;
+use lab::LONG;
 
 const DAY: i64 = 86_400;
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use epoll_group::stall;
 use epoll_group::stats::Counter;
 
-use crate::support::child::in_child;
-use crate::support::protocol::Bytes;
-use crate::support::{Kind, LONG, Server, config, eventually};
-use crate::syscalls::process;
+use crate::shims::process;
 use crate::transfers::Pair;
 use crate::world::{Bystanders, World, answer};
+use lab::child::in_child;
+use lab::protocol::Bytes;
+use lab::{Kind, LONG, Server, config, eventually};
 
 #[test]
 fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {

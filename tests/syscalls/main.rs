@@ -8,9 +8,6 @@ mod children;
 mod clocks;
 mod limits;
 mod matrix;
-#[path = "../support/mod.rs"]
-mod support;
-#[path = "../support/syscalls/mod.rs"]
-mod syscalls;
+mod shims;
 mod transfers;
 mod world;

@@ -14,13 +14,13 @@ use epoll_group::net::{Address, Listener};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime, session};
 
-use crate::support::both::{one, options};
-use crate::support::engine::{Engine, config};
-use crate::support::protocol::{Bytes, echo};
-use crate::support::workers::{Gate, threads_named};
-use crate::support::{Kind, LONG, Server, eventually, often};
-use crate::syscalls::{Armed, Call, Effect, Fault, Side, builder, on_behalf, passing, signals};
+use crate::shims::{Armed, Call, Effect, Fault, Side, builder, on_behalf, passing, signals};
 use crate::world::World;
+use lab::both::{one, options};
+use lab::engine::{Engine, config};
+use lab::protocol::{Bytes, echo};
+use lab::workers::{Gate, threads_named};
+use lab::{Kind, LONG, Server, eventually, often};
 
 /// A session server and its client, each on a runtime whose calls can be interfered with.
 pub(crate) struct Pair {
@@ -162,7 +162,7 @@ fn signals_without_end_change_nothing() {
 fn what_waits_behind_bytes_that_came_with_descriptors_is_received() {
     let world = World::enter();
     // One worker, that is busy until all of it is there.
-    let config = crate::support::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
+    let config = lab::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
     let config = config.enable_tasker(false).max_threads(2);
     let server = Server::start(Kind::Unix, config, Bytes::new(echo));
     let Address::Unix(path) = server.address().clone() else { unreachable!("a path") };

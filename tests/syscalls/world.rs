@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use epoll_group::net::{Address, Close, Connection, Input};
 
-use crate::support::{LONG, Peer, eventually};
-use crate::syscalls::{Call, Effect, Fault, Side, on_behalf};
+use crate::shims::{Call, Effect, Fault, Side, on_behalf};
+use lab::{LONG, Peer, eventually};
 
 /// Faults are for the whole process: one test at a time. At its end nothing is left of it, and nobody
 /// has panicked but the test.

@@ -18,8 +18,6 @@
 mod affinity;
 mod args;
 mod engine;
-#[path = "../../common/environment.rs"]
-mod environment;
 mod experiment;
 mod hold;
 mod idle;
@@ -46,9 +44,6 @@ mod workload;
 mod baseline_tests;
 
 // What the echo example and the baselines already know.
-#[expect(dead_code, reason = "the example measures more than this needs")]
-#[path = "../../../examples/echo/cpu.rs"]
-mod cpu;
 #[path = "../../baselines/easy_async.rs"]
 mod easy_async;
 #[path = "../../baselines/easy_sync.rs"]
@@ -67,8 +62,6 @@ mod frames;
 mod grpc_cq;
 #[path = "../../baselines/limit.rs"]
 mod limit;
-#[path = "../../../examples/echo/load.rs"]
-mod load;
 #[path = "../../baselines/lock_table.rs"]
 mod lock_table;
 #[cfg(test)]
@@ -81,14 +74,10 @@ mod percona;
 mod poll;
 #[path = "../../../examples/echo/protocol.rs"]
 mod protocol;
-#[path = "../../../examples/select1/sessions.rs"]
-mod sessions;
 #[cfg(test)]
 mod sessions_tests;
 #[path = "../../baselines/statements.rs"]
 mod statements;
-#[path = "../../../examples/echo/terminal.rs"]
-mod terminal;
 #[cfg(test)]
 mod test_client;
 #[cfg(test)]
@@ -103,10 +92,10 @@ mod thread_per_session;
 mod threads;
 #[path = "../../baselines/tokio_tasks.rs"]
 mod tokio_tasks;
-#[path = "../../../examples/echo/usage.rs"]
-mod usage;
 #[path = "../../baselines/uv.rs"]
 mod uv;
+
+use lab::{cpu, environment, load, sessions, terminal, usage};
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -110,12 +110,12 @@ fn select1(binary: Option<&PathBuf>) -> Result<PathBuf, Box<dyn Error>> {
     }
     static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
     let this = env::current_exe()?;
-    let example = this.with_file_name("examples").join("select1");
+    let example = this.with_file_name("select1");
     BUILT.get_or_init(|| build_select1(&this)).clone()?;
     if example.exists() {
         return Ok(example);
     }
-    let text = "is not there: cargo build --release --example select1, or --servers …@BINARY";
+    let text = "is not there: cargo build --release -p select1, or --servers …@BINARY";
     Err(format!("{} {text}", example.display()).into())
 }
 
@@ -129,7 +129,7 @@ fn build_select1(this: &Path) -> Result<(), String> {
     let profile = this.parent().and_then(Path::file_name).unwrap_or_default();
     let target = this.ancestors().nth(2).unwrap_or(this);
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "epoll-group", "--example", "select1"]);
+    build.args(["build", "--quiet", "--package", "select1"]);
     build.arg("--target-dir").arg(target).current_dir(package).stdout(Stdio::null());
     if profile == "release" {
         build.arg("--release");

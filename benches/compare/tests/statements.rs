@@ -9,8 +9,7 @@ use support::report;
 /// The example that some of them measure: built with the tests of the whole workspace. To build it
 /// here would take longer than all else.
 fn example_is_there() -> bool {
-    let example =
-        Path::new(env!("CARGO_BIN_EXE_compare")).with_file_name("examples").join("select1");
+    let example = Path::new(env!("CARGO_BIN_EXE_compare")).with_file_name("select1");
     if !example.exists() {
         eprintln!("skipped: {} is not there", example.display());
     }

@@ -12,9 +12,9 @@ use txn_kv::serve::{self, Kind, Server};
 use txn_kv::store::Stats;
 
 use crate::args::Pace;
-use crate::folder::TemporaryFolder;
 use crate::sys::raise_descriptor_limit;
 use crate::units::{Count, Nanos};
+use lab::folder::TemporaryFolder;
 
 const USER: &str = "root";
 const PASSWORD: &str = "secret";

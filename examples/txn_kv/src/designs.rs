@@ -6,8 +6,7 @@
 
 mod comparison;
 mod direct;
-#[path = "../../../benches/common/environment.rs"]
-mod environment;
+use lab::environment;
 mod ratio;
 mod report;
 mod subject;

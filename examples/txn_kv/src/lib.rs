@@ -41,9 +41,7 @@ mod shim;
 pub mod statement;
 pub mod store;
 mod txn;
-#[allow(dead_code, reason = "the echo example shows more kinds of numbers")]
-#[path = "../../echo/units.rs"]
-mod units;
+use lab::units;
 
 pub use design::Design;
 pub use error::StoreError;

@@ -14,27 +14,11 @@
 
 mod args;
 mod commits;
-#[allow(dead_code, reason = "the echo example burns CPU time as well")]
-#[path = "../../echo/cpu.rs"]
-mod cpu;
 mod demo;
 mod designs;
-#[path = "../../select1/node/folder.rs"]
-mod folder;
 mod loading;
-#[path = "../../echo/signals.rs"]
-mod signals;
-#[allow(dead_code, reason = "the echo example raises other limits, too")]
-#[path = "../../echo/load/sys.rs"]
-mod sys;
-#[allow(dead_code, reason = "the echo example has another kind of progress")]
-#[path = "../../echo/terminal.rs"]
-mod terminal;
-#[allow(dead_code, reason = "the echo example shows more kinds of numbers")]
-#[path = "../../echo/units.rs"]
-mod units;
-#[path = "../../echo/usage.rs"]
-mod usage;
+
+use lab::{cpu, load::sys, signals, terminal, units, usage};
 
 use std::error::Error;
 use std::io::Write;

@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use super::BaseWorkers::{OneCpuEach, ShareCpus};
 use super::*;
 
-const I7: &str = include_str!("../../../tests/sysfs/core-i7-m620.txt");
-const KUNPENG: &str = include_str!("../../../tests/sysfs/kunpeng-920.txt");
-const OPTERON: &str = include_str!("../../../tests/sysfs/opteron-48.txt");
-const POWER9: &str = include_str!("../../../tests/sysfs/power9-smt4.txt");
-const QEMU: &str = include_str!("../../../tests/sysfs/qemu-ppc.txt");
-const SNAPDRAGON: &str = include_str!("../../../tests/sysfs/snapdragon-8-gen-2.txt");
-const XEON: &str = include_str!("../../../tests/sysfs/xeon-silver-4108.txt");
-const XEON_OFFLINE: &str = include_str!("../../../tests/sysfs/xeon-e5-2680-offline.txt");
+const I7: &str = include_str!("sysfs/core-i7-m620.txt");
+const KUNPENG: &str = include_str!("sysfs/kunpeng-920.txt");
+const OPTERON: &str = include_str!("sysfs/opteron-48.txt");
+const POWER9: &str = include_str!("sysfs/power9-smt4.txt");
+const QEMU: &str = include_str!("sysfs/qemu-ppc.txt");
+const SNAPDRAGON: &str = include_str!("sysfs/snapdragon-8-gen-2.txt");
+const XEON: &str = include_str!("sysfs/xeon-silver-4108.txt");
+const XEON_OFFLINE: &str = include_str!("sysfs/xeon-e5-2680-offline.txt");
 
 const RECORDED: &[&str] = &[I7, KUNPENG, OPTERON, POWER9, QEMU, SNAPDRAGON, XEON, XEON_OFFLINE];
 

@@ -12,11 +12,11 @@ use epoll_group::{Config, Runtime};
 
 use super::serving::{Serving, place, victim};
 use super::{Outcome, Row, When};
-use crate::support::protocol::Bytes;
-use crate::support::workers::{Gate, threads_named};
-use crate::support::{Kind, LONG, Peer, TempDir, config, eventually};
-use crate::syscalls::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
+use crate::shims::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
 use crate::world::answer;
+use lab::protocol::Bytes;
+use lab::workers::{Gate, threads_named};
+use lab::{Kind, LONG, Peer, TempDir, config, eventually};
 
 /// What the system says for an errno.
 pub(super) fn words(errno: i32) -> String {

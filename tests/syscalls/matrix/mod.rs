@@ -9,7 +9,7 @@ mod rows;
 mod serving;
 mod source;
 
-use crate::syscalls::{Call, ERRNOS};
+use crate::shims::{Call, ERRNOS};
 use crate::world::World;
 
 /// What the crate is about when it makes the call.

@@ -11,10 +11,10 @@ use epoll_group::net::{Address, Close, CloseReason, Connection, Input, Protocol}
 use super::life::{ends, words};
 use super::serving::Serving;
 use super::{Outcome, Row};
-use crate::support::both::{options, try_one};
-use crate::support::engine::{Fixture, config as engine_config};
-use crate::support::{Kind, LONG, config, eventually};
-use crate::syscalls::{Call, Effect, Fault, Side, builder, on_behalf};
+use crate::shims::{Call, Effect, Fault, Side, builder, on_behalf};
+use lab::both::{options, try_one};
+use lab::engine::{Fixture, config as engine_config};
+use lab::{Kind, LONG, config, eventually};
 
 const fn fault(call: Call, errno: i32) -> Fault {
     Fault::new(Side::Client, call, Effect::Fails(errno))

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::rows::ROWS;
 use super::{Outcome, When};
-use crate::syscalls::ERRNOS;
+use crate::shims::ERRNOS;
 use crate::world::World;
 
 /// Before the tables.

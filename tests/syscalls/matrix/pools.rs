@@ -7,8 +7,8 @@ use epoll_group::pool::{BuildError, Limits, Manage, ManageError, Pool, Target};
 
 use super::life::says;
 use super::{Outcome, Row};
-use crate::support::LONG;
-use crate::syscalls::{Effect, Fault, Side, on_behalf};
+use crate::shims::{Effect, Fault, Side, on_behalf};
+use lab::LONG;
 
 /// Connections to nowhere.
 struct Nowhere;

@@ -7,7 +7,7 @@ use libc::{
 
 use super::Outcome::{Degrades, Ends, Fails, Pauses, Unseen};
 use super::{Row, When};
-use crate::syscalls::Call;
+use crate::shims::Call;
 
 /// No descriptors, or no memory for what they stand for; or a sandbox says no.
 const NO_DESCRIPTOR: &[i32] = &[EMFILE, ENFILE, ENOMEM, EPERM];

@@ -10,13 +10,13 @@ use epoll_group::{Config, Runtime, session, stall};
 
 use super::life::{ends, held, words};
 use super::{Outcome, Row, When};
-use crate::support::engine::{Engine, PASSWORD, config as engine_config};
-use crate::support::protocol::{Bytes, Ends};
-use crate::support::workers::Gate;
-use crate::support::xrpc::{Client, request};
-use crate::support::{BOTH, Kind, LONG, Peer, TempDir, config, eventually};
-use crate::syscalls::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
+use crate::shims::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
 use crate::world::{Bystanders, WHO, answer};
+use lab::engine::{Engine, PASSWORD, config as engine_config};
+use lab::protocol::{Bytes, Ends};
+use lab::workers::Gate;
+use lab::xrpc::{Client, request};
+use lab::{BOTH, Kind, LONG, Peer, TempDir, config, eventually};
 
 /// A server of ours, and bystanders.
 pub(super) struct Serving {

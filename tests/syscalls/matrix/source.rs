@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::rows::ROWS;
-use crate::syscalls::Call;
+use crate::shims::Call;
 use crate::world::World;
 
 /// What is called, and what that calls.

@@ -7,7 +7,7 @@ use redb::{Database, ReadableDatabase, ReadableTableMetadata, TableDefinition};
 
 use crate::cpu;
 use crate::designs::Window;
-use crate::folder::TemporaryFolder;
+use lab::folder::TemporaryFolder;
 
 const TABLE: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("bare");
 

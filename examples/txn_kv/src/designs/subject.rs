@@ -12,7 +12,7 @@ use super::comparison::{Case, Level, Window};
 use super::direct;
 use crate::args::Designs as Args;
 use crate::cpu;
-use crate::folder::TemporaryFolder;
+use lab::folder::TemporaryFolder;
 
 /// A store of one design, what it holds, and its load.
 #[derive(Debug)]

@@ -1,4 +1,0 @@
-//! Plans, played on a clock of their own; relays, over both kinds of socket.
-
-mod plans;
-mod relays;

@@ -1,0 +1,158 @@
+//! [`Ask`]: one statement at one data node, without a thread.
+//!
+//! ```text
+//!   session ──▶ steps, one after the other ──▶ statement ──▶ answer
+//!   (borrowed,   (settings, begin)                 │
+//!    or held)                                      ▼
+//!        ▲                        lost: once more, if nothing was done or
+//!        └─────────────────────── reading again does no harm
+//! ```
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use epoll_group::client::{self, Answer, ErrorKind, Fate, Request};
+use epoll_group::pool::{GetError, Pooled};
+use epoll_group::session::SessionError;
+
+use crate::cancel::Ticket;
+use crate::nodes::{Lease, Nodes};
+use crate::refuse::{no_session, of_node};
+use crate::route::Effect;
+
+/// One statement at one data node.
+pub struct Ask {
+    pub nodes: Arc<Nodes>,
+    pub node: usize,
+    /// Present until it is sent for the last time.
+    pub request: Option<Request>,
+    pub effect: Effect,
+    /// To be done in the session before.
+    pub steps: VecDeque<Request>,
+    pub deadline: Instant,
+    pub ticket: Ticket,
+    /// How often it may be tried again in another session; not where that would not be the same.
+    pub retries: u32,
+}
+
+/// What came of it.
+pub struct Asked {
+    /// The session, unless there is none any more.
+    pub lease: Option<Lease>,
+    pub result: Result<Answer, SessionError>,
+    /// How far it came.
+    pub stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The statement was not sent.
+    Before,
+    /// The statement was sent.
+    Statement,
+}
+
+/// What is called with the outcome: on a worker, or on the thread that asks.
+pub type Then = Box<dyn FnOnce(Asked) + Send>;
+
+/// A lost statement is tried so often again.
+pub const RETRIES: u32 = 2;
+
+impl Ask {
+    /// Asks in this session, or in one of the pool.
+    pub fn start(self, lease: Option<Lease>, then: Then) {
+        match lease {
+            Some(lease) => self.step(lease, then),
+            None => self.borrow(then),
+        }
+    }
+
+    fn borrow(self, then: Then) {
+        let nodes = Arc::clone(&self.nodes);
+        let (node, deadline) = (self.node, self.deadline);
+        nodes.borrow_then(node, deadline, move |got| self.got(got, then));
+    }
+
+    fn got(self, got: Result<Lease, GetError>, then: Then) {
+        match got {
+            Ok(lease) if self.ticket.is_cancelled() => {
+                drop(lease);
+                let result = Err(SessionError::interrupted());
+                then(Asked { lease: None, result, stage: Stage::Before });
+            }
+            Ok(lease) => self.step(lease, then),
+            Err(error) => {
+                let node = self.nodes.get(self.node);
+                let version = node.version();
+                let result = Err(no_session(node.at(version), &error));
+                self.nodes.suspect(self.node, version);
+                then(Asked { lease: None, result, stage: Stage::Before });
+            }
+        }
+    }
+
+    /// What has to be done before, and then the statement.
+    fn step(mut self, mut lease: Lease, then: Then) {
+        let Some(step) = self.steps.pop_front() else { return self.send(lease, then) };
+        match lease.send(step) {
+            Ok(pending) => pending.then(move |answer| match answer {
+                Ok(_) => self.step(lease, then),
+                Err(error) => self.failed(lease, &error, Stage::Before, then),
+            }),
+            Err(error) => self.failed(lease, &error, Stage::Before, then),
+        }
+    }
+
+    fn send(mut self, mut lease: Lease, then: Then) {
+        let request = if self.retries > 0 { self.request.clone() } else { self.request.take() };
+        let Some(request) = request else { return };
+        match lease.send(request) {
+            Ok(pending) => {
+                self.ticket.sent(self.node, lease.canceller());
+                pending.then(move |answer| match answer {
+                    Ok(answer) => {
+                        then(Asked {
+                            lease: Some(lease),
+                            result: Ok(answer),
+                            stage: Stage::Statement,
+                        });
+                    }
+                    Err(error) => self.failed(lease, &error, Stage::Statement, then),
+                });
+            }
+            Err(error) => self.failed(lease, &error, Stage::Statement, then),
+        }
+    }
+
+    fn failed(mut self, lease: Lease, error: &client::Error, stage: Stage, then: Then) {
+        let node = self.nodes.get(self.node);
+        let name = node.at(Pooled::version(&lease));
+        if is_said(error) {
+            self.ticket.left(self.node);
+            return then(Asked { lease: Some(lease), result: Err(of_node(name, error)), stage });
+        }
+        self.nodes.suspect(self.node, Pooled::version(&lease));
+        Pooled::discard(lease);
+        let harmless = match error.fate() {
+            Fate::NotSent => true,
+            _ => self.effect == Effect::Read && !error.is_timeout(),
+        };
+        let again = self.retries > 0
+            && stage == Stage::Statement
+            && harmless
+            && !self.ticket.is_cancelled()
+            && Instant::now() < self.deadline;
+        if again {
+            self.retries -= 1;
+            return self.borrow(then);
+        }
+        then(Asked { lease: None, result: Err(of_node(name, error)), stage });
+    }
+}
+
+/// Whether the data node said so, and its session goes on.
+pub fn is_said(error: &client::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Server(said) if !said.is_fatal())
+}

@@ -1,0 +1,95 @@
+//! [`Cancels`]: how what data nodes do for a client is interrupted.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use epoll_group::client::Canceller;
+
+/// What a session of a client runs at data nodes at the moment.
+#[derive(Debug, Default)]
+pub struct Cancels {
+    running: Mutex<Running>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    /// Which request.
+    request: u64,
+    is_cancelled: bool,
+    /// With the numbers of their data nodes.
+    at: Vec<(usize, Canceller)>,
+}
+
+/// One request of a session, as far as it may be cancelled. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    cancels: Arc<Cancels>,
+    request: u64,
+}
+
+impl Cancels {
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next request begins: the one before is over, or was cancelled. This one may be, too: since
+    /// it was given to us.
+    pub fn begin(self: &Arc<Self>) -> Ticket {
+        let mut running = self.running();
+        running.request += 1;
+        running.at.clear();
+        Ticket { cancels: Arc::clone(self), request: running.request }
+    }
+
+    /// The request that was cancelled has ended for the client. What of it is still under way stays
+    /// cancelled.
+    pub fn clear(&self) {
+        let mut running = self.running();
+        running.request += 1;
+        running.is_cancelled = false;
+    }
+
+    /// Interrupts what runs.
+    pub fn cancel(&self) {
+        let mut running = self.running();
+        running.is_cancelled = true;
+        for (_, canceller) in running.at.drain(..) {
+            canceller.cancel();
+        }
+    }
+}
+
+impl Ticket {
+    /// Whether nobody waits for it any more.
+    pub fn is_cancelled(&self) -> bool {
+        let running = self.cancels.running();
+        running.is_cancelled || running.request != self.request
+    }
+
+    /// A statement was sent to a node, and can be interrupted until it [`left`](Self::left) or all have
+    /// [`ended`](Self::ended).
+    pub fn sent(&self, node: usize, canceller: Canceller) {
+        let mut running = self.cancels.running();
+        if running.is_cancelled || running.request != self.request {
+            canceller.cancel();
+        } else {
+            running.at.push((node, canceller));
+        }
+    }
+
+    /// The answer of a node is there: its session may soon be that of another.
+    pub fn left(&self, node: usize) {
+        let mut running = self.cancels.running();
+        if running.request == self.request {
+            running.at.retain(|(at, _)| *at != node);
+        }
+    }
+
+    /// All answers are there: the sessions may soon be those of others.
+    pub fn ended(&self) {
+        let mut running = self.cancels.running();
+        if running.request == self.request {
+            running.at.clear();
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! [`DataNode`]: a server of the engine of `select1` in this process, for the demonstration and tests.
+//!
+//! A stand-by is a second server over the same file: what is shown is how the proxy goes over, not how
+//! a database copies its changes.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+#[cfg(test)]
+use epoll_group::stats::Snapshot;
+use epoll_group::{Runtime, session};
+
+use crate::node::{Engine, Options};
+
+/// The account of the proxy at its data nodes.
+pub const USER: &str = "proxy";
+pub const PASSWORD: &str = "between";
+pub const SCHEMA: &str = "sbtest";
+
+/// A data node, until it is dropped or killed.
+#[derive(Debug)]
+pub struct DataNode {
+    runtime: Runtime,
+    pub address: String,
+}
+
+impl DataNode {
+    /// Serves the database in this file, made if there is none, on loopback.
+    pub fn start(name: &str, path: &Path) -> Result<Self, Box<dyn Error>> {
+        let runtime = Runtime::builder().name(name).groups(1).threads_per_group(2).start()?;
+        let options = Options {
+            user: USER.to_owned(),
+            password: PASSWORD.to_owned(),
+            path: path.to_owned(),
+            schema: SCHEMA.to_owned(),
+        };
+        let engine = Engine::open(&options, runtime.handle())?;
+        engine.make_sbtest(0)?;
+        let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine))?;
+        Ok(Self { address: listener.local_addr().to_string(), runtime })
+    }
+
+    /// Ends it, whatever it does: connections are cut, transactions undone.
+    pub fn kill(self) {
+        let _ = self.runtime.drain(Duration::ZERO);
+    }
+
+    #[cfg(test)]
+    pub fn stats(&self) -> Snapshot {
+        self.runtime.stats()
+    }
+}

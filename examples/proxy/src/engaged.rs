@@ -1,0 +1,181 @@
+//! Who has a session of a data node while an answer comes in it, and what becomes of it then.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use epoll_group::client::{Request, Summary};
+use epoll_group::pool::Pooled;
+use epoll_group::session::SessionError;
+
+use crate::ask::Stage;
+use crate::cancel::Ticket;
+use crate::front::{Front, State};
+use crate::nodes::{Lease, Nodes};
+use crate::passage::{End, User};
+
+/// A session that was borrowed for one statement. Where its answer does not come to its end, the pool
+/// closes it.
+pub struct Borrowed {
+    pub front: Arc<Front>,
+    pub ticket: Ticket,
+    pub lease: Option<Lease>,
+}
+
+impl User for Borrowed {
+    fn ended(self, end: End<'_>) {
+        let front = Arc::clone(&self.front);
+        drop(self);
+        if let End::Well(summary) = end {
+            front.state().told.note(summary);
+        }
+    }
+}
+
+impl Drop for Borrowed {
+    /// Also when nobody has waited for the answer: whoever cancels that a moment later is not to hit
+    /// what the session does next.
+    fn drop(&mut self) {
+        self.ticket.ended();
+        drop(self.lease.take());
+    }
+}
+
+/// A session that may be the client's for longer. It goes where it belongs also when the answer is
+/// given up on its way.
+pub struct Engaged {
+    front: Arc<Front>,
+    nodes: Arc<Nodes>,
+    node: usize,
+    lease: Option<Lease>,
+    /// Settings that it has.
+    applied: u64,
+    ticket: Ticket,
+    /// Until it went.
+    purpose: Option<Purpose>,
+}
+
+/// What a statement is for.
+pub enum Purpose {
+    /// A statement of the transaction, if there is one.
+    Statement,
+    /// One that any node can answer, before the transaction is anywhere.
+    Aside,
+    /// Changes these variables.
+    Set(Vec<String>, Request),
+}
+
+impl Engaged {
+    pub const fn new(
+        front: Arc<Front>,
+        nodes: Arc<Nodes>,
+        node: usize,
+        lease: Option<Lease>,
+        applied: u64,
+        ticket: Ticket,
+        purpose: Purpose,
+    ) -> Self {
+        Self { front, nodes, node, lease, applied, ticket, purpose: Some(purpose) }
+    }
+
+    /// There is no answer but this error.
+    pub fn failed(mut self, stage: Stage, error: &SessionError) {
+        let Some(purpose) = self.purpose.take() else { return };
+        let front = Arc::clone(&self.front);
+        let mut state = front.state();
+        match (stage, &self.lease) {
+            // What was done before it is not known: it is not used again, and the transaction is not
+            // there.
+            (Stage::Before, _) => {
+                if state.is_held_for_transaction(self.node) {
+                    state.lose(&self.nodes.get(self.node).name);
+                }
+                drop(state);
+                self.lease.take().into_iter().for_each(Pooled::discard);
+                return self.leave();
+            }
+            (Stage::Statement, None) => self.lost(&mut state, &purpose),
+            (Stage::Statement, Some(_)) => {
+                let over = State::ends_transaction(error.code());
+                self.refused(&mut state, &purpose, over);
+            }
+        }
+        drop(state);
+        self.leave();
+    }
+
+    /// The session is gone.
+    fn lost(&self, state: &mut State, purpose: &Purpose) {
+        let is_here =
+            state.transaction.as_ref().is_some_and(|own| own.node.is_none_or(|at| at == self.node));
+        if is_here && !matches!(purpose, Purpose::Aside) {
+            state.is_at(self.node);
+            state.lose(&self.nodes.get(self.node).name);
+        }
+    }
+
+    /// The data node has refused the statement.
+    fn refused(&self, state: &mut State, purpose: &Purpose, over: bool) {
+        if matches!(purpose, Purpose::Statement) {
+            state.is_at(self.node);
+            if over {
+                state.lose(&self.nodes.get(self.node).name);
+            }
+        }
+    }
+
+    fn done(&mut self, state: &mut State, purpose: Purpose, summary: &Summary) {
+        state.told.note(summary);
+        match purpose {
+            Purpose::Statement => state.is_at(self.node),
+            Purpose::Aside => {}
+            Purpose::Set(names, request) => self.applied = state.set(names, request),
+        }
+    }
+
+    fn leave(&mut self) {
+        self.ticket.ended();
+        let lease = self.lease.take();
+        self.front.put_back(self.node, lease, self.applied);
+        self.front.leave();
+    }
+}
+
+impl User for Engaged {
+    fn ended(mut self, end: End<'_>) {
+        let Some(purpose) = self.purpose.take() else { return };
+        let front = Arc::clone(&self.front);
+        let mut state = front.state();
+        match end {
+            End::Well(summary) => self.done(&mut state, purpose, summary),
+            End::Failed(code) => self.refused(&mut state, &purpose, State::ends_transaction(code)),
+            End::Lost => self.lost(&mut state, &purpose),
+        }
+        drop(state);
+        if matches!(end, End::Lost) {
+            self.lease.take().into_iter().for_each(Pooled::discard);
+        }
+        self.leave();
+    }
+}
+
+impl Drop for Engaged {
+    /// Nobody wants the rest of the answer. What the session is asked next waits for its end.
+    fn drop(&mut self) {
+        let Some(purpose) = self.purpose.take() else { return };
+        let front = Arc::clone(&self.front);
+        let mut state = front.state();
+        match purpose {
+            Purpose::Statement => state.is_at(self.node),
+            Purpose::Aside => {}
+            // It is not known which settings it has.
+            Purpose::Set(..) => {
+                self.lost(&mut state, &purpose);
+                drop(state);
+                self.lease.take().into_iter().for_each(Pooled::discard);
+                return self.leave();
+            }
+        }
+        drop(state);
+        self.leave();
+    }
+}

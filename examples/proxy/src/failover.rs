@@ -1,0 +1,90 @@
+//! [`Probe`]: finds out whether a data node is gone, and goes over to its stand-by.
+//!
+//! ```text
+//!   a session is lost ──▶ the primary, asked twice ──answers──▶ nothing happens
+//!                                │ does not
+//!                                ▼
+//!                         the stand-by, asked ──answers──▶ the pool goes over
+//!                                │ does not
+//!                                ▼
+//!                         nothing; the next loss asks again
+//! ```
+//!
+//! One lost connection is no reason: a primary that answers is left in its place, because two servers
+//! that both take changes are worse than a second without one.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use epoll_group::client::{Client, Request};
+use epoll_group::pool::Version;
+
+use crate::nodes::Nodes;
+
+/// How often the server that is in use is asked before it is given up.
+const TRIES: u32 = 2;
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Finds out about one node; one at a time for each.
+pub struct Probe {
+    nodes: Arc<Nodes>,
+    node: usize,
+    version: Version,
+}
+
+impl Probe {
+    /// No thread waits for it.
+    pub fn start(nodes: Arc<Nodes>, node: usize, version: Version) {
+        Self { nodes, node, version }.ask_current(TRIES);
+    }
+
+    fn ask_current(self, tries: u32) {
+        let client = self.nodes.get(self.node).endpoint(self.version).client.clone();
+        let limit = self.nodes.patience.silence;
+        ask(&client, limit, move |answers| match tries {
+            _ if answers => {}
+            0 | 1 => self.ask_standby(),
+            _ => {
+                let handle = self.nodes.handle.clone();
+                // Nobody cancels it.
+                let _ = handle.after(PAUSE, move || self.ask_current(tries - 1));
+            }
+        });
+    }
+
+    fn ask_standby(self) {
+        let node = self.nodes.get(self.node);
+        let endpoints = &node.endpoints;
+        let next = (self.version.number() + 1) % endpoints.len() as u64;
+        let client = endpoints[next as usize].client.clone();
+        let limit = self.nodes.patience.silence;
+        ask(&client, limit, move |answers| {
+            if answers {
+                self.nodes.fail_over(self.node, self.version);
+            }
+        });
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.nodes.get(self.node).is_probed.store(false, Ordering::Release);
+    }
+}
+
+/// Calls `then` with whether a server answers a statement.
+fn ask(client: &Client, limit: Duration, then: impl FnOnce(bool) + Send + 'static) {
+    client.session_then(move |session| {
+        let Ok(mut session) = session else { return then(false) };
+        match session.send(Request::sql("select 1").timeout(limit)) {
+            Ok(pending) => pending.then(move |answer| {
+                then(answer.is_ok());
+                drop(session);
+            }),
+            Err(_) => then(false),
+        }
+    });
+}

@@ -1,0 +1,319 @@
+//! [`Front`]: what belongs to one session of a client, and which sessions of data nodes are its own.
+//!
+//! ```text
+//!                       statement alone: borrowed, given back with the answer
+//!   ┌─────────┐  begin  ┌──────────────────────────────────────────────┐
+//!   │ nothing │────────▶│ a transaction: one session, of one node, held │
+//!   │ held    │◀────────│ until it ends, then given back                │
+//!   └─────────┘ commit  └──────────────────────────────────────────────┘
+//!        │ set          ┌──────────────────────────────────────────────┐
+//!        └─────────────▶│ settings: a session of its own at each node   │
+//!                       │ that it comes to, settings first; closed, not │
+//!                       │ given back, when the client goes              │
+//!                       └──────────────────────────────────────────────┘
+//! ```
+//!
+//! Where sessions are held, requests stand in line: one that was cancelled may still be under way at a
+//! data node when the client sends the next.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use epoll_group::client::{Request, Summary};
+use epoll_group::codec::message::notice::Warning;
+use epoll_group::pool::Pooled;
+use epoll_group::session::{SavepointAction, SessionError};
+
+use crate::cancel::Cancels;
+use crate::nodes::Lease;
+use crate::refuse::{lost_transaction, no_savepoint, too_many_settings, unroutable};
+use crate::turn::Turn;
+
+/// A session of a client. Shared with what runs for it.
+pub struct Front {
+    /// What it is told as its `connection_id()`.
+    pub number: u32,
+    pub user: String,
+    pub cancels: Arc<Cancels>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub struct State {
+    /// Statements begin transactions.
+    pub manual_commit: bool,
+    pub transaction: Option<Transaction>,
+    /// Of the next transaction alone.
+    pub next: Option<Request>,
+    settings: Vec<Setting>,
+    last_setting: u64,
+    held: Vec<Held>,
+    /// A request is under way that may change the above.
+    is_busy: bool,
+    waiting: VecDeque<Turn>,
+    is_closed: bool,
+    /// Of the last statement.
+    pub told: Remembered,
+}
+
+/// A transaction that the client has begun.
+pub struct Transaction {
+    /// What is done at a node before its first statement.
+    steps: Vec<Request>,
+    /// Names of savepoints that are in the steps.
+    savepoints: Vec<String>,
+    /// Where it is, from its first statement on.
+    pub node: Option<usize>,
+    /// What it did is undone, for this reason; nothing but its end goes well.
+    pub lost: Option<SessionError>,
+}
+
+/// A statement that changed the session.
+#[derive(Clone)]
+pub struct Setting {
+    number: u64,
+    names: Vec<String>,
+    request: Request,
+}
+
+/// A session of a data node that is the client's for longer than a statement.
+struct Held {
+    node: usize,
+    lease: Lease,
+    /// The number of the last setting that it has.
+    applied: u64,
+}
+
+/// What the last statement said, for who asks for it later.
+#[derive(Debug, Default)]
+pub struct Remembered {
+    pub insert_id: u64,
+    pub affected: i64,
+    pub warnings: Vec<Warning>,
+}
+
+/// Where a statement is to run, and what is to be done there before.
+pub struct Place {
+    /// None: one is to be borrowed.
+    pub lease: Option<Lease>,
+    pub steps: VecDeque<Request>,
+    /// The number of the last setting that it has then.
+    pub applied: u64,
+}
+
+/// More settings are refused; each is repeated in every session of a data node.
+const MOST_SETTINGS: usize = 64;
+/// What may be done in a transaction before it is at a node.
+const MOST_STEPS: usize = 64;
+/// MySQL's number for a transaction that was rolled back for another.
+const DEADLOCK: u32 = 1213;
+
+impl Front {
+    pub fn new(number: u32, user: &str) -> Self {
+        Self { number, user: user.to_owned(), cancels: Arc::default(), state: Mutex::default() }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a request when it is its turn.
+    pub fn enter(&self, turn: Turn) {
+        let mut state = self.state();
+        if state.is_busy {
+            state.waiting.push_back(turn);
+            return;
+        }
+        if turn.is_free() && state.is_plain() {
+            drop(state);
+            return turn.run_freely();
+        }
+        state.is_busy = true;
+        drop(state);
+        turn.run();
+    }
+
+    /// The request that was under way is over: it is the turn of the next.
+    pub fn leave(&self) {
+        let mut state = self.state();
+        let next = state.waiting.pop_front();
+        state.is_busy = next.is_some();
+        drop(state);
+        if let Some(turn) = next {
+            turn.run();
+        }
+    }
+
+    /// A session of a node comes back.
+    pub fn put_back(&self, node: usize, lease: Option<Lease>, applied: u64) {
+        let Some(lease) = lease else { return };
+        let mut state = self.state();
+        let in_transaction = state.is_held_for_transaction(node);
+        if state.is_closed {
+            let is_own = in_transaction || !state.settings.is_empty() || applied > 0;
+            drop(state);
+            // What the client left in it must not be there for the next.
+            if is_own { Pooled::discard(lease) } else { drop(lease) }
+        } else if in_transaction || !state.settings.is_empty() {
+            state.held.push(Held { node, lease, applied });
+        } else {
+            drop(state);
+            drop(lease);
+        }
+    }
+
+    /// The client has gone.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        let held = std::mem::take(&mut state.held);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        for Held { lease, .. } in held {
+            Pooled::discard(lease);
+        }
+        drop(waiting);
+    }
+}
+
+impl State {
+    /// Nothing of a data node belongs to the client, nor will.
+    fn is_plain(&self) -> bool {
+        !self.manual_commit && self.transaction.is_none() && self.settings.is_empty()
+    }
+
+    pub const fn is_in_transaction(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// The transaction that a statement is in, which this may begin.
+    pub fn transaction_of_statement(&mut self) -> Option<&mut Transaction> {
+        if self.transaction.is_none() && self.manual_commit {
+            self.begin(Request::sql("begin"));
+        }
+        self.transaction.as_mut()
+    }
+
+    pub fn begin(&mut self, request: Request) {
+        let steps = self.next.take().into_iter().chain([request]).collect();
+        let transaction = Transaction { steps, savepoints: Vec::new(), node: None, lost: None };
+        self.transaction = Some(transaction);
+    }
+
+    /// The session in which a statement runs at a node.
+    pub fn place(&mut self, node: usize, in_transaction: bool) -> Place {
+        let at = self.held.iter().position(|held| held.node == node);
+        let held = at.map(|at| self.held.swap_remove(at));
+        let applied = held.as_ref().map_or(0, |held| held.applied);
+        let settings = self.settings.iter().filter(|setting| setting.number > applied);
+        let mut steps: VecDeque<_> = settings.map(|setting| setting.request.clone()).collect();
+        if let Some(transaction) = self.transaction.as_ref().filter(|_| in_transaction)
+            && transaction.node.is_none()
+        {
+            steps.extend(transaction.steps.iter().cloned());
+        }
+        Place { lease: held.map(|held| held.lease), steps, applied: self.last_setting }
+    }
+
+    /// A node at which the client has a session of its own.
+    pub fn some_held(&self) -> Option<usize> {
+        self.held.first().map(|held| held.node)
+    }
+
+    /// The session of the transaction, to end it.
+    pub fn take_transaction(&mut self) -> Option<(usize, Lease, u64)> {
+        let node = self.transaction.take()?.node?;
+        let at = self.held.iter().position(|held| held.node == node)?;
+        let Held { lease, applied, .. } = self.held.swap_remove(at);
+        Some((node, lease, applied))
+    }
+
+    /// A statement of the transaction was done at this node.
+    pub fn is_at(&mut self, node: usize) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.node.get_or_insert(node);
+        }
+    }
+
+    /// Whether the transaction is at this node already.
+    pub fn is_held_for_transaction(&self, node: usize) -> bool {
+        self.transaction.as_ref().is_some_and(|transaction| transaction.node == Some(node))
+    }
+
+    /// The session is gone in which the transaction was, or perhaps was.
+    pub fn lose(&mut self, name: impl fmt::Display) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.lost.get_or_insert_with(|| lost_transaction(name));
+        }
+    }
+
+    /// What a failed statement means for the transaction: whether that is over.
+    pub const fn ends_transaction(code: u32) -> bool {
+        code == DEADLOCK
+    }
+
+    /// Whether there is room for one more setting, which may take the place of others.
+    pub fn can_set(&self, names: &[String]) -> Result<(), SessionError> {
+        let stay = self.settings.iter().filter(|setting| !setting.is_within(names)).count();
+        if stay >= MOST_SETTINGS { Err(too_many_settings(MOST_SETTINGS)) } else { Ok(()) }
+    }
+
+    /// A setting was made in one session; the others get it when they are used.
+    pub fn set(&mut self, names: Vec<String>, request: Request) -> u64 {
+        self.last_setting += 1;
+        let number = self.last_setting;
+        self.settings.retain(|setting| !setting.is_within(&names));
+        self.settings.push(Setting { number, names, request });
+        number
+    }
+}
+
+impl Setting {
+    /// Another one sets all that this sets.
+    fn is_within(&self, names: &[String]) -> bool {
+        self.names.iter().all(|name| names.contains(name))
+    }
+}
+
+impl Transaction {
+    /// A savepoint before the transaction is at a node: to be done there first.
+    pub fn plan_savepoint(
+        &mut self,
+        name: &str,
+        action: SavepointAction,
+        request: &Request,
+    ) -> Result<(), SessionError> {
+        let known = self.savepoints.iter().position(|known| known.eq_ignore_ascii_case(name));
+        match (action, known) {
+            (SavepointAction::Set, None) => self.savepoints.push(name.to_owned()),
+            (SavepointAction::Set, Some(_)) => {}
+            (_, None) => return Err(no_savepoint(name)),
+            (SavepointAction::Release, Some(at)) => self.savepoints.truncate(at),
+            (_, Some(at)) => self.savepoints.truncate(at + 1),
+        }
+        if self.steps.len() == MOST_STEPS {
+            let why = format!("the transaction has {MOST_STEPS} before its first statement");
+            return Err(unroutable("one more savepoint", why));
+        }
+        self.steps.push(request.clone());
+        Ok(())
+    }
+}
+
+impl Remembered {
+    pub fn note(&mut self, summary: &Summary) {
+        if let Some(id) = summary.insert_id {
+            self.insert_id = id;
+        }
+        self.affected = summary.affected.try_into().unwrap_or(i64::MAX);
+        self.warnings.clone_from(&summary.warnings);
+    }
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Front").field("number", &self.number).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,25 @@
+//! Sessions of clients in front, data nodes behind: the parts of the program `proxy`, which its page
+//! draws. `proxy.rs` is the service, and the file to read first.
+
+pub mod ask;
+pub mod cancel;
+pub mod config;
+pub mod data_node;
+pub mod engaged;
+pub mod failover;
+pub mod fleet;
+pub mod front;
+pub mod local;
+pub mod merge;
+pub mod nodes;
+pub mod passage;
+pub mod proxy;
+pub mod refuse;
+pub mod route;
+pub mod scatter;
+pub mod status;
+#[cfg(test)]
+mod tests;
+pub mod turn;
+
+use select1::node;

@@ -1,0 +1,63 @@
+//! What the proxy answers by itself.
+#![forbid(unsafe_code)]
+
+use epoll_group::codec::column::Column;
+use epoll_group::codec::message::notice::warning::Level;
+use epoll_group::session::{Reply, SessionError};
+
+use crate::front::Front;
+use crate::route::{Told, What};
+
+/// The collation of utf8mb4 texts.
+const COLLATION: u64 = 45;
+
+/// Something about the session.
+pub fn tell(
+    front: &Front,
+    schema: &str,
+    told: &[Told],
+    reply: &mut Reply<'_>,
+) -> Result<(), SessionError> {
+    let columns = told.iter().map(|told| match told.what {
+        What::Database | What::User => Column::text(&told.label, COLLATION, 4 * 64),
+        _ => Column::signed(&told.label),
+    });
+    reply.columns(&columns.collect::<Vec<_>>())?;
+    let state = front.state();
+    let (insert_id, affected) = (state.told.insert_id, state.told.affected);
+    drop(state);
+    reply.row(|row| {
+        for told in told {
+            match told.what {
+                What::ConnectionId => row.int(front.number.into()),
+                What::LastInsertId => row.int(insert_id.try_into().unwrap_or(i64::MAX)),
+                What::RowCount => row.int(affected),
+                What::Database => row.text(schema),
+                What::User => row.text(format!("{}@%", front.user)),
+            }
+        }
+    })
+}
+
+/// `show warnings`: those of the last statement that a data node did.
+pub fn warnings(front: &Front, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+    reply.columns(&[
+        Column::text("Level", COLLATION, 4 * 7),
+        Column::unsigned("Code"),
+        Column::text("Message", COLLATION, 4 * 512),
+    ])?;
+    let warnings = front.state().told.warnings.clone();
+    for warning in warnings {
+        let level = match warning.level() {
+            Level::Note => "Note",
+            Level::Warning => "Warning",
+            Level::Error => "Error",
+        };
+        reply.row(|row| {
+            row.text(level);
+            row.uint(warning.code.into());
+            row.text(&warning.msg);
+        })?;
+    }
+    Ok(())
+}

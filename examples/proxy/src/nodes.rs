@@ -1,0 +1,295 @@
+//! [`Nodes`]: the data nodes behind the proxy, and the sessions that it has there.
+//!
+//! ```text
+//!   pool of sessions           clients, one for each endpoint
+//!   ┌──────────────┐  connect  ┌────────────────────┐  few TCP connections
+//!   │ n0#0  ▒▒▒■■  │──────────▶│ n0: primary        │──────────────▶
+//!   │ n1#1  ▒■     │─────┐     ├────────────────────┤
+//!   └──────────────┘     └────▶│ n1: primary        │  was given up
+//!                              │     stand-by       │──────────────▶
+//!                              └────────────────────┘
+//! ```
+//!
+//! What the pool calls a connection is a session of a data node: a number on a TCP connection of the
+//! [`Client`]. To make one costs no round trip.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use epoll_group::Handle;
+use epoll_group::client::{self, Client, Options, OptionsError, Session};
+use epoll_group::pool::{
+    Backend, BackendStatus, GetError, Limits, Manage, ManageError, Observer, Pool, Pooled, Target,
+    Version,
+};
+
+use crate::failover::Probe;
+
+/// The name of a data node. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(pub Arc<str>);
+
+/// A session of a data node, borrowed.
+pub type Lease = Pooled<Name, Session>;
+
+/// What is to be known of a data node.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    pub name: String,
+    /// The primary, and its stand-bys.
+    pub endpoints: Vec<String>,
+    pub user: String,
+    pub password: String,
+    /// TCP connections to an endpoint.
+    pub connections: usize,
+}
+
+/// How the proxy deals with data nodes.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    pub limits: Limits,
+    /// For a session of a data node and for its answer, together.
+    pub statement: Duration,
+    /// A data node from which nothing comes is asked whether it lives, and given up.
+    pub silence: Duration,
+}
+
+/// All data nodes.
+pub struct Nodes {
+    list: Vec<Node>,
+    pool: Pool<Name, Session>,
+    pub patience: Patience,
+    pub handle: Handle,
+    next: AtomicUsize,
+}
+
+/// One of them.
+pub struct Node {
+    pub name: Name,
+    pub endpoints: Arc<[Endpoint]>,
+    backend: Backend<Name, Session>,
+    /// Somebody finds out how it is.
+    pub is_probed: AtomicBool,
+}
+
+/// A server that has the rows of a node, or could have.
+pub struct Endpoint {
+    pub address: String,
+    pub client: Client,
+}
+
+impl Nodes {
+    /// Nothing is connected yet. The workers of the runtime serve the connections, and make them.
+    pub fn new(
+        handle: &Handle,
+        nodes: &[NodeOptions],
+        patience: Patience,
+    ) -> Result<Arc<Self>, NodesError> {
+        let endpoints = |node: &NodeOptions| -> Result<(Name, Arc<[Endpoint]>), OptionsError> {
+            let endpoints = node.endpoints.iter().map(|address| {
+                let options = Options::new(address.as_str(), node.user.as_str())
+                    .password(node.password.as_str())
+                    .connections(node.connections)
+                    .request_timeout(patience.statement)
+                    .session_timeout(patience.silence)
+                    .connect_timeout(patience.silence)
+                    .login_timeout(patience.silence)
+                    .probe_interval(patience.silence)
+                    .probe_timeout(patience.silence);
+                let client = Client::new(handle, options)?;
+                Ok(Endpoint { address: address.clone(), client })
+            });
+            Ok((Name(node.name.as_str().into()), endpoints.collect::<Result<_, _>>()?))
+        };
+        let all = nodes.iter().map(endpoints).collect::<Result<Vec<_>, _>>();
+        let all = all.map_err(NodesError::Options)?;
+        let watch = Watch::default();
+        let pool = Pool::builder(Connect { nodes: all.clone(), silence: patience.silence })
+            .observer(watch.clone())
+            // The client finds out by itself whether a server is there: nobody has to be asked.
+            .limits(patience.limits.clone().check_after(Duration::MAX))
+            .maintained_by(handle.clone())
+            .build()
+            .map_err(|error| NodesError::Pool(error.to_string()))?;
+        let list = all.into_iter().map(|(name, endpoints)| {
+            let backend =
+                pool.backend(&name).map_err(|error| NodesError::Pool(error.to_string()))?;
+            Ok(Node { name, endpoints, backend, is_probed: AtomicBool::new(false) })
+        });
+        let list = list.collect::<Result<_, NodesError>>()?;
+        let (handle, next) = (handle.clone(), AtomicUsize::new(0));
+        let nodes = Arc::new(Self { list, pool, patience, handle, next });
+        // Nobody has looked into it before.
+        let _ = watch.nodes.set(Arc::downgrade(&nodes));
+        Ok(nodes)
+    }
+
+    pub const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn get(&self, node: usize) -> &Node {
+        &self.list[node]
+    }
+
+    /// A node for what any can answer; another one each time.
+    pub fn any(&self) -> usize {
+        self.next.fetch_add(1, Ordering::Relaxed) % self.list.len()
+    }
+
+    /// Calls `then` with a session of a node.
+    pub fn borrow_then(
+        &self,
+        node: usize,
+        deadline: Instant,
+        then: impl FnOnce(Result<Lease, GetError>) + Send + 'static,
+    ) {
+        self.list[node].backend.get_then(deadline, then);
+    }
+
+    /// Something went wrong with this version of a node that may be its end: finds out, and goes over
+    /// to the stand-by if it is.
+    pub fn suspect(self: &Arc<Self>, node: usize, version: Version) {
+        let known = &self.list[node];
+        let current = known.backend.version() == version;
+        if known.endpoints.len() > 1 && current && !known.is_probed.swap(true, Ordering::AcqRel) {
+            Probe::start(Arc::clone(self), node, version);
+        }
+    }
+
+    /// Its stand-by answers.
+    pub fn fail_over(&self, node: usize, from: Version) {
+        // Somebody else may have been quicker.
+        let _ = self.pool.fail_over(&self.list[node].name, from);
+    }
+
+    /// How the nodes stand, in their order.
+    pub fn status(&self) -> Vec<BackendStatus<Name>> {
+        self.list.iter().map(|node| node.backend.status()).collect()
+    }
+}
+
+impl Node {
+    /// The server that this version of it is.
+    pub fn endpoint(&self, version: Version) -> &Endpoint {
+        endpoint(&self.endpoints, version)
+    }
+
+    /// Which of its servers is in use.
+    pub fn version(&self) -> Version {
+        self.backend.version()
+    }
+
+    /// Its name and the address of this version of it, for texts.
+    pub fn at(&self, version: Version) -> At<'_> {
+        At { name: &self.name, address: &self.endpoint(version).address }
+    }
+}
+
+/// `n0 (127.0.0.1:33660)`
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    name: &'a Name,
+    address: &'a str,
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.address)
+    }
+}
+
+fn endpoint(endpoints: &[Endpoint], version: Version) -> &Endpoint {
+    let at = version.number() % endpoints.len() as u64;
+    &endpoints[at as usize]
+}
+
+/// Knows how to get a session of a data node.
+struct Connect {
+    nodes: Vec<(Name, Arc<[Endpoint]>)>,
+    /// A server that takes longer may be gone: it is looked into, and tried again meanwhile.
+    silence: Duration,
+}
+
+impl Manage<Name, Session> for Connect {
+    fn connect(
+        &self,
+        target: &Target<'_, Name>,
+        deadline: Instant,
+    ) -> Result<Session, ManageError> {
+        let known = self.nodes.iter().find(|(name, _)| name == target.key());
+        let (_, endpoints) = known.ok_or("there is no such node")?;
+        let Endpoint { address, client } = endpoint(endpoints, target.version());
+        let left = deadline.saturating_duration_since(Instant::now());
+        let session = client.session_within(left.min(self.silence));
+        session.map_err(|error| ConnectError { address: address.clone(), error }.into())
+    }
+
+    /// An answer that did not come whole would come in the way of the next.
+    fn has_broken(&self, _: &Target<'_, Name>, session: &mut Session) -> bool {
+        !session.is_idle()
+    }
+}
+
+/// Hears of connects that fail: nobody else may be there to find out about the node.
+#[derive(Clone, Debug, Default)]
+struct Watch {
+    nodes: Arc<OnceLock<Weak<Nodes>>>,
+}
+
+impl Observer<Name> for Watch {
+    fn connect_failed(&self, target: &Target<'_, Name>, _: &ManageError) {
+        let Some(nodes) = self.nodes.get().and_then(Weak::upgrade) else { return };
+        if let Some(node) = nodes.list.iter().position(|node| node.name == *target.key()) {
+            nodes.suspect(node, target.version());
+        }
+    }
+}
+
+/// Why there is no session, and where.
+#[derive(Debug)]
+struct ConnectError {
+    address: String,
+    error: client::Error,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.address, self.error)
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// Why there are no nodes.
+#[derive(Debug)]
+pub enum NodesError {
+    Options(OptionsError),
+    Pool(String),
+}
+
+impl fmt::Display for NodesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Options(error) => error.fmt(f),
+            Self::Pool(error) => f.write_str(error),
+        }
+    }
+}
+
+impl std::error::Error for NodesError {}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").field("nodes", &self.list.len()).finish_non_exhaustive()
+    }
+}

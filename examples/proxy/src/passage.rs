@@ -1,0 +1,95 @@
+//! [`Passage`]: the answer of a data node, on its way to the client.
+#![forbid(unsafe_code)]
+
+use epoll_group::client::{Answer, Piece, Summary};
+use epoll_group::codec::kind::ServerKind;
+use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
+
+use crate::ask::is_said;
+
+/// The answer of a data node, frame by frame as it comes. What it was asked in goes back with its end.
+pub struct Passage<U: User> {
+    answer: Answer,
+    /// The frame that is passed on.
+    body: Vec<u8>,
+    has_rows: bool,
+    /// Until the answer has ended.
+    user: Option<U>,
+}
+
+/// Who has the session in which an answer comes.
+pub trait User: Send + 'static {
+    /// The answer has come to its end: the session is free. Dropped without, it is not.
+    fn ended(self, end: End<'_>);
+}
+
+/// How an answer ended.
+#[derive(Debug)]
+pub enum End<'a> {
+    Well(&'a Summary),
+    /// The data node said that it failed.
+    Failed(u32),
+    /// The session is gone.
+    Lost,
+}
+
+impl<U: User> Passage<U> {
+    pub const fn new(answer: Answer, user: U) -> Self {
+        Self { answer, body: Vec::new(), has_rows: false, user: Some(user) }
+    }
+
+    fn end(&mut self) -> Ending {
+        let summary = self.answer.summary();
+        if let Some(user) = self.user.take() {
+            user.ended(End::Well(summary));
+        }
+        ending(self.answer.summary(), self.has_rows)
+    }
+}
+
+/// What the client is told at the end.
+pub fn ending(summary: &Summary, has_rows: bool) -> Ending {
+    let mut ending = Ending::new().last_insert_id(summary.insert_id.unwrap_or(0));
+    if !has_rows {
+        ending = ending.affected(summary.affected);
+    }
+    if !summary.info.is_empty() {
+        ending = ending.info(summary.info.as_slice());
+    }
+    if let Some(cost) = &summary.feedback {
+        let index = cost.chosen_index.clone().unwrap_or_default();
+        ending = ending.feedback(cost.examined_row_count.unwrap_or(0), index);
+    }
+    for warning in &summary.warnings {
+        ending = ending.warning(warning.level(), warning.code, warning.msg.as_slice());
+    }
+    ending
+}
+
+impl<U: User> Relay for Passage<U> {
+    fn next(&mut self, wake: &Wake) -> Result<Relayed<'_>, SessionError> {
+        let kind = match self.answer.try_frame() {
+            Ok(Piece::Frame(kind, body)) => {
+                self.body.clear();
+                self.body.extend_from_slice(body);
+                kind
+            }
+            Ok(Piece::Later) => {
+                let wake = wake.clone();
+                self.answer.when_more(move || wake.wake());
+                return Ok(Relayed::Later);
+            }
+            Ok(Piece::End) => return Ok(Relayed::End(self.end())),
+            Err(error) => {
+                let said = error.server_error().filter(|_| is_said(&error));
+                let end = said.map_or(End::Lost, |said| End::Failed(said.code()));
+                if let Some(user) = self.user.take() {
+                    user.ended(end);
+                }
+                return Err(crate::refuse::of_node("in the middle of its answer", &error));
+            }
+        };
+        self.has_rows |= kind == ServerKind::ColumnMetaData;
+        Ok(Relayed::Frame { kind, body: &self.body })
+    }
+}

@@ -1,0 +1,244 @@
+//! [`Proxy`]: the service. Requests of clients, each to the data node that it is for.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use epoll_group::client;
+use epoll_group::codec::auth::StoredPassword;
+use epoll_group::codec::message::plan::ExecPlan;
+use epoll_group::codec::message::sql::StmtExecute;
+use epoll_group::codec::message::tso::auto_sp::Operation;
+use epoll_group::codec::message::value::{Any, any, scalar};
+use epoll_group::session::{
+    Account, AuthError, Cancel, Login, Peer, Plan, Reply, Request, Savepoint, SavepointAction,
+    Service, SessionError, SessionId, Sql,
+};
+
+use crate::front::Front;
+use crate::nodes::Nodes;
+use crate::refuse::{not_utf8, of_node, unknown_database, unroutable, wrong_arguments};
+use crate::route::{self, Cache, Effect, Rows, Statement};
+use crate::turn::{Turn, Work};
+
+/// Everything that sessions share.
+pub struct Proxy {
+    users: HashMap<Vec<u8>, StoredPassword>,
+    pub nodes: Arc<Nodes>,
+    pub statements: Cache,
+}
+
+impl Proxy {
+    pub fn new(
+        users: impl IntoIterator<Item = (String, String)>,
+        nodes: Arc<Nodes>,
+        catalogue: route::Catalogue,
+    ) -> Self {
+        let users = users
+            .into_iter()
+            .map(|(name, password)| (name.into_bytes(), StoredPassword::of(password.as_bytes())));
+        Self { users: users.collect(), nodes, statements: Cache::new(catalogue) }
+    }
+
+    fn check_schema(&self, name: &[u8]) -> Result<(), SessionError> {
+        let schema = self.statements.catalogue().schema.as_bytes();
+        if name.is_empty() || name.eq_ignore_ascii_case(schema) {
+            return Ok(());
+        }
+        Err(unknown_database(name))
+    }
+
+    fn sql(&self, sql: Sql<'_>) -> Result<(Work, client::Request), SessionError> {
+        if let Some(schema) = sql.schema() {
+            self.check_schema(schema)?;
+        }
+        check_arguments(sql.message())?;
+        let known = self.statements.read(sql.text());
+        let statement = known.statement.as_ref().map_err(Clone::clone)?;
+        let schema = &self.statements.catalogue().schema;
+        let work = match (Work::of(statement, schema), statement) {
+            (Some(work), _) => work,
+            (None, Statement::Rows(rows)) => self.of_rows(rows, sql)?,
+            (None, other) => return Err(unroutable(format_args!("{other:?}"), "it is not known")),
+        };
+        if let Work::Set(names) = &work {
+            check_mode(names, sql.message())?;
+        }
+        let mut request = passed_on(sql.message(), sql.text());
+        match &work {
+            Work::Gather { .. } => {
+                request.chunk_result = None;
+                request.compact_metadata = None;
+            }
+            Work::Forward { .. } if known.is_frequent => {
+                request.stmt_digest = Some(known.digest.to_vec());
+                return Ok((work, client::Request::statement(request).cached()));
+            }
+            _ => {}
+        }
+        Ok((work, client::Request::statement(request)))
+    }
+
+    /// Where the rows are.
+    fn of_rows(&self, rows: &Rows, sql: Sql<'_>) -> Result<Work, SessionError> {
+        let gather = || Work::Gather { merge: rows.merge.clone() };
+        let effect = rows.effect;
+        let Some(ids) = &rows.ids else { return Ok(gather()) };
+        let nodes = ids.nodes(sql.args(), self.nodes.len())?;
+        match nodes[..] {
+            [] => Ok(Work::Forward { node: None, effect }),
+            [node] => Ok(Work::Forward { node: Some(node), effect }),
+            [..] if !rows.merge.is_empty() => Ok(gather()),
+            [first, second, ..] => Err(unroutable(
+                "the statement",
+                format_args!(
+                    "its rows of {} are on data nodes {} and {}",
+                    rows.table,
+                    self.nodes.get(first).name,
+                    self.nodes.get(second).name
+                ),
+            )),
+        }
+    }
+
+    fn plan(&self, plan: &Plan<'_>) -> Result<(Work, client::Request), SessionError> {
+        let catalogue = self.statements.catalogue();
+        let node = route::of_plan(plan.plan(), plan.message(), catalogue, self.nodes.len())?;
+        let message = ExecPlan {
+            plan: Some(plan.plan().clone()),
+            plan_digest: None,
+            reset_error: Some(true),
+            ..plan.message().clone()
+        };
+        let work = Work::Forward { node, effect: Effect::Read };
+        Ok((work, client::Request::exec_plan(message).cached()))
+    }
+}
+
+fn savepoint(savepoint: &Savepoint<'_>) -> Result<(Work, client::Request), SessionError> {
+    let name = std::str::from_utf8(savepoint.name()).map_err(|_| not_utf8())?;
+    let action = savepoint.action();
+    let operation = match action {
+        SavepointAction::Set => Operation::Set,
+        SavepointAction::Release => Operation::Release,
+        SavepointAction::RollBack => Operation::Rollback,
+        _ => return Err(unroutable("this savepoint operation", "it does not know it")),
+    };
+    let request = client::Request::savepoint(operation, name);
+    Ok((Work::Savepoint(name.to_owned(), action), request))
+}
+
+/// A mode in an argument is like one in the text.
+fn check_mode(names: &[String], message: &StmtExecute) -> Result<(), SessionError> {
+    if !names.iter().any(|name| name == "sql_mode") {
+        return Ok(());
+    }
+    let text = |any: &Any| {
+        let scalar = any.scalar.as_ref()?;
+        let text = scalar.v_string.as_ref().map(|text| &text.value);
+        let text = text.or_else(|| scalar.v_octets.as_ref().map(|octets| &octets.value))?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    };
+    let modes = message.args.iter().filter_map(text);
+    if modes.into_iter().any(|mode| route::changes_reading(&mode)) {
+        return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
+    }
+    Ok(())
+}
+
+/// What a data node is asked, of what a client asked. The digest is that of the proxy.
+fn passed_on(message: &StmtExecute, text: &[u8]) -> StmtExecute {
+    StmtExecute {
+        stmt: Some(text.to_vec()),
+        args: message.args.clone(),
+        compact_metadata: message.compact_metadata,
+        reset_error: Some(true),
+        snapshot_seq: message.snapshot_seq,
+        commit_seq: message.commit_seq,
+        hint: message.hint.clone(),
+        chunk_result: message.chunk_result,
+        use_cts_transaction: message.use_cts_transaction,
+        feed_back: message.feed_back,
+        capabilities: message.capabilities,
+        ..StmtExecute::default()
+    }
+}
+
+/// A name in place of a value would become a part of the text, behind the back of who read it.
+fn check_arguments(message: &StmtExecute) -> Result<(), SessionError> {
+    let is_name = |argument: &Any| {
+        argument.r#type != i32::from(any::Type::Scalar)
+            || argument.scalar.as_ref().is_none_or(|scalar| {
+                let kind = scalar.r#type;
+                kind == i32::from(scalar::Type::VIdentifier)
+                    || kind == i32::from(scalar::Type::VPlaceholder)
+            })
+    };
+    if message.args.iter().any(is_name) {
+        return Err(wrong_arguments("a name is no value"));
+    }
+    Ok(())
+}
+
+impl Service for Proxy {
+    type Session = Arc<Front>;
+
+    fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
+        login.check(self.users.get(login.user()))?;
+        let name = std::str::from_utf8(login.user()).map_err(|_| AuthError::denied())?;
+        self.check_schema(login.schema()).map_err(|_| AuthError::schema())?;
+        Ok(Account::new(name))
+    }
+
+    fn open(&self, peer: &Peer, id: SessionId) -> Result<(Arc<Front>, Cancel), SessionError> {
+        let front = Arc::new(Front::new(id.number(), peer.account().name()));
+        let cancels = Arc::clone(&front.cancels);
+        Ok((front, Cancel::new(move |_| cancels.cancel())))
+    }
+
+    fn execute(
+        &self,
+        front: &mut Arc<Front>,
+        request: Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let (work, request) = match request {
+            Request::Sql(sql) => self.sql(sql)?,
+            Request::Plan(plan) => self.plan(&plan)?,
+            Request::Savepoint(message) => savepoint(&message)?,
+            _ => return Err(unroutable("this request", "it does not know it")),
+        };
+        let turn = Turn {
+            nodes: Arc::clone(&self.nodes),
+            front: Arc::clone(front),
+            ticket: front.cancels.begin(),
+            deadline: Instant::now() + self.nodes.patience.statement,
+            deferred: reply.defer(),
+            work,
+            request,
+        };
+        front.enter(turn);
+        Ok(())
+    }
+
+    fn in_transaction(&self, front: &Arc<Front>) -> bool {
+        front.state().is_in_transaction()
+    }
+
+    fn cancelled(&self, front: &mut Arc<Front>) {
+        front.cancels.clear();
+    }
+
+    fn closed(&self, front: Arc<Front>) {
+        front.close();
+    }
+
+    /// Those of the first data node: they are in order for all.
+    fn timestamp(&self, _: &Peer, count: u32) -> Result<u64, SessionError> {
+        let node = self.nodes.get(0);
+        let version = node.version();
+        let first = node.endpoint(version).client.timestamps(count);
+        first.map_err(|error| of_node(node.at(version), &error))
+    }
+}

@@ -1,0 +1,89 @@
+//! What the proxy itself has to say when it does not do what it was asked.
+//!
+//! The numbers are those of MySQL; the texts say what, and why. What a data node says is passed on as
+//! it is.
+
+use std::fmt;
+
+use epoll_group::client::{self, ErrorKind, Fate};
+use epoll_group::pool::{Cause, GetError};
+use epoll_group::session::SessionError;
+
+/// It makes sense, and the proxy cannot do it.
+pub fn unroutable(what: impl fmt::Display, why: impl fmt::Display) -> SessionError {
+    let text = format!("the proxy cannot route {what}: {why}");
+    SessionError::new(1235, b"42000", text)
+}
+
+/// It is no SQL.
+pub fn syntax(why: impl fmt::Display) -> SessionError {
+    SessionError::new(1064, b"42000", format!("You have an error in your SQL syntax; {why}"))
+}
+
+pub fn not_utf8() -> SessionError {
+    SessionError::new(1300, b"HY000", "Invalid utf8mb4 character string")
+}
+
+pub fn wrong_arguments(why: impl fmt::Display) -> SessionError {
+    SessionError::new(1210, b"HY000", format!("Incorrect arguments to the statement: {why}"))
+}
+
+pub fn unknown_database(name: &[u8]) -> SessionError {
+    let name = String::from_utf8_lossy(name);
+    SessionError::new(1049, b"42000", format!("Unknown database '{name}'"))
+}
+
+pub fn no_savepoint(name: &str) -> SessionError {
+    SessionError::new(1305, b"42000", format!("SAVEPOINT {name} does not exist"))
+}
+
+/// A transaction would have to be committed on two nodes, and one may fail.
+pub fn second_node(first: impl fmt::Display, second: impl fmt::Display) -> SessionError {
+    let text = format!(
+        "the proxy has no two-phase commit: the transaction is on data node {first}, and this \
+         statement is for data node {second}"
+    );
+    SessionError::new(1235, b"42000", text)
+}
+
+/// The data node of a transaction was lost, and what was done with it.
+pub fn lost_transaction(node: impl fmt::Display) -> SessionError {
+    let text = format!(
+        "the transaction was rolled back when data node {node} was lost; roll back and begin anew"
+    );
+    SessionError::new(1213, b"40001", text)
+}
+
+/// The session of the client had settings of its own, and its session at the data node is gone.
+pub fn too_many_settings(most: usize) -> SessionError {
+    let text = format!("the session has {most} settings already, as many as the proxy keeps");
+    SessionError::new(1235, b"42000", text)
+}
+
+/// No session of a data node was to be had; nothing was sent.
+pub fn no_session(node: impl fmt::Display, error: &GetError) -> SessionError {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    let cause = cause.unwrap_or_default();
+    let text = format!("data node {node} has no session for the statement: {error}{cause}");
+    match error {
+        GetError::Timeout { cause: Cause::AllBusy { .. }, .. }
+        | GetError::TooManyWaiting { .. } => SessionError::new(1040, b"08004", text),
+        _ => SessionError::new(2003, b"HY000", text),
+    }
+}
+
+/// What a data node answered, or why it did not.
+pub fn of_node(node: impl fmt::Display, error: &client::Error) -> SessionError {
+    if let ErrorKind::Server(said) = error.kind() {
+        let state = said.state().try_into().unwrap_or(*b"HY000");
+        let (code, message) = (said.code(), said.message());
+        // A session of a data node that dies does not take the client's along.
+        return SessionError::new(code, &state, message);
+    }
+    let fate = match error.fate() {
+        Fate::Unknown => "; the statement may have been executed",
+        _ => "",
+    };
+    let text = format!("data node {node} was lost: {}{fate}", error.kind());
+    SessionError::new(2013, b"HY000", text)
+}

@@ -1,0 +1,250 @@
+//! Statements about the session: settings, transactions, and what a server tells of itself.
+
+use epoll_group::session::{SavepointAction, SessionError};
+use sqlparser::ast::{
+    self, ContextModifier, Expr, ObjectName, Query, SelectItem, Set, SetExpr, UnaryOperator, Use,
+    Value, ValueWithSpan,
+};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use super::read::{Facts, path, word};
+use super::{Statement, Told, What};
+use crate::refuse::{unknown_database, unroutable};
+
+/// Statements that the parser does not know, or knows otherwise.
+pub(super) fn of_words(tokens: &[TokenWithSpan]) -> Option<Result<Statement, SessionError>> {
+    let mut words = Vec::new();
+    for TokenWithSpan { token, .. } in tokens {
+        match token {
+            Token::Whitespace(_) | Token::SemiColon | Token::EOF => {}
+            Token::Word(_) if words.len() < 8 => {
+                words.push(word(token).map_or_else(String::new, |word| word.value.to_lowercase()));
+            }
+            _ => break,
+        }
+    }
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    Some(match &words[..] {
+        ["start", "transaction", "with", "consistent", "snapshot"] => Ok(Statement::Begin),
+        ["xa", ..] => Err(unroutable("XA", "the proxy has no two-phase commit")),
+        ["lock" | "unlock", "tables" | "table", ..] => {
+            Err(unroutable("a lock of tables", "it belongs to a session of one data node"))
+        }
+        ["show", "warnings" | "errors"] => Ok(Statement::Warnings),
+        _ => return None,
+    })
+}
+
+pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statement, SessionError> {
+    use ast::Statement as Sql;
+    match statement {
+        Sql::StartTransaction { statements, exception, modifier, .. } => {
+            if !statements.is_empty() || exception.is_some() || modifier.is_some() {
+                return Err(unroutable("a block", "only transactions begin"));
+            }
+            Ok(Statement::Begin)
+        }
+        Sql::Commit { chain: false, end: false, modifier: None } => Ok(Statement::Commit),
+        Sql::Rollback { chain: false, savepoint: None } => Ok(Statement::Rollback),
+        Sql::Rollback { chain: false, savepoint: Some(name) } => {
+            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::RollBack))
+        }
+        Sql::Commit { .. } | Sql::Rollback { .. } => {
+            Err(unroutable("and chain", "the next transaction may be on another node"))
+        }
+        Sql::Savepoint { name } => {
+            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::Set))
+        }
+        Sql::ReleaseSavepoint { name } => {
+            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::Release))
+        }
+        Sql::ShowVariables { .. }
+        | Sql::ShowStatus { .. }
+        | Sql::ShowTables { .. }
+        | Sql::ShowColumns { .. }
+        | Sql::ShowCreate { .. }
+        | Sql::ShowDatabases { .. }
+        | Sql::ShowCollation { .. }
+        | Sql::ShowCharset(_) => Ok(Statement::Anywhere),
+        Sql::Use(Use::Object(name)) => {
+            let schema = &facts.catalogue.schema;
+            match path(name).as_deref() {
+                Some([name]) if name.eq_ignore_ascii_case(schema) => Ok(Statement::Nothing),
+                _ => Err(unknown_database(name.to_string().as_bytes())),
+            }
+        }
+        Sql::Set(set) => of_set(set),
+        other => {
+            let text = other.to_string();
+            let kind = text.split(' ').next().unwrap_or_default().to_ascii_lowercase();
+            Err(unroutable(format_args!("`{kind}`"), "it does not know what that needs"))
+        }
+    }
+}
+
+fn of_set(set: &Set) -> Result<Statement, SessionError> {
+    match set {
+        Set::SetNames { charset_name, .. } if is_utf8(&charset_name.value) => {
+            Ok(Statement::Nothing)
+        }
+        Set::SetNames { .. } => Ok(Statement::Set(vec!["names".to_owned()])),
+        Set::SetNamesDefault {} => Ok(Statement::Nothing),
+        Set::SetTransaction { session: true, snapshot: None, .. } => {
+            Ok(Statement::Set(vec!["transaction".to_owned()]))
+        }
+        Set::SetTransaction { session: false, snapshot: None, .. } => {
+            Ok(Statement::NextTransaction)
+        }
+        Set::SingleAssignment { scope, hivevar: false, variable, values } => {
+            let [value] = &values[..] else {
+                return Err(unroutable("the set", "a variable has one value"));
+            };
+            of_assignments(&[(scope.as_ref(), variable, value)])
+        }
+        Set::MultipleAssignments { assignments } => {
+            let all = assignments.iter();
+            let all: Vec<_> =
+                all.map(|each| (each.scope.as_ref(), &each.name, &each.value)).collect();
+            of_assignments(&all)
+        }
+        other => Err(unroutable(format_args!("`{other}`"), "it does not know what that changes")),
+    }
+}
+
+type Assigned<'a> = (Option<&'a ContextModifier>, &'a ObjectName, &'a Expr);
+
+fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
+    let mut names = Vec::new();
+    for &(scope, name, value) in all {
+        let name = variable(scope, name)?;
+        if name == "autocommit" {
+            let on = switch(value)
+                .ok_or_else(|| unroutable("the set", "autocommit is 0 or 1, in the text"))?;
+            if all.len() > 1 {
+                return Err(unroutable("the set", "autocommit is set alone"));
+            }
+            return Ok(Statement::Autocommit(on));
+        }
+        if !is_constant(value) {
+            let why = "only a constant is the same on all nodes";
+            return Err(unroutable(format_args!("a change of {name}"), why));
+        }
+        if name == "sql_mode" && constant(value).is_some_and(changes_reading) {
+            return Err(unroutable("this sql_mode", "the proxy would read texts otherwise"));
+        }
+        if !is_harmless(&name, value) {
+            names.push(name);
+        }
+    }
+    Ok(if names.is_empty() { Statement::Nothing } else { Statement::Set(names) })
+}
+
+/// The name of a variable of the session, in lower case; one of the user begins with `@`.
+fn variable(scope: Option<&ContextModifier>, name: &ObjectName) -> Result<String, SessionError> {
+    let global = || Err(unroutable("a global variable", "it would change for everybody"));
+    if matches!(scope, Some(ContextModifier::Global)) {
+        return global();
+    }
+    let parts = path(name).unwrap_or_default();
+    let parts: Vec<_> = parts.iter().map(String::as_str).collect();
+    match &parts[..] {
+        ["@@global" | "@@persist" | "@@persist_only" | "persist" | "global", ..] => global(),
+        ["@@session" | "@@local" | "session" | "local", name] => Ok((*name).to_owned()),
+        [name] if name.starts_with("@@") => Ok(name[2..].to_owned()),
+        [name] => Ok((*name).to_owned()),
+        _ => Err(unroutable(name, "this is no variable")),
+    }
+}
+
+fn is_utf8(name: &str) -> bool {
+    ["utf8", "utf8mb3", "utf8mb4"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// What every session of a data node has already.
+fn is_harmless(name: &str, value: &Expr) -> bool {
+    match name {
+        "character_set_client" | "character_set_connection" | "character_set_results" => {
+            constant(value).is_some_and(is_utf8)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a mode changes where strings and names end.
+pub fn changes_reading(mode: &str) -> bool {
+    let modes = ["ansi", "no_backslash_escapes", "pipes_as_concat", "high_not_precedence"];
+    let mode = mode.to_ascii_lowercase();
+    modes.iter().any(|each| mode.contains(each))
+        // Of the combinations these have the above in them.
+        || ["db2", "maxdb", "mssql", "oracle", "postgresql"].iter().any(|each| mode.contains(each))
+}
+
+/// The text of a constant that is one.
+fn constant(value: &Expr) -> Option<&str> {
+    match value {
+        Expr::Identifier(word) => Some(&word.value),
+        Expr::Value(ValueWithSpan {
+            value: Value::SingleQuotedString(text) | Value::DoubleQuotedString(text),
+            ..
+        }) => Some(text),
+        _ => None,
+    }
+}
+
+fn is_constant(value: &Expr) -> bool {
+    match value {
+        Expr::Value(_) => true,
+        // A word, such as ON or DEFAULT, but no variable.
+        Expr::Identifier(word) => !word.value.starts_with('@'),
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => {
+            matches!(**expr, Expr::Value(_))
+        }
+        _ => false,
+    }
+}
+
+fn switch(value: &Expr) -> Option<bool> {
+    let word = match value {
+        Expr::Value(ValueWithSpan { value: Value::Number(text, _), .. }) => text.as_str(),
+        Expr::Value(ValueWithSpan { value: Value::Boolean(is), .. }) => return Some(*is),
+        other => constant(other)?,
+    };
+    match word.to_ascii_lowercase().as_str() {
+        "0" | "off" | "false" => Some(false),
+        "1" | "on" | "true" | "default" => Some(true),
+        _ => None,
+    }
+}
+
+/// What the proxy tells of a session by itself, when that is all that is asked.
+pub(super) fn told(query: &Query) -> Option<Vec<Told>> {
+    let SetExpr::Select(select) = &*query.body else { return None };
+    if !select.from.is_empty() || select.selection.is_some() || query.limit_clause.is_some() {
+        return None;
+    }
+    let item = |item: &SelectItem| {
+        let (expr, label) = match item {
+            SelectItem::UnnamedExpr(expr) => (expr, expr.to_string()),
+            SelectItem::ExprWithAlias { expr, alias } => (expr, alias.value.clone()),
+            _ => return None,
+        };
+        let Expr::Function(function) = expr else { return None };
+        if let ast::FunctionArguments::List(arguments) = &function.args
+            && !arguments.args.is_empty()
+        {
+            return None;
+        }
+        let name = path(&function.name)?;
+        let [name] = &name[..] else { return None };
+        let what = match name.as_str() {
+            "connection_id" => What::ConnectionId,
+            "last_insert_id" => What::LastInsertId,
+            "row_count" => What::RowCount,
+            "database" | "schema" => What::Database,
+            "user" | "current_user" | "session_user" | "system_user" => What::User,
+            _ => return None,
+        };
+        Some(Told { label, what })
+    };
+    select.projection.iter().map(item).collect()
+}

@@ -1,0 +1,345 @@
+//! [`Turn`]: one request of a client, from when it was understood to its answer.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use epoll_group::client::Request;
+use epoll_group::pool::Pooled;
+use epoll_group::session::{Deferred, Reply, SavepointAction, SessionError};
+
+use crate::ask::{Ask, Asked, RETRIES};
+use crate::cancel::Ticket;
+use crate::engaged::{Borrowed, Engaged, Purpose};
+use crate::front::{Front, Place, State, Transaction};
+use crate::local;
+use crate::nodes::Nodes;
+use crate::passage::Passage;
+use crate::refuse::{no_savepoint, second_node, unroutable};
+use crate::route::{Effect, Merge, Statement, Told};
+use crate::scatter;
+
+/// One request of a client.
+pub struct Turn {
+    pub nodes: Arc<Nodes>,
+    pub front: Arc<Front>,
+    pub deferred: Deferred,
+    pub ticket: Ticket,
+    pub deadline: Instant,
+    pub work: Work,
+    /// As a data node is asked.
+    pub request: Request,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Work {
+    /// A node does it; `None`: any.
+    Forward {
+        node: Option<usize>,
+        effect: Effect,
+    },
+    /// All nodes do it, and their answers become one; of a definition there is nothing to merge.
+    Gather {
+        merge: Vec<Merge>,
+    },
+    Told(Vec<Told>, String),
+    Warnings,
+    Begin,
+    Commit,
+    Rollback,
+    Savepoint(String, SavepointAction),
+    Autocommit(bool),
+    Nothing,
+    NextTransaction,
+    Set(Vec<String>),
+}
+
+const COMMIT: &str = "commit";
+const ROLLBACK: &str = "rollback";
+
+impl Work {
+    /// Of a statement that says by itself what is to be done.
+    pub fn of(statement: &Statement, schema: &str) -> Option<Self> {
+        Some(match statement {
+            Statement::Rows(_) => return None,
+            Statement::Anywhere => Self::Forward { node: None, effect: Effect::Read },
+            Statement::Everywhere => Self::Gather { merge: Vec::new() },
+            Statement::Local(told) => Self::Told(told.clone(), schema.to_owned()),
+            Statement::Warnings => Self::Warnings,
+            Statement::Begin => Self::Begin,
+            Statement::Commit => Self::Commit,
+            Statement::Rollback => Self::Rollback,
+            Statement::Savepoint(name, action) => Self::Savepoint(name.clone(), *action),
+            Statement::Autocommit(on) => Self::Autocommit(*on),
+            Statement::Nothing => Self::Nothing,
+            Statement::NextTransaction => Self::NextTransaction,
+            Statement::Set(names) => Self::Set(names.clone()),
+        })
+    }
+}
+
+impl Turn {
+    /// Whether it leaves the session of the client as it is.
+    pub const fn is_free(&self) -> bool {
+        matches!(self.work, Work::Forward { .. } | Work::Gather { .. })
+    }
+
+    /// Runs it in borrowed sessions, beside whatever else is done for the client.
+    pub fn run_freely(self) {
+        match &self.work {
+            &Work::Forward { node, effect } => {
+                let node = node.unwrap_or_else(|| self.nodes.any());
+                let place = Place { lease: None, steps: VecDeque::new(), applied: 0 };
+                self.ask(node, effect, place, |turn, asked| {
+                    let Asked { lease, result, .. } = asked;
+                    let (front, ticket) = (turn.front, turn.ticket);
+                    let borrowed = Borrowed { front, ticket, lease };
+                    turn.deferred.finish(move |reply| {
+                        reply.relay(Passage::new(result?, borrowed));
+                        Ok(())
+                    });
+                });
+            }
+            Work::Gather { .. } => scatter::start(self, None),
+            _ => self.run(),
+        }
+    }
+
+    /// Runs it: nothing else of the client is under way. It leaves when it is over.
+    pub fn run(mut self) {
+        match std::mem::replace(&mut self.work, Work::Nothing) {
+            Work::Forward { node, effect } => self.forward(node, effect),
+            Work::Gather { merge } => self.gather(merge),
+            Work::Told(told, schema) => {
+                let front = Arc::clone(&self.front);
+                self.finish(move |reply| local::tell(&front, &schema, &told, reply));
+            }
+            Work::Warnings => {
+                let front = Arc::clone(&self.front);
+                self.finish(move |reply| local::warnings(&front, reply));
+            }
+            Work::Begin => self.end_transaction(COMMIT, |turn, done| {
+                if done.is_ok() {
+                    turn.front.state().begin(turn.request.clone());
+                }
+                turn.finish(|_| done);
+            }),
+            Work::Commit => self.end_transaction(COMMIT, |turn, done| turn.finish(|_| done)),
+            Work::Rollback => self.end_transaction(ROLLBACK, |turn, done| turn.finish(|_| done)),
+            Work::Autocommit(true) => self.end_transaction(COMMIT, |turn, done| {
+                if done.is_ok() {
+                    turn.front.state().manual_commit = false;
+                }
+                turn.finish(|_| done);
+            }),
+            Work::Autocommit(false) => {
+                self.front.state().manual_commit = true;
+                self.finish(|_| Ok(()));
+            }
+            Work::Nothing => self.finish(|_| Ok(())),
+            Work::NextTransaction => {
+                let request = self.request.clone();
+                self.front.state().next = Some(request);
+                self.finish(|_| Ok(()));
+            }
+            Work::Savepoint(name, action) => self.savepoint(&name, action),
+            Work::Set(names) => self.set(names),
+        }
+    }
+
+    /// It was answered by the proxy.
+    fn finish(self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) {
+        self.ticket.ended();
+        self.front.leave();
+        self.deferred.finish(code);
+    }
+
+    /// Where a statement of the transaction is to run; an error if it must not.
+    fn node_in_transaction(
+        &self,
+        state: &mut State,
+        node: Option<usize>,
+    ) -> Result<usize, SessionError> {
+        let Some(transaction) = state.transaction_of_statement() else {
+            return Ok(node.unwrap_or_else(|| self.nodes.any()));
+        };
+        if let Some(lost) = &transaction.lost {
+            return Err(lost.clone());
+        }
+        match (transaction.node, node) {
+            (Some(first), Some(second)) if first != second => {
+                let name = |node: usize| &self.nodes.get(node).name;
+                Err(second_node(name(first), name(second)))
+            }
+            (Some(first), _) => Ok(first),
+            (None, node) => Ok(node.unwrap_or_else(|| self.nodes.any())),
+        }
+    }
+
+    fn forward(self, node: Option<usize>, effect: Effect) {
+        let mut state = self.front.state();
+        let placed = self.node_in_transaction(&mut state, node).map(|at| {
+            // What any node can answer does not decide where a transaction is.
+            let decided = state.transaction.as_ref().is_some_and(|own| own.node.is_some());
+            let aside = node.is_none() && !decided;
+            let purpose = if aside { Purpose::Aside } else { Purpose::Statement };
+            (at, state.place(at, !aside), purpose)
+        });
+        drop(state);
+        match placed {
+            Ok((at, place, purpose)) => self.engage(at, effect, place, purpose),
+            Err(error) => self.finish(|_| Err(error)),
+        }
+    }
+
+    fn gather(mut self, merge: Vec<Merge>) {
+        let mut state = self.front.state();
+        let is_definition = merge.is_empty();
+        if is_definition && state.is_in_transaction() {
+            drop(state);
+            let why = "it would commit the transaction on one data node only";
+            return self.finish(move |_| Err(unroutable("a definition in a transaction", why)));
+        }
+        if !is_definition && (state.is_in_transaction() || state.manual_commit) {
+            drop(state);
+            if self.nodes.len() == 1 {
+                return self.forward(Some(0), Effect::Read);
+            }
+            let error = second_node(&self.nodes.get(0).name, &self.nodes.get(1).name);
+            return self.finish(|_| Err(error));
+        }
+        let places = (0..self.nodes.len()).map(|node| state.place(node, false)).collect();
+        drop(state);
+        self.work = Work::Gather { merge };
+        scatter::start(self, Some(places));
+    }
+
+    fn savepoint(self, name: &str, action: SavepointAction) {
+        let mut state = self.front.state();
+        let refused = match state.transaction_of_statement() {
+            // Without a transaction it is over at once.
+            None if action == SavepointAction::Set => Ok(None),
+            None => Err(no_savepoint(name)),
+            Some(Transaction { lost: Some(lost), .. }) => Err(lost.clone()),
+            Some(Transaction { node: Some(node), .. }) => Ok(Some(*node)),
+            Some(transaction) => {
+                transaction.plan_savepoint(name, action, &self.request).map(|()| None)
+            }
+        };
+        drop(state);
+        match refused {
+            Ok(Some(node)) => self.forward(Some(node), Effect::Write),
+            Ok(None) => self.finish(|_| Ok(())),
+            Err(error) => self.finish(|_| Err(error)),
+        }
+    }
+
+    fn set(self, names: Vec<String>) {
+        let mut state = self.front.state();
+        let request = self.request.clone();
+        let lost = state.transaction.as_ref().and_then(|transaction| transaction.lost.clone());
+        let placed = lost.map_or(Ok(()), Err).and_then(|()| state.can_set(&names)).map(|()| {
+            let node = state.some_held().unwrap_or_else(|| self.nodes.any());
+            (node, state.place(node, false))
+        });
+        drop(state);
+        match placed {
+            Ok((node, place)) => {
+                self.engage(node, Effect::Write, place, Purpose::Set(names, request));
+            }
+            Err(error) => self.finish(|_| Err(error)),
+        }
+    }
+
+    /// Ends the transaction that there is, and calls `then`; at once if there is none.
+    fn end_transaction(
+        self,
+        how: &'static str,
+        then: impl FnOnce(Self, Result<(), SessionError>) + Send + 'static,
+    ) {
+        let mut state = self.front.state();
+        let lost = state.transaction.as_mut().and_then(|transaction| transaction.lost.take());
+        let taken = state.take_transaction();
+        drop(state);
+        if let Some(lost) = lost.filter(|_| how == COMMIT) {
+            return then(self, Err(lost));
+        }
+        let Some((node, lease, applied)) = taken else { return then(self, Ok(())) };
+        let ask = Ask {
+            nodes: Arc::clone(&self.nodes),
+            node,
+            request: Some(Request::sql(how)),
+            effect: Effect::Write,
+            steps: VecDeque::new(),
+            deadline: self.deadline,
+            ticket: self.ticket.clone(),
+            retries: 0,
+        };
+        let done = move |asked: Asked| {
+            let Asked { lease, result, .. } = asked;
+            self.ticket.ended();
+            let result = match result {
+                Ok(answer) => {
+                    drop(answer);
+                    self.front.put_back(node, lease, applied);
+                    Ok(())
+                }
+                // Whatever became of it, closed it is rolled back.
+                Err(error) => {
+                    lease.into_iter().for_each(Pooled::discard);
+                    Err(error)
+                }
+            };
+            then(self, result);
+        };
+        ask.start(Some(lease), Box::new(done));
+    }
+
+    /// Asks a node in a session that may be held, and looks afterwards what becomes of that.
+    fn engage(self, node: usize, effect: Effect, place: Place, purpose: Purpose) {
+        let applied = place.applied;
+        self.ask(node, effect, place, move |turn, asked| {
+            let Asked { lease, result, stage } = asked;
+            let (front, nodes) = (Arc::clone(&turn.front), Arc::clone(&turn.nodes));
+            let ticket = turn.ticket;
+            let engaged = Engaged::new(front, nodes, node, lease, applied, ticket, purpose);
+            match result {
+                Ok(answer) => {
+                    turn.deferred.finish(move |reply| {
+                        reply.relay(Passage::new(answer, engaged));
+                        Ok(())
+                    });
+                }
+                Err(error) => {
+                    engaged.failed(stage, &error);
+                    turn.deferred.finish(|_| Err(error));
+                }
+            }
+        });
+    }
+
+    /// Asks a node, and calls `then` with this and the outcome.
+    fn ask(
+        mut self,
+        node: usize,
+        effect: Effect,
+        place: Place,
+        then: impl FnOnce(Self, Asked) + Send + 'static,
+    ) {
+        let own = place.lease.is_some() || !place.steps.is_empty();
+        let request = std::mem::replace(&mut self.request, Request::sql(Vec::new()));
+        let ask = Ask {
+            nodes: Arc::clone(&self.nodes),
+            node,
+            request: Some(request),
+            effect,
+            steps: place.steps,
+            deadline: self.deadline,
+            ticket: self.ticket.clone(),
+            retries: if own { 0 } else { RETRIES },
+        };
+        ask.start(place.lease, Box::new(move |asked| then(self, asked)));
+    }
+}

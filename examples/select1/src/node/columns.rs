@@ -1,0 +1,157 @@
+//! Columns of results as MySQL describes them, from what SQLite knows of them.
+//!
+//! SQLite keeps the type of a column as the text of its definition and lets each value have a type of
+//! its own. In this protocol a column has one type for all rows, so it is decided before the first
+//! row, and values are converted to it, or refused when that would change them.
+
+mod declared;
+mod table;
+mod value;
+
+use epoll_group::codec::column::Column;
+use epoll_group::codec::message::resultset::OriginalType;
+
+pub use table::{Tables, table_columns};
+
+/// utf8mb4_general_ci: the collation of all texts here.
+pub const TEXT_COLLATION: u64 = 45;
+/// Bytes of a character, at most.
+const BYTES_PER_CHARACTER: u32 = 4;
+
+/// A column of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The label.
+    pub name: String,
+    /// Of the table; empty for an expression.
+    pub original_name: String,
+    pub table: String,
+    pub schema: String,
+    /// None for an expression, until there is a value.
+    pub kind: Option<Type>,
+    pub facts: Facts,
+}
+
+/// What the definition of a table says of one of its columns, beside the type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub not_null: bool,
+    pub primary_key: bool,
+    pub unique_key: bool,
+    pub multiple_key: bool,
+    pub auto_increment: bool,
+}
+
+/// The type of a column in MySQL. Lengths are in characters, or in bytes where those are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    Signed(OriginalType),
+    Unsigned(OriginalType),
+    Year,
+    Float,
+    Double,
+    Decimal {
+        digits: u8,
+        scale: u8,
+    },
+    Date,
+    /// With so many fractional digits, as are the next ones.
+    DateTime(u8),
+    Timestamp(u8),
+    Time(u8),
+    Char(u32),
+    VarChar(u32),
+    /// A TEXT of so many bytes.
+    Text(OriginalType, u32),
+    Binary(u32),
+    VarBinary(u32),
+    /// A BLOB of so many bytes.
+    Blob(OriginalType, u32),
+    Json,
+    /// Nothing but NULL.
+    Null,
+}
+
+impl Type {
+    /// What an expression is that has given an integer.
+    pub const BIGINT: Self = Self::Signed(OriginalType::MysqlTypeLonglong);
+    /// A text of which nothing is known.
+    pub const STRING: Self = Self::VarChar(5);
+}
+
+impl Description {
+    /// An expression.
+    pub fn expression(name: impl Into<String>, kind: Option<Type>) -> Self {
+        Self {
+            name: name.into(),
+            original_name: String::new(),
+            table: String::new(),
+            schema: String::new(),
+            kind,
+            facts: Facts::default(),
+        }
+    }
+
+    /// As it is sent.
+    pub fn column(&self) -> Column<'_> {
+        let Self { name, facts, .. } = self;
+        let mut column = match self.kind.unwrap_or(Type::Null) {
+            Type::Signed(kind) => Column::int(name, kind),
+            Type::Unsigned(kind) => Column::uint(name, kind),
+            Type::Year => Column::year(name),
+            Type::Float => Column::float(name),
+            Type::Double => Column::double(name),
+            Type::Decimal { digits, scale } => Column::decimal(name, digits.into(), scale.into()),
+            Type::Date => Column::date(name),
+            Type::DateTime(digits) => Column::datetime(name, digits.into()),
+            Type::Timestamp(digits) => Column::timestamp(name, digits.into()),
+            Type::Time(digits) => Column::time(name, digits.into()),
+            Type::Char(length) => Column::char(name, TEXT_COLLATION, in_bytes(length)),
+            Type::VarChar(length) => Column::text(name, TEXT_COLLATION, in_bytes(length)),
+            Type::Text(kind, length) => {
+                let mut column = Column::blob(name).length(length);
+                (column.original_type, column.collation) = (kind, Some(TEXT_COLLATION));
+                // No longer binary.
+                column.original_flags = column.original_flags.map(|flags| flags & !(1 << 7));
+                column
+            }
+            Type::Binary(length) => {
+                let mut column = Column::char(name, Column::BINARY, length);
+                column.original_flags = column.original_flags.map(|flags| flags | 1 << 7);
+                column
+            }
+            Type::VarBinary(length) => Column::binary(name, length),
+            Type::Blob(kind, length) => {
+                let mut column = Column::blob(name).length(length);
+                column.original_type = kind;
+                column
+            }
+            Type::Json => Column::json(name),
+            Type::Null => Column::null(name),
+        };
+        if !self.table.is_empty() {
+            column = column.original_name(&self.original_name).table(&self.table);
+            column = column.original_table(&self.table).schema(&self.schema);
+        }
+        if facts.not_null {
+            column = column.not_null();
+        }
+        if facts.primary_key {
+            column = column.primary_key();
+        }
+        if facts.unique_key {
+            column = column.unique_key();
+        }
+        if facts.multiple_key {
+            column = column.multiple_key();
+        }
+        if facts.auto_increment {
+            column = column.auto_increment();
+        }
+        column
+    }
+}
+
+const fn in_bytes(characters: u32) -> u32 {
+    characters.saturating_mul(BYTES_PER_CHARACTER)
+}

@@ -1,0 +1,122 @@
+//! Values of SQLite in columns of a type.
+
+use epoll_group::codec::decimal::Decimal;
+use epoll_group::codec::temporal::{Date, DateTime, Time};
+use epoll_group::session::{Row, SessionError};
+use rusqlite::types::ValueRef;
+
+use super::{Description, Type};
+
+impl Type {
+    /// The type of an expression, by a value of it; none while that is NULL.
+    pub fn of_value(value: ValueRef<'_>) -> Option<Self> {
+        Some(match value {
+            ValueRef::Null => return None,
+            ValueRef::Integer(_) => Self::BIGINT,
+            ValueRef::Real(_) => Self::Double,
+            ValueRef::Text(text) => Self::VarChar(length(text)),
+            ValueRef::Blob(bytes) => Self::VarBinary(length(bytes)),
+        })
+    }
+}
+
+fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
+impl Description {
+    /// Writes a value into its column.
+    ///
+    /// # Errors
+    ///
+    /// The value is none of the column's type.
+    #[inline]
+    pub fn write(&self, row: &mut Row<'_>, value: ValueRef<'_>) -> Result<(), SessionError> {
+        match (self.kind.unwrap_or(Type::Null), value) {
+            (_, ValueRef::Null) => row.null(),
+            (Type::Signed(_), ValueRef::Integer(value)) => row.int(value),
+            (Type::Double, ValueRef::Real(value)) => row.double(value),
+            (
+                Type::Char(_) | Type::VarChar(_) | Type::Text(..) | Type::Json,
+                ValueRef::Text(bytes) | ValueRef::Blob(bytes),
+            ) => row.text(bytes),
+            (kind, value) => {
+                if write_converted(kind, row, value).is_none() {
+                    let name = &self.name;
+                    let text = format!("a value of column '{name}' is none of its type, {kind:?}");
+                    return Err(SessionError::new(1366, b"HY000", text));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the column and the value disagree.
+fn write_converted(kind: Type, row: &mut Row<'_>, value: ValueRef<'_>) -> Option<()> {
+    match kind {
+        Type::Signed(_) => row.int(as_integer(value)?),
+        Type::Unsigned(_) | Type::Year => row.uint(as_integer(value)?.try_into().ok()?),
+        Type::Double => row.double(as_number(value)?),
+        Type::Float => row.float(as_number(value)? as f32),
+        Type::Decimal { scale, .. } => row.decimal(as_decimal(value, scale)?),
+        Type::Date => row.date(temporal::<Date>(value)?),
+        Type::DateTime(_) | Type::Timestamp(_) => row.datetime(match value {
+            ValueRef::Text(text) if text.len() == 10 => temporal::<Date>(value)?.midnight(),
+            _ => temporal::<DateTime>(value)?,
+        }),
+        Type::Time(_) => row.time(temporal::<Time>(value)?),
+        Type::Char(_)
+        | Type::VarChar(_)
+        | Type::Text(..)
+        | Type::Json
+        | Type::Binary(_)
+        | Type::VarBinary(_)
+        | Type::Blob(..)
+        | Type::Null => match value {
+            ValueRef::Integer(value) => row.text(value.to_string()),
+            ValueRef::Real(value) => row.text(value.to_string()),
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => row.text(bytes),
+            ValueRef::Null => row.null(),
+        },
+    }
+    Some(())
+}
+
+fn as_integer(value: ValueRef<'_>) -> Option<i64> {
+    match value {
+        ValueRef::Integer(value) => Some(value),
+        // Such a number is one of i64, too.
+        ValueRef::Real(value) if value.fract() == 0.0 && value.abs() < 9e15 => Some(value as i64),
+        ValueRef::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+fn as_number(value: ValueRef<'_>) -> Option<f64> {
+    match value {
+        ValueRef::Integer(value) => Some(value as f64),
+        ValueRef::Real(value) => Some(value),
+        ValueRef::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+fn as_decimal(value: ValueRef<'_>, scale: u8) -> Option<Decimal> {
+    match value {
+        ValueRef::Integer(value) => {
+            let unit = 10_i128.checked_pow(scale.into())?;
+            Decimal::from_coefficient(i128::from(value).checked_mul(unit)?, scale).ok()
+        }
+        ValueRef::Real(value) => format!("{value:.*}", usize::from(scale)).parse().ok(),
+        ValueRef::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+fn temporal<T: std::str::FromStr>(value: ValueRef<'_>) -> Option<T> {
+    match value {
+        ValueRef::Text(text) => std::str::from_utf8(text).ok()?.trim().parse().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,340 @@
+//! The text of a query for SQLite: what MySQL writes otherwise is replaced, the rest stays.
+
+mod clauses;
+
+use std::fmt::Write;
+use std::ops::Range;
+
+use epoll_group::session::SessionError;
+
+use super::cursor::Cursor;
+use super::scan::{Kind, Token};
+use super::set::Scope;
+use super::{Query, Reader, Variable, items};
+use crate::node::errors::unsupported;
+use crate::node::sequence::Sequence;
+
+/// What is put in the place of parts of a text.
+struct Rewrite<'t, 'a> {
+    reader: &'t Reader<'t, 'a>,
+    tokens: &'t [Token<'a>],
+    edits: Vec<(Range<usize>, String)>,
+    query: Query,
+}
+
+/// Makes a query of the statement.
+pub(super) fn rewrite(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
+    let tokens = &reader.tokens.all;
+    let mut edits: Vec<_> =
+        reader.tokens.removed.iter().map(|range| (range.clone(), " ".to_owned())).collect();
+    // Semicolons, and what may stand between them.
+    if let Some(last) = tokens.last() {
+        edits.retain(|(range, _)| range.end <= last.end());
+        if last.end() < reader.text.len() {
+            edits.push((last.end()..reader.text.len(), String::new()));
+        }
+    }
+    let mut rewrite = Rewrite { reader, tokens, edits, query: Query::default() };
+    rewrite.verb()?;
+    rewrite.locks();
+    rewrite.parentheses();
+    let mut at = 0;
+    while at < tokens.len() {
+        at = rewrite.token(at)?;
+    }
+    rewrite.duplicates();
+    Ok(rewrite.finish())
+}
+
+impl Rewrite<'_, '_> {
+    fn replace(&mut self, range: Range<usize>, with: impl Into<String>) {
+        self.edits.push((range, with.into()));
+    }
+
+    /// Tokens from..to.
+    fn remove(&mut self, from: usize, to: usize) {
+        self.replace(self.tokens[from].start..self.tokens[to - 1].end(), " ");
+    }
+
+    fn is_word(&self, at: usize, word: &str) -> bool {
+        self.tokens.get(at).is_some_and(|token| token.is_word(word))
+    }
+
+    fn is_symbol(&self, at: usize, symbol: &str) -> bool {
+        self.tokens.get(at).is_some_and(|token| token.is_symbol(symbol))
+    }
+
+    /// Looks at one token and returns the next to look at.
+    fn token(&mut self, at: usize) -> Result<usize, SessionError> {
+        let token = self.tokens[at];
+        let range = token.start..token.end();
+        match token.kind {
+            Kind::Text => {
+                // Strings that follow each other are one.
+                let more = self.tokens[at + 1..].iter();
+                let count = 1 + more.take_while(|token| token.kind == Kind::Text).count();
+                if count > 1 {
+                    let parts = &self.tokens[at..at + count];
+                    let all: String = parts.iter().filter_map(Token::string).collect();
+                    self.replace(range.start..parts[count - 1].end(), literal(&all));
+                    return Ok(at + count);
+                }
+                if token.text.starts_with('"') || token.text.contains(['\\', '\0']) {
+                    let literal = literal(&token.string().unwrap_or_default());
+                    self.replace(range, literal);
+                }
+            }
+            Kind::Number => {
+                if let Some(digits) = token.text.get(2..)
+                    && token.text[..2].eq_ignore_ascii_case("0x")
+                {
+                    let pad = if digits.len() % 2 == 0 { "" } else { "0" };
+                    self.replace(range, format!("x'{pad}{digits}'"));
+                }
+            }
+            Kind::Mark => {
+                // `?1` means something to SQLite.
+                if self.tokens.get(at + 1).is_some_and(|next| next.start == token.end())
+                    && matches!(self.tokens[at + 1].kind, Kind::Number | Kind::Word)
+                {
+                    return Err(self.reader.error_at(at + 1));
+                }
+                self.query.marks += 1;
+            }
+            Kind::UserVariable => self.user_variable(token)?,
+            Kind::SystemVariable => self.system_variable(at, token)?,
+            Kind::Symbol => self.symbol(at, token)?,
+            Kind::Word | Kind::Quoted => return self.name(at, token),
+        }
+        Ok(at + 1)
+    }
+
+    fn user_variable(&mut self, token: Token<'_>) -> Result<(), SessionError> {
+        let name = variable_name(&token.text[1..]).to_lowercase();
+        if name.is_empty() {
+            return Err(unsupported("@"));
+        }
+        let place = self.place(Variable::User(name));
+        self.replace(token.start..token.end(), place);
+        Ok(())
+    }
+
+    fn system_variable(&mut self, at: usize, token: Token<'_>) -> Result<(), SessionError> {
+        let (scope, name) =
+            Scope::of_variable(token.text).ok_or_else(|| self.reader.error_at(at))?;
+        let place = self.place(Variable::System(scope, name));
+        self.replace(token.start..token.end(), place);
+        Ok(())
+    }
+
+    /// The parameter that stands for a variable.
+    fn place(&mut self, variable: Variable) -> String {
+        let variables = &mut self.query.variables;
+        let known = variables.iter().position(|(_, known)| *known == variable);
+        let number = known.unwrap_or(variables.len());
+        let place = format!("@v{number}");
+        if known.is_none() {
+            variables.push((place.clone(), variable));
+        }
+        place
+    }
+
+    fn symbol(&mut self, at: usize, token: Token<'_>) -> Result<(), SessionError> {
+        let with = match token.text {
+            "||" => " or ",
+            "&&" => " and ",
+            "<=>" => " is ",
+            // Of integers, too, the quotient is none.
+            "/" => " * 1.0 / ",
+            // Two of them would be a comment.
+            "-" if self.is_symbol(at + 1, "-") => "- ",
+            // They begin parameters and names in SQLite.
+            ":" | ":=" | "[" | "]" | "#" => return Err(self.reader.error_at(at)),
+            _ => return Ok(()),
+        };
+        self.replace(token.start..token.end(), with);
+        Ok(())
+    }
+
+    fn name(&mut self, at: usize, token: Token<'_>) -> Result<usize, SessionError> {
+        let behind_dot = at > 0 && self.is_symbol(at - 1, ".");
+        let before_dot = self.is_symbol(at + 1, ".");
+        if before_dot && !behind_dot {
+            let name = token.name().unwrap_or_default();
+            if name.eq_ignore_ascii_case(self.reader.schema) {
+                self.remove(at, at + 2);
+                return Ok(at + 2);
+            }
+        }
+        if token.kind == Kind::Word && token.text.starts_with('$') {
+            self.replace(token.start..token.end(), format!("`{}`", token.text));
+        }
+        if behind_dot || before_dot {
+            return Ok(at + 1);
+        }
+        if let Some(sequence) = token.name().as_deref().and_then(Sequence::named)
+            && self.is_table(at)
+        {
+            self.sequence(at, token, sequence);
+        }
+        if token.kind != Kind::Word {
+            return Ok(at + 1);
+        }
+        if let Some(to) = self.index_hint(at) {
+            self.remove(at, to);
+            return Ok(to);
+        }
+        let next_is = |kind| self.tokens.get(at + 1).is_some_and(|next| next.kind == kind);
+        match token.text.to_ascii_lowercase().as_str() {
+            "from" if self.is_word(at + 1, "dual") => {
+                self.remove(at, at + 2);
+                return Ok(at + 2);
+            }
+            "mod" if at > 0 && !self.is_symbol(at + 1, "(") => {
+                self.replace(token.start..token.end(), "%");
+            }
+            "sql_no_cache" | "sql_calc_found_rows" | "straight_join" if at == 1 => {
+                self.remove(at, at + 1);
+            }
+            "distinctrow" if at == 1 => self.replace(token.start..token.end(), "distinct"),
+            "_utf8mb4" | "_utf8" | "_ascii" | "_latin1" | "_binary" if next_is(Kind::Text) => {
+                self.remove(at, at + 1);
+            }
+            // A function in MySQL, a keyword without parentheses in SQLite.
+            "current_timestamp" | "localtime" | "localtimestamp" if self.is_symbol(at + 1, "(") => {
+                self.replace(token.start..token.end(), "now");
+            }
+            "current_date" if self.is_symbol(at + 1, "(") => {
+                self.replace(token.start..token.end(), "curdate");
+            }
+            "current_time" if self.is_symbol(at + 1, "(") => {
+                self.replace(token.start..token.end(), "curtime");
+            }
+            // SQLite has a keyword of this name.
+            "if" | "left" | "right" | "replace" if at > 0 && self.is_symbol(at + 1, "(") => {
+                self.replace(token.start..token.end(), format!("`{}`", token.text));
+            }
+            "current_user" if !self.is_symbol(at + 1, "(") => {
+                self.replace(token.start..token.end(), "current_user()");
+            }
+            _ => {}
+        }
+        Ok(at + 1)
+    }
+
+    /// Does a table stand there?
+    fn is_table(&self, at: usize) -> bool {
+        let Some(before) = at.checked_sub(1) else { return false };
+        // A comma is one of the from clause if that has begun; a sequence elsewhere is unlikely.
+        let behind_comma = || {
+            self.is_symbol(before, ",")
+                && self.tokens[..before].iter().any(|token| token.is_word("from"))
+        };
+        self.is_word(before, "from") || self.is_word(before, "join") || behind_comma()
+    }
+
+    /// A sequence is a table with one column; without an alias, its name is one.
+    fn sequence(&mut self, at: usize, token: Token<'_>, sequence: Sequence) {
+        let Sequence { first, last, step } = sequence;
+        let mut table =
+            format!("(select value as seq from generate_series({first}, {last}, {step}))");
+        let no_alias = [
+            "where",
+            "group",
+            "having",
+            "order",
+            "limit",
+            "union",
+            "join",
+            "inner",
+            "left",
+            "right",
+            "cross",
+            "natural",
+            "on",
+            "using",
+            "for",
+            "lock",
+            "straight_join",
+            "intersect",
+            "except",
+            "window",
+            "full",
+            "outer",
+            "force",
+            "use",
+            "ignore",
+        ];
+        let aliased = self.tokens.get(at + 1).is_some_and(|next| match next.kind {
+            Kind::Word => !no_alias.iter().any(|word| next.is_word(word)),
+            Kind::Quoted => true,
+            _ => false,
+        });
+        if !aliased {
+            write!(table, " as `{}`", token.name().unwrap_or_default())
+                .expect("a String takes everything");
+        }
+        self.replace(token.start..token.end(), table);
+    }
+
+    /// The end of `force index (…)` and its like, if one begins there.
+    fn index_hint(&self, at: usize) -> Option<usize> {
+        let mut cursor = Cursor::new(self.tokens);
+        cursor.at = at;
+        cursor.one_of(&["force", "use", "ignore"])?;
+        cursor.one_of(&["index", "key"])?;
+        if cursor.word("for") && !cursor.word("join") {
+            cursor.one_of(&["order", "group"])?;
+            cursor.word("by");
+        }
+        if !cursor.symbol("(") {
+            return None;
+        }
+        while !cursor.symbol(")") {
+            cursor.next()?;
+        }
+        Some(cursor.at)
+    }
+
+    fn finish(mut self) -> Query {
+        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
+        let text = self.reader.text;
+        let edits = &self.edits;
+        let is_changed = |from: usize, to: usize| {
+            edits.iter().any(|(range, _)| range.start < to && range.end > from)
+        };
+        self.query.items = items::items(text, self.tokens, is_changed);
+        let mut sql = String::with_capacity(text.len() + 16);
+        let mut copied = 0;
+        for (range, with) in &self.edits {
+            // Where two meet, the first one holds: it is the longer one's start.
+            if range.start < copied {
+                continue;
+            }
+            sql.push_str(&text[copied..range.start]);
+            sql.push_str(with);
+            copied = range.end;
+        }
+        sql.push_str(&text[copied..]);
+        self.query.sql = sql;
+        self.query
+    }
+}
+
+/// The name behind `@`, which may be quoted.
+pub(super) fn variable_name(text: &str) -> String {
+    let inner = |quote| text.strip_prefix(quote).and_then(|text: &str| text.strip_suffix(quote));
+    ['`', '\'', '"'].into_iter().find_map(inner).unwrap_or(text).to_owned()
+}
+
+/// A string as a literal of SQLite.
+pub fn literal(string: &str) -> String {
+    if string.contains('\0') {
+        let mut bytes = String::from("cast(x'");
+        for byte in string.bytes() {
+            write!(bytes, "{byte:02x}").expect("a String takes everything");
+        }
+        return bytes + "' as text)";
+    }
+    format!("'{}'", string.replace('\'', "''"))
+}

@@ -1,0 +1,184 @@
+//! `SHOW`: lists of what there is.
+
+use epoll_group::session::SessionError;
+
+use super::cursor::Cursor;
+use super::set::Scope;
+use super::{Reader, Statement};
+use crate::node::errors::unsupported;
+
+/// What is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Show {
+    Variables(Scope, Filter),
+    Status(Filter),
+    Warnings { limit: Option<u64> },
+    Databases(Filter),
+    Tables { full: bool, filter: Filter },
+    Columns { table: String, filter: Filter },
+    Indexes { table: String },
+    CreateTable { table: String },
+}
+
+/// Which of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filter {
+    All,
+    Like(String),
+    /// One of these, in any case.
+    Named(Vec<String>),
+}
+
+impl Filter {
+    pub fn accepts(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Like(pattern) => like(pattern, Some('\\'), name),
+            Self::Named(names) => names.iter().any(|known| known.eq_ignore_ascii_case(name)),
+        }
+    }
+
+    /// As `SHOW` puts it into the name of a column.
+    pub fn in_label(&self) -> String {
+        match self {
+            Self::Like(pattern) => format!(" ({pattern})"),
+            Self::All | Self::Named(_) => String::new(),
+        }
+    }
+}
+
+pub(super) fn read(
+    reader: &Reader<'_, '_>,
+    mut cursor: Cursor<'_, '_>,
+) -> Result<Statement, SessionError> {
+    let full = cursor.word("full") || cursor.word("extended");
+    let scope = match cursor.one_of(&["global", "session", "local"]) {
+        Some("global") => Scope::Global,
+        Some(_) => Scope::Session,
+        None => Scope::Unnamed,
+    };
+    let words = [
+        "variables",
+        "status",
+        "warnings",
+        "databases",
+        "schemas",
+        "tables",
+        "columns",
+        "fields",
+        "index",
+        "indexes",
+        "keys",
+        "create",
+    ];
+    let Some(word) = cursor.one_of(&words) else {
+        let what = cursor.peek().map_or("", |token| token.text);
+        return Err(unsupported(&format!("show {what}")));
+    };
+    let show = match word {
+        "variables" => filter(&mut cursor).map(|filter| Show::Variables(scope, filter)),
+        "status" => filter(&mut cursor).map(Show::Status),
+        "warnings" => {
+            let limit = if cursor.word("limit") { cursor.number().map(Some) } else { Some(None) };
+            limit.map(|limit| Show::Warnings { limit })
+        }
+        "databases" | "schemas" => filter(&mut cursor).map(Show::Databases),
+        "tables" => {
+            in_schema(&mut cursor);
+            filter(&mut cursor).map(|filter| Show::Tables { full, filter })
+        }
+        "create" => {
+            let is_table = cursor.word("table") || cursor.word("view");
+            table_name(&mut cursor).filter(|_| is_table).map(|table| Show::CreateTable { table })
+        }
+        _ => {
+            let behind_from = cursor.word("from") || cursor.word("in");
+            let table = table_name(&mut cursor).filter(|_| behind_from);
+            in_schema(&mut cursor);
+            if matches!(word, "columns" | "fields") {
+                let filter = filter(&mut cursor);
+                table.zip(filter).map(|(table, filter)| Show::Columns { table, filter })
+            } else {
+                table.map(|table| Show::Indexes { table })
+            }
+        }
+    };
+    reader.whole(&cursor, show.map(Statement::Show))
+}
+
+/// There is one schema, so its name changes nothing.
+fn in_schema(cursor: &mut Cursor<'_, '_>) {
+    if cursor.word("from") || cursor.word("in") {
+        cursor.name();
+    }
+}
+
+/// A table's name, behind that of its schema or not.
+pub(super) fn table_name(cursor: &mut Cursor<'_, '_>) -> Option<String> {
+    let name = cursor.name()?;
+    if cursor.symbol(".") { cursor.name() } else { Some(name) }
+}
+
+/// `like '…'`, or `where` the name is something; None if it is neither.
+fn filter(cursor: &mut Cursor<'_, '_>) -> Option<Filter> {
+    if cursor.is_at_end() {
+        return Some(Filter::All);
+    }
+    if cursor.word("like") {
+        return cursor.string().map(Filter::Like);
+    }
+    if !cursor.word("where") {
+        return None;
+    }
+    cursor.name()?;
+    if cursor.word("like") {
+        return cursor.string().map(Filter::Like);
+    }
+    if cursor.symbol("=") {
+        return cursor.string().map(|name| Filter::Named(vec![name]));
+    }
+    if !cursor.word("in") || !cursor.symbol("(") {
+        return None;
+    }
+    let mut names = vec![cursor.string()?];
+    while cursor.symbol(",") {
+        names.push(cursor.string()?);
+    }
+    cursor.symbol(")").then_some(Filter::Named(names))
+}
+
+/// Does `text` match the pattern of a LIKE? Case does not matter. Behind `escape` a character is
+/// itself.
+pub fn like(pattern: &str, escape: Option<char>, text: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().flat_map(char::to_lowercase).collect();
+    let text: Vec<char> = text.chars().flat_map(char::to_lowercase).collect();
+    // Where the last `%` was, and what it stands for at the moment.
+    let (mut at, mut from) = (0, 0);
+    let mut last: Option<(usize, usize)> = None;
+    while from < text.len() {
+        let (step, fits) = match pattern.get(at) {
+            Some(char) if Some(*char) == escape && at + 1 < pattern.len() => {
+                (2, pattern[at + 1] == text[from])
+            }
+            Some('%') => {
+                last = Some((at, from));
+                at += 1;
+                continue;
+            }
+            Some('_') => (1, true),
+            Some(char) => (1, *char == text[from]),
+            None => (0, false),
+        };
+        if fits {
+            at += step;
+            from += 1;
+        } else if let Some((wild, start)) = last {
+            at = wild + 1;
+            from = start + 1;
+            last = Some((wild, start + 1));
+        } else {
+            return false;
+        }
+    }
+    pattern[at..].iter().all(|char| *char == '%')
+}

@@ -1,0 +1,216 @@
+//! Functions of MySQL that SQLite lacks.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Error, Result};
+
+use crate::node::dialect::like;
+use crate::node::interrupt::Interrupt;
+use crate::node::variables::VERSION;
+
+/// What functions tell of the session for which they run.
+#[derive(Debug)]
+pub struct Facts {
+    pub number: u32,
+    pub user: String,
+    pub schema: String,
+    pub interrupt: Arc<Interrupt>,
+    /// Written between statements.
+    pub last_insert_id: Mutex<u64>,
+    pub row_count: Mutex<i64>,
+}
+
+/// The session for which a connection runs at the moment.
+#[derive(Clone, Default)]
+pub struct Caller(Arc<Mutex<Option<Arc<Facts>>>>);
+
+impl Caller {
+    pub fn become_one(&self, facts: &Arc<Facts>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(facts));
+    }
+
+    pub fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn facts(&self) -> Option<Arc<Facts>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Caller")
+    }
+}
+
+/// The same arguments always give the same value.
+const PURE: FunctionFlags = FunctionFlags::SQLITE_UTF8.union(FunctionFlags::SQLITE_DETERMINISTIC);
+const IMPURE: FunctionFlags = FunctionFlags::SQLITE_UTF8;
+
+/// Makes the functions known to a connection.
+pub fn install(db: &Connection) -> Result<Caller> {
+    rusqlite::vtab::series::load_module(db)?;
+    let caller = Caller::default();
+    of_the_session(db, &caller)?;
+    of_time(db)?;
+    of_texts(db)?;
+    let sleeper = caller.clone();
+    db.create_scalar_function("sleep", 1, IMPURE, move |context| {
+        let seconds = match context.get_raw(0) {
+            ValueRef::Integer(seconds) => seconds as f64,
+            ValueRef::Real(seconds) => seconds,
+            ValueRef::Text(text) => {
+                std::str::from_utf8(text).map_or(-1.0, |text| text.trim().parse().unwrap_or(-1.0))
+            }
+            ValueRef::Null | ValueRef::Blob(_) => -1.0,
+        };
+        let time = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| Error::UserFunctionError(WRONG_SLEEP.into()))?;
+        let slept = sleeper.facts().is_none_or(|facts| facts.interrupt.sleep(time));
+        if slept { Ok(0_i64) } else { Err(Error::UserFunctionError(INTERRUPTED.into())) }
+    })?;
+    Ok(caller)
+}
+
+/// The statement is to end.
+pub const INTERRUPTED: &str = "interrupted";
+/// A time that is none.
+pub const WRONG_SLEEP: &str = "Incorrect arguments to sleep";
+
+fn of_the_session(db: &Connection, caller: &Caller) -> Result<()> {
+    let tell = |name: &str, what: fn(&Facts) -> Value| {
+        let caller = caller.clone();
+        db.create_scalar_function(name, 0, IMPURE, move |_| {
+            Ok(caller.facts().map_or(Value::Null, |facts| what(&facts)))
+        })
+    };
+    let user = |facts: &Facts| Value::Text(format!("{}@%", facts.user));
+    let schema = |facts: &Facts| Value::Text(facts.schema.clone());
+    tell("connection_id", |facts| Value::Integer(facts.number.into()))?;
+    tell("database", schema)?;
+    tell("schema", schema)?;
+    for name in ["user", "current_user", "session_user", "system_user"] {
+        tell(name, user)?;
+    }
+    tell("last_insert_id", |facts| {
+        let id = *facts.last_insert_id.lock().unwrap_or_else(PoisonError::into_inner);
+        Value::Integer(i64::try_from(id).unwrap_or(i64::MAX))
+    })?;
+    tell("row_count", |facts| {
+        Value::Integer(*facts.row_count.lock().unwrap_or_else(PoisonError::into_inner))
+    })?;
+    db.create_scalar_function("version", 0, PURE, |_| Ok(VERSION))
+}
+
+fn of_time(db: &Connection) -> Result<()> {
+    let names = [("now", "%F %T"), ("sysdate", "%F %T"), ("curdate", "%F"), ("curtime", "%T")];
+    for (name, form) in names {
+        db.create_scalar_function(name, 0, IMPURE, move |_| Ok(utc(form)))?;
+    }
+    db.create_scalar_function("unix_timestamp", 0, IMPURE, |_| Ok(since_epoch().as_secs() as i64))
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The time now, in UTC.
+fn utc(form: &str) -> String {
+    let seconds = since_epoch().as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let time = format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
+    // Days since 0000-03-01, in eras of 400 years; a year begins in March.
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let date = format!("{year:04}-{month:02}-{day:02}");
+    match form {
+        "%F" => date,
+        "%T" => time,
+        _ => format!("{date} {time}"),
+    }
+}
+
+fn of_texts(db: &Connection) -> Result<()> {
+    db.create_scalar_function("concat", -1, PURE, |context| Ok(concat(context, 0, "")))?;
+    db.create_scalar_function("concat_ws", -1, PURE, |context| {
+        let separator: Option<String> = context.get(0)?;
+        Ok(separator.and_then(|separator| concat(context, 1, &separator)))
+    })?;
+    let characters = |context: &Context<'_>| {
+        let text: Option<String> = context.get(0)?;
+        Ok(text.map(|text| text.chars().count() as i64))
+    };
+    // SQLite's own has no escapes, and so another result where there is one.
+    let like = |context: &Context<'_>| {
+        let [Some(pattern), Some(text)] = [text_of(context, 0), text_of(context, 1)] else {
+            return Ok(None);
+        };
+        let escape = if context.len() > 2 { text_of(context, 2) } else { Some("\\".to_owned()) };
+        let Some(escape) = escape else { return Ok(None) };
+        let mut escape = escape.chars();
+        match (escape.next(), escape.next()) {
+            (escape, None) => Ok(Some(like(&pattern, escape, &text))),
+            _ => Err(Error::UserFunctionError("Incorrect arguments to ESCAPE".into())),
+        }
+    };
+    db.create_scalar_function("like", 2, PURE, like)?;
+    db.create_scalar_function("like", 3, PURE, like)?;
+    db.create_scalar_function("char_length", 1, PURE, characters)?;
+    db.create_scalar_function("if", 3, PURE, |context| {
+        let is_true: Option<f64> = context.get::<Value>(0).map(|value| match value {
+            Value::Integer(number) => Some(number as f64),
+            Value::Real(number) => Some(number),
+            Value::Text(text) => text.trim().parse().ok(),
+            Value::Null | Value::Blob(_) => None,
+        })?;
+        let chosen = if is_true.is_some_and(|number| number != 0.0) { 1 } else { 2 };
+        context.get::<Value>(chosen)
+    })?;
+    for (name, from_left) in [("left", true), ("right", false)] {
+        db.create_scalar_function(name, 2, PURE, move |context| {
+            let (text, length): (Option<String>, i64) = (context.get(0)?, context.get(1)?);
+            let length = usize::try_from(length).unwrap_or(0);
+            Ok(text.map(|text| {
+                let all = text.chars().count();
+                let skipped = if from_left { 0 } else { all.saturating_sub(length) };
+                text.chars().skip(skipped).take(length).collect::<String>()
+            }))
+        })?;
+    }
+    Ok(())
+}
+
+/// An argument as text; None if it is NULL.
+fn text_of(context: &Context<'_>, at: usize) -> Option<String> {
+    match context.get_raw(at) {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        }
+    }
+}
+
+/// All arguments from `first` as one text; NULL if one of them is, or without it behind a separator.
+fn concat(context: &Context<'_>, first: usize, separator: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for at in first..context.len() {
+        match context.get_raw(at) {
+            ValueRef::Null if first == 0 => return None,
+            _ => parts.extend(text_of(context, at)),
+        }
+    }
+    Some(parts.join(separator))
+}

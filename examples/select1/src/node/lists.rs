@@ -1,0 +1,233 @@
+//! What `SHOW` shows.
+
+use epoll_group::codec::column::Column;
+use epoll_group::codec::message::notice::warning::Level;
+use epoll_group::session::{Reply, SessionError};
+use rusqlite::Connection;
+
+use crate::node::columns::{TEXT_COLLATION, table_columns};
+use crate::node::dialect::{Filter, Scope, Show};
+use crate::node::engine::Engine;
+use crate::node::errors::{no_table, of_sqlite};
+use crate::node::state::EngineSession;
+
+/// Bytes of a text column of these lists, as they are described.
+const WIDTH: u32 = 1024;
+
+impl Engine {
+    pub fn show(
+        &self,
+        session: &mut EngineSession,
+        show: &Show,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        match show {
+            Show::Variables(scope, filter) => {
+                let locals = (*scope != Scope::Global).then_some(&session.locals);
+                let mut all = self.globals.all(locals);
+                all.extend(self.operator.tunables());
+                let found = all.into_iter().filter(|(name, _)| filter.accepts(name));
+                pairs(reply, ["Variable_name", "Value"], found)
+            }
+            Show::Status(filter) => {
+                let all = self.operator.status().into_iter();
+                let found = all.filter(|(name, _)| filter.accepts(name));
+                pairs(reply, ["Variable_name", "Value"], found)
+            }
+            Show::Warnings { limit } => {
+                let code = Column::unsigned("Code");
+                reply.columns(&[text("Level"), code, text("Message")])?;
+                let limit = limit.map_or(usize::MAX, |limit| limit as usize);
+                session.warnings.iter().take(limit).try_for_each(|warning| {
+                    reply.row(|row| {
+                        row.text(match warning.level {
+                            Level::Note => "Note",
+                            Level::Warning => "Warning",
+                            Level::Error => "Error",
+                        });
+                        row.uint(warning.code.into());
+                        row.text(&warning.text);
+                    })
+                })
+            }
+            Show::Databases(filter) => {
+                let label = format!("Database{}", filter.in_label());
+                reply.columns(&[text(&label)])?;
+                if filter.accepts(&self.schema) {
+                    reply.row(|row| row.text(&self.schema))?;
+                }
+                Ok(())
+            }
+            Show::Tables { full, filter } => {
+                self.reading(session, |_, db| self.tables(db, *full, filter, reply))
+            }
+            Show::Columns { table, filter } => {
+                self.reading(session, |_, db| self.table_columns(db, table, filter, reply))
+            }
+            Show::Indexes { table } => {
+                self.reading(session, |_, db| self.indexes(db, table, reply))
+            }
+            Show::CreateTable { table } => {
+                self.reading(session, |_, db| self.definition(db, table, reply))
+            }
+        }
+    }
+
+    fn tables(
+        &self,
+        db: &Connection,
+        full: bool,
+        filter: &Filter,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let label = format!("Tables_in_{}{}", self.schema, filter.in_label());
+        let columns = [text(&label), text("Table_type")];
+        reply.columns(if full { &columns } else { &columns[..1] })?;
+        let all = "select name, type from sqlite_master where type in ('table', 'view') \
+                   and name not like 'sqlite\\_%' escape '\\' order by name";
+        for [name, kind] in self.rows(db, all, [])? {
+            if filter.accepts(&name) {
+                reply.row(|row| {
+                    row.text(&name);
+                    if full {
+                        row.text(if kind == "view" { "VIEW" } else { "BASE TABLE" });
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn table_columns(
+        &self,
+        db: &Connection,
+        table: &str,
+        filter: &Filter,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let sqlite = |error| of_sqlite(&error, &self.schema);
+        let described = table_columns(db, &self.schema, table).map_err(sqlite)?;
+        if described.is_empty() {
+            return Err(no_table(&self.schema, table));
+        }
+        let all = "select type, coalesce(dflt_value, '') from pragma_table_info(?1) order by cid";
+        let declared = self.rows(db, all, [table])?;
+        reply.columns(&["Field", "Type", "Null", "Key", "Default", "Extra"].map(text))?;
+        for (column, [kind, default]) in described.iter().zip(declared) {
+            if !filter.accepts(&column.name) {
+                continue;
+            }
+            let facts = column.facts;
+            reply.row(|row| {
+                row.text(&column.name);
+                row.text(kind.to_ascii_lowercase());
+                row.text(if facts.not_null { "NO" } else { "YES" });
+                row.text(match facts {
+                    _ if facts.primary_key => "PRI",
+                    _ if facts.unique_key => "UNI",
+                    _ if facts.multiple_key => "MUL",
+                    _ => "",
+                });
+                if default.is_empty() {
+                    row.null();
+                } else {
+                    row.text(default.trim_matches(['(', ')', '\'']));
+                }
+                row.text(if facts.auto_increment { "auto_increment" } else { "" });
+            })?;
+        }
+        Ok(())
+    }
+
+    fn indexes(
+        &self,
+        db: &Connection,
+        table: &str,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let sqlite = |error| of_sqlite(&error, &self.schema);
+        let columns = table_columns(db, &self.schema, table).map_err(sqlite)?;
+        if columns.is_empty() {
+            return Err(no_table(&self.schema, table));
+        }
+        let [unique, at] = ["Non_unique", "Seq_in_index"].map(Column::signed);
+        reply.columns(&[text("Table"), unique, text("Key_name"), at, text("Column_name")])?;
+        let keys = columns.iter().filter(|column| column.facts.primary_key);
+        let mut all: Vec<_> = keys
+            .enumerate()
+            .map(|(at, column)| {
+                [0.to_string(), "PRIMARY".to_owned(), (at + 1).to_string(), column.name.clone()]
+            })
+            .collect();
+        let others = "select 1 - list.\"unique\", list.name, info.seqno + 1, info.name \
+                      from pragma_index_list(?1) list, pragma_index_info(list.name) info \
+                      where list.origin <> 'pk' order by list.seq, info.seqno";
+        all.extend(self.rows(db, others, [table])?);
+        for [unique, key, at, column] in all {
+            reply.row(|row| {
+                row.text(table);
+                row.int(unique.parse().unwrap_or(1));
+                row.text(&key);
+                row.int(at.parse().unwrap_or(0));
+                row.text(&column);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn definition(
+        &self,
+        db: &Connection,
+        table: &str,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let all = "select name, sql from sqlite_master where name = ?1 collate nocase \
+                   and type in ('table', 'view')";
+        let found = self.rows(db, all, [table])?;
+        let [name, sql] = found.into_iter().next().ok_or_else(|| no_table(&self.schema, table))?;
+        pairs(reply, ["Table", "Create Table"], [(name, sql)])
+    }
+
+    /// Rows of texts.
+    fn rows<const N: usize>(
+        &self,
+        db: &Connection,
+        sql: &str,
+        arguments: impl rusqlite::Params,
+    ) -> Result<Vec<[String; N]>, SessionError> {
+        let rows = || {
+            let mut statement = db.prepare_cached(sql)?;
+            let rows = statement.query_map(arguments, |row| {
+                let mut texts = [const { String::new() }; N];
+                for (at, text) in texts.iter_mut().enumerate() {
+                    *text = match row.get_ref(at)? {
+                        rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+                        value => value.as_str()?.to_owned(),
+                    };
+                }
+                Ok(texts)
+            })?;
+            rows.collect::<rusqlite::Result<_>>()
+        };
+        rows().map_err(|error| of_sqlite(&error, &self.schema))
+    }
+}
+
+/// A list of names and texts.
+pub fn pairs(
+    reply: &mut Reply<'_>,
+    labels: [&str; 2],
+    pairs: impl IntoIterator<Item = (String, String)>,
+) -> Result<(), SessionError> {
+    reply.columns(&labels.map(text))?;
+    pairs.into_iter().try_for_each(|(name, value)| {
+        reply.row(|row| {
+            row.text(&name);
+            row.text(&value);
+        })
+    })
+}
+
+fn text(label: &(impl AsRef<[u8]> + ?Sized)) -> Column<'_> {
+    Column::text(label, TEXT_COLLATION, WIDTH)
+}

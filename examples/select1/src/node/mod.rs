@@ -1,0 +1,92 @@
+//! The data node: a service that runs SQL and execution plans in SQLite.
+//!
+//! `engine.rs` is the service, and the file to read first; `statements.rs` says what it does for each
+//! kind of statement, `run.rs` runs one in SQLite, `transactions.rs` lends connections. `dialect.rs`
+//! reads MySQL's SQL, `columns.rs` describes results as MySQL does.
+//!
+//! [`Node`] is a server with it in this process. Other examples include this folder by its path, as
+//! `crate::node`.
+
+mod arguments;
+mod columns;
+mod dialect;
+mod engine;
+mod errors;
+
+mod functions;
+mod hint;
+mod interrupt;
+mod lists;
+mod operator;
+mod plan;
+mod pool;
+mod prepared;
+mod run;
+mod sbtest;
+mod sequence;
+mod settings;
+mod state;
+mod statements;
+mod transactions;
+mod variables;
+mod write_lock;
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use epoll_group::net::Address;
+use epoll_group::{DrainReport, Runtime, session};
+
+pub use engine::{Engine, Options};
+pub use lab::folder::TemporaryFolder;
+
+/// A server on loopback over a temporary database, in this process. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Node {
+    address: SocketAddr,
+    runtime: Runtime,
+    /// Goes last.
+    _folder: TemporaryFolder,
+}
+
+impl Node {
+    /// Serves `schema` with a table `sbtest1` of so many rows, to the only user.
+    ///
+    /// # Errors
+    /// There is no room, or no loopback.
+    pub fn start(
+        runtime: Runtime,
+        (user, password): (&str, &str),
+        schema: &str,
+        rows: u32,
+    ) -> Result<Self, Box<dyn Error>> {
+        let folder = TemporaryFolder::new()?;
+        let options = Options {
+            user: user.to_owned(),
+            password: password.to_owned(),
+            path: folder.path().join("node.db"),
+            schema: schema.to_owned(),
+        };
+        let engine = Engine::open(&options, runtime.handle())?;
+        engine.make_sbtest(rows)?;
+        let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine))?;
+        let &Address::Tcp(address) = listener.local_addr() else {
+            return Err("the loopback has no address".into());
+        };
+        Ok(Self { address, runtime, _folder: folder })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Ends it when what it does is done, or this time is over.
+    pub fn drain(self, deadline: Duration) -> DrainReport {
+        self.runtime.drain(deadline)
+    }
+}

@@ -1,0 +1,150 @@
+//! Execution plans on SQLite: what a client asks for without a word of SQL.
+//!
+//! ```text
+//!  PROJECT       stages.rs   rows through what stands above a table, one by one;
+//!  FILTER        expr.rs     expressions are typed once, and then computed as MySQL would
+//!  AGGR          aggregate.rs
+//!     │
+//!  TABLE_PROJECT shape.rs    the bottom of the plan without its values: a key into
+//!  GET           access.rs   prepared statements and the columns of their results,
+//!  TABLE_SCAN    catalogue.rs  which is read only for a shape that is new
+//!  RANGE_SCAN    keys.rs     and where the keys begin and end
+//! ```
+//!
+//! Names in a plan are looked up in the catalogue and quoted, values are bound: no text of the client
+//! gets into a statement.
+
+mod access;
+mod aggregate;
+mod catalogue;
+mod eval;
+mod exact;
+mod expr;
+mod infer;
+mod keys;
+mod shape;
+mod stages;
+#[cfg(test)]
+mod tests;
+mod types;
+mod value;
+
+use std::fmt;
+
+use epoll_group::codec::column::Column;
+use epoll_group::codec::message::plan::{AnyPlan, ExecPlan};
+use epoll_group::codec::plan::{Node, PlanError};
+use epoll_group::codec::value::Value;
+use epoll_group::session::{Plan, Reply, SessionError};
+use rusqlite::Connection;
+
+pub use access::Cache;
+
+/// Where the rows go.
+trait Sink {
+    /// Comes once, before the rows.
+    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError>;
+
+    /// A row: `fill` gives its cells, in order.
+    fn row(
+        &mut self,
+        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError>;
+
+    /// Nobody waits for the rows any more.
+    fn is_cancelled(&self) -> bool;
+}
+
+impl Sink for Reply<'_> {
+    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
+        Reply::columns(self, columns)
+    }
+
+    fn row(
+        &mut self,
+        fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        self.try_row(|row| fill(&mut |value| row.value(value)))
+    }
+
+    fn is_cancelled(&self) -> bool {
+        Reply::is_cancelled(self)
+    }
+}
+
+/// Answers a request: runs its plan on this connection, whose `cache` it is.
+///
+/// # Errors
+///
+/// As of [`run`].
+pub fn execute(
+    db: &Connection,
+    cache: &mut Cache,
+    plan: &Plan<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), SessionError> {
+    run(db, cache, plan.message(), plan.plan(), reply)
+}
+
+/// Runs `plan`, whose parameters stand in `message`, which may lack the plan itself.
+///
+/// # Errors
+///
+/// 8001 with a text that says which node could not do what; interrupted, if it was.
+fn run(
+    db: &Connection,
+    cache: &mut Cache,
+    message: &ExecPlan,
+    plan: &AnyPlan,
+    sink: &mut impl Sink,
+) -> Result<(), SessionError> {
+    let mut above = Vec::new();
+    let mut at = plan;
+    let base = loop {
+        let node = at.node().map_err(malformed)?;
+        let Some(input) = node.input() else { break node };
+        above.push(node);
+        at = input;
+    };
+    let wanted = match above.last() {
+        Some(&Node::TableProject(project)) => {
+            above.pop();
+            Some(project)
+        }
+        _ => None,
+    };
+    let asked = shape::Asked::of(message, base, wanted, cache.take_buffer())?;
+    let result = cache.with_rows(db, &asked, |access, rows| {
+        if above.is_empty() {
+            stages::send(access, rows, sink)
+        } else {
+            stages::Pipeline::new(message, access, &above)?.send(access, rows, sink)
+        }
+    });
+    cache.give_buffer(asked.into_buffer());
+    result
+}
+
+/// What cannot be done, as the client is told.
+fn refuse(text: impl fmt::Display) -> SessionError {
+    SessionError::unsupported(format!("Executor error: {text}"))
+}
+
+fn malformed(error: PlanError) -> SessionError {
+    refuse(error)
+}
+
+/// What the engine says.
+fn sqlite(error: rusqlite::Error) -> SessionError {
+    match error {
+        rusqlite::Error::SqliteFailure(code, text) => {
+            if code.code == rusqlite::ErrorCode::OperationInterrupted {
+                return SessionError::interrupted();
+            }
+            refuse(text.unwrap_or_else(|| code.to_string()))
+        }
+        // Its other texts quote the statement.
+        rusqlite::Error::SqlInputError { msg, .. } => refuse(msg),
+        other => refuse(other),
+    }
+}

@@ -1,0 +1,333 @@
+//! Statements for the shapes of plans, and what is known of their results.
+//!
+//! A shape that was seen before costs a look into a table. Statements notice by themselves when the
+//! tables have changed; here it is only noticed that they did:
+//!
+//! 1. the first row is fetched, so that the statement stands on what it reads,
+//! 2. if it is new, or SQLite had to prepare it again, the version of the catalogue is looked at,
+//! 3. and if that has changed, everything is forgotten, and the plan begins again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::session::SessionError;
+use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
+use rusqlite::types::{Null, ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, Row, Rows, Statement, StatementStatus, ToSql};
+
+use super::catalogue::{self, Index, Table, quoted};
+use super::keys::{self, KeyColumn};
+use super::shape::{Asked, Wanted, Way};
+use super::types::type_of;
+use super::value::name_of;
+use super::{refuse, sqlite};
+use crate::node::columns::Description;
+
+/// What was found out about shapes of plans.
+///
+/// *Shape*: one for each connection of the database, whose statements it knows; up to 512 shapes.
+#[derive(Debug, Default)]
+pub struct Cache {
+    shapes: HashMap<Box<[u8]>, Arc<Access>>,
+    /// That of the catalogue when the shapes were looked at.
+    version: i64,
+    buffer: Vec<u8>,
+}
+
+/// Beyond that all are forgotten.
+const MOST_SHAPES: usize = 512;
+
+/// Longer ones are looked at anew each time.
+const LONGEST_SHAPE: usize = 4096;
+
+/// How often a plan begins again because tables change.
+const TRIES: usize = 8;
+
+/// How a table is read for a shape.
+#[derive(Debug)]
+pub(super) struct Access {
+    sql: String,
+    /// For each part of a key, whether it is bytes and no text.
+    binary: Vec<bool>,
+    pub(super) fields: Vec<Description>,
+}
+
+/// The rows of a table, of which the first may have been fetched.
+pub(super) struct Cursor<'s> {
+    rows: Option<Rows<'s>>,
+    is_first: bool,
+}
+
+impl Cursor<'_> {
+    pub(super) fn next(&mut self) -> Result<Option<&Row<'_>>, SessionError> {
+        let Some(rows) = &mut self.rows else { return Ok(None) };
+        if !std::mem::take(&mut self.is_first) {
+            rows.advance().map_err(sqlite)?;
+        }
+        Ok((*rows).get())
+    }
+}
+
+impl Cache {
+    /// The statements for the shapes that are known.
+    #[cfg(test)]
+    pub(super) fn statements(&self) -> Vec<&str> {
+        self.shapes.values().map(|access| access.sql.as_str()).collect()
+    }
+
+    pub(super) fn take_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
+    pub(super) fn give_buffer(&mut self, buffer: Vec<u8>) {
+        if buffer.capacity() <= LONGEST_SHAPE {
+            self.buffer = buffer;
+        }
+    }
+
+    /// Runs the statement for what is asked, and gives its rows to `take`.
+    pub(super) fn with_rows(
+        &mut self,
+        db: &Connection,
+        asked: &Asked<'_>,
+        take: impl FnOnce(&Access, Cursor<'_>) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        for _ in 0..TRIES {
+            let access = self.access(db, asked)?;
+            let mut statement = match db.prepare_cached(&access.sql) {
+                Ok(statement) => statement,
+                Err(_) if self.has_changed(db)? => continue,
+                Err(error) => return Err(sqlite(error)),
+            };
+            let is_new = statement.get_status(StatementStatus::Run) == 0;
+            bind(&mut statement, &access, asked)?;
+            let mut rows = statement.raw_query();
+            let result = rows.advance().map_err(sqlite);
+            if rows.get().is_some() {
+                let again = rows.as_ref().map_or(0, prepared_again);
+                if (is_new || again > 0) && self.has_changed(db)? {
+                    continue;
+                }
+                return take(&access, Cursor { rows: Some(rows), is_first: true });
+            }
+            drop(rows);
+            let again = prepared_again(&statement);
+            if (is_new || again > 0 || result.is_err()) && self.has_changed(db)? {
+                continue;
+            }
+            result?;
+            return take(&access, Cursor { rows: None, is_first: true });
+        }
+        Err(refuse("the tables keep changing"))
+    }
+
+    /// Whether the tables are others than when they were looked at; all is forgotten then.
+    fn has_changed(&mut self, db: &Connection) -> Result<bool, SessionError> {
+        let version = catalogue::version(db)?;
+        let has_changed = version != self.version;
+        if has_changed {
+            self.shapes.clear();
+            self.version = version;
+        }
+        Ok(has_changed)
+    }
+
+    fn access(&mut self, db: &Connection, asked: &Asked<'_>) -> Result<Arc<Access>, SessionError> {
+        if let Some(access) = self.shapes.get(asked.key()) {
+            return Ok(Arc::clone(access));
+        }
+        self.has_changed(db)?;
+        let access = Arc::new(Access::new(db, asked)?);
+        if asked.key().len() <= LONGEST_SHAPE {
+            if self.shapes.len() >= MOST_SHAPES {
+                self.shapes.clear();
+            }
+            self.shapes.insert(asked.key().into(), Arc::clone(&access));
+        }
+        Ok(access)
+    }
+}
+
+impl Access {
+    fn new(db: &Connection, asked: &Asked<'_>) -> Result<Self, SessionError> {
+        let table = Table::find(db, &asked.schema.to_lowercase(), asked.table)?;
+        let index = table.index(db, asked.index)?;
+        let columns = columns(&table, asked)?;
+        let first = key(&table, &index, asked, asked.first, 1)?;
+        let mut last = key(&table, &index, asked, asked.last, 1 + first.len())?;
+        if let ([KeyColumn { value: Some(_), .. }, ..], [column, ..]) = (&first[..], &mut last[..])
+        {
+            // What does not come before a value is not NULL: then both bounds are ones of a search.
+            column.not_null = true;
+        }
+        let condition = match asked.way {
+            Way::Get => keys::equal(&first),
+            Way::Scan | Way::ScanBack => "1".to_owned(),
+            Way::Range => format!("{} and {}", keys::from(&first), keys::to(&last)),
+        };
+        let is_one = asked.way == Way::Get
+            && index.is_unique
+            && first.len() == index.parts.len()
+            && first.iter().all(|part| part.value.is_some());
+        let name = |at: &usize| Some(format!("t.{}", quoted(table.columns.get(*at)?.name())));
+        let list = columns.iter().filter_map(name).collect::<Vec<_>>().join(", ");
+        let by = index.name.as_ref().map(|name| format!(" indexed by {}", quoted(name)));
+        let order = if is_one { String::new() } else { order(&table, &index, asked.way) };
+        let sql = format!(
+            "select {list} from main.{} as t{} where {condition}{order}",
+            quoted(&table.name),
+            by.unwrap_or_default(),
+        );
+        let parts = [asked.first, asked.last].map(|parts| parts.len());
+        let is_binary = |count: usize| {
+            let parts = index.parts.iter().take(count);
+            parts.map(|part| {
+                table.columns.get(part.column).is_some_and(|c| type_of(&c.description).is_binary())
+            })
+        };
+        let binary = parts.into_iter().flat_map(is_binary).collect();
+        let fields = columns
+            .iter()
+            .filter_map(|at| Some(table.columns.get(*at)?.description.clone()))
+            .collect();
+        Ok(Self { sql, binary, fields })
+    }
+}
+
+/// Which columns of the table are asked for.
+fn columns(table: &Table, asked: &Asked<'_>) -> Result<Vec<usize>, SessionError> {
+    let Some(wanted) = asked.wanted() else { return Ok((0..table.columns.len()).collect()) };
+    let none = |what: &dyn std::fmt::Display| {
+        refuse(format_args!("TABLE_PROJECT: no column {what} in table '{}'", table.name))
+    };
+    let one = |wanted: Result<Wanted<'_>, SessionError>| match wanted? {
+        Wanted::Number(number) => usize::try_from(number)
+            .ok()
+            .filter(|at| *at < table.columns.len())
+            .ok_or_else(|| none(&number)),
+        Wanted::Name(name) => table.position(name).ok_or_else(|| none(&format!("'{name}'"))),
+    };
+    let columns = wanted.map(one).collect::<Result<Vec<_>, _>>()?;
+    if columns.is_empty() {
+        return Err(refuse("TABLE_PROJECT without columns"));
+    }
+    Ok(columns)
+}
+
+/// A key on the first columns of the index; its values are bound as `number` and what follows.
+fn key<'a>(
+    table: &Table,
+    index: &Index,
+    asked: &Asked<'a>,
+    parts: &'a [epoll_group::codec::message::plan::KeyExpr],
+    number: usize,
+) -> Result<Vec<KeyColumn>, SessionError> {
+    let node = asked.way.name();
+    let mut key = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let name = asked.name(&part.field)?;
+        let expected = index.parts.get(at);
+        let column = expected.and_then(|part| table.columns.get(part.column));
+        let column = column.filter(|column| column.name().eq_ignore_ascii_case(name));
+        let (Some(expected), Some(column)) = (expected, column) else {
+            let index = asked.index;
+            return Err(refuse(format_args!(
+                "{node}: '{name}' is not column {at} of index '{index}'"
+            )));
+        };
+        if expected.is_descending && asked.way == Way::Range {
+            return Err(refuse(format_args!("{node} over a descending index")));
+        }
+        let mut text = format!("t.{}", quoted(column.name()));
+        if let Some(collation) = &expected.collation {
+            text = format!("{text} collate {}", quoted(collation));
+        }
+        let value = if asked.is_null(part)? { None } else { Some(number + at) };
+        key.push(KeyColumn { name: text, not_null: column.description.facts.not_null, value });
+    }
+    Ok(key)
+}
+
+fn order(table: &Table, index: &Index, way: Way) -> String {
+    let mut order = Vec::new();
+    for part in &index.parts {
+        let Some(column) = table.columns.get(part.column) else { continue };
+        let collation = part.collation.as_ref().map(|name| format!(" collate {}", quoted(name)));
+        let is_descending = part.is_descending != (way == Way::ScanBack);
+        order.push((
+            format!("t.{}{}", quoted(column.name()), collation.unwrap_or_default()),
+            is_descending,
+        ));
+    }
+    for name in &index.rest {
+        order.push((format!("t.{}", quoted(name)), way == Way::ScanBack));
+    }
+    let part = |(name, is_descending): (String, bool)| {
+        if is_descending { format!("{name} desc") } else { name }
+    };
+    if order.is_empty() {
+        return String::new();
+    }
+    format!(" order by {}", order.into_iter().map(part).collect::<Vec<_>>().join(", "))
+}
+
+fn bind(
+    statement: &mut CachedStatement<'_>,
+    access: &Access,
+    asked: &Asked<'_>,
+) -> Result<(), SessionError> {
+    // A condition that cannot hold does without the values behind it.
+    let count = statement.parameter_count();
+    let parts = asked.first.iter().chain(asked.last).take(count);
+    for ((at, part), binary) in parts.enumerate().zip(&access.binary) {
+        let value = match asked.value(part)? {
+            // The statement does without.
+            ScalarValue::Null => continue,
+            other => Bound::of(other, *binary, asked.way)?,
+        };
+        statement.raw_bind_parameter(at + 1, value).map_err(sqlite)?;
+    }
+    Ok(())
+}
+
+/// How often SQLite has prepared it again since it was last asked.
+fn prepared_again(statement: &Statement<'_>) -> i32 {
+    statement.reset_status(StatementStatus::RePrepare)
+}
+
+/// A value of a key.
+struct Bound<'a>(ValueRef<'a>);
+
+impl<'a> Bound<'a> {
+    fn of(value: ScalarValue<'a>, binary: bool, way: Way) -> Result<Self, SessionError> {
+        Ok(Self(match value {
+            ScalarValue::Signed(value) => ValueRef::Integer(value),
+            // Those that SQLite has no integers for.
+            ScalarValue::Unsigned(value) => match i64::try_from(value) {
+                Ok(value) => ValueRef::Integer(value),
+                Err(_) => ValueRef::Real(value as f64),
+            },
+            ScalarValue::Bool(value) => ValueRef::Integer(value.into()),
+            ScalarValue::Double(value) => ValueRef::Real(value),
+            ScalarValue::Float(value) => ValueRef::Real(value.into()),
+            ScalarValue::String(text, _) if binary || std::str::from_utf8(text).is_err() => {
+                ValueRef::Blob(text)
+            }
+            ScalarValue::String(text, _) => ValueRef::Text(text),
+            other => {
+                let (node, name) = (way.name(), name_of(&other));
+                return Err(refuse(format_args!("{node}: {name} in a key")));
+            }
+        }))
+    }
+}
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self.0 {
+            ValueRef::Null => ToSqlOutput::from(Null),
+            value => ToSqlOutput::Borrowed(value),
+        })
+    }
+}

@@ -1,0 +1,229 @@
+//! [`Pool`]: connections to SQLite, lent for one statement or for a transaction.
+
+use std::cell::{RefCell, RefMut};
+use std::fmt;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use epoll_group::session::SessionError;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::node::columns::Tables;
+use crate::node::functions::{self, Caller};
+use crate::node::interrupt::Interrupt;
+use crate::node::plan;
+use crate::node::state::EngineSession;
+
+/// Connections to one database.
+#[derive(Debug)]
+pub struct Pool {
+    path: PathBuf,
+    idle: Mutex<Vec<Db>>,
+    open: AtomicUsize,
+    /// How often tables have changed.
+    generation: AtomicU64,
+}
+
+/// One connection.
+pub struct Db {
+    connection: Connection,
+    /// Makes what it runs stop soon.
+    stop: Arc<AtomicBool>,
+    /// On whose behalf it runs.
+    caller: Caller,
+    /// What it knows of plans.
+    plans: RefCell<plan::Cache>,
+    /// What it knows of tables.
+    tables: RefCell<Tables>,
+    /// The pool's when it was last used.
+    generation: u64,
+}
+
+/// A connection that goes back to the pool.
+#[derive(Debug)]
+pub struct Lent {
+    /// Present until it goes back.
+    db: Option<Db>,
+    pool: Arc<Pool>,
+    /// Of the session that it runs for.
+    interrupt: Option<Arc<Interrupt>>,
+}
+
+/// So many are kept when nobody needs them.
+const MOST_IDLE: usize = 64;
+/// More than so many are never open: a transaction each, and what runs.
+const MOST_OPEN: usize = 1024;
+/// Statements that a connection keeps compiled.
+const STATEMENTS: usize = 128;
+/// SQLite looks whether to stop after so many steps of its machine: some tens of microseconds.
+const STEPS: i32 = 4096;
+/// Only other processes can make a connection wait for a lock of SQLite's own.
+const BUSY: Duration = Duration::from_millis(200);
+
+impl Pool {
+    /// Opens the database, and makes it if there is none.
+    pub fn open(path: PathBuf) -> rusqlite::Result<Arc<Self>> {
+        let pool = Self {
+            path,
+            idle: Mutex::default(),
+            open: AtomicUsize::new(1),
+            generation: AtomicU64::new(0),
+        };
+        let first = pool.connect()?;
+        pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(first);
+        Ok(Arc::new(pool))
+    }
+
+    fn connect(&self) -> rusqlite::Result<Db> {
+        // What one connection does at a time is up to who has borrowed it.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(BUSY)?;
+        connection.execute_batch(
+            "pragma journal_mode = wal; pragma synchronous = normal; \
+             pragma mmap_size = 268435456; pragma trusted_schema = off;",
+        )?;
+        // What stands in double quotes is a name, or nothing.
+        for quirk in [DbConfig::SQLITE_DBCONFIG_DQS_DML, DbConfig::SQLITE_DBCONFIG_DQS_DDL] {
+            connection.set_db_config(quirk, false)?;
+        }
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        connection.progress_handler(STEPS, Some(move || seen.load(Ordering::Relaxed)))?;
+        let caller = functions::install(&connection)?;
+        Ok(Db {
+            connection,
+            stop,
+            caller,
+            plans: RefCell::default(),
+            tables: RefCell::default(),
+            generation: self.generation(),
+        })
+    }
+
+    /// A connection that nobody else uses.
+    pub fn lend(self: &Arc<Self>) -> Result<Lent, SessionError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut db = match idle {
+            Some(db) => db,
+            None => self.connect_one_more()?,
+        };
+        let generation = self.generation();
+        if db.generation != generation {
+            db.forget_tables();
+            db.generation = generation;
+        }
+        Ok(Lent { db: Some(db), pool: Arc::clone(self), interrupt: None })
+    }
+
+    /// Idle connections forget pages, statements and plans; each is made again when it is needed.
+    #[allow(dead_code, reason = "for who measures what a node holds besides")]
+    pub fn release_memory(&self) {
+        for db in &mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
+            db.connection.flush_prepared_statement_cache();
+            *db.plans.get_mut() = plan::Cache::default();
+            db.tables.get_mut().clear();
+            // What cannot be released stays.
+            let _ = db.connection.release_memory();
+        }
+    }
+
+    fn connect_one_more(&self) -> Result<Db, SessionError> {
+        if self.open.fetch_add(1, Ordering::Relaxed) >= MOST_OPEN {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(SessionError::new(1040, b"08004", "Too many connections"));
+        }
+        self.connect().map_err(|error| {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            crate::node::errors::of_sqlite(&error, "")
+        })
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Tables have changed.
+    pub fn tables_changed(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Db {
+    /// What it knows of tables, and statements compiled by that, are old. It would find out by itself,
+    /// but only after it has said of what columns a result is.
+    fn forget_tables(&mut self) {
+        self.tables.get_mut().clear();
+        self.connection.flush_prepared_statement_cache();
+        let look = self.connection.query_row("select count(*) from sqlite_master", [], |_| Ok(()));
+        // If it cannot read that, the statement will say so.
+        drop(look);
+    }
+}
+
+impl Lent {
+    /// From now on it runs for this session, and stops when that is cancelled.
+    pub fn run_for(&mut self, session: &EngineSession) {
+        self.db().caller.become_one(&session.facts);
+        session.interrupt().stop_by(Some(&self.db().stop));
+        self.interrupt = Some(Arc::clone(session.interrupt()));
+    }
+
+    /// What this connection knows of plans; for one plan at a time.
+    pub fn plans(&self) -> RefMut<'_, plan::Cache> {
+        self.db().plans.borrow_mut()
+    }
+
+    /// What this connection knows of tables.
+    pub fn tables(&self) -> RefMut<'_, Tables> {
+        self.db().tables.borrow_mut()
+    }
+
+    fn db(&self) -> &Db {
+        self.db.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Deref for Lent {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.db().connection
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(db) = self.db.take() else { return };
+        if let Some(interrupt) = self.interrupt.take() {
+            // Or who cancels that session would stop whom this runs for next.
+            interrupt.let_go(&db.stop);
+        }
+        db.caller.forget();
+        db.stop.store(false, Ordering::Relaxed);
+        // What a transaction left open must not meet the next one who borrows.
+        let clean =
+            db.connection.is_autocommit() || db.connection.execute_batch("rollback").is_ok();
+        let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if clean && idle.len() < MOST_IDLE {
+            idle.push(db);
+            return;
+        }
+        drop(idle);
+        drop(db);
+        self.pool.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").field("stop", &self.stop).finish_non_exhaustive()
+    }
+}

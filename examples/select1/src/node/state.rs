@@ -1,0 +1,127 @@
+//! [`EngineSession`]: what belongs to one session.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use epoll_group::codec::message::notice::warning::Level;
+use epoll_group::session::{Reply, SessionError};
+use rusqlite::types::Value;
+
+use crate::node::functions::Facts;
+use crate::node::interrupt::Interrupt;
+use crate::node::pool::Lent;
+use crate::node::variables::Locals;
+use crate::node::write_lock::WriteTurn;
+
+/// One session of the engine.
+#[derive(Debug)]
+pub struct EngineSession {
+    pub facts: Arc<Facts>,
+    pub locals: Locals,
+    /// User variables, by their names in lower case.
+    pub variables: HashMap<String, Value>,
+    pub transaction: Option<Transaction>,
+    /// Of the next transaction alone.
+    pub next_isolation: Option<String>,
+    pub next_read_only: Option<bool>,
+    /// Of the last statement.
+    pub warnings: Vec<Warning>,
+}
+
+/// What a statement has to say beside its result.
+#[derive(Clone, Debug)]
+pub struct Warning {
+    pub level: Level,
+    pub code: u32,
+    pub text: String,
+}
+
+/// A transaction from when it was begun until it ends.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    pub read_only: bool,
+    /// What it reads stays as it was at its first read.
+    pub repeatable: bool,
+    /// Its connection, in a transaction of SQLite: from the first change on, or the first read of one
+    /// that reads repeatably. Dropped, it is rolled back.
+    pub db: Option<Lent>,
+    /// The right to write, from the first change on. Behind `db`, so that it outlives it.
+    pub turn: Option<WriteTurn>,
+    /// Names, and what they are called in SQLite.
+    pub savepoints: Vec<(String, String)>,
+    pub savepoints_set: u64,
+    pub xa: Option<XaBranch>,
+    /// All that it did is undone, which its client may not know: nothing but its end goes well.
+    pub lost: bool,
+}
+
+/// How far a distributed transaction is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XaBranch {
+    pub name: String,
+    pub state: XaState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XaState {
+    Active,
+    Idle,
+    Prepared,
+}
+
+/// More warnings are not kept.
+const MOST_WARNINGS: usize = 64;
+
+impl EngineSession {
+    pub fn new(number: u32, user: &str, schema: &str) -> Self {
+        let facts = Facts {
+            number,
+            user: user.to_owned(),
+            schema: schema.to_owned(),
+            interrupt: Arc::new(Interrupt::default()),
+            last_insert_id: Mutex::default(),
+            row_count: Mutex::new(-1),
+        };
+        Self {
+            facts: Arc::new(facts),
+            locals: Locals::default(),
+            variables: HashMap::new(),
+            transaction: None,
+            next_isolation: None,
+            next_read_only: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    pub fn interrupt(&self) -> &Arc<Interrupt> {
+        &self.facts.interrupt
+    }
+
+    /// Tells the client, and keeps it for `show warnings`.
+    pub fn warn(&mut self, reply: &mut Reply<'_>, warning: Warning) {
+        reply.warning(warning.level, warning.code, warning.text.as_str());
+        self.keep(warning);
+    }
+
+    /// An error is the only thing that `show warnings` then shows of its statement.
+    pub fn failed(&mut self, error: &SessionError) {
+        let text = String::from_utf8_lossy(error.message()).into_owned();
+        self.keep(Warning { level: Level::Error, code: error.code(), text });
+        self.changed(-1, 0);
+    }
+
+    fn keep(&mut self, warning: Warning) {
+        if self.warnings.len() < MOST_WARNINGS {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Remembers what a statement has changed, for the functions that tell it.
+    pub fn changed(&self, rows: i64, last_insert_id: u64) {
+        *self.facts.row_count.lock().unwrap_or_else(PoisonError::into_inner) = rows;
+        if last_insert_id > 0 {
+            let id = &self.facts.last_insert_id;
+            *id.lock().unwrap_or_else(PoisonError::into_inner) = last_insert_id;
+        }
+    }
+}

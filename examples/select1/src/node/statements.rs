@@ -1,0 +1,261 @@
+//! What the engine does for each kind of statement.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use epoll_group::codec::column::Column;
+use epoll_group::codec::message::notice::warning::Level;
+use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::session::{Plan, Reply, SessionError};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params};
+
+use crate::node::dialect::{Effect, Expected, Query, Scope, Seconds, Statement, Variable};
+use crate::node::engine::Engine;
+use crate::node::errors::{of_sqlite, syntax, too_many_arguments, unknown_variable};
+use crate::node::functions::WRONG_SLEEP;
+use crate::node::operator::PREFIX;
+use crate::node::plan;
+use crate::node::prepared::Prepared;
+use crate::node::run::{Outcome, Run};
+use crate::node::sequence::Sequence;
+use crate::node::state::{EngineSession, Warning};
+
+impl Engine {
+    /// Does what a statement wants.
+    pub fn statement(
+        &self,
+        session: &mut EngineSession,
+        prepared: &Prepared,
+        arguments: &[ScalarValue<'_>],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let statement = &prepared.statement;
+        if !matches!(statement, Statement::Show(_)) {
+            session.warnings.clear();
+        }
+        let takes_arguments =
+            matches!(statement, Statement::Query(_) | Statement::Set(_) | Statement::Sleep { .. });
+        if !takes_arguments && !arguments.is_empty() {
+            return Err(too_many_arguments());
+        }
+        match statement {
+            Statement::Query(query) => self.query(session, prepared, query, arguments, reply),
+            Statement::Sleep { label, seconds } => {
+                self.sleep(session, label, *seconds, arguments, reply)
+            }
+            Statement::Sequence { sequence, limit } => write_sequence(*sequence, *limit, reply),
+            Statement::Set(settings) => self.set(session, settings, arguments),
+            Statement::Show(show) => self.show(session, show, reply),
+            Statement::Use(name) => self.change_schema(name.as_bytes()),
+            Statement::Begin(access) => self.begin(session, *access),
+            Statement::Commit => self.commit(session),
+            Statement::Rollback => self.roll_back(session),
+            Statement::SetSavepoint(name) => self.set_savepoint(session, name),
+            Statement::ReleaseSavepoint(name) => self.release_savepoint(session, name),
+            Statement::RollBackTo(name) => self.roll_back_to(session, name),
+            Statement::Xa(step) => self.xa(session, step, reply),
+            Statement::Histograms(what) => {
+                let found = self.operator.histograms(what)?;
+                crate::node::lists::pairs(reply, ["name", "histogram"], found)
+            }
+        }
+    }
+
+    /// An execution plan.
+    pub fn plan(
+        &self,
+        session: &mut EngineSession,
+        request: &Plan<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        session.warnings.clear();
+        self.reading(session, |_, db| plan::execute(db, &mut db.plans(), request, reply))
+    }
+
+    fn query(
+        &self,
+        session: &mut EngineSession,
+        prepared: &Prepared,
+        query: &Query,
+        arguments: &[ScalarValue<'_>],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let variables = query.variables.iter();
+        let variables = variables.map(|(_, variable)| self.variable(session, variable));
+        let generation = self.pool.generation();
+        let run = Run {
+            query,
+            arguments,
+            variables: variables.collect::<Result<_, _>>()?,
+            schema: &self.schema,
+            is_known: prepared.is_known(),
+            described: prepared.described(generation),
+        };
+        let outcome = match query.effect {
+            Effect::Read => self.reading(session, |_, db| run.run(db, reply))?,
+            Effect::Lock if session.transaction.is_none() && self.commits_itself(session) => {
+                self.reading(session, |_, db| run.run(db, reply))?
+            }
+            Effect::Lock | Effect::Write => self.writing(session, |session, db| {
+                let done = run.run(db, reply)?;
+                if query.ignores {
+                    warn_of_ignored(session, query, arguments, &done, reply);
+                }
+                Ok(done)
+            })?,
+            Effect::Define => {
+                self.commit(session)?;
+                let done = self.defining(session, |session, db| {
+                    if let Some((table, expected)) = &query.conditional {
+                        note_condition(session, db, table, *expected, &self.schema, reply)?;
+                    }
+                    run.run(db, reply)
+                });
+                self.pool.tables_changed();
+                done?
+            }
+        };
+        let Outcome { affected, last_insert_id, described } = outcome;
+        if let Some(columns) = described {
+            prepared.describe(generation, columns);
+        }
+        session.changed(i64::try_from(affected).unwrap_or(i64::MAX), last_insert_id);
+        reply.affected(affected);
+        reply.last_insert_id(last_insert_id);
+        Ok(())
+    }
+
+    /// The value of a variable in a query.
+    pub fn variable(
+        &self,
+        session: &EngineSession,
+        variable: &Variable,
+    ) -> Result<Value, SessionError> {
+        let (scope, name) = match variable {
+            Variable::User(name) => {
+                return Ok(session.variables.get(name).cloned().unwrap_or(Value::Null));
+            }
+            Variable::System(scope, name) => (*scope, name.as_str()),
+        };
+        let value = if name.starts_with(PREFIX) {
+            self.operator.tunable(name)
+        } else if scope == Scope::Global {
+            self.globals.get(name)
+        } else {
+            session.locals.get(&self.globals, name)
+        };
+        let value = value.ok_or_else(|| unknown_variable(name))?;
+        Ok(match value.as_str() {
+            "ON" => Value::Integer(1),
+            "OFF" => Value::Integer(0),
+            text => text.parse().map_or_else(|_| Value::Text(value), Value::Integer),
+        })
+    }
+
+    /// Answers when the time has passed. No thread waits for that.
+    fn sleep(
+        &self,
+        session: &EngineSession,
+        label: &str,
+        seconds: Seconds,
+        arguments: &[ScalarValue<'_>],
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let seconds = match (seconds, arguments) {
+            (Seconds::Number(seconds), []) => seconds,
+            (Seconds::Argument, [ScalarValue::Signed(seconds)]) => *seconds as f64,
+            (Seconds::Argument, [ScalarValue::Unsigned(seconds)]) => *seconds as f64,
+            (Seconds::Argument, [ScalarValue::Double(seconds)]) => *seconds,
+            (Seconds::Argument, [ScalarValue::RawString(text) | ScalarValue::String(text, _)]) => {
+                std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(-1.0)
+            }
+            (Seconds::Argument, []) => return Err(syntax("?)")),
+            (Seconds::Argument, [_]) => -1.0,
+            _ => return Err(too_many_arguments()),
+        };
+        let time = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| SessionError::new(1210, b"HY000", WRONG_SLEEP))?;
+        let waiting = Arc::new(Mutex::new(Some(reply.defer())));
+        let take = |waiting: &Mutex<Option<_>>| {
+            waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
+        };
+        let label = label.to_owned();
+        let over = Arc::clone(&waiting);
+        let timer = self.operator.handle().after(time, move || {
+            if let Some(deferred) = take(&over) {
+                deferred.finish(|reply| {
+                    reply.columns(&[Column::signed(&label)])?;
+                    reply.row(|row| row.int(0))
+                });
+            }
+        });
+        session.interrupt().end_by(move || {
+            if let Some(deferred) = take(&waiting) {
+                deferred.finish(|_| Err(SessionError::interrupted()));
+            }
+            timer.cancel();
+        });
+        Ok(())
+    }
+}
+
+/// The rows of a sequence, as a source: no thread waits for who reads them.
+fn write_sequence(
+    sequence: Sequence,
+    limit: Option<u64>,
+    reply: &mut Reply<'_>,
+) -> Result<(), SessionError> {
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    reply.columns(&[Column::signed("seq")])?;
+    let mut numbers = sequence.numbers().take(limit);
+    reply.source(move |row: &mut epoll_group::session::Row<'_>| match numbers.next() {
+        Some(number) => {
+            row.int(number);
+            Ok(true)
+        }
+        None => Ok(false),
+    });
+    Ok(())
+}
+
+/// `insert ignore` that has inserted nothing.
+fn warn_of_ignored(
+    session: &mut EngineSession,
+    query: &Query,
+    arguments: &[ScalarValue<'_>],
+    done: &Outcome,
+    reply: &mut Reply<'_>,
+) {
+    let _ = arguments;
+    if done.affected == 0 {
+        let table = query.inserts_into.as_deref().unwrap_or("the table");
+        let text = format!("Rows were ignored: a key of {table} has them already");
+        session.warn(reply, Warning { level: Level::Warning, code: 1062, text });
+    }
+}
+
+/// The note of `if exists` or `if not exists`, if there is reason for one.
+fn note_condition(
+    session: &mut EngineSession,
+    db: &Connection,
+    table: &str,
+    expected: Expected,
+    schema: &str,
+    reply: &mut Reply<'_>,
+) -> Result<(), SessionError> {
+    let is_there = "select exists(select 1 from sqlite_master where name = ?1 collate nocase)";
+    let is_there: bool = db
+        .query_row(is_there, params![table], |row| row.get(0))
+        .map_err(|error| of_sqlite(&error, schema))?;
+    match (expected, is_there) {
+        (Expected::There, false) => {
+            session.note(reply, 1051, format!("Unknown table '{schema}.{table}'"));
+        }
+        (Expected::Missing, true) => {
+            session.note(reply, 1050, format!("Table '{table}' already exists"));
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! How the statements of a session come by a connection, and what a transaction keeps.
+//!
+//! Reads outside of a transaction borrow any connection. The first change of a transaction waits for
+//! the right to write and opens a transaction of SQLite, which others then wait for; so that what they
+//! read is never too old to be changed. Only a transaction that reads repeatably opens it at its first
+//! read, and is told of a deadlock if it wants to change what others have changed since.
+
+use epoll_group::session::{Reply, SessionError};
+
+use crate::node::dialect::{Access, Xa};
+use crate::node::engine::Engine;
+use crate::node::errors::{lost_transaction, no_savepoint, of_sqlite, read_only_transaction};
+use crate::node::pool::Lent;
+use crate::node::state::{EngineSession, Transaction, Warning, XaBranch, XaState};
+
+impl Engine {
+    /// Whether statements outside of a transaction commit by themselves.
+    pub fn commits_itself(&self, session: &EngineSession) -> bool {
+        session.locals.is_on(&self.globals, "autocommit")
+    }
+
+    /// Runs what only reads.
+    pub fn reading<T>(
+        &self,
+        session: &mut EngineSession,
+        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
+        self.begin_if_needed(session)?;
+        let needs_its_own = session
+            .transaction
+            .as_ref()
+            .is_some_and(|transaction| transaction.db.is_some() || transaction.repeatable);
+        if needs_its_own {
+            return self.inside(session, "begin", code);
+        }
+        let db = self.borrow(session)?;
+        let done = code(session, &db);
+        session.interrupt().stop_by(None);
+        done
+    }
+
+    /// Runs what changes something, when it is its turn.
+    pub fn writing<T>(
+        &self,
+        session: &mut EngineSession,
+        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
+        self.begin_if_needed(session)?;
+        let limit = self.lock_wait_timeout(session);
+        let Some(transaction) = &session.transaction else {
+            if self.is_read_only(session) {
+                return Err(read_only_transaction());
+            }
+            let turn = self.writing.acquire(session.interrupt(), limit)?;
+            let db = self.borrow(session)?;
+            let done = code(session, &db);
+            session.interrupt().stop_by(None);
+            // The connection is given back first, and so has let go of SQLite's lock.
+            drop(db);
+            drop(turn);
+            return done;
+        };
+        if transaction.read_only {
+            return Err(read_only_transaction());
+        }
+        if transaction.xa.as_ref().is_some_and(|branch| branch.state != XaState::Active) {
+            return Err(wrong_state());
+        }
+        if transaction.turn.is_none() {
+            let turn = self.writing.acquire(session.interrupt(), limit)?;
+            if let Some(transaction) = &mut session.transaction {
+                transaction.turn = Some(turn);
+            }
+        }
+        self.inside(session, "begin immediate", code)
+    }
+
+    /// Runs a definition of tables, which is outside of any transaction.
+    pub fn defining<T>(
+        &self,
+        session: &mut EngineSession,
+        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
+        let turn = self.writing.acquire(session.interrupt(), self.lock_wait_timeout(session))?;
+        let db = self.borrow(session)?;
+        let sqlite = |error| of_sqlite(&error, &self.schema);
+        db.execute_batch("begin immediate").map_err(sqlite)?;
+        let done = code(session, &db);
+        session.interrupt().stop_by(None);
+        let end = if done.is_ok() { "commit" } else { "rollback" };
+        let ended = db.execute_batch(end).map_err(sqlite);
+        drop(db);
+        drop(turn);
+        done.and_then(|done| ended.map(|()| done))
+    }
+
+    /// Runs it on the transaction's connection, which is opened by `begin` if it is not.
+    fn inside<T>(
+        &self,
+        session: &mut EngineSession,
+        begin: &str,
+        code: impl FnOnce(&mut EngineSession, &Lent) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
+        let sqlite = |error| of_sqlite(&error, &self.schema);
+        let Some(transaction) = &mut session.transaction else { return Err(wrong_state()) };
+        // Taken out while it is used, and put back if the transaction goes on.
+        let mut db = match transaction.db.take() {
+            Some(db) => db,
+            None => {
+                let db = self.pool.lend()?;
+                db.execute_batch(begin).map_err(sqlite)?;
+                for (_, name) in &transaction.savepoints {
+                    db.execute_batch(&format!("savepoint {name}")).map_err(sqlite)?;
+                }
+                db
+            }
+        };
+        db.run_for(session);
+        let done = code(session, &db);
+        session.interrupt().stop_by(None);
+        let deadlock = done.as_ref().is_err_and(|error| error.code() == 1213);
+        if deadlock {
+            // Nothing but its end can help, as the client knows by the number of the error.
+            session.transaction = None;
+        } else if db.is_autocommit() {
+            // SQLite has rolled all of it back, which it does when a change is interrupted.
+            drop(db);
+            if let Some(transaction) = &mut session.transaction {
+                let xa = transaction.xa.take();
+                *transaction = Transaction { lost: true, xa, ..Transaction::default() };
+            }
+        } else if let Some(transaction) = &mut session.transaction {
+            transaction.db = Some(db);
+        }
+        done
+    }
+
+    fn begin_if_needed(&self, session: &mut EngineSession) -> Result<(), SessionError> {
+        if session.transaction.as_ref().is_some_and(|transaction| transaction.lost) {
+            return Err(lost_transaction());
+        }
+        if session.transaction.is_none() && !self.commits_itself(session) {
+            self.begin(session, Access::default())?;
+        }
+        Ok(())
+    }
+
+    fn is_read_only(&self, session: &EngineSession) -> bool {
+        session.locals.is_on(&self.globals, "transaction_read_only")
+    }
+
+    pub fn begin(&self, session: &mut EngineSession, access: Access) -> Result<(), SessionError> {
+        self.commit(session)?;
+        let next = session.next_isolation.take();
+        let isolation = next.or_else(|| session.locals.get(&self.globals, "transaction_isolation"));
+        let repeats = |level: String| matches!(level.as_str(), "REPEATABLE-READ" | "SERIALIZABLE");
+        let read_only = session.next_read_only.take();
+        let read_only =
+            access.read_only.or(read_only).unwrap_or_else(|| self.is_read_only(session));
+        session.transaction = Some(Transaction {
+            read_only,
+            repeatable: access.snapshot || isolation.is_some_and(repeats),
+            ..Transaction::default()
+        });
+        if access.snapshot {
+            let look = |_: &mut EngineSession, db: &Lent| {
+                db.query_row("select count(*) from sqlite_master", [], |_| Ok(()))
+                    .map_err(|error| of_sqlite(&error, &self.schema))
+            };
+            self.inside(session, "begin", look)?;
+        }
+        Ok(())
+    }
+
+    pub fn commit(&self, session: &mut EngineSession) -> Result<(), SessionError> {
+        refuse_in_xa(session)?;
+        self.end(session, "commit")
+    }
+
+    pub fn roll_back(&self, session: &mut EngineSession) -> Result<(), SessionError> {
+        refuse_in_xa(session)?;
+        self.end(session, "rollback")
+    }
+
+    fn end(&self, session: &mut EngineSession, how: &str) -> Result<(), SessionError> {
+        let Some(mut transaction) = session.transaction.take() else { return Ok(()) };
+        if transaction.lost && how == "commit" {
+            return Err(lost_transaction());
+        }
+        let Some(db) = transaction.db.take() else { return Ok(()) };
+        let ended = db.execute_batch(how).map_err(|error| of_sqlite(&error, &self.schema));
+        // First the connection and then the turn: see `writing`.
+        drop(db);
+        drop(transaction);
+        ended
+    }
+
+    pub fn set_savepoint(
+        &self,
+        session: &mut EngineSession,
+        name: &str,
+    ) -> Result<(), SessionError> {
+        self.begin_if_needed(session)?;
+        // Outside of a transaction it ends with the statement that sets it.
+        let Some(transaction) = &mut session.transaction else { return Ok(()) };
+        transaction.savepoints_set += 1;
+        let own = format!("s{}", transaction.savepoints_set);
+        if let Some(db) = &transaction.db {
+            let set = db.execute_batch(&format!("savepoint {own}"));
+            set.map_err(|error| of_sqlite(&error, &self.schema))?;
+        }
+        // One of the same name is forgotten; in SQLite it stays below, which does no harm.
+        transaction.savepoints.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        transaction.savepoints.push((name.to_owned(), own));
+        Ok(())
+    }
+
+    pub fn release_savepoint(
+        &self,
+        session: &mut EngineSession,
+        name: &str,
+    ) -> Result<(), SessionError> {
+        let (transaction, at) = self.at_savepoint(session, name, "release")?;
+        transaction.savepoints.truncate(at);
+        Ok(())
+    }
+
+    pub fn roll_back_to(
+        &self,
+        session: &mut EngineSession,
+        name: &str,
+    ) -> Result<(), SessionError> {
+        let (transaction, at) = self.at_savepoint(session, name, "rollback to")?;
+        transaction.savepoints.truncate(at + 1);
+        Ok(())
+    }
+
+    /// Does something in SQLite to the savepoint of that name, and says where in the list it is.
+    fn at_savepoint<'s>(
+        &self,
+        session: &'s mut EngineSession,
+        name: &str,
+        verb: &str,
+    ) -> Result<(&'s mut Transaction, usize), SessionError> {
+        let (transaction, at) = find_savepoint(session, name)?;
+        let own = &transaction.savepoints[at].1;
+        if let Some(db) = &transaction.db {
+            let done = db.execute_batch(&format!("{verb} {own}"));
+            done.map_err(|error| of_sqlite(&error, &self.schema))?;
+        }
+        Ok((transaction, at))
+    }
+
+    /// A step of a distributed transaction. One that is prepared lives as long as its session: SQLite
+    /// has no place for it.
+    pub fn xa(
+        &self,
+        session: &mut EngineSession,
+        step: &Xa,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let branch = session.transaction.as_ref().and_then(|transaction| transaction.xa.clone());
+        let is_at = |name: &str, states: &[XaState]| match &branch {
+            Some(branch) if branch.name != *name => Err(unknown_branch()),
+            Some(branch) if states.contains(&branch.state) => Ok(()),
+            Some(_) => Err(wrong_state()),
+            None => Err(unknown_branch()),
+        };
+        let next = match step {
+            Xa::Start(name) => {
+                if session.transaction.is_some() {
+                    return Err(match branch {
+                        Some(_) => wrong_state(),
+                        None => SessionError::new(
+                            1400,
+                            b"XAE09",
+                            "XAER_OUTSIDE: Some work is done outside global transaction",
+                        ),
+                    });
+                }
+                self.begin(session, Access::default())?;
+                Some((name, XaState::Active))
+            }
+            Xa::End(name) => {
+                is_at(name, &[XaState::Active])?;
+                Some((name, XaState::Idle))
+            }
+            Xa::Prepare(name) => {
+                is_at(name, &[XaState::Idle])?;
+                self.begin_if_needed(session)?;
+                let text = "what is prepared is rolled back if its session ends".to_owned();
+                let level = epoll_group::codec::message::notice::warning::Level::Warning;
+                session.warn(reply, Warning { level, code: 1105, text });
+                Some((name, XaState::Prepared))
+            }
+            Xa::Commit { name, one_phase } => {
+                is_at(name, &[if *one_phase { XaState::Idle } else { XaState::Prepared }])?;
+                self.end(session, "commit")?;
+                None
+            }
+            Xa::RollBack(name) => {
+                is_at(name, &[XaState::Idle, XaState::Prepared])?;
+                self.end(session, "rollback")?;
+                None
+            }
+            Xa::Recover => {
+                use epoll_group::codec::column::Column;
+                let numbers = ["formatID", "gtrid_length", "bqual_length"].map(Column::signed);
+                let data = Column::text("data", crate::node::columns::TEXT_COLLATION, 128 * 4);
+                reply.columns(&[numbers[0], numbers[1], numbers[2], data])?;
+                return Ok(());
+            }
+        };
+        if let (Some((name, state)), Some(transaction)) = (next, &mut session.transaction) {
+            transaction.xa = Some(XaBranch { name: name.clone(), state });
+        }
+        Ok(())
+    }
+}
+
+fn find_savepoint<'s>(
+    session: &'s mut EngineSession,
+    name: &str,
+) -> Result<(&'s mut Transaction, usize), SessionError> {
+    let transaction = session.transaction.as_mut().ok_or_else(|| no_savepoint(name))?;
+    let is = |(known, _): &(String, String)| known.eq_ignore_ascii_case(name);
+    let at = transaction.savepoints.iter().position(is).ok_or_else(|| no_savepoint(name))?;
+    Ok((transaction, at))
+}
+
+/// A branch of a distributed transaction ends by its own statements.
+fn refuse_in_xa(session: &EngineSession) -> Result<(), SessionError> {
+    let xa = session.transaction.as_ref().is_some_and(|transaction| transaction.xa.is_some());
+    if xa { Err(wrong_state()) } else { Ok(()) }
+}
+
+fn wrong_state() -> SessionError {
+    let text =
+        "XAER_RMFAIL: The command cannot be executed when global transaction is in this state";
+    SessionError::new(1399, b"XAE07", text)
+}
+
+fn unknown_branch() -> SessionError {
+    SessionError::new(1397, b"XAE04", "XAER_NOTA: Unknown XID")
+}

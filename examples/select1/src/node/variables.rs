@@ -1,0 +1,218 @@
+//! System variables: what clients of MySQL look at and set.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{PoisonError, RwLock};
+
+use epoll_group::session::SessionError;
+
+use crate::node::errors::{unknown_variable, wrong_value};
+
+/// What the server says it is: `X-Cluster` and the numbers tell clients of the protocol which of its
+/// features they may use.
+pub const VERSION: &str = "8.0.32-X-Cluster-8.4.20-epoll-group";
+
+/// Variables of the server, which are also the defaults of its sessions.
+#[derive(Debug)]
+pub struct Globals(RwLock<BTreeMap<&'static str, String>>);
+
+/// What a session has set for itself.
+#[derive(Debug, Default)]
+pub struct Locals(HashMap<&'static str, String>);
+
+impl Globals {
+    pub fn new() -> Self {
+        let known = KNOWN.iter().map(|&(name, value, _)| (name, value.to_owned()));
+        Self(RwLock::new(known.collect()))
+    }
+
+    /// Its value; None for an unknown name.
+    pub fn get(&self, name: &str) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(canonical(name)).cloned()
+    }
+
+    pub fn set(&self, name: &str, value: Option<&str>) -> Result<(), SessionError> {
+        let (name, value) = checked(name, value)?;
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name, value);
+        Ok(())
+    }
+
+    /// All names and values, with those of a session if one is given.
+    pub fn all(&self, locals: Option<&Locals>) -> BTreeMap<String, String> {
+        let globals = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let value = |name: &'static str, global: &String| {
+            locals.and_then(|locals| locals.0.get(name)).unwrap_or(global).clone()
+        };
+        let mut all: BTreeMap<_, _> = globals
+            .iter()
+            .map(|(name, global)| ((*name).to_owned(), value(name, global)))
+            .collect();
+        for (alias, name) in ALIASES {
+            if let Some(value) = all.get(*name).cloned() {
+                all.insert((*alias).to_owned(), value);
+            }
+        }
+        all
+    }
+}
+
+impl Locals {
+    pub fn get(&self, globals: &Globals, name: &str) -> Option<String> {
+        self.0.get(canonical(name)).cloned().or_else(|| globals.get(name))
+    }
+
+    /// Sets it, or with None sets it back.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), SessionError> {
+        let (known, checked) = checked(name, value)?;
+        if value.is_some() {
+            self.0.insert(known, checked);
+        } else {
+            self.0.remove(known);
+        }
+        Ok(())
+    }
+
+    /// A switch, as it is for this session.
+    pub fn is_on(&self, globals: &Globals, name: &str) -> bool {
+        self.get(globals, name).is_some_and(|value| value == "ON")
+    }
+}
+
+/// The name under which the value is kept.
+fn canonical(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name)
+}
+
+/// The value as it is kept, if the variable takes it.
+fn checked(name: &str, value: Option<&str>) -> Result<(&'static str, String), SessionError> {
+    let known = KNOWN.iter().find(|(known, ..)| *known == canonical(name));
+    let &(known, default, kind) = known.ok_or_else(|| unknown_variable(name))?;
+    let value = value.unwrap_or(default);
+    let wrong = || wrong_value(name, value);
+    let value =
+        match kind {
+            Kind::Fixed => {
+                let text = format!("Variable '{name}' is a read only variable");
+                return Err(SessionError::new(1238, b"HY000", text));
+            }
+            Kind::Text => value.to_owned(),
+            Kind::Switch => match value.to_ascii_lowercase().as_str() {
+                "on" | "1" | "true" => "ON".to_owned(),
+                "off" | "0" | "false" => "OFF".to_owned(),
+                _ => return Err(wrong()),
+            },
+            Kind::Number => {
+                let number = value.parse::<i64>().map_err(|_| {
+                    let text = format!("Incorrect argument type to variable '{name}'");
+                    SessionError::new(1232, b"42000", text)
+                })?;
+                number.max(0).to_string()
+            }
+            Kind::CharacterSet => match value.to_ascii_lowercase().as_str() {
+                name @ ("utf8mb4" | "utf8mb3" | "utf8" | "binary" | "ascii" | "latin1") => {
+                    name.to_owned()
+                }
+                _ => {
+                    let text = format!("Unknown character set: '{value}'");
+                    return Err(SessionError::new(1115, b"42000", text));
+                }
+            },
+            Kind::Isolation => match value.to_ascii_uppercase().replace(' ', "-").as_str() {
+                level @ ("READ-COMMITTED" | "READ-UNCOMMITTED" | "REPEATABLE-READ"
+                | "SERIALIZABLE") => level.to_owned(),
+                _ => return Err(wrong()),
+            },
+        };
+    Ok((known, value))
+}
+
+/// What a variable may be set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Fixed,
+    Switch,
+    Number,
+    Text,
+    CharacterSet,
+    Isolation,
+}
+
+const ALIASES: &[(&str, &str)] =
+    &[("tx_isolation", "transaction_isolation"), ("tx_read_only", "transaction_read_only")];
+
+/// Name, default and kind of each.
+const KNOWN: &[(&str, &str, Kind)] = &[
+    ("auto_increment_increment", "1", Kind::Number),
+    ("autocommit", "ON", Kind::Switch),
+    ("block_encryption_mode", "aes-128-ecb", Kind::Text),
+    ("character_set_client", "utf8mb4", Kind::CharacterSet),
+    ("character_set_connection", "utf8mb4", Kind::CharacterSet),
+    ("character_set_database", "utf8mb4", Kind::CharacterSet),
+    ("character_set_results", "utf8mb4", Kind::CharacterSet),
+    ("character_set_server", "utf8mb4", Kind::CharacterSet),
+    ("collation_connection", "utf8mb4_general_ci", Kind::Text),
+    ("collation_database", "utf8mb4_general_ci", Kind::Text),
+    ("collation_server", "utf8mb4_general_ci", Kind::Text),
+    ("default_storage_engine", "SQLite", Kind::Fixed),
+    ("div_precision_increment", "4", Kind::Number),
+    ("foreign_key_checks", "ON", Kind::Switch),
+    ("group_concat_max_len", "1024", Kind::Number),
+    ("innodb_lock_wait_timeout", "50", Kind::Number),
+    ("innodb_mark_distributed", "OFF", Kind::Switch),
+    ("interactive_timeout", "28800", Kind::Number),
+    ("license", "Apache-2.0", Kind::Fixed),
+    ("lock_wait_timeout", "31536000", Kind::Number),
+    ("lower_case_table_names", "1", Kind::Fixed),
+    ("max_allowed_packet", "67108864", Kind::Fixed),
+    ("max_connections", "65536", Kind::Fixed),
+    ("max_execution_time", "0", Kind::Number),
+    ("max_join_size", "18446744073709551615", Kind::Text),
+    ("net_buffer_length", "16384", Kind::Number),
+    ("net_read_timeout", "30", Kind::Number),
+    ("net_write_timeout", "60", Kind::Number),
+    ("new_rpc", "ON", Kind::Fixed),
+    ("opt_flashback_area", "OFF", Kind::Switch),
+    ("performance_schema", "OFF", Kind::Fixed),
+    ("query_cache_size", "0", Kind::Number),
+    ("query_cache_type", "OFF", Kind::Switch),
+    ("sql_auto_is_null", "OFF", Kind::Switch),
+    ("sql_mode", "STRICT_TRANS_TABLES", Kind::Text),
+    ("sql_safe_updates", "OFF", Kind::Switch),
+    ("sql_select_limit", "18446744073709551615", Kind::Text),
+    ("system_time_zone", "UTC", Kind::Fixed),
+    ("time_zone", "SYSTEM", Kind::Text),
+    ("transaction_isolation", "READ-COMMITTED", Kind::Isolation),
+    ("transaction_read_only", "OFF", Kind::Switch),
+    ("unique_checks", "ON", Kind::Switch),
+    ("version", VERSION, Kind::Fixed),
+    ("version_comment", "select1, an example of epoll-group", Kind::Fixed),
+    ("wait_timeout", "28800", Kind::Number),
+    ("warning_count", "0", Kind::Fixed),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_values_of_its_own() {
+        let globals = Globals::new();
+        let mut locals = Locals::default();
+        locals.set("tx_isolation", Some("repeatable read")).expect("it is a level");
+        let get = |locals: &Locals, name| locals.get(&globals, name);
+        assert_eq!(get(&locals, "transaction_isolation").as_deref(), Some("REPEATABLE-READ"));
+        assert_eq!(globals.get("tx_isolation").as_deref(), Some("READ-COMMITTED"));
+        locals.set("transaction_isolation", None).expect("it has a default");
+        assert_eq!(get(&locals, "tx_isolation").as_deref(), Some("READ-COMMITTED"));
+        assert_eq!(get(&locals, "missing"), None);
+        for (name, value, code) in [
+            ("missing", "1", 1193),
+            ("version", "1", 1238),
+            ("autocommit", "2", 1231),
+            ("max_execution_time", "a", 1232),
+            ("character_set_client", "klingon", 1115),
+        ] {
+            let error = locals.set(name, Some(value)).expect_err(name);
+            assert_eq!(error.code(), code, "{name}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! One test for each bug that was found by trying.
+
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::codec::message::value::Scalar;
+
+use super::{Server, change, failure, rows};
+use lab::xrpc::datum::Datum;
+use lab::xrpc::request;
+
+#[test]
+fn a_zero_does_not_end_a_statement() {
+    let server = Server::start();
+    let mut client = server.client();
+    // SQLite would stop to read there, and change all rows.
+    let error = failure(&mut client, "update sbtest1 set k = -1\0 where id = 3");
+    assert_eq!(error.code, 1064);
+    assert_eq!(rows(&mut client, "select count(*) from sbtest1 where k = -1"), "0;");
+    let sql = "select 'a\0b', hex('\\0\0') /* \0 */ -- \0\n, 2 # \0";
+    assert_eq!(rows(&mut client, sql), "a\0b|0000|2;");
+    assert_eq!(failure(&mut client, "create table t (a int default 1\0)").code, 1064);
+    change(&mut client, "create table t (a varchar(9) default 'a\0b', b int)");
+    change(&mut client, "insert into t (b) values (1)");
+    assert_eq!(rows(&mut client, "select a from t"), "a\0b;");
+}
+
+#[test]
+fn names_in_definitions_stay_names() {
+    let server = Server::start();
+    let mut client = server.client();
+    let name = Scalar::identifier("x\\`); drop table sbtest1; --");
+    let sql = "create table t (a int, `x\\` int, key k (?))";
+    let error = client.run(2, request::query_with(sql, [name.clone()])).failure();
+    assert_eq!(error.code, 1054);
+    assert_eq!(error.text, "Unknown column 'x\\`); drop table sbtest1; --' in 'field list'");
+    let sql = "create table t (? int, unique u (?), key (?(10)), primary key (?))";
+    client.run(2, request::query_with(sql, [0; 4].map(|_| name.clone()))).good();
+    let reply = client.execute(2, "select * from t").good();
+    assert_eq!(reply.labels(), ["x\\`); drop table sbtest1; --"]);
+    assert_eq!(failure(&mut client, "create table u (a int, key ((a + 1)))").code, 1235);
+    let sql = r"create table v (a varchar(9) default 'it\'s', b varchar(9) default '\\\'', c int)";
+    change(&mut client, sql);
+    change(&mut client, "insert into v (c) values (1)");
+    assert_eq!(rows(&mut client, "select a, b from v"), "it's|\\';");
+    assert_eq!(rows(&mut client, "select count(*) from sbtest1"), "100;");
+}
+
+#[test]
+fn a_time_without_end_is_waited_for_and_harms_nobody() {
+    let server = Server::start();
+    let [mut holder, mut waiting] = [server.client(), server.client()];
+    change(&mut holder, "begin");
+    change(&mut holder, "update sbtest1 set k = 1");
+    change(&mut waiting, "set innodb_lock_wait_timeout = 9223372036854775807");
+    let ticket = waiting.send_sql(2, request::update("update sbtest1 set k = 2"));
+    thread::sleep(Duration::from_millis(50));
+    change(&mut holder, "commit");
+    assert_eq!(waiting.reply_to(ticket).good().affected, Some(100));
+    change(&mut holder, "update sbtest1 set k = 3");
+    change(&mut waiting, "set innodb_lock_wait_timeout = -5");
+    assert_eq!(rows(&mut waiting, "select @@innodb_lock_wait_timeout"), "0;");
+    for sql in ["select sleep(1e19)", "select sleep(1e19), 1"] {
+        let ticket = waiting.send_sql(2, request::query(sql));
+        thread::sleep(Duration::from_millis(50));
+        waiting.kill_query(2);
+        assert_eq!(waiting.reply_to(ticket).failure().code, 1317, "{sql}");
+    }
+    for sql in ["select sleep(null)", "select sleep('a')", "select 1, sleep(-1)"] {
+        assert_eq!(failure(&mut waiting, sql).code, 1210, "{sql}");
+    }
+    assert_eq!(rows(&mut waiting, "select sleep('0.001')"), "0;");
+}
+
+#[test]
+fn a_transaction_that_an_interrupted_change_took_along_is_not_forgotten() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "create table t (a int)");
+    let endless = "insert into t select seq from seq_1_to_1000000000000";
+    let look = "select count(*) from sbtest1 where k = -1";
+    for (end, code) in [("rollback", None), ("commit", Some(1213)), ("begin", Some(1213))] {
+        change(&mut client, "begin");
+        change(&mut client, "update sbtest1 set k = -1");
+        let ticket = client.send_sql(2, request::update(endless));
+        thread::sleep(Duration::from_millis(30));
+        client.kill_query(2);
+        assert_eq!(client.reply_to(ticket).failure().code, 1317);
+        // What follows was meant to be part of it, and must not be done by itself.
+        for sql in ["update sbtest1 set k = -1", look, "savepoint a"] {
+            assert_eq!(failure(&mut client, sql).code, 1213, "{sql}");
+        }
+        let ended = client.execute(2, end);
+        assert_eq!(ended.error.map(|error| error.code), code, "{end}");
+        assert_eq!(rows(&mut client, look), "0;");
+    }
+    // What only reads can be interrupted without harm.
+    change(&mut client, "begin");
+    change(&mut client, "update sbtest1 set k = -1");
+    let ticket = client.send_sql(2, request::query("select count(*) from seq_1_to_1000000000000"));
+    thread::sleep(Duration::from_millis(30));
+    client.kill_query(2);
+    assert_eq!(client.reply_to(ticket).failure().code, 1317);
+    assert_eq!(rows(&mut client, look), "100;");
+    change(&mut client, "commit");
+    assert_eq!(rows(&mut client, look), "100;");
+}
+
+#[test]
+fn names_that_are_too_many_are_refused_as_values_are() {
+    let server = Server::start();
+    let mut client = server.client();
+    let [name, one] = [Scalar::identifier("id"), Scalar::signed(1)];
+    for (sql, args) in [
+        ("select 1", vec![name.clone()]),
+        ("select ?", vec![one.clone(), name.clone()]),
+        ("select ? from sbtest1", vec![name, one]),
+    ] {
+        let error = client.run(2, request::query_with(sql, args)).failure();
+        assert_eq!((error.code, &*error.text), (8001, "Too many arguments"), "{sql}");
+    }
+}
+
+#[test]
+fn variables_keep_what_they_are_set_to() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (value, expected) in [
+        ("'007'", "007"),
+        ("\"1\"", "1"),
+        ("true", "1"),
+        ("-5", "-5"),
+        ("1.5", "1.5d"),
+        ("null", "NULL"),
+        ("(select max(id) from sbtest1)", "100"),
+    ] {
+        change(&mut client, &format!("set @a = {value}"));
+        assert_eq!(rows(&mut client, "select @a"), format!("{expected};"), "{value}");
+    }
+    change(&mut client, "set @a = current_date");
+    assert_eq!(rows(&mut client, "select @a = curdate()"), "1;");
+    for word in ["abc", "default", "on"] {
+        let error = failure(&mut client, &format!("set @a = {word}"));
+        assert!([1054, 1064].contains(&error.code), "{word}: {error:?}");
+    }
+    change(&mut client, "set sql_mode = ansi, autocommit = on, sql_mode = default");
+}
+
+#[test]
+fn operators_give_what_they_give_in_mysql() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (sql, expected) in [
+        (r"select 'a%' like 'a\%', 'ab' like 'a\%', 'a_b' like 'A\_B', 'ab' like 'a_'", "1|0|1|1;"),
+        (r"select 'a%' like 'a|%' escape '|', 'a\\b' like 'a|\\b' escape '|'", "1|1;"),
+        ("select null like 'a', 'a' like null, 12 like '1%', 'a' not like 'b'", "NULL|NULL|1|1;"),
+        ("select 5/2, 10 / 4 / 2, 1/3*3, 1/0, 7/2.0", "2.5d|1.25d|1.0d|NULL|3.5d;"),
+        ("select 'a' 'b', 'it' /* */ \"'s\"", "ab|it's;"),
+    ] {
+        assert_eq!(rows(&mut client, sql), expected, "{sql}");
+    }
+    assert_eq!(client.execute(2, "select 5/2, 3 / 1 x").good().labels(), ["5/2", "x"]);
+}
+
+#[test]
+fn a_change_that_sleeps_is_not_done_when_it_is_interrupted() {
+    let server = Server::start();
+    let mut client = server.client();
+    change(&mut client, "begin");
+    change(&mut client, "update sbtest1 set k = -1 where id = 1");
+    let ticket = client.send_sql(2, request::update("update sbtest1 set k = sleep(1000) - 2"));
+    thread::sleep(Duration::from_millis(50));
+    client.kill_query(2);
+    assert_eq!(client.reply_to(ticket).failure().code, 1317);
+    assert_eq!(rows(&mut client, "select count(*), min(k) from sbtest1 where k < 0"), "1|-1;");
+    change(&mut client, "commit");
+}
+
+#[test]
+fn the_number_of_a_row_is_told_to_who_inserted_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    let inserted = client.run(2, request::update("insert into sbtest1 (k) values (1)")).good();
+    assert_eq!(inserted.insert_id, Some(101));
+    client.new_session(4).good();
+    let sql = "insert into sbtest1 (id, k) values (1, 7) on duplicate key update k = k + 1";
+    let changed = client.run(4, request::update(sql)).good();
+    assert_eq!((changed.affected, changed.insert_id), (Some(1), None));
+    assert_eq!(client.execute(4, "select last_insert_id()").good().rows, [[Datum::Signed(0)]]);
+}

@@ -1,0 +1,61 @@
+//! [`Chance`]: the choices of one seed.
+
+use std::cell::Cell;
+
+/// Numbers of a seed, the same each time (SplitMix64).
+#[derive(Debug)]
+pub struct Chance(Cell<u64>);
+
+impl Chance {
+    pub const fn new(seed: u64) -> Self {
+        Self(Cell::new(seed))
+    }
+
+    pub fn next(&self) -> u64 {
+        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0.set(state);
+        let mut number = state;
+        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        number ^ (number >> 31)
+    }
+
+    pub fn below(&self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    pub fn index(&self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    /// From `least` to `most`.
+    pub fn between(&self, least: u64, most: u64) -> u64 {
+        least + self.below(most - least + 1)
+    }
+
+    pub fn one_in(&self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    /// Of a million times, so often.
+    pub fn happens(&self, per_million: u32) -> bool {
+        self.below(1_000_000) < u64::from(per_million)
+    }
+
+    pub fn pick<T: Copy>(&self, of: &[T]) -> T {
+        of[self.index(of.len())]
+    }
+
+    /// Which one, each as often as its weight says.
+    pub fn weighted(&self, weights: &[u32]) -> usize {
+        let sum = weights.iter().map(|&weight| u64::from(weight)).sum();
+        let mut left = self.below(sum);
+        for (index, &weight) in weights.iter().enumerate() {
+            match left.checked_sub(u64::from(weight)) {
+                Some(rest) => left = rest,
+                None => return index,
+            }
+        }
+        0
+    }
+}

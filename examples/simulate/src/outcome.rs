@@ -1,0 +1,217 @@
+//! What a request came to, and whether it may.
+
+use epoll_group::client::{Error, ErrorKind, Fate, ServerError};
+use epoll_group::codec::decoder::Frame;
+use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::limits::Limits;
+use epoll_group::codec::message::ServerMessage;
+use epoll_group::codec::notice::Notice;
+use epoll_group::codec::reply::code;
+use epoll_group::stats::Counter;
+
+use super::peer::{Asked, Peer};
+use super::scene::{Life, Said, Scene};
+use super::statement::{ERROR, FATAL, Form, Later, Task};
+
+/// The server's error for a request that took longer than `request_timeout`.
+const TIMED_OUT: u32 = 3024;
+
+/// What has come of an answer.
+#[derive(Debug, Default)]
+pub struct Answer {
+    rows: u64,
+    affected: Option<u64>,
+    insert_id: Option<u64>,
+    time: Option<u64>,
+}
+
+impl Answer {
+    /// Takes whole frames, all of which have to be of this request and the next of it.
+    pub fn add(&mut self, mut bytes: &[u8], tag: u64, task: Task) -> Result<(), String> {
+        let limits = Limits::default();
+        loop {
+            let parsed = Frame::parse(bytes, Dialect::Legacy, &limits);
+            let Some((frame, length)) = parsed.map_err(|error| error.to_string())? else { break };
+            bytes = &bytes[length..];
+            match frame.server_message(&limits).map_err(|error| error.to_string())? {
+                ServerMessage::Row(row) => {
+                    let expected = format!("{tag}:{}\0", self.rows);
+                    let cell = row.field.first().map_or(&[][..], Vec::as_slice);
+                    if cell != expected.as_bytes() {
+                        let text = cell.escape_ascii();
+                        return Err(format!("row {text} in place of {expected:?}"));
+                    }
+                    self.rows += 1;
+                }
+                ServerMessage::Notice(notice) => match Notice::read(&notice, &limits) {
+                    Ok(Notice::RowsAffected(rows)) => self.affected = Some(rows),
+                    Ok(Notice::InsertId(id)) => self.insert_id = Some(id),
+                    other => return Err(format!("a notice: {other:?}")),
+                },
+                ServerMessage::Tso(tso) => self.time = Some(tso.ts),
+                ServerMessage::ColumnMetaData(_) | ServerMessage::FetchDone(_) => {}
+                other => return Err(format!("{task}: a message of kind {}", other.kind())),
+            }
+        }
+        if bytes.is_empty() { Ok(()) } else { Err("half a frame".into()) }
+    }
+
+    fn is_whole(&self, tag: u64, task: Task) -> bool {
+        let rows = match task {
+            Task::Rows(Form::Handler | Form::Source | Form::Relay, rows, _)
+            | Task::Later(Later::Rows(rows), _) => rows,
+            _ => 0,
+        };
+        let told = self.affected == Some(tag) && (self.insert_id == Some(tag) || tag == 0);
+        self.rows == rows && (told || task == Task::Savepoint)
+    }
+}
+
+impl Peer {
+    /// Whether this outcome may be.
+    pub(super) fn judge(&mut self, scene: &Scene, asked: &Asked, result: Result<(), Error>) {
+        let Some(life) = scene.life(asked.tag, self.index, |life| life.clone()) else { return };
+        self.disturbed |= result.as_ref().is_err_and(Error::is_timeout);
+        let verdict = match &result {
+            Ok(()) => self.fine(scene, asked, &life).map(|()| "outcome: answered"),
+            Err(error) => self.failed(scene, asked, &life, error),
+        };
+        match verdict {
+            Ok(what) => scene.count(what),
+            Err(_) if scene.is_spoiled(self.index) => {
+                scene.count("outcome: of a spoiled connection")
+            }
+            Err(why) => {
+                let (index, tag, task) = (self.index, asked.tag, asked.task);
+                scene.fail(format!("peer {index}, request {tag} ({task}): {why}; {life:?}"));
+            }
+        }
+    }
+
+    fn fine(&self, scene: &Scene, asked: &Asked, life: &Life) -> Result<(), String> {
+        if let Task::Time(count) = asked.task {
+            let mut times = scene.times.borrow_mut();
+            let mine = |time: &&mut (u64, u64, usize, bool)| {
+                *time == &mut (asked.answer.time.unwrap_or(0), count, self.index, false)
+            };
+            let given = times.iter_mut().find(mine);
+            return given
+                .map(|given| given.3 = true)
+                .ok_or_else(|| format!("nobody gave it {:?}", asked.answer.time));
+        }
+        if life.executed != 1 || life.said != Said::Fine {
+            return Err("it is answered, but was not done".into());
+        }
+        if !asked.answer.is_whole(asked.tag, asked.task) {
+            return Err(format!("its answer is not whole: {:?}", asked.answer));
+        }
+        Ok(())
+    }
+
+    fn failed(
+        &self,
+        scene: &Scene,
+        asked: &Asked,
+        life: &Life,
+        error: &Error,
+    ) -> Result<&'static str, String> {
+        if error.fate() == Fate::NotSent && life.executed > 0 {
+            return Err(format!("was done, and is said not to be sent: {error}"));
+        }
+        let bad = || Err(format!("unexpected: {error}"));
+        match error.kind() {
+            ErrorKind::Server(server) => self.refused(scene, asked, life, server),
+            ErrorKind::Deadline(_) if scene.now() >= asked.due => {
+                Ok("outcome: time-out of the client")
+            }
+            ErrorKind::Lost(_) if self.is_over() || self.wire.is_over() => {
+                Ok("outcome: the connection ended")
+            }
+            ErrorKind::Lost(_) if self.stopped || self.delayed => {
+                Ok("outcome: the server was silent")
+            }
+            ErrorKind::SessionEnded if self.disturbed => Ok("outcome: the session ended"),
+            _ => bad(),
+        }
+    }
+
+    fn refused(
+        &self,
+        scene: &Scene,
+        asked: &Asked,
+        life: &Life,
+        error: &ServerError,
+    ) -> Result<&'static str, String> {
+        let bad = |why: &str| Err(format!("{why}: {error}"));
+        if !error.is_fatal() && life.said == Said::Fine {
+            return bad("was done, and is said to have failed");
+        }
+        let text = String::from_utf8_lossy(error.message());
+        let of = text.parse::<u64>().ok();
+        let in_session = |tag: u64| {
+            scene.life(tag, self.index, |other| other.session == life.session).unwrap_or(false)
+        };
+        match error.code() {
+            ERROR if text == "no session" && life.executed == 0 => Ok("outcome: no session"),
+            ERROR if of == Some(asked.tag) && life.said == Said::Failed => {
+                Ok("outcome: error of the service")
+            }
+            FATAL if of.is_some_and(in_session) => Ok("outcome: fatal error of the service"),
+            code::INTERRUPTED if self.may_be_interrupted(scene, life) => Ok("outcome: interrupted"),
+            TIMED_OUT => {
+                let limit = scene.plan.times.request;
+                let late = !limit.is_zero() && scene.now() - asked.at >= limit;
+                if late { Ok("outcome: time-out of the server") } else { bad("too early") }
+            }
+            code::SHUTDOWN if scene.drained.get() => Ok("outcome: the server drains"),
+            code::CACHE_MISS if life.executed == 0 => Ok("outcome: the text was not known"),
+            code::SERVER => match &*text {
+                "Session is killing." if self.disturbed => Ok("outcome: the session was killed"),
+                "Session unexpected killed."
+                    if error.is_fatal()
+                        && scene.panicked.get() + scene.panicked_later.get() > 0 =>
+                {
+                    Ok("outcome: a handler panicked")
+                }
+                "The request was dropped without an answer."
+                    if matches!(asked.task, Task::Later(Later::Drop, _)) =>
+                {
+                    Ok("outcome: dropped without an answer")
+                }
+                "Failed to get tso." if matches!(asked.task, Task::Time(_)) => {
+                    Ok("outcome: no timestamp")
+                }
+                _ if text.ends_with("limit exceed.") || text.ends_with("limit exceed") => {
+                    if scene.plan.narrow { Ok("outcome: beyond a limit") } else { bad("no limit") }
+                }
+                _ => bad("unexpected"),
+            },
+            _ => bad("unexpected"),
+        }
+    }
+
+    fn may_be_interrupted(&self, scene: &Scene, life: &Life) -> bool {
+        life.interrupted || self.half_closed.is_some() || scene.drained.get() || self.disturbed
+    }
+
+    /// When the connection ends in order, whatever was begun has its outcome: also behind a half-close,
+    /// unless that takes too long, and in a drain.
+    pub(super) fn look_at_end(&self, scene: &Scene) {
+        let slow = scene.server.stats().get(Counter::ClosedWriteTimeout) > 0;
+        let broken =
+            self.wire.is_cut() || self.stopped || self.disturbed || scene.cut.get() || slow;
+        let waited = |since| scene.now() >= since + scene.plan.times.half_close;
+        if broken || self.half_closed.is_some_and(waited) || scene.is_spoiled(self.index) {
+            return;
+        }
+        for asked in &self.asked {
+            let begun = scene.life(asked.tag, self.index, |life| life.executed > 0);
+            scene.check(begun != Some(true), || {
+                format!("peer {}: the answer of request {} is lost", self.index, asked.tag)
+            });
+        }
+        if !self.asked.is_empty() || self.half_closed.is_some() || scene.drained.get() {
+            scene.count("client: told in order that it ends");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! [`Peer`]: one client connection, what it asks, and what it gets.
+
+use std::time::{Duration, Instant};
+
+use epoll_group::client::{Options, Request};
+use epoll_group::codec::message::tso::auto_sp::Operation;
+use epoll_group::codec::message::value::Scalar;
+use epoll_group::internal::simulated::{Asking, Client, socket_pair};
+use epoll_group::net::Address;
+
+use super::outcome::Answer;
+use super::scene::{Life, Said, Scene};
+use super::service::password;
+use super::statement::Task;
+use super::wire::Wire;
+
+pub struct Peer {
+    pub index: usize,
+    pub client: Client,
+    pub wire: Wire,
+    /// Its number at the server, if it was let in.
+    number: Option<u64>,
+    /// Not taken by the client yet.
+    input: Vec<u8>,
+    pub sessions: Vec<u64>,
+    pub asked: Vec<Asked>,
+    /// Its password is wrong.
+    stranger: bool,
+    /// It stopped reading at least once: it may be closed for that.
+    pub stopped: bool,
+    /// Something was held up on its way: its server may seem to be silent.
+    pub delayed: bool,
+    /// It has cancelled, closed or given up something: sessions may be killed for that.
+    pub disturbed: bool,
+    pub half_closed: Option<Instant>,
+    over: bool,
+}
+
+/// A request without an outcome.
+pub struct Asked {
+    pub asking: Asking,
+    pub tag: u64,
+    pub task: Task,
+    pub at: Instant,
+    pub due: Instant,
+    pub answer: Answer,
+    /// In a session of its own, where there is no window.
+    once: bool,
+}
+
+impl Peer {
+    pub fn connect(scene: &Scene, index: usize) -> Self {
+        let sockets = socket_pair(scene.plan.socket_bytes);
+        let (ours, theirs) = sockets.expect("descriptors");
+        let address = if scene.plan.local {
+            Address::Unix("".into())
+        } else {
+            Address::Tcp(([10, 0, 0, index as u8], 1000).into())
+        };
+        let connection = scene.server.accept(theirs, address);
+        let number = connection.as_ref().map(|connection| connection.id().number());
+        if let (Some(number), Some(connection)) = (number, connection) {
+            scene.owners.borrow_mut().insert(number, index);
+            scene.ends.borrow_mut().insert(number, (index, connection));
+        } else {
+            scene.count("server: a connection is refused");
+        }
+        let stranger = scene.chance.happens(scene.plan.faults.wrong_password);
+        let secret = password(if stranger { usize::MAX } else { index });
+        let options = Options::new("unix:/", format!("u{index}"))
+            .password(secret)
+            .window_bytes(scene.plan.window_bytes)
+            .max_pipelined(scene.plan.max_pipelined);
+        let mut client = Client::new(options, scene.now());
+        client.connected(scene.now());
+        scene.note("connect", &[index as u64, u64::from(stranger)]);
+        Self {
+            index,
+            client,
+            wire: Wire::new(index, ours),
+            number,
+            input: Vec::new(),
+            sessions: Vec::new(),
+            asked: Vec::new(),
+            stranger,
+            stopped: false,
+            delayed: false,
+            disturbed: false,
+            half_closed: None,
+            over: false,
+        }
+    }
+
+    /// Its connection has ended and everything has its outcome.
+    pub fn is_done(&self) -> bool {
+        self.over && self.asked.is_empty()
+    }
+
+    pub const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    // ---- what the client does ----
+
+    pub fn act(&mut self, scene: &Scene) {
+        let chance = &scene.chance;
+        let faults = scene.plan.faults;
+        let some = chance.index(self.asked.len());
+        let session = (!self.sessions.is_empty()).then(|| chance.pick(&self.sessions));
+        if let Some(session) = session {
+            if chance.happens(faults.cancel) {
+                self.disturbed = true;
+                self.interrupted(scene, session);
+                self.client.cancel(session);
+                scene.count("client: cancels");
+            }
+            if chance.happens(faults.close) {
+                self.close(scene, session);
+            }
+        }
+        let session = session.filter(|session| self.sessions.contains(session));
+        if !self.asked.is_empty() && chance.happens(faults.abandon) {
+            let asked = self.asked.swap_remove(some);
+            self.disturbed = true;
+            scene.life(asked.tag, self.index, |life| life.interrupted = true);
+            self.interrupted(scene, asked.asking.session);
+            self.client.abandon(asked.asking);
+            scene.count("outcome: nobody wanted it");
+            scene.note("abandon", &[asked.tag]);
+        } else {
+            match chance.below(12) {
+                0 if self.sessions.len() < scene.plan.sessions => {
+                    self.sessions.extend(self.client.open());
+                }
+                1 => self.ask_once(scene),
+                2 => self.ask_time(scene),
+                3..8 if !self.asked.is_empty() => self.take(scene, some),
+                _ => match session {
+                    Some(session) => self.ask(scene, session),
+                    None => self.sessions.extend(self.client.open()),
+                },
+            }
+        }
+        self.send();
+    }
+
+    /// What the session does now may be interrupted.
+    fn interrupted(&self, scene: &Scene, session: u64) {
+        for asked in self.asked.iter().filter(|asked| asked.asking.session == session) {
+            scene.life(asked.tag, self.index, |life| life.interrupted = true);
+        }
+    }
+
+    pub fn close(&mut self, scene: &Scene, session: u64) {
+        self.sessions.retain(|&open| open != session);
+        self.disturbed = true;
+        self.client.close(session, scene.now());
+        scene.count("client: closes a session");
+        scene.note("close", &[self.index as u64, session]);
+    }
+
+    fn due(scene: &Scene) -> Instant {
+        let short = scene.chance.happens(scene.plan.faults.short_deadline);
+        let micros = if short { scene.chance.below(200_000) } else { 3_600_000_000 };
+        scene.now() + Duration::from_micros(micros)
+    }
+
+    fn ask(&mut self, scene: &Scene, session: u64) {
+        let task = Task::draw(scene, &scene.plan);
+        let due = Self::due(scene);
+        let tag = self.enter(scene, session, task);
+        let request = match task {
+            Task::Savepoint => Request::savepoint(Operation::Set, tag.to_string()),
+            _ => {
+                let request = Request::sql(task.to_string()).arg(Scalar::unsigned(tag));
+                if scene.chance.one_in(3) { request.cached() } else { request }
+            }
+        };
+        let asking = self.client.ask(session, request, due);
+        self.entered(scene, tag, task, due, asking.ok());
+        if !self.client.is_alive(session) {
+            self.sessions.retain(|&open| open != session);
+        }
+    }
+
+    fn ask_once(&mut self, scene: &Scene) {
+        if !self.client.is_ready() {
+            return;
+        }
+        let mut task = Task::draw(scene, &scene.plan);
+        if task == Task::Savepoint {
+            task = Task::Change;
+        }
+        let due = Self::due(scene);
+        let tag = self.enter(scene, 0, task);
+        let request = Request::sql(task.to_string()).arg(Scalar::unsigned(tag));
+        let asking = self.client.ask_once(request, due);
+        self.entered(scene, tag, task, due, asking.ok());
+    }
+
+    fn ask_time(&mut self, scene: &Scene) {
+        if !self.client.is_ready() {
+            return;
+        }
+        let count = scene.chance.between(1, 5);
+        let due = Self::due(scene);
+        let tag = self.enter(scene, 0, Task::Time(count));
+        let asking = self.client.ask_time(count as i32, due);
+        self.entered(scene, tag, Task::Time(count), due, asking.ok());
+    }
+
+    fn enter(&self, scene: &Scene, session: u64, task: Task) -> u64 {
+        let mut requests = scene.requests.borrow_mut();
+        let (executed, said) = (0, Said::Nothing);
+        requests.push(Life { peer: self.index, session, task, executed, said, interrupted: false });
+        requests.len() as u64 - 1
+    }
+
+    fn entered(
+        &mut self,
+        scene: &Scene,
+        tag: u64,
+        task: Task,
+        due: Instant,
+        asking: Option<Asking>,
+    ) {
+        let Some(asking) = asking else {
+            scene.count("outcome: not even sent");
+            return;
+        };
+        scene.life(tag, self.index, |life| life.session = asking.session);
+        scene.note("ask", &[self.index as u64, asking.session, tag]);
+        scene.count(task.kind());
+        let answer = Answer::default();
+        let (at, once) = (scene.now(), !self.sessions.contains(&asking.session));
+        self.asked.push(Asked { asking, tag, task, at, due, answer, once });
+        if scene.chance.one_in(8) {
+            self.client.watch(asking, 1, || super::scene::scene().count("client: is told"));
+        }
+    }
+
+    /// What has come of one answer.
+    pub fn take(&mut self, scene: &Scene, index: usize) {
+        let asked = &mut self.asked[index];
+        let (bytes, result) = self.client.take(asked.asking);
+        let spoiled = scene.is_spoiled(self.index);
+        let room = scene.plan.window_bytes * 3 / 2 + ROW;
+        let within = asked.once || spoiled || bytes.len() <= room;
+        scene.check(within, || format!("{} bytes came at once, of {room}", bytes.len()));
+        if let Err(why) = asked.answer.add(&bytes, asked.tag, asked.task)
+            && !spoiled
+        {
+            scene.fail(format!("peer {}, request {}: {why}", self.index, asked.tag));
+        }
+        if let Some(result) = result {
+            let asked = self.asked.swap_remove(index);
+            scene.note("outcome", &[asked.tag, u64::from(result.is_ok())]);
+            self.judge(scene, &asked, result);
+        }
+    }
+
+    // ---- what moves ----
+
+    /// What the client has to say goes on its way.
+    pub fn send(&mut self) {
+        let out = self.client.out();
+        self.wire.send(&out);
+        self.client.tell();
+    }
+
+    pub fn push(&mut self, scene: &Scene, most: usize) -> usize {
+        let sent = self.wire.push(scene, most);
+        self.client.set_full(self.wire.unsent() > 256 << 10);
+        self.send();
+        sent
+    }
+
+    pub fn pull(&mut self, scene: &Scene, most: usize) -> usize {
+        self.wire.pull(scene, most)
+    }
+
+    pub fn arrive(&mut self, scene: &Scene, most: usize) -> usize {
+        let bytes = self.wire.arrive(scene, most);
+        if !bytes.is_empty() {
+            self.input.extend_from_slice(&bytes);
+            let taken = self.client.input(&self.input, scene.now());
+            self.input.drain(..taken);
+            let let_in = self.stranger && self.client.is_ready() && !scene.is_spoiled(self.index);
+            scene.check(!let_in, || format!("peer {} is let in", self.index));
+            self.send();
+        }
+        let ends = !self.over && (self.wire.is_over() || self.client.lost().is_some());
+        if ends {
+            self.end(scene);
+        }
+        bytes.len() + usize::from(ends)
+    }
+
+    /// The connection has ended, by whomever.
+    fn end(&mut self, scene: &Scene) {
+        self.over = true;
+        scene.note("over", &[self.index as u64]);
+        (0..self.asked.len()).rev().for_each(|index| self.take(scene, index));
+        self.look_at_end(scene);
+        self.client.end("the connection has ended");
+        self.wire.cut();
+        self.sessions.clear();
+        self.send();
+        if let Some(number) = self.number {
+            scene.ends.borrow_mut().remove(&number);
+        }
+    }
+
+    /// At the end some do not read for longer than any server waits.
+    pub fn go_silent(&mut self, scene: &Scene) {
+        if scene.plan.faults.stop_reading > 0 && scene.chance.one_in(4) {
+            self.wire.stop_reading(scene.now() + scene.plan.times.write * 4);
+            self.stopped = true;
+        }
+    }
+
+    /// Chance breaks the connection.
+    pub fn suffer(&mut self, scene: &Scene) {
+        let (chance, faults) = (&scene.chance, scene.plan.faults);
+        let later = || scene.now() + Duration::from_micros(chance.below(300_000));
+        if chance.happens(faults.delay) {
+            self.delayed = true;
+            self.wire.hold_up(later());
+            scene.count("fault: delay to the server");
+        }
+        if chance.happens(faults.delay) {
+            self.delayed = true;
+            self.wire.hold_down(later());
+            scene.count("fault: delay to the client");
+        }
+        if chance.happens(faults.stop_reading) {
+            let millis = chance.pick(&[10, 300, 2000, 12_000]);
+            self.wire.stop_reading(scene.now() + Duration::from_millis(millis));
+            self.stopped = true;
+            scene.count("fault: the client stops reading");
+        }
+        if chance.happens(faults.half_close) && self.half_closed.is_none() {
+            self.wire.half_close();
+            self.half_closed = Some(scene.now());
+            scene.count("fault: half-close");
+            scene.note("half-close", &[self.index as u64]);
+        }
+        if chance.happens(faults.cut) {
+            self.wire.cut();
+            scene.count("fault: cut");
+            scene.note("cut", &[self.index as u64]);
+        }
+    }
+}
+
+/// What may come beyond a window: the row that spends it, and what describes the columns.
+const ROW: usize = 8 << 10;

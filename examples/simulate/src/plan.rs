@@ -1,0 +1,168 @@
+//! [`Plan`]: what one seed is like: calm or wild, with wide limits or narrow ones.
+
+use std::time::Duration;
+
+use epoll_group::Config;
+
+use super::chance::Chance;
+
+/// What is drawn once for a seed.
+#[derive(Debug)]
+pub struct Plan {
+    pub config: Config,
+    pub high_watermark: usize,
+    pub times: Times,
+    /// Its limits are small.
+    pub narrow: bool,
+    pub limits: Limits,
+    /// Steps before everything comes to its end.
+    pub steps: u64,
+    /// Connections at once, and in all.
+    pub peers: usize,
+    pub most_peers: usize,
+    /// Sessions at once on each connection.
+    pub sessions: usize,
+    pub window_bytes: usize,
+    pub max_pipelined: usize,
+    /// Room in the kernel for each direction, 0 for as much as it likes.
+    pub socket_bytes: usize,
+    /// All on Unix sockets, as far as the server knows; else each from an address of its own.
+    pub local: bool,
+    pub faults: Faults,
+    /// Requests that do something else than to answer well, of a thousand.
+    pub trouble: u32,
+    /// Handlers are interrupted by what others do, of a thousand.
+    pub overlap: u32,
+    /// Handlers may take this long.
+    pub longest: Duration,
+    pub drains: bool,
+}
+
+/// Those tunables that say what a client may be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    pub request: Duration,
+    pub half_close: Duration,
+    pub write: Duration,
+}
+
+/// How much there may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub sessions: usize,
+    pub connections: usize,
+    pub queued_bytes: usize,
+}
+
+/// How often each fault happens, in a million chances.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub delay: u32,
+    pub corrupt: u32,
+    pub cut: u32,
+    pub half_close: u32,
+    pub stop_reading: u32,
+    pub wrong_password: u32,
+    pub cancel: u32,
+    pub abandon: u32,
+    pub close: u32,
+    pub short_deadline: u32,
+}
+
+const MILLIS: fn(u64) -> Duration = Duration::from_millis;
+
+impl Plan {
+    pub fn draw(chance: &Chance) -> Self {
+        let wild = chance.pick(&[0, 0, 1, 1, 5, 25]);
+        let rate = |most: u32| {
+            if chance.one_in(3) { 0 } else { chance.below(u64::from(most * wild + 1)) as u32 }
+        };
+        let faults = Faults {
+            delay: rate(20_000),
+            corrupt: rate(150),
+            cut: rate(2000),
+            half_close: rate(2000),
+            stop_reading: rate(8000),
+            wrong_password: rate(20_000),
+            cancel: rate(20_000),
+            abandon: rate(20_000),
+            close: rate(10_000),
+            short_deadline: rate(20_000),
+        };
+        let times = Times {
+            request: chance.pick(&[MILLIS(0), MILLIS(500), MILLIS(20_000), MILLIS(900_000)]),
+            half_close: chance.pick(&[MILLIS(0), MILLIS(100), MILLIS(5000)]),
+            write: chance.pick(&[MILLIS(200), MILLIS(10_000)]),
+        };
+        let marks = [(256 << 10, 1 << 20), (2048, 8192), (0, 4096), (16 << 10, 64 << 10)];
+        let marks = chance.pick(&marks);
+        let narrow = chance.one_in(3);
+        let limits = if narrow {
+            Limits {
+                sessions: chance.between(2, 12) as usize,
+                connections: chance.between(2, 4) as usize,
+                queued_bytes: chance.pick(&[8192, 65_536]),
+            }
+        } else {
+            Limits { sessions: 65_536, connections: 65_536, queued_bytes: 1 << 30 }
+        };
+        let config = config(chance, times, marks);
+        Self {
+            config: if narrow { self::narrow(config, chance, limits) } else { config },
+            narrow,
+            limits,
+            high_watermark: marks.1,
+            times,
+            steps: chance.between(300, 2500),
+            peers: chance.between(1, 4) as usize,
+            most_peers: chance.between(4, 12) as usize,
+            sessions: chance.between(1, 6) as usize,
+            window_bytes: chance.pick(&[1 << 10, 2 << 10, 8 << 10, 1 << 20]),
+            max_pipelined: chance.pick(&[1, 2, 8, 64]),
+            socket_bytes: chance.pick(&[0, 4608, 4608, 16 << 10]),
+            local: chance.one_in(2),
+            faults,
+            trouble: chance.pick(&[0, 50, 300]),
+            overlap: chance.pick(&[0, 100, 600]),
+            longest: chance.pick(&[
+                Duration::ZERO,
+                Duration::from_micros(50),
+                MILLIS(2),
+                MILLIS(40),
+            ]),
+            drains: chance.one_in(4),
+        }
+    }
+}
+
+fn config(chance: &Chance, times: Times, (low, high): (usize, usize)) -> Config {
+    Config::default()
+        .request_cache_instances(1)
+        .epoll_work_queue_capacity(128)
+        .worker_read_buf_bytes(chance.pick(&[4096, 65_536]))
+        .read_budget_bytes(chance.pick(&[4096, 262_144]))
+        .session_budget(chance.pick(&[1, 3, 64]))
+        .write_low_watermark_bytes(low)
+        .write_high_watermark_bytes(high)
+        .request_timeout(times.request)
+        .net_write_timeout(times.write)
+        .half_close_timeout(times.half_close)
+        .linger_timeout(chance.pick(&[MILLIS(0), MILLIS(1000)]))
+        .login_failure_delay(chance.pick(&[MILLIS(0), MILLIS(100)]))
+        .authenticate_ok_delay(chance.pick(&[MILLIS(0), MILLIS(0), MILLIS(5)]))
+        .big_buf_release_after(chance.pick(&[MILLIS(1), MILLIS(10_000)]))
+}
+
+fn narrow(config: Config, chance: &Chance, limits: Limits) -> Config {
+    config
+        .max_queued_messages(16)
+        .max_sessions_per_connection(chance.between(1, 4) as usize)
+        .max_sessions(limits.sessions)
+        .max_queued_bytes_per_connection(chance.pick(&[4096, 16_384]))
+        .max_queued_bytes(limits.queued_bytes)
+        .request_cache_number(128)
+        .request_cache_bytes(4096)
+        .max_unauthenticated_connections(chance.between(1, 3) as usize)
+        .max_login_failures_per_address(chance.between(1, 3) as usize)
+        .max_connections(limits.connections)
+}

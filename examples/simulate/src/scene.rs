@@ -1,0 +1,282 @@
+//! [`Scene`]: what all of one simulation refer to: chance, time, the server, and the book that is kept.
+//!
+//! It belongs to the thread, as a service is asked by the library and has nothing of its own that is not
+//! sent between threads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write as _};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use epoll_group::internal::simulated::{Simulated, Step, set_random, set_time};
+use epoll_group::net::Connection;
+use epoll_group::session::{Deferred, Wake};
+
+use super::chance::Chance;
+use super::coverage::Coverage;
+use super::plan::Plan;
+use super::service::Engine;
+use super::statement::{Later, Task};
+
+pub struct Scene {
+    pub chance: Chance,
+    pub plan: Plan,
+    pub server: Simulated,
+    pub coverage: RefCell<Coverage>,
+    /// Every request that was ever made, by its tag.
+    pub requests: RefCell<Vec<Life>>,
+    pub deferred: RefCell<Vec<Waiting>>,
+    /// Relays that have said that there is nothing yet.
+    pub wakes: RefCell<Vec<Wake>>,
+    /// Peers by the number of their connection at the server.
+    pub owners: RefCell<BTreeMap<u64, usize>>,
+    /// Server ends that are open as far as the peer knows, by the same number.
+    pub ends: RefCell<BTreeMap<u64, (usize, Connection)>>,
+    /// Timestamps that were given out: the first, how many, to which peer, and whether it has got them.
+    pub times: RefCell<Vec<(u64, u64, usize, bool)>>,
+    /// Values of the service's session that are alive, and how often it was called.
+    pub alive: Cell<i64>,
+    pub executed: Cell<u64>,
+    pub panicked: Cell<u64>,
+    /// Panics that whoever finished a request has caught.
+    pub panicked_later: Cell<u64>,
+    /// Calls of the service within which others go on.
+    pub depth: Cell<u32>,
+    /// Peers on whose way a byte was changed: what they ask and get may be anything.
+    pub spoiled: RefCell<BTreeSet<usize>>,
+    /// Everything is done that can be done, before time passes.
+    pub resting: Cell<Option<Instant>>,
+    pub drained: Cell<bool>,
+    pub cut: Cell<bool>,
+    start: Instant,
+    now: Cell<Instant>,
+    trace: Cell<u64>,
+    verbose: bool,
+    failure: RefCell<Option<String>>,
+}
+
+/// A request, as known to the book.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub peer: usize,
+    /// Number of its session on the wire.
+    pub session: u64,
+    pub task: Task,
+    pub executed: u32,
+    pub said: Said,
+    /// What the client wants to be interrupted: by a kill, or because nobody waits.
+    pub interrupted: bool,
+}
+
+/// What the service has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    Nothing,
+    Fine,
+    Failed,
+}
+
+/// A request that was put off.
+pub struct Waiting {
+    pub since: Instant,
+    pub due: Instant,
+    pub deferred: Deferred,
+    pub tag: u64,
+    pub peer: usize,
+    pub later: Later,
+}
+
+thread_local! {
+    static SCENE: RefCell<Option<Rc<Scene>>> = const { RefCell::new(None) };
+}
+
+/// That of this thread.
+pub fn scene() -> Rc<Scene> {
+    SCENE.with_borrow(|scene| scene.clone()).expect("a simulation runs")
+}
+
+/// The scene of a thread while it is open.
+pub struct Open;
+
+impl Scene {
+    /// Opens the scene of a seed.
+    pub fn open(seed: u64, verbose: bool) -> (Rc<Self>, Open) {
+        let chance = Chance::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x5bd1_e995);
+        let start = Instant::now();
+        set_time(Some(start));
+        set_random(Some(chance.next()));
+        let plan = Plan::draw(&chance);
+        let server = Simulated::new(plan.config.clone(), Engine).expect("its descriptors");
+        let scene = Rc::new(Self {
+            chance,
+            plan,
+            server,
+            coverage: RefCell::default(),
+            requests: RefCell::default(),
+            deferred: RefCell::default(),
+            wakes: RefCell::default(),
+            owners: RefCell::default(),
+            ends: RefCell::default(),
+            times: RefCell::default(),
+            alive: Cell::new(0),
+            executed: Cell::new(0),
+            panicked: Cell::new(0),
+            panicked_later: Cell::new(0),
+            depth: Cell::new(0),
+            spoiled: RefCell::default(),
+            resting: Cell::new(None),
+            drained: Cell::new(false),
+            cut: Cell::new(false),
+            start,
+            now: Cell::new(start),
+            trace: Cell::new(0xcbf2_9ce4_8422_2325),
+            verbose,
+            failure: RefCell::default(),
+        });
+        SCENE.set(Some(Rc::clone(&scene)));
+        (scene, Open)
+    }
+
+    // ---- time ----
+
+    pub fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.now() - self.start
+    }
+
+    pub fn pass(&self, time: Duration) {
+        self.pass_until(self.now() + time);
+    }
+
+    pub fn pass_until(&self, then: Instant) {
+        if then > self.now() {
+            self.now.set(then);
+            set_time(Some(then));
+        }
+    }
+
+    // ---- the book ----
+
+    /// Writes down what happens. Two runs of a seed write the same.
+    pub fn note(&self, what: &'static str, numbers: &[u64]) {
+        let mut trace = self.trace.get();
+        let mut add = |number: u64| {
+            trace = (trace ^ number).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
+        };
+        what.bytes().for_each(|byte| add(u64::from(byte)));
+        numbers.iter().for_each(|&number| add(number));
+        add(self.elapsed().as_nanos() as u64);
+        self.trace.set(trace);
+        if self.verbose {
+            let mut line = format!("{:>14.6?} {what}", self.elapsed());
+            numbers.iter().for_each(|number| line.push_str(&format!(" {number}")));
+            let _ = writeln!(io::stdout().lock(), "{line}");
+        }
+    }
+
+    /// What this seed has written down.
+    pub fn trace(&self) -> u64 {
+        self.trace.get()
+    }
+
+    pub fn count(&self, what: &'static str) {
+        self.coverage.borrow_mut().count(what);
+    }
+
+    /// What must not be. The first counts.
+    pub fn fail(&self, why: impl Into<String>) {
+        self.failure.borrow_mut().get_or_insert_with(|| why.into());
+    }
+
+    pub fn check(&self, holds: bool, why: impl FnOnce() -> String) {
+        if !holds {
+            self.fail(why());
+        }
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+
+    /// The life of a request of this peer, to look at or to change.
+    pub fn life<R>(&self, tag: u64, peer: usize, code: impl FnOnce(&mut Life) -> R) -> Option<R> {
+        let mut requests = self.requests.borrow_mut();
+        requests.get_mut(tag as usize).filter(|life| life.peer == peer).map(code)
+    }
+
+    /// Whose connection it is.
+    pub fn owner(&self, connection: u64) -> Option<usize> {
+        self.owners.borrow().get(&connection).copied()
+    }
+
+    pub fn is_spoiled(&self, peer: usize) -> bool {
+        self.spoiled.borrow().contains(&peer)
+    }
+
+    // ---- the server ----
+
+    /// One step of the server; says whether there was anything to do.
+    pub fn serve(&self) -> bool {
+        let server = &self.server;
+        let hands = server.in_hands();
+        let due = server.next_deadline().is_some_and(|due| due <= self.now());
+        let room = if hands < WORKERS { 1 } else { 0 };
+        let queued = if server.queued() > 0 { 4 * room } else { 0 };
+        let weights = [if hands > 0 { 6 } else { 0 }, queued, 2 * room, u32::from(due)];
+        match self.chance.weighted(&weights) {
+            0 if hands > 0 => {
+                let (which, turn) = (self.chance.index(hands), self.chance.index(3));
+                self.note("run", &[which as u64, turn as u64]);
+                let step = server.run(which, turn);
+                self.count(match step {
+                    Step::Event => "server: event",
+                    Step::Connection => "server: connection as a task",
+                    Step::Session => "server: session as a task",
+                    Step::Timer => "server: timer",
+                    _ => "server: remains",
+                });
+                true
+            }
+            1 => server.take_task(self.chance.one_in(4)),
+            2 => {
+                let events = server.take_events();
+                self.note("events", &[events as u64]);
+                events > 0
+            }
+            3 => {
+                server.fire_due();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Others go on while a handler takes its time.
+    pub fn overlap(&self) {
+        if self.depth.get() < DEEPEST && self.chance.below(1000) < u64::from(self.plan.overlap) {
+            self.depth.set(self.depth.get() + 1);
+            self.count("server: others go on within a handler");
+            for _ in 0..self.chance.between(1, 12) {
+                self.serve();
+            }
+            self.depth.set(self.depth.get() - 1);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        drop(SCENE.take());
+        set_time(None);
+        set_random(None);
+    }
+}
+
+/// Events and tasks that are in somebody's hands at once.
+const WORKERS: usize = 4;
+/// Handlers within handlers.
+const DEEPEST: u32 = 3;

@@ -1,0 +1,250 @@
+//! [`Wire`]: the way between a client and the server, with all that can happen on it.
+//!
+//! ```text
+//!  client ──▶ up ──▶ socket ──▶ server          each arrow a step of its own, of as many bytes as
+//!  client ◀── in ◀── down ◀── socket ◀──┘        chance says
+//! ```
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use epoll_group::codec::decoder::Decoder;
+use epoll_group::codec::limits::Limits;
+use epoll_group::codec::message::ServerMessage;
+use epoll_group::codec::message::generic::error_reply::Severity;
+
+use super::scene::Scene;
+
+pub struct Wire {
+    peer: usize,
+    socket: Option<UnixStream>,
+    /// Under way to the server, and to the client.
+    up: Vec<u8>,
+    down: Vec<u8>,
+    /// Until then nothing moves that way, and the client does not read.
+    up_at: Option<Instant>,
+    down_at: Option<Instant>,
+    reads_at: Option<Instant>,
+    /// The client sends nothing more, once all is sent that is under way.
+    finishing: bool,
+    finished: bool,
+    /// The server has ended it.
+    ended: bool,
+    tap: Tap,
+}
+
+impl Wire {
+    pub fn new(peer: usize, socket: UnixStream) -> Self {
+        Self {
+            peer,
+            socket: Some(socket),
+            up: Vec::new(),
+            down: Vec::new(),
+            up_at: None,
+            down_at: None,
+            reads_at: None,
+            finishing: false,
+            finished: false,
+            ended: false,
+            tap: Tap::new(),
+        }
+    }
+
+    /// The client sends. After a half-close that goes nowhere.
+    pub fn send(&mut self, bytes: &[u8]) {
+        if !self.finishing && self.socket.is_some() {
+            self.up.extend_from_slice(bytes);
+        }
+    }
+
+    /// Bytes that the client has sent and the socket has not taken.
+    pub fn unsent(&self) -> usize {
+        self.up.len()
+    }
+
+    /// Nothing more will come.
+    pub fn is_over(&self) -> bool {
+        self.socket.is_none() || self.ended && self.down.is_empty()
+    }
+
+    pub const fn is_cut(&self) -> bool {
+        self.socket.is_none()
+    }
+
+    /// When something moves again, if it does not now.
+    pub fn next_time(&self, now: Instant) -> Option<Instant> {
+        let times = [self.up_at, self.down_at, self.reads_at];
+        times.into_iter().flatten().filter(|&at| at > now).min()
+    }
+
+    // ---- what moves ----
+
+    /// So many bytes at most go on to the server. How many did.
+    pub fn push(&mut self, scene: &Scene, most: usize) -> usize {
+        if is_held(self.up_at, scene) || self.finished {
+            return 0;
+        }
+        let Some(socket) = &mut self.socket else { return 0 };
+        let most = most.min(self.up.len());
+        let mut sent = 0;
+        if most > 0 {
+            corrupt(scene, self.peer, &mut self.up[..most]);
+            match socket.write(&self.up[..most]) {
+                Ok(taken) => sent = taken,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    scene.count("wire: the server does not read");
+                }
+                // It has ended the connection; what it said before may still be read.
+                Err(_) => {
+                    self.up.clear();
+                    self.finished = true;
+                }
+            }
+            self.up.drain(..sent.min(self.up.len()));
+            if sent > 0 {
+                scene.note("up", &[self.peer as u64, sent as u64]);
+            }
+        }
+        if self.finishing && self.up.is_empty() && !self.finished {
+            self.finished = true;
+            let _ = socket.shutdown(Shutdown::Write);
+            scene.note("half-closed", &[self.peer as u64]);
+        }
+        sent
+    }
+
+    /// So many bytes at most come from the server. How many did.
+    pub fn pull(&mut self, scene: &Scene, most: usize) -> usize {
+        if is_held(self.reads_at, scene) || self.ended || self.down.len() > ROOM {
+            return 0;
+        }
+        let Some(socket) = &mut self.socket else { return 0 };
+        let mut bytes = [0; 65_536];
+        let most = most.min(bytes.len());
+        match socket.read(&mut bytes[..most]) {
+            Ok(0) => {
+                self.ended = true;
+                scene.note("ended", &[self.peer as u64]);
+                1
+            }
+            Ok(count) => {
+                if !scene.is_spoiled(self.peer) {
+                    self.tap.hear(scene, self.peer, &bytes[..count]);
+                }
+                corrupt(scene, self.peer, &mut bytes[..count]);
+                self.down.extend_from_slice(&bytes[..count]);
+                scene.note("down", &[self.peer as u64, count as u64]);
+                count
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                self.ended = true;
+                scene.note("reset", &[self.peer as u64]);
+                1
+            }
+        }
+    }
+
+    /// So many bytes at most reach the client.
+    pub fn arrive(&mut self, scene: &Scene, most: usize) -> Vec<u8> {
+        if is_held(self.down_at, scene) {
+            return Vec::new();
+        }
+        let most = most.min(self.down.len());
+        self.down.drain(..most).collect()
+    }
+
+    /// The client takes what comes.
+    pub fn reads(&self, scene: &Scene) -> bool {
+        !is_held(self.reads_at, scene)
+    }
+
+    // ---- what goes wrong ----
+
+    pub fn hold_up(&mut self, until: Instant) {
+        self.up_at = Some(until);
+    }
+
+    pub fn hold_down(&mut self, until: Instant) {
+        self.down_at = Some(until);
+    }
+
+    pub fn stop_reading(&mut self, until: Instant) {
+        self.reads_at = Some(until);
+    }
+
+    pub fn half_close(&mut self) {
+        self.finishing = true;
+    }
+
+    /// Both directions end, and what is under way is lost. What was not read makes it a reset.
+    pub fn cut(&mut self) {
+        self.socket = None;
+        self.up.clear();
+        self.down.clear();
+    }
+}
+
+/// Hears what the server says, before anything happens to it.
+struct Tap {
+    decoder: Decoder,
+    /// Sessions whose end was told.
+    dead: BTreeSet<u64>,
+}
+
+impl Tap {
+    fn new() -> Self {
+        Self { decoder: Decoder::new(Limits::default()), dead: BTreeSet::new() }
+    }
+
+    /// It says whole frames, and of a session whose end was told nothing but that there is none.
+    fn hear(&mut self, scene: &Scene, peer: usize, bytes: &[u8]) {
+        self.decoder.feed(bytes);
+        loop {
+            let frame = match self.decoder.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(error) => return scene.fail(format!("peer {peer} is told {error}")),
+            };
+            let session = frame.session();
+            match frame.server_message(&Limits::default()) {
+                Ok(ServerMessage::Error(error)) if error.severity() == Severity::Fatal => {
+                    self.dead.insert(session);
+                }
+                Ok(ServerMessage::Error(_)) => {}
+                Ok(other) if self.dead.contains(&session) => {
+                    let kind = other.kind();
+                    scene.fail(format!("peer {peer}: dead session {session:#x} says {kind}"));
+                }
+                Ok(_) => {}
+                Err(error) => scene.fail(format!("peer {peer} is told {error}")),
+            }
+        }
+    }
+}
+
+fn is_held(until: Option<Instant>, scene: &Scene) -> bool {
+    until.is_some_and(|until| until > scene.now())
+}
+
+fn corrupt(scene: &Scene, peer: usize, bytes: &mut [u8]) {
+    if bytes.is_empty() || !scene.chance.happens(scene.plan.faults.corrupt) {
+        return;
+    }
+    let at = scene.chance.index(bytes.len());
+    let change = if scene.chance.one_in(2) {
+        1 << scene.chance.below(8)
+    } else {
+        scene.chance.between(1, 255) as u8
+    };
+    bytes[at] ^= change;
+    scene.spoiled.borrow_mut().insert(peer);
+    scene.count("fault: a byte is changed");
+    scene.note("corrupt", &[peer as u64, at as u64, u64::from(change)]);
+}
+
+/// Bytes that are under way to a client at most, above the last piece.
+const ROOM: usize = 64 << 10;

@@ -1,0 +1,325 @@
+//! [`World`]: all connections of a seed, and what happens next.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::coverage::Coverage;
+use super::later;
+use super::peer::Peer;
+use super::scene::{Open, Scene};
+
+pub struct World {
+    pub(super) scene: Rc<Scene>,
+    pub(super) peers: Vec<Peer>,
+    connected: usize,
+    _open: Open,
+}
+
+/// What a seed came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What must not be, if it was.
+    pub failure: Option<String>,
+    /// The same for the same seed.
+    pub trace: u64,
+    pub coverage: Coverage,
+    pub requests: u64,
+    pub simulated: Duration,
+}
+
+impl World {
+    pub fn new(seed: u64, verbose: bool) -> Self {
+        let (scene, open) = Scene::open(seed, verbose);
+        Self { scene, peers: Vec::new(), connected: 0, _open: open }
+    }
+
+    pub fn run(mut self) -> Outcome {
+        for _ in 0..self.scene.plan.peers {
+            self.connect();
+        }
+        for step in 0..self.scene.plan.steps {
+            self.step();
+            if step % 64 == 0 {
+                self.check_limits();
+            }
+            if self.scene.chance.one_in(300) {
+                self.settle();
+                self.check_stuck();
+            }
+            if self.scene.failure().is_some() {
+                break;
+            }
+        }
+        if self.scene.failure().is_none() {
+            self.finish();
+        }
+        self.outcome()
+    }
+
+    fn outcome(self) -> Outcome {
+        let scene = &self.scene;
+        let requests = scene.requests.borrow().len() as u64;
+        Outcome {
+            failure: scene.failure(),
+            trace: scene.trace(),
+            coverage: scene.coverage.borrow().clone(),
+            requests,
+            simulated: scene.elapsed(),
+        }
+    }
+
+    // ---- steps ----
+
+    fn connect(&mut self) {
+        if self.connected < self.scene.plan.most_peers && !self.scene.drained.get() {
+            self.peers.push(Peer::connect(&self.scene, self.connected));
+            self.connected += 1;
+        }
+    }
+
+    fn step(&mut self) {
+        let scene = Rc::clone(&self.scene);
+        let chance = &scene.chance;
+        let what = chance.weighted(&[40, 14, 14, 12, 12, 4, 4, 4, 4, 1]);
+        match what {
+            0 => drop(scene.serve()),
+            6 => self.finish_one(),
+            7 => self.wake_one(),
+            8 => self.pass_some(),
+            9 => {
+                self.peers.retain(|peer| !peer.is_done());
+                if self.peers.len() < scene.plan.peers {
+                    self.connect();
+                }
+            }
+            _ => {
+                let index = chance.index(self.peers.len());
+                let Some(peer) = self.peers.get_mut(index) else { return };
+                let most = chance.pick(&[1, 7, 60, 1000, 5000, 65_536, 65_536]);
+                match what {
+                    1 => peer.act(&scene),
+                    2 => drop(peer.push(&scene, most)),
+                    3 => drop(peer.pull(&scene, most)),
+                    4 => drop(peer.arrive(&scene, most)),
+                    _ => peer.suffer(&scene),
+                }
+            }
+        }
+    }
+
+    fn finish_one(&self) {
+        let mut deferred = self.scene.deferred.borrow_mut();
+        if !deferred.is_empty() {
+            let which = self.scene.chance.index(deferred.len());
+            let one = deferred.swap_remove(which);
+            drop(deferred);
+            later::finish(&self.scene, one);
+        }
+    }
+
+    fn wake_one(&self) {
+        let mut wakes = self.scene.wakes.borrow_mut();
+        if !wakes.is_empty() {
+            let which = self.scene.chance.index(wakes.len());
+            let one = wakes.swap_remove(which);
+            drop(wakes);
+            self.scene.note("wake", &[]);
+            one.wake();
+        }
+    }
+
+    fn pass_some(&mut self) {
+        let most = self.scene.chance.pick(&[20, 20, 100, 100, 1000, 1000, 10_000, 200_000]);
+        self.scene.pass(Duration::from_micros(self.scene.chance.below(most)));
+        self.look_at_clock();
+    }
+
+    /// Clients whose time has come.
+    fn look_at_clock(&mut self) -> bool {
+        let now = self.scene.now();
+        let mut any = false;
+        for peer in &mut self.peers {
+            if peer.client.poll_timeout().is_some_and(|due| due <= now) {
+                // Whoever waits no longer has its statement interrupted, or what stands behind that.
+                peer.disturbed |= peer.asked.iter().any(|asked| asked.due <= now);
+                peer.client.timeout(now);
+                peer.send();
+                any = true;
+            }
+        }
+        any
+    }
+
+    // ---- to rest ----
+
+    /// Everything goes on until nothing is left to do but to wait for time-outs.
+    fn settle(&mut self) {
+        self.scene.note("settle", &[]);
+        self.scene.resting.set(Some(self.scene.now()));
+        self.come_to_rest();
+        self.scene.resting.set(None);
+    }
+
+    fn come_to_rest(&mut self) {
+        let scene = Rc::clone(&self.scene);
+        for _ in 0..MOST_ROUNDS {
+            if scene.failure().is_some() {
+                return;
+            }
+            if self.move_all() {
+                continue;
+            }
+            let Some(next) = self.next_time() else { return };
+            self.check_slow(next);
+            self.let_pass(next);
+        }
+        scene.fail("it does not come to rest");
+    }
+
+    /// Everybody does what there is to do. Says whether there was anything.
+    fn move_all(&mut self) -> bool {
+        let scene = Rc::clone(&self.scene);
+        let mut moved = self.look_at_clock();
+        for peer in &mut self.peers {
+            moved |= peer.pull(&scene, usize::MAX) + peer.arrive(&scene, usize::MAX) > 0;
+            (0..peer.asked.len()).rev().for_each(|index| peer.take(&scene, index));
+            peer.send();
+            moved |= peer.push(&scene, usize::MAX) > 0;
+        }
+        moved |= self.serve_all();
+        while !scene.wakes.borrow().is_empty() {
+            moved = true;
+            self.wake_one();
+        }
+        let now = scene.now();
+        let due = scene.deferred.borrow().iter().position(|waiting| waiting.due <= now);
+        if let Some(due) = due {
+            let one = scene.deferred.borrow_mut().swap_remove(due);
+            later::finish(&scene, one);
+            moved = true;
+        }
+        moved
+    }
+
+    /// The server does what there is to do.
+    fn serve_all(&self) -> bool {
+        let scene = &self.scene;
+        let mut moved = false;
+        while scene.server.take_events() > 0 {
+            moved = true;
+        }
+        if scene.server.next_deadline().is_some_and(|due| due <= scene.now()) {
+            scene.server.fire_due();
+            moved = true;
+        }
+        while scene.server.take_task(false) {}
+        while scene.server.in_hands() > 0 {
+            moved = true;
+            scene.serve();
+        }
+        moved
+    }
+
+    /// Time passes for a server that has nothing else to do: it looks at each of its timers in time.
+    fn let_pass(&self, until: Instant) {
+        while self.scene.now() < until {
+            self.scene.pass_until(until.min(self.scene.now() + STEP));
+            while self.serve_all() {}
+        }
+    }
+
+    /// Whoever takes nothing for too long is closed.
+    fn check_slow(&self, next: Instant) {
+        let scene = Rc::clone(&self.scene);
+        let limit = scene.plan.times.write + later::LATE;
+        if next < scene.now() + limit * 4 {
+            return;
+        }
+        let ends = scene.ends.borrow();
+        let waits = ends.values().filter(|(index, connection)| {
+            let reads = |peer: &Peer| peer.index == *index && !peer.wire.reads(&scene);
+            connection.pending_bytes() > 0 && self.peers.iter().any(reads)
+        });
+        let waits: Vec<_> = waits.cloned().collect();
+        drop(ends);
+        // What it took before gives it a second chance, and a look that came too late a third.
+        for _ in 0..if waits.is_empty() { 0 } else { 3 } {
+            self.let_pass(scene.now() + limit);
+        }
+        for (index, connection) in waits {
+            // What was left may have fitted into its socket when that was looked at once more.
+            let over = connection.is_closed() || connection.pending_bytes() == 0;
+            scene.check(over, || {
+                format!("peer {index} reads nothing for {:?}, and is not closed", limit * 3)
+            });
+            scene.count("server: a slow reader");
+        }
+    }
+
+    /// When something moves again by itself.
+    fn next_time(&self) -> Option<Instant> {
+        let scene = &self.scene;
+        let now = scene.now();
+        let ways = self.peers.iter().filter_map(|peer| peer.wire.next_time(now));
+        let deferred = scene.deferred.borrow();
+        let answers = deferred.iter().map(|waiting| waiting.due);
+        let soon = scene.server.next_deadline().filter(|&due| due <= now + SOON);
+        ways.chain(answers).chain(soon).min()
+    }
+
+    // ---- to its end ----
+
+    fn finish(&mut self) {
+        let scene = Rc::clone(&self.scene);
+        scene.note("finish", &[]);
+        for peer in &mut self.peers {
+            peer.go_silent(&scene);
+        }
+        if scene.plan.drains {
+            scene.count("server: drains");
+            scene.drained.set(true);
+            scene.server.start_draining();
+            (0..scene.chance.below(200)).for_each(|_| self.step());
+        }
+        self.settle();
+        self.check_stuck();
+        let at_rest = scene.server.stats();
+        if scene.plan.drains {
+            let left = self.peers.iter().filter(|peer| !peer.is_over()).count();
+            scene.check(left == 0 || !scene.spoiled.borrow().is_empty(), || {
+                format!("the drain leaves {left} connections: {at_rest}")
+            });
+            scene.cut.set(true);
+            scene.server.cut();
+        } else if scene.chance.one_in(2) {
+            for peer in &mut self.peers {
+                let sessions = std::mem::take(&mut peer.sessions);
+                sessions.into_iter().for_each(|session| peer.close(&scene, session));
+            }
+        }
+        self.settle();
+        scene.cut.set(true);
+        for peer in &mut self.peers {
+            peer.wire.cut();
+        }
+        self.settle();
+        // The last timers find nothing.
+        for _ in 0..MOST_TIMERS {
+            let Some(due) = scene.server.next_deadline() else { break };
+            self.let_pass(due);
+            self.settle();
+        }
+        if scene.failure().is_none() {
+            self.check_end();
+        }
+    }
+}
+
+/// So many rounds without rest are too many.
+const MOST_ROUNDS: u32 = 200_000;
+/// A timer that is looked at later than this is on time.
+const STEP: Duration = Duration::from_millis(20);
+/// So many timers are not left when nobody is there any more.
+const MOST_TIMERS: u32 = 1000;
+/// The server's timers that are waited for: they hold back an answer to a login.
+const SOON: Duration = Duration::from_millis(150);

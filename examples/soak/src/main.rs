@@ -1,0 +1,67 @@
+//! Everything that can go wrong, mixed at random with a seed, on an echo server, a data node and a
+//! sharding proxy, each in a process of its own, while well-behaved load checks every answer.
+//!
+//! ```text
+//! cargo run --release -p soak                     # a short round of everything, 20 s
+//! cargo run --release -p soak -- --minutes 60 --seed 7 --out soak.md
+//! ```
+//!
+//! ```text
+//!                      load, attackers        load
+//!                             │                 │
+//!                             │              relay: delays, chops, corrupts, stops, cuts
+//!                             ▼                 ▼
+//!          ┌──────┐       ┌──────┐       ┌───────┐       ┌────────────────┐
+//!          │ echo │       │ node │       │ proxy │──────▶│ n0, n0b, n1    │ killed, started again
+//!          └──────┘       └──────┘       └───────┘       └────────────────┘
+//!             stopped, continued, reconfigured, connected to and left
+//! ```
+//!
+//! A run is a sequence of phases, each a mix of hazards and then a quiet time. In the quiet time nothing
+//! may be left of what was: connections, sessions, requests, descriptors, threads; and over all rounds
+//! but the first, in which each hazard comes for the first time, memory may not grow. `phase.rs`
+//! is the file to read first.
+
+mod account;
+mod args;
+mod check;
+mod child;
+mod hazard;
+mod load;
+mod phase;
+/// The protocol of the echo server, which the example shows.
+#[path = "../../echo/protocol.rs"]
+mod protocol;
+mod report;
+mod run;
+mod server;
+mod slope;
+mod world;
+
+use lab::terminal;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use args::Command;
+use terminal::fail;
+
+/// Exit status of a command line that makes no sense.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let mut out = terminal::Output::new();
+    let command = match Command::from_env() {
+        Ok(command) => command,
+        Err(error) => return fail("soak", &error, ExitCode::from(USAGE)),
+    };
+    let done = match command {
+        Command::Run(options) => run::run(&options, &mut out),
+        Command::Child(role) => child::serve(&role),
+        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
+    };
+    match done.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail("soak", error.as_ref(), ExitCode::FAILURE),
+    }
+}

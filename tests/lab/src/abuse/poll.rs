@@ -1,0 +1,45 @@
+//! Waiting for many sockets at once.
+
+#![allow(unsafe_code, reason = "poll is the system's own call")]
+
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// What is asked of one socket, and what came.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Watch(libc::pollfd);
+
+impl Watch {
+    /// Errors and hang-ups are always told.
+    pub const fn new(socket: RawFd, read: bool, write: bool) -> Self {
+        let events = if read { libc::POLLIN } else { 0 } | if write { libc::POLLOUT } else { 0 };
+        Self(libc::pollfd { fd: socket, events, revents: 0 })
+    }
+
+    /// Not looked at.
+    pub const fn nothing() -> Self {
+        Self(libc::pollfd { fd: -1, events: 0, revents: 0 })
+    }
+
+    pub const fn readable(self) -> bool {
+        self.0.revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0
+    }
+
+    pub const fn writable(self) -> bool {
+        self.0.revents & libc::POLLOUT != 0
+    }
+
+    /// The connection is gone, in both directions.
+    pub const fn gone(self) -> bool {
+        self.0.revents & (libc::POLLHUP | libc::POLLERR) != 0
+    }
+}
+
+/// Waits until one of them is ready, or the time is over.
+pub fn wait(watches: &mut [Watch], limit: Duration) {
+    let millis = limit.as_millis().min(1000) as libc::c_int;
+    let count = watches.len() as libc::nfds_t;
+    // SAFETY: `Watch` is transparent, and the slice has `count` of them.
+    let _ = unsafe { libc::poll(watches.as_mut_ptr().cast(), count, millis) };
+}

@@ -1,0 +1,136 @@
+//! Tests that need a process of their own: for its limits, or to measure its memory.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+
+/// Names the test that a child process is to run.
+const ROLE: &str = "EPOLL_GROUP_TEST_CHILD";
+
+/// Whether this process was started to run `test`.
+pub fn is_child(test: &str) -> bool {
+    std::env::var(ROLE).is_ok_and(|role| role == test)
+}
+
+/// Runs `code` in a process of its own: this test binary again, with this one test.
+#[track_caller]
+pub fn in_child(test: &str, code: impl FnOnce()) {
+    if is_child(test) {
+        code();
+        return;
+    }
+    let output = command(test, None).output().expect("this binary runs again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+    // A test that could not show anything here says so, past the harness.
+    for line in errors.lines().filter(|line| line.contains("SKIPPED")) {
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}
+
+fn command(test: &str, descriptors: Option<u32>) -> Command {
+    let binary = std::env::current_exe().expect("the path of this test");
+    let mut command = match descriptors {
+        None => Command::new(binary),
+        Some(limit) => {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")]).arg(binary);
+            shell
+        }
+    };
+    // Also one that is ignored unless it is asked for.
+    let args = [test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"];
+    command.args(args).env(ROLE, test);
+    command
+}
+
+/// A child that is told what to do, line by line, and answers each with a line.
+pub struct Puppet {
+    child: Child,
+    answers: BufReader<std::process::ChildStderr>,
+}
+
+impl Puppet {
+    /// Starts this binary again with `test`, with room for so many descriptors.
+    pub fn start(test: &str, descriptors: u32) -> Self {
+        let mut command = command(test, Some(descriptors));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("this binary runs again");
+        let answers = BufReader::new(child.stderr.take().expect("piped"));
+        Self { child, answers }
+    }
+
+    /// Gives an order and returns the answer.
+    #[track_caller]
+    pub fn ask(&mut self, order: &str) -> String {
+        let stdin = self.child.stdin.as_mut().expect("piped");
+        writeln!(stdin, "{order}").expect("the child listens");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("text");
+        let answer = line.strip_prefix("> ").and_then(|line| line.strip_suffix('\n'));
+        answer.map_or_else(|| panic!("{order}: {line}{}", self.rest()), str::to_owned)
+    }
+
+    /// Sends it a signal, by its name.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(status.expect("there is such a command").success(), "{name} was not sent");
+    }
+
+    /// User and system time of the child, in clock ticks of 10 ms.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.expect("the child lives");
+        let (_, fields) = stat.rsplit_once(") ").expect("the name of the process");
+        let ticks = fields.split_whitespace().skip(11).take(2);
+        ticks.map(|field| field.parse::<u64>().expect("a number")).sum()
+    }
+
+    fn rest(&mut self) -> String {
+        let lines = self.answers.by_ref().lines().map_while(Result::ok);
+        lines.take(20).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Asks for a number.
+    #[track_caller]
+    pub fn number(&mut self, order: &str) -> u64 {
+        self.ask(order).parse().expect("a number")
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The other end of a [`Puppet`]: answers orders until there are no more.
+pub fn obey(mut act: impl FnMut(&str) -> String) {
+    for order in std::io::stdin().lines() {
+        let answer = act(&order.expect("text"));
+        writeln!(std::io::stderr(), "> {answer}").expect("somebody listens");
+    }
+}
+
+/// Memory of this process that is in RAM, in bytes.
+pub fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages = statm.split_whitespace().nth(1).expect("the second field");
+    pages.parse::<usize>().expect("a number") * 4096
+}
+
+/// By how much it has grown. Not at all under a sanitizer, which keeps what was freed to notice when it
+/// is used.
+pub fn grown_since(before_bytes: usize) -> usize {
+    match std::env::var_os("SANITIZER") {
+        Some(_) => 0,
+        None => resident_bytes().saturating_sub(before_bytes),
+    }
+}
+
+/// Open descriptors of this process.
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("Linux").count()
+}

@@ -1,0 +1,137 @@
+//! A server with an engine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use epoll_group::codec::dialect::Dialect;
+use epoll_group::net::Address;
+use epoll_group::stats::{Counter, Snapshot};
+use epoll_group::{Config, session};
+
+use super::super::xrpc::Client;
+use super::super::{Kind, LONG, Server, eventually};
+use super::{Control, Engine};
+
+/// Of all accounts but `empty`.
+pub const PASSWORD: &str = "a password";
+
+/// One group of four workers, that does not make those wait who mistype.
+pub fn config() -> Config {
+    super::super::config().login_failure_delay(Duration::ZERO)
+}
+
+/// A server with an engine. At its end all sessions that were opened are closed, and nothing of the
+/// server is left.
+pub struct Fixture {
+    /// Present until the end.
+    server: Option<Server>,
+    engine: Option<Arc<Engine>>,
+    pub control: Arc<Control>,
+}
+
+impl Fixture {
+    pub fn start(config: Config) -> Self {
+        let engine = Arc::new(Engine::new());
+        let protocol = session::Server::shared(Arc::clone(&engine));
+        let server = Server::start(Kind::Tcp, config, protocol);
+        let control = Arc::clone(&engine.control);
+        Self { server: Some(server), engine: Some(engine), control }
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("present until the end")
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        match self.server().address() {
+            Address::Tcp(addr) => *addr,
+            other => panic!("not TCP: {other}"),
+        }
+    }
+
+    /// Connected.
+    #[track_caller]
+    pub fn stranger(&self) -> Client {
+        Client::connect(self.addr())
+    }
+
+    /// Connected and logged in.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        self.client_of("root")
+    }
+
+    #[track_caller]
+    pub fn client_of(&self, account: &str) -> Client {
+        Client::logged_in(self.addr(), account, PASSWORD)
+    }
+
+    #[track_caller]
+    pub fn client_with(&self, dialect: Dialect) -> Client {
+        let mut client = Client::connect_with(self.addr(), dialect);
+        client.login("root", PASSWORD);
+        client
+    }
+
+    /// Connected, logged in, and with these sessions open.
+    #[track_caller]
+    pub fn client_with_sessions(&self, sessions: impl IntoIterator<Item = u64>) -> Client {
+        let mut client = self.client();
+        sessions.into_iter().for_each(|session| drop(client.new_session(session)));
+        client
+    }
+
+    pub fn stats(&self) -> Snapshot {
+        self.server().stats()
+    }
+
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.server().count(counter)
+    }
+
+    /// Waits until so many were counted.
+    #[track_caller]
+    pub fn wait_for(&self, counter: Counter, count: u64) {
+        self.server().wait_for(counter, count);
+    }
+
+    /// Waits until all sessions that were opened are closed.
+    #[track_caller]
+    pub fn wait_until_even(&self) {
+        eventually(LONG, || self.control.is_even() && self.stats().sessions == 0);
+    }
+
+    /// Drains it; then only what its engine has seen can be asked for.
+    pub fn drain_on_another_thread(&mut self, deadline: Duration) -> JoinHandle<()> {
+        let server = self.server.take().expect("drained once");
+        thread::spawn(move || drop(server.drain(deadline)))
+    }
+
+    fn check(&mut self) {
+        self.control.drop_deferred();
+        drop(self.server.take());
+        let counts = &self.control.counts;
+        // Those that were stuck end by themselves.
+        let began = Instant::now();
+        while !self.control.is_even() {
+            assert!(began.elapsed() < LONG, "opened and closed: {counts:?}");
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        let engine = self.engine.take().expect("present until the end");
+        eventually(LONG, || {
+            // One that was deferred at last knows its connection.
+            self.control.drop_deferred();
+            Arc::strong_count(&engine) == 1
+        });
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            self.check();
+        }
+    }
+}

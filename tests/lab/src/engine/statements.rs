@@ -1,0 +1,282 @@
+//! The statements.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use epoll_group::codec::column::Column;
+use epoll_group::codec::message::notice::warning::Level;
+use epoll_group::codec::message::value::Any;
+use epoll_group::session::{
+    Deferred, Reply, Request, Row, RowSource, SavepointAction, SessionError,
+};
+
+use super::{Control, Counts, Session};
+
+impl Session {
+    pub(super) fn run(
+        &mut self,
+        request: Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        match request {
+            Request::Sql(sql) => {
+                let text = String::from_utf8_lossy(sql.text()).into_owned();
+                match &*text {
+                    "args ?" => arguments(sql.args(), reply),
+                    text => self.statement(text, reply),
+                }
+            }
+            Request::Plan(plan) => {
+                reply.columns(&[Column::signed("type"), Column::signed("parameters")])?;
+                reply.row(|row| {
+                    row.int(plan.plan().plan_type.into());
+                    row.int(plan.parameters().len() as i64);
+                })
+            }
+            Request::Savepoint(savepoint) => match (savepoint.action(), savepoint.name()) {
+                (SavepointAction::Set, b"result") => reply.columns(&[Column::signed("none")]),
+                (SavepointAction::Set, b"deferred") => {
+                    self.control.put_deferred("savepoint", reply.defer());
+                    Ok(())
+                }
+                (SavepointAction::RollBack, _) => {
+                    Err(SessionError::new(1305, b"42000", "SAVEPOINT does not exist"))
+                }
+                _ => Ok(()),
+            },
+            _ => Err(SessionError::unsupported("a new kind of request")),
+        }
+    }
+
+    fn statement(&mut self, text: &str, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let mut numbers = rest.split(' ').map(|word| word.parse::<u64>().unwrap_or(0));
+        let mut number = || numbers.next().unwrap_or(0);
+        match word {
+            "one" => one_number(reply, 1),
+            "number" => one_number(reply, self.id.number().into()),
+            "echo" => one_text(reply, rest),
+            "text" => one_text(reply, text),
+            "who" => one_text(reply, &self.account),
+            "affect" => {
+                reply.affected(number());
+                Ok(())
+            }
+            "insert" => {
+                reply.affected(1);
+                reply.last_insert_id(number());
+                reply.info("inserted");
+                Ok(())
+            }
+            "warn" => {
+                for at in 0..number() {
+                    reply.warning(Level::Warning, 1000 + at as u32, "careful");
+                }
+                Ok(())
+            }
+            "fail" => Err(SessionError::new(number() as u32, b"42000", "it failed")),
+            "fatal" => Err(SessionError::fatal(number() as u32, b"42000", "it failed")),
+            "begin" | "commit" => {
+                self.in_transaction = word == "begin";
+                Ok(())
+            }
+            "lock" => {
+                if !self.control.lock(self.id.number(), &self.cancelled) {
+                    return Err(SessionError::interrupted());
+                }
+                self.in_transaction = true;
+                Ok(())
+            }
+            "unlock" => {
+                self.control.unlock(self.id.number());
+                self.in_transaction = false;
+                Ok(())
+            }
+            "gate" | "gate-unannounced" => {
+                if !self.control.pass(rest, word == "gate", &self.cancelled) {
+                    return Err(SessionError::interrupted());
+                }
+                one_text(reply, rest)
+            }
+            // Does not care that it was cancelled.
+            "stubborn" => {
+                one_text(reply, "before")?;
+                self.control.pass(rest, true, &false.into());
+                for _ in 0..100 {
+                    let _ = reply.row(|row| row.text("behind"));
+                }
+                Ok(())
+            }
+            "trap" => {
+                rest.clone_into(&mut self.trap);
+                self.trap_cancel.store(rest == "cancel", Ordering::SeqCst);
+                Ok(())
+            }
+            "rows" => {
+                let (count, bytes) = (number(), number());
+                reply.columns(&[Column::signed("id"), Column::text("pad", 45, 255)])?;
+                let pad = "x".repeat(bytes as usize);
+                let result = (0..count).try_for_each(|at| {
+                    reply.row(|row| {
+                        row.int(at as i64);
+                        row.text(&pad);
+                    })
+                });
+                Counts::add(&self.control.counts.writers_ended);
+                result
+            }
+            "twice" => {
+                one_number(reply, 1)?;
+                one_number(reply, 2)
+            }
+            "panic" => panic!("a panic that is meant"),
+            "panic-row" => {
+                reply.columns(&[Column::signed("id"), Column::signed("id")])?;
+                for _ in 0..10 {
+                    reply.row(|row| {
+                        row.int(1);
+                        row.int(2);
+                    })?;
+                }
+                reply.row(|row| {
+                    row.int(1);
+                    panic!("a panic that is meant");
+                })
+            }
+            "script" => self.control.run_script(rest, reply),
+            "no-columns" => reply.row(|row| row.int(1)),
+            _ if word.starts_with("defer") => self.deferring(word, rest, reply),
+            _ => self.source(word, text, number(), number(), reply),
+        }
+    }
+
+    fn deferring(&self, word: &str, rest: &str, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+        match word {
+            "defer" => {
+                self.control.put_deferred(rest, reply.defer());
+                Ok(())
+            }
+            "defer-drop" => {
+                drop(reply.defer());
+                Ok(())
+            }
+            "defer-finish" => {
+                let _ = reply.defer().finish(|reply| one_text(reply, rest));
+                Ok(())
+            }
+            // The second handle is kept; the first is finished with it.
+            "defer-fail" => {
+                self.control.put_deferred(rest, reply.defer());
+                Err(SessionError::new(1234, b"42000", "deferred, and failed"))
+            }
+            "defer-finish-fail" => {
+                let _ = reply.defer().finish(|reply| one_text(reply, rest));
+                Err(SessionError::new(1234, b"42000", "finished, and failed"))
+            }
+            _ => Err(SessionError::unsupported("deferred in a new way")),
+        }
+    }
+
+    fn source(
+        &self,
+        word: &str,
+        text: &str,
+        count: u64,
+        bytes: u64,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        let control = Arc::clone(&self.control);
+        let end = match word {
+            "source" | "source-bare" => End::Good,
+            "source-fail" => End::Fail,
+            "source-panic" => End::Panic,
+            "source-drop-panic" => End::PanicWhenDropped,
+            _ => {
+                let message = format!("no such statement: {text}");
+                return Err(SessionError::new(1064, b"42000", message));
+            }
+        };
+        if word != "source-bare" {
+            reply.columns(&[Column::signed("id"), Column::text("pad", 45, 255)])?;
+        }
+        reply.source(Numbers { control, next: 0, count, pad: "x".repeat(bytes as usize), end });
+        Ok(())
+    }
+}
+
+/// A result of one row with one number.
+pub(super) fn one_number(reply: &mut Reply<'_>, number: i64) -> Result<(), SessionError> {
+    reply.columns(&[Column::signed("1")])?;
+    reply.row(|row| row.int(number))
+}
+
+/// A row for each argument: what it is.
+fn arguments(args: &[Any], reply: &mut Reply<'_>) -> Result<(), SessionError> {
+    reply.columns(&[Column::text("argument", 45, 255)])?;
+    args.iter().try_for_each(|arg| reply.row(|row| row.text(format!("{:?}", arg.value()))))
+}
+
+/// A result of one row with one text.
+pub fn one_text(reply: &mut Reply<'_>, text: &str) -> Result<(), SessionError> {
+    reply.columns(&[Column::text("text", 45, 255)])?;
+    reply.row(|row| row.text(text))
+}
+
+/// Finishes it with one row.
+pub fn finish_with(deferred: Deferred, text: &str) -> bool {
+    deferred.finish(|reply| one_text(reply, text))
+}
+
+/// Rows of a number and a text.
+pub struct Numbers {
+    control: Arc<Control>,
+    next: u64,
+    count: u64,
+    pad: String,
+    end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Good,
+    Fail,
+    Panic,
+    PanicWhenDropped,
+}
+
+impl Numbers {
+    pub fn new(control: &Arc<Control>, count: u64, bytes: usize) -> Self {
+        let (control, pad) = (Arc::clone(control), "x".repeat(bytes));
+        Self { control, next: 0, count, pad, end: End::Good }
+    }
+}
+
+impl RowSource for Numbers {
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError> {
+        Counts::add(&self.control.counts.rows_pulled);
+        if self.next == self.count {
+            return match self.end {
+                End::Good | End::PanicWhenDropped => Ok(false),
+                End::Fail => {
+                    row.int(7);
+                    Err(SessionError::new(1234, b"42000", "no more rows"))
+                }
+                End::Panic => {
+                    row.int(7);
+                    panic!("a panic that is meant")
+                }
+            };
+        }
+        row.int(self.next as i64);
+        row.text(&self.pad);
+        self.next += 1;
+        Ok(true)
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        Counts::add(&self.control.counts.sources_dropped);
+        assert!(self.end != End::PanicWhenDropped, "a panic that is meant");
+    }
+}

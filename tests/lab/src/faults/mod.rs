@@ -1,0 +1,37 @@
+//! The relay of the example `faults`: stands between a client and a server, and does to connections
+//! what a script says.
+
+pub mod address;
+mod dice;
+pub mod passage;
+pub mod plan;
+#[cfg(test)]
+mod plans;
+pub mod relay;
+pub mod script;
+mod sys;
+
+use std::net::SocketAddr;
+
+pub use address::Address;
+pub use passage::End;
+pub use relay::{Relay, Report, Totals};
+pub use script::{Coalesce, Cut, Faults, How, Mark, Script, Stop};
+
+/// On a free port of the loopback.
+#[track_caller]
+pub fn relay(script: Script, to: SocketAddr) -> Relay {
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0)).into();
+    Relay::start(script, &listen, to.into()).expect("listening")
+}
+
+impl Relay {
+    /// Where it listens.
+    #[track_caller]
+    pub fn tcp(&self) -> SocketAddr {
+        match self.address() {
+            Address::Tcp(address) => *address,
+            other => panic!("not TCP: {other}"),
+        }
+    }
+}

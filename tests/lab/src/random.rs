@@ -1,0 +1,24 @@
+//! Randomness with a seed that a failing test names.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// A seed: the one in `EG_TEST_SEED`, or a new one.
+pub fn seed() -> u64 {
+    let given = std::env::var("EG_TEST_SEED").ok();
+    let given = given.map(|text| text.parse().expect("EG_TEST_SEED is a number"));
+    given.unwrap_or_else(|| RandomState::new().build_hasher().finish())
+}
+
+/// SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}

@@ -1,0 +1,190 @@
+//! What the tests of dynamic threads share: something to wait for, and an observer that counts
+//! threads all the time.
+
+use std::hint;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use epoll_group::stats::{Counter, Snapshot};
+use epoll_group::{Config, Handle, Runtime, stall, sync};
+
+use super::workers::threads_named;
+use super::{LONG, eventually, often};
+
+/// One group with so many base threads; those that are added leave soon, and come only because
+/// handlers wait.
+pub fn growing(base: usize) -> Config {
+    super::config()
+        .epoll_threads_per_group(base)
+        .dynamic_threads_shrink_time(Duration::from_millis(50))
+        .enable_tasker(false)
+}
+
+/// A runtime whose threads have that name.
+pub fn start(name: &str, config: Config) -> Runtime {
+    Runtime::builder().config(config).name(name).start().expect("a runtime")
+}
+
+/// How a handler waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// On std's locks, inside `stall::run`.
+    Announced,
+    /// On the crate's locks, which announce it.
+    Locks,
+    /// On std's locks; nobody is told.
+    Blocked,
+    /// On its CPU; nobody is told.
+    Spinning,
+}
+
+/// What some wait for and another one brings about, once.
+#[derive(Clone)]
+pub struct Event(Arc<Inner>);
+
+struct Inner {
+    how: How,
+    waiting: AtomicUsize,
+    flag: AtomicBool,
+    plain: (Mutex<bool>, Condvar),
+    announced: (sync::Mutex<bool>, sync::Condvar),
+}
+
+impl Event {
+    pub fn new(how: How) -> Self {
+        Self(Arc::new(Inner {
+            how,
+            waiting: AtomicUsize::new(0),
+            flag: AtomicBool::new(false),
+            plain: (Mutex::new(false), Condvar::new()),
+            announced: (sync::Mutex::new(false), sync::Condvar::new()),
+        }))
+    }
+
+    /// Returns when it has happened. Gives up after [`LONG`], so that a test that fails ends.
+    pub fn wait(&self) {
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        match self.0.how {
+            How::Announced => stall::run(|| self.wait_plainly()),
+            How::Blocked => self.wait_plainly(),
+            How::Locks => {
+                let (happened, changed) = &self.0.announced;
+                let happened = happened.lock().unwrap_or_else(PoisonError::into_inner);
+                drop(changed.wait_timeout_while(happened, LONG, |happened| !*happened));
+            }
+            How::Spinning => {
+                let began = Instant::now();
+                while !self.0.flag.load(Ordering::Acquire) && began.elapsed() < LONG {
+                    hint::spin_loop();
+                }
+            }
+        }
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wait_plainly(&self) {
+        let (happened, changed) = &self.0.plain;
+        let happened = happened.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(changed.wait_timeout_while(happened, LONG, |happened| !*happened));
+    }
+
+    pub fn happen(&self) {
+        self.0.flag.store(true, Ordering::Release);
+        *self.0.plain.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.plain.1.notify_all();
+        *self.0.announced.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.announced.1.notify_all();
+    }
+
+    /// How many wait at the moment.
+    pub fn waiting(&self) -> usize {
+        self.0.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many wait.
+    #[track_caller]
+    pub fn wait_for(&self, count: usize) {
+        eventually(LONG, || self.waiting() >= count);
+    }
+}
+
+/// Sizes of a crowd that waits for one more.
+pub fn crowds() -> &'static [usize] {
+    let all = &[1, 4, 5, 16, 64, 200];
+    if often(100) < 10 { &all[..4] } else { all }
+}
+
+/// Threads of all kinds, but for the watchdog.
+pub const fn threads(stats: &Snapshot) -> u64 {
+    stats.base_threads + stats.dynamic_threads + stats.tasker_threads + stats.reserve_threads
+}
+
+/// How many threads were started for want of them: stall, backlog, watchdog, reserve.
+pub fn started(stats: &Snapshot) -> [u64; 4] {
+    [
+        Counter::ThreadsStartedStall,
+        Counter::ThreadsStartedBacklog,
+        Counter::ThreadsStartedWatchdog,
+        Counter::ThreadsStartedReserve,
+    ]
+    .map(|counter| stats.get(counter))
+}
+
+/// Waits until the runtime has no more threads than at its start, as it says and as the system
+/// does: so many besides the watchdog.
+#[track_caller]
+pub fn falls_back(handle: &Handle, name: &str, permanent: usize) {
+    let began = Instant::now();
+    let names = || threads_named(&format!("{name}-"));
+    // The watchdog is one more.
+    while threads(&handle.stats()) != permanent as u64 || names().len() != permanent + 1 {
+        let stats = handle.stats();
+        assert!(began.elapsed() < LONG, "not {permanent}: {:?}\n{stats}", names());
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    let stats = handle.stats();
+    let all: u64 = started(&stats).iter().sum();
+    assert_eq!(stats.get(Counter::ThreadsLeft), all, "who came has left:\n{stats}");
+}
+
+/// Looks at a runtime all the time: the most threads it ever had, and that no counter falls.
+pub struct Observer {
+    stop: Arc<AtomicBool>,
+    most: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Observer {
+    pub fn watch(handle: &Handle) -> Self {
+        let (stop, most) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (handle, stop_2, most_2) = (handle.clone(), Arc::clone(&stop), Arc::clone(&most));
+        let thread = thread::spawn(move || {
+            let mut before = handle.stats();
+            while !stop_2.load(Ordering::Relaxed) {
+                let stats = handle.stats();
+                most_2.fetch_max(threads(&stats), Ordering::Relaxed);
+                for &counter in Counter::ALL {
+                    let [was, is] = [&before, &stats].map(|stats| stats.get(counter));
+                    assert!(is >= was, "{} fell from {was} to {is}", counter.name());
+                }
+                before = stats;
+                thread::park_timeout(Duration::from_micros(200));
+            }
+        });
+        Self { stop, most, thread }
+    }
+
+    /// The most threads seen so far.
+    pub fn most(&self) -> u64 {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// The most threads ever seen.
+    pub fn end(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("no counter falls");
+        self.most.load(Ordering::Relaxed)
+    }
+}

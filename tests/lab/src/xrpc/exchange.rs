@@ -1,0 +1,133 @@
+//! Both directions of one connection: requests, and the replies as they come.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use epoll_group::codec::decoder::Frame;
+use epoll_group::codec::limits::Limits;
+use epoll_group::codec::message::{ClientMessage, ServerMessage};
+
+use super::legal::{Asked, Illegal, Legal, Ticket};
+use super::reply::{Failure, Reply};
+
+/// What one frame of the server did.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub session: u64,
+    /// The request that it belongs to.
+    pub to: Option<Ticket>,
+    /// The requests whose replies are whole now.
+    pub ended: Vec<Ticket>,
+    /// It was a TOKEN_DONE.
+    pub token_done: bool,
+}
+
+/// Knows neither sockets nor time: it is told what was sent and what came.
+#[derive(Debug)]
+pub struct Exchange {
+    legal: Legal,
+    replies: BTreeMap<Ticket, Reply>,
+    /// The replies that nobody took yet, whole or not, by session in the order of the requests.
+    order: BTreeMap<u64, VecDeque<Ticket>>,
+    /// Fatal errors beyond the requests of their session, and those of offers.
+    strays: Vec<(u64, Failure)>,
+    pub keep_rows: bool,
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self {
+            legal: Legal::default(),
+            replies: BTreeMap::new(),
+            order: BTreeMap::new(),
+            strays: Vec::new(),
+            keep_rows: true,
+        }
+    }
+}
+
+impl Exchange {
+    /// The client sends this; the number of the request, if it is to be answered.
+    pub fn sent(&mut self, session: u64, message: &ClientMessage) -> Option<Ticket> {
+        let ticket = self.legal.sent(session, message)?;
+        let asked = Asked::of(message).expect("it has a ticket");
+        self.expect(session, asked, ticket);
+        Some(ticket)
+    }
+
+    /// The client sends something that asks this.
+    pub fn asked(&mut self, session: u64, asked: Asked) -> Ticket {
+        let ticket = self.legal.asked(session, asked);
+        self.expect(session, asked, ticket);
+        ticket
+    }
+
+    fn expect(&mut self, session: u64, asked: Asked, ticket: Ticket) {
+        self.replies.insert(ticket, Reply::new(session, asked));
+        self.order.entry(session).or_default().push_back(ticket);
+    }
+
+    /// The server sends this.
+    pub fn received(&mut self, frame: &Frame<'_>) -> Result<Outcome, Illegal> {
+        let session = frame.session();
+        let illegal = |state: &str, error: String| Illegal {
+            session,
+            state: state.into(),
+            frame: format!("kind {}: {error}", frame.kind()),
+        };
+        let message = frame
+            .server_message(&Limits::default())
+            .map_err(|error| illegal("any state", error.to_string()))?;
+        let answer = self.legal.received(session, &message)?;
+        if let Some(reply) = answer.to.and_then(|ticket| self.replies.get_mut(&ticket)) {
+            reply.frames += 1;
+            reply.bytes += frame.bytes().len();
+            let added = reply.add(&message, frame.body(), self.keep_rows);
+            added.map_err(|error| illegal("its reply", error))?;
+        } else if let ServerMessage::Error(error) = &message {
+            self.strays.push((session, error.into()));
+        }
+        for &ticket in &answer.ended {
+            let Some(reply) = self.replies.get_mut(&ticket) else { continue };
+            reply.done = true;
+            reply.shared = answer.ended.len() > 1;
+            if let ServerMessage::Error(error) = &message {
+                reply.error = Some(error.into());
+            }
+        }
+        let token_done = matches!(message, ServerMessage::TokenDone(_));
+        Ok(Outcome { session, to: answer.to, ended: answer.ended, token_done })
+    }
+
+    /// A reply that nobody took yet.
+    pub fn reply(&self, ticket: Ticket) -> Option<&Reply> {
+        self.replies.get(&ticket)
+    }
+
+    /// The oldest of the session that nobody took yet.
+    pub fn oldest(&self, session: u64) -> Option<Ticket> {
+        self.order.get(&session)?.front().copied()
+    }
+
+    /// Takes it, whole or not.
+    pub fn take(&mut self, ticket: Ticket) -> Option<Reply> {
+        let reply = self.replies.remove(&ticket)?;
+        if let Some(order) = self.order.get_mut(&reply.session) {
+            order.retain(|&other| other != ticket);
+            if order.is_empty() {
+                self.order.remove(&reply.session);
+            }
+        }
+        Some(reply)
+    }
+
+    /// The requests that are not answered yet.
+    pub fn waiting(&self) -> Vec<(u64, Ticket, Asked)> {
+        self.legal.waiting().collect()
+    }
+
+    /// Fatal errors beyond the requests of their session, and those of offers.
+    pub fn strays(&self) -> &[(u64, Failure)] {
+        &self.strays
+    }
+}
