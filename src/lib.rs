@@ -82,7 +82,7 @@
 //! * [`client`]: sessions of another server, blocking or by completion
 //! * [`pool`]: connections to backends, kept for the next who wants one
 //! * [`stall`] and [`sync`]: how a handler says that it is about to wait, and locks that do
-//! * [`Config`]: every limit and time, with range and default
+//! * [`Config`]: every tunable limit and time, with range and default
 //! * [`placement`]: which group and worker runs on which CPUs
 //! * [`guide`]: why it is built like this, what it promises, and how its concurrency works
 //! * [`codec`]: the wire format, alone, without sockets or threads

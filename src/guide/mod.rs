@@ -16,6 +16,8 @@
 //! * [`storage`]: an engine that takes locks and waits for the disk: row locks, group commit, what is
 //!   published when
 //! * [`performance`]: what it costs beside other architectures, measured, and where it loses
+//! * [`numbers`]: measured numbers of single mechanisms and of the example programs, with their records
+//! * [`programs`]: the example programs and their commands
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -55,3 +57,9 @@ pub mod storage {}
 #[doc = ""]
 #[doc = include_str!("performance.svg")]
 pub mod performance {}
+
+#[doc = include_str!("numbers.md")]
+pub mod numbers {}
+
+#[doc = include_str!("programs.md")]
+pub mod programs {}

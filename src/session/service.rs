@@ -15,6 +15,46 @@ use crate::net::{Address, ConnectionId};
 /// to one session is a [`Session`](Self::Session), which is never used by two threads at once. All
 /// calls may wait; those that wait for long should say so (see [`stall`](crate::stall)). A panic ends
 /// the session with a fatal error to its client and is counted.
+///
+/// ```
+/// use epoll_group::Runtime;
+/// use epoll_group::codec::auth::StoredPassword;
+/// use epoll_group::codec::column::Column;
+/// use epoll_group::session::{
+///     Account, AuthError, Cancel, Login, Peer, Reply, Request, Server, Service, SessionError, SessionId,
+/// };
+///
+/// struct One(StoredPassword);
+///
+/// impl Service for One {
+///     type Session = ();
+///
+///     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError> {
+///         login.check((login.user() == b"app").then_some(&self.0))?; // same time for any user
+///         Ok(Account::new("app"))
+///     }
+///
+///     fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
+///         Ok(((), Cancel::none()))
+///     }
+///
+///     fn execute(&self, _: &mut (), request: Request<'_>, reply: &mut Reply<'_>) -> Result<(), SessionError> {
+///         match request {
+///             Request::Sql(sql) if sql.text() == b"select 1" => {
+///                 reply.columns(&[Column::signed("1")])?;
+///                 reply.row(|row| row.int(1)) // an announced wait if the client does not read
+///             }
+///             _ => Err(SessionError::unsupported("not here")),
+///         }
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = Runtime::builder().start()?;
+/// runtime.listen("127.0.0.1:0", Server::new(One(StoredPassword::of(b"secret"))))?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Service: Send + Sync + 'static {
     /// What belongs to one session.
     type Session: Send + 'static;

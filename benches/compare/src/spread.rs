@@ -17,8 +17,8 @@ pub(crate) struct Spread {
     high: f64,
 }
 
-/// How one thing compares with another: the median of the ratios of rounds, and where it lies with
-/// 95 % confidence.
+/// Comparison of two things: the median of the ratios of rounds, and its interval of at least 95 %
+/// confidence (93.75 % for 5 rounds).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Ratio {
     pub(crate) rounds: usize,

@@ -58,9 +58,10 @@ impl Page {
              All servers of a comparison are alive together, each a process of its own, and are \
              loaded in turn in windows of {millis} ms, {rounds} rounds; every answer is checked. \
              Numbers are medians of the windows. A ratio is taken round by round: `1.04 \
-             [0.97–1.09]` is its median and the interval that holds the true median with 95 % \
-             confidence, by order statistics, if rounds are independent. A **tie** is a ratio whose \
-             interval contains 1.00: the two cannot be told apart.\n\n\
+             [0.97–1.09]` is its median and the interval that holds the true median with at least \
+             95 % confidence (5 rounds: their range, 93.75 %), by order statistics, if rounds are \
+             independent. A **tie** is a ratio whose interval contains 1.00: the two cannot be told \
+             apart.\n\n\
              Two things to keep in mind. Servers and connections are started anew every \
              {fresh_every} rounds: rounds of one start share how connections have fallen to threads, \
              so where that matters, with few connections above all, {starts} starts say less than \
