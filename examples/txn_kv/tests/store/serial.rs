@@ -1,8 +1,5 @@
 //! Transactions of many threads come out as if they had been done one after the other, in the order of
 //! their revisions: all that was answered is done again by a naive twin, which must answer the same.
-#![cfg(not(feature = "model"))]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use crate::support::ask;
+use crate::support::faulty::{Action, Faults, Faulty};
+use crate::support::random::{Random, seed, times};
+use crate::support::twin::{self, State};
 use epoll_group::{Handle, Runtime};
-use support::ask;
-use support::faulty::{Action, Faults, Faulty};
-use support::random::{Random, seed, times};
-use support::twin::{self, State};
 use txn_kv::engine::{Batch, Disk, DiskOptions, Engine, EngineError, Memory, Snapshot};
 use txn_kv::store::{Limits, Store};
 use txn_kv::{

@@ -2,9 +2,6 @@
 //! value, and a transaction is seen whole or not at all.
 //!
 //! `TXN_KV_READS` says how many range reads there are; 10 million take some minutes in a release build.
-#![cfg(not(feature = "model"))]
-
-mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -13,8 +10,8 @@ use txn_kv::engine::Memory;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, Entry, Key, KeyRange, Op, Outcome, StoreError, Txn};
 
-use support::ask;
-use support::random::{Random, times};
+use crate::support::ask;
+use crate::support::random::{Random, times};
 
 const WRITERS: u64 = 8;
 const READERS: u64 = 2;

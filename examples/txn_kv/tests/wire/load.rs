@@ -1,5 +1,4 @@
 //! Each load, end to end, against a server in this process.
-#![cfg(not(feature = "model"))]
 
 use txn_kv::KeyRange;
 use txn_kv::load::{Keys, Lines, Load, Options, Progress, Shape, Summary, Until, Workload};

@@ -1,8 +1,5 @@
 //! What could go wrong around a flush: answers that panic or go on, leaders that never come, removals
 //! that are refused, and transactions beside one another that must come out as if one after the other.
-#![cfg(not(feature = "model"))]
-
-mod support;
 
 use std::sync::mpsc;
 use std::thread;
@@ -13,8 +10,8 @@ use txn_kv::engine::Memory;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, Key, KeyRange, Op, OpResult, Outcome, StoreError, Txn};
 
-use support::ask::{self, begin, begin_elsewhere, outcome};
-use support::gated::Gated;
+use crate::support::ask::{self, begin, begin_elsewhere, outcome};
+use crate::support::gated::Gated;
 
 /// A hang fails the test.
 const LONG: Duration = Duration::from_secs(30);

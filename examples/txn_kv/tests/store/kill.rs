@@ -2,9 +2,6 @@
 //! transaction that was told is there, none is by half, and index and engine agree.
 //!
 //! `TXN_KV_KILLS` sets how often; `TXN_KV_SEED` repeats the choice of places, though not the threads'.
-#![cfg(not(feature = "model"))]
-
-mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -20,8 +17,8 @@ use txn_kv::engine::Disk;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, client::KvError};
 
-use support::history::{self, History, transactions};
-use support::random::{Random, seed, times};
+use crate::support::history::{self, History, transactions};
+use crate::support::random::{Random, seed, times};
 
 const WRITERS: u8 = 6;
 

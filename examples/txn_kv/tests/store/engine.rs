@@ -1,6 +1,6 @@
 //! Both engines keep the promises of `Engine`; the one on disk also when its file is opened again.
 
-mod support;
+mod cuts;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use txn_kv::engine::{Batch, Disk, DiskOptions, Engine, EngineError, Head, Memory};
 use txn_kv::{Record, Revision};
 
-use support::faulty::{Action, Faults, Faulty};
-use support::forgetful::Forgetful;
+use crate::support::faulty::{Action, Faults, Faulty};
+use crate::support::forgetful::Forgetful;
 
 /// Both, one after the other.
 fn each(test: impl Fn(&dyn Engine)) {

@@ -1,5 +1,4 @@
 //! The program: what it prints, and how it exits.
-#![cfg(not(feature = "model"))]
 
 use std::process::{Command, Output};
 

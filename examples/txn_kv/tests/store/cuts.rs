@@ -2,14 +2,11 @@
 //! was not all or nothing, and what was deleted does not come back.
 //!
 //! `TXN_KV_CUTS` sets how often; `TXN_KV_SEED` repeats a run.
-#![cfg(not(feature = "model"))]
 
-mod support;
-
-use support::ask;
-use support::forgetful::Forgetful;
-use support::random::{Random, seed, times};
-use support::twin::{self, State};
+use crate::support::ask;
+use crate::support::forgetful::Forgetful;
+use crate::support::random::{Random, seed, times};
+use crate::support::twin::{self, State};
 use txn_kv::store::Store;
 use txn_kv::{Entry, Key, KeyRange, Op, Txn};
 

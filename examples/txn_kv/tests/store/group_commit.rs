@@ -1,13 +1,10 @@
 //! Transactions that wait for the disk share one flush, and no thread waits but the one that flushes.
-#![cfg(not(feature = "model"))]
-
-mod support;
 
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Compare, Design, Key, KeyRange, Op, Relation, StoreError, Target, Txn};
 
-use support::ask::{self, Told, begin_elsewhere, outcome};
-use support::gated::Gated;
+use crate::support::ask::{self, Told, begin_elsewhere, outcome};
+use crate::support::gated::Gated;
 
 /// A store, and the gate before its commits, which is shut.
 struct Rig {

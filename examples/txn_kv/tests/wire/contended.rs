@@ -1,5 +1,4 @@
 //! 200 clients that all want one row, while whoever has it waits for the disk.
-#![cfg(not(feature = "model"))]
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, mpsc};

@@ -1,7 +1,4 @@
 //! The store against a naive twin, which keeps the whole state of every revision.
-#![cfg(not(feature = "model"))]
-
-mod support;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +9,7 @@ use txn_kv::{
     Compare, Design, Key, KeyRange, Op, OpResult, Outcome, Relation, StoreError, Target, Txn,
 };
 
-use support::ask;
+use crate::support::ask;
 
 /// A state: what each key looks like.
 type Twin = BTreeMap<u8, Look>;

@@ -2,18 +2,15 @@
 //! every transaction that was told is there, none is by half, and index and engine agree.
 //!
 //! `TXN_KV_CUTS` sets how often; `TXN_KV_SEED` repeats the choice of places, though not the threads'.
-#![cfg(not(feature = "model"))]
-
-mod support;
 
 use std::thread;
 
 use txn_kv::StoreError;
 use txn_kv::store::Store;
 
-use support::forgetful::Forgetful;
-use support::history::{self, History, transactions};
-use support::random::{Random, seed, times};
+use crate::support::forgetful::Forgetful;
+use crate::support::history::{self, History, transactions};
+use crate::support::random::{Random, seed, times};
 
 const WRITERS: u8 = 4;
 /// Of one writer, until the power is cut.

@@ -1,8 +1,5 @@
 //! The disk is full, or fails: whoever asked hears of it, nothing of that is visible, reads go on, and so
 //! do writes as soon as they can.
-#![cfg(not(feature = "model"))]
-
-mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,11 +13,11 @@ use txn_kv::serve::{self, Server};
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Compare, Design, Key, KeyRange, Op, Relation, StoreError, Target, Txn};
 
-use support::ask::{self, begin, outcome};
-use support::faulty::{Action, Faults, Faulty};
-use support::forgetful::Forgetful;
-use support::history::{self, History};
-use support::random::{Random, seed, times};
+use crate::support::ask::{self, begin, outcome};
+use crate::support::faulty::{Action, Faults, Faulty};
+use crate::support::forgetful::Forgetful;
+use crate::support::history::{self, History};
+use crate::support::random::{Random, seed, times};
 
 /// Nothing takes so long, unless it hangs.
 const LONG: Duration = Duration::from_secs(30);

@@ -3,16 +3,14 @@
 //!
 //! `TXN_KV_CUTS` sets how often; `TXN_KV_SEED` repeats a run.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use txn_kv::engine::{Batch, Disk, Engine, Head};
 use txn_kv::{Record, Revision};
 
-use support::forgetful::Forgetful;
-use support::random::{Random, seed, times};
+use crate::support::forgetful::Forgetful;
+use crate::support::random::{Random, seed, times};
 
 type State = (Head, BTreeMap<Revision, Arc<Record>>);
 
