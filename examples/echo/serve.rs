@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Erro
         return Ok(());
     }
     // Before the runtime starts its threads: they inherit the mask.
-    let signals = EndSignals::block()?;
+    let signals = EndSignals::catch()?;
     raise_descriptor_limit()?;
 
     let runtime = Runtime::builder().name("echo").config(settings.config).start()?;

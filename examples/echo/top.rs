@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Top, out: &mut impl Write) -> Result<(), Box<dyn Error>
         let (_, frame) = once(&args.target, args.interval)?;
         return Ok(out.write_all(frame.as_bytes())?);
     }
-    let signals = EndSignals::block()?;
+    let signals = EndSignals::catch()?;
     let mut client = Client::connect(&args.target)?;
     let mut view = View::new(&args.target, Sample::fetch(&mut client)?);
     let screen = Screen::enter()?;

@@ -34,7 +34,6 @@ mod serve_sql;
 mod server;
 mod slug;
 mod spec;
-mod spread;
 mod suite;
 mod syscalls;
 mod table;
@@ -95,7 +94,7 @@ mod tokio_tasks;
 #[path = "../../baselines/uv.rs"]
 mod uv;
 
-use lab::{cpu, environment, load, sessions, terminal, usage};
+use lab::{cpu, environment, load, ratio as spread, sessions, terminal, usage};
 
 use std::io::Write;
 use std::process::ExitCode;

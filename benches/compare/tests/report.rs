@@ -7,11 +7,6 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-#[path = "support/folder.rs"]
-mod folder;
-
-use folder::Folder;
-
 fn compare(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_compare")).args(args).output().unwrap()
 }
@@ -28,10 +23,10 @@ fn links(page: &str) -> Vec<&str> {
 
 #[test]
 fn a_report_is_a_page_with_its_charts_and_numbers() {
-    let folder = Folder::new("echo");
-    let path = folder.0.to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
     fs::create_dir_all(path).unwrap();
-    fs::write(folder.0.join("echo-of-old.svg"), "an older chart").unwrap();
+    fs::write(folder.path().join("echo-of-old.svg"), "an older chart").unwrap();
     let output = compare(&[
         "--quick",
         "--only",
@@ -47,7 +42,7 @@ fn a_report_is_a_page_with_its_charts_and_numbers() {
     assert!(output.status.success(), "{stderr}");
     assert!(stderr.contains("echo, 32 connections: 2 rounds"), "{stderr}");
 
-    let page = read(&folder.0, "README.md");
+    let page = read(folder.path(), "README.md");
     assert!(String::from_utf8_lossy(&output.stdout).contains("## Echo"));
     for part in
         ["Not for the record", "- [Echo](#echo): ", "## Echo", "| connections | epoll-group |"]
@@ -59,13 +54,13 @@ fn a_report_is_a_page_with_its_charts_and_numbers() {
     assert_eq!(others, ["#echo", "echo.json"]);
     assert!(charts.contains(&"echo-throughput.svg"), "{charts:?}");
     for chart in charts {
-        let text = read(&folder.0, chart);
+        let text = read(folder.path(), chart);
         assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"), "{chart}: {text}");
         assert!(text.contains(">\nepoll-group\n</text>"), "{chart}: {text}");
     }
-    assert!(!folder.0.join("echo-of-old.svg").exists());
+    assert!(!folder.path().join("echo-of-old.svg").exists());
 
-    let raw: Value = serde_json::from_str(&read(&folder.0, "echo.json")).unwrap();
+    let raw: Value = serde_json::from_str(&read(folder.path(), "echo.json")).unwrap();
     assert_eq!(raw["suite"], "echo");
     assert_eq!(raw["plan"]["cycles"], 2);
     let experiments = raw["raw"]["servers"]["experiments"].as_array().unwrap();

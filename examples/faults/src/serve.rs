@@ -14,7 +14,7 @@ use lab::faults::script::{Direction, How};
 /// Passes connections on until SIGTERM or SIGINT, with a line for each that has ended.
 pub(crate) fn run(serve: Box<Serve>, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     // Before the relay starts its threads: they inherit the mask.
-    let signals = EndSignals::block()?;
+    let signals = EndSignals::catch()?;
     let Serve { listen, to, script } = *serve;
     let seed = script.seed;
     let tell = |report: &Report| {

@@ -11,10 +11,10 @@ use epoll_group::pool::Limits;
 use epoll_group::{Config, Runtime, session};
 
 use crate::data_node::{DataNode, PASSWORD, SCHEMA, USER};
-use crate::node::TemporaryFolder;
 use crate::nodes::{NodeOptions, Nodes, Patience};
 use crate::proxy::Proxy;
 use crate::route::Catalogue;
+use tempfile::TempDir;
 
 /// The account of clients at the proxy.
 pub const CLIENT: (&str, &str) = ("app", "secret");
@@ -28,7 +28,7 @@ pub struct Fleet {
     pub proxy: Runtime,
     pub address: String,
     /// Goes last.
-    _folder: TemporaryFolder,
+    _folder: TempDir,
 }
 
 impl Fleet {
@@ -48,7 +48,7 @@ impl Fleet {
         patience: Patience,
         through: impl Fn(Vec<String>) -> Vec<String>,
     ) -> Result<Self, Box<dyn Error>> {
-        let folder = TemporaryFolder::new()?;
+        let folder = TempDir::new()?;
         let (mut primaries, mut standbys, mut options) = (Vec::new(), Vec::new(), Vec::new());
         for number in 0..nodes {
             let path = folder.path().join(format!("n{number}.db"));

@@ -20,7 +20,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub fn run(path: &Path, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let file = File::read(path)?;
     // Before the runtime starts its threads: they inherit the mask.
-    let signals = EndSignals::block()?;
+    let signals = EndSignals::catch()?;
     let runtime = Runtime::builder().name("proxy").config(file.runtime()?).start()?;
     let nodes = Nodes::new(&runtime.handle(), &file.nodes(), file.patience())?;
     let users = file.users.iter().map(|(name, password)| (name.clone(), password.clone()));

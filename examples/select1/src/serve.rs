@@ -8,7 +8,9 @@ use std::time::Duration;
 use epoll_group::{Runtime, session};
 
 use crate::args::Serve;
-use crate::node::{Engine, Options, TemporaryFolder};
+use tempfile::TempDir;
+
+use crate::node::{Engine, Options};
 use crate::server_settings::Settings;
 use crate::signals::EndSignals;
 
@@ -19,8 +21,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let settings = Settings::gather(args.config.as_deref(), env::vars_os(), &args.settings)?;
     // Before the runtime starts its threads: they inherit the mask.
-    let signals = EndSignals::block()?;
-    let folder = args.database.is_none().then(TemporaryFolder::new).transpose()?;
+    let signals = EndSignals::catch()?;
+    let folder = args.database.is_none().then(TempDir::new).transpose()?;
     let path = match (&args.database, &folder) {
         (Some(path), _) => path.clone(),
         (None, Some(folder)) => folder.path().join("select1.db"),

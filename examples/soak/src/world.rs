@@ -13,7 +13,7 @@ use crate::load::{self, Road, Seat};
 use crate::server::{Counts, Server, Usage};
 use lab::abuse::Target;
 use lab::faults::{Relay, Script};
-use select1::TemporaryFolder;
+use tempfile::TempDir;
 
 /// Who asks each server without a detour, and through its relay.
 const DIRECT: usize = 4;
@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) runtime: Runtime,
     base: Vec<Base>,
     /// Goes last.
-    _folder: TemporaryFolder,
+    _folder: TempDir,
 }
 
 /// How a server is when nothing happens.
@@ -62,7 +62,7 @@ pub(crate) struct Base {
 
 impl World {
     pub(crate) fn start() -> Result<Self, Box<dyn Error>> {
-        let folder = TemporaryFolder::new()?;
+        let folder = TempDir::new()?;
         let node = |name, file: &str| {
             let path = folder.path().join(file);
             Server::start(name, Role::Node { listen: "127.0.0.1:0".to_owned(), path })

@@ -14,7 +14,7 @@ use txn_kv::store::Stats;
 use crate::args::Pace;
 use crate::sys::raise_descriptor_limit;
 use crate::units::{Count, Nanos};
-use lab::folder::TemporaryFolder;
+use tempfile::TempDir;
 
 const USER: &str = "root";
 const PASSWORD: &str = "secret";
@@ -31,7 +31,7 @@ const READS: u64 = 10_000;
 /// Serves, loads, and checks: every answer, and the store at the end.
 pub(crate) fn run(pace: Pace, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
-    let folder = TemporaryFolder::new()?;
+    let folder = TempDir::new()?;
     let kinds = [Kind::Memory, Kind::Disk(folder.path().to_owned())];
     let start = |kind: &Kind| Server::start(&options(kind));
     let servers = kinds.iter().map(start).collect::<Result<Vec<_>, _>>()?;

@@ -47,7 +47,7 @@ fn run(command: Command, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         Command::Demo(pace) => demo::run(pace, out),
         Command::Serve(options) => {
             // Before the runtime starts its threads: they inherit the mask.
-            let signals = EndSignals::block()?;
+            let signals = EndSignals::catch()?;
             sys::raise_descriptor_limit()?;
             txn_kv::serve::run(&options, || signals.wait(), out)
         }

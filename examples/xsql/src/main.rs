@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     // Before a runtime starts its threads: they inherit the mask.
-    let signals = EndSignals::block()?;
+    let signals = EndSignals::catch()?;
     let running = Running::default();
     running.listen(signals)?;
     let own = match &args.connect {

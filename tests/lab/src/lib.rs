@@ -3,24 +3,26 @@
 
 pub mod abuse;
 pub mod allocator;
+pub mod args;
 pub mod both;
 pub mod child;
 pub mod cpu;
 pub mod engine;
 pub mod environment;
 pub mod faults;
-pub mod folder;
 pub mod fuzzed;
 pub mod load;
 pub mod peer;
 pub mod protocol;
 pub mod random;
+pub mod ratio;
 pub mod report;
 pub mod rows;
 pub mod scripted;
 pub mod sessions;
 pub mod settings;
 pub mod signals;
+pub mod table;
 pub mod tagged;
 pub mod terminal;
 pub mod threads;

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use epoll_group::{Config, Field};
 use toml::de::{DeTable, DeValue};
 
+use crate::table;
+
 /// A configuration, and where each value came from that is not a default.
 #[derive(Debug, Default)]
 pub struct Settings {
@@ -139,30 +141,21 @@ impl Settings {
 
     /// Prints every tunable: value, default, range, when it may change, where it came from.
     pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let heading = ["tunable", "value", "default", "range", "when", "from"].map(str::to_owned);
-        let rows = Config::FIELDS.iter().map(|field| {
+        let heading = ["tunable", "value", "default", "range", "when", "from"];
+        let mut table = table::plain(&heading);
+        for field in Config::FIELDS {
             let when = if field.is_live() { "live" } else { "start only" };
             let origin = self.origins.get(field.name());
-            [
+            table.add_row([
                 field.name().to_owned(),
                 field.value_in(&self.config),
                 field.default_value(),
                 field.range(),
                 when.to_owned(),
                 origin.map_or_else(|| "default".to_owned(), Origin::to_string),
-            ]
-        });
-        let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
-        let widths: [usize; 5] = std::array::from_fn(|column| {
-            rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)
-        });
-        for row in rows {
-            for (cell, width) in row.iter().zip(widths) {
-                write!(out, "{cell:<width$}  ")?;
-            }
-            writeln!(out, "{}", row[5])?;
+            ]);
         }
-        Ok(())
+        writeln!(out, "{}", table.trim_fmt())
     }
 }
 

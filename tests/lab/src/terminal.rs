@@ -2,8 +2,10 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::{self, IsTerminal, Stderr, Stdout, Write};
+use std::io::{self, Stdout, Write};
 use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Standard output. When its reader goes away (`| head`), the rest is discarded: what the
 /// program checks and how it exits does not depend on who listens.
@@ -12,11 +14,11 @@ pub struct Output {
     stdout: Stdout,
 }
 
-/// One line that is overwritten on a terminal; elsewhere, only the last text of each step.
+/// One line of progress on standard error: overwritten on a terminal; elsewhere, only the last text of
+/// each step.
 #[derive(Debug)]
 pub struct ProgressLine {
-    stderr: Stderr,
-    on_terminal: bool,
+    bar: ProgressBar,
 }
 
 impl Output {
@@ -43,43 +45,42 @@ impl Write for Output {
 
 impl ProgressLine {
     pub fn new() -> Self {
-        let stderr = io::stderr();
-        let on_terminal = stderr.is_terminal();
-        Self { stderr, on_terminal }
+        let style = ProgressStyle::with_template("{msg}").expect("the template is a constant");
+        Self { bar: ProgressBar::new_spinner().with_style(style) }
     }
 
     /// Shows how far a step has come.
     pub fn update(&mut self, text: impl fmt::Display) {
-        if self.on_terminal {
-            // Progress that cannot be shown is no reason to stop.
-            let _ = write!(self.stderr, "\r\x1b[K{text}").and_then(|()| self.stderr.flush());
+        if !self.bar.is_hidden() {
+            self.bar.set_message(text.to_string());
         }
     }
 
     /// Shows one line of several: overwritten on a terminal, kept elsewhere.
-    #[allow(dead_code, reason = "the select1 example shows its progress so")]
     pub fn each(&mut self, text: impl fmt::Display) {
-        if self.on_terminal {
-            self.update(text);
-        } else {
-            let _ = writeln!(self.stderr, "{text}");
-        }
+        if self.bar.is_hidden() { say(text) } else { self.update(text) }
     }
 
-    /// A terminal forgets the last line.
-    #[allow(dead_code, reason = "the select1 example shows its progress so")]
+    /// Takes the line off a terminal.
     pub fn clear(&mut self) {
         self.update("");
     }
 
     /// Shows the end of a step. A terminal keeps nothing of it: the table says it all again.
     pub fn step_done(&mut self, text: impl fmt::Display) {
-        let _ = if self.on_terminal {
-            write!(self.stderr, "\r\x1b[K").and_then(|()| self.stderr.flush())
-        } else {
-            writeln!(self.stderr, "{text}")
-        };
+        if self.bar.is_hidden() { say(text) } else { self.clear() }
     }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn say(text: impl fmt::Display) {
+    // Progress that cannot be shown is no reason to stop.
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Says on standard error why the program ends.

@@ -37,9 +37,9 @@ use std::time::Duration;
 
 use epoll_group::net::Address;
 use epoll_group::{DrainReport, Runtime, session};
+use tempfile::TempDir;
 
 pub use engine::{Engine, Options};
-pub use lab::folder::TemporaryFolder;
 
 /// A server on loopback over a temporary database, in this process. It ends when it is dropped.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub struct Node {
     address: SocketAddr,
     runtime: Runtime,
     /// Goes last.
-    _folder: TemporaryFolder,
+    _folder: TempDir,
 }
 
 impl Node {
@@ -61,7 +61,7 @@ impl Node {
         schema: &str,
         rows: u32,
     ) -> Result<Self, Box<dyn Error>> {
-        let folder = TemporaryFolder::new()?;
+        let folder = TempDir::new()?;
         let options = Options {
             user: user.to_owned(),
             password: password.to_owned(),

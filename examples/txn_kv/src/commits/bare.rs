@@ -7,7 +7,7 @@ use redb::{Database, ReadableDatabase, ReadableTableMetadata, TableDefinition};
 
 use crate::cpu;
 use crate::designs::Window;
-use lab::folder::TemporaryFolder;
+use tempfile::TempDir;
 
 const TABLE: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("bare");
 
@@ -17,12 +17,12 @@ pub(super) struct Bare {
     value: Vec<u8>,
     commits: u64,
     /// Goes last: the database has a file in it.
-    _folder: TemporaryFolder,
+    _folder: TempDir,
 }
 
 impl Bare {
     pub(super) fn create(value_bytes: usize) -> Result<Self, Box<dyn Error>> {
-        let folder = TemporaryFolder::new()?;
+        let folder = TempDir::new()?;
         let database = Database::create(folder.path().join("bare.redb"))?;
         Ok(Self { database, value: vec![7; value_bytes], commits: 0, _folder: folder })
     }

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn results_are_kept_for_people_and_for_programs() {
-        let folder = lab::folder::TemporaryFolder::new().unwrap();
+        let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("new");
         write(&Args::default(), &[comparison()], &path).unwrap();
         let page = std::fs::read_to_string(path.join("README.md")).unwrap();

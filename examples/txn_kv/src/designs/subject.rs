@@ -12,7 +12,7 @@ use super::comparison::{Case, Level, Window};
 use super::direct;
 use crate::args::Designs as Args;
 use crate::cpu;
-use lab::folder::TemporaryFolder;
+use tempfile::TempDir;
 
 /// A store of one design, what it holds, and its load.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Subject {
     /// The number of the next put.
     next: AtomicU64,
     /// Goes last: the server has a file in it.
-    _folder: Option<TemporaryFolder>,
+    _folder: Option<TempDir>,
 }
 
 const USER: &str = "root";
@@ -41,7 +41,7 @@ const UNDER_WAY: u64 = 64;
 impl Subject {
     /// A store without anything.
     pub(crate) fn start(args: &Args, case: Case, design: Design) -> Result<Self, Box<dyn Error>> {
-        let folder = args.disk.then(TemporaryFolder::new).transpose()?;
+        let folder = args.disk.then(TempDir::new).transpose()?;
         let kind = match &folder {
             Some(folder) => Kind::Disk(folder.path().to_owned()),
             None => Kind::Memory,

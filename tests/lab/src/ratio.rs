@@ -1,17 +1,18 @@
-//! Many measurements of one thing, as quartiles.
+//! Medians of many measurements, ratios of neighbouring windows, and what they say.
 
 use std::fmt;
 
 use serde::Serialize;
 
+/// Many measurements of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    pub(crate) count: usize,
-    pub(crate) min: f64,
-    pub(crate) lower: f64,
-    pub(crate) median: f64,
-    pub(crate) upper: f64,
-    pub(crate) max: f64,
+pub struct Spread {
+    pub count: usize,
+    pub min: f64,
+    pub lower: f64,
+    pub median: f64,
+    pub upper: f64,
+    pub max: f64,
     /// See [`interval`](Self::interval).
     low: f64,
     high: f64,
@@ -20,35 +21,39 @@ pub(crate) struct Spread {
 /// Comparison of two things: the median of the ratios of rounds, and its interval of at least 95 %
 /// confidence (93.75 % for 5 rounds).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Ratio {
-    pub(crate) rounds: usize,
-    pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-    pub(crate) verdict: Verdict,
+pub struct Ratio {
+    pub rounds: usize,
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+    pub verdict: Verdict,
 }
 
-/// What an interval says.
+/// What a ratio says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
-    /// All of it is below 1.
+pub enum Verdict {
     Less,
-    /// 1.00 is in it: the two cannot be told apart.
+    /// 1.00 is in the interval, or the median is within 10 % of it and there are fewer than 41 pairs:
+    /// the two cannot be told apart.
     Tie,
     More,
 }
 
 /// Fewer rounds make an interval that says little.
-pub(crate) const ENOUGH_ROUNDS: usize = 5;
+pub const ENOUGH_ROUNDS: usize = 5;
 /// The interval leaves out at most this much on both sides together.
 const OUTSIDE: f64 = 0.05;
+/// Medians nearer to 1 than this are a tie, because machines and builds differ by as much.
+const TIE: f64 = 0.1;
+/// With so many pairs the interval alone decides.
+const MANY_PAIRS: usize = 41;
 /// Beyond it, coins fall like the normal distribution.
 const MANY: usize = 500;
 
 impl Spread {
     /// `None` when nothing was measured.
-    pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
+    pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.retain(|value| value.is_finite());
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
@@ -72,15 +77,17 @@ impl Spread {
     /// The confidence interval of the median, 95 % or as near to it as so few values come: the
     /// second of eleven values to the tenth; of five, the least to the largest (94 %). It asks of the
     /// values nothing but that they are independent.
-    pub(crate) fn interval(&self) -> (f64, f64) {
+    pub fn interval(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
-    /// What it says, when the values are ratios.
-    pub(crate) fn ratio(&self) -> Ratio {
+    /// The verdict, if the values are ratios.
+    pub fn ratio(&self) -> Ratio {
         let (low, high) = self.interval();
+        let near = (self.median - 1.0).abs() < TIE && self.count < MANY_PAIRS;
         // As it is printed: an interval that shows 1.00 is a tie.
         let verdict = match (hundredths(low), hundredths(high)) {
+            _ if near => Verdict::Tie,
             (_, high) if high < 100.0 => Verdict::Less,
             (low, _) if low > 100.0 => Verdict::More,
             _ => Verdict::Tie,
@@ -89,7 +96,12 @@ impl Spread {
     }
 }
 
-/// How many of so many values can be left out at each end, for the rest to hold the median with
+/// The median of some values; `NaN` if there are none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    Spread::of(values.into_iter().collect()).map_or(f64::NAN, |spread| spread.median)
+}
+
+/// Number of values that can be left out at each end, so that the rest holds the median with
 /// that confidence: each value lies above the median or below it like a coin that falls.
 fn outside_of_median(count: usize) -> usize {
     if count > MANY {
@@ -174,5 +186,14 @@ mod tests {
         let less = ratio(&[0.5, 0.6, 0.7, 0.8, 0.99]);
         assert_eq!((less.verdict, less.to_string()), (Verdict::Less, "0.70 [0.50–0.99]".into()));
         assert_eq!(ratio(&[1.004; 5]).verdict, Verdict::Tie);
+        assert_eq!((median([3.0, 1.0, 2.0]), median([4.0, 1.0, 3.0, 2.0])), (2.0, 2.5));
+    }
+
+    #[test]
+    fn a_tenth_is_a_tie_unless_there_are_many_pairs() {
+        let verdict = |value, count| Spread::of(vec![value; count]).unwrap().ratio().verdict;
+        assert_eq!((verdict(1.09, 40), verdict(0.91, 40)), (Verdict::Tie, Verdict::Tie));
+        assert_eq!((verdict(1.11, 11), verdict(0.89, 11)), (Verdict::More, Verdict::Less));
+        assert_eq!((verdict(1.09, 41), verdict(0.91, 41)), (Verdict::More, Verdict::Less));
     }
 }
