@@ -193,8 +193,9 @@ fn waits(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     )?;
     writeln!(out, "\ntime in the handler: {run}")?;
 
-    let stalls = during.get(Counter::Stalls);
-    let added = during.get(Counter::ThreadsStartedStall);
+    // The snapshot in between may have been taken while a worker was still counting.
+    let stalls = after.get(Counter::Stalls);
+    let added = after.get(Counter::ThreadsStartedStall);
     if stalls < WAITERS as u64 || added == 0 || report.cut != 0 {
         let cut = report.cut;
         return Err(format!("{stalls} stalls, {added} threads started, {cut} cut").into());
