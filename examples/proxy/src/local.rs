@@ -1,4 +1,4 @@
-//! What the proxy answers by itself.
+//! Answers that the proxy gives without a data node.
 #![forbid(unsafe_code)]
 
 use epoll_group::codec::column::Column;
@@ -11,7 +11,7 @@ use crate::route::{Told, What};
 /// The collation of utf8mb4 texts.
 const COLLATION: u64 = 45;
 
-/// Something about the session.
+/// Answers questions about the session.
 pub fn tell(
     front: &Front,
     schema: &str,

@@ -147,7 +147,7 @@ fn check_mode(names: &[String], message: &StmtExecute) -> Result<(), SessionErro
     Ok(())
 }
 
-/// What a data node is asked, of what a client asked. The digest is that of the proxy.
+/// The request to a data node for a client's request. The digest is the proxy's own.
 fn passed_on(message: &StmtExecute, text: &[u8]) -> StmtExecute {
     StmtExecute {
         stmt: Some(text.to_vec()),
@@ -165,7 +165,8 @@ fn passed_on(message: &StmtExecute, text: &[u8]) -> StmtExecute {
     }
 }
 
-/// A name in place of a value would become a part of the text, behind the back of who read it.
+/// Refuses names among the arguments. A name would become part of the text, which the router has read
+/// without it.
 fn check_arguments(message: &StmtExecute) -> Result<(), SessionError> {
     let is_name = |argument: &Any| {
         argument.r#type != i32::from(any::Type::Scalar)

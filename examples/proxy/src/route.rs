@@ -41,7 +41,7 @@ pub struct Catalogue {
     pub sharded: BTreeMap<String, String>,
 }
 
-/// What a statement wants, as far as the proxy has to know.
+/// A statement, as far as the proxy has to know it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// Any node can answer it.
@@ -78,7 +78,7 @@ pub struct Rows {
     pub merge: Vec<Merge>,
 }
 
-/// What a statement does.
+/// Effect of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It can be done twice.

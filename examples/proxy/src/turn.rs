@@ -32,7 +32,7 @@ pub struct Turn {
     pub request: Request,
 }
 
-/// What is to be done.
+/// The thing to do.
 #[derive(Debug)]
 pub enum Work {
     /// A node does it; `None`: any.
@@ -81,7 +81,7 @@ impl Work {
 }
 
 impl Turn {
-    /// Whether it leaves the session of the client as it is.
+    /// True if it leaves the session of the client as it is.
     pub const fn is_free(&self) -> bool {
         matches!(self.work, Work::Forward { .. } | Work::Gather { .. })
     }
@@ -181,7 +181,7 @@ impl Turn {
     fn forward(self, node: Option<usize>, effect: Effect) {
         let mut state = self.front.state();
         let placed = self.node_in_transaction(&mut state, node).map(|at| {
-            // What any node can answer does not decide where a transaction is.
+            // A statement that any node can answer does not decide where a transaction is.
             let decided = state.transaction.as_ref().is_some_and(|own| own.node.is_some());
             let aside = node.is_none() && !decided;
             let purpose = if aside { Purpose::Aside } else { Purpose::Statement };

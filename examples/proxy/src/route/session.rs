@@ -160,7 +160,7 @@ fn is_utf8(name: &str) -> bool {
     ["utf8", "utf8mb3", "utf8mb4"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// What every session of a data node has already.
+/// Settings that every session of a data node has already.
 fn is_harmless(name: &str, value: &Expr) -> bool {
     match name {
         "character_set_client" | "character_set_connection" | "character_set_results" => {
@@ -170,7 +170,7 @@ fn is_harmless(name: &str, value: &Expr) -> bool {
     }
 }
 
-/// Whether a mode changes where strings and names end.
+/// True if a mode changes where strings and names end.
 pub fn changes_reading(mode: &str) -> bool {
     let modes = ["ansi", "no_backslash_escapes", "pipes_as_concat", "high_not_precedence"];
     let mode = mode.to_ascii_lowercase();
@@ -216,7 +216,7 @@ fn switch(value: &Expr) -> Option<bool> {
     }
 }
 
-/// What the proxy tells of a session by itself, when that is all that is asked.
+/// Facts about a session that the proxy tells itself, if the query asks for nothing else.
 pub(super) fn told(query: &Query) -> Option<Vec<Told>> {
     let SetExpr::Select(select) = &*query.body else { return None };
     if !select.from.is_empty() || select.selection.is_some() || query.limit_clause.is_some() {

@@ -86,7 +86,7 @@ fn comments_and_quotes_do_not_deceive() {
         ("select c from sbtest1 where c = 'it''s' and id = 5", "n1"),
         (r"select c from sbtest1 where c = 'a\' or id = 6 -- ' and id = 5", "n1"),
         (r#"select c from sbtest1 where c = "x' or id = 6" and id = 5"#, "n1"),
-        // What this says depends on the server.
+        // The meaning of this depends on the server.
         ("select c from sbtest1 where id = 5 /*! or id = 6 */", "1235"),
         ("select c from sbtest1 where id = 5 /*!50000 or 1 = 1 */", "1235"),
         ("select c from sbtest1 where id = 5 and c = '/*! no comment */'", "n1"),
