@@ -10,7 +10,7 @@ use super::{Options, input, show};
 /// A log-in, statements, rows and chunks, as a client and a toy server exchanged them.
 const SAMPLE: &str = include_str!("../../tests/golden/sessions/chunk.jsonl");
 
-/// A frame of a kind that nobody knows.
+/// A frame of an unknown kind.
 const UNKNOWN: [u8; 15] = [9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 99, 0xab, 0xcd];
 
 pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
@@ -77,7 +77,7 @@ fn faults(bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     expect("faults that were put in", tally, expected)
 }
 
-/// What is no capture costs neither memory nor the reader's terminal, and shows no proof.
+/// Input that is no capture costs no memory, sends no control characters and shows no proof.
 fn rubbish() -> Result<(), Box<dyn Error>> {
     let endless = "00: 00\n*\nffffffffff: 00\n";
     let found = show(endless.as_bytes(), Options::default(), &mut io::sink()).is_err();

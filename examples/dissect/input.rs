@@ -1,4 +1,4 @@
-//! What the bytes given are: vectors, a hex dump, or the conversation itself.
+//! Forms of the input: vectors, a hex dump, or the bytes of the conversation.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::dissector::{Column, Side};
 /// Bytes that follow one another in one direction of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Who sent them, if that is written down.
+    /// Their sender, if it is written down.
     pub(crate) from: Option<Side>,
     pub(crate) connection: u64,
     pub(crate) bytes: Vec<u8>,
