@@ -1,4 +1,4 @@
-//! [`Address`]: where a relay listens, or passes on to.
+//! [`Address`]: TCP or Unix, to listen on or to connect to.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -6,18 +6,19 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
 /// `HOST:PORT` or `unix:PATH`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
 impl Address {
-    /// A socket of its family, and the address as the system takes it.
+    /// A socket of the address's family, and the address in the form that system calls take.
     pub fn socket(&self) -> io::Result<(Socket, SockAddr)> {
         let (domain, address) = match self {
             Self::Tcp(address) => (Domain::for_address(*address), (*address).into()),
@@ -26,7 +27,14 @@ impl Address {
         Ok((Socket::new(domain, Type::STREAM, None)?, address))
     }
 
-    /// Listens there; port 0 takes a free one, which the address returned names.
+    /// Connects within `limit`.
+    pub fn connect(&self, limit: Duration) -> io::Result<Socket> {
+        let (socket, address) = self.socket()?;
+        socket.connect_timeout(&address, limit)?;
+        Ok(socket)
+    }
+
+    /// Listens. Port 0 takes a free one, which the returned address names.
     pub fn listen(&self) -> io::Result<(Socket, Self)> {
         let (socket, address) = self.socket()?;
         if matches!(self, Self::Tcp(_)) {
@@ -46,14 +54,16 @@ impl From<SocketAddr> for Address {
 }
 
 impl FromStr for Address {
-    type Err = io::Error;
+    type Err = String;
 
-    fn from_str(text: &str) -> io::Result<Self> {
+    /// Takes the first address of a host name.
+    fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(path.into()));
         }
-        let found = text.to_socket_addrs()?.next();
-        found.map(Self::Tcp).ok_or_else(|| io::Error::other("the name has no address"))
+        let wrong = |error| format!("{text} is neither HOST:PORT nor unix:PATH: {error}");
+        let mut found = text.to_socket_addrs().map_err(wrong)?;
+        found.next().map(Self::Tcp).ok_or_else(|| format!("{text} has no address"))
     }
 }
 
