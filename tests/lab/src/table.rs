@@ -1,6 +1,8 @@
 //! Tables: columns for terminals, Markdown for pages.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ContentArrangement, presets};
+
+pub use comfy_table::Table;
 
 /// Columns with blanks between them.
 pub fn plain(heading: &[&str]) -> Table {
