@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser};
 
 use crate::usage::{UsageError, number, text};
-use lab::faults::address::Address;
+use lab::address::Address;
 use lab::faults::plan::CAPACITY;
 use lab::faults::script::{Coalesce, Cut, Direction, Faults, How, Script, Stop};
 

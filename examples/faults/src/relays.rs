@@ -9,7 +9,7 @@ use std::time::Duration;
 use socket2::Socket;
 
 use crate::args;
-use lab::faults::address::Address;
+use lab::address::Address;
 use lab::faults::passage::End;
 use lab::faults::relay::{Relay, Report};
 

@@ -12,6 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use crate::settings::{Setting, Settings, SettingsError};
 use crate::terminal::{Output, fail};
@@ -23,8 +24,16 @@ pub fn run<C: Parser>(run: impl FnOnce(C, &mut Output) -> Result<(), Box<dyn Err
     let done = run(command, &mut out);
     match done.and_then(|()| Ok(std::io::Write::flush(&mut out)?)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(C::command().get_name(), error.as_ref(), ExitCode::FAILURE),
+        Err(error) => match error.downcast::<clap::Error>() {
+            Ok(misuse) => misuse.exit(),
+            Err(error) => fail(C::command().get_name(), error.as_ref(), ExitCode::FAILURE),
+        },
     }
+}
+
+/// Error for options that make no sense together. Status 2, as for a value out of range.
+pub fn misuse(text: impl fmt::Display) -> Box<dyn Error> {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{text}\n")).into()
 }
 
 /// A user of a server.

@@ -2,6 +2,7 @@
 //! sleeping, and what programs print.
 
 pub mod abuse;
+pub mod address;
 pub mod allocator;
 pub mod args;
 pub mod both;

@@ -1,10 +1,12 @@
-//! Results for people: a table, and a histogram drawn in text.
+//! Latencies of a load: a table, a histogram drawn in text, and a record for programs.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
+use super::table;
 use super::units::Nanos;
 
 /// One line of the table.
@@ -13,8 +15,21 @@ pub struct Row<'a> {
     pub connections: String,
     pub requests_per_second: f64,
     pub hist: &'a Histogram<u64>,
-    /// CPU time of the server for each request, where it can be told.
+    /// CPU time of the server for each request, where it is known.
     pub server_cpu: Option<Duration>,
+}
+
+/// Latencies in nanoseconds, for programs.
+#[derive(Debug, Serialize)]
+pub struct Latencies {
+    pub count: u64,
+    pub min: u64,
+    pub mean: f64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
 }
 
 /// Latencies cut into buckets whose bounds grow by the same factor.
@@ -24,37 +39,48 @@ struct Buckets {
     last: i32,
 }
 
-/// More octaves than this and a bucket is a whole octave, else half of one.
+/// With more octaves than this a bucket is a whole octave, otherwise half of one.
 const OCTAVES_IN_HALVES: i32 = 10;
 const LABEL_CHARS: usize = 10;
 const LINE_CHARS: usize = 96;
 const SHARE_CHARS: usize = 8;
 
+impl Latencies {
+    pub fn of(hist: &Histogram<u64>) -> Self {
+        Self {
+            count: hist.len(),
+            min: hist.min(),
+            mean: hist.mean(),
+            p50: hist.value_at_quantile(0.5),
+            p90: hist.value_at_quantile(0.9),
+            p99: hist.value_at_quantile(0.99),
+            p999: hist.value_at_quantile(0.999),
+            max: hist.max(),
+        }
+    }
+}
+
 /// Prints one line for each row, under a heading.
 pub fn table(out: &mut impl Write, rows: &[Row<'_>]) -> io::Result<()> {
     let with_cpu = rows.iter().any(|row| row.server_cpu.is_some());
-    write!(out, "{:>11}  {:>10}", "connections", "requests/s")?;
-    for heading in ["p50", "p99", "p99.9", "max"] {
-        write!(out, "  {heading:>8}")?;
-    }
-    writeln!(out, "{}", if with_cpu { "  server CPU/request" } else { "" })?;
+    let mut heading = vec!["connections", "requests/s", "p50", "p99", "p99.9", "max"];
+    heading.extend(with_cpu.then_some("server CPU/request"));
+    let mut table = table::numbers(&heading);
     for row in rows {
-        write!(out, "{:>11}  {:>10.0}", row.connections, row.requests_per_second)?;
-        for quantile in [0.5, 0.99, 0.999, 1.0] {
-            let value = Nanos(row.hist.value_at_quantile(quantile) as f64).to_string();
-            write!(out, "  {value:>8}")?;
-        }
-        if let Some(cpu) = row.server_cpu {
-            write!(out, "  {:>18}", Nanos(cpu.as_nanos() as f64).to_string())?;
-        }
-        writeln!(out)?;
+        let mut cells = vec![row.connections.clone(), format!("{:.0}", row.requests_per_second)];
+        cells.extend(
+            [0.5, 0.99, 0.999, 1.0]
+                .map(|quantile| Nanos(row.hist.value_at_quantile(quantile) as f64).to_string()),
+        );
+        cells.extend(row.server_cpu.map(|cpu| Nanos::of(cpu).to_string()));
+        table.add_row(cells);
     }
-    Ok(())
+    writeln!(out, "{}", table.trim_fmt())
 }
 
 /// Draws histograms side by side: a row for each latency, a bar for its share of the requests.
 ///
-/// Every share that is not zero shows as a sliver at least, so that the tail can be seen.
+/// Every share above zero shows at least as a sliver, so that the tail can be seen.
 pub fn histogram(out: &mut impl Write, columns: &[(String, &Histogram<u64>)]) -> io::Result<()> {
     let Some(buckets) = Buckets::spanning(columns) else {
         return writeln!(out, "no latencies: nothing was answered");
@@ -103,7 +129,7 @@ fn share(count: u64, of: u64) -> String {
 }
 
 impl Buckets {
-    /// From the fastest to the slowest of all; `None` when nothing was recorded.
+    /// Buckets from the fastest to the slowest of all; `None` if nothing was recorded.
     fn spanning(columns: &[(String, &Histogram<u64>)]) -> Option<Self> {
         let hists = columns.iter().map(|(_, hist)| *hist);
         let range = |hist: &Histogram<u64>| (hist.min().max(1), hist.max().max(1));

@@ -31,7 +31,7 @@ pub struct Setting {
     pub value: String,
 }
 
-/// Who gave a tunable its value.
+/// Source of a tunable's value.
 #[derive(Clone, Debug)]
 enum Origin {
     File { path: PathBuf, line: usize },

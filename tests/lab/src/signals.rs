@@ -1,6 +1,6 @@
 //! SIGTERM and SIGINT as something to wait for.
 //!
-//! The library handles no signals: how a process is told to end is the host's business.
+//! The library handles no signals. Ending a process is the host's business.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};

@@ -1,12 +1,26 @@
 //! Tables: columns for terminals, Markdown for pages.
 
-use comfy_table::{ContentArrangement, presets};
+use comfy_table::{CellAlignment, ContentArrangement, presets};
 
 pub use comfy_table::Table;
 
-/// Columns with blanks between them.
+/// Columns with two blanks between them. Lines start with the first column.
 pub fn plain(heading: &[&str]) -> Table {
-    table(presets::NOTHING, heading)
+    let mut table = table(presets::NOTHING, heading);
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    table
+}
+
+/// The same, with numbers at the right in all columns but the first.
+pub fn numbers(heading: &[&str]) -> Table {
+    let mut table = plain(heading);
+    let columns = table.column_iter_mut().skip(1);
+    columns.for_each(|column| {
+        column.set_cell_alignment(CellAlignment::Right);
+    });
+    table
 }
 
 /// Markdown whose source is aligned as well.
@@ -32,6 +46,9 @@ mod tests {
         assert_eq!(page.to_string(), "| a      | load |\n|--------|------|\n| µ-long | 1    |");
         let mut columns = plain(&["a", "load"]);
         columns.add_row(["µ-long", "1"]);
-        assert_eq!(columns.trim_fmt(), " a       load\n µ-long  1");
+        assert_eq!(columns.trim_fmt(), "a       load\nµ-long  1");
+        let mut right = numbers(&["a", "load"]);
+        right.add_row(["µ-long", "1"]);
+        assert_eq!(right.trim_fmt(), "a       load\nµ-long     1");
     }
 }

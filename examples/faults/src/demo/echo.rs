@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::faults::address::Address;
+use lab::address::Address;
 
 /// Bytes that a client sends.
 pub(crate) const SIZE: usize = 100_000;

@@ -1,9 +1,12 @@
 //! The store behind sessions, over real sockets.
 #![cfg(not(feature = "model"))]
 
+mod contended;
 mod engine;
 mod errors;
 mod life;
+mod load;
+mod program;
 mod reads;
 mod sessions;
 mod statements;

@@ -1,7 +1,7 @@
 //! One abuse against a server, with neighbours that behave beside it and an eye on the gauges.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,12 @@ impl Seen {
     }
 }
 
+/// Lock of a test that counts the descriptors of the process, or opens some beside such tests.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// So many attack in this test.
 fn peers(most: usize) -> usize {
     let asked = std::env::var("ABUSE_PEERS").ok();
@@ -81,9 +87,7 @@ impl<'a> Bout<'a> {
     /// it was before.
     #[track_caller]
     pub fn run(self, told: impl Fn(&Seen) -> bool) -> Tally {
-        // Descriptors are those of the process.
-        static ALONE: Mutex<()> = Mutex::new(());
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         let server = Fixture::start(self.config.clone());
         self.run_against(&server, told)
     }

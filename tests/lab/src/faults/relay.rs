@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use super::address::Address;
 use super::passage::{End, Passage};
 use super::plan::Plan;
 use super::script::Script;
+use crate::address::Address;
 
 /// More connections at a time are closed at once.
 pub const MAX_CONNECTIONS: usize = 4096;

@@ -1,10 +1,8 @@
 //! What to load, and how.
 
-use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
+
+pub use crate::address::Address as Target;
 
 /// What to load, and how.
 #[derive(Clone, Debug)]
@@ -32,13 +30,6 @@ pub struct Heavy {
     pub pipeline: usize,
 }
 
-/// Where the server listens.
-#[derive(Clone, Debug)]
-pub enum Target {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
 impl Options {
     /// One connection with one request of 64 bytes in flight.
     pub fn new(target: Target) -> Self {
@@ -51,28 +42,6 @@ impl Options {
             think: Duration::ZERO,
             heavy: None,
             quiesce: Duration::from_secs(10),
-        }
-    }
-}
-
-impl FromStr for Target {
-    type Err = String;
-
-    /// Takes `unix:PATH`, or `HOST:PORT` of which the first address counts.
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return Ok(Self::Unix(path.into()));
-        }
-        let mut addresses = text.to_socket_addrs().map_err(|error| error.to_string())?;
-        addresses.next().map(Self::Tcp).ok_or_else(|| "this name has no address".to_owned())
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }

@@ -1,0 +1,218 @@
+//! A fake backend for the tests of the pool: connections are numbers, and everything that may go
+//! wrong does so on order.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use epoll_group::pool::{
+    BackendStatus, Builder, GetError, Limits, Manage, ManageError, Pool, Pooled, Target,
+};
+
+/// Against hanging; nothing is measured by it.
+pub(crate) const GUARD: Duration = Duration::from_secs(30);
+
+pub(crate) type Key = &'static str;
+pub(crate) type TestPool = Pool<Key, Conn>;
+pub(crate) type TestPooled = Pooled<Key, Conn>;
+pub(crate) type Got = Result<TestPooled, GetError>;
+
+/// What the tests know of all connections, and what they order.
+#[derive(Default)]
+pub(crate) struct Fake {
+    /// Connections that were made; also the number of the last.
+    pub(crate) made: AtomicUsize,
+    /// Those that are open.
+    pub(crate) open: AtomicUsize,
+    /// Calls of `connect` in progress, and the most at a time.
+    pub(crate) connecting: AtomicUsize,
+    pub(crate) most_connecting: AtomicUsize,
+    pub(crate) most_open: AtomicUsize,
+    /// Calls of `connect`.
+    pub(crate) connects: AtomicUsize,
+    pub(crate) checks: AtomicUsize,
+    /// Every connect fails.
+    pub(crate) dead: AtomicBool,
+    pub(crate) broken: AtomicBool,
+    pub(crate) invalid: AtomicBool,
+    pub(crate) reset_fails: AtomicBool,
+    /// The next calls of these panic.
+    pub(crate) panic_in: Mutex<VecDeque<&'static str>>,
+    /// Connects wait here as long as it is closed.
+    pub(crate) gate: Gate,
+    /// Numbers of the connections that were closed, in order.
+    pub(crate) closed: Mutex<Vec<usize>>,
+    /// `key#version` of the connects, in order.
+    pub(crate) targets: Mutex<Vec<String>>,
+}
+
+/// Opens and closes.
+#[derive(Default)]
+pub(crate) struct Gate {
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn close(&self) {
+        *self.closed.lock().unwrap() = true;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.closed.lock().unwrap() = false;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn pass(&self) {
+        let closed = self.closed.lock().unwrap();
+        let (closed, _) = self.changed.wait_timeout_while(closed, GUARD, |closed| *closed).unwrap();
+        assert!(!*closed, "the gate stays closed");
+    }
+}
+
+/// A connection: its number, and what was left behind on it.
+pub(crate) struct Conn {
+    pub(crate) number: usize,
+    pub(crate) target: String,
+    pub(crate) dirty: bool,
+    fake: Arc<Fake>,
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.fake.open.fetch_sub(1, Ordering::SeqCst);
+        self.fake.closed.lock().unwrap().push(self.number);
+    }
+}
+
+/// The manager of a [`Fake`].
+pub(crate) struct Backends(pub(crate) Arc<Fake>);
+
+impl Fake {
+    fn panic_if_ordered(&self, here: &str) {
+        let mut orders = self.panic_in.lock().unwrap();
+        if orders.front() == Some(&here) {
+            orders.pop_front();
+            drop(orders);
+            panic!("on purpose in {here}");
+        }
+    }
+
+    pub(crate) fn order_panic(&self, places: &[&'static str]) {
+        self.panic_in.lock().unwrap().extend(places);
+    }
+
+    pub(crate) fn closed(&self) -> Vec<usize> {
+        self.closed.lock().unwrap().clone()
+    }
+
+    pub(crate) fn opened(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set(&self, flag: &AtomicBool, value: bool) {
+        flag.store(value, Ordering::SeqCst);
+    }
+}
+
+impl Manage<Key, Conn> for Backends {
+    fn connect(&self, target: &Target<'_, Key>, _: Instant) -> Result<Conn, ManageError> {
+        let fake = &self.0;
+        fake.connects.fetch_add(1, Ordering::SeqCst);
+        let connecting = fake.connecting.fetch_add(1, Ordering::SeqCst) + 1;
+        fake.most_connecting.fetch_max(connecting, Ordering::SeqCst);
+        fake.targets.lock().unwrap().push(target.to_string());
+        fake.gate.pass();
+        fake.connecting.fetch_sub(1, Ordering::SeqCst);
+        fake.panic_if_ordered("connect");
+        if fake.dead.load(Ordering::SeqCst) {
+            return Err("connection refused".into());
+        }
+        let number = fake.made.fetch_add(1, Ordering::SeqCst) + 1;
+        let open = fake.open.fetch_add(1, Ordering::SeqCst) + 1;
+        fake.most_open.fetch_max(open, Ordering::SeqCst);
+        Ok(Conn { number, target: target.to_string(), dirty: false, fake: Arc::clone(fake) })
+    }
+
+    fn is_valid(&self, _: &Target<'_, Key>, _: &mut Conn) -> Result<(), ManageError> {
+        self.0.checks.fetch_add(1, Ordering::SeqCst);
+        self.0.panic_if_ordered("is_valid");
+        if self.0.invalid.load(Ordering::SeqCst) { Err("no answer".into()) } else { Ok(()) }
+    }
+
+    fn reset(&self, _: &Target<'_, Key>, conn: &mut Conn) -> Result<(), ManageError> {
+        self.0.panic_if_ordered("reset");
+        if self.0.reset_fails.load(Ordering::SeqCst) {
+            return Err("cannot be reset".into());
+        }
+        conn.dirty = false;
+        Ok(())
+    }
+
+    fn has_broken(&self, _: &Target<'_, Key>, _: &mut Conn) -> bool {
+        self.0.panic_if_ordered("has_broken");
+        self.0.broken.load(Ordering::SeqCst)
+    }
+}
+
+/// A pool over a fake, and the fake.
+pub(crate) fn pool(limits: Limits) -> (TestPool, Arc<Fake>) {
+    build(limits, |builder| builder)
+}
+
+pub(crate) fn build(
+    limits: Limits,
+    more: impl FnOnce(Builder<Key, Conn>) -> Builder<Key, Conn>,
+) -> (TestPool, Arc<Fake>) {
+    let fake = Arc::<Fake>::default();
+    let builder = Pool::builder(Backends(Arc::clone(&fake))).limits(limits);
+    (more(builder).build().unwrap(), fake)
+}
+
+/// Few and quick, without anything that happens by itself.
+pub(crate) fn limits(max: usize) -> Limits {
+    Limits::default()
+        .max(max)
+        .wait_timeout(GUARD)
+        .check_after(Duration::MAX)
+        .idle_timeout(Duration::MAX)
+        .max_age(Duration::MAX)
+        .unused_after(Duration::MAX)
+        .backoff(Duration::from_millis(1), Duration::from_millis(4))
+}
+
+pub(crate) fn soon() -> Instant {
+    Instant::now() + Duration::from_millis(5)
+}
+
+pub(crate) fn late() -> Instant {
+    Instant::now() + GUARD
+}
+
+/// Waits until it is so.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = late();
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) fn status(pool: &TestPool, key: Key) -> BackendStatus<Key> {
+    pool.status_of(&key).expect("a backend")
+}
+
+/// Waits until so many wait.
+pub(crate) fn until_waiting(pool: &TestPool, key: Key, waiting: usize) {
+    until("somebody waits", || status(pool, key).waiting == waiting);
+}
+
+/// Nothing is in use, and what is counted is what is there.
+pub(crate) fn assert_at_rest(pool: &TestPool, fake: &Fake, key: Key) {
+    until("at rest", || {
+        let status = status(pool, key);
+        (status.in_use, status.connecting, status.waiting) == (0, 0, 0)
+            && status.idle == fake.opened()
+    });
+}
