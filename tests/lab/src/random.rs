@@ -28,7 +28,7 @@ pub const fn splitmix(number: u64) -> u64 {
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64.
+/// SplitMix64, number by number.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
