@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 
 use epoll_group::{Config, Runtime};
 
-use crate::node::Node;
 use lab::xrpc::datum::Datum;
 use lab::xrpc::reply::{Failure, Reply};
 use lab::xrpc::{Client, request};
+use select1::node::Node;
 
 /// A server with a table of a hundred rows.
 pub(crate) struct Server(Node);

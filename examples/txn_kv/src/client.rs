@@ -25,11 +25,11 @@ use std::fmt;
 
 use epoll_group::client::{Request, Session};
 
+pub use answer::Reply;
 pub use error::KvError;
 
 use crate::statement::{Encoded, Statement};
 use crate::txn::{Entry, Found, KeyRange, Txn};
-use answer::Whole;
 
 /// A session of the store.
 ///
@@ -66,7 +66,7 @@ impl Kv {
     ///
     /// What went wrong, and what became of it, as of every request here.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<u64, KvError> {
-        self.ask(Encoded::put(key, value), Whole::put)
+        self.ask(Encoded::put(key, value), Reply::put)
     }
 
     /// The same; calls `code`.
@@ -76,7 +76,7 @@ impl Kv {
         value: &[u8],
         code: impl FnOnce(Result<u64, KvError>) + Send + 'static,
     ) {
-        self.ask_then(Encoded::put(key, value), Whole::put, code);
+        self.ask_then(Encoded::put(key, value), Reply::put, code);
     }
 
     /// Deletes keys. Returns the revision of that, and how many there were; without any, the revision is
@@ -86,7 +86,7 @@ impl Kv {
     ///
     /// As of [`put`](Self::put).
     pub fn delete(&mut self, range: &KeyRange) -> Result<(u64, u64), KvError> {
-        self.ask(Encoded::delete(range), Whole::delete)
+        self.ask(Encoded::delete(range), Reply::delete)
     }
 
     /// Reads one key, as it is now.
@@ -113,7 +113,7 @@ impl Kv {
         at: Option<u64>,
         limit: usize,
     ) -> Result<Found, KvError> {
-        self.ask(without_names(Encoded::read(range, limit, at)), Whole::read)
+        self.ask(without_names(Encoded::read(range, limit, at)), Reply::read)
     }
 
     /// The same; calls `code`. Of an answer that is larger than 64 KiB the rest is waited for where that
@@ -125,7 +125,7 @@ impl Kv {
         limit: usize,
         code: impl FnOnce(Result<Found, KvError>) + Send + 'static,
     ) {
-        self.ask_then(without_names(Encoded::read(range, limit, at)), Whole::read, code);
+        self.ask_then(without_names(Encoded::read(range, limit, at)), Reply::read, code);
     }
 
     /// Does a transaction.
@@ -134,7 +134,7 @@ impl Kv {
     ///
     /// As of [`put`](Self::put).
     pub fn txn(&mut self, txn: &Txn) -> Result<Done, KvError> {
-        self.ask(without_names(Encoded::txn(txn)), Whole::txn)
+        self.ask(without_names(Encoded::txn(txn)), Reply::txn)
     }
 
     /// The same; calls `code`, as [`read_then`](Self::read_then) does.
@@ -143,7 +143,7 @@ impl Kv {
         txn: &Txn,
         code: impl FnOnce(Result<Done, KvError>) + Send + 'static,
     ) {
-        self.ask_then(without_names(Encoded::txn(txn)), Whole::txn, code);
+        self.ask_then(without_names(Encoded::txn(txn)), Reply::txn, code);
     }
 
     /// Forgets what was overwritten or deleted up to a revision. Returns how many records that were.
@@ -152,7 +152,7 @@ impl Kv {
     ///
     /// As of [`put`](Self::put).
     pub fn compact(&mut self, at: u64) -> Result<u64, KvError> {
-        self.ask(Encoded::compact(at), |whole| Ok(whole.summary.affected))
+        self.ask(Encoded::compact(at), |reply| Ok(reply.affected()))
     }
 
     /// How the server is: names and values.
@@ -180,20 +180,20 @@ impl Kv {
     fn ask<T>(
         &mut self,
         request: impl Into<Request>,
-        read: fn(Whole) -> Result<T, KvError>,
+        read: fn(Reply) -> Result<T, KvError>,
     ) -> Result<T, KvError> {
         let answer = self.session.execute(request)?;
-        read(Whole::of(answer)?)
+        read(Reply::of(answer)?)
     }
 
     fn ask_then<T: 'static>(
         &mut self,
         request: impl Into<Request>,
-        read: fn(Whole) -> Result<T, KvError>,
+        read: fn(Reply) -> Result<T, KvError>,
         code: impl FnOnce(Result<T, KvError>) + Send + 'static,
     ) {
         self.session.execute_then(request, move |answer| {
-            code(answer.map_err(KvError::from).and_then(Whole::of).and_then(read));
+            code(answer.map_err(KvError::from).and_then(Reply::of).and_then(read));
         });
     }
 }

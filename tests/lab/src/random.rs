@@ -9,6 +9,12 @@ pub fn seed() -> u64 {
     given.unwrap_or_else(|| RandomState::new().build_hasher().finish())
 }
 
+/// Number of times that something is done: the number in this variable, or `ordinary`.
+pub fn times(variable: &str, ordinary: u64) -> u64 {
+    let given = std::env::var(variable).ok();
+    given.map_or(ordinary, |text| text.parse().expect("the variable holds a number"))
+}
+
 /// One step of SplitMix64: spreads the bits of a number over all of its bytes.
 ///
 /// The relay of faults and the simulation draw through it, because their recorded seeds name faults and
@@ -34,7 +40,17 @@ impl Random {
     }
 
     /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub const fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
+    }
+
+    /// True in so many of 100 cases.
+    pub const fn percent(&mut self, of_100: u64) -> bool {
+        self.below(100) < of_100
+    }
+
+    /// One of them.
+    pub fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of[usize::try_from(self.below(of.len() as u64)).expect("an index")].clone()
     }
 }

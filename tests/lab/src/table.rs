@@ -1,6 +1,8 @@
 //! Tables: columns for terminals, Markdown for pages.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+
+pub use comfy_table::Table;
 
 /// Columns with two blanks between them. Lines start with the first column.
 pub fn plain(heading: &[&str]) -> Table {

@@ -21,6 +21,12 @@ pub struct ProgressLine {
     bar: ProgressBar,
 }
 
+impl Default for ProgressLine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Output {
     pub fn new() -> Self {
         Self { stdout: io::stdout() }

@@ -62,14 +62,6 @@ impl Keys {
     }
 }
 
-/// A number that looks drawn, the same for the same seed and place (splitmix64).
-pub(super) const fn draw(seed: u64, place: u64) -> u64 {
-    let mut number = seed.wrapping_add(place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,13 +92,5 @@ mod tests {
         assert_eq!(count, 2);
         assert!(range.contains(b"98") && range.contains(b"99"));
         assert_eq!(keys.span(99, 3), (KeyRange::One(keys.key(99)), 1));
-    }
-
-    #[test]
-    fn the_same_seed_draws_the_same_numbers() {
-        let drawn = |seed| (0..100).map(|place| draw(seed, place) % 10).collect::<Vec<_>>();
-        assert_eq!(drawn(1), drawn(1));
-        assert_ne!(drawn(1), drawn(2));
-        assert!((0..10).all(|digit| drawn(1).contains(&digit)));
     }
 }

@@ -1,38 +1,37 @@
-//! [`Progress`]: how far something has come, for those who wait.
+//! [`Progress`]: a bar on a terminal, lines elsewhere; on standard error.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How far something has come: a bar on a terminal, lines elsewhere; on standard error.
+/// Progress of one step of a program: a bar on a terminal, lines elsewhere; on standard error.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
     name: String,
     lines: Lines,
-    /// Tenths that were told.
+    /// Last tenth that was printed.
     told: u64,
 }
 
-/// What is written where there is no terminal.
+/// Lines that are printed where there is no terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
-    /// A line for each tenth of the way.
+    /// One for each tenth.
     EachTenth,
-    /// A line at the end.
+    /// One at the end.
     AtTheEnd,
-    /// Nothing, not on a terminal either.
+    /// None, and no bar on a terminal.
     None,
 }
 
-/// A bar is drawn in so many steps.
+/// Steps of a bar.
 const STEPS: u64 = 1000;
 const STYLE: &str = "{prefix}  {bar:30} {percent:>3} %  {msg}";
 
 impl Progress {
-    /// Nothing has been done yet.
-    #[must_use]
+    /// Begins a step. Nothing is printed yet.
     pub fn new(name: impl Into<String>, lines: Lines) -> Self {
         let name = name.into();
         let drawn = lines != Lines::None && io::stderr().is_terminal();
@@ -45,7 +44,7 @@ impl Progress {
         Self { bar, name, lines, told: 0 }
     }
 
-    /// So much of it is done, from 0 to 1.
+    /// Shows the share that is done, from 0 to 1.
     pub fn update(&mut self, done: f64, text: impl fmt::Display) {
         if let Some(bar) = &self.bar {
             bar.set_message(text.to_string());
@@ -55,7 +54,7 @@ impl Progress {
         }
     }
 
-    /// All of it is done. A terminal keeps nothing of it: what follows says it all again.
+    /// Ends the step. A terminal keeps nothing of it: the output that follows says it all again.
     pub fn finish(self, text: impl fmt::Display) {
         match &self.bar {
             Some(bar) => bar.finish_and_clear(),
@@ -64,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// A tenth that was not told yet. The last is left to the end.
+    /// Returns a tenth that was not printed yet. The last one is left to the end.
     fn next_tenth(&mut self, done: f64) -> Option<u64> {
         let tenth = (done * 10.0) as u64;
         let is_new = self.lines == Lines::EachTenth && tenth > self.told && tenth < 10;
