@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --example dissect                               # a recorded conversation, checked
 //! cargo run --example dissect -- tests/golden/c2s.jsonl     # recorded vectors
-//! xxd capture | cargo run --example dissect -- -            # a hex dump of one direction
+//! xxd -p capture | cargo run --example dissect -- -         # hex digits of one direction
 //! cargo run --example dissect -- --direction server capture # its bytes as they are
 //! ```
 //!
@@ -31,7 +31,7 @@ use dissector::{Dissector, Side, Tally};
 #[derive(Debug, clap::Parser)]
 #[command(name = "dissect")]
 struct Args {
-    /// A hex dump (xxd, hexdump -C, plain digits), the bytes themselves, or .jsonl vectors; - is the
+    /// Hex digits, the bytes themselves, or .jsonl vectors; `xxd -r` makes bytes of a dump. - is the
     /// standard input; without, a recorded conversation is shown and checked
     file: Option<PathBuf>,
     #[command(flatten)]
