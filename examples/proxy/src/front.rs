@@ -36,6 +36,7 @@ pub struct Front {
     /// Result of `connection_id()`.
     pub number: u32,
     pub user: String,
+    pub schema: String,
     pub cancels: Arc<Cancels>,
     state: Mutex<State>,
 }
@@ -111,8 +112,9 @@ const MOST_STEPS: usize = 64;
 const DEADLOCK: u32 = 1213;
 
 impl Front {
-    pub fn new(number: u32, user: &str) -> Self {
-        Self { number, user: user.to_owned(), cancels: Arc::default(), state: Mutex::default() }
+    pub fn new(number: u32, user: &str, schema: &str) -> Self {
+        let (user, schema) = (user.to_owned(), schema.to_owned());
+        Self { number, user, schema, cancels: Arc::default(), state: Mutex::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {

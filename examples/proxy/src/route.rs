@@ -50,8 +50,15 @@ pub enum Statement {
     Rows(Rows),
     /// Every node has to do it: a definition of a table.
     Everywhere,
+    /// The session of the client is enough, or its state changes.
+    Own(Own),
+}
+
+/// A statement about the client's session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Own {
     /// The proxy knows the answer.
-    Local(Vec<Told>),
+    Told(Vec<Told>),
     /// `show warnings`.
     Warnings,
     Begin,

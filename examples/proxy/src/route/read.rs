@@ -8,7 +8,7 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use super::keys::Marks;
-use super::{Catalogue, Statement, session, tables};
+use super::{Catalogue, Own, Statement, session, tables};
 use crate::refuse::{not_utf8, syntax, unroutable};
 
 /// Facts about a statement before it is parsed.
@@ -62,7 +62,7 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     if let ast::Statement::Query(query) = &statement
         && let Some(told) = session::told(query)
     {
-        return Ok(Statement::Local(told));
+        return Ok(Statement::Own(Own::Told(told)));
     }
     looked?;
     of(&statement, &facts)

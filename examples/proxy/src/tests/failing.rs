@@ -210,7 +210,7 @@ fn a_cancel_that_comes_late_does_not_interrupt_who_has_the_session_next() {
         Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start")
     });
     let mut other = world.session();
-    let front = Arc::new(Front::new(1, "gone"));
+    let front = Arc::new(Front::new(1, "gone", "sbtest"));
     let ticket = front.cancels.begin();
     let (give, given) = mpsc::channel();
     world.fleet.nodes.borrow_then(0, Instant::now() + LONG, move |lease| {
