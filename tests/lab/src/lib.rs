@@ -2,34 +2,23 @@
 //! sleeping, and what programs print.
 
 pub mod abuse;
-pub mod address;
 pub mod allocator;
-pub mod args;
 pub mod both;
 pub mod child;
-pub mod cpu;
 pub mod drive;
 pub mod engine;
 pub mod environment;
 pub mod faults;
 pub mod fuzzed;
-pub mod load;
 pub mod peer;
-pub mod progress;
 pub mod protocol;
 pub mod random;
 pub mod ratio;
-pub mod report;
 pub mod rows;
 pub mod scripted;
 pub mod sessions;
-pub mod settings;
-pub mod signals;
-pub mod table;
 pub mod tagged;
-pub mod terminal;
 pub mod threads;
-pub mod units;
 pub mod usage;
 pub mod workers;
 pub mod xrpc;
@@ -44,6 +33,9 @@ use epoll_group::net::{Address, Listener, Protocol};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, DrainReport, Runtime};
 
+pub use lab_core::{
+    address, args, cpu, load, progress, report, settings, signals, table, terminal, units,
+};
 pub use peer::Peer;
 
 /// Generous: what does not happen within this will not happen.
