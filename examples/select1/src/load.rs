@@ -135,7 +135,7 @@ impl Report<'_> {
             return Ok(());
         }
         let latencies = self.summary.latencies();
-        let mut table = table::plain(&[
+        let mut table = table::numbers(&[
             "mode",
             "sessions",
             "connections",

@@ -127,7 +127,7 @@ fn recovered(world: &World) -> Result<(Account, Option<String>), Box<dyn Error>>
     let mut seat = Seat::sql(world.client(PROXY, Road::Direct)?, Road::Direct);
     let (began, mut random, mut in_a_row) = (Instant::now(), Rng::with_seed(0), 0);
     let mut all = Account::default();
-    // So many requests meet each data node and each connection that its pool has kept.
+    // One hundred requests reach each data node and each connection that its pool has kept.
     while in_a_row < 100 {
         let account = seat.once(&mut random);
         all.add(&account);
@@ -198,7 +198,7 @@ fn work(
     Ok((direct, notes.into_inner().expect("no panic")))
 }
 
-/// Runs one hazard until it is told to stop or is over.
+/// Runs one hazard until `stop` is set or the hazard is over.
 fn bring_about(
     world: &World,
     item: Item,

@@ -36,7 +36,7 @@ impl Design {
         }
     }
 
-    /// Whether a revision is in the index before its data is in the store.
+    /// True if a revision is in the index before its data is in the store.
     pub(crate) const fn indexes_first(self) -> bool {
         !matches!(self, Self::Publish)
     }

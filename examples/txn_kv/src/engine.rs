@@ -1,7 +1,7 @@
-//! [`Engine`]: what keeps the records, in memory or on disk.
+//! [`Engine`]: store of the records, in memory or on disk.
 //!
-//! An engine knows revisions and records, and neither keys nor transactions: which record is the newest
-//! of its key is told by the [`Index`](crate::index::Index).
+//! An engine knows revisions and records, and neither keys nor transactions. The
+//! [`Index`](crate::index::Index) tells which record of a key is the newest.
 
 mod disk;
 mod memory;
@@ -59,14 +59,14 @@ pub trait Snapshot {
     fn scan(&self, visit: &mut dyn FnMut(Revision, Record)) -> Result<(), EngineError>;
 }
 
-/// What is written at once.
+/// Records that one commit writes and removes.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// New records, in the order of their revisions.
     pub records: Vec<(Revision, Arc<Record>)>,
     /// Records that are forgotten.
     pub removed: Vec<Revision>,
-    /// How far the store has come with it: to the newest of all records, at least.
+    /// Head of the store after the commit: the newest record, at least.
     pub head: Head,
 }
 
@@ -87,7 +87,7 @@ pub struct EngineError {
 }
 
 impl EngineError {
-    /// What could not be done, and why.
+    /// An error of this action, and its cause.
     pub fn new(action: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { action, source: source.into().into() }
     }

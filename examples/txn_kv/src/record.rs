@@ -27,7 +27,7 @@ pub struct Record {
     pub created: u64,
     /// How often the key was written since it was created, this time included; 0 for a deletion.
     pub version: u64,
-    /// What was written; none for a deletion.
+    /// The value; `None` for a deletion.
     pub value: Option<Box<[u8]>>,
 }
 

@@ -15,7 +15,7 @@ use crate::engine::{Disk, Engine, Memory};
 use crate::service::KvService;
 use crate::store::{Limits, Store};
 
-/// What is served, where, and to whom.
+/// Address, account and store of a server.
 ///
 /// *Shape*: built by its setters. `Debug` hides the password.
 #[derive(Clone)]
@@ -179,7 +179,7 @@ impl Server {
     }
 }
 
-/// How long requests in progress may take to finish once the server is told to end.
+/// Time for requests in progress to finish after the signal to end.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Serves until `wait_for_signal` returns the name of one, then drains and says what the store has done.

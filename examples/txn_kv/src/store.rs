@@ -26,7 +26,7 @@ pub use limits::Limits;
 #[derive(Clone)]
 pub struct Store(Arc<Shared>);
 
-/// What a store has done since it was opened.
+/// Work of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Transactions that were done, those included that wrote nothing.
@@ -49,7 +49,7 @@ impl Stats {
         self.transactions as f64 / self.flushes.max(1) as f64
     }
 
-    /// What was done since `earlier`.
+    /// Returns the work since `earlier`.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Store {
             handle,
             counts: Counts::default(),
         }));
-        // What a compaction had begun with before a crash.
+        // Finishes a compaction that a crash interrupted.
         store.0.remove_compacted(head.compacted)?;
         Ok(store)
     }
@@ -231,7 +231,7 @@ impl Store {
         self.0.index.design()
     }
 
-    /// What it has done.
+    /// Returns the work since the store was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.counts.read_all()

@@ -32,7 +32,7 @@ pub struct Description {
     pub facts: Facts,
 }
 
-/// What the definition of a table says of one of its columns, beside the type.
+/// Properties of a column in the definition of its table, beside the type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     pub not_null: bool,
@@ -73,9 +73,9 @@ pub enum Type {
 }
 
 impl Type {
-    /// What an expression is that has given an integer.
+    /// Type of an expression whose value is an integer.
     pub const BIGINT: Self = Self::Signed(OriginalType::MysqlTypeLonglong);
-    /// A text of which nothing is known.
+    /// Type of a text without any information.
     pub const STRING: Self = Self::VarChar(5);
 }
 

@@ -86,7 +86,7 @@ impl Interrupt {
         state.stop = stop.cloned();
     }
 
-    /// What `stop` belongs to runs for others from now on.
+    /// Forgets `stop`: its connection runs for another session from now on.
     pub fn let_go(&self, stop: &Arc<AtomicBool>) {
         self.state().stop.take_if(|own| Arc::ptr_eq(own, stop));
     }

@@ -1,4 +1,4 @@
-//! [`EngineSession`]: what belongs to one session.
+//! [`EngineSession`]: state of one session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,7 @@ pub struct EngineSession {
     pub warnings: Vec<Warning>,
 }
 
-/// What a statement has to say beside its result.
+/// A note or warning of a statement.
 #[derive(Clone, Debug)]
 pub struct Warning {
     pub level: Level,
@@ -40,7 +40,7 @@ pub struct Warning {
 #[derive(Debug, Default)]
 pub struct Transaction {
     pub read_only: bool,
-    /// What it reads stays as it was at its first read.
+    /// All its reads see the state of the first one.
     pub repeatable: bool,
     /// Its connection, in a transaction of SQLite: from the first change on, or the first read of one
     /// that reads repeatably. Dropped, it is rolled back.

@@ -15,7 +15,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// So many keys of so many bytes each.
+    /// Returns a key space of `count` keys with `bytes` bytes each.
     ///
     /// # Errors
     ///

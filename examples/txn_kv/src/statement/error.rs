@@ -9,11 +9,11 @@ use std::fmt;
 pub enum StatementError {
     /// Something else belongs here.
     Unexpected {
-        /// Where it stands.
+        /// Position of the token.
         at: usize,
-        /// What stands there.
+        /// The token.
         found: String,
-        /// What belongs there.
+        /// Tokens that would fit.
         expected: &'static str,
     },
     /// A quoted text does not end.
@@ -21,7 +21,7 @@ pub enum StatementError {
         /// Where it begins.
         at: usize,
     },
-    /// What stands in `x''` is not pairs of hexadecimal digits.
+    /// Text in `x''` that is not pairs of hexadecimal digits.
     Hex {
         /// Where it begins.
         at: usize,
@@ -49,9 +49,9 @@ pub enum StatementError {
     Argument {
         /// Which one, from 1.
         number: usize,
-        /// What it is.
+        /// Type of the argument.
         found: &'static str,
-        /// What belongs here.
+        /// Type that would fit.
         expected: &'static str,
     },
     /// There are more arguments than marks.
@@ -64,7 +64,7 @@ pub enum StatementError {
 }
 
 impl StatementError {
-    /// Whether the arguments are wrong, and not the text.
+    /// True if the arguments are wrong, and not the text.
     #[must_use]
     pub const fn is_of_arguments(&self) -> bool {
         matches!(self, Self::NoArgument { .. } | Self::Argument { .. } | Self::LeftOver { .. })

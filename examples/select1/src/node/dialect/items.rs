@@ -1,4 +1,4 @@
-//! What a select list says of the columns of its result.
+//! Facts on the columns of a result from the select list.
 
 use super::cursor::Cursor;
 use super::scan::{Kind, Token};

@@ -14,7 +14,7 @@ use super::{Query, Reader, Variable, items};
 use crate::node::errors::unsupported;
 use crate::node::sequence::Sequence;
 
-/// What is put in the place of parts of a text.
+/// Replacements for parts of a text.
 struct Rewrite<'t, 'a> {
     reader: &'t Reader<'t, 'a>,
     tokens: &'t [Token<'a>],

@@ -7,7 +7,7 @@ use super::set::Scope;
 use super::{Reader, Statement};
 use crate::node::errors::unsupported;
 
-/// What is shown.
+/// Content of a `SHOW` statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Show {
     Variables(Scope, Filter),

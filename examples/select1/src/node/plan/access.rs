@@ -24,7 +24,7 @@ use super::value::name_of;
 use super::{refuse, sqlite};
 use crate::node::columns::Description;
 
-/// What was found out about shapes of plans.
+/// Cache of the statements for shapes of plans.
 ///
 /// *Shape*: one for each connection of the database, whose statements it knows; up to 512 shapes.
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ impl Cache {
         Err(refuse("the tables keep changing"))
     }
 
-    /// Whether the tables are others than when they were looked at; all is forgotten then.
+    /// True if tables have changed since the last look. The cache is emptied then.
     fn has_changed(&mut self, db: &Connection) -> Result<bool, SessionError> {
         let version = catalogue::version(db)?;
         let has_changed = version != self.version;
@@ -158,7 +158,8 @@ impl Access {
         let mut last = key(&table, &index, asked, asked.last, 1 + first.len())?;
         if let ([KeyColumn { value: Some(_), .. }, ..], [column, ..]) = (&first[..], &mut last[..])
         {
-            // What does not come before a value is not NULL: then both bounds are ones of a search.
+            // A row at or behind a first value has no NULL in this column. Then both bounds can be
+            // bounds of a search.
             column.not_null = true;
         }
         let condition = match asked.way {
@@ -303,7 +304,7 @@ impl<'a> Bound<'a> {
     fn of(value: ScalarValue<'a>, binary: bool, way: Way) -> Result<Self, SessionError> {
         Ok(Self(match value {
             ScalarValue::Signed(value) => ValueRef::Integer(value),
-            // Those that SQLite has no integers for.
+            // SQLite has no integers for the largest ones.
             ScalarValue::Unsigned(value) => match i64::try_from(value) {
                 Ok(value) => ValueRef::Integer(value),
                 Err(_) => ValueRef::Real(value as f64),

@@ -12,7 +12,7 @@ use super::refuse;
 use super::value::{Num, Val};
 use crate::node::columns::{Description, Type};
 
-/// What is computed, and what it has come to so far.
+/// An aggregate function, and its state so far.
 #[derive(Debug)]
 pub(super) struct Aggregate {
     function: AggrType,
@@ -79,7 +79,7 @@ impl Aggregate {
         })
     }
 
-    /// What the result is called by this name.
+    /// Describes the result under this name.
     pub(super) fn field(&self, name: &str) -> Description {
         let mut field = Description::expression(name, Some(self.ty));
         let is_count = matches!(self.function, AggrType::CountFunc | AggrType::CountDistinctFunc);
@@ -133,7 +133,7 @@ impl Aggregate {
         Ok(())
     }
 
-    /// What it comes to.
+    /// Returns the result.
     pub(super) fn result(&self) -> Result<Val<'static>, SessionError> {
         use AggrType as F;
         let is_mean = matches!(self.function, F::AvgFunc | F::AvgDistinctFunc);

@@ -13,14 +13,14 @@ use crate::node::columns::{Description, table_columns};
 pub(super) struct Table {
     pub(super) name: String,
     pub(super) columns: Vec<TableColumn>,
-    /// Whether rows have numbers beside their primary key, and what those can be called.
+    /// Name for the number of a row; `None` if rows have no number beside their primary key.
     rowid: Option<&'static str>,
 }
 
 /// A column of a table.
 #[derive(Debug)]
 pub(super) struct TableColumn {
-    /// As the client is told of it.
+    /// Description for the client.
     pub(super) description: Description,
     /// Its place in the primary key, from 1; 0 if it is not there.
     primary: u32,
@@ -33,7 +33,7 @@ pub(super) struct Index {
     pub(super) name: Option<String>,
     pub(super) is_unique: bool,
     pub(super) parts: Vec<Part>,
-    /// What makes the order of entries with the same parts definite.
+    /// Columns that decide the order of entries with the same parts.
     pub(super) rest: Vec<String>,
 }
 

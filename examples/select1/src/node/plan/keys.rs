@@ -33,7 +33,7 @@ pub(super) fn from(key: &[KeyColumn]) -> String {
         (None, true) => "1".to_owned(),
         (None, false) => format!("({name} is not null or {})", from(rest)),
         (Some(value), true) => format!("{name} >= ?{value}"),
-        // The first condition says nothing new; it is the one that an index can begin at.
+        // The first condition follows from the second, but an index can begin at it.
         (Some(value), false) => {
             format!("({name} >= ?{value} and ({name} > ?{value} or {}))", from(rest))
         }

@@ -89,7 +89,7 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// Whether it holds; `None` for NULL.
+    /// Returns the truth of the value; `None` for NULL.
     pub(super) fn truth(&self) -> Option<bool> {
         Some(match self.number()? {
             Num::Int(value) => value != 0,

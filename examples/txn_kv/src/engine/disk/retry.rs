@@ -1,8 +1,8 @@
 //! [`Retry`]: a file layer that can do again what failed.
 //!
-//! The database refuses everything once a write has failed, and what a failed sync has left on the
-//! disk nobody knows: the system may forget the pages that it could not write. So the layer keeps what
-//! was asked for since the last sync, and from the first failure on it keeps it only:
+//! The database refuses all work once a write has failed. After a failed sync the content of the
+//! disk is unknown: the system may forget the pages that it could not write. So the layer keeps all
+//! requests since the last sync, and from the first failure on it does nothing else with them:
 //!
 //! ```text
 //!             writes, lengths, syncs go                 reads see
@@ -37,7 +37,7 @@ struct Inner {
     unsynced: Mutex<Unsynced>,
 }
 
-/// What was asked for since the last sync.
+/// Requests since the last sync.
 #[derive(Default)]
 struct Unsynced {
     asked: Vec<Asked>,
