@@ -25,7 +25,7 @@ fn setter_doc(field: &Field) -> String {
     doc.join(" ")
 }
 
-/// What follows a word that opens a part of the documentation.
+/// Text behind a word that opens a part of the documentation.
 fn after<'a>(doc: &'a str, mark: &str) -> &'a str {
     doc.split_once(mark).unwrap_or_else(|| panic!("{mark} is missing: {doc}")).1.trim_start()
 }

@@ -1,5 +1,6 @@
-//! The page of promises says what is so: each test, tunable, default and counter on it is there, what
-//! has a limit has a row, and what was measured is what the record has.
+//! Compares the guide's pages of promises and weaknesses with the crate: tests, tunables, defaults,
+//! counters and constants exist as the pages name them, every limit has an item, and the measured
+//! numbers are those of the record.
 #![forbid(unsafe_code)]
 
 #[path = "../../src/config/documents/tables.rs"]
@@ -15,14 +16,64 @@ use tables::rows;
 const PAGES: [&str; 2] =
     [include_str!("../../src/guide/promises.md"), include_str!("../../src/guide/weaknesses.md")];
 
-/// What stands in backticks, each with the text up to the next.
+/// An item of a list on one of the pages.
+#[derive(Debug)]
+struct Item {
+    section: &'static str,
+    /// First line: the promise, with its tunables and counters.
+    promise: &'static str,
+    /// Other lines: the tests, then `: ` and the measured number.
+    evidence: String,
+}
+
+impl Item {
+    /// The tests, and the measured number, which the page of weaknesses does not have.
+    fn parts(&self) -> (&str, &str) {
+        let end = self.evidence.find("`: ").map_or(self.evidence.len(), |end| end + 1);
+        let (tests, measured) = self.evidence.split_at(end);
+        (tests, measured.trim_start_matches(": "))
+    }
+
+    fn tests(&self) -> Vec<(&str, &str)> {
+        names(self.parts().0)
+    }
+
+    fn measured(&self) -> &str {
+        self.parts().1
+    }
+}
+
+/// All items of the lists of a page.
+fn items(page: &'static str) -> Vec<Item> {
+    let mut section = "";
+    let mut items = Vec::<Item>::new();
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            section = title;
+        } else if let Some(promise) = line.strip_prefix("- ") {
+            items.push(Item { section, promise, evidence: String::new() });
+        } else if let Some(more) = line.strip_prefix("  ") {
+            items.last_mut().expect("a line above").evidence += more;
+        }
+    }
+    items
+}
+
+/// Items that promise something, and therefore have tests.
+fn promises(page: &'static str) -> Vec<Item> {
+    let mut items = items(page);
+    items.retain(|item| !item.section.starts_with("Those that"));
+    items
+}
+
+/// The names in backticks, each with the text up to the next one.
 fn names(cell: &str) -> Vec<(&str, &str)> {
     let parts: Vec<_> = cell.split('`').collect();
     assert!(parts.len() % 2 == 1, "a backtick is missing: {cell}");
     parts[1..].chunks(2).map(|pair| (pair[0], pair.get(1).copied().unwrap_or(""))).collect()
 }
 
-/// All Rust files below a folder, or the one that there is instead.
+/// All Rust files below a folder, or the file of that name.
 fn sources(path: &Path) -> Vec<PathBuf> {
     let file = path.with_extension("rs");
     let mut found: Vec<_> = file.is_file().then_some(file).into_iter().collect();
@@ -38,7 +89,7 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether there is a test of this name: `file::function` or `module::function`.
+/// Returns true if a test has this name: `file::function` or `module::function`.
 fn is_test(name: &str) -> bool {
     let (place, function) = name.rsplit_once("::").expect("a file and a function");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -55,9 +106,8 @@ fn is_test(name: &str) -> bool {
         .any(|file| fs::read_to_string(file).expect("it can be read").contains(&head))
 }
 
-/// A number or a time as prose has it, as a tunable is written: `64 MiB` is `67108864`.
+/// Converts a number or a time of the page to the form of a tunable: `64 MiB` to `67108864`.
 fn plain(prose: &str) -> String {
-    let prose = prose.trim().trim_end_matches([',', ';']).trim();
     let digits: String = prose.chars().take_while(|c| c.is_ascii_digit() || *c == ' ').collect();
     let number: String = digits.split_whitespace().collect();
     let shift = match prose[digits.len()..].trim() {
@@ -71,13 +121,22 @@ fn plain(prose: &str) -> String {
     (number.parse::<usize>().expect("a number") << shift).to_string()
 }
 
+/// The default in the parentheses behind a name.
+fn default_of(behind: &str) -> Option<String> {
+    behind.strip_prefix(" (")?.split_once(')').map(|(value, _)| plain(value))
+}
+
+/// Names of all counters and gauges.
+fn counters() -> BTreeSet<String> {
+    let lines = stats::Snapshot::default().to_lines();
+    lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
 #[test]
 fn each_test_on_the_page_is_there() {
-    for page in PAGES {
-        for row in rows(page, "test") {
-            for (name, _) in names(row["test"]) {
-                assert!(is_test(name), "no test {name}");
-            }
+    for item in PAGES.into_iter().flat_map(promises) {
+        for (name, _) in item.tests() {
+            assert!(is_test(name), "no test {name}");
         }
     }
 }
@@ -85,38 +144,54 @@ fn each_test_on_the_page_is_there() {
 #[test]
 fn each_row_has_a_test() {
     for page in PAGES {
-        let untested: Vec<_> =
-            rows(page, "test").into_iter().filter(|row| names(row["test"]).is_empty()).collect();
+        let mut untested = promises(page);
+        untested.retain(|item| item.tests().is_empty());
         assert!(untested.is_empty(), "{untested:?}");
     }
 }
 
+/// Sections whose names are those of another configuration.
+const OPTIONS: &str = "Options of a client";
+const LIMITS: &str = "Limits of a pool";
+
+/// Names in promises that are neither tunables nor counters.
+const OTHER_NAMES: [&str; 3] = ["accept4", "drain", "TooMuch"];
+
 #[test]
 fn each_tunable_on_the_page_is_there_with_its_default() {
-    for row in rows(PAGES[0], "tunable, default") {
-        for (name, value) in names(row["tunable, default"]) {
-            if name == "drain" {
-                continue;
+    let counters = counters();
+    let items = promises(PAGES[0]);
+    for item in items.iter().filter(|item| ![OPTIONS, LIMITS].contains(&item.section)) {
+        for (name, behind) in names(item.promise) {
+            match Config::FIELDS.iter().find(|field| field.name() == name) {
+                Some(field) => {
+                    let told = default_of(behind);
+                    let default = field.default_value();
+                    assert!(told.is_none_or(|told| told == default), "{name}: {behind}");
+                }
+                None => {
+                    let known = counters.contains(name) || OTHER_NAMES.contains(&name);
+                    assert!(known, "no tunable or counter {name}");
+                }
             }
-            let field = Config::FIELDS.iter().find(|field| field.name() == name);
-            let field = field.unwrap_or_else(|| panic!("no tunable {name}"));
-            assert_eq!(plain(value), field.default_value(), "{name}");
         }
     }
 }
 
-/// Whether the default of each name in this column is what `Debug` says, and all are there.
-fn defaults_are_told(column: &str, debug: &str, without: &[&str]) {
+/// Asserts that a section names the fields that `Debug` prints, all of them, with their defaults.
+fn defaults_are_told(section: &str, debug: &str, without: &[&str]) {
     let fields = debug.split_once('{').expect("a struct").1.trim_end_matches(['}', ' ', '.', ',']);
     let mut fields: BTreeMap<_, _> =
         fields.split(", ").filter_map(|field| field.trim().split_once(": ")).collect();
     for name in without {
         fields.remove(name).expect("a field");
     }
-    let told: BTreeMap<_, _> = rows(PAGES[0], column)
-        .into_iter()
-        .flat_map(|row| names(row[column]))
-        .map(|(name, value)| (name, plain(value)))
+    let items = promises(PAGES[0]);
+    let told: BTreeMap<_, _> = items
+        .iter()
+        .filter(|item| item.section == section)
+        .flat_map(|item| names(item.promise))
+        .filter_map(|(name, behind)| Some((name, default_of(behind)?)))
         .collect();
     let fields: BTreeMap<_, _> =
         fields.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
@@ -126,16 +201,16 @@ fn defaults_are_told(column: &str, debug: &str, without: &[&str]) {
 #[test]
 fn each_option_of_a_client_is_on_the_page_with_its_default() {
     let options = epoll_group::client::Options::new("localhost:1", "root").password("secret");
-    defaults_are_told("option, default", &format!("{options:?}"), &["address", "user"]);
+    defaults_are_told(OPTIONS, &format!("{options:?}"), &["address", "user"]);
 }
 
 #[test]
 fn each_limit_of_a_pool_is_on_the_page_with_its_default() {
     let limits = epoll_group::pool::Limits::default();
-    defaults_are_told("limit of a pool, default", &format!("{limits:?}"), &[]);
+    defaults_are_told(LIMITS, &format!("{limits:?}"), &[]);
 }
 
-/// Limits without a tunable: what it is called on the page, where it is and how it reads there.
+/// Limits that are constants: the text on the page, the source file and the line in it.
 const FIXED: &[(&str, &str, &str)] = &[
     ("100 ms for what", "runtime/mod.rs", "DROP_DEADLINE: Duration = Duration::from_millis(100);"),
     ("100 ms for connections", "runtime/drain.rs", "GRACE: Duration = Duration::from_millis(100);"),
@@ -174,10 +249,11 @@ const FIXED: &[(&str, &str, &str)] = &[
 
 #[test]
 fn what_is_fixed_has_the_value_that_the_page_says() {
-    let told: Vec<_> = rows(PAGES[0], "value").iter().map(|row| row["value"]).collect();
+    let mut told = promises(PAGES[0]);
+    told.retain(|item| item.section == "What is fixed");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for (text, file, line) in FIXED {
-        assert!(told.iter().any(|value| value.contains(text)), "{text} is not on the page");
+        assert!(told.iter().any(|item| item.promise.contains(text)), "{text} is not on the page");
         let code = fs::read_to_string(source.join(file)).expect("it can be read");
         assert!(code.contains(line), "{file} does not say {line}, but the page says {text}");
     }
@@ -185,32 +261,31 @@ fn what_is_fixed_has_the_value_that_the_page_says() {
 
 #[test]
 fn each_tunable_is_on_the_page() {
-    let named: BTreeSet<_> = names(PAGES[0]).into_iter().map(|(name, _)| name).collect();
+    let (_, unlimited) = PAGES[0].split_once("## Tunables without a limit").expect("a section");
+    let unlimited = unlimited.split("\n## ").next().unwrap_or("");
+    let mut named: BTreeSet<_> = names(unlimited).into_iter().map(|(name, _)| name).collect();
+    let items = promises(PAGES[0]);
+    let limits = items.iter().filter(|item| ![OPTIONS, LIMITS].contains(&item.section));
+    let told = limits.flat_map(|item| names(item.promise));
+    named.extend(told.filter(|(_, behind)| default_of(behind).is_some()).map(|(name, _)| name));
     let missing: Vec<_> =
         Config::FIELDS.iter().map(|field| field.name()).filter(|n| !named.contains(n)).collect();
     assert_eq!(missing, Vec::<&str>::new());
 }
 
 #[test]
-fn each_counter_on_the_page_is_there_and_each_that_tells_of_a_limit_is_on_it() {
-    let snapshot = stats::Snapshot::default();
-    let lines = snapshot.to_lines();
-    let known: BTreeSet<_> = lines.lines().filter_map(|line| line.split(' ').next()).collect();
-    let mut named = BTreeSet::new();
-    for row in rows(PAGES[0], "counter") {
-        for (name, _) in names(row["counter"]) {
-            assert!(known.contains(name), "no counter {name}");
-            named.insert(name);
-        }
-    }
+fn each_counter_that_tells_of_a_limit_is_on_the_page() {
+    let items = promises(PAGES[0]);
+    let named: BTreeSet<_> =
+        items.iter().flat_map(|item| names(item.promise)).map(|(name, _)| name).collect();
     let words = ["closed", "refused", "limited", "cut", "expired", "failed", "errors", "panics"];
     let tells = |name: &str| name.split('_').any(|word| words.contains(&word));
-    let missing: Vec<_> =
-        known.into_iter().filter(|name| tells(name) && !named.contains(name)).collect();
-    assert_eq!(missing, Vec::<&str>::new());
+    let mut missing = counters();
+    missing.retain(|name| tells(name) && !named.contains(name.as_str()));
+    assert_eq!(missing, BTreeSet::new());
 }
 
-/// What is measured of the abuses.
+/// Record of the abuses.
 const RECORD: &str = include_str!("../../benches/record/2026-11-22-hardening/abuse.md");
 
 /// The rows of its table.
@@ -218,13 +293,7 @@ fn recorded() -> Vec<BTreeMap<&'static str, &'static str>> {
     rows(RECORD, "abuse").into_iter().filter(|row| row["abuse"] != ":--").collect()
 }
 
-/// Microseconds as the page has them.
-fn time(micros: &str) -> String {
-    let micros: f64 = micros.parse().expect("a number");
-    if micros < 1000.0 { format!("{micros} µs") } else { format!("{:.1} ms", micros / 1000.0) }
-}
-
-/// `1.04 [0.97–1.09]` as three numbers, perhaps in bold.
+/// Parses `1.04 [0.97–1.09]`, perhaps in bold, as three numbers.
 fn spread(text: &str) -> [f64; 3] {
     let numbers: Vec<f64> = text
         .split(['*', ' ', '[', '–', ']'])
@@ -236,38 +305,29 @@ fn spread(text: &str) -> [f64; 3] {
 
 #[test]
 fn the_ratios_of_the_abuses_are_those_of_the_record() {
-    const COLUMNS: [&str; 8] = [
-        "abuse",
-        "peers",
-        "p99 A",
-        "p99 B",
-        "p99 C",
-        "p99 B / A",
-        "p99 B / C",
-        "above 1.5, because of",
-    ];
-    let told: Vec<_> = rows(PAGES[0], "abuse")
-        .iter()
-        .map(|row| COLUMNS.map(|column| row[column].replace(['*', '`'], "")))
-        .collect();
-    let measured: Vec<_> = recorded()
-        .iter()
+    let told: BTreeMap<_, Vec<_>> = rows(PAGES[0], "abuses")
+        .into_iter()
         .map(|row| {
-            let times: Vec<_> = row["p99 µs"].split(" / ").map(time).collect();
-            let [a, b, c] = times.try_into().expect("three times");
-            let (quiet, control) = (row["p99 B / A"], row["p99 B / C"]);
-            let why = match (spread(quiet)[0] > 1.5, spread(control)[0] > 1.5) {
-                (false, _) => "–",
-                (true, false) => "CPUs",
-                (true, true) => "server",
-            };
-            let bare = |text: &str| text.replace('*', "");
-            let (name, peers) = (row["abuse"].to_owned(), row["peers"].to_owned());
-            [name, peers, a, b, c, bare(quiet), bare(control), why.to_owned()]
+            let abuses = row["abuses"].split(", ").map(|abuse| abuse.replace('`', ""));
+            (row["ratio"], abuses.collect())
         })
         .collect();
+    let mut measured = BTreeMap::<_, Vec<_>>::new();
+    for row in recorded() {
+        let (quiet, control) = (row["p99 B / A"], row["p99 B / C"]);
+        let group = match (spread(quiet)[0] > 1.5, spread(control)[0] > 1.5) {
+            (false, _) => "at most 1.5",
+            (true, false) => "above, CPUs",
+            (true, true) => "above, server",
+        };
+        measured.entry(group).or_default().push(format!(
+            "{} {:.2}",
+            row["abuse"],
+            spread(quiet)[0]
+        ));
+    }
     assert_eq!(told, measured);
-    assert_eq!(told.len(), 44);
+    assert_eq!(told.values().flatten().count(), 44);
 }
 
 #[test]
@@ -284,24 +344,47 @@ fn for_how_many_abuses_the_promise_is_kept_is_what_the_record_says() {
     }
 }
 
-#[test]
-fn each_of_the_90_weaknesses_is_on_the_page() {
-    let mut told = BTreeSet::<u32>::new();
-    for row in rows(PAGES[1], "weakness") {
-        let Some((_, numbers)) = row["weakness"].rsplit_once(" (") else { continue };
-        let numbers = numbers.strip_suffix(')').expect("numbers at the end");
-        told.extend(numbers.split(", ").map(|number| number.parse::<u32>().expect("a number")));
-    }
-    assert_eq!(told, (1..=90).collect());
+/// The numbers in the first parentheses that hold nothing else and end in a colon, as in `(31, 32):`.
+fn counted(text: &str) -> Vec<u32> {
+    let inside = text.match_indices("):").find_map(|(end, _)| {
+        let inside = &text[text[..end].rfind('(')? + 1..end];
+        inside.chars().all(|c| c.is_ascii_digit() || ", ".contains(c)).then_some(inside)
+    });
+    let numbers = inside.into_iter().flat_map(|inside| inside.split(", "));
+    numbers.map(|number| number.parse().expect("a number")).collect()
 }
 
 #[test]
+fn each_of_the_90_weaknesses_is_on_the_page() {
+    let items = items(PAGES[1]);
+    let told: BTreeSet<u32> = items
+        .iter()
+        .flat_map(|item| counted(&format!("{} {}", item.promise, item.evidence)))
+        .collect();
+    assert_eq!(told, (1..=90).collect());
+}
+
+/// Reasons why a promise has no number: the kind of comparison that its tests make.
+const REASONS: [&str; 11] = [
+    "above",
+    "chosen",
+    "early",
+    "model",
+    "nothing kept",
+    "order",
+    "outcomes",
+    "random",
+    "reached",
+    "table",
+    "yes/no",
+];
+
+#[test]
 fn each_row_has_a_measured_number_or_says_why_not() {
-    for row in rows(PAGES[0], "test") {
-        let measured = row["measured"];
-        assert!(measured.len() > "– ()".len(), "{row:?}");
+    for item in promises(PAGES[0]) {
+        let measured = item.measured();
         let number = measured.contains(|c: char| c.is_ascii_digit());
-        assert!(number || (measured.starts_with("– (") && measured.ends_with(')')), "{row:?}");
+        assert!(number || REASONS.contains(&measured), "{item:?}");
     }
 }
 
@@ -323,8 +406,8 @@ fn what_was_measured_during_an_abuse_is_in_the_record() {
         .lines()
         .filter_map(|line| Some((line.strip_prefix("| ")?.split(' ').next()?, numbers(line))))
         .collect();
-    for row in rows(PAGES[0], "test") {
-        for (name, behind) in names(row["measured"]) {
+    for item in promises(PAGES[0]) {
+        for (name, behind) in names(item.measured()) {
             if records.iter().any(|record| record == name) {
                 continue;
             }

@@ -17,9 +17,9 @@ type Gate = (mpsc::Receiver<Connection>, mpsc::Sender<()>);
 fn gated() -> (impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync, Gate) {
     let (inside, entered) = mpsc::channel();
     let (go, may_go) = mpsc::channel();
-    let (inside, may_go) = (Mutex::new(inside), Mutex::new(may_go));
+    let may_go = Mutex::new(may_go);
     let received = move |conn: &Connection, input: &mut Input<'_>| {
-        let _ = inside.lock().expect("unpoisoned").send(conn.clone());
+        let _ = inside.send(conn.clone());
         may_go.lock().expect("unpoisoned").recv_timeout(LONG).expect("told to go on");
         echo(conn, input)
     };
@@ -114,10 +114,9 @@ fn a_long_reply_before_our_close_arrives_whole_though_input_is_unread() {
 fn a_held_request_is_answered_after_the_half_close() {
     for kind in BOTH {
         let (defer, deferred) = mpsc::channel();
-        let defer = Mutex::new(defer);
         let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
             input.take_all();
-            let _ = defer.lock().expect("unpoisoned").send((conn.clone(), conn.hold()));
+            let _ = defer.send((conn.clone(), conn.hold()));
             Ok(())
         });
         let server = Server::start(kind, config(), protocol);
@@ -142,9 +141,8 @@ fn a_close_from_any_thread_is_reported_once_with_the_first_reason() {
     const THREADS: usize = 4;
     for kind in BOTH {
         let (give, given) = mpsc::channel();
-        let give = Mutex::new(give);
         let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
-            let _ = give.lock().expect("unpoisoned").send(conn.clone());
+            let _ = give.send(conn.clone());
             echo(conn, input)
         });
         let server = Server::start(kind, config(), protocol);

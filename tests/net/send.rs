@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -15,18 +15,23 @@ use lab::{BOTH, LONG, Peer, Server, config, eventually, pattern};
 
 const KIB: usize = 1024;
 
+/// Takes what comes and gives its connection to the test.
+fn given_away() -> (impl Protocol, mpsc::Receiver<Connection>) {
+    let (give, given) = mpsc::channel();
+    let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+        input.take_all();
+        let _ = give.send(conn.clone());
+        Ok::<(), Close>(())
+    });
+    (protocol, given)
+}
+
 #[test]
 fn sends_from_many_threads_stay_whole_and_in_the_order_of_each() {
     const THREADS: u8 = 8;
     const EACH: u32 = 500;
     for kind in BOTH {
-        let (give, given) = mpsc::channel();
-        let give = Mutex::new(give);
-        let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
-            input.take_all();
-            let _ = give.lock().expect("unpoisoned").send(conn.clone());
-            Ok::<(), Close>(())
-        });
+        let (protocol, given) = given_away();
         let server = Server::start(kind, config(), protocol);
         let mut peer = server.peer();
         peer.send(b"begin");
@@ -82,13 +87,7 @@ fn slices_stay_together_whatever_the_socket_takes() {
     const EACH: u32 = 200;
     let seed = seed();
     for kind in BOTH {
-        let (give, given) = mpsc::channel();
-        let give = Mutex::new(give);
-        let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
-            input.take_all();
-            let _ = give.lock().expect("unpoisoned").send(conn.clone());
-            Ok::<(), Close>(())
-        });
+        let (protocol, given) = given_away();
         let server = Server::start(kind, config().tcp_send_buf(2 * KIB), protocol);
         // With less, TCP may send a packet for each persist timer only, five in a second.
         let mut peer = Peer::try_connect(server.address(), Some(64 * KIB)).expect("connected");

@@ -8,8 +8,9 @@ use std::time::Duration;
 use epoll_group::pool::{Cause, GetError};
 
 use crate::support::{
-    GUARD, Got, TestPool, assert_at_rest, build, late, limits, pool, soon, until, until_waiting,
+    Got, TestPool, assert_at_rest, build, late, limits, pool, soon, until_waiting,
 };
+use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
 
@@ -20,7 +21,7 @@ fn ask(pool: &TestPool, answer: &Sender<Got>) {
 }
 
 fn next(answers: &Receiver<Got>) -> Got {
-    answers.recv_timeout(GUARD).expect("an answer")
+    answers.recv_timeout(LONG).expect("an answer")
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn threads_and_callbacks_wait_in_one_line() {
     }
     drop(held);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    until("all were served", || order.lock().unwrap().len() == 6);
+    eventually(LONG, || order.lock().unwrap().len() == 6);
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
     assert_at_rest(&pool, &fake, A);
 }
@@ -115,7 +116,7 @@ fn a_callback_may_ask_again() {
     let (pool, fake) = pool(limits(1));
     let (done, ended) = mpsc::channel();
     again(pool.clone(), 50_000, done);
-    ended.recv_timeout(GUARD).unwrap();
+    ended.recv_timeout(LONG).unwrap();
     assert_at_rest(&pool, &fake, A);
 }
 
@@ -180,9 +181,9 @@ fn a_runtime_maintains_pools() {
     drop((first, second));
     assert_at_rest(&pool, &fake, A);
     // What is to be done while nobody does it is given up.
-    drop(runtime.drain(GUARD));
+    drop(runtime.drain(LONG));
     let conn = pool.get(&A).unwrap();
     epoll_group::pool::Pooled::discard(conn);
     drop(pool);
-    until("all are closed", || fake.opened() == 0);
+    eventually(LONG, || fake.opened() == 0);
 }

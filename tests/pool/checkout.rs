@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use epoll_group::pool::{Cause, GetError, Manage, ManageError, Pool, Pooled, Target};
 
-use crate::support::{
-    GUARD, Key, assert_at_rest, late, limits, pool, soon, status, until, until_waiting,
-};
+use crate::support::{Key, assert_at_rest, late, limits, pool, soon, status, until_waiting};
+use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
 
@@ -48,7 +47,7 @@ fn who_waits_is_served_in_order_and_nobody_overtakes() {
     assert!(pool.try_get(&A).is_none());
     drop(held);
     for n in 0..8 {
-        assert_eq!(order.recv_timeout(GUARD), Ok(n));
+        assert_eq!(order.recv_timeout(LONG), Ok(n));
     }
     waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     assert_eq!(fake.made.load(SeqCst), 1);
@@ -149,7 +148,7 @@ fn a_failing_connect_is_tried_again_until_the_deadline() {
     fake.set(&fake.dead, true);
     let here = pool.clone();
     let waiter = thread::spawn(move || here.get(&A).unwrap().number);
-    until("it is tried again", || fake.connects.load(SeqCst) > 3);
+    eventually(LONG, || fake.connects.load(SeqCst) > 3);
     let error = pool.get_before(&A, soon()).unwrap_err();
     let GetError::Timeout { cause: Cause::ConnectFails { .. }, .. } = &error else {
         panic!("{error}");

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use epoll_group::pool::{BackendState, Cause, GetError, PauseError, Pooled, Version};
 
-use crate::support::{assert_at_rest, late, limits, pool, soon, status, until, until_waiting};
+use crate::support::{assert_at_rest, late, limits, pool, soon, status, until_waiting};
+use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
 const B: &str = "SPT1";
@@ -18,7 +19,7 @@ fn a_pause_waits_for_work_in_progress() {
     drop(pool.get(&A).unwrap());
     let here = pool.clone();
     let pause = thread::spawn(move || here.pause(&A, late()).map_err(|error| error.to_string()));
-    until("it is paused", || status(&pool, A).state == BackendState::Paused);
+    eventually(LONG, || status(&pool, A).state == BackendState::Paused);
     let here = pool.clone();
     let waiter = thread::spawn(move || here.get(&A).unwrap().number);
     until_waiting(&pool, A, 1);
@@ -60,7 +61,7 @@ fn a_resume_ends_the_wait_of_a_pause() {
     let held = pool.get(&A).unwrap();
     let (here, deadline) = (pool.clone(), late());
     let pause = thread::spawn(move || here.pause(&A, deadline));
-    until("it is paused", || status(&pool, A).state == BackendState::Paused);
+    eventually(LONG, || status(&pool, A).state == BackendState::Paused);
     // It may not wait yet: then it finds that it is not paused.
     assert!(pool.resume(&A));
     assert!(matches!(pause.join().unwrap(), Err(PauseError::Interrupted)));
@@ -122,7 +123,7 @@ fn a_connect_to_the_old_version_is_of_no_use() {
     fake.gate.close();
     let here = pool.clone();
     let caller = thread::spawn(move || here.get(&A).unwrap().target.clone());
-    until("it connects", || fake.connecting.load(SeqCst) == 1);
+    eventually(LONG, || fake.connecting.load(SeqCst) == 1);
     let new = pool.fail_over(&A, Version::FIRST).unwrap();
     assert_eq!(status(&pool, A).leaving[0].connecting, 1);
     fake.gate.open();

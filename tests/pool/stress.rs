@@ -7,30 +7,22 @@ use std::time::{Duration, Instant};
 
 use epoll_group::pool::{GetError, Pooled, Version};
 
-use crate::support::{
-    Fake, GUARD, TestPool, assert_at_rest, late, limits, pool, status, until, until_waiting,
-};
+use crate::support::{Fake, TestPool, assert_at_rest, late, limits, pool, status, until_waiting};
+use lab::random::Random;
+use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
 const B: &str = "SPT1";
 
-/// Numbers without a pattern.
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 fn borrow_at_random(pool: &TestPool, seed: u64, callbacks: &mpsc::Sender<bool>) {
-    let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(seed);
     for _ in 0..300 {
-        let key = if random(&mut state).is_multiple_of(2) { A } else { B };
-        let deadline = Instant::now() + Duration::from_micros(random(&mut state) % 2000);
-        match random(&mut state) % 8 {
+        let key = if random.below(2) == 0 { A } else { B };
+        let deadline = Instant::now() + Duration::from_micros(random.below(2000));
+        match random.below(8) {
             0 => {
                 let done = callbacks.clone();
-                let late = random(&mut state).is_multiple_of(2);
+                let late = random.below(2) == 0;
                 let deadline = if late { self::late() } else { deadline };
                 pool.get_then(&key, deadline, move |got| {
                     let _ = done.send(got.is_ok());
@@ -43,7 +35,7 @@ fn borrow_at_random(pool: &TestPool, seed: u64, callbacks: &mpsc::Sender<bool>) 
             3 => drop(pool.get(&key).map(Pooled::detach)),
             _ => {
                 let conn = pool.get(&key).expect("the deadline is far");
-                if random(&mut state).is_multiple_of(16) {
+                if random.below(16) == 0 {
                     thread::yield_now();
                 }
                 drop(conn);
@@ -85,17 +77,15 @@ fn everything_is_accounted_for_after_a_storm() {
     drop(done);
     assert!(callbacks.iter().count() > 0, "every callback was called, or dropped with its sender");
     for key in [A, B] {
-        until("nothing is in use", || {
+        eventually(LONG, || {
             let status = status(&pool, key);
             status.in_use + status.connecting + status.waiting == 0 && status.leaving.is_empty()
         });
     }
     assert!(pool.leaks(Duration::ZERO).is_empty());
-    until("what is open is idle", || {
-        status(&pool, A).idle + status(&pool, B).idle == fake.opened()
-    });
+    eventually(LONG, || status(&pool, A).idle + status(&pool, B).idle == fake.opened());
     drop(pool);
-    until("all are closed", || fake.opened() == 0);
+    eventually(LONG, || fake.opened() == 0);
 }
 
 #[test]
@@ -121,7 +111,7 @@ fn twenty_thousand_that_wait_for_a_dead_backend_leave_and_disturb_nobody() {
         })
         .collect();
     for _ in 0..20_000 {
-        let answer = answers.recv_timeout(GUARD).unwrap();
+        let answer = answers.recv_timeout(LONG).unwrap();
         assert!(matches!(answer, Err(GetError::Timeout { .. })), "{answer:?}");
     }
     for thread in threads {
@@ -147,7 +137,7 @@ fn slow_connects_block_nobody_else() {
         })
         .collect();
     until_waiting(&pool, A, 5);
-    until("it connects", || fake.connecting.load(SeqCst) == 2);
+    eventually(LONG, || fake.connecting.load(SeqCst) == 2);
     drop(other);
     for _ in 0..100 {
         assert_eq!(pool.get(&B).unwrap().number, 2, "another backend serves");
@@ -163,7 +153,7 @@ fn slow_connects_block_nobody_else() {
 }
 
 fn assert_at_rest_of_both(pool: &TestPool, fake: &Fake) {
-    until("at rest", || {
+    eventually(LONG, || {
         let (a, b) = (status(pool, A), status(pool, B));
         a.connecting + b.connecting == 0 && a.idle + b.idle == fake.opened()
     });

@@ -3,15 +3,15 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epoll_group::pool::{
     BackendStatus, Builder, GetError, Limits, Manage, ManageError, Pool, Pooled, Target,
 };
 
-/// Against hanging; nothing is measured by it.
-pub(crate) const GUARD: Duration = Duration::from_secs(30);
+use lab::workers::Gate;
+use lab::{LONG, eventually};
 
 pub(crate) type Key = &'static str;
 pub(crate) type TestPool = Pool<Key, Conn>;
@@ -45,30 +45,6 @@ pub(crate) struct Fake {
     pub(crate) closed: Mutex<Vec<usize>>,
     /// `key#version` of the connects, in order.
     pub(crate) targets: Mutex<Vec<String>>,
-}
-
-/// Opens and closes.
-#[derive(Default)]
-pub(crate) struct Gate {
-    closed: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Gate {
-    pub(crate) fn close(&self) {
-        *self.closed.lock().unwrap() = true;
-    }
-
-    pub(crate) fn open(&self) {
-        *self.closed.lock().unwrap() = false;
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn pass(&self) {
-        let closed = self.closed.lock().unwrap();
-        let (closed, _) = self.changed.wait_timeout_while(closed, GUARD, |closed| *closed).unwrap();
-        assert!(!*closed, "the gate stays closed");
-    }
 }
 
 /// A connection: its number, and what was left behind on it.
@@ -165,7 +141,7 @@ pub(crate) fn build(
     limits: Limits,
     more: impl FnOnce(Builder<Key, Conn>) -> Builder<Key, Conn>,
 ) -> (TestPool, Arc<Fake>) {
-    let fake = Arc::<Fake>::default();
+    let fake = Arc::new(Fake { gate: Gate::opened(), ..Fake::default() });
     let builder = Pool::builder(Backends(Arc::clone(&fake))).limits(limits);
     (more(builder).build().unwrap(), fake)
 }
@@ -174,7 +150,7 @@ pub(crate) fn build(
 pub(crate) fn limits(max: usize) -> Limits {
     Limits::default()
         .max(max)
-        .wait_timeout(GUARD)
+        .wait_timeout(LONG)
         .check_after(Duration::MAX)
         .idle_timeout(Duration::MAX)
         .max_age(Duration::MAX)
@@ -187,16 +163,7 @@ pub(crate) fn soon() -> Instant {
 }
 
 pub(crate) fn late() -> Instant {
-    Instant::now() + GUARD
-}
-
-/// Waits until it is so.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = late();
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::yield_now();
-    }
+    Instant::now() + LONG
 }
 
 pub(crate) fn status(pool: &TestPool, key: Key) -> BackendStatus<Key> {
@@ -205,12 +172,12 @@ pub(crate) fn status(pool: &TestPool, key: Key) -> BackendStatus<Key> {
 
 /// Waits until so many wait.
 pub(crate) fn until_waiting(pool: &TestPool, key: Key, waiting: usize) {
-    until("somebody waits", || status(pool, key).waiting == waiting);
+    eventually(LONG, || status(pool, key).waiting == waiting);
 }
 
 /// Nothing is in use, and what is counted is what is there.
 pub(crate) fn assert_at_rest(pool: &TestPool, fake: &Fake, key: Key) {
-    until("at rest", || {
+    eventually(LONG, || {
         let status = status(pool, key);
         (status.in_use, status.connecting, status.waiting) == (0, 0, 0)
             && status.idle == fake.opened()

@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Error, Write};
 use std::mem;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
 use lab::child::{in_child, test_name};
-use lab::threads::{Event, How, falls_back, threads};
+use lab::threads::{Crowd, Event, How, falls_back, threads};
 use lab::{LONG, eventually};
 
 fn config() -> Config {
@@ -108,22 +107,14 @@ fn with_two_cpus(code: impl FnOnce(&[usize])) {
 /// Handlers come and go on all threads until `condition` holds: who rests looks at nothing.
 #[track_caller]
 fn under_load(runtime: &Runtime, condition: impl Fn() -> bool) {
-    let (tell, told) = mpsc::channel();
     eventually(LONG, || {
         // Nobody is added for them before all are inside.
         let (event, stats) = (Event::new(How::Blocked), runtime.stats());
         let all = (stats.base_threads + stats.dynamic_threads) as usize;
-        for _ in 0..all {
-            let (event, tell) = (event.clone(), tell.clone());
-            let code = move || {
-                event.wait();
-                tell.send(()).expect("waited for");
-            };
-            runtime.handle().spawn(code).expect("room");
-        }
+        let crowd = Crowd::start(&runtime.handle(), &event, all);
         event.wait_for(all);
         event.happen();
-        (0..all).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+        crowd.end();
         condition()
     });
 }

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::stats::{Counter, Stage};
-use epoll_group::{Config, Handle, ReconfigureError};
+use epoll_group::{Config, ReconfigureError};
 use lab::protocol::{Bytes, Frames, echo};
-use lab::threads::{Event, How, Observer, threads};
+use lab::threads::{Crowd, Event, How, Observer, threads};
 use lab::workers::workers;
 use lab::{Kind, LONG, Server, eventually, often, pattern};
 
@@ -138,19 +138,6 @@ fn what_is_not_live_is_refused_by_name_and_nothing_changes() {
     assert_eq!(runtime.stats().get(Counter::Reconfigured), 0);
 }
 
-fn wait_together(handle: &Handle, event: &Event, count: usize) -> mpsc::Receiver<()> {
-    let (tell, told) = mpsc::channel();
-    for _ in 0..count {
-        let (event, tell) = (event.clone(), tell.clone());
-        let code = move || {
-            event.wait();
-            tell.send(()).expect("waited for");
-        };
-        handle.spawn_wait(code).expect("nobody drains");
-    }
-    told
-}
-
 #[test]
 fn max_threads_is_lowered_and_raised() {
     const CROWD: usize = 40;
@@ -165,7 +152,7 @@ fn max_threads_is_lowered_and_raised() {
         let event = Event::new(how);
         // Fewer than wait.
         most(10);
-        let told = wait_together(&handle, &event, CROWD);
+        let crowd = Crowd::start(&handle, &event, CROWD);
         eventually(LONG, || runtime.stats().get(Counter::ThreadsLimited) > 0);
         assert!(threads(&runtime.stats()) <= 10, "{how:?}\n{}", runtime.stats());
         assert!(event.waiting() < CROWD, "{how:?}");
@@ -176,15 +163,15 @@ fn max_threads_is_lowered_and_raised() {
         // Fewer than there are: nobody is added, and whoever is not needed leaves.
         most(10);
         event.happen();
-        (0..CROWD).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+        crowd.end();
         eventually(LONG, || threads(&runtime.stats()) == 5);
         let event = Event::new(how);
-        let told = wait_together(&handle, &event, CROWD);
+        let crowd = Crowd::start(&handle, &event, CROWD);
         let observer = Observer::watch(&handle);
         let limited = runtime.stats().get(Counter::ThreadsLimited);
         eventually(LONG, || runtime.stats().get(Counter::ThreadsLimited) > limited + 3);
         event.happen();
-        (0..CROWD).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+        crowd.end();
         let most = observer.end();
         assert!(most <= 10, "{how:?}: {most}");
     }
@@ -194,10 +181,10 @@ fn max_threads_is_lowered_and_raised() {
 fn the_shrink_time_of_threads_that_are_there_is_shortened() {
     let runtime = workers(4);
     let event = Event::new(How::Announced);
-    let told = wait_together(&runtime.handle(), &event, 20);
+    let crowd = Crowd::start(&runtime.handle(), &event, 20);
     event.wait_for(20);
     event.happen();
-    (0..20).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+    crowd.end();
     // By default that takes ten seconds.
     assert!(runtime.stats().dynamic_threads > 10, "{}", runtime.stats());
     let short = Duration::from_millis(10);

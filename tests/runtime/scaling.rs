@@ -8,7 +8,6 @@ mod reserve;
 mod watchdog;
 
 use std::hint;
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,9 @@ use epoll_group::Config;
 use epoll_group::net::{Close, Connection, Input, Protocol};
 use epoll_group::stats::Counter;
 use lab::protocol::Bytes;
-use lab::threads::{Event, How, Observer, crowds, falls_back, growing, start, started, threads};
+use lab::threads::{
+    Crowd, Event, How, Observer, crowds, falls_back, growing, start, started, threads,
+};
 use lab::{Kind, LONG, Peer, Server, eventually, often};
 
 const RESERVE: usize = 1;
@@ -50,21 +51,11 @@ fn closures_that_wait_for_one_more_all_finish_and_the_threads_leave() {
             let runtime = start("sc-c", config(base));
             let (handle, event) = (runtime.handle(), Event::new(how));
             let observer = Observer::watch(&handle);
-            let (tell, told) = mpsc::channel();
-            for _ in 0..crowd {
-                let (event, tell) = (event.clone(), tell.clone());
-                let code = move || {
-                    event.wait();
-                    tell.send(()).expect("waited for");
-                };
-                handle.spawn_wait(code).expect("nobody drains");
-            }
+            let all = Crowd::start(&handle, &event, crowd);
             event.wait_for(crowd);
             let last = event.clone();
             handle.spawn(move || last.happen()).expect("room");
-            for _ in 0..crowd {
-                told.recv_timeout(LONG).expect("the one that all wait for has run");
-            }
+            all.end();
             falls_back(&handle, "sc-c", base + RESERVE);
             let (most, stats) = (observer.end(), runtime.stats());
             // The last one may have to wait for the lock of the others.
@@ -112,22 +103,14 @@ fn a_runtime_that_has_grown_and_shrunk_grows_again() {
     let runtime = start("sc-a", config(4));
     for round in 1..=3 {
         let event = Event::new(How::Announced);
-        let (tell, told) = mpsc::channel();
-        for _ in 0..40 {
-            let (event, tell) = (event.clone(), tell.clone());
-            let code = move || {
-                event.wait();
-                tell.send(()).expect("waited for");
-            };
-            runtime.handle().spawn_wait(code).expect("nobody drains");
-        }
+        let crowd = Crowd::start(&runtime.handle(), &event, 40);
         event.wait_for(40);
         // They are about to.
         eventually(LONG, || runtime.stats().stalled_threads == 40);
         let stats = runtime.stats();
         assert!(threads(&stats) > 40, "round {round}:\n{stats}");
         runtime.handle().spawn(move || event.happen()).expect("room");
-        (0..40).for_each(|_| told.recv_timeout(LONG).expect("all finish"));
+        crowd.end();
         falls_back(&runtime.handle(), "sc-a", 4 + RESERVE);
     }
 }
@@ -175,19 +158,12 @@ fn on_and_off(shrink: Duration) -> Option<([u64; 4], u64)> {
     // Several times as long as it takes a thread to leave.
     while began.elapsed() < shrink * often(10).max(3) {
         let round = Instant::now();
-        let (event, (tell, told)) = (Event::new(How::Announced), mpsc::channel());
-        for _ in 0..WAITS {
-            let (event, tell) = (event.clone(), tell.clone());
-            let code = move || {
-                event.wait();
-                tell.send(()).expect("waited for");
-            };
-            runtime.handle().spawn(code).expect("room");
-        }
+        let event = Event::new(How::Announced);
+        let crowd = Crowd::start(&runtime.handle(), &event, WAITS);
         event.wait_for(WAITS);
         thread::sleep(Duration::from_millis(5));
         event.happen();
-        (0..WAITS).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+        crowd.end();
         thread::sleep(Duration::from_millis(5));
         longest = longest.max(round.elapsed());
     }

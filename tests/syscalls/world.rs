@@ -7,12 +7,11 @@ use std::panic;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
 use epoll_group::net::{Address, Close, Connection, Input};
 
 use crate::shims::{Call, Effect, Fault, Side, on_behalf};
-use lab::{LONG, Peer, eventually};
+use lab::{LONG, Peer, eventually, eventually_or};
 
 /// Faults are for the whole process: one test at a time. At its end nothing is left of it, and nobody
 /// has panicked but the test.
@@ -43,13 +42,11 @@ impl World {
     /// Nothing is left of what was done since.
     #[track_caller]
     pub(crate) fn is_as_before(&self) {
-        let (began, mut now) = (Instant::now(), descriptors());
-        while now != self.descriptors {
-            let both = (&self.descriptors, &now);
-            assert!(began.elapsed() < LONG, "descriptors before and now: {both:#?}");
-            thread::park_timeout(Duration::from_millis(1));
-            now = descriptors();
-        }
+        eventually_or(
+            LONG,
+            || descriptors() == self.descriptors,
+            || format!("descriptors before and now: {:#?}", (&self.descriptors, descriptors())),
+        );
         assert_eq!(PANICS.load(Ordering::SeqCst), 0, "nobody panics");
     }
 }

@@ -34,8 +34,8 @@ pub mod usage;
 pub mod workers;
 pub mod xrpc;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,13 +56,25 @@ pub fn often(times: u32) -> u32 {
     (times / divisor).max(1)
 }
 
-/// Waits until `condition` holds. The only place where tests wait for something that no channel
-/// tells.
+/// Waits until `condition` holds.
 #[track_caller]
-pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
+pub fn eventually(deadline: Duration, condition: impl FnMut() -> bool) {
+    eventually_or(deadline, condition, || "the condition does not hold");
+}
+
+/// Waits until `condition` holds, and panics with what `describe` returns if it does not. The only place
+/// where tests wait for something that no channel tells.
+#[track_caller]
+pub fn eventually_or<T: fmt::Display>(
+    deadline: Duration,
+    mut condition: impl FnMut() -> bool,
+    describe: impl FnOnce() -> T,
+) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < deadline, "not within {deadline:?}");
+        if began.elapsed() >= deadline {
+            panic!("not within {deadline:?}: {}", describe());
+        }
         thread::park_timeout(Duration::from_millis(1));
     }
 }
@@ -125,52 +137,31 @@ impl Server {
     /// Waits until so many were counted.
     #[track_caller]
     pub fn wait_for(&self, counter: Counter, count: u64) {
-        let began = Instant::now();
-        while self.count(counter) < count {
-            let stats = self.stats();
-            assert!(began.elapsed() < LONG, "{count} {counter:?} did not come:\n{stats}");
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        eventually_or(
+            LONG,
+            || self.count(counter) >= count,
+            || format!("{count} {counter:?}:\n{}", self.stats()),
+        );
     }
 
     /// Waits until no connection is left.
     #[track_caller]
     pub fn wait_until_empty(&self) {
-        let began = Instant::now();
-        while self.stats().connections > 0 {
-            let stats = self.stats();
-            assert!(began.elapsed() < LONG, "connections are left:\n{stats}");
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        eventually_or(LONG, || self.stats().connections == 0, || self.stats());
     }
 }
 
 /// A directory of its own, removed at the end.
-pub struct TempDir(PathBuf);
+pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
     pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("epoll-group-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("a directory for a test");
-        Self(path)
+        Self(tempfile::tempdir().expect("a directory for a test"))
     }
 
     /// Where a socket may be bound.
     pub fn socket(&self) -> PathBuf {
-        self.path().join("socket")
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.path());
+        self.0.path().join("socket")
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, Handle, Runtime, stall, sync};
 
 use super::workers::threads_named;
-use super::{LONG, eventually, often};
+use super::{LONG, eventually, eventually_or, often};
 
 /// One group with so many base threads; those that are added leave soon, and come only because
 /// handlers wait.
@@ -110,6 +110,41 @@ impl Event {
     }
 }
 
+/// Handlers that wait for an [`Event`] and tell when they have ended.
+pub struct Crowd {
+    told: mpsc::Receiver<()>,
+    count: usize,
+}
+
+impl Crowd {
+    pub fn start(handle: &Handle, event: &Event, count: usize) -> Self {
+        let (tell, told) = mpsc::channel();
+        for _ in 0..count {
+            let (event, tell) = (event.clone(), tell.clone());
+            let code = move || {
+                event.wait();
+                let _ = tell.send(());
+            };
+            handle.spawn_wait(code).expect("nobody drains");
+        }
+        Self { told, count }
+    }
+
+    /// Waits until all have ended.
+    #[track_caller]
+    pub fn end(self) {
+        for number in 1..=self.count {
+            let told = self.told.recv_timeout(LONG);
+            assert!(told.is_ok(), "handler {number} of {} does not end: {told:?}", self.count);
+        }
+    }
+
+    /// Number of handlers that have ended.
+    pub fn ended(&self) -> usize {
+        self.told.try_iter().count()
+    }
+}
+
 /// Sizes of a crowd that waits for one more.
 pub fn crowds() -> &'static [usize] {
     let all = &[1, 4, 5, 16, 64, 200];
@@ -136,14 +171,13 @@ pub fn started(stats: &Snapshot) -> [u64; 4] {
 /// does: so many besides the watchdog.
 #[track_caller]
 pub fn falls_back(handle: &Handle, name: &str, permanent: usize) {
-    let began = Instant::now();
     let names = || threads_named(&format!("{name}-"));
     // The watchdog is one more.
-    while threads(&handle.stats()) != permanent as u64 || names().len() != permanent + 1 {
-        let stats = handle.stats();
-        assert!(began.elapsed() < LONG, "not {permanent}: {:?}\n{stats}", names());
-        thread::park_timeout(Duration::from_millis(1));
-    }
+    eventually_or(
+        LONG,
+        || threads(&handle.stats()) == permanent as u64 && names().len() == permanent + 1,
+        || format!("not {permanent}: {:?}\n{}", names(), handle.stats()),
+    );
     let stats = handle.stats();
     let all: u64 = started(&stats).iter().sum();
     assert_eq!(stats.get(Counter::ThreadsLeft), all, "who came has left:\n{stats}");

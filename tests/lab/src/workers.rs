@@ -34,7 +34,7 @@ pub fn all_rest(runtime: &Runtime) {
     });
 }
 
-/// Holds back whoever passes, until it is opened.
+/// Holds back the threads that pass while it is closed, as it is at first.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<Inside>, Condvar)>);
 
@@ -45,6 +45,17 @@ struct Inside {
 }
 
 impl Gate {
+    /// A gate that holds nobody back until it is closed.
+    pub fn opened() -> Self {
+        let gate = Self::default();
+        gate.open();
+        gate
+    }
+
+    pub fn close(&self) {
+        self.lock().open = false;
+    }
+
     /// Returns when the gate is open. Gives up after [`LONG`], so that a test that fails ends.
     pub fn pass(&self) {
         let mut inside = self.lock();

@@ -10,7 +10,7 @@ use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{Builder, Handle, Runtime, ThreadInfo, ThreadKind};
 use lab::protocol::Bytes;
-use lab::threads::{Event, How, falls_back, started};
+use lab::threads::{Crowd, Event, How, falls_back, started};
 use lab::workers::threads_named;
 use lab::{LONG, Peer, eventually};
 
@@ -21,19 +21,11 @@ fn builder(name: &str) -> Builder {
     Runtime::builder().config(config).name(name)
 }
 
-/// So many closures wait, and something is told when each has ended.
-fn crowd(handle: &Handle, event: &Event, count: usize) -> mpsc::Receiver<()> {
-    let (tell, told) = mpsc::channel();
-    for _ in 0..count {
-        let (event, tell) = (event.clone(), tell.clone());
-        let code = move || {
-            event.wait();
-            let _ = tell.send(());
-        };
-        handle.spawn_wait(code).expect("nobody drains");
-    }
+/// So many handlers that wait already.
+fn crowd(handle: &Handle, event: &Event, count: usize) -> Crowd {
+    let crowd = Crowd::start(handle, event, count);
     event.wait_for(count);
-    told
+    crowd
 }
 
 #[derive(Clone, Default)]
@@ -60,11 +52,11 @@ fn threads_that_are_added_have_names_and_hooks_and_use_seats_again() {
     let runtime = builder.on_thread_stop(log.hook("stop")).start().expect("a runtime");
     for how in [How::Announced, How::Blocked, How::Announced, How::Blocked] {
         let event = Event::new(how);
-        let told = crowd(&runtime.handle(), &event, 30);
+        let crowd = crowd(&runtime.handle(), &event, 30);
         assert!(threads_named("sl-h-0-").len() > 30, "{how:?}: one each");
         assert!(!threads_named("sl-h-0-w").is_empty(), "{how:?}");
         event.happen();
-        (0..30).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+        crowd.end();
         falls_back(&runtime.handle(), "sl-h", 5);
     }
     let stats = runtime.stats();
@@ -103,9 +95,9 @@ fn a_hook_that_panics_does_no_harm() {
         .on_thread_stop(|info| assert_eq!(info.kind, ThreadKind::Base, "told to fail"));
     let runtime = runtime.start().expect("a runtime");
     let event = Event::new(How::Announced);
-    let told = crowd(&runtime.handle(), &event, 10);
+    let crowd = crowd(&runtime.handle(), &event, 10);
     event.happen();
-    (0..10).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+    crowd.end();
     falls_back(&runtime.handle(), "sl-p", 5);
     assert!(runtime.stats().get(Counter::Panics) > 0);
 }
@@ -115,11 +107,11 @@ fn a_drain_joins_the_threads_that_were_added() {
     for how in [How::Announced, How::Blocked] {
         let runtime = builder("sl-j").start().expect("a runtime");
         let event = Event::new(how);
-        let told = crowd(&runtime.handle(), &event, 30);
+        let crowd = crowd(&runtime.handle(), &event, 30);
         event.happen();
         let report = runtime.drain(LONG);
         assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
-        assert_eq!(told.try_iter().count(), 30);
+        assert_eq!(crowd.ended(), 30);
         eventually(LONG, || threads_named("sl-j").is_empty());
     }
 }
@@ -196,11 +188,11 @@ fn a_runtime_is_dropped_while_threads_that_were_added_wait_and_they_end_when_the
     for how in [How::Announced, How::Locks, How::Blocked] {
         let runtime = builder("sl-x").start().expect("a runtime");
         let event = Event::new(how);
-        let told = crowd(&runtime.handle(), &event, 30);
+        let crowd = crowd(&runtime.handle(), &event, 30);
         drop(runtime);
         assert!(threads_named("sl-x").len() >= 30, "{how:?}: they wait still");
         event.happen();
-        (0..30).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+        crowd.end();
         eventually(LONG, || threads_named("sl-x").is_empty());
     }
 }
@@ -210,14 +202,14 @@ fn a_runtime_is_dropped_while_threads_come_and_go() {
     for round in 0..lab::often(50) {
         let runtime = builder("sl-g").start().expect("a runtime");
         let event = Event::new(How::Announced);
-        let told = crowd(&runtime.handle(), &event, 10);
+        let crowd = crowd(&runtime.handle(), &event, 10);
         event.happen();
         if round % 2 == 0 {
             // Some are about to leave.
             eventually(LONG, || runtime.stats().get(Counter::ThreadsLeft) > 0);
         }
         drop(runtime);
-        assert_eq!(told.iter().count(), 10);
+        crowd.end();
         eventually(LONG, || threads_named("sl-g").is_empty());
     }
 }

@@ -5,7 +5,6 @@
 #![allow(unsafe_code, reason = "limits and user ids of the process are the system's own calls")]
 
 use std::io::Write;
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use epoll_group::Class;
 use epoll_group::stats::Counter;
 use lab::child::in_child;
 use lab::protocol::{Bytes, echo};
-use lab::threads::{Event, How, start, started};
+use lab::threads::{Crowd, Event, How, start, started};
 use lab::{LONG, Peer, eventually};
 
 /// While this lives, this process gets no more threads. Afterwards the leak sanitizer wants one.
@@ -67,22 +66,14 @@ fn urgent_work_runs(how: How) {
     let handle = runtime.handle();
     for round in 1..=20 {
         let event = Event::new(how);
-        let (tell, told) = mpsc::channel();
-        for _ in 0..16 {
-            let (event, tell) = (event.clone(), tell.clone());
-            let code = move || {
-                event.wait();
-                tell.send(()).expect("waited for");
-            };
-            handle.spawn_wait(code).expect("nobody drains");
-        }
+        let crowd = Crowd::start(&handle, &event, 16);
         event.wait_for(4);
         eventually(LONG, || runtime.stats().get(Counter::ThreadStartFailed) >= round);
         // An operator looks.
         Peer::connect(admin.local_addr()).echo(b"what is going on?");
         let holder = handle.with_class(Class::InProgress);
         holder.spawn(move || event.happen()).expect("room");
-        (0..16).for_each(|_| told.recv_timeout(LONG).expect("it ends"));
+        crowd.end();
         // All is as before.
         Peer::connect(listener.local_addr()).echo(b"anybody there?");
     }

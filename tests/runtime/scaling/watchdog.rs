@@ -9,7 +9,7 @@ use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{Class, Config};
 use lab::protocol::Bytes;
-use lab::threads::{Event, How, Observer, crowds, falls_back, growing, start, started};
+use lab::threads::{Crowd, Event, How, Observer, crowds, falls_back, growing, start, started};
 use lab::workers::Gate;
 use lab::{Kind, LONG, Peer, Server, eventually};
 
@@ -23,19 +23,9 @@ fn closures_that_wait_for_one_more(name: &str, how: How, crowd: usize, base: usi
     let runtime = start(name, config(base));
     let (handle, event) = (runtime.handle(), Event::new(how));
     let observer = Observer::watch(&handle);
-    let (tell, told) = mpsc::channel();
-    for _ in 0..crowd {
-        let (event, tell) = (event.clone(), tell.clone());
-        let code = move || {
-            event.wait();
-            tell.send(()).expect("waited for");
-        };
-        handle.spawn_wait(code).expect("nobody drains");
-    }
+    let all = Crowd::start(&handle, &event, crowd);
     handle.spawn_wait(move || event.happen()).expect("nobody drains");
-    for _ in 0..crowd {
-        told.recv_timeout(LONG).expect("the one that all wait for has run");
-    }
+    all.end();
     falls_back(&handle, name, base + RESERVE);
     let (most, stats) = (observer.end(), runtime.stats());
     assert!(most <= (crowd + 1 + base + RESERVE) as u64, "{how:?} {crowd}: {most}\n{stats}");
@@ -225,27 +215,13 @@ fn a_handler_that_begins_after_a_rest_is_not_taken_for_one_that_hangs() {
 fn work_in_progress_runs_while_all_others_are_blocked_and_no_more_may_be_started() {
     let config = config(4).max_threads(4 + RESERVE);
     let runtime = start("sw-p", config);
-    for round in 0..20 {
+    for _ in 0..20 {
         let event = Event::new(How::Blocked);
-        let (tell, told) = mpsc::channel();
-        for _ in 0..8 {
-            let (event, tell) = (event.clone(), tell.clone());
-            let code = move || {
-                event.wait();
-                tell.send(()).expect("waited for");
-            };
-            runtime.handle().spawn(code).expect("room");
-        }
-        let began = Instant::now();
-        while event.waiting() < 4 {
-            assert!(began.elapsed() < LONG, "{round}:\n{}", runtime.stats());
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        let crowd = Crowd::start(&runtime.handle(), &event, 8);
+        event.wait_for(4);
         let handle = runtime.handle().with_class(Class::InProgress);
         handle.spawn(move || event.happen()).expect("room");
-        for _ in 0..8 {
-            told.recv_timeout(LONG).unwrap_or_else(|_| panic!("{round}:\n{}", runtime.stats()));
-        }
+        crowd.end();
     }
     let stats = runtime.stats();
     assert_eq!(started(&stats), [0; 4], "{stats}");

@@ -116,12 +116,12 @@ struct Proxy {
     request: Mutex<Option<(Connection, Hold)>>,
     /// How often it still asks, and what holds the connection until the next answer.
     questions: Mutex<(usize, Option<Hold>)>,
-    tell: Mutex<Tell>,
+    tell: Tell,
 }
 
 impl Proxy {
     fn tell(&self, event: Event) {
-        let _ = self.tell.lock().expect("no panic").send(event);
+        let _ = self.tell.send(event);
     }
 
     fn ask(&self) {
@@ -226,7 +226,7 @@ impl Scene {
             server: Mutex::new(None),
             request: Mutex::new(None),
             questions: Mutex::new((questions, None)),
-            tell: Mutex::new(tell),
+            tell,
         });
         let (listener, address) = server();
         let conn = runtime.connect(address, Back(Arc::clone(&proxy))).expect("begun");

@@ -15,32 +15,30 @@ use crate::world::World;
 const HEAD: &str = "\
 # System calls that fail
 
-This page decides, for each system call of the crate, what follows from each errno. The test `syscalls` provokes every
-outcome: functions of the C library fail on request, while well-behaved peers get their answers. Afterwards no
-descriptor, thread or slot is left over, no thread has panicked, and service is as before. A call in the source without a
-row fails the test.
+For each system call of the crate, and each errno, this page decides the outcome. The test `syscalls` provokes all of them:
+functions of the C library fail on request, while well-behaved peers get their answers. Afterwards no descriptor, thread or
+slot is left over, no thread has panicked, and service is as before. A call in the source without an item fails the test.
 
-| outcome | what follows |
-|---|---|
-| fails | the request fails with an error that names it and repeats the system's text; everything else goes on |
-| ends | the connection ends, counted in `closed_reset` or `closed_io_error`; if just accepted, in `accept_errors_other` |
-| again | the call is repeated or needs no repetition; no effect is visible |
-| pauses | the listener tries again after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime closes; then it serves the waiting connections. Counters: `accept_pauses` and `accept_errors_resources`, or `accept_errors_other` for an errno that the manual does not list, which is logged |
-| goes on | service continues with less, as the parentheses say |
+- fails: the request fails with an error that names it and repeats the system's text; all else goes on.
+- ends: the connection ends, counted in `closed_reset` or `closed_io_error`; if just accepted, in `accept_errors_other`.
+- again: the call is repeated or needs no repetition, without visible effect.
+- pauses: the listener retries after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime closes; then it serves
+  those that waited. Counters: `accept_pauses`; `accept_errors_resources`, or `accept_errors_other` for an errno that the
+  manual does not list, which is logged.
+- goes on: service continues with less, as the text behind the errnos says.
 
 EPERM comes from a sandbox that forbids the call. The test tries these errnos:
 ERRNOS.
 *Connection errors* are LOST.
-An errno that a row does not name has the outcome of an earlier row for the same call. If none names it, it cannot occur:
+An errno that an item does not name has the outcome of an earlier item for the same call. If none names it, it cannot occur:
 the call makes no descriptor, does not wait or has no peer, or *others* gives the reason, once for each call.
 ";
 
 /// Text after the tables.
 const TAIL: &str = "\
-The tables omit memory for the heap and for stacks. A Rust program that gets no memory ends (`handle_alloc_error`), and so
-does std when a new thread gets none for its signal stack. They also omit what the C library and std do inside a call: the
-files and questions of `getaddrinfo`, and how a thread gets its stack and name. Locks wait in futexes, which fail only for
-wrong arguments.
+Memory for the heap and for stacks: a Rust program that gets none ends (`handle_alloc_error`), and so does std when a new
+thread gets none for its signal stack. The inside of a call: the files and questions of `getaddrinfo`, and how a thread gets
+its stack and name. Locks wait in futexes, which fail only for wrong arguments.
 ";
 
 #[test]
@@ -88,15 +86,14 @@ fn page() -> String {
     ];
     let mut reasons = BTreeSet::new();
     for (when, title) in times {
-        write!(page, "\n## {title}\n\n| call | for | outcome |\n|---|---|---|\n").expect("memory");
+        write!(page, "\n## {title}\n\n").expect("memory");
         for row in ROWS.iter().filter(|row| row.when == when) {
             let mut outcomes = outcomes(row);
             // A reason stands in the first row of its call only.
             let reason = row.otherwise.filter(|reason| reasons.insert((row.call.name(), *reason)));
             outcomes.extend(reason.map(|reason| format!("others: {reason}")));
             let outcomes = outcomes.join("; ");
-            writeln!(page, "| `{}` | {} | {outcomes} |", row.call.name(), row.what)
-                .expect("memory");
+            writeln!(page, "- `{}`, {}: {outcomes}", row.call.name(), row.what).expect("memory");
         }
     }
     writeln!(page, "\n## Not shown\n\n{}", TAIL.trim_end()).expect("memory");
@@ -119,11 +116,11 @@ fn outcomes(row: &Row) -> Vec<String> {
             let names =
                 if errnos == LOST { "connection errors".to_owned() } else { names(&errnos) };
             match outcome {
-                Outcome::Fails(_) => format!("fails: {names}"),
-                Outcome::Ends => format!("ends: {names}"),
-                Outcome::Unseen => format!("again: {names}"),
-                Outcome::Pauses => format!("pauses: {names}"),
-                Outcome::Degrades(how) => format!("goes on ({how}): {names}"),
+                Outcome::Fails(_) => format!("fails ({names})"),
+                Outcome::Ends => format!("ends ({names})"),
+                Outcome::Unseen => format!("again ({names})"),
+                Outcome::Pauses => format!("pauses ({names})"),
+                Outcome::Degrades(how) => format!("goes on ({names}), {how}"),
             }
         })
         .collect()

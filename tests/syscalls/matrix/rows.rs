@@ -43,7 +43,7 @@ pub(crate) const ROWS: &[Row] = &[
         When::Start,
         Call::SchedGetaffinity,
         "CPUs of the process",
-        &[(&[EPERM, ENOMEM], Degrades("as on one CPU; the kernel places the threads"))],
+        &[(&[EPERM, ENOMEM], Degrades("as on one CPU, with threads where the kernel puts them"))],
         USUAL,
     ),
     row(
@@ -102,28 +102,28 @@ pub(crate) const ROWS: &[Row] = &[
         When::Start,
         Call::SchedSetaffinity,
         "binding a thread",
-        &[(&[EPERM, ENOMEM], Degrades("the kernel places it; `affinity_failed`"))],
+        &[(&[EPERM, ENOMEM], Degrades("the kernel places it: `affinity_failed`"))],
         USUAL,
     ),
     row(
         When::Start,
         Call::SchedGetattr,
         "its time slice",
-        &[(&[EPERM], Degrades("slices stay"))],
+        &[(&[EPERM], Degrades("with slices as they are"))],
         USUAL,
     ),
     row(
         When::Start,
         Call::SchedSetattr,
         "a shorter slice for long work",
-        &[(&[EPERM], Degrades("slices stay"))],
+        &[(&[EPERM], Degrades("with slices as they are"))],
         USUAL,
     ),
     row(
         When::Start,
         Call::Getrusage,
         "whether that work waited",
-        &[(&[EPERM], Degrades("a run costs the time that passes"))],
+        &[(&[EPERM], Degrades("with the time that passes as its cost"))],
         USUAL,
     ),
     row(
@@ -304,7 +304,7 @@ pub(crate) const ROWS: &[Row] = &[
         When::Grow,
         Call::PthreadCreate,
         "another worker",
-        &[(&[EAGAIN, EPERM], Degrades("fewer threads, tried again; `thread_start_failed`"))],
+        &[(&[EAGAIN, EPERM], Degrades("with fewer threads, tried again: `thread_start_failed`"))],
         THREADS,
     ),
     row(
@@ -371,7 +371,7 @@ pub(crate) const ROWS: &[Row] = &[
         &[
             (
                 &[EMFILE, ENFILE, ENOMEM, ENOBUFS],
-                Degrades("refused; the drain ends at its deadline"),
+                Degrades("refused, as the drain ends at its deadline"),
             ),
             (&[EINTR, ECONNABORTED, EPERM, ETIMEDOUT], Unseen),
         ],
@@ -406,7 +406,7 @@ pub(crate) const ROWS: &[Row] = &[
         When::Pool,
         Call::PthreadCreate,
         "connect without a waiting caller",
-        &[(&[EAGAIN, EPERM], Degrades("counts as a failed connect; the next follows"))],
+        &[(&[EAGAIN, EPERM], Degrades("as a failed connect; the next follows"))],
         THREADS,
     ),
 ];

@@ -1,16 +1,16 @@
 //! The power is cut at random points while several threads write, again and again on the same file:
 //! every transaction that was told is there, none is by half, and index and engine agree.
 //!
-//! `TXN_KV_CUTS` sets how often; `TXN_KV_SEED` repeats the choice of places, though not the threads'.
+//! `TXN_KV_CUTS` sets how often; `EG_TEST_SEED` repeats the choice of places, though not the threads'.
 
 use std::thread;
 
+use lab::random::{Random, seed, times};
 use txn_kv::StoreError;
 use txn_kv::store::Store;
 
 use crate::support::forgetful::Forgetful;
 use crate::support::history::{self, History, transactions};
-use crate::support::random::{Random, seed, times};
 
 const WRITERS: u8 = 4;
 /// Of one writer, until the power is cut.
@@ -19,7 +19,7 @@ const MOST: u64 = 1000;
 #[test]
 fn what_was_told_survives_cuts_and_no_transaction_is_there_by_half() {
     let seed = seed();
-    println!("TXN_KV_SEED={seed}");
+    println!("EG_TEST_SEED={seed}");
     let mut random = Random(seed);
     let (mut image, mut histories) = (Vec::new(), Vec::new());
     let (mut told, mut untold, mut opened) = (0, 0, 0);

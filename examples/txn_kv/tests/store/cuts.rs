@@ -1,12 +1,12 @@
 //! The power is cut while transactions and compactions go on: what was acknowledged is there, of what
 //! was not all or nothing, and what was deleted does not come back.
 //!
-//! `TXN_KV_CUTS` sets how often; `TXN_KV_SEED` repeats a run.
+//! `TXN_KV_CUTS` sets how often; `EG_TEST_SEED` repeats a run.
 
 use crate::support::ask;
 use crate::support::forgetful::Forgetful;
-use crate::support::random::{Random, seed, times};
 use crate::support::twin::{self, State};
+use lab::random::{Random, seed, times};
 use txn_kv::store::Store;
 use txn_kv::{Entry, Key, KeyRange, Op, Txn};
 
@@ -73,7 +73,7 @@ fn difference(found: &[Entry], state: &State) -> String {
 #[test]
 fn what_was_acknowledged_is_there_after_a_cut_and_what_was_deleted_is_not() {
     let seed = seed();
-    println!("TXN_KV_SEED={seed}");
+    println!("EG_TEST_SEED={seed}");
     let mut random = Random(seed);
     let new = || Known { states: vec![State::new()], compacted: 0 };
     let (mut file, mut known) = (Forgetful::database(), new());

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Fate, Options};
+use lab::LONG;
+use lab::random::{Random, seed, times};
 use txn_kv::client::{Kv, KvError};
 use txn_kv::engine::{Disk, DiskOptions};
 use txn_kv::serve::{self, Server};
@@ -17,10 +18,6 @@ use crate::support::ask::{self, begin, outcome};
 use crate::support::faulty::{Action, Faults, Faulty};
 use crate::support::forgetful::Forgetful;
 use crate::support::history::{self, History};
-use crate::support::random::{Random, seed, times};
-
-/// Nothing takes so long, unless it hangs.
-const LONG: Duration = Duration::from_secs(30);
 
 fn disk(file: &Forgetful, faults: &Faults) -> Disk {
     let (file, faults) = (file.clone(), faults.clone());
@@ -170,7 +167,7 @@ fn fail_now_and_then(
 #[test]
 fn nothing_of_a_failed_transaction_is_ever_seen() {
     let seed = seed();
-    println!("TXN_KV_SEED={seed}");
+    println!("EG_TEST_SEED={seed}");
     let mut random = Random(seed);
     let (file, faults) = (Forgetful::new(Vec::new()), Faults::default());
     let store = open(&file, &faults);

@@ -6,12 +6,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use lab::random::{Random, times};
 use txn_kv::engine::Memory;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, Entry, Key, KeyRange, Op, Outcome, StoreError, Txn};
 
 use crate::support::ask;
-use crate::support::random::{Random, times};
 
 const WRITERS: u64 = 8;
 const READERS: u64 = 2;

@@ -1,7 +1,7 @@
 //! The server is killed at random points under load, and sometimes again while it starts: every
 //! transaction that was told is there, none is by half, and index and engine agree.
 //!
-//! `TXN_KV_KILLS` sets how often; `TXN_KV_SEED` repeats the choice of places, though not the threads'.
+//! `TXN_KV_KILLS` sets how often; `EG_TEST_SEED` repeats the choice of places, though not the threads'.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -12,23 +12,21 @@ use std::time::{Duration, Instant};
 
 use epoll_group::client::{Client, Options};
 use epoll_group::{Handle, Runtime};
+use lab::LONG;
+use lab::random::{Random, seed, times};
 use txn_kv::client::Kv;
 use txn_kv::engine::Disk;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, client::KvError};
 
 use crate::support::history::{self, History, transactions};
-use crate::support::random::{Random, seed, times};
 
 const WRITERS: u8 = 6;
-
-/// Nothing takes so long, unless it hangs.
-const LONG: Duration = Duration::from_secs(30);
 
 #[test]
 fn what_was_told_survives_kills_and_no_transaction_is_there_by_half() {
     let seed = seed();
-    println!("TXN_KV_SEED={seed}");
+    println!("EG_TEST_SEED={seed}");
     let mut random = Random(seed);
     let runtime = Runtime::builder().groups(1).threads_per_group(2).start().expect("started");
     let mut folder = tempfile::tempdir().expect("a folder");

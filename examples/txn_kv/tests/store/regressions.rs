@@ -6,15 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::{Config, Runtime};
+use lab::LONG;
 use txn_kv::engine::Memory;
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Design, Key, KeyRange, Op, OpResult, Outcome, StoreError, Txn};
 
 use crate::support::ask::{self, begin, begin_elsewhere, outcome};
 use crate::support::gated::Gated;
-
-/// A hang fails the test.
-const LONG: Duration = Duration::from_secs(30);
 
 fn key(name: &str) -> Key {
     Key::from(name.as_bytes())

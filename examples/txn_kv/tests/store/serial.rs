@@ -9,9 +9,9 @@ use std::thread;
 
 use crate::support::ask;
 use crate::support::faulty::{Action, Faults, Faulty};
-use crate::support::random::{Random, seed, times};
 use crate::support::twin::{self, State};
 use epoll_group::{Handle, Runtime};
+use lab::random::{Random, seed, times};
 use txn_kv::engine::{Batch, Disk, DiskOptions, Engine, EngineError, Memory, Snapshot};
 use txn_kv::store::{Limits, Store};
 use txn_kv::{
@@ -232,7 +232,7 @@ fn handles() -> (Runtime, [Option<Handle>; 2]) {
 #[test]
 fn transactions_are_serial_whichever_flushes_fail() {
     let seed = seed();
-    println!("TXN_KV_SEED={seed}");
+    println!("EG_TEST_SEED={seed}");
     let rounds = times("TXN_KV_ROUNDS", 300);
     let (_runtime, handles) = handles();
     for design in Design::ALL {
@@ -263,7 +263,7 @@ fn transactions_are_serial_whichever_flushes_fail() {
 #[test]
 fn transactions_are_serial_on_a_disk_that_fails_now_and_then() {
     let seed = seed();
-    println!("TXN_KV_SEED={seed}");
+    println!("EG_TEST_SEED={seed}");
     let folder = tempfile::tempdir().unwrap();
     let (_runtime, handles) = handles();
     for (n, handle) in handles.into_iter().enumerate() {

@@ -1,50 +1,19 @@
 //! 200 clients that all want one row, while whoever has it waits for the disk.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
 
+use epoll_group::Runtime;
 use epoll_group::client::{Client, Options};
-use epoll_group::{Runtime, stall};
+use lab::{LONG, eventually};
 use txn_kv::client::{Done, Kv, KvError};
-use txn_kv::engine::{Batch, Engine, EngineError, Memory, Snapshot};
 use txn_kv::serve::{self, Server};
 use txn_kv::{Compare, Key, KeyRange, Op, Relation, Target, Txn};
 
-/// A hang fails the test.
-const LONG: Duration = Duration::from_secs(60);
+use super::engine::Scripted;
+
 const CLIENTS: u64 = 200;
 const BASE: usize = 4;
-
-/// An engine whose reads wait while it is closed.
-#[derive(Clone, Default)]
-struct SlowDisk(Arc<Inner>);
-
-#[derive(Default)]
-struct Inner {
-    memory: Memory,
-    closed: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl SlowDisk {
-    fn close(&self, closed: bool) {
-        *self.0.closed.lock().unwrap() = closed;
-        self.0.opened.notify_all();
-    }
-}
-
-impl Engine for SlowDisk {
-    fn commit(&self, batch: &Batch) -> Result<(), EngineError> {
-        self.0.memory.commit(batch)
-    }
-
-    fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
-        let closed = self.0.closed.lock().unwrap();
-        drop(stall::run(|| self.0.opened.wait_while(closed, |closed| *closed)));
-        self.0.memory.snapshot()
-    }
-}
 
 /// Looks at the value of the row, for which the disk is read with the row held, and writes it.
 fn look_and_put(key: &[u8]) -> Txn {
@@ -59,7 +28,7 @@ fn look_and_put(key: &[u8]) -> Txn {
 
 #[test]
 fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
-    let disk = SlowDisk::default();
+    let disk = Scripted::default();
     let options = serve::Options::new("root", "secret").threads(BASE);
     let server = Server::start_on(disk.clone(), &options).unwrap();
     let runtime = Runtime::builder().groups(1).threads_per_group(2).start().unwrap();
@@ -71,7 +40,7 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
     let kv = || Kv::new(client.session().unwrap());
     kv().put(b"row", b"first").unwrap();
 
-    disk.close(true);
+    disk.reads.close();
     let (tell, told) = mpsc::channel::<Result<Done, KvError>>();
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| kv()).collect();
     for client in &mut clients {
@@ -79,11 +48,7 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
         client.txn_then(&look_and_put(b"row"), move |done| drop(tell.send(done)));
     }
     // All of them wait: one for the disk, and the others for the row.
-    let began = Instant::now();
-    while server.runtime().stats().stalled_threads < CLIENTS {
-        assert!(began.elapsed() < LONG, "{:?}", server.runtime().stats());
-        std::thread::yield_now();
-    }
+    eventually(LONG, || server.runtime().stats().stalled_threads >= CLIENTS);
     // One of these rows may share its lock with the other, but not all of them.
     let (tell_put, told_put) = mpsc::channel();
     let mut others: Vec<_> = (0..4).map(|_| kv()).collect();
@@ -99,7 +64,7 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
     // A thread for each that waits, the base ones, and the reserve.
     assert!(threads <= CLIENTS + 2 * BASE as u64, "{threads} threads");
 
-    disk.close(false);
+    disk.reads.open();
     let done: Vec<_> =
         (0..CLIENTS).map(|_| told.recv_timeout(LONG).expect("all commit").unwrap()).collect();
     assert!(done.iter().all(|done| done.succeeded && done.affected == 1));

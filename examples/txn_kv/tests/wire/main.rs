@@ -12,19 +12,17 @@ mod sessions;
 mod statements;
 
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 
 use epoll_group::Runtime;
 use epoll_group::client::{Answer, Client, Options, Request, ServerError, Session, Summary};
 use epoll_group::codec::value::Value;
+use lab::LONG;
 use txn_kv::client::Kv;
 use txn_kv::serve::{self, Server};
 use txn_kv::{Key, KeyRange};
 
 use engine::Scripted;
 
-/// Nothing takes so long, unless it hangs.
-const LONG: Duration = Duration::from_secs(30);
 const USER: &str = "root";
 const PASSWORD: &str = "secret";
 
@@ -63,16 +61,6 @@ impl Both {
     #[track_caller]
     fn kv(&self) -> Kv {
         Kv::new(self.session())
-    }
-}
-
-/// Waits for what is to come.
-#[track_caller]
-fn eventually(mut is: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < LONG, "it does not come");
-        std::thread::yield_now();
     }
 }
 

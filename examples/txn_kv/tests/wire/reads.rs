@@ -4,7 +4,8 @@ use std::sync::mpsc;
 
 use txn_kv::{Op, Txn};
 
-use super::{Both, LONG, from};
+use super::{Both, from};
+use lab::LONG;
 
 const KEYS: usize = 2000;
 /// All of them are more than the window of a session.

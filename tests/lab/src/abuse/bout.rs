@@ -12,7 +12,7 @@ use super::{Course, Tally, Target, named};
 use crate::child::descriptors;
 use crate::engine::{Fixture, PASSWORD};
 use crate::random::seed;
-use crate::{LONG, eventually};
+use crate::{LONG, eventually, eventually_or};
 
 /// How many attack if nobody says more: `ABUSE_PEERS` does.
 const PEERS: usize = 12;
@@ -164,10 +164,9 @@ impl<'a> Bout<'a> {
     /// The neighbours are alone again, and nothing is left of the others.
     fn wait_until_quiet(server: &Fixture, descriptors_before: usize) {
         let neighbours = NEIGHBOURS as u64;
-        let began = Instant::now();
-        loop {
+        let quiet = || {
             let stats = server.stats();
-            if stats.connections == neighbours
+            stats.connections == neighbours
                 && stats.sessions == neighbours * SESSIONS
                 && stats.dynamic_threads == 0
                 && stats.tasker_threads == 0
@@ -180,16 +179,11 @@ impl<'a> Bout<'a> {
                 && stats.queued_requests <= neighbours * SESSIONS
                 && stats.buffered_bytes <= neighbours << 13
                 && descriptors() <= descriptors_before
-            {
-                return;
-            }
-            let now = descriptors();
-            assert!(
-                began.elapsed() < LONG,
-                "{now} descriptors, {descriptors_before} before:\n{stats}"
-            );
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        };
+        eventually_or(LONG, quiet, || {
+            let (now, stats) = (descriptors(), server.stats());
+            format!("{now} descriptors, {descriptors_before} before:\n{stats}")
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::net::Address;
@@ -11,7 +11,7 @@ use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, session};
 
 use super::super::xrpc::Client;
-use super::super::{Kind, LONG, Server, eventually};
+use super::super::{Kind, LONG, Server, eventually, eventually_or};
 use super::{Control, Engine};
 
 /// Of all accounts but `empty`.
@@ -114,11 +114,7 @@ impl Fixture {
         drop(self.server.take());
         let counts = &self.control.counts;
         // Those that were stuck end by themselves.
-        let began = Instant::now();
-        while !self.control.is_even() {
-            assert!(began.elapsed() < LONG, "opened and closed: {counts:?}");
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        eventually_or(LONG, || self.control.is_even(), || format!("{counts:?}"));
         let engine = self.engine.take().expect("present until the end");
         eventually(LONG, || {
             // One that was deferred at last knows its connection.

@@ -1,7 +1,6 @@
 //! The relay of the example `faults`: stands between a client and a server, and does to connections
 //! what a script says.
 
-mod dice;
 pub mod passage;
 pub mod plan;
 #[cfg(test)]

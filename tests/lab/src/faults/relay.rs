@@ -39,7 +39,7 @@ pub struct Relay {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What became of a connection.
+/// Outcome of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     /// Counted from 0.
@@ -122,7 +122,7 @@ impl Relay {
         &self.address
     }
 
-    /// What happens to connections that come from now on.
+    /// Changes the faults of connections that come from now on.
     pub fn follow(&self, script: Script) {
         *lock(&self.shared.script) = script;
     }

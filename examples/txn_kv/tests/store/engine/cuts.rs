@@ -1,23 +1,23 @@
 //! The power is cut at random points, again and again on the same file: what was committed is there,
 //! and of what was being committed all or nothing.
 //!
-//! `TXN_KV_CUTS` sets how often; `TXN_KV_SEED` repeats a run.
+//! `TXN_KV_CUTS` sets how often; `EG_TEST_SEED` repeats a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lab::random::{Random, seed, times};
 use txn_kv::engine::{Batch, Disk, Engine, Head};
 use txn_kv::{Record, Revision};
 
 use crate::support::forgetful::Forgetful;
-use crate::support::random::{Random, seed, times};
 
 type State = (Head, BTreeMap<Revision, Arc<Record>>);
 
 #[test]
 fn what_was_committed_survives_cuts_and_nothing_is_there_by_half() {
     let seed = seed();
-    println!("TXN_KV_SEED={seed}");
+    println!("EG_TEST_SEED={seed}");
     let mut random = Random(seed);
     let cuts = times("TXN_KV_CUTS", 100);
     let (mut image, mut good, mut perhaps) = (Forgetful::database(), State::default(), None);

@@ -2,13 +2,10 @@
 
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
+use lab::LONG;
 use txn_kv::store::Store;
 use txn_kv::{Outcome, StoreError, Txn};
-
-/// Nothing takes so long, unless it hangs.
-const LONG: Duration = Duration::from_secs(30);
 
 /// Where the outcome of a transaction comes.
 pub(crate) type Told = mpsc::Receiver<Result<Outcome, StoreError>>;

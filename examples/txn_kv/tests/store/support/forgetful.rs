@@ -3,12 +3,11 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use lab::random::Random;
 use redb::StorageBackend;
 use txn_kv::Design;
 use txn_kv::engine::{Disk, DiskOptions};
 use txn_kv::store::{Limits, Store};
-
-use super::random::Random;
 
 /// A file in memory. Its clones are the same file.
 ///

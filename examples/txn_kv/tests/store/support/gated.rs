@@ -2,14 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
+use lab::LONG;
 use txn_kv::Design;
 use txn_kv::engine::{Batch, Engine, EngineError, Memory, Snapshot};
 use txn_kv::store::{Limits, Store};
-
-/// A hang fails the test.
-const LONG: Duration = Duration::from_secs(30);
 
 /// Memory that outlives its store, and whose commits wait while the gate is shut. Its clones are one
 /// engine.

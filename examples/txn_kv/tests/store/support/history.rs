@@ -9,6 +9,7 @@
 //!
 //! So what is there tells by whom it was written, and half a transaction is seen.
 
+use lab::random::Random;
 use txn_kv::client::Kv;
 use txn_kv::store::Store;
 use txn_kv::{
@@ -16,7 +17,6 @@ use txn_kv::{
 };
 
 use super::ask;
-use super::random::Random;
 
 pub(crate) const GROUPS: u8 = 3;
 /// Of a group.

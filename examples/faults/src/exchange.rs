@@ -1,9 +1,8 @@
 //! An echo server and its client, on plain threads.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::Shutdown;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,25 +10,21 @@ use lab::address::Address;
 
 /// Bytes that a client sends.
 pub(crate) const SIZE: usize = 100_000;
-/// After so long without a byte a client gives up.
+/// Time without a byte after which a client gives up.
 const SILENCE: Duration = Duration::from_millis(600);
-
-/// Answers with what it is sent. Its threads end with its connections, or with the process.
-pub(crate) struct Echo(SocketAddr);
 
 /// What a client has seen.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) sent: u64,
     pub(crate) arrived: u64,
-    pub(crate) corrupted: u64,
-    /// Positions of what was corrupted.
+    /// Positions of bytes that arrived corrupted.
     pub(crate) places: Vec<usize>,
     pub(crate) time: Duration,
     pub(crate) saw: Saw,
 }
 
-/// How it ended for the client.
+/// How the exchange ended for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Saw {
     All,
@@ -38,40 +33,33 @@ pub(crate) enum Saw {
     Silence,
 }
 
-impl Echo {
-    pub(crate) fn start() -> io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let address = listener.local_addr()?;
-        thread::Builder::new().spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                thread::spawn(move || io::copy(&mut &client, &mut &client));
-            }
-        })?;
-        Ok(Self(address))
-    }
-
-    pub(crate) const fn address(&self) -> SocketAddr {
-        self.0
-    }
+/// Starts an echo server. Its threads end with their connections, or with the process.
+pub(crate) fn echo(listen: &Address) -> io::Result<Address> {
+    let (listener, address) = listen.listen()?;
+    thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            thread::spawn(move || io::copy(&mut &client, &mut &client));
+        }
+    });
+    Ok(address)
 }
 
 impl Exchange {
-    /// All came back.
+    /// True if every byte came back as it was sent.
     pub(crate) fn whole(&self) -> bool {
         self.saw == Saw::All && self.arrived == self.sent && self.intact()
     }
 
-    /// What came back is what was sent.
-    pub(crate) const fn intact(&self) -> bool {
-        self.corrupted == 0
+    /// True if no byte that came back was corrupted.
+    pub(crate) fn intact(&self) -> bool {
+        self.places.is_empty()
     }
 }
 
 /// Sends and receives at the same time.
 pub(crate) fn exchange(address: &Address) -> io::Result<Exchange> {
-    let Address::Tcp(address) = address else { return Err(ErrorKind::Unsupported.into()) };
     let began = Instant::now();
-    let mut stream = TcpStream::connect(address)?;
+    let mut stream = address.connect(SILENCE)?;
     stream.set_read_timeout(Some(SILENCE))?;
     let mut writer = stream.try_clone()?;
     let sender = thread::spawn(move || {
@@ -80,7 +68,7 @@ pub(crate) fn exchange(address: &Address) -> io::Result<Exchange> {
         while sent < SIZE {
             match writer.write(&bytes[sent..]) {
                 Ok(count) => sent += count,
-                // It was cut.
+                // The connection was cut.
                 Err(_) => break,
             }
         }
@@ -104,14 +92,13 @@ pub(crate) fn exchange(address: &Address) -> io::Result<Exchange> {
         }
     };
     let time = began.elapsed();
-    // Who sends hears of the end, too.
+    // Ends the sender's writes, too.
     let _ = stream.shutdown(Shutdown::Both);
     let sent = sender.join().map_err(|_| io::Error::other("the sender panicked"))?;
-    let corrupted = places.len() as u64;
-    Ok(Exchange { sent, arrived: arrived as u64, corrupted, places, time, saw })
+    Ok(Exchange { sent, arrived: arrived as u64, places, time, saw })
 }
 
-/// What is sent at a position.
+/// The byte sent at a position.
 const fn byte(at: usize) -> u8 {
     (at ^ (at >> 8)) as u8
 }
