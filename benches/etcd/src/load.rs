@@ -38,7 +38,7 @@ pub(crate) enum Op {
     Get,
     /// The same; of etcd, the value that its member has, without asking the others.
     GetSerializable,
-    /// As many keys in a row as [`RANGE_KEYS`], as new as those of `Get`.
+    /// [`RANGE_KEYS`] keys in a row, as new as those of `Get`.
     Range,
 }
 

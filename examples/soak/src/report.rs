@@ -27,7 +27,7 @@ pub(crate) struct Report {
     direct: Vec<Account>,
     relayed: Vec<Account>,
     hazards: BTreeMap<String, Hazards>,
-    /// Of each server: seconds, and the resources that it held then.
+    /// Resources of each server at times in seconds.
     quiet: Vec<Vec<(f64, Usage)>>,
     /// Index of the first sample after the first round.
     warm: usize,

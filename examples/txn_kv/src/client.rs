@@ -103,7 +103,8 @@ impl Kv {
     /// Reads keys, at most `limit` and at most as many as the store returns at once, as of a revision; of
     /// the newest if there is none given.
     ///
-    /// Of the revision of an entry, the place in its transaction is not told: it is 0.
+    /// The place of a write in its transaction is not known to the client: `sub` of a revision is
+    /// 0.
     ///
     /// # Errors
     ///
@@ -156,7 +157,7 @@ impl Kv {
         self.ask(Encoded::compact(at), |reply| Ok(reply.affected()))
     }
 
-    /// How the server is: names and values.
+    /// Returns names and values of the server's state.
     ///
     /// # Errors
     ///

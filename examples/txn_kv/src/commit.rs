@@ -41,7 +41,7 @@ pub(crate) type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 /// A transaction, with or without writes, or a compaction that waits for a flush.
 pub(crate) struct Waiting {
     pub(crate) records: Vec<(Revision, Arc<Record>)>,
-    /// Of what it answers.
+    /// Bytes of its answer.
     pub(crate) found_bytes: usize,
     /// Readers at earlier transactions are refused from then on.
     pub(crate) compacted: u64,

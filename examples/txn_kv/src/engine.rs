@@ -44,7 +44,7 @@ pub trait Snapshot {
     /// The system refused a read, or what it read makes no sense.
     fn get(&self, revision: Revision) -> Result<Option<Arc<Record>>, EngineError>;
 
-    /// How far the store has come.
+    /// Returns the head of the store.
     ///
     /// # Errors
     ///
@@ -70,12 +70,12 @@ pub struct Batch {
     pub head: Head,
 }
 
-/// How far a store has come.
+/// Newest and oldest transaction that a store keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The newest transaction that wrote something; 0 for none.
     pub revision: u64,
-    /// Of what was overwritten up to this transaction, nothing needs to be kept.
+    /// Transaction up to which overwritten records need not be kept.
     pub compacted: u64,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Evaluation<'a> {
     limits: &'a Limits,
     held: &'a Held<'a>,
     writes: Vec<Write>,
-    /// Where in `writes` a key is.
+    /// Index of each key in `writes`.
     written: BTreeMap<Key, usize>,
     found_bytes: usize,
 }

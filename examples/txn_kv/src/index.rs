@@ -35,7 +35,7 @@ use crate::record::{Key, Record, Revision};
 use crate::shim::RwLock;
 use crate::txn::KeyRange;
 
-/// Which revisions keys have.
+/// Index of the revisions of keys.
 #[derive(Debug)]
 pub struct Index {
     design: Design,
@@ -55,7 +55,7 @@ pub struct KeyRevision {
     pub revision: Revision,
     /// The transaction that created it; 0 for a deletion.
     pub created: u64,
-    /// How often it was written since; 0 for a deletion.
+    /// Number of writes since then; 0 for a deletion.
     pub version: u64,
     /// True if its data is in the store. Only the designs that mark use it.
     available: bool,
@@ -66,7 +66,7 @@ pub struct KeyRevision {
 pub struct Registration {
     /// The transaction that created the key; none if the next write does.
     pub created: Option<u64>,
-    /// How often it will have been written.
+    /// Number of writes with this one.
     pub version: u64,
 }
 
@@ -102,7 +102,7 @@ impl Index {
         self.write().insert(&record.key, KeyRevision::of(revision, record, true));
     }
 
-    /// In which order it is written.
+    /// Order in which data and index are written.
     #[must_use]
     pub const fn design(&self) -> Design {
         self.design
@@ -211,13 +211,13 @@ impl Index {
         keys
     }
 
-    /// How far the store has come, as readers see it.
+    /// Returns the head of the store for readers.
     #[must_use]
     pub fn head(&self) -> Head {
         self.read().head
     }
 
-    /// How many keys it knows, those included that were deleted and not compacted yet.
+    /// Returns the number of keys, with those that were deleted and not compacted yet.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.read().keys.len()

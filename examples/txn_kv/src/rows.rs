@@ -115,7 +115,7 @@ impl Held<'_> {
         }
     }
 
-    /// Where the row stands among those that are held.
+    /// Returns the index of the row's stripe among those that are held.
     fn place(&self, key: &[u8]) -> usize {
         let place = self.rows.place(key);
         let found = self.stripes.binary_search_by_key(&place, |(place, _)| *place);

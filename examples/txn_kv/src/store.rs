@@ -43,7 +43,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// How many transactions share a flush, on average.
+    /// Number of transactions for each flush, on average.
     #[must_use]
     pub fn per_flush(&self) -> f64 {
         self.transactions as f64 / self.flushes.max(1) as f64
@@ -219,13 +219,13 @@ impl Store {
         self.0.index.head().compacted
     }
 
-    /// How many keys are in the index, those included that were deleted and not compacted yet.
+    /// Number of keys in the index, with those that were deleted and not compacted yet.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.0.index.keys()
     }
 
-    /// In which order it writes.
+    /// Order in which the store writes data and index.
     #[must_use]
     pub fn design(&self) -> Design {
         self.0.index.design()

@@ -20,13 +20,13 @@ pub struct Txn {
 pub struct Compare {
     /// The key.
     pub key: Key,
-    /// How the key's own stands to `target`.
+    /// Relation of the key's own value to `target`.
     pub relation: Relation,
     /// Property of the key, and the value that it is compared with.
     pub target: Target,
 }
 
-/// How two values stand to each other: the key's own to the left.
+/// Relation between two values, with the key's own to the left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their names say it")]
 pub enum Relation {
@@ -42,7 +42,7 @@ pub enum Relation {
 pub enum Target {
     /// Its value.
     Value(Box<[u8]>),
-    /// How often it was written since it was created.
+    /// Number of writes since it was created.
     Version(u64),
     /// The transaction that created it.
     Created(u64),
@@ -59,7 +59,7 @@ pub enum Op {
     Get { range: KeyRange, limit: usize },
 }
 
-/// Which keys.
+/// One key, or a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyRange {
     /// This one.

@@ -50,7 +50,7 @@ fn number(text: &[u8]) -> Option<&str> {
     (looks && text.parse::<f64>().is_ok_and(f64::is_finite)).then_some(text)
 }
 
-/// As SQLite takes it.
+/// Returns the value for SQLite.
 pub fn to_sql(value: ScalarValue<'_>) -> Result<ToSqlOutput<'_>, SessionError> {
     let owned = |value: Value| Ok(ToSqlOutput::Owned(value));
     match value {

@@ -23,7 +23,7 @@ const BYTES_PER_CHARACTER: u32 = 4;
 pub struct Description {
     /// The label.
     pub name: String,
-    /// Of the table; empty for an expression.
+    /// Name in the table; empty for an expression.
     pub original_name: String,
     pub table: String,
     pub schema: String,
@@ -92,7 +92,7 @@ impl Description {
         }
     }
 
-    /// As it is sent.
+    /// Returns the column for the reply.
     pub fn column(&self) -> Column<'_> {
         let Self { name, facts, .. } = self;
         let mut column = match self.kind.unwrap_or(Type::Null) {

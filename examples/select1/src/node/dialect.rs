@@ -59,7 +59,7 @@ pub enum Statement {
     Histograms(String),
 }
 
-/// How long to sleep.
+/// Time to sleep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Seconds {
     Number(f64),
@@ -120,7 +120,7 @@ pub enum Variable {
 /// Facts on a column of the result from the text of the query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item {
-    /// Where SQLite would call it otherwise than MySQL.
+    /// Label, if SQLite's own differs from MySQL's.
     pub label: Option<String>,
     /// It is this argument, as it came.
     pub argument: Option<usize>,

@@ -117,7 +117,7 @@ impl Engine {
         Ok(db)
     }
 
-    /// How long a session waits for the right to write.
+    /// Returns the time that a session waits for the right to write.
     pub fn lock_wait_timeout(&self, session: &EngineSession) -> Duration {
         let seconds = session.locals.get(&self.globals, "innodb_lock_wait_timeout");
         Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(50))
@@ -179,7 +179,7 @@ impl Service for Engine {
     }
 }
 
-/// Of a timestamp: a counter below milliseconds.
+/// Bits of the counter below the milliseconds of a timestamp.
 const COUNTER_BITS: u32 = 22;
 
 impl EngineSession {

@@ -28,7 +28,7 @@ struct State {
 /// Nothing waits for longer, whatever a client says: what is added to the time now must fit.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How a wait ended.
+/// End of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     Granted,

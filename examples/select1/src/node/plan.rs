@@ -40,7 +40,7 @@ use rusqlite::Connection;
 
 pub use access::Cache;
 
-/// Where the rows go.
+/// Receiver of the rows.
 trait Sink {
     /// Comes once, before the rows.
     fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError>;

@@ -24,7 +24,7 @@ pub struct Pool {
     path: PathBuf,
     idle: Mutex<Vec<Db>>,
     open: AtomicUsize,
-    /// How often tables have changed.
+    /// Number of changes of tables.
     generation: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ pub struct Lent {
     /// Present until it goes back.
     db: Option<Db>,
     pool: Arc<Pool>,
-    /// Of the session that it runs for.
+    /// Interrupt of the session that it runs for.
     interrupt: Option<Arc<Interrupt>>,
 }
 

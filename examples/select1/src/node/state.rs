@@ -21,10 +21,10 @@ pub struct EngineSession {
     /// User variables, by their names in lower case.
     pub variables: HashMap<String, Value>,
     pub transaction: Option<Transaction>,
-    /// Of the next transaction alone.
+    /// Isolation of the next transaction alone; likewise below.
     pub next_isolation: Option<String>,
     pub next_read_only: Option<bool>,
-    /// Of the last statement.
+    /// Warnings of the last statement.
     pub warnings: Vec<Warning>,
 }
 
@@ -55,7 +55,7 @@ pub struct Transaction {
     pub lost: bool,
 }
 
-/// How far a distributed transaction is.
+/// Name and state of a distributed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XaBranch {
     pub name: String,

@@ -38,7 +38,7 @@ use crate::record::{Record, Revision};
 use retry::Retry;
 use view::View;
 
-/// How a [`Disk`] is opened.
+/// Options of a [`Disk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskOptions {
     /// Memory for pages of the file; 256 MiB. What does not fit is read from the file again, mostly from
@@ -70,7 +70,7 @@ pub struct Disk {
 /// State that the next commit needs.
 #[derive(Default)]
 struct Writer {
-    /// Of the last good commit.
+    /// Head of the last good commit.
     head: Head,
     /// Records of a failed commit that are to be taken out; `None` if no commit has failed since.
     undo: Option<Undo>,

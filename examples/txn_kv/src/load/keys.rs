@@ -31,13 +31,13 @@ impl Keys {
         Ok(Self { bytes, count })
     }
 
-    /// How many.
+    /// Number of keys.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// How long each is.
+    /// Length of a key.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

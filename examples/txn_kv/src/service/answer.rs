@@ -79,7 +79,7 @@ fn entries(
     Ok(())
 }
 
-/// How the store is, and these notes about it.
+/// Writes the state of the store, and these notes about it.
 pub(super) fn status(
     reply: &mut Reply<'_>,
     store: &Store,

@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use crate::txn::{Entry, KeyRange, Op, Target, Txn};
 
-/// How large things may be.
+/// Limits of requests and queues.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of a key; 1 KiB.

@@ -64,7 +64,7 @@ impl Tables {
 }
 
 impl Facts {
-    /// Of one column.
+    /// Reads the facts of one column.
     fn of(db: &Connection, table: &str, column: &str) -> rusqlite::Result<Self> {
         // Nothing is known of columns of tables that are computed.
         let Ok(metadata) = db.column_metadata(Some("main"), table, column) else {

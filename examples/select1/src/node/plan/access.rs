@@ -41,10 +41,10 @@ const MOST_SHAPES: usize = 512;
 /// Longer ones are looked at anew each time.
 const LONGEST_SHAPE: usize = 4096;
 
-/// How often a plan begins again because tables change.
+/// Number of times that a plan begins again because tables change.
 const TRIES: usize = 8;
 
-/// How a table is read for a shape.
+/// Statement and columns for a shape.
 #[derive(Debug)]
 pub(super) struct Access {
     sql: String,
@@ -196,7 +196,7 @@ impl Access {
     }
 }
 
-/// Which columns of the table are asked for.
+/// Returns the columns of the table that are asked for.
 fn columns(table: &Table, asked: &Asked<'_>) -> Result<Vec<usize>, SessionError> {
     let Some(wanted) = asked.wanted() else { return Ok((0..table.columns.len()).collect()) };
     let none = |what: &dyn std::fmt::Display| {
@@ -292,7 +292,7 @@ fn bind(
     Ok(())
 }
 
-/// How often SQLite has prepared it again since it was last asked.
+/// Returns how often SQLite has prepared the statement again since the last call.
 fn prepared_again(statement: &Statement<'_>) -> i32 {
     statement.reset_status(StatementStatus::RePrepare)
 }

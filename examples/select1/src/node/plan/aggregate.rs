@@ -143,7 +143,7 @@ impl Aggregate {
             _ if self.count == 0 => Ok(Val::Null),
             _ => Ok(match self.sum {
                 Sum::Exact(sum) if is_mean => {
-                    // Of no more digits behind the point than the values have, but their scale.
+                    // The sum has the scale of the values; the quotient gets more digits.
                     let sum = sum.rescale(self.ty.scale().saturating_sub(QUOTIENT_DIGITS));
                     let mean = sum.and_then(|sum| sum.div(Exact::new(self.count.into(), 0)));
                     Val::Exact(mean.ok_or_else(|| refuse("AGGR: DECIMAL value is out of range"))?)

@@ -40,7 +40,7 @@ pub(super) struct Index {
 /// A column of an index.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Which column of the table.
+    /// Index of the column in the table.
     pub(super) column: usize,
     pub(super) collation: Option<String>,
     pub(super) is_descending: bool,
@@ -73,7 +73,7 @@ impl Table {
         Ok(Self { name, rowid: rowid.filter(|_| !without_rowid), columns })
     }
 
-    /// Which column has this name.
+    /// Returns the index of the column of this name.
     pub(super) fn position(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name().eq_ignore_ascii_case(name))
     }

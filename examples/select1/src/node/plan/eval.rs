@@ -78,7 +78,7 @@ impl Compare {
     }
 }
 
-/// Which of two values, neither NULL, is the larger.
+/// Compares two values, neither of which is NULL.
 pub(super) fn compare(
     left: &Val<'_>,
     right: &Val<'_>,

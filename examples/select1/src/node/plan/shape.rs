@@ -35,7 +35,7 @@ pub(super) struct Asked<'a> {
     key: Vec<u8>,
 }
 
-/// How a table is read.
+/// Kind of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Way {
@@ -46,7 +46,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// As the node is called.
+    /// Returns the name of the node.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",

@@ -40,7 +40,7 @@ pub(super) fn send(
 /// The nodes above a table, the lowest first.
 pub(super) struct Pipeline<'a> {
     stages: Vec<Stage<'a>>,
-    /// Of the rows that leave.
+    /// Columns of the rows that leave.
     fields: Vec<Description>,
 }
 

@@ -1,4 +1,4 @@
-//! How cells and expressions of each type are read, computed and written.
+//! Reading, computing and writing of cells and expressions by type.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -48,7 +48,7 @@ impl Type {
         }
     }
 
-    /// Of them behind the point.
+    /// Digits behind the point.
     pub(super) const fn scale(&self) -> u8 {
         match self {
             Self::Decimal { scale, .. } => *scale,

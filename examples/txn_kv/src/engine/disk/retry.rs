@@ -41,7 +41,7 @@ struct Inner {
 #[derive(Default)]
 struct Unsynced {
     asked: Vec<Asked>,
-    /// Of the writes, one after the other.
+    /// Bytes of the writes, one after the other.
     bytes: Vec<u8>,
     /// The first failure.
     failure: Option<Arc<io::Error>>,
@@ -132,7 +132,7 @@ impl Unsynced {
         self.failure = None;
     }
 
-    /// How long the file would be.
+    /// Returns the length that the file would have.
     fn len(&self, file: u64) -> u64 {
         self.asked.iter().fold(file, |len, asked| match asked {
             Asked::Write { offset, bytes } => len.max(offset + bytes.len() as u64),
