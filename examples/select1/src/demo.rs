@@ -38,7 +38,7 @@ pub(crate) fn run(quick: bool, out: &mut impl Write) -> Result<(), Box<dyn Error
     writeln!(out, "listening on {address}, {ROWS} rows; every answer is checked\n")?;
     out.flush()?;
 
-    let mut table = table::plain(&[
+    let mut table = table::numbers(&[
         "",
         "sessions",
         "connections",

@@ -23,7 +23,7 @@ use crate::args::Load as Args;
 
 pub(crate) const SCHEMA: &str = "sbtest";
 pub(crate) const ROWS: u32 = 100_000;
-/// How long a request may take, and how long the end of the load waits for answers.
+/// Deadline of a request, and of the answers at the end of the load.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Questions of one session.
@@ -135,7 +135,7 @@ impl Report<'_> {
             return Ok(());
         }
         let latencies = self.summary.latencies();
-        let mut table = table::plain(&[
+        let mut table = table::numbers(&[
             "mode",
             "sessions",
             "connections",

@@ -1,4 +1,4 @@
-//! `serve`: a server until it is told to end.
+//! `serve`: a server until SIGTERM or SIGINT.
 
 use std::error::Error;
 use std::io::Write;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::args::Serve;
 
-/// How long requests in progress may take to finish once the server is told to end.
+/// Time for requests in progress to finish after the signal to end.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT, then drains.

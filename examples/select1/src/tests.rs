@@ -51,7 +51,8 @@ impl Server {
     }
 }
 
-/// What a statement of session 2 gives: cells as text, with `|` between them and `;` behind rows.
+/// Returns the result of a statement of session 2: cells as text, with `|` between them and `;`
+/// behind rows.
 pub(crate) fn rows(client: &mut Client, sql: &str) -> String {
     text(&client.execute(2, sql).good())
 }

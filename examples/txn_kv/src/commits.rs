@@ -24,7 +24,7 @@ use bare::Bare;
 
 /// A subject beside a base.
 struct Beside {
-    /// Of the base and of the subject.
+    /// Names of the base and of the subject.
     names: [String; 2],
     /// Least ratio that is wanted.
     goal: Option<f64>,

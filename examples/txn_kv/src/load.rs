@@ -52,7 +52,7 @@ pub struct Load {
     shape: Shape,
 }
 
-/// How long a request may take, and how long the end of a load waits for answers.
+/// Deadline of a request, and of the answers at the end of a load.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Load {

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io::Write;
 
+use lab::args::misuse;
 use serde::Serialize;
 use txn_kv::load::{Lines, Load, Options, Progress, Summary, Until};
 use txn_kv::serve::{self, Server};
@@ -29,7 +30,7 @@ struct Report<'a> {
 ///
 /// The server cannot be reached, an answer was wrong, or a request failed.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let (shape, workload) = (args.shape()?, args.workload());
+    let (shape, workload) = (args.shape().map_err(misuse)?, args.workload());
     let mut own = None;
     let address = match &args.connect {
         Some(address) => address.clone(),

@@ -210,7 +210,7 @@ impl Drop for Driver {
     }
 }
 
-/// What the sessions of one load share.
+/// State that the sessions of one load share.
 #[derive(Debug)]
 struct Shared {
     client: Client,

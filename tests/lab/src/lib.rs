@@ -25,6 +25,7 @@ pub mod xrpc;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,13 @@ pub fn eventually_or<T: fmt::Display>(
     }
 }
 
+/// Raises the limit on descriptors as far as it goes. As many tests run at once as there are CPUs, and the
+/// usual 1 024 descriptors are not enough for all tests of a program.
+pub fn make_room() {
+    static RAISED: Once = Once::new();
+    RAISED.call_once(|| drop(load::raise_descriptor_limit()));
+}
+
 /// The two kinds of stream socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -94,6 +102,7 @@ pub struct Server {
 
 impl Server {
     pub fn start(kind: Kind, config: Config, protocol: impl Protocol) -> Self {
+        make_room();
         let runtime = Runtime::builder().config(config).start().expect("a runtime");
         let (listener, dir) = match kind {
             Kind::Tcp => (runtime.listen("127.0.0.1:0", protocol), None),

@@ -23,7 +23,7 @@ pub(super) fn run<'a>(
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
     let step = if quick { QUICK_STEP } else { STEP };
-    let mut table = table::plain(&[
+    let mut table = table::numbers(&[
         "engine",
         "key space",
         "clients",

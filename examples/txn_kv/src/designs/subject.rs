@@ -124,8 +124,8 @@ impl Subject {
         Ok(Window { puts, seconds: time.as_secs_f64(), cpu_seconds: cpu.as_secs_f64() })
     }
 
-    /// Forgets the oldest revisions, so that about as many are left as in the beginning: of each key the
-    /// one that could be read then, and all later ones.
+    /// Forgets the oldest revisions, so that about as many are left as in the beginning. Of each
+    /// key, the revision that was readable then stays, and all later ones.
     pub(super) fn forget(&self) -> Result<(), Box<dyn Error>> {
         let store = self.server.store();
         let (newest, preloaded) = (store.revision(), self.preloaded());

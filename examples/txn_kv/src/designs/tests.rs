@@ -34,7 +34,7 @@ fn what_was_put_later_is_forgotten() {
             assert!(records() > revisions * keys);
             subject.forget().expect("it compacts");
         }
-        // Those that are kept for their age are counted in transactions, of up to 100 puts.
+        // The revisions that are kept are counted in transactions, of up to 100 puts.
         assert!(records() <= revisions * keys + 100, "{} of {case:?}", records());
         assert!(records() >= keys);
     }

@@ -15,7 +15,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// So many keys of so many bytes each.
+    /// Returns a key space of `count` keys with `bytes` bytes each.
     ///
     /// # Errors
     ///
@@ -31,13 +31,13 @@ impl Keys {
         Ok(Self { bytes, count })
     }
 
-    /// How many.
+    /// Number of keys.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// How long each is.
+    /// Length of a key.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

@@ -29,6 +29,11 @@ impl Summary {
         Self { tally, time }
     }
 
+    /// The counts.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
     /// Number of right answers.
     pub fn answers(&self) -> u64 {
         self.tally.answers()

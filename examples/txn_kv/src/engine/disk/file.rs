@@ -9,8 +9,8 @@ use redb::backends::FileBackend;
 use super::{DiskOptions, Open};
 use crate::engine::EngineError;
 
-/// Where the file of this folder is. If it is not there, it is made under another name and gets its own
-/// when it is a whole database: one that is made by half could not be opened.
+/// Returns the path of the file in this folder. If there is none, it is made under another name and
+/// renamed when it is a whole database: a database that is made by half could not be opened.
 pub(super) fn make(folder: &Path, options: DiskOptions) -> Result<PathBuf, EngineError> {
     let failed = |error| EngineError::new("make the database", error);
     let path = folder.join(NAME);
@@ -41,7 +41,7 @@ fn open_or_make(path: &Path) -> io::Result<FileBackend> {
 /// After that it is found there, also after a crash.
 fn name(new: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(new, path) {
-        // Somebody else was faster.
+        // Another process was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         linked => linked?,
     }

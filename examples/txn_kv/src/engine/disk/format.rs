@@ -79,7 +79,7 @@ pub(super) fn decode_head(bytes: &[u8]) -> Result<Head, Damaged> {
     if rest.is_empty() { Ok(Head { revision, compacted }) } else { Err(Damaged("length of head")) }
 }
 
-/// What of the stored bytes makes no sense.
+/// Part of the stored bytes that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged(&'static str);
 

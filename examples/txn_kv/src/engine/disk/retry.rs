@@ -1,8 +1,8 @@
 //! [`Retry`]: a file layer that can do again what failed.
 //!
-//! The database refuses everything once a write has failed, and what a failed sync has left on the
-//! disk nobody knows: the system may forget the pages that it could not write. So the layer keeps what
-//! was asked for since the last sync, and from the first failure on it keeps it only:
+//! The database refuses all work once a write has failed. After a failed sync the content of the
+//! disk is unknown: the system may forget the pages that it could not write. So the layer keeps all
+//! requests since the last sync, and from the first failure on it does nothing else with them:
 //!
 //! ```text
 //!             writes, lengths, syncs go                 reads see
@@ -37,11 +37,11 @@ struct Inner {
     unsynced: Mutex<Unsynced>,
 }
 
-/// What was asked for since the last sync.
+/// Requests since the last sync.
 #[derive(Default)]
 struct Unsynced {
     asked: Vec<Asked>,
-    /// Of the writes, one after the other.
+    /// Bytes of the writes, one after the other.
     bytes: Vec<u8>,
     /// The first failure.
     failure: Option<Arc<io::Error>>,
@@ -132,7 +132,7 @@ impl Unsynced {
         self.failure = None;
     }
 
-    /// How long the file would be.
+    /// Returns the length that the file would have.
     fn len(&self, file: u64) -> u64 {
         self.asked.iter().fold(file, |len, asked| match asked {
             Asked::Write { offset, bytes } => len.max(offset + bytes.len() as u64),

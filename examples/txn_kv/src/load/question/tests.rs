@@ -19,7 +19,7 @@ fn read(shape: &Shape, first: u64, limit: u64) -> Read {
     }
 }
 
-/// What a read finds if these keys were written by the transactions of the same numbers.
+/// Answer of a read if each of these keys was written by the transaction of the same number.
 fn found(shape: &Shape, numbers: impl IntoIterator<Item = u64>) -> Found {
     let entry = |number| {
         let key = shape.keys.key(number);
