@@ -29,7 +29,7 @@ macro_rules! targets {
 targets! { auth chunk client frames message plan pool_ops row server }
 
 /// Bound on the seeds of a target: `fuzz/README.md` tells how to choose them.
-const MAX_SEEDS: usize = 1000;
+const MAX_SEEDS: usize = 50;
 
 fn replay(target: &str, run: fn(&[u8])) {
     let seeds = files(&format!("corpus/{target}"));
