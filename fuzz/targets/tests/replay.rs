@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-/// A test for each target, and one that no target is missing.
+/// Defines a test for each target, and a test that this list has every target.
 macro_rules! targets {
     ($($target:ident)*) => {
         mod no_seed_panics {
