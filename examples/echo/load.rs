@@ -4,12 +4,13 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use lab::address::Address;
 use lab::args::{microseconds, misuse, seconds, within};
-use lab::load::{HEADER_BYTES, Heavy, Load, Options, raise_descriptor_limit};
-use lab::report::{self, Latencies, Row};
+use lab::load::{HEADER_BYTES, Heavy, Load, Options, Report, raise_descriptor_limit};
+use lab::report::{self, Row};
 use lab::terminal::ProgressLine;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -46,33 +47,6 @@ pub(crate) struct Args {
 const SIZES: std::ops::RangeInclusive<usize> = HEADER_BYTES..=HEADER_BYTES - 1 + (64 << 20);
 /// Requests in flight on all connections together. The generator keeps a time for each.
 const MAX_IN_FLIGHT: usize = 16 << 20;
-
-/// Results for programs. Times are in nanoseconds, except where the name says microseconds.
-#[derive(Serialize)]
-struct Results {
-    connect: String,
-    connections: usize,
-    sessions_per_connection: usize,
-    pipeline: usize,
-    size: usize,
-    think_us: u128,
-    requests: u64,
-    seconds: f64,
-    requests_per_second: f64,
-    latency_ns: Latencies,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    heavy: Option<HeavyResults>,
-    errors: u64,
-    first_error: Option<String>,
-}
-
-#[derive(Serialize)]
-struct HeavyResults {
-    connections: usize,
-    burn_us: u128,
-    requests: u64,
-    latency_ns: Latencies,
-}
 
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let in_flight = args.connections * args.sessions_per_connection * args.pipeline;
@@ -111,27 +85,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
     line.step_done(format_args!("{} answers", report.requests + report.heavy_requests));
 
     if args.json {
-        let results = Results {
-            connect: args.connect.to_string(),
-            connections,
-            sessions_per_connection: args.sessions_per_connection,
-            pipeline: args.pipeline,
-            size: args.size,
-            think_us: args.think_us.as_micros(),
-            requests: report.requests,
-            seconds: report.seconds,
-            requests_per_second: report.requests as f64 / report.seconds,
-            latency_ns: Latencies::of(&report.hist),
-            heavy: args.heavy.map(|heavy| HeavyResults {
-                connections: heavy.connections,
-                burn_us: heavy.burn.as_micros(),
-                requests: report.heavy_requests,
-                latency_ns: Latencies::of(&report.heavy_hist),
-            }),
-            errors: report.errors,
-            first_error: report.first_error.as_ref().map(ToString::to_string),
-        };
-        writeln!(out, "{}", serde_json::to_string(&results)?)?;
+        writeln!(out, "{}", json(args, &report))?;
     } else {
         let mut rows = vec![Row {
             connections: connections.to_string(),
@@ -160,6 +114,46 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
         }
         None => Ok(()),
     }
+}
+
+/// Results for programs. Times are in nanoseconds, except where the name says microseconds.
+fn json(args: &Args, report: &Report) -> Value {
+    let mut results = json!({
+        "connect": args.connect.to_string(),
+        "connections": args.connections,
+        "sessions_per_connection": args.sessions_per_connection,
+        "pipeline": args.pipeline,
+        "size": args.size,
+        "think_us": args.think_us.as_micros() as u64,
+        "requests": report.requests,
+        "seconds": report.seconds,
+        "requests_per_second": report.requests as f64 / report.seconds,
+        "latency_ns": latencies(&report.hist),
+        "errors": report.errors,
+        "first_error": report.first_error.as_ref().map(ToString::to_string),
+    });
+    if let Some(heavy) = args.heavy {
+        results["heavy"] = json!({
+            "connections": heavy.connections,
+            "burn_us": heavy.burn.as_micros() as u64,
+            "requests": report.heavy_requests,
+            "latency_ns": latencies(&report.heavy_hist),
+        });
+    }
+    results
+}
+
+fn latencies(hist: &Histogram<u64>) -> Value {
+    json!({
+        "count": hist.len(),
+        "min": hist.min(),
+        "mean": hist.mean(),
+        "p50": hist.value_at_quantile(0.5),
+        "p90": hist.value_at_quantile(0.9),
+        "p99": hist.value_at_quantile(0.99),
+        "p999": hist.value_at_quantile(0.999),
+        "max": hist.max(),
+    })
 }
 
 /// Parses `N:US`.

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
@@ -155,6 +155,16 @@ fn check(bytes: &[u8], tag: u64, seed: u64) -> u64 {
     next
 }
 
+/// Ends the thread that sends late. Also when the test fails, so that its scope ends.
+struct EndOfLate<'a>(&'a Tagged);
+
+impl Drop for EndOfLate<'_> {
+    fn drop(&mut self) {
+        let mut late = self.0.late.lock().unwrap_or_else(PoisonError::into_inner);
+        *late = mpsc::channel().0;
+    }
+}
+
 fn no_event_or_byte_reaches_a_newer_connection(kind: Kind) {
     let seed = seed();
     let (late, to_send) = mpsc::channel();
@@ -166,7 +176,8 @@ fn no_event_or_byte_reaches_a_newer_connection(kind: Kind) {
     };
     let server = Server::start(kind, config().epoll_groups(2), protocol.clone());
     thread::scope(|scope| {
-        let senders = scope.spawn(move || {
+        let end = EndOfLate(&protocol);
+        scope.spawn(move || {
             for (conn, tag) in to_send {
                 conn.send(encode(tag, LATE));
             }
@@ -179,8 +190,7 @@ fn no_event_or_byte_reaches_a_newer_connection(kind: Kind) {
             .collect();
         clients.into_iter().for_each(|client| client.join().expect("no fault at a client"));
         server.wait_until_empty();
-        *protocol.late.lock().expect("unpoisoned") = mpsc::channel().0;
-        senders.join().expect("no panic");
+        drop(end);
     });
     let faults = protocol.faults.lock().expect("unpoisoned").clone();
     assert!(faults.is_empty(), "{kind:?}, seed {seed}: {faults:?}");

@@ -6,15 +6,19 @@ use std::time::Duration;
 
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 use epoll_group::stats::Counter;
-use epoll_group::{Handle, Runtime};
+use epoll_group::{Config, Handle, Runtime};
 use lab::workers::{all_rest, threads_named};
 use lab::{LONG, Peer, eventually};
 
 const WORKERS: usize = 3;
 
 fn named(prefix: &str) -> Runtime {
-    let builder = Runtime::builder().groups(1).threads_per_group(WORKERS);
-    builder.name(prefix).start().expect("a runtime")
+    let config = Config::default()
+        .epoll_groups(1)
+        .epoll_threads_per_group(WORKERS)
+        // No thread is added for those whose panics are slow, because backtraces are printed.
+        .thread_deadlock_check_interval(Duration::from_secs(10));
+    Runtime::builder().config(config).name(prefix).start().expect("a runtime")
 }
 
 /// Waits for `panics`, and checks that all workers are there and work.

@@ -10,7 +10,7 @@ use lab::faults::script::{Coalesce, Cut, Faults, How, Mark, Script, Stop};
 
 /// A proxy that does to connections what networks do.
 ///
-/// Without arguments: a table of faults, shown and checked, some seconds. With --listen and --to: a relay
+/// Without arguments it shows and checks a table of faults. With --listen and --to it is a relay
 /// until SIGTERM or SIGINT, with a line for each connection that has ended.
 ///
 /// ADDR is HOST:PORT or unix:PATH; port 0 takes any free one. Up is from the client to the server, down

@@ -13,7 +13,7 @@ pub(crate) const SIZE: usize = 100_000;
 /// Time without a byte after which a client gives up.
 const SILENCE: Duration = Duration::from_millis(600);
 
-/// What a client has seen.
+/// The exchange as its client saw it.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) sent: u64,

@@ -1,4 +1,4 @@
-//! Checks: on the way, at rest, and at the end.
+//! Checks during a simulation, at rest, and at the end.
 
 use epoll_group::stats::{Counter, Snapshot};
 

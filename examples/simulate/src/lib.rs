@@ -15,7 +15,7 @@
 //!
 //! A client asks, takes, cancels, gives up or closes. Bytes move, as many as chance says. A way is held
 //! up, cut, half-closed or spoiled, or its client does not read. The server takes an event or a task, or
-//! does one that it has taken. A deferred request is finished. Time passes. While a handler of the
+//! does one of those that it holds. A deferred request is finished. Time passes. While a handler of the
 //! service runs, the server may go on with others, as it does with more than one thread.
 //!
 //! # What has to hold

@@ -2,40 +2,30 @@
 //! sleeping, and what programs print.
 
 pub mod abuse;
-pub mod address;
 pub mod allocator;
-pub mod args;
 pub mod both;
 pub mod child;
-pub mod cpu;
 pub mod drive;
 pub mod engine;
 pub mod environment;
 pub mod faults;
 pub mod fuzzed;
-pub mod load;
 pub mod peer;
-pub mod progress;
 pub mod protocol;
 pub mod random;
 pub mod ratio;
-pub mod report;
 pub mod rows;
 pub mod scripted;
 pub mod sessions;
-pub mod settings;
-pub mod signals;
-pub mod table;
 pub mod tagged;
-pub mod terminal;
 pub mod threads;
-pub mod units;
 pub mod usage;
 pub mod workers;
 pub mod xrpc;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +33,9 @@ use epoll_group::net::{Address, Listener, Protocol};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, DrainReport, Runtime};
 
+pub use lab_core::{
+    address, args, cpu, load, progress, report, settings, signals, table, terminal, units,
+};
 pub use peer::Peer;
 
 /// Generous: what does not happen within this will not happen.
@@ -79,6 +72,13 @@ pub fn eventually_or<T: fmt::Display>(
     }
 }
 
+/// Raises the limit on descriptors as far as it goes. As many tests run at once as there are CPUs, and the
+/// usual 1 024 descriptors are not enough for all tests of a program.
+pub fn make_room() {
+    static RAISED: Once = Once::new();
+    RAISED.call_once(|| drop(load::raise_descriptor_limit()));
+}
+
 /// The two kinds of stream socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -102,6 +102,7 @@ pub struct Server {
 
 impl Server {
     pub fn start(kind: Kind, config: Config, protocol: impl Protocol) -> Self {
+        make_room();
         let runtime = Runtime::builder().config(config).start().expect("a runtime");
         let (listener, dir) = match kind {
             Kind::Tcp => (runtime.listen("127.0.0.1:0", protocol), None),

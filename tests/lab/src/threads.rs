@@ -24,6 +24,7 @@ pub fn growing(base: usize) -> Config {
 
 /// A runtime whose threads have that name.
 pub fn start(name: &str, config: Config) -> Runtime {
+    super::make_room();
     Runtime::builder().config(config).name(name).start().expect("a runtime")
 }
 

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use serde::{Serialize, Serializer};
 
 use super::tally::{Failure, Tally};
-use crate::report::{self, Latencies};
+use crate::report;
 use crate::units::Nanos;
 
 /// Result of a load.
@@ -150,12 +150,12 @@ impl Serialize for Summary {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Tally { reads, writes, wrong, errors, first_failure, .. } = &self.tally;
         let part =
-            |part: &Histogram<u64>| Part { requests: part.len(), latency_ns: latencies(part) };
+            |part: &Histogram<u64>| Part { requests: part.len(), latency_ns: Latencies::of(part) };
         Object {
             requests: self.answers(),
             seconds: self.time.as_secs_f64(),
             requests_per_second: self.per_second(),
-            latency_ns: latencies(&self.latencies()),
+            latency_ns: Latencies::of(&self.latencies()),
             reads: part(reads),
             writes: part(writes),
             errors: *errors,
@@ -185,9 +185,41 @@ struct Part {
     latency_ns: Option<Latencies>,
 }
 
-/// `None` if nothing was answered.
-fn latencies(hist: &Histogram<u64>) -> Option<Latencies> {
-    (!hist.is_empty()).then(|| Latencies::of(hist))
+#[derive(Serialize)]
+struct Latencies {
+    min: u64,
+    mean: f64,
+    stddev: f64,
+    p10: u64,
+    p25: u64,
+    p50: u64,
+    p75: u64,
+    p90: u64,
+    p95: u64,
+    p99: u64,
+    p999: u64,
+    max: u64,
+}
+
+impl Latencies {
+    /// `None` if nothing was answered.
+    fn of(latencies: &Histogram<u64>) -> Option<Self> {
+        let at = |share| latencies.value_at_quantile(share);
+        (!latencies.is_empty()).then(|| Self {
+            min: latencies.min(),
+            mean: latencies.mean(),
+            stddev: latencies.stdev(),
+            p10: at(0.1),
+            p25: at(0.25),
+            p50: at(0.5),
+            p75: at(0.75),
+            p90: at(0.9),
+            p95: at(0.95),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: latencies.max(),
+        })
+    }
 }
 
 #[cfg(test)]

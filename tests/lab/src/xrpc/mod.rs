@@ -27,9 +27,9 @@ pub use reply::{Failure, Reply};
 
 use std::time::Duration;
 
-/// How long anything is waited for. Longer under a sanitizer, which is slow.
+/// Longest wait for an answer. Longer under a sanitizer, which is slow.
 pub const DEADLINE: Duration =
-    Duration::from_secs(if option_env!("SANITIZER").is_some() { 200 } else { 20 });
+    Duration::from_secs(if option_env!("SANITIZER").is_some() { 200 } else { 60 });
 
 /// What marks a session that needs no opening and lasts for one statement.
 pub const AUTO: u64 = 1 << 63;

@@ -74,8 +74,7 @@ fn entry(field: &FieldDescriptor) -> String {
     format!("Field::list({kind}, List::{list})")
 }
 
-/// Whether the generated type holds the message behind a pointer: it does where the message could
-/// hold itself.
+/// True if the generated type holds the message behind a pointer, because it could hold itself.
 fn is_boxed(field: &FieldDescriptor) -> bool {
     let mut seen = BTreeSet::new();
     let mut next: Vec<_> = field.kind().as_message().cloned().into_iter().collect();

@@ -1,10 +1,9 @@
-//! Latencies of a load: a table, a histogram drawn in text, and a record for programs.
+//! Latencies of a load: a table and a histogram drawn in text.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
 
 use super::table;
 use super::units::Nanos;
@@ -19,24 +18,6 @@ pub struct Row<'a> {
     pub server_cpu: Option<Duration>,
 }
 
-/// Latencies in nanoseconds, for programs.
-#[derive(Debug, Serialize)]
-pub struct Latencies {
-    pub count: u64,
-    pub min: u64,
-    pub mean: f64,
-    pub stddev: f64,
-    pub p10: u64,
-    pub p25: u64,
-    pub p50: u64,
-    pub p75: u64,
-    pub p90: u64,
-    pub p95: u64,
-    pub p99: u64,
-    pub p999: u64,
-    pub max: u64,
-}
-
 /// Latencies cut into buckets whose bounds grow by the same factor.
 struct Buckets {
     steps_per_octave: i32,
@@ -49,26 +30,6 @@ const OCTAVES_IN_HALVES: i32 = 10;
 const LABEL_CHARS: usize = 10;
 const LINE_CHARS: usize = 96;
 const SHARE_CHARS: usize = 8;
-
-impl Latencies {
-    pub fn of(hist: &Histogram<u64>) -> Self {
-        Self {
-            count: hist.len(),
-            min: hist.min(),
-            mean: hist.mean(),
-            stddev: hist.stdev(),
-            p10: hist.value_at_quantile(0.1),
-            p25: hist.value_at_quantile(0.25),
-            p50: hist.value_at_quantile(0.5),
-            p75: hist.value_at_quantile(0.75),
-            p90: hist.value_at_quantile(0.9),
-            p95: hist.value_at_quantile(0.95),
-            p99: hist.value_at_quantile(0.99),
-            p999: hist.value_at_quantile(0.999),
-            max: hist.max(),
-        }
-    }
-}
 
 /// Prints one line for each row, under a heading.
 pub fn table(out: &mut impl Write, rows: &[Row<'_>]) -> io::Result<()> {

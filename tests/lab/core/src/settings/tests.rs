@@ -1,6 +1,6 @@
 use super::*;
 
-const SAMPLE: &str = include_str!("../../../../examples/echo/echo.toml");
+const SAMPLE: &str = include_str!("../../../../../examples/echo/echo.toml");
 
 fn from_toml(text: &str) -> Result<Settings, SettingsError> {
     let mut settings = Settings::default();
