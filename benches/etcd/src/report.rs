@@ -229,6 +229,13 @@ mod tests {
     }
 
     #[test]
+    fn windows_without_answers_make_no_ratio() {
+        let tables = report(Some(window(0.0))).tables();
+        let row = ["put", "10", "1", "0", "1000", "–", "0.00 / 1.50", "0.00 / 1.50"];
+        assert!(cells(&tables).any(|cells| cells == row), "{tables}");
+    }
+
+    #[test]
     fn errors_are_told_with_the_first_of_them() {
         let first_error = Some("broken".to_owned());
         let tables = report(Some(Window { errors: 2, first_error, ..window(1.0) })).tables();

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_that_came_twice_is_found() {
+    fn a_revision_that_came_twice_is_wrong() {
         assert_eq!(twice(vec![5, 6, 5, 7, 7]), [5, 7]);
     }
 }

@@ -133,3 +133,50 @@ impl Buckets {
         counts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(values: impl IntoIterator<Item = u64>) -> Histogram<u64> {
+        let mut hist = Histogram::new_with_bounds(1, 1 << 40, 3).unwrap();
+        values.into_iter().for_each(|value| hist.record(value).unwrap());
+        hist
+    }
+
+    fn counts(hist: &Histogram<u64>) -> Vec<u64> {
+        let buckets = Buckets::spanning(&[(String::new(), hist)]).unwrap();
+        buckets.counts(hist)
+    }
+
+    #[test]
+    fn every_request_is_in_one_bar() {
+        let counts = counts(&recorded((1..=1000).map(|number| number * 1_000_000)));
+        assert_eq!(counts.iter().sum::<u64>(), 1000);
+        // Each bar spans half of an octave, so that the next ones have more of such latencies.
+        let (fast, slow) = (counts[..10].iter().sum::<u64>(), counts[10..].iter().sum::<u64>());
+        assert!((20..=22).contains(&counts.len()) && fast * 10 < slow, "{counts:?}");
+    }
+
+    #[test]
+    fn requests_that_all_take_the_same_are_one_bar() {
+        assert_eq!(counts(&recorded([7, 7, 7])), [3]);
+        assert!(Buckets::spanning(&[(String::new(), &recorded([]))]).is_none());
+    }
+
+    #[test]
+    fn the_fastest_is_in_the_first_bar() {
+        let counts = counts(&recorded([41_013, 41_017, 65_535_011]));
+        assert_eq!((counts[0], counts.last()), (2, Some(&1)), "{counts:?}");
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_share() {
+        let mut out = Vec::new();
+        histogram(&mut out, &[("share".to_owned(), &recorded([1000, 4000, 4000]))]).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let bars: Vec<_> = text.lines().skip(1).map(|line| line.matches('█').count()).collect();
+        assert_eq!((bars[0], bars.last()), (25, Some(&50)), "{text}");
+        assert_eq!(bar(0.0001, 50), "▏");
+    }
+}

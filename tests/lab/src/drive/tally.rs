@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_share_tallies_that_add_up() {
+    fn places_share_tallies_that_add_up() {
         let (tallies, sent) = (several(), Instant::now());
         for place in 0..20 {
             of(&tallies, place).answered(Access::Write, sent);
