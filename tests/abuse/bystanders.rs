@@ -1,4 +1,4 @@
-//! The bystanders of the abuses themselves: they count each request once, and see what is wrong.
+//! Tests of the bystanders of the abuses: they count each request once, and notice what is wrong.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn window(bystanders: &mut Bystanders) -> Report {
     loop {
         let report = bystanders.run_for(WINDOW).expect("connections");
         assert!(report.is_complete(), "{report:?}");
-        // On a busy machine one may be over before anybody has thought of anything to ask.
+        // On a busy machine a window may be over before a bystander has sent a request.
         if report.asked > 0 {
             return report;
         }
@@ -41,7 +41,7 @@ fn bystanders_of_a_good_server_get_all_their_answers() {
     let fixture = Fixture::start(config());
     let mut bystanders = bystanders(&fixture, "echo ");
     let mut all = window(&mut bystanders);
-    // Many, because what is left of one must not be counted in the next.
+    // Many windows, because a request left over from one must not be counted in the next.
     (0..10).for_each(|_| all.add(&window(&mut bystanders)));
     assert_eq!((all.failed, all.times.len()), (0, all.answered), "{all:?}");
     assert!(all.quantile(0.5) <= all.quantile(0.99));
@@ -65,7 +65,7 @@ fn bystanders_whose_connection_is_cut_fail_their_requests_and_connect_again() {
     let mut bystanders = bystanders(&fixture, "fatal ");
     let report = window(&mut bystanders);
     assert_eq!((report.answered, report.failed), (0, report.asked), "{report:?}");
-    // Some of them at least have asked.
+    // At least one bystander has asked.
     fixture.wait_for(Counter::SessionsClosed, 1);
     let _ = window(&mut bystanders);
     assert_eq!(bystanders.open(), 4);

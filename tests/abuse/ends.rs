@@ -1,4 +1,4 @@
-//! Peers that go in the middle of something, and come again.
+//! Peers that leave in the middle of something, and come again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn fins_in_the_middle_of_a_frame_and_what_came_before_is_answered() {
     let tally = Bout::new("fins-mid-frame", config())
         .run(|seen| seen.count(Counter::ClosedByPeer) >= 4 * seen.peers);
     assert_eq!(tally.failed, 0, "{tally:?}");
-    // All but what was under way when it was stopped.
+    // All requests are answered, except those that were in progress at the end of the bout.
     assert!(tally.answered >= tally.cut, "{tally:?}");
 }
 

@@ -1,4 +1,5 @@
-//! Whole, small messages at wire speed: who sends many of no use is closed, and nobody else is harmed.
+//! Floods of whole, small messages. A peer whose messages are of no use is closed, and its
+//! neighbours are not harmed.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ fn config() -> Config {
     engine::config().max_glitches(1000).max_sessions_per_connection(64)
 }
 
-/// Who attacks is closed for its glitches, again and again.
+/// Asserts that each attacker is closed for its glitches, again and again.
 fn ends_by_glitches(name: &str) -> Tally {
     ends_by_so_many_glitches(name, 1000)
 }
@@ -96,7 +97,7 @@ fn sessions_killed_as_soon_as_they_have_something_to_do() {
 
 #[test]
 fn statements_killed_as_soon_as_they_are_asked() {
-    // A kill is of no use only if it comes too late; on a slow machine few do.
+    // A kill counts as a glitch only if it comes too late. On a slow machine few do.
     ends_by_so_many_glitches("rapid-cancel", 100);
 }
 
@@ -107,10 +108,11 @@ fn statements_without_a_session_killed_as_soon_as_they_are_asked() {
 
 #[test]
 fn one_session_asked_without_end() {
-    // A session that gets on is answered; what it has no place for waits in its connection.
+    // The session goes on answering. Requests that do not fit into its queue wait in its
+    // connection.
     let config = config().max_queued_messages(16);
     Bout::new("pipelining-flood", config).run(|seen| {
-        // The neighbours ask sixteen things at a time.
+        // Each neighbour has up to sixteen requests in progress.
         let most = 16 * (seen.peers + 1);
         assert!(seen.stats.queued_requests <= most, "{}", seen.stats);
         seen.count(Counter::RequestsExecuted) >= 1_000 * seen.peers

@@ -1,4 +1,5 @@
-//! What is no frame, no message, or not now: the answer is an error, and memory is what has come.
+//! Bytes that are no frame, no message, or come at the wrong time: the answer is an error, and the
+//! memory in use is what has come.
 
 use epoll_group::stats::Counter;
 use lab::abuse::bout::Bout;
@@ -40,7 +41,7 @@ fn lists_without_end_are_refused() {
 fn texts_that_are_no_texts_are_bytes_or_an_error() {
     let tally = Bout::new("invalid-utf8", config())
         .run(|seen| seen.count(Counter::ConnectionsClosed) >= 20 * seen.peers);
-    // Four requests of each peer may be under way when it is told to stop.
+    // Four requests of each peer may be in progress at the end of the bout.
     assert!(5 * tally.cut <= tally.connected, "{tally:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Logins that fail, without pause: looked at within limits, while others log in.
+//! Failing logins without pause: they are checked within limits, and other peers can log in.
 
 use epoll_group::Config;
 use epoll_group::stats::Counter;
@@ -11,7 +11,7 @@ fn config() -> Config {
     engine::config().max_login_failures_per_address(10)
 }
 
-/// After ten failures of their address nobody looks at what they send.
+/// Asserts that logins of an address are refused unchecked after its ten failures.
 fn are_not_looked_at(name: &str) {
     let tally = Bout::new(name, config())
         .bytes_each(8 * KIB)
@@ -44,7 +44,7 @@ fn proofs_that_are_cut_or_bent() {
 #[test]
 fn names_and_proofs_of_any_size() {
     Bout::new("huge-login-fields", config()).bytes_each(8 * KIB).run(|seen| {
-        // Those that are too large are no message.
+        // Fields that are too large make the message malformed.
         seen.count(Counter::ProtocolErrors) >= seen.peers
             && seen.count(Counter::LoginsFailed) + seen.count(Counter::LoginsRefused) >= seen.peers
     });
@@ -52,7 +52,7 @@ fn names_and_proofs_of_any_size() {
 
 #[test]
 fn passwords_are_tried_from_many_addresses() {
-    // Each has its own ten; the tries of a connection are counted, too.
+    // Each address has ten failures of its own. The attempts of each connection are limited, too.
     Bout::new("wrong-passwords-scattered", config()).bytes_each(8 * KIB).run(|seen| {
         seen.count(Counter::LoginsFailed) >= 10 * seen.peers
             && seen.count(Counter::LoginsRefused) >= seen.peers

@@ -1,6 +1,6 @@
-//! Peers that mean harm, beside neighbours that must get their answers.
+//! Attacking peers, beside neighbours that must get their answers.
 //!
-//! One test at a time: each looks at the descriptors of the process.
+//! The tests run one at a time, because each looks at the descriptors of the process.
 #![cfg(feature = "server")]
 
 mod bystanders;

@@ -1,4 +1,4 @@
-//! When attackers have gone, so has the memory that they took.
+//! Memory that attackers took is given back when they have left.
 #![allow(unsafe_code, reason = "malloc_trim is the allocator's own call")]
 
 use std::time::Duration;
@@ -8,7 +8,8 @@ use lab::abuse::bout::{Bout, alone};
 use lab::child::{in_child, resident_bytes};
 use lab::engine::{Fixture, config};
 
-/// Each takes what it can for a moment.
+/// Abuses that take much memory for a moment, each with a counter that shows it, and the count for
+/// each peer.
 const GREEDY: [(&str, Counter, u64); 4] = [
     ("slow-readers", Counter::ClosedWriteTimeout, 1),
     ("lying-lengths", Counter::SessionsOpened, 1),
@@ -33,7 +34,7 @@ fn memory_is_given_back() {
                     .run_against(&server, |seen| seen.count(counter) >= each * seen.peers);
             }
         };
-        // Each worker and each part of the allocator has had its share of the largest once.
+        // By now each worker and each arena of the allocator has handled the largest sizes once.
         for _ in 0..2 {
             round();
         }
@@ -42,12 +43,12 @@ fn memory_is_given_back() {
             round();
         }
         let after = held_bytes();
-        // A hundred MiB went through.
+        // About a hundred MiB went through the server.
         assert!(after < before + (24 << 20), "from {before} to {after} bytes");
     });
 }
 
-/// Without what the allocator keeps for the next, which differs from run to run.
+/// Resident memory without the allocator's free pages, which differ from run to run.
 fn held_bytes() -> usize {
     #[cfg(target_env = "gnu")]
     // SAFETY: it only gives free pages back to the system.

@@ -1,4 +1,4 @@
-//! Peers that take their time, or are not there any more: what cuts them, and that others are served.
+//! Slow peers and peers that are gone: which timeout cuts them, and service to their neighbours.
 
 use std::time::Duration;
 

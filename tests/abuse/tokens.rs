@@ -1,4 +1,4 @@
-//! Credit of every bad kind, against results that wait for it.
+//! Invalid credit of every kind, for results that wait for credit.
 
 use std::time::Duration;
 

@@ -180,7 +180,7 @@ fn sessions_are_spread_over_connections() {
     eventually(LONG, || {
         both.client.status().connections.iter().all(|connection| connection.age.is_some())
     });
-    // The first may all be on the connection that was there first.
+    // The first sessions may all be on the connection that was there first.
     let more: Vec<_> = (0..18).map(|_| session(&both)).collect();
     for connection in both.client.status().connections {
         assert_eq!(connection.sessions, 9);
@@ -199,7 +199,7 @@ fn a_wrong_password_is_refused_at_once() {
 
 const MOST: usize = 1 << 20;
 
-/// Against a server that answers so, with at most [`MOST`] bytes of an answer.
+/// Client of a server that answers so, and its runtime. An answer may take at most [`MOST`] bytes.
 fn against(answer: impl Fn(&mut Encoder<'_>) + Send + 'static) -> (Client, Runtime) {
     let runtime = Runtime::builder().config(lab::config()).start().expect("started");
     let options = options(serve(answer)).connections(1).max_answer_bytes(MOST);
@@ -214,7 +214,7 @@ fn is_too_much(error: &Error) {
     }
 }
 
-/// The body of a chunk of one column in which every row is NULL, eight for each byte.
+/// Body of a chunk of one column in which every row is NULL: one bit of a bitmap for each row.
 fn nulls(bitmap_bytes: usize) -> Vec<u8> {
     use prost::encoding::encode_varint;
     let prefixed = |tag: u8, inside: &[u8]| {
@@ -275,7 +275,8 @@ fn warning(bytes: usize) -> ServerMessage {
 
 #[test]
 fn warnings_without_end_take_bounded_memory() {
-    // Those who read them keep some; read or not, they are an answer that is too much at some time.
+    // Short warnings: the summary keeps 64 and counts the others. Long ones make the answer too
+    // much.
     let (client, _runtime) = against(|encoder| {
         (0..10_000).for_each(|_| put(encoder, &warning(10)));
         encoder.execute_ok();
@@ -310,7 +311,7 @@ fn columns_with_long_names_take_bounded_memory() {
 #[test]
 fn notices_in_front_of_timestamps_take_no_memory() {
     let (client, _runtime) = against(|encoder| {
-        // More than is kept of an answer.
+        // Together these warnings are longer than an answer may be.
         (0..100).for_each(|_| put(encoder, &warning(60 << 10)));
         encoder.timestamps(7);
     });

@@ -1,4 +1,5 @@
-//! Who calls a client's closures, what they may do, and that each call that waits ends.
+//! The threads that call a client's closures, what closures may do, and the end of each waiting
+//! call.
 
 use std::net::TcpListener;
 use std::sync::mpsc::{self, Receiver};
@@ -21,7 +22,7 @@ fn next<T>(given: &Receiver<T>) -> T {
     given.recv_timeout(LONG).expect("called")
 }
 
-/// In one worker at most.
+/// Runs on one worker: a closure that waits must not block the next closure.
 #[test]
 fn closures_may_wait_for_one_another() {
     let both = Both::start_on(one_worker(), |options| options.connections(1));
@@ -75,7 +76,7 @@ fn who_waits_for_a_session_is_served_though_another_panics() {
     both.client.session_then(|_| panic!("a panic that is meant"));
     both.client.session_then(move |session| {
         let mut session = session.expect("a session");
-        // It may wait, too.
+        // This closure may wait, too.
         give.send(one(session.execute("echo mine"))).expect("the test listens");
     });
     assert_eq!(both.client.status().waiting, 2);
@@ -133,7 +134,7 @@ fn a_session_that_its_server_ended_makes_room_for_who_waits() {
     let (give, given) = mpsc::channel();
     both.client.session_then(move |session| give.send(session).expect("the test listens"));
     session.run("fatal 1234").expect_err("it ends");
-    // It is still there, for who has it.
+    // The session is still there for the closure that got it.
     assert!(next(&given).expect("a session").is_alive());
     assert!(!session.is_alive());
 }
@@ -156,7 +157,8 @@ fn workers_that_all_wait_for_answers_get_them() {
     assert!((0..16).all(|_| next(&given)));
 }
 
-/// An answer of which the beginning was read, and whose rest does not come.
+/// Returns an answer that was read as far as it has come. Its rest does not come while the gate is
+/// shut.
 fn begun(both: &Both, gate: &str) -> Answer {
     let mut session = both.session();
     let mut answer = session.execute(format!("stubborn {gate}")).expect("an answer");
@@ -174,7 +176,7 @@ fn what_a_closure_holds_is_dropped_with_the_answer_that_it_watched() {
     thread::scope(|scope| {
         let answer = begun(&both, "a");
         scope.spawn(move || {
-            // Whatever it holds, perhaps of the same connection.
+            // The closure may hold anything, also a session of the same connection.
             answer.when_more(move || drop((other, give)));
             drop(answer);
         });
@@ -213,7 +215,8 @@ fn a_time_that_no_clock_can_say_is_never() {
     assert_eq!(one(session.execute(request)), "1");
 }
 
-/// Everything that waits, on a client of one session: what it heard is to come.
+/// Starts every kind of waiting call, on a client of one session. The errors of the calls come to
+/// the receiver.
 fn waiting(both: &Both) -> Receiver<ErrorKind> {
     let mut session = both.session();
     let (give, given) = mpsc::channel();

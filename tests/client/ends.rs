@@ -1,4 +1,4 @@
-//! What a client does about the end of its connections.
+//! Ends of connections: how a client notices them and reacts.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,8 +9,8 @@ use epoll_group::client::{Client, ErrorKind, Fate};
 use lab::LONG;
 use lab::both::{Both, one, options};
 
-/// Passes on what goes from one to the other, up to a request that has this text in it: then the stream
-/// to the client ends in order, as that of a server does that is killed when it has sent all.
+/// Passes bytes between client and server, up to a request that contains `text`. Then it ends the
+/// stream to the client in order, like a server that is killed when it has sent everything.
 fn pass_until(text: &'static [u8], server: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = listener.local_addr().expect("it has one");
@@ -31,7 +31,7 @@ fn pass_until(text: &'static [u8], server: SocketAddr) -> (SocketAddr, JoinHandl
         client.shutdown(Shutdown::Write).expect("it was open");
         server.shutdown(Shutdown::Both).expect("it was open");
         let _ = answers.join().expect("no panic");
-        // The client closes its side.
+        // Waits until the client closes its side.
         assert!(client.set_read_timeout(Some(LONG)).is_ok());
         while client.read(&mut bytes).is_ok_and(|count| count > 0) {}
     };
@@ -43,7 +43,7 @@ fn an_orderly_end_in_the_middle_of_a_request_is_noticed_at_once() {
     let both = Both::start();
     let server: SocketAddr = both.server.addr().to_string().parse().expect("TCP");
     let (address, passing) = pass_until(b"echo last", server);
-    // Neither the deadline nor a probe finds it out.
+    // With these times neither the deadline nor a probe finds the end.
     let hour = Duration::from_secs(3600);
     let options = options(address).connections(1).request_timeout(hour).probe_interval(hour);
     let client = Client::new(&both.runtime.handle(), options).expect("good options");

@@ -25,7 +25,7 @@ fn client(change: impl FnOnce(Options) -> Options, address: SocketAddr) -> (Clie
     (Client::new(&runtime.handle(), change(options)).expect("good options"), runtime)
 }
 
-/// As often as it takes.
+/// Tries until the client has a session that answers.
 #[track_caller]
 fn recovered(client: &Client) -> Session {
     let mut session = None;
@@ -36,7 +36,7 @@ fn recovered(client: &Client) -> Session {
     session.expect("recovered")
 }
 
-/// A server in a process of its own, if this is it.
+/// In the child process of a test: serves on the addresses that the test asks for, and returns true.
 fn serve_if_child() -> bool {
     if !is_child() {
         return false;
@@ -70,7 +70,7 @@ fn a_server_that_is_killed_ends_its_requests_and_comes_back() {
     assert_eq!(one(session.execute("one")), "1");
     let pending = session.send("gate a").expect("sent");
     let behind = session.send("one").expect("sent");
-    // SIGKILL.
+    // Drops the server's process with SIGKILL.
     drop(puppet);
     for pending in [pending, behind] {
         let error = pending.wait().expect_err("killed");
@@ -92,19 +92,19 @@ fn a_server_that_is_frozen_is_found_out_and_comes_back() {
         return;
     }
     let (puppet, address) = backend("127.0.0.1:0");
-    // Long enough for one that is only slow.
+    // A second is long enough for a server that is only slow.
     let second = Duration::from_secs(1);
     let probed = |options: Options| options.probe_interval(SHORT).probe_timeout(second);
     let (client, _runtime) = client(|options| probed(options).login_timeout(second), address);
     let mut session = client.session().expect("a session");
     assert_eq!(one(session.execute("one")), "1");
-    // Its threads may go on for a moment: something that has no answer in any case.
+    // The server's threads may go on for a moment, so the request is one without an answer.
     let pending = session.send("gate a").expect("sent");
     puppet.signal("STOP");
     let error = pending.wait().expect_err("frozen");
     assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
     assert_eq!(error.fate(), Fate::Unknown);
-    // The kernel still accepts for it.
+    // The kernel still accepts connections for the stopped process.
     let error = client.session().expect_err("no login");
     let stage = Stage::Login(second);
     assert!(matches!(error.kind(), ErrorKind::Deadline(at) if *at == stage), "{error}");
@@ -112,7 +112,8 @@ fn a_server_that_is_frozen_is_found_out_and_comes_back() {
     recovered(&client);
 }
 
-/// A server that does this with each connection, and how many it has accepted.
+/// Starts a server that calls `serve` with each connection. Returns its address and the number of
+/// accepted connections.
 fn bad_server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -128,7 +129,7 @@ fn bad_server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> (SocketAddr,
     (address, accepted)
 }
 
-/// Until the client gives it up.
+/// Reads until the client gives up.
 fn silent(mut stream: TcpStream) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
@@ -216,7 +217,7 @@ fn a_server_that_opens_no_sessions_refuses_what_was_sent_with_the_opening() {
     assert_eq!(error.fate(), Fate::Refused);
     match second {
         Ok(pending) => assert_eq!(pending.wait().expect_err("refused").fate(), Fate::Refused),
-        // The refusal was there already.
+        // The client knew of the refusal before the second request was sent.
         Err(error) => assert_eq!(error.fate(), Fate::NotSent),
     }
     assert!(!session.is_alive());

@@ -1,6 +1,6 @@
 //! Many requests with tags, while time-outs, cancels, ends of sessions and of connections come at
 //! random: each answer belongs to its request, and nothing is executed twice.
-#![expect(clippy::print_stderr, reason = "the seed, for who looks into a failure")]
+#![expect(clippy::print_stderr, reason = "the seed, to repeat a failed run")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
@@ -24,18 +24,18 @@ fn every_answer_belongs_to_its_request() {
     run(u64::from(often(10_000)));
 }
 
-/// Takes minutes, unless optimised.
+/// Takes minutes without optimisation.
 #[test]
 #[ignore = "the same at its full size"]
 fn every_answer_of_a_million_belongs_to_its_request() {
     run(1_000_000);
 }
 
-/// What became of a request.
+/// Outcome of a request.
 enum Outcome {
     Answered,
     Failed(Error),
-    /// It was given up.
+    /// The request was given up.
     Unknown,
 }
 
@@ -141,7 +141,7 @@ impl Stress {
         (0..calls).for_each(|_| called.recv_timeout(LONG).expect("every closure is called"));
     }
 
-    /// As often as it takes.
+    /// Tries until it has a session.
     fn session(&self) -> Session {
         loop {
             match self.client.session() {
@@ -196,7 +196,7 @@ impl Stress {
         });
     }
 
-    /// Several at a time, perhaps waited for behind the end of their session.
+    /// Sends several requests at a time. Sometimes waits for them after the end of their session.
     fn pipeline(&self, session: &mut Session, random: &mut Random) {
         let mut sent: Vec<(u64, Result<Pending, Error>)> = Vec::new();
         for _ in 0..=random.below(8) {
@@ -206,7 +206,7 @@ impl Stress {
         if random.below(20) == 0 {
             *session = self.session();
         }
-        // In order: the rows of one that is not read hold up those behind it.
+        // Answers are taken in order, because unread rows hold up the answers behind them.
         for (tag, pending) in sent {
             if random.below(8) == 0 {
                 self.give(tag, pending.map(drop));
@@ -216,13 +216,13 @@ impl Stress {
         }
     }
 
-    /// Nobody wants its answer.
+    /// Notes a request whose answer is dropped.
     fn give(&self, tag: u64, sent: Result<(), Error>) {
         let outcome = sent.map_or_else(Outcome::Failed, |()| Outcome::Unknown);
         self.outcomes.lock().expect("no panic").push((tag, outcome));
     }
 
-    /// Before or behind its beginning.
+    /// Gives up a request, before or after its answer has begun.
     fn give_up(&self, session: &mut Session, random: &mut Random) {
         let tag = self.tag();
         let sent = session.send(format!("{tag} rows 3000"));
@@ -241,7 +241,7 @@ impl Stress {
     }
 }
 
-/// All of its rows have the tag.
+/// Asserts that all rows of an answer have the tag.
 fn read(mut answer: Answer, tag: u64) -> Result<(), Error> {
     let tag = tag.to_string();
     let mut rows = 0;

@@ -1,6 +1,6 @@
-//! What a peer's bytes cost in memory, counted by the allocator: a small multiple of the bytes that
-//! really came, and for messages no more than the limits say, however many elements are packed
-//! into a short body.
+//! Memory that a peer's bytes take, counted by the allocator. It is a small multiple of the bytes
+//! that came. For messages it is at most what the limits say, however many elements a short body
+//! packs.
 
 use std::cell::Cell;
 
@@ -24,7 +24,7 @@ pub(crate) fn note(more: usize, less: usize) {
     });
 }
 
-/// The result, and the most memory that was held on the way to it.
+/// Returns the result, and the most memory that was held while `run` ran.
 fn peak<T>(run: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.with(|held| {
         let (now, _) = held.get();
@@ -101,7 +101,7 @@ fn greedy() -> Vec<(&'static str, u8, Vec<u8>)> {
 
 #[test]
 fn a_message_takes_no_more_memory_than_the_limits_say() {
-    // What an error or a message takes that is no list: its own size.
+    // An error or a message takes this much besides its lists.
     let own = 4096;
     for overhead_bytes in [0, 1 << 10, 1 << 16, 1 << 20, 1 << 24, 1 << 28] {
         let mut limits = Limits::default();
@@ -131,7 +131,8 @@ fn a_message_takes_no_more_memory_than_the_limits_say() {
 #[test]
 fn unknown_fields_cost_the_same_at_any_depth() {
     let unknown = field(15, &vec![7; 1 << 20]);
-    // An array in the one argument of each array; each member twice, so that both must be joined.
+    // Each array holds an array as its one argument. Each member comes twice, so that both are
+    // joined.
     let array = |inside: &[u8]| {
         [b"\x08\x03".as_slice(), &field(4, b"\x78\x00"), &field(4, &field(1, inside))].concat()
     };
@@ -171,7 +172,7 @@ fn a_decoder_holds_a_small_multiple_of_what_came() {
     });
     assert!(bytes < 1 << 10, "{bytes}");
 
-    // A large frame in small pieces, and then its memory goes back.
+    // A large frame comes in small pieces. Afterwards its memory is freed.
     let mut decoder = Decoder::new(Limits::default());
     let body = vec![0; (4 << 20) - 1];
     let length = u32::try_from(body.len() + 1).expect("it fits");
@@ -188,7 +189,7 @@ fn a_decoder_holds_a_small_multiple_of_what_came() {
     assert_eq!(decoder.next_frame(), Ok(None));
     assert_eq!(decoder.capacity_bytes(), 0);
 
-    // Nor does it stay behind the first bytes of a frame whose rest does not come.
+    // The memory is freed as well if the first bytes of another frame follow.
     for rest in 1..20 {
         for piece in [&frame[..], &frame[..rest]].concat().chunks(1 << 16) {
             decoder.feed(piece);

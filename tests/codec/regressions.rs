@@ -21,7 +21,7 @@ fn an_unknown_value_behind_a_known_one_does_not_pass_for_a_required_enum() {
     assert!(decode(b"\x08\x09\x10\x08\x08\x01").is_ok());
 }
 
-/// Found by review: the message hid its proof, the frame around it and the decoder printed it.
+/// Found by review: the message hid its proof, but the frame around it and the decoder printed it.
 #[test]
 fn a_proof_is_printed_neither_by_its_frame_nor_by_the_decoder() {
     let bytes = b"\0\0\0\0\0\0\0\0\x0a\0\0\0\x05\x0a\x07*secret";
@@ -33,7 +33,7 @@ fn a_proof_is_printed_neither_by_its_frame_nor_by_the_decoder() {
     assert!(!shown.contains("42, 115") && !shown.contains("secret"), "{shown}");
 }
 
-/// Found by review: who asks each error what dies of it had no answer for logins and chunks.
+/// Found by review: errors of logins and chunks did not say what dies of them.
 #[test]
 fn errors_of_logins_and_chunks_say_what_dies() {
     let scopes = [
@@ -48,7 +48,7 @@ fn errors_of_logins_and_chunks_say_what_dies() {
     assert_eq!(scopes, [no, no, no, no, Ok(()), no]);
 }
 
-/// Found by review: in a row it was said to have as many bytes behind it as the whole cell has.
+/// Found by review: the error in a row gave the length of the whole cell as the bytes behind it.
 #[test]
 fn a_date_with_a_time_is_the_same_error_in_a_row_and_in_a_chunk() {
     let at = "2024-02-29 01:00:00".parse::<DateTime>().map(DateTime::to_packed);

@@ -71,7 +71,7 @@ fn module_path(file: &Path) -> Vec<String> {
     path
 }
 
-/// What a file with this module path says that it may not.
+/// Returns a line for each part that a file with this module path names although it may not.
 fn faults(module: &[String], text: &str) -> BTreeSet<String> {
     let part = module[0].as_str();
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == part) else {

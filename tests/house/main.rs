@@ -1,4 +1,4 @@
-//! What holds for the source and its pages, and not for the behaviour of the library.
+//! Rules for the source and its pages. They do not concern the behaviour of the library.
 
 mod layering;
 #[cfg(all(feature = "client", feature = "pool"))]

@@ -27,7 +27,7 @@ struct Item {
 }
 
 impl Item {
-    /// The tests, and the measured number, which the page of weaknesses does not have.
+    /// Returns the tests, and the measured number, which the page of weaknesses does not have.
     fn parts(&self) -> (&str, &str) {
         let end = self.evidence.find("`: ").map_or(self.evidence.len(), |end| end + 1);
         let (tests, measured) = self.evidence.split_at(end);

@@ -1,4 +1,4 @@
-//! Connections for callbacks: no thread waits, nobody is forgotten, nothing nests.
+//! Connections for callbacks: no thread waits, each callback is called, and calls do not nest.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use lab::{LONG, eventually};
 
 const A: &str = "SPT0";
 
-/// Asks, and sends on what came of it.
+/// Asks for a connection, and sends the result to `answer`.
 fn ask(pool: &TestPool, answer: &Sender<Got>) {
     let answer = answer.clone();
     pool.get_then(&A, late(), move |got| drop(answer.send(got)));
@@ -180,7 +180,7 @@ fn a_runtime_maintains_pools() {
     assert!(matches!(next(&answers), Err(GetError::Timeout { .. })));
     drop((first, second));
     assert_at_rest(&pool, &fake, A);
-    // What is to be done while nobody does it is given up.
+    // Without the runtime, maintenance that is due is given up.
     drop(runtime.drain(LONG));
     let conn = pool.get(&A).unwrap();
     epoll_group::pool::Pooled::discard(conn);

@@ -1,4 +1,4 @@
-//! What happens by itself: connections ahead, connections that are idle or old, unused backends.
+//! Maintenance: connections made ahead, connections that are idle or old, unused backends.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;

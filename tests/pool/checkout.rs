@@ -1,4 +1,4 @@
-//! A connection comes and goes: order, hand-off, limits, and why there is none.
+//! Checkout and checkin: order, hand-off, limits, and the errors if there is no connection.
 
 use std::error::Error as _;
 use std::sync::atomic::Ordering::SeqCst;
@@ -69,7 +69,7 @@ fn at_the_maximum_only_the_deadline_ends_a_wait_and_says_why() {
     assert_eq!(status(&pool, A).totals.timed_out, 1);
 }
 
-/// Its connections are the deadlines that they were told.
+/// Manager whose connections are the deadlines that `connect` got.
 struct Told;
 
 impl Manage<Key, Instant> for Told {

@@ -1,4 +1,5 @@
-//! Pause, resume, disable, fail over, resize, retire, close; and who has what.
+//! Operations: pause, resume, disable, fail over, resize, retire, close; and the status of
+//! connections.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
@@ -62,7 +63,7 @@ fn a_resume_ends_the_wait_of_a_pause() {
     let (here, deadline) = (pool.clone(), late());
     let pause = thread::spawn(move || here.pause(&A, deadline));
     eventually(LONG, || status(&pool, A).state == BackendState::Paused);
-    // It may not wait yet: then it finds that it is not paused.
+    // The pause may not wait yet. Then it finds later that the backend is not paused.
     assert!(pool.resume(&A));
     assert!(matches!(pause.join().unwrap(), Err(PauseError::Interrupted)));
     assert!(Instant::now() < deadline, "it did not wait for that");
@@ -105,7 +106,7 @@ fn a_fail_over_drains_the_old_version() {
     assert!(text.starts_with("SPT0#1 (open, 1 in use, 0 idle"), "{text}");
     assert!(text.ends_with("\nSPT0#0 (leaving, 3 in use)"), "{text}");
 
-    // The old ones do not count against the maximum.
+    // Connections of the old version do not count against the maximum.
     let more = [pool.get(&A).unwrap(), pool.get(&A).unwrap()];
     drop(held);
     assert_eq!(fake.closed().len(), 3);

@@ -13,7 +13,7 @@ use crate::support::{
 
 const A: &str = "SPT0";
 
-/// The one place that there is can still be used, and who waits for it gets it.
+/// Asserts that the only slot can still be used, and that a waiting caller gets it.
 fn assert_serves(pool: &TestPool, fake: &Fake) {
     let conn = pool.get(&A).unwrap();
     let here = pool.clone();
@@ -87,7 +87,7 @@ fn while_a_connection_comes_back_that_was_lost_by_a_panic() {
     assert_serves(&pool, &fake);
 }
 
-/// Panics whatever happens.
+/// Observer that panics in every call.
 struct Shaky;
 
 impl Observer<&'static str> for Shaky {
@@ -131,7 +131,7 @@ fn in_the_observer() {
     assert_serves(&pool, &fake);
 }
 
-/// A connection that cannot even be dropped.
+/// Connection whose drop panics.
 struct Bomb;
 
 impl Drop for Bomb {

@@ -1,4 +1,5 @@
-//! Many threads, dead and slow backends: everything is counted in the end, and nobody disturbs others.
+//! Many threads, dead and slow backends: all counts are right in the end, and no backend disturbs
+//! others.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Barrier, mpsc};
@@ -142,7 +143,7 @@ fn slow_connects_block_nobody_else() {
     for _ in 0..100 {
         assert_eq!(pool.get(&B).unwrap().number, 2, "another backend serves");
     }
-    // What comes back serves all that wait, while the connects hang.
+    // The returned connection serves all waiting callers while the connects hang.
     drop(one);
     for caller in callers {
         assert_eq!(caller.join().unwrap(), 1);

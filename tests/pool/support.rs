@@ -18,12 +18,12 @@ pub(crate) type TestPool = Pool<Key, Conn>;
 pub(crate) type TestPooled = Pooled<Key, Conn>;
 pub(crate) type Got = Result<TestPooled, GetError>;
 
-/// What the tests know of all connections, and what they order.
+/// Record of all connections, and the faults that a test orders.
 #[derive(Default)]
 pub(crate) struct Fake {
     /// Connections that were made; also the number of the last.
     pub(crate) made: AtomicUsize,
-    /// Those that are open.
+    /// Number of open connections.
     pub(crate) open: AtomicUsize,
     /// Calls of `connect` in progress, and the most at a time.
     pub(crate) connecting: AtomicUsize,
@@ -37,9 +37,9 @@ pub(crate) struct Fake {
     pub(crate) broken: AtomicBool,
     pub(crate) invalid: AtomicBool,
     pub(crate) reset_fails: AtomicBool,
-    /// The next calls of these panic.
+    /// Functions whose next calls panic, by name.
     pub(crate) panic_in: Mutex<VecDeque<&'static str>>,
-    /// Connects wait here as long as it is closed.
+    /// Connects wait here while the gate is closed.
     pub(crate) gate: Gate,
     /// Numbers of the connections that were closed, in order.
     pub(crate) closed: Mutex<Vec<usize>>,
@@ -146,7 +146,7 @@ pub(crate) fn build(
     (more(builder).build().unwrap(), fake)
 }
 
-/// Few and quick, without anything that happens by itself.
+/// Limits for `max` connections, with short times and without maintenance.
 pub(crate) fn limits(max: usize) -> Limits {
     Limits::default()
         .max(max)
@@ -170,12 +170,12 @@ pub(crate) fn status(pool: &TestPool, key: Key) -> BackendStatus<Key> {
     pool.status_of(&key).expect("a backend")
 }
 
-/// Waits until so many wait.
+/// Waits until `waiting` callers wait.
 pub(crate) fn until_waiting(pool: &TestPool, key: Key, waiting: usize) {
     eventually(LONG, || status(pool, key).waiting == waiting);
 }
 
-/// Nothing is in use, and what is counted is what is there.
+/// Asserts that no connection is in use and that the counts match the connections.
 pub(crate) fn assert_at_rest(pool: &TestPool, fake: &Fake, key: Key) {
     eventually(LONG, || {
         let status = status(pool, key);

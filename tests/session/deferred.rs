@@ -57,7 +57,7 @@ fn one_that_is_dropped_answers_an_error() {
 
 #[test]
 fn ten_thousand_hold_no_thread() {
-    // A machine that is slow has a long queue, for which a tasker would come.
+    // A slow machine has a long queue, for which a tasker would be started.
     let server = Fixture::start(config().enable_tasker(false));
     let before = threads(&server.stats());
     let mut clients: Vec<_> = (0..5).map(|_| server.client_with_sessions(0..2000)).collect();
@@ -74,7 +74,7 @@ fn ten_thousand_hold_no_thread() {
     assert_eq!((stats.stalled_threads, threads(&stats)), (0, before), "{stats}");
     clients[0].new_session(5000);
     clients[0].execute(5000, "one").one();
-    // In another order than they came.
+    // The answers come in another order than the requests.
     let halves = all.split_off(5_000);
     thread::scope(|scope| {
         for half in [all, halves] {
@@ -98,7 +98,7 @@ fn those_that_are_finished_together_leave_in_one_send() {
         }
         let all = server.control.take_deferred("a", 2);
         let before = calls();
-        // Two: the second takes along the first, also when that is old.
+        // Two answers: the send of the second takes along the first, even if the first is old.
         net::together(|| all.into_iter().for_each(|one| assert!(finish_with(one, "done"))));
         assert_eq!(calls() - before, 1);
         for session in [2, 3] {
@@ -113,7 +113,7 @@ fn what_leaves_together_leaves_before_a_wait_and_at_a_panic() {
     let mut client = server.client_with_sessions([2]);
     client.send_sql(2, query("defer a"));
     let deferred = server.control.take_one_deferred("a");
-    // On a thread that has sent nothing before.
+    // The answering thread has sent nothing before.
     net::together(|| {
         assert!(finish_with(deferred, "first"));
         stall::run(|| assert_eq!(client.reply(2).one().text(), Some("first")));
@@ -138,7 +138,7 @@ fn a_kill_means_the_request_that_has_no_answer_yet() {
         client.send_sql(2, query("defer a"));
         let deferred = server.control.take_one_deferred("a");
         let finished = thread::spawn(move || finish_with(deferred, "done"));
-        // The client has its answer perhaps before the session knows of it.
+        // The client may have its answer before the session knows of it.
         assert_eq!(client.reply(2).one().text(), Some("done"));
         client.send_sql(2, query("defer b"));
         client.kill_query(2);
@@ -165,7 +165,7 @@ fn what_is_finished_after_a_kill_goes_nowhere() {
             client.reply(2).failure();
             client.new_session(2);
         }
-        // Not even when it is being done at the same time.
+        // A late answer does not reach the new session, even if it is finished at the same time.
         let late = thread::spawn(move || finish_with(deferred, "late"));
         for _ in 0..5 {
             assert_eq!(client.execute(2, "echo next").one().text(), Some("next"));
@@ -379,7 +379,7 @@ fn what_was_cancelled_and_is_finished_late_keeps_no_descriptor() {
             other.reset();
         }
         eventually(LONG, || lab::child::descriptors() == before);
-        // And each is still counted: whoever has it may be at work for it.
+        // Each of them still counts, because its holder may be working on it.
         assert_eq!(server.stats().deferred_requests, 50);
         assert!(kept.iter().all(Deferred::is_cancelled));
         kept.into_iter().for_each(|one| assert!(!finish_with(one, "too late")));
@@ -430,7 +430,8 @@ fn one_whose_time_runs_out_while_it_is_answered_says_so() {
         answered
     };
     for source in [false, true] {
-        // Whoever answers has begun when the time is over, or the session answers: then once more.
+        // If the time is over before the handler begins, the session answers instead. Then the
+        // round is repeated.
         assert!((0..20).any(|_| answers(source)));
     }
 }

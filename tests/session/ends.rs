@@ -80,7 +80,7 @@ fn a_client_that_finished_sending_is_not_waited_for_for_ever() {
     server.control.wait_at("a", 1);
     let deferred = server.control.take_one_deferred("b");
     client.finish();
-    // The gate stays closed.
+    // The gate of `a` stays closed.
     server.wait_until_even();
     assert!(!finish_with(deferred, "too late"));
     assert!(server.control.cancels().contains(&CancelReason::Connection));
@@ -114,8 +114,8 @@ fn a_reset_ends_all_sessions_whatever_they_do() {
         client.reset();
         server.wait_until_even();
         let cancels = server.control.cancels().split_off(before);
-        // The one that waits for the lock may get it meanwhile, and the one that writes rows may see for
-        // itself that the connection is gone.
+        // The session that waits for the lock may get it meanwhile. The session that writes rows
+        // may notice the reset by itself.
         assert!((5..=7).contains(&cancels.len()), "{cancels:?} {:?}", server.control.counts);
         assert!(cancels.iter().all(|reason| *reason == CancelReason::Connection), "{cancels:?}");
         assert!(!finish_with(deferred, "too late"));
@@ -124,7 +124,8 @@ fn a_reset_ends_all_sessions_whatever_they_do() {
     assert_eq!(Counts::of(&counts.sources_dropped), u64::from(often(20)));
 }
 
-/// What the client got when the server drained.
+/// Drains the server after `prepare`. Returns the server, and the client with the frames that it
+/// got.
 fn drain_with(
     prepare: impl FnOnce(&Fixture, &mut Client),
     deadline: Duration,
@@ -135,7 +136,8 @@ fn drain_with(
     let control = Arc::clone(&server.control);
     let drain = server.drain_on_another_thread(deadline);
     if deadline == LONG {
-        // What is in progress ends when the drain has begun: idle sessions were told.
+        // The frames for the idle sessions show that the drain has begun. Then the requests in
+        // progress end.
         for session in [4, 5] {
             let frame = client.raw_frame().expect("a frame");
             let failure = frame.failure();
@@ -168,7 +170,7 @@ fn a_drain_finishes_what_is_in_progress_and_tells_who_is_idle() {
     assert_eq!(client.reply(2).one().text(), Some("a"));
     assert_eq!(client.reply(2).one().text(), Some("behind"));
     assert_eq!(client.reply(3).one().text(), Some("b"));
-    // They may have been done before it was their turn to be told.
+    // A session that finishes before the drain comes to it gets the same error as an idle session.
     assert!(client.rest().iter().all(|frame| frame.failure().code == 1053));
 }
 
@@ -188,8 +190,9 @@ fn a_drain_ends_what_is_idle_at_once_so_that_others_get_what_it_holds() {
     drain.join().expect("drained");
 }
 
-/// Drains while session 2, which has the row lock, is at what `begin` sends, and session 3 waits for the
-/// lock; `go_on` is called when the drain has come to the connection. Says how the request of 2 ended.
+/// Drains while session 2 holds the row lock and runs what `begin` sends, and session 3 waits for
+/// the lock. Calls `go_on` when the drain has come to the connection. Returns the error that ended
+/// the request of session 2, if there was one.
 fn drain_while_at(
     begin: impl FnOnce(&Fixture, &mut Client) -> Ticket,
     go_on: impl FnOnce(&Control),
@@ -203,7 +206,7 @@ fn drain_while_at(
     eventually(LONG, || Counts::of(&server.control.waiting_for_lock) == 1);
     let control = Arc::clone(&server.control);
     let drain = server.drain_on_another_thread(LONG);
-    // The idle one.
+    // Session 4 is idle, so the drain ends it at once.
     client.wait(|client| client.strays().iter().any(|stray| stray.0 == 4)).expect("it is told");
     go_on(&control);
     let ended = client.reply_to(busy).error;
@@ -247,7 +250,7 @@ fn a_drain_ends_what_has_passed_on_its_last_row() {
         ticket
     };
     assert_eq!(drain_while_at(relaying, |_| backend.push([end()])), None);
-    // No credit comes any more.
+    // The client grants no more credit.
     let without_credit = |_: &Fixture, client: &mut Client| {
         let source = StmtExecute { token: Some(1), ..query("source 1000 100") };
         let ticket = client.send_sql(2, source);
@@ -278,8 +281,8 @@ fn a_drain_in_the_middle_of_a_transaction_ends_it_behind_a_reply() {
     }
 }
 
-/// Session 2 has sent its last reply, and its worker, which is to note that, is stuck in what session 3
-/// runs. The only other one is stuck, too, until the drain has begun.
+/// Session 2 has sent its last reply. Its worker, which still has to note that, is stuck in a
+/// request of session 3. The only other worker is stuck, too, until the drain has begun.
 #[test]
 fn a_drain_ends_whose_reply_has_just_left() {
     let config = config().epoll_threads_per_group(2).enable_tasker(false);
@@ -287,7 +290,7 @@ fn a_drain_ends_whose_reply_has_just_left() {
     let mut other = server.client_with_sessions([2]);
     let mut client = server.client_with_sessions([2, 3]);
     client.execute(2, "lock").good();
-    // Now it is known to be quick.
+    // By now session 3 counts as quick.
     (0..often(50).max(20)).for_each(|_| drop(client.execute(3, "one")));
     other.send_sql(2, query("gate-unannounced other"));
     server.control.wait_at("other", 1);
@@ -302,7 +305,7 @@ fn a_drain_ends_whose_reply_has_just_left() {
     eventually(LONG, || handle.spawn(|| ()).is_err());
     control.open("other");
     other.reply(2).one();
-    // What it held is free, whatever others do.
+    // Session 2 is closed and its lock is free, although session 3 still runs.
     eventually(LONG / 2, || Counts::of(&control.counts.closed) >= 2);
     control.open("a");
     client.reply(3).one();
@@ -362,7 +365,7 @@ fn a_drain_under_load_answers_what_it_took() {
         server.drain_on_another_thread(LONG).join().expect("drained");
         let answered: u64 =
             working.into_iter().map(|working| working.join().expect("legal to the end")).sum();
-        // At the end a reply may have come with the reset of a connection.
+        // The last reply of a connection may be lost with its reset.
         assert!(answered <= executed(&server));
         assert!(server.control.is_even());
     }
@@ -379,7 +382,7 @@ fn a_server_can_be_dropped_at_any_time() {
                 [session as usize % 5];
             client.send_sql(session, StmtExecute { token: Some(1), ..query(sql) });
         }
-        // Its end checks that all sessions were closed.
+        // Dropping the server checks that all sessions were closed.
         drop(server);
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions over connections that are slow, cut to pieces, silent, corrupted, closed and reset on the
 //! way: every request has exactly one outcome, both sides agree on it, and others feel nothing.
-#![expect(clippy::print_stderr, reason = "the seed, for who looks into a failure")]
+#![expect(clippy::print_stderr, reason = "the seed, to repeat a failed run")]
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,8 @@ use lab::tagged::Tagged;
 use lab::{LONG, eventually, often};
 
 const THREADS: u64 = 4;
-/// Tags of a client that nobody corrupts: no bit turned over makes one of the others' into one.
+/// First tag of the client whose connections are not corrupted. No flipped bit turns another
+/// client's tag into one of these.
 const APART: u64 = 1 << 40;
 
 const fn ms(millis: u64) -> Duration {
@@ -36,7 +37,7 @@ struct Rig {
     clients: Runtime,
 }
 
-/// What became of requests.
+/// Outcomes of requests.
 #[derive(Debug, Default)]
 struct Outcomes {
     asked: u64,
@@ -76,7 +77,7 @@ impl Rig {
         Client::new(&self.clients.handle(), options).expect("good options")
     }
 
-    /// What the client saw and what the server did must agree.
+    /// Asserts that the client's outcomes agree with what the server has executed.
     fn check(&self, outcomes: &Outcomes) {
         let Outcomes { asked, answered, refused, not_sent, unknown, .. } = outcomes;
         let lengths = [answered, refused, not_sent, unknown].map(|tags| tags.len() as u64);
@@ -92,14 +93,14 @@ impl Rig {
         }
         assert!(unknown.iter().all(|tag| executed(tag) <= 1), "executed twice");
         self.settle();
-        // Accepted is what was answered, refused, or counted as cut.
+        // The server has accepted exactly the requests that were answered, refused, or cut.
         let cut: u64 = unknown.iter().map(executed).sum();
         let accepted = self.server.stats().get(Counter::RequestsExecuted);
         assert_eq!(accepted, lengths[0] + lengths[1] + cut, "accepted, and lost without a word");
         assert_eq!(accepted, self.service.total());
     }
 
-    /// Nothing is left at the server once nobody is connected.
+    /// Cuts all connections, and waits until the server has no session and no connection left.
     fn settle(&self) {
         self.relay.cut_all();
         eventually(LONG, || {
@@ -112,7 +113,7 @@ impl Rig {
     }
 }
 
-/// Several threads, each with sessions of its own, ask so many requests in all.
+/// Sends `requests` requests in all, from several threads with sessions of their own.
 fn ask(client: &Client, first_tag: u64, requests: u64, seed: u64) -> Outcomes {
     let (next, outcomes) = (AtomicU64::new(0), Mutex::<Outcomes>::default());
     thread::scope(|scope| {
@@ -139,7 +140,7 @@ fn ask(client: &Client, first_tag: u64, requests: u64, seed: u64) -> Outcomes {
     outcomes.into_inner().expect("no panic")
 }
 
-/// As often as it takes.
+/// Tries until it has a session.
 fn fresh(client: &Client) -> Session {
     let mut session = None;
     eventually(LONG, || {
@@ -198,7 +199,7 @@ impl Outcomes {
     }
 }
 
-/// Whether all of its rows have the tag.
+/// Returns true if there are rows and all of them have the tag.
 fn read(mut answer: Answer, tag: u64) -> Result<bool, Error> {
     let tag = tag.to_string();
     let (mut rows, mut right) = (0, true);
@@ -209,7 +210,7 @@ fn read(mut answer: Answer, tag: u64) -> Result<bool, Error> {
     Ok(right && rows > 0)
 }
 
-/// The same in both directions.
+/// Script with the same faults in both directions.
 fn both_ways(faults: Faults) -> Script {
     Script { seed: seed(), share: 1.0, up: faults.clone(), down: faults }
 }
@@ -258,7 +259,7 @@ fn after_a_silence_all_is_answered() {
     }
 }
 
-/// Connections end in the middle, again and again.
+/// Ends connections in the middle, again and again. Asserts that each request has one outcome.
 #[track_caller]
 fn all_have_an_outcome(name: &str, script: Script, change: fn(Options) -> Options) -> Totals {
     let seed = script.seed;
@@ -301,7 +302,8 @@ fn what_is_swallowed_has_an_outcome_on_which_both_sides_agree() {
     let probed = |options: Options| {
         options.probe_interval(ms(50)).probe_timeout(ms(300)).login_timeout(ms(500))
     };
-    // Half of the connections: the others show that nobody waits for those.
+    // Half of the connections stop. The other half shows that no request waits for the stopped
+    // ones.
     let up = Script { seed: seed(), share: 0.5, up: stop(2000), down: clean() };
     all_have_an_outcome("stop up", up, probed);
     let down = Script { seed: seed(), share: 0.5, up: clean(), down: stop(5000) };
@@ -341,7 +343,7 @@ fn a_conversation_cut_at_any_byte_has_one_outcome() {
     assert!(conversation(&rig, tag + 1).expect("an answer"));
 }
 
-/// A client of its own asks once.
+/// Asks once with a new client. Returns true if the answer is right.
 fn conversation(rig: &Rig, tag: u64) -> Result<bool, Error> {
     let client = rig.client(|options| options.connections(1));
     let answer = client.session().and_then(|mut session| {
@@ -384,7 +386,7 @@ fn only_the_corrupted_connection_suffers() {
     }
 }
 
-/// Raises a flag when it goes, by a panic as well.
+/// Sets a flag when it is dropped, also by a panic.
 struct Raise<'a>(&'a AtomicBool);
 
 impl Drop for Raise<'_> {
@@ -397,7 +399,7 @@ impl Drop for Raise<'_> {
 fn suffer(rig: &Rig, client: &Client, done: &AtomicBool) {
     let mut session: Option<Session> = None;
     for tag in 0.. {
-        // Something at least, however fast the others are.
+        // At least one byte is flipped, however fast the other clients are.
         let totals = rig.relay.totals();
         if totals.up.flipped + totals.down.flipped > 0 && done.load(Ordering::Relaxed) {
             return;

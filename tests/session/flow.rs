@@ -1,5 +1,5 @@
-//! Flow control: rows leave when the client takes them, and who does not costs little and not for
-//! ever.
+//! Flow control: rows leave when the client takes them. A client that does not take them costs
+//! little, and not for ever.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use lab::xrpc::request::{query, update};
 use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually};
 
-/// With credit for so many KiB.
+/// Statement with an initial credit of `kib` KiB.
 fn with_token(sql: &str, kib: i32) -> StmtExecute {
     StmtExecute { token: Some(kib), ..query(sql) }
 }
@@ -21,7 +21,7 @@ fn chunks(statement: StmtExecute) -> StmtExecute {
     StmtExecute { chunk_result: Some(true), ..statement }
 }
 
-/// The two forms of rows from each of the two ways to write them.
+/// Rows and chunks, each from a row source and from a handler that writes.
 fn forms(rows: u64, bytes: usize, kib: i32) -> [StmtExecute; 4] {
     let [source, writer] =
         ["source", "rows"].map(|word| with_token(&format!("{word} {rows} {bytes}"), kib));
@@ -37,7 +37,7 @@ fn a_source_without_credit_holds_no_thread() {
     for session in 2..40 {
         let ticket = client.send_sql(session, with_token("source 1000000 100", 1));
         client.wait_for(ticket, |reply| reply.token_done == 1);
-        // Its last row may have gone beyond.
+        // The last row may exceed the credit.
         let sent = client.so_far(ticket).bytes;
         assert!((1024..1700).contains(&sent), "{sent} bytes");
     }
@@ -82,12 +82,12 @@ fn handlers_that_write_rows_hold_a_bounded_number_of_threads() {
     for session in 2..7 {
         let ticket = client.send_sql(session, with_token("rows 100000 100", 1));
         client.wait_for(ticket, |reply| reply.token_done == 1);
-        // One after the other.
+        // The writers come one after the other, so that the order of their waiting is known.
         let (waiting, cut) = ((session - 1).min(2), (session - 1).saturating_sub(2));
         eventually(LONG, || server.stats().waiting_writers == waiting);
         eventually(LONG, || server.count(Counter::WritersCut) == cut);
     }
-    // Those that have waited longest.
+    // The sessions that have waited longest are cut.
     for session in 2..5 {
         let failure = client.reply(session).failure();
         assert_eq!((failure.fatal, failure.code), (false, 3024));
@@ -125,11 +125,12 @@ fn who_grants_slowly_gets_every_row() {
 
 #[test]
 fn credit_is_exceeded_by_one_row_or_one_chunk_at_most() {
-    // A chunk is full when one of its blocks is, of 4 KiB; beside that of the texts is one of numbers.
+    // A chunk is full when one of its blocks of 4 KiB is. Beside the block of texts it has one of
+    // numbers.
     const ROW: usize = 400;
     const CHUNK: usize = 4096 + ROW;
     let server = Fixture::start(config());
-    // What goes beside the rows: columns, frames that say that credit is spent, headers.
+    // Bytes beside the rows: columns, frames that report spent credit, headers.
     let beside = |pauses: usize| 200 + 13 * pauses;
     for (form, most, kib) in [(0, ROW, 1), (1, ROW, 1), (2, CHUNK, 8), (3, CHUNK, 8)] {
         let mut client = server.client_with_sessions([2]);
@@ -158,7 +159,7 @@ fn offers_that_nobody_waits_for_are_harmless() {
     let mut client = server.client_with_sessions([2]);
     client.set_offers(None);
     client.offer(2, 1000);
-    // It was not for this one.
+    // The offer came before this statement and does not count for it.
     let ticket = client.send_sql(2, with_token("source 1000 100", 1));
     client.wait_for(ticket, |reply| reply.token_done == 1);
     assert!(client.so_far(ticket).bytes < 2000);
@@ -216,7 +217,7 @@ fn a_client_that_does_not_read_costs_bounded_memory_and_no_thread() {
         let mut bystander = server.client_with_sessions([2]);
         client.send_sql(2, update(&format!("{word} 200000 1000")));
         eventually(LONG, || server.stats().buffered_bytes > high as u64);
-        // The kernel takes more now and then, up to some MiB.
+        // The kernel's buffers grow to some MiB, so the server sends more now and then.
         eventually(LONG, || {
             let (stats, writers) = (server.stats(), u64::from(word == "rows"));
             stats.running_threads <= writers && stats.waiting_writers == writers
@@ -226,11 +227,11 @@ fn a_client_that_does_not_read_costs_bounded_memory_and_no_thread() {
         }
         let stats = server.stats();
         assert!(stats.buffered_bytes < 3 * high as u64, "{stats}");
-        // When it reads, it gets all.
+        // When the client reads, it gets all rows.
         client.forget_rows();
         assert_eq!(client.reply(2).good().row_count, 200_000);
         eventually(LONG, || server.stats().waiting_writers == 0);
-        // One that goes away instead.
+        // The same, but the client goes away.
         client.send_sql(2, update(&format!("{word} 200000 1000")));
         eventually(LONG, || server.stats().buffered_bytes > high as u64);
         drop(client);

@@ -1,5 +1,5 @@
-//! Messages that are whole and of no use: which ones count, when the connection ends for them, and that
-//! what existing clients do all day never does.
+//! Glitches are whole messages that are of no use. These tests say which messages count and when
+//! the connection ends for them. The daily habits of existing clients never count.
 
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::header::Header;
@@ -17,7 +17,7 @@ fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))
 }
 
-/// A frame that is right but for what it asks of our memory.
+/// A frame that is valid except for the memory that it asks for.
 fn too_deep(session: u64) -> Vec<u8> {
     let body = nested_values(200);
     let mut frame = Header::new(session, 101, body.len() as u32).encode().to_vec();
@@ -25,14 +25,14 @@ fn too_deep(session: u64) -> Vec<u8> {
     frame
 }
 
-/// A name, what a client sends in one write, and how many glitches it is.
+/// Name, messages that a client sends in one write, and number of glitches.
 type Case = (&'static str, Vec<(u64, ClientMessage)>, u64);
 
-/// With an unused session 2.
+/// Cases for a client with an unused session 2.
 fn cases() -> Vec<Case> {
     let kill_of = |session, what| (session, kill(session, what));
     vec![
-        // The session that is open excuses two.
+        // The open session excuses two glitches.
         ("requests to nobody", vec![(9, execute("one")); 5], 3),
         ("closes of nobody", vec![(9, ClientMessage::SessionClose); 5], 3),
         ("kills of nobody", vec![kill_of(9, Type::Query); 5], 3),
@@ -59,7 +59,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Sends all of it, by hand, and waits until all of it was looked at.
+/// Sends all messages in one write, and waits until the server has looked at all of them.
 fn send(client: &mut Client, messages: &[(u64, ClientMessage)]) {
     let mut bytes = Vec::new();
     let mut probes = 1;
@@ -92,7 +92,7 @@ fn each_kind_counts_or_does_not() {
     let mut client = server.client_with_sessions([2]);
     client.send_bytes(&too_deep(AUTO | 9).repeat(5)).expect("sent");
     send(&mut client, &vec![(9, offer(1)); 5]);
-    // They excuse nothing, not even where a session of one statement is there already.
+    // These frames excuse no glitch, even if a session of one statement exists already.
     assert_eq!(server.count(Counter::Glitches) - before, 5 + 3, "the same without a session");
     assert_eq!(server.count(Counter::ClosedGlitches), 0);
 }
@@ -131,7 +131,7 @@ fn one_too_many_ends_the_connection_with_an_error_and_no_other() {
     let last = frames.last().expect("an answer").failure();
     assert_eq!((last.fatal, last.code), (true, 8001));
     assert_eq!(last.text, "more than max_glitches 10 in 60s");
-    // Ten are answered as they were before, the eleventh also with the end.
+    // The first ten get their usual answers. The eleventh gets its answer and the end.
     assert_eq!(frames.len(), 12);
     eventually(LONG, || server.stats().connections == 1);
     assert_eq!(server.count(Counter::ClosedGlitches), 1);
@@ -151,7 +151,8 @@ fn without_a_limit_nobody_is_closed() {
     assert_eq!(server.count(Counter::Glitches), 20_000);
 }
 
-/// One session as existing clients use it, from its beginning to its end, told by `habit`.
+/// Plays one session as existing clients use it, from its beginning to its end. `habit` chooses
+/// how.
 fn habit(server: &Fixture, client: &mut Client, session: u64, habit: u32) {
     client.new_session(session);
     match habit % 6 {
@@ -161,7 +162,8 @@ fn habit(server: &Fixture, client: &mut Client, session: u64, habit: u32) {
             client.kill_connection(session);
             client.send(session, &ClientMessage::SessionClose);
         }
-        // What is abandoned is killed, while it runs or waits for credit, and then closed.
+        // An abandoned request is killed while it runs or waits for credit. Then its session is
+        // closed.
         1 => {
             client.set_offers(None);
             let ticket = client.send_sql(session, little("source 1000 100"));
@@ -170,7 +172,7 @@ fn habit(server: &Fixture, client: &mut Client, session: u64, habit: u32) {
             client.send(session, &ClientMessage::SessionClose);
             client.set_offers(Some(1));
         }
-        // What takes too long is cancelled, and the session goes on.
+        // A request that takes too long is cancelled, and the session goes on.
         2 => {
             client.send_sql(session, query("defer a"));
             let deferred = server.control.take_one_deferred("a");
@@ -181,7 +183,7 @@ fn habit(server: &Fixture, client: &mut Client, session: u64, habit: u32) {
             client.execute(session, "one").one();
             client.close(session).good();
         }
-        // Credit is granted ahead, and for what has ended by then.
+        // Credit is granted ahead, and also for a request that has ended by then.
         3 => {
             client.send_sql(session, query("rows 100 100"));
             client.offer(session, 10_240);
@@ -207,20 +209,20 @@ fn habit(server: &Fixture, client: &mut Client, session: u64, habit: u32) {
     }
 }
 
-/// With credit for 1 KiB.
+/// Statement with an initial credit of 1 KiB.
 fn little(sql: &str) -> epoll_group::codec::message::sql::StmtExecute {
     epoll_group::codec::message::sql::StmtExecute { token: Some(1), ..query(sql) }
 }
 
 #[test]
 fn the_habits_of_existing_clients_are_no_glitches() {
-    // One would be too many.
+    // A single glitch would close the connection.
     let server = Fixture::start(config().max_glitches(1));
     let mut client = server.client();
     for round in 0..often(3000) {
         habit(&server, &mut client, 2 + u64::from(round), round);
     }
-    // And the server ends sessions of which the client has not heard.
+    // The server ends a session, and the client closes it before it hears of that.
     for round in 0..often(100) {
         let session = 100_000 + u64::from(round);
         client.new_session(session);

@@ -14,7 +14,7 @@ fn execute(sql: &str) -> ClientMessage {
     ClientMessage::ExecSql(query(sql))
 }
 
-/// The ways in which a request is under way.
+/// Ways in which a request is in progress.
 const WAYS: [&str; 7] = [
     "gate a",
     "gate-unannounced a",
@@ -25,7 +25,7 @@ const WAYS: [&str; 7] = [
     "chunks",
 ];
 
-/// Begins one on session 2 and returns when it waits.
+/// Begins a request on session 2 and returns when it waits.
 fn begin(server: &Fixture, client: &mut Client, way: &str) {
     client.set_offers(None);
     let ticket = match way {
@@ -75,7 +75,7 @@ fn what_is_killed_in_the_same_write_is_not_begun() {
     assert_eq!(Counts::of(&server.control.counts.executed), 0);
 }
 
-/// With credit for 1 KiB.
+/// Statement with an initial credit of 1 KiB.
 fn little(sql: &str) -> StmtExecute {
     StmtExecute { token: Some(1), ..query(sql) }
 }
@@ -196,7 +196,7 @@ fn interrupting_between_two_requests_hits_neither() {
             client.kill_query(2);
         }
     }
-    // One that was deferred may have been told when its answer was on its way.
+    // A deferred request may have been cancelled while its answer was being sent.
     assert!(server.control.cancels().iter().all(|reason| *reason == CancelReason::Query));
 }
 

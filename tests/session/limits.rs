@@ -1,4 +1,5 @@
-//! What is bounded: requests that wait, their bytes, sessions. Who goes too far pays alone.
+//! Limits on waiting requests, on their bytes, and on sessions. Only the peer that exceeds a limit
+//! pays.
 
 use epoll_group::Config;
 use epoll_group::codec::dialect::Dialect;
@@ -50,7 +51,7 @@ fn one_request_too_many_ends_its_session_alone() {
     assert_eq!(server.stats().queued_request_bytes, 0);
 }
 
-/// Statements for session 2 in one write, with their answers.
+/// Sends `count` statements for session 2 in one write, and checks their answers.
 fn burst(client: &mut Client, count: u64) {
     for at in 0..count {
         client.queue(2, &execute(&format!("echo {at}")));
@@ -115,7 +116,8 @@ fn who_does_not_get_on_with_a_burst_keeps_nobody_from_being_read() {
     assert_eq!(server.count(Counter::RequestsRefusedQueue), 1);
 }
 
-/// Ends session 2 while its connection waits for a place there; `false` if it did not wait for so long.
+/// Ends session 2 while its connection waits for a place in the session's queue. Returns false if
+/// the queue's limit has ended the session before.
 fn ends_while_waited_for(server: &Fixture) -> bool {
     let mut client = server.client_with_sessions([2, 3]);
     client.send_sql(2, query("defer a"));
@@ -247,7 +249,7 @@ fn requests_of_all_connections_wait_in_bounded_memory() {
     }
     assert_eq!(server.count(Counter::RequestsRefusedBytes), 1);
     other.execute(2, "one").one();
-    // What waits when its session is killed is given back.
+    // The kill of a session gives back the bytes of its waiting requests.
     let kill = client.kill_connection(2);
     client.reply_to(kill).failure();
     eventually(LONG, || server.stats().queued_request_bytes == 0);
@@ -334,14 +336,14 @@ fn sessions_that_were_killed_have_their_place_until_they_have_ended() {
     let server = Fixture::start(config().max_sessions_per_connection(4));
     let mut client = server.client_with_sessions(2..6);
     for session in 2..6 {
-        // Does not care that it is killed.
+        // This request ignores its kill.
         client.send_sql(session, query("stubborn a"));
     }
     server.control.wait_at("a", 4);
     for session in 2..6 {
         client.kill_connection(session);
     }
-    // However often it kills and opens, no more is begun.
+    // However often the client kills and opens, no more sessions begin.
     for session in 6..50 {
         client.send(session, &ClientMessage::SessionNew);
         assert_eq!(client.reply(session).failure().text, "max_connections limit exceed");

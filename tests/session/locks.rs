@@ -12,7 +12,7 @@ fn waiting(server: &Fixture) -> u64 {
     server.control.waiting_for_lock.load(Ordering::SeqCst)
 }
 
-/// 64 sessions wait for what the 65th holds; then it lets go, and they one after the other.
+/// 64 sessions wait for the lock of the 65th. It unlocks, and then they do, one after the other.
 fn crowd(
     server: &Fixture,
     holder: &mut Client,
@@ -25,7 +25,7 @@ fn crowd(
         clients[client].send_sql(session, query("echo mine"));
         clients[client].send_sql(session, query("unlock"));
     }
-    // As many as there are threads for.
+    // As many sessions wait as there are threads for.
     eventually(LONG, || waiting(server) >= 3);
     holder.execute(1, "unlock").good();
     while let Some((client, session)) = others.pop() {
@@ -76,7 +76,8 @@ fn sixty_four_connections_wait_for_the_next() {
 
 #[test]
 fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
-    // Three at most, of which one is in reserve; nobody comes to help soon.
+    // At most three threads, one of them in reserve. Neither the deadlock check nor a tasker helps
+    // soon.
     let config = config()
         .epoll_threads_per_group(2)
         .max_threads(3)

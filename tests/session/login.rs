@@ -1,4 +1,4 @@
-//! Who comes in: proofs, what is refused, and what those cost who try.
+//! Logins: proofs, refusals, and what failed attempts cost the peer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,7 @@ use lab::xrpc::request::{login_continue, login_start, query};
 use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually};
 
-/// Of the answer to a login that failed.
+/// Returns code and text of the refusal.
 fn refusal(client: &mut Client, user: &str, password: &str) -> (u32, String) {
     let failure = client.try_login(user, password).expect_err("refused");
     assert!(!failure.fatal && failure.state == "HY000", "{failure:?}");
@@ -70,11 +70,11 @@ fn a_challenge_is_used_once() {
     let challenge = client.challenge().expect("a challenge");
     let proof = Client::proof("root", PASSWORD, &challenge);
     assert_eq!(challenge.len(), 20);
-    // Somebody who has seen the proof has another challenge.
+    // The connection that replays the proof has another challenge.
     assert_ne!(spy.challenge().expect("a challenge"), challenge);
     assert_eq!(spy.prove(proof.clone()).expect_err("replayed").code, 1045);
     client.prove(proof).expect("the right one");
-    // On the same connection, after a failure.
+    // A failed attempt uses up the challenge, also on the same connection.
     let challenge = spy.challenge().expect("a challenge");
     spy.prove(Client::proof("root", "wrong", &challenge)).expect_err("a wrong password");
     spy.prove(Client::proof("root", PASSWORD, &challenge)).expect_err("the challenge is used");
@@ -138,7 +138,7 @@ fn nothing_is_done_for_who_has_not_logged_in() {
             assert_eq!(frames[0].failure().text, "Log in first.");
         }
     }
-    // Nor for much that comes at once.
+    // A frame of 64 KiB is too long before the login.
     let mut client = server.stranger();
     client.send_bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 5]).expect("sent");
     assert_eq!(client.rest()[0].failure().code, 1153);
@@ -194,7 +194,7 @@ fn those_who_have_not_logged_in_are_limited_in_all_and_by_address() {
         }
         assert_eq!(server.count(Counter::LoginsRefused), 3);
         inside.execute(AUTO | 2, "one").one();
-        // A place that is free again, by a login and by an end.
+        // A login frees a place, and so does the end of a connection.
         waiting[0].login("root", PASSWORD);
         server.stranger().probe();
         drop(waiting.pop());
@@ -214,7 +214,7 @@ fn who_has_failed_too_often_is_refused_without_a_look() {
     refused += server.count(Counter::LoginsRefused);
     assert!((14..=15).contains(&refused), "{refused}");
     assert_eq!(server.control.logins().len() as u64, 20 - refused);
-    // Also with the right password: the answer says nothing.
+    // The right password gets the same answer, so that the answer tells an attacker nothing.
     assert_eq!(refusal(&mut client, "root", PASSWORD), denied());
 }
 
@@ -263,7 +263,7 @@ fn answers_that_are_held_back_hold_no_thread() {
         assert_eq!(reply.error.is_some(), at % 2 == 1);
     }
     assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
-    // One after the other they would have taken 8 s.
+    // In sequence they would have taken 8 s.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     clients[0].execute(AUTO | 2, "one").one();
     clients[1].challenge().expect("it may try again");

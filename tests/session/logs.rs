@@ -1,4 +1,4 @@
-//! What goes to the log: never a secret, and never as much as a peer likes.
+//! The log holds no secrets, and a peer cannot flood it.
 
 use std::fmt;
 use std::fs;
@@ -33,7 +33,7 @@ impl Log {
         self.lines().iter().filter(|line| line.contains(text)).count()
     }
 
-    /// What the sums of the events of a kind add up to.
+    /// Number of events of a kind that the log reports as left out.
     fn left_out(&self, what: &str) -> u64 {
         let lines = self.lines();
         let sums = lines.iter().filter(|line| {
@@ -88,7 +88,7 @@ fn with_log(test: impl FnOnce(&Log)) {
     });
 }
 
-/// Ends each of so many sessions by a kill, which is worth a line.
+/// Ends each of `count` sessions by a kill, which writes a line to the log.
 fn kill_many(client: &mut Client, count: u64) {
     for session in 2..2 + count {
         client.queue(session, &ClientMessage::SessionNew);
@@ -123,7 +123,7 @@ fn a_peer_cannot_fill_the_log() {
         });
         assert!(log.count("message=connection closed") > 0);
 
-        // And so are panics.
+        // Panics are a kind of their own, too.
         let mut client = server.client();
         for session in 2..102 {
             client.new_session(session);
@@ -175,7 +175,7 @@ fn no_secret_is_logged_or_printed() {
             client.send(0, &login_continue(proof));
             match client.try_reply(0) {
                 Ok(reply) => texts.push(format!("{reply:?}").replace(
-                    // Ours, of the test, that shows what it got.
+                    // The test's own copy of the challenge that it received.
                     &format!("challenge: {:?}", reply.challenge),
                     "",
                 )),
@@ -208,7 +208,7 @@ fn the_file_of_a_unix_socket_that_cannot_be_removed_is_told_of() {
         let folder = socket.parent().expect("a directory");
         let runtime = Runtime::builder().config(lab::config()).start().expect("a runtime");
         runtime.listen(socket.as_path(), Bytes::new(echo)).expect("a listener");
-        // It cannot even be looked for.
+        // With a file in place of the folder, the socket cannot even be looked for.
         let away = folder.with_extension("away");
         fs::rename(folder, &away).expect("renamed");
         fs::write(folder, b"no directory").expect("written");

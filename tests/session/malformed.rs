@@ -1,4 +1,4 @@
-//! What is no request: an error, and the end of what it belongs to.
+//! Malformed requests: each gets an error and ends the session or connection that it belongs to.
 
 use epoll_group::codec::header::Header;
 use epoll_group::codec::message::ClientMessage;
@@ -15,7 +15,8 @@ fn frame(session: u64, kind: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What comes for these bytes, of a client with a session 2, before the connection ends.
+/// Returns the frames that a client with a session 2 gets for these bytes before its connection
+/// ends.
 fn answer(server: &Fixture, bytes: &[u8]) -> Vec<RawFrame> {
     let mut client = server.client_with_sessions([2]);
     client.send_bytes(bytes).expect("sent");
@@ -35,7 +36,7 @@ fn what_is_no_frame_ends_the_connection_with_an_error() {
         (&zero, 8001),
         (&long, 1153),
         (&longest, 1153),
-        // Kinds that nobody knows, or that only others take.
+        // Kinds that are unknown, or that only servers send.
         (&frame(7, 99, b""), 8001),
         (&frame(7, 127, b"abc"), 8001),
         (&frame(7, 12, b""), 8001),
@@ -63,7 +64,7 @@ fn an_error_of_the_connection_is_told_once_and_between_frames() {
         }
         client.flush();
         client.send_bytes(&frame(7, 99, b"")).expect("sent");
-        // Requests before it may have been answered, as far as there was time.
+        // Requests before the bad frame may have been answered if there was time.
         let frames = client.rest();
         assert!(frames.iter().filter(|frame| frame.kind == 13).count() <= 3);
         let errors: Vec<_> = frames.iter().filter(|frame| frame.kind == 1).collect();
@@ -88,7 +89,7 @@ fn garbage_ends_connections_and_nothing_else() {
             let kinds = [100, 101, 7, 110, 111, 112, 113, 115, 24, 25, 1, 4, 5];
             let kind = kinds[random.below(kinds.len() as u64) as usize];
             if random.below(3) > 0 {
-                // A field that could be one of its.
+                // A field number that the message may have.
                 body.splice(0..0, [0x08, random.below(4) as u8]);
             }
             bytes.extend(frame([2, 3, 1 << 63, 0][random.below(4) as usize], kind, &body));
@@ -115,7 +116,7 @@ fn garbage_ends_connections_and_nothing_else() {
     assert_eq!(server.count(Counter::RequestPanics), 0, "EG_TEST_SEED={seed}");
 }
 
-/// Whatever comes is a frame, up to the end.
+/// Reads up to the end of the connection. Everything that comes must be a frame.
 fn until_the_end(client: &mut Client, seed: u64) {
     loop {
         match client.try_raw_frame() {

@@ -1,4 +1,4 @@
-//! Every kind of message in every state: what comes of it is decided in the table below, cell by cell.
+//! Every kind of message in every state. The table below says for each cell how the server reacts.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use lab::xrpc::request::{kill, login_start, offer, query, savepoint, timestamps}
 use lab::xrpc::{AUTO, Client, RawFrame};
 use lab::{LONG, eventually};
 
-/// What comes of it first:
+/// First reaction of the server:
 ///
 /// ```text
 ///   .       no answer: it is ignored, or does what it does in silence
@@ -27,9 +27,10 @@ use lab::{LONG, eventually};
 ///   ...     no answer before the request that runs has ended; then the one of the idle session
 /// ```
 ///
-/// The columns: not logged in; with a challenge; then logged in, on session 0; on one that is not
-/// there; on one that was killed; on an open one, idle; on one that runs a request; on one whose result
-/// waits for credit; on one inside an expect block that has failed; on an id without opening.
+/// The columns: not logged in; with a challenge; then logged in, on session 0; on an unknown
+/// session; on a killed session; on an open session that is idle; on a session that runs a request;
+/// on a session whose result waits for credit; inside an expect block that has failed; on an id
+/// that needs no opening.
 const TABLE: &str = "
 CON_CAPABILITIES_GET         +2       +2       +2       +2       +2       +2       +2       +2       +2       +2
 CON_CAPABILITIES_SET      ?8001    ?8001    #8001    #8001    #8001    #8001    #8001    #8001    #8001    #8001
@@ -88,7 +89,7 @@ const STATES: [&str; 10] = [
     "auto",
 ];
 
-/// What is sent, by the name of its row.
+/// Messages to send: name of the row, kind and body.
 fn messages() -> Vec<(String, u8, Vec<u8>)> {
     let known = [
         ("CON_CAPABILITIES_GET", ClientMessage::CapabilitiesGet),
@@ -125,7 +126,7 @@ fn messages() -> Vec<(String, u8, Vec<u8>)> {
             (name.to_owned(), message.kind(), body)
         })
         .collect();
-    // Of the document store; of servers; of nobody.
+    // Kinds of the document store, kinds that servers send, and unknown kinds.
     for kind in [17, 18, 19, 20, 0, 11, 13, 14, 15, 16, 21, 22, 23, 26, 99, 103, 114, 119, 127, 255]
     {
         messages.push((format!("kind {kind}"), kind, Vec::new()));
@@ -133,7 +134,7 @@ fn messages() -> Vec<(String, u8, Vec<u8>)> {
     messages
 }
 
-/// A client in a state, and the session that the message is for.
+/// Brings a client into a state. Returns it with the session that the message is for.
 fn enter(server: &Fixture, state: &str, gate: &str) -> (Client, u64) {
     if state == "stranger" {
         return (server.stranger(), 0);
@@ -176,7 +177,7 @@ fn enter(server: &Fixture, state: &str, gate: &str) -> (Client, u64) {
     (client, 2)
 }
 
-/// What came for a session, as a cell of the table. `ended`: the connection did.
+/// Formats the frames of a session as a cell of the table. `ended`: the connection has ended.
 fn cell(frames: &[RawFrame], ended: bool) -> String {
     let Some(first) = frames.first() else {
         return if ended { "#".into() } else { ".".into() };
@@ -194,10 +195,11 @@ fn cell(frames: &[RawFrame], ended: bool) -> String {
     format!("{mark}{}", failure.code)
 }
 
-/// A statement that marks the end of what is looked at: it fails in its own way.
+/// Statement that marks the end of the observed frames. Its error code is used nowhere else.
 const MARK: &str = "fail 4242";
 
-/// Reads what comes for a session, up to a frame that `is_end`; whether the connection ended before.
+/// Reads the frames of a session, up to the first for which `is_end` holds. Returns them, and true
+/// if the connection ended before.
 fn until(
     client: &mut Client,
     session: u64,
@@ -217,14 +219,15 @@ fn until(
 
 fn probe() -> Vec<u8> {
     let mut bytes = Vec::new();
-    // On a session that nobody uses, so that its answer is known.
+    // The session is used for nothing else, so that its answer can be recognised.
     ClientMessage::CapabilitiesGet.encode(Dialect::Legacy, PROBE, &mut bytes).expect("small");
     bytes
 }
 
 const PROBE: u64 = 77;
 
-/// What answers, where that is somebody else than who reads: so it is waited for.
+/// Kind of the answer, if another thread than the reader sends it. The test has to wait for that
+/// frame.
 fn awaited(state: &str, name: &str) -> Option<u8> {
     match (name, state) {
         ("GET_TSO", "stranger" | "challenged" | "auto") => None,
@@ -236,13 +239,13 @@ fn awaited(state: &str, name: &str) -> Option<u8> {
     }
 }
 
-/// Sends one message in one state, and sees what comes.
+/// Sends one message in one state. Returns the cell of the table.
 fn look(server: &Fixture, state: &str, message: &(String, u8, Vec<u8>)) -> String {
     let (name, kind, body) = message;
     let (mut client, session) = enter(server, state, name);
     let mut bytes = frame(session, *kind, body);
     bytes.extend(probe());
-    // It may be closed by the first of them.
+    // The send may fail, because the first message may close the connection.
     let _ = client.send_bytes(&bytes);
     if let Some(kind) = awaited(state, name) {
         let mut answer = None;
@@ -263,7 +266,7 @@ fn look(server: &Fixture, state: &str, message: &(String, u8, Vec<u8>)) -> Strin
     let mut waited = false;
     if !ended && frames.is_empty() && (there || waits) {
         if waits {
-            // What runs comes to its end.
+            // Lets the running request end.
             if state == "busy" {
                 server.control.open(name);
             }
@@ -281,11 +284,11 @@ fn look(server: &Fixture, state: &str, message: &(String, u8, Vec<u8>)) -> Strin
     if waited && cell != "." { format!("...{cell}") } else { cell }
 }
 
-/// What came before the answer to a mark.
+/// Returns the frames that came before the answer to a mark.
 fn after_mark(client: &mut Client, state: &str, session: u64) -> (Vec<RawFrame>, bool) {
     let mut messages = vec![ClientMessage::ExecSql(query(MARK))];
     if state == "expects" {
-        // Out of the blocks first, in which it would not be run.
+        // Leaves the blocks first, which would skip the mark.
         messages = vec![ClientMessage::ExpectClose, ClientMessage::ExpectClose, messages.remove(0)];
     }
     let mut bytes = Vec::new();
@@ -341,7 +344,7 @@ fn in_a_drain_nothing_more_is_read_and_what_runs_is_answered() {
             let of = frames.iter().filter(move |frame| frame.session == session);
             of.map(|frame| frame.kind).collect::<Vec<_>>()
         };
-        // The idle session has had its end; the other has its answer first.
+        // The idle session has its end. The busy session has its answer first.
         assert_eq!(kinds(3), [1], "{name}");
         assert_eq!(kinds(2), [12, 13, 14, 11, 17, 1], "{name}");
         assert_eq!(frames.len(), 7, "{name}");

@@ -135,7 +135,7 @@ fn a_handler_that_gets_stuck_keeps_no_other_sessions_reply() {
             client.flush();
             assert_eq!(client.reply(2).one().text(), Some("before"), "{wait} {warm}");
             assert_eq!(client.reply(4).one().text(), Some("behind"), "{wait} {warm}");
-            // And the next ones neither.
+            // Later requests do not wait either.
             assert_eq!(client.execute(2, "echo next").one().text(), Some("next"));
             server.control.open("a");
             if wait == "defer a" {
@@ -163,11 +163,11 @@ fn statements_in_sessions_of_their_own_run_in_parallel() {
     assert_eq!(client.reply(AUTO | 1).one().text(), Some("a"));
 }
 
-/// Answers at once, and lets go of a session only when it is told to. Its statements are known as quick
-/// also where nothing is optimised.
+/// Service that answers at once. The end of a session waits at `gate`, if that is set. Its
+/// statements count as quick also in builds without optimisation.
 #[derive(Default)]
 struct Clinging {
-    /// The next session that ends waits there, and says so.
+    /// The next session that ends sends to the first channel and waits for the second.
     gate: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>,
 }
 
@@ -217,10 +217,11 @@ fn two_requests_on_an_id_of_one_statement_are_answered_in_order() {
         let ((arrived, at_gate), (open, opened)) = (mpsc::channel(), mpsc::channel());
         *service.gate.lock().expect("no panic") = Some((arrived, opened));
         client.send_sql(AUTO | 9, update("1"));
-        // The first reply is written; the end of its session is not over.
+        // The first reply is written, but the end of its session is not over.
         at_gate.recv_timeout(LONG).expect("it ends");
         client.send_sql(AUTO | 9, update("22"));
-        // It was read, and whoever read it has run it if he could.
+        // The answers to the probes show that the request was read. A worker that may run it has
+        // done so.
         (0..3).for_each(|_| drop(client.probe()));
         drop(open);
         assert_eq!(client.reply(AUTO | 9).good().affected, Some(1));
@@ -292,7 +293,8 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
     let mut long = server.client_with_sessions(2..2 + LONG_ONES);
     let mut holder = server.client_with_sessions([2]);
     let mut short = server.client_with_sessions([2]);
-    // So that it is known to be no quick one, and has to queue; but not as one that brings much.
+    // The warm-up makes the server classify the session as not quick, so that its request queues.
+    // It does not make it a heavy one.
     for _ in 0..6 {
         server.control.plant("work", |reply| {
             let began = Instant::now();
@@ -307,7 +309,7 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
         seen.store(Counts::of(&control.counts.rows_pulled), Ordering::SeqCst);
         one_text(reply, "done")
     });
-    // All come while the only worker is busy.
+    // All requests come while the only worker is busy.
     holder.send_sql(2, update("gate-unannounced busy"));
     server.control.wait_at("busy", 1);
     for session in 2..2 + LONG_ONES {
@@ -317,7 +319,7 @@ fn a_short_request_does_not_wait_for_whole_turns_of_long_results() {
     server.control.open("busy");
     short.reply(2).good();
     let before = pulled.load(Ordering::SeqCst);
-    // A tenth of a whole turn is enough for each.
+    // Each long request may use a tenth of a whole turn.
     assert!(before < LONG_ONES * 100, "{before} rows went before it");
     for session in 2..2 + LONG_ONES {
         assert_eq!(long.reply(session).good().row_count, ROWS);
@@ -345,7 +347,7 @@ fn who_has_had_a_whole_turn_goes_behind_those_who_have_not() {
     }
     client.flush();
     server.control.wait_at("first", 1);
-    // Comes behind the first request, and is there while others come behind it.
+    // The task comes behind the first request, and is still there while requests come behind it.
     let handle = server.server().runtime.handle();
     let (release, held) = mpsc::channel::<()>();
     let begun = tell.clone();

@@ -1,4 +1,5 @@
-//! Code of the service that panics, wherever it is called: it costs what it belongs to, and no more.
+//! Panics in code of the service, wherever it is called: each costs its request or session, and no
+//! more.
 
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::sql::StmtExecute;
@@ -90,7 +91,7 @@ fn in_what_is_called_between_requests_they_are_counted() {
     assert_eq!(client.reply(4).failure().code, 1317);
     client.execute(4, "one").one();
 
-    // In the code that interrupts, which runs on whatever thread.
+    // The cancel callback panics. It may run on any thread.
     client.execute(5, "trap cancel").good();
     client.send_sql(5, query("source 100000 100"));
     client.set_offers(None);

@@ -1,4 +1,4 @@
-//! What another server answers is passed on: unchanged, when it comes and when the client takes it.
+//! Answers of another server are passed on unchanged, as they come and as the client takes them.
 
 mod ends;
 
@@ -45,7 +45,7 @@ fn frames_pass_unchanged_and_the_layer_writes_the_ends() {
         } else {
             backend.send(&server, &mut client, 2, form);
         }
-        // The client of these tests does not take two results.
+        // The client of these tests does not accept two results.
         for piece in &middle {
             let frame = client.raw_frame().expect("a frame");
             let Piece::Frame(kind, body) = piece else { panic!("all are frames") };
@@ -149,7 +149,8 @@ fn it_comes_as_it_is_found_and_no_thread_waits() {
     assert_eq!(server.stats().deferred_requests, 0);
 }
 
-/// Says `Later` each time, and has another thread add one more row and wake at that very moment.
+/// Relay that returns `Later` each time, while another thread adds one more row and wakes it at
+/// that very moment.
 struct Racing {
     there: Arc<AtomicU64>,
     taken: u64,
@@ -225,7 +226,7 @@ fn it_is_asked_while_there_is_credit_and_no_further() {
     let pad = "x".repeat(300);
     for chunks in [false, true] {
         let rows = (0..100).map(|at| if chunks { chunk(at, &pad) } else { row(at, &pad) });
-        // What describes the rows costs nothing.
+        // Descriptions of columns cost no credit.
         let columns = meta().into_iter().cycle().take(100);
         let pieces: Vec<_> = columns.chain([more()]).chain(meta()).chain(rows).collect();
         let backend = Backend::of(pieces);
@@ -239,7 +240,7 @@ fn it_is_asked_while_there_is_credit_and_no_further() {
         let asked = backend.asked();
         assert_eq!(asked, 103 + 4);
         backend.push([end()]);
-        // Not even when it says that there is more.
+        // Without credit the relay is not asked, even if the backend reports more.
         client.probe();
         assert_eq!(backend.asked(), asked);
         client.offer(2, 1000);
@@ -261,7 +262,7 @@ fn who_grants_little_gets_every_row() {
         assert_eq!(reply.rows.len(), 300);
         assert!(reply.token_done > 1);
     }
-    // Credit that comes while nothing is there counts as well.
+    // Credit that comes while the backend has nothing counts as well.
     client.set_offers(None);
     let backend = Backend::of(meta());
     let ticket = backend.send(&server, &mut client, 2, with_token(1));
@@ -275,7 +276,7 @@ fn who_grants_little_gets_every_row() {
     client.reply(2).good();
 }
 
-/// A hundred megabytes of rows, made when they are asked for.
+/// A hundred megabytes of rows, each made when it is asked for.
 struct Many {
     asked: Arc<AtomicU64>,
     body: Vec<u8>,
@@ -313,7 +314,7 @@ fn a_client_that_does_not_read_costs_bounded_memory_and_no_thread() {
     });
     client.send_sql(2, update("script many"));
     eventually(LONG, || server.stats().buffered_bytes > high as u64);
-    // The kernel takes more now and then, up to some MiB.
+    // The kernel's buffers grow to some MiB, so the server sends more now and then.
     eventually(LONG, || server.stats().running_threads == 0);
     for _ in 0..20 {
         bystander.execute(2, "one").one();

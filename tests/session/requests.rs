@@ -1,5 +1,5 @@
-//! What requests share: errors that repeat, blocks, caches, timestamps, capabilities, and sessions
-//! for one statement.
+//! State that requests share: repeated errors, blocks, caches, timestamps, capabilities, and
+//! sessions for one statement.
 
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::dialect::Dialect;
@@ -44,7 +44,7 @@ fn an_error_repeats_until_a_request_does_not_care() {
     client.send_sql(2, chained("one"));
     assert_eq!(codes(&mut client, 2, 6), [0, 1062, 1062, 1062, 1062, 1062]);
     assert_eq!(codes(&mut client, 2, 6), [0, 0, 1305, 1305, 0, 0]);
-    // Sessions have their own.
+    // Each session has an error of its own.
     client.send_sql(2, chained("fail 7"));
     client.send_sql(3, chained("one"));
     assert_eq!(codes(&mut client, 3, 1), [0]);
@@ -69,7 +69,7 @@ fn what_was_refused_or_interrupted_repeats_too() {
     client.send_sql(2, query("source-fail 3"));
     client.send_sql(2, chained("one"));
     assert_eq!(codes(&mut client, 2, 4), [8001, 8001, 1234, 1234]);
-    // Not so what was not in the cache.
+    // A cache miss does not count as such an error.
     client.send_sql(2, update("one"));
     client.send_sql(2, StmtExecute { stmt: None, stmt_digest: Some(vec![1]), ..chained("") });
     client.send_sql(2, chained("one"));
@@ -96,7 +96,7 @@ fn replies_have_what_their_statements_say() {
     client.send(2, &savepoint(Operation::Set, "result"));
     assert_eq!(client.reply(2).failure().text, "a savepoint has no result");
     client.execute(2, "one").one();
-    // Two results, which the client of these tests does not take.
+    // The client of these tests does not accept two results.
     client.send_sql(2, query("twice"));
     let kinds: Vec<_> = (0..8).map(|_| client.raw_frame().expect("a frame").kind).collect();
     assert_eq!(kinds, [12, 13, 16, 12, 13, 14, 11, 17]);
@@ -132,7 +132,7 @@ fn arguments_reach_the_service_as_values_and_its_text_as_it_was() {
     let strings = texts.map(|text| Scalar::string(text, Some(28)));
     let others = [Scalar::null(), Scalar::raw_string("now()"), Scalar::identifier("a`b")];
     let scalars: Vec<_> = strings.into_iter().chain(others).collect();
-    // The engine takes this text for what it is only if it is nothing else.
+    // The engine knows this text only if nothing else has been put into it.
     let args: Vec<_> = scalars.iter().cloned().map(Any::from).collect();
     let reply = client.run(2, StmtExecute { args, ..query("args ?") }).good();
     let told: Vec<_> = reply.rows.iter().map(|row| row[0].text().expect("a text")).collect();
@@ -191,7 +191,7 @@ fn what_is_in_no_cache_is_asked_for_once() {
         ..query("")
     };
     let failure = client.run(2, known).failure();
-    // Neither of the database nor of the timestamp.
+    // The service has heard neither of the database nor of the timestamp.
     assert_eq!(Counts::of(&server.control.counts.executed), 0, "the service has not heard of it");
     assert_eq!((failure.fatal, failure.code, &*failure.text), (false, 8000, "do not exist query!"));
     for round in 0..3 {
@@ -227,7 +227,7 @@ fn accounts_do_not_see_what_others_have_kept() {
     let mut client = server.client_with_sessions([2]);
     let mut thief = server.client_of("other");
     thief.new_session(2);
-    // Not MD5, but a number of the client's own.
+    // The key is not the MD5 but a number of the client's choice.
     let key = Some(vec![7; 8]);
     let known = StmtExecute { stmt: None, stmt_digest: key.clone(), ..query("") };
     client.run(2, StmtExecute { stmt_digest: key.clone(), ..query("text of root") }).one();
@@ -239,7 +239,7 @@ fn accounts_do_not_see_what_others_have_kept() {
     client.run(2, StmtExecute { stmt_digest: key, ..query("text of root, too") }).one();
     assert_eq!(client.run(2, known.clone()).one().text(), Some("text of root, too"));
     assert_eq!(thief.run(2, known).one().text(), Some("text of other"));
-    // Plans as well.
+    // The same holds for plans.
     let template = AnyPlan { plan_type: 8, ..AnyPlan::default() };
     client.run_plan_cached(2, plan(template.clone(), [])).good();
     let stolen = plan(template.clone(), []).cached(plan_digest(&template));
@@ -260,7 +260,7 @@ fn a_text_that_came_under_the_digest_of_another_is_run_by_nobody_else() {
     assert_eq!(corrupted.run(2, wrong.clone()).one().text(), Some("text or both"));
     assert_eq!(other.run(2, known.clone()).failure().code, 8000);
     assert_eq!(other.run_cached(2, query("text of both")).one().text(), Some("text of both"));
-    // What is right is not driven out.
+    // The correct entry stays in the cache.
     corrupted.run(2, wrong).one();
     assert_eq!(other.run(2, known).one().text(), Some("text of both"));
 }
@@ -352,7 +352,7 @@ fn sessions_for_one_statement_take_statements_only() {
     assert_eq!(client.execute(session, "fail 1062").failure().code, 1062);
     assert_eq!(client.execute(session, "fatal 1062").failure().code, 1062);
     assert_eq!(client.execute(session, "one").one().integer(), Some(1));
-    // Several on one id, too, have a session each.
+    // Several requests on one id have a session each.
     for sql in ["begin", "echo a", "fail 7", "echo b"] {
         client.queue(session, &ClientMessage::ExecSql(chained(sql)));
     }
@@ -399,7 +399,7 @@ fn many_sessions_for_one_statement_run_and_end() {
         for id in first..first + 50 {
             assert_eq!(client.reply(AUTO | id).one().text(), Some(&*id.to_string()));
         }
-        // The same id again, at once.
+        // The same id can be used again at once.
         assert_eq!(client.execute(AUTO | first, "echo x").one().text(), Some("x"));
         assert_eq!(client.execute(AUTO | first, "echo y").one().text(), Some("y"));
     }
@@ -439,7 +439,8 @@ fn the_other_dialect_has_its_header_in_both_directions() {
     assert!(finish_with(server.control.take_one_deferred("a"), "later"));
     assert_eq!(client.reply(2).one().text(), Some("later"));
     client.execute(AUTO | 2, "rows 10 10").good();
-    // Another version is closed, with an error in ours.
+    // A client of another version gets an error in the server's version, and its connection is
+    // closed.
     let mut client = Client::connect_with(server.addr(), Dialect::Galaxy { version: 4 });
     client.send(0, &ClientMessage::CapabilitiesGet);
     assert!(matches!(client.try_raw_frame(), Err(Trouble::Header(_))));

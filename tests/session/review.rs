@@ -1,4 +1,4 @@
-//! What nobody thinks of at first: requests behind others when time runs out, kills that come too
+//! Cases that are easy to overlook: requests behind others when time runs out, kills that come too
 //! early, requests that are answered from two places.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +78,8 @@ fn a_session_that_opens_slowly_is_not_looked_at_without_end() {
         other.send_sql(2, query("defer a"));
         assert_eq!(other.reply(2).failure().code, 3024);
     };
-    // What would be its deadline is over, and then as much time again.
+    // The first wait lasts beyond the deadline that the opening would have, the second as long
+    // again.
     time_passes();
     let before = server.count(Counter::TimersSet);
     time_passes();
@@ -132,7 +133,7 @@ fn a_kill_that_comes_while_the_session_is_opened_is_for_the_request_behind_that(
     client.flush();
     server.control.wait_at("open", 1);
     client.kill_query(2);
-    // It was read.
+    // The answer to the probe shows that the kill was read.
     client.probe();
     server.control.open("open");
     client.reply(2).good();
@@ -157,14 +158,14 @@ fn arguments_are_counted_by_what_they_take_in_memory() {
     client.execute(3, "one").one();
 }
 
-/// Answers in strange ways.
+/// Service that answers in unusual ways.
 #[derive(Default)]
 struct Odd {
     kept: Mutex<Vec<Deferred>>,
     spiteful: AtomicBool,
 }
 
-/// Panics when it is dropped, if it is told to.
+/// Panics in its drop if `spiteful` is set.
 struct Spite(Arc<Odd>);
 
 impl Drop for Spite {
@@ -250,7 +251,7 @@ fn a_cancel_that_panics_when_it_is_dropped_ends_nothing_else() {
         assert_eq!(client.execute(3, "three").one().integer(), Some(3));
         client.kill_connection(3);
         client.reply(3);
-        // For one statement.
+        // The same with a session of one statement.
         assert_eq!(client.execute(AUTO | 1, "three").one().integer(), Some(3));
         eventually(LONG, || server.stats().sessions == 0);
         assert!(server.count(Counter::Panics) >= 3);

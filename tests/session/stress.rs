@@ -1,5 +1,5 @@
-//! Everything at once, at random: the replies are legal, in order, one for each request, and what was
-//! opened is closed.
+//! All kinds of requests at once, at random: the replies are legal, in order, one for each request,
+//! and every opened session is closed.
 //!
 //! `EG_TEST_SEED` repeats a run, as far as threads can.
 
@@ -23,14 +23,14 @@ use lab::{LONG, eventually, often};
 
 const SESSIONS: u64 = 12;
 
-/// What a reply is to be, unless its session was interrupted or killed.
+/// Expected reply, unless its session was interrupted or killed.
 #[derive(Clone, Debug)]
 enum Expected {
     Text(String),
     Rows(usize),
     Fails(u32),
     Fine,
-    /// Its session does not live long enough to say.
+    /// Any reply is right: the session may end before it answers.
     Anything,
 }
 
@@ -38,9 +38,9 @@ struct Actor {
     client: Client,
     random: Random,
     open: Vec<u64>,
-    /// What was asked, in order.
+    /// Requests of each session, in order.
     asked: BTreeMap<u64, Vec<(Ticket, Expected)>>,
-    /// The ids that are in use. Some have no successor: an offer for them may be late.
+    /// Session ids in use. A spoilt id is not used again, because an offer for it may come late.
     ids: Vec<u64>,
     spoilt: BTreeSet<u64>,
     next_id: u64,
@@ -94,7 +94,7 @@ impl Actor {
     fn act(&mut self) {
         let session = self.ids[self.random.below(SESSIONS) as usize];
         if !self.open.contains(&session) {
-            // Whatever is on its way to the old one has come.
+            // Takes the replies of the old session with this id first.
             self.take(session);
             self.open.push(session);
             return self.ask(session, &ClientMessage::SessionNew, Expected::Fine);
@@ -131,7 +131,8 @@ impl Actor {
                 self.end(session, &statement);
             }
             _ => {
-                // With it the answer to a TOKEN_DONE may come when nobody waits for it.
+                // After this offer, the client's own offer for a TOKEN_DONE may come when no result
+                // waits for it.
                 self.spoilt.insert(session);
                 let offer = lab::xrpc::request::offer(self.random.below(5) as i32);
                 self.ask(session, &offer, Expected::Anything);
@@ -142,20 +143,20 @@ impl Actor {
         }
     }
 
-    /// What is asked of it may be answered by an error.
+    /// Interrupts a session. An error may answer each request that it has been sent.
     fn interrupt(&mut self, session: u64) {
         if let Some(asked) = self.asked.get_mut(&session) {
             asked.iter_mut().for_each(|(_, expected)| *expected = Expected::Anything);
         }
         self.spoilt.insert(session);
         self.client.queue(session, &kill(session, Type::Query));
-        // Of what comes later nothing is hit.
+        // Takes the replies first, so that the kill cannot hit a later request.
         self.take(session);
-        // Perhaps this was.
+        // The kill may have hit the unlock, so it is sent again.
         self.ask(session, &ClientMessage::ExecSql(update("unlock")), Expected::Fine);
     }
 
-    /// The last thing that the session is asked.
+    /// Sends the last request of a session.
     fn end(&mut self, session: u64, message: &ClientMessage) {
         self.open.retain(|open| *open != session);
         if !matches!(message, ClientMessage::SessionClose) {
@@ -171,7 +172,7 @@ impl Actor {
         self.ask(session, message, Expected::Anything);
     }
 
-    /// Takes what the session was asked, and looks at it.
+    /// Takes the replies of a session and checks them.
     fn take(&mut self, session: u64) {
         self.client.flush();
         for (ticket, expected) in self.asked.remove(&session).unwrap_or_default() {
@@ -201,7 +202,7 @@ fn check(reply: &Reply, expected: &Expected) {
     }
 }
 
-/// Finishes what is deferred, until told to stop.
+/// Finishes deferred requests until `done` is set.
 fn finish_all(control: &Control, done: &AtomicBool) {
     loop {
         let last = done.load(Ordering::Acquire);
@@ -262,7 +263,7 @@ fn everything_at_once() {
     server.wait_until_even();
     done.store(true, Ordering::Release);
     finishers.into_iter().for_each(|finisher| finisher.join().expect("no panic"));
-    // Those that came too late for their connections.
+    // Requests that were deferred too late for their connections.
     server.control.drop_deferred();
     let stats = server.stats();
     let gauges = [

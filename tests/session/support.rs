@@ -1,5 +1,5 @@
-//! The client of the session tests, tested: what it accepts, what it refuses, how it reads replies
-//! and plays what was recorded. The servers here are toys, and one that repeats a recording.
+//! Tests of the client of the session tests: which frames it accepts and refuses, how it reads
+//! replies and plays recordings. The servers here are toys and a player of recordings.
 
 mod client;
 mod datum;

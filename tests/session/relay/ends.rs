@@ -1,4 +1,4 @@
-//! How relays end: cancelled, cut off, out of place, in a panic; and who wakes them then.
+//! Ends of relays, by a cancel, a cut, a misplaced frame or a panic; and wake-ups that come then.
 
 use std::net::TcpStream;
 use std::thread;
@@ -13,7 +13,7 @@ use lab::xrpc::request::update;
 use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually, often};
 
-/// Has one row relayed, and waits until nothing more is there.
+/// Has one row relayed, and waits until the backend has nothing more.
 #[track_caller]
 fn send_and_wait(server: &Fixture, client: &mut Client, session: u64) -> Backend {
     let backend = Backend::of([meta(), vec![row(1, "x")]].concat());
@@ -33,7 +33,7 @@ fn one_that_is_killed_is_dropped_and_woken_in_vain() {
         let reply = client.reply(2);
         assert_eq!((reply.row_count, reply.failure().code), (1, 1317));
         assert_eq!(backend.dropped(), 1);
-        // The one behind it is none of its business.
+        // A wake-up of the old backend does not reach the next request.
         let next = send_and_wait(&server, &mut client, 2);
         let asked = next.asked();
         backend.push([row(2, "late"), end()]);
@@ -110,7 +110,7 @@ fn its_wake_outlives_the_connection_and_holds_nothing() {
         if round % 3 == 0 {
             wakes.iter().for_each(Wake::wake);
         }
-        // Those that have half a connection left end a little later.
+        // A half-closed connection ends at its timeout, so its relays end a little later.
         eventually(LONG, || backends.iter().all(|backend| backend.dropped() == 1));
         server.wait_until_even();
         eventually(LONG, || server.stats().connections == 0);
@@ -138,7 +138,7 @@ fn a_drain_waits_for_one_that_is_under_way() {
     assert_eq!(server.stats().deferred_requests, 1);
     let addr = server.addr();
     let drained = server.drain_on_another_thread(LONG);
-    // From then on nobody comes in.
+    // The drain has begun when new connections are refused.
     eventually(LONG, || TcpStream::connect(addr).is_err());
     backend.push([row(2, "x"), end()]);
     assert_eq!(client.reply(2).good().row_count, 2);
@@ -168,7 +168,7 @@ fn what_is_out_of_place_ends_the_request_and_never_reaches_the_client() {
         (vec![one.clone()], "RESULTSET_ROW"),
         (vec![more()], "RESULTSET_FETCH_DONE_MORE_RESULTSETS"),
         ([meta(), vec![one.clone()], meta()].concat(), "RESULTSET_COLUMN_META_DATA"),
-        // Nobody asked for it.
+        // The statement did not ask for chunks.
         ([meta(), vec![chunk(1, "x")]].concat(), "RESULTSET_CHUNK"),
     ];
     let made_by_the_layer = ServerKind::ALL.iter().copied().filter(|kind| {
@@ -190,7 +190,8 @@ fn what_is_out_of_place_ends_the_request_and_never_reaches_the_client() {
         assert_eq!(backend.dropped(), 1);
         client.execute(2, "one").one();
     }
-    // Between two results, which the client of these tests does not take.
+    // Between two results. The client of these tests does not accept those, so the frames are read
+    // raw.
     for between in [more(), one, end()] {
         let pieces = [meta(), vec![more(), between]].concat();
         Backend::of(pieces).send(&server, &mut client, 2, update(""));
@@ -222,7 +223,7 @@ fn a_panic_ends_the_session_and_nothing_else() {
     let mut client = server.client_with_sessions(2..6);
     let panics = [vec![Piece::Panic], [meta(), vec![row(1, "x"), Piece::Panic]].concat()];
     for (session, pieces) in (2..).zip(panics) {
-        // Also when what is dropped of it panics.
+        // The same if the drop of the relay panics as well.
         for trap in [false, true] {
             let backend = Backend::of(pieces.clone());
             if trap {
@@ -237,7 +238,7 @@ fn a_panic_ends_the_session_and_nothing_else() {
         }
     }
     assert_eq!(server.count(Counter::RequestPanics), 4);
-    // It may panic alone there, and costs nobody anything.
+    // A panic in the drop alone costs no session and no request.
     let backend = Backend::of(result(3, "x"));
     backend.panic_when_dropped();
     backend.send(&server, &mut client, 4, update(""));
@@ -262,7 +263,7 @@ fn one_that_comes_too_late_or_twice_is_dropped() {
     let [late, spoilt, replaced, taken] = answers;
     server.control.plant("deferred", |reply| {
         let handle = reply.defer();
-        // It is answered elsewhere by now.
+        // The request is deferred by now, so this relay comes too late.
         reply.relay(late);
         assert!(handle.finish(|reply| {
             reply.relay(replaced);

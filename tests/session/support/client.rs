@@ -109,7 +109,7 @@ impl Toy {
                 vec![]
             }
             b"wake" => {
-                // All that is slow is answered first, the youngest before the others.
+                // All slow requests are answered first, the newest before the others.
                 let mut frames: Frames = Vec::new();
                 for slow in self.slow.drain(..).rev() {
                     frames.push((slow, ServerMessage::Notice(Notice::RowsAffected(0).to_frame())));

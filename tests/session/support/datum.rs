@@ -1,4 +1,4 @@
-//! When two cells mean the same.
+//! Comparison of cells: which values mean the same.
 
 use epoll_group::codec::decimal::Decimal;
 

@@ -1,4 +1,4 @@
-//! The table of what a client accepts.
+//! The table of the frames that a client accepts.
 
 use epoll_group::codec::kind::ServerKind;
 use epoll_group::codec::message::generic::{ErrorReply, OkReply};
@@ -72,12 +72,12 @@ const ALL: &[&str] = &[
     "fatal",
 ];
 
-/// What every state of a statement accepts.
+/// Frames that every state of a statement accepts.
 const ANYWHERE: &[&str] = &["id", "warning", "unknown notice", "token", "error", "fatal"];
 
 const SESSION: u64 = 2;
 
-/// An open session of which this is asked.
+/// State of an open session that has sent this request.
 fn asked(asked: Asked) -> Legal {
     let mut legal = Legal::default();
     legal.asked(SESSION, Asked::New);
@@ -187,7 +187,7 @@ fn a_fatal_error_answers_all_of_its_session() {
     let answer = legal.received(SESSION, &frame("fatal")).expect("legal");
     assert_eq!(answer.ended, [1, 2, 3]);
     assert_eq!(legal.waiting().collect::<Vec<_>>(), [(4, 4, Asked::New)]);
-    // Behind it each request has its own.
+    // After that, each request gets a fatal error of its own.
     legal.asked(SESSION, Asked::Statement);
     legal.asked(SESSION, Asked::Statement);
     let answer = legal.received(SESSION, &frame("fatal")).expect("legal");
@@ -239,16 +239,16 @@ fn recorded_conversations_are_legal() {
     }
 }
 
-/// What happens to a recording.
+/// Change of a recording.
 #[derive(Clone, Copy, Debug)]
 enum Mutation {
     Drop,
     Duplicate,
-    /// With the next frame of the server, if that is the next line.
+    /// The frame changes places with the next line, if that is a frame of the server.
     Swap,
 }
 
-/// The frames by what this oracle tells apart: it knows the table in other words.
+/// Letter for the kind of a frame. This oracle states the table a second time, in another form.
 fn letter(line: &Line) -> char {
     let frame = line.frame();
     match ServerKind::from_number(frame.kind()).expect("a known kind") {
@@ -263,25 +263,25 @@ fn letter(line: &Line) -> char {
         ServerKind::StmtExecuteOk => 'e',
         ServerKind::TokenDone => 't',
         ServerKind::Tso => 's',
-        // Of notices only that of the rows decides about anything.
+        // Only the notice of the affected rows changes the state of a reply.
         ServerKind::Notice if frame.body().starts_with(b"\x08\x03\x10\x02\x1a\x08\x08\x04") => 'a',
         ServerKind::Notice => 'n',
         other => panic!("not recorded: {other:?}"),
     }
 }
 
-/// Whether a client accepts the recording all the same.
+/// Returns true if a client accepts the changed recording all the same.
 fn accepts(mutation: Mutation, lines: &[Line], at: usize) -> bool {
     let this = letter(&lines[at]);
     match mutation {
-        // Chunks are counted by their rows; nobody misses one.
+        // A dropped chunk goes unnoticed, because chunks count by their rows.
         Mutation::Drop => "rktn".contains(this),
         Mutation::Duplicate => "rktn".contains(this),
         Mutation::Swap => {
             let next = letter(&lines[at + 1]);
             let pair = [this, next];
-            // The same, or one that may stand anywhere in a statement. Behind the end of a reply
-            // nothing may.
+            // Two equal frames may be swapped, or if one may stand anywhere in a statement. No
+            // frame may follow the end of a reply.
             let ends = "olexsc".contains(this) || "olexsc".contains(next);
             this == next || !ends && pair.iter().any(|letter| "tn".contains(*letter))
         }
@@ -296,7 +296,8 @@ fn a_frame_lost_doubled_or_out_of_order_is_noticed() {
         let Conversation { name, lines } = &conversation;
         let left = unanswered(&judge(lines).expect(name));
         for (at, line) in lines.iter().enumerate() {
-            // Every conversation begins with the same one; rows among rows are all alike.
+            // Skips the setup, which begins every conversation, and rows among rows, which are all
+            // alike.
             let seen = *name != setup.name && setup.lines.get(at) == Some(line);
             let row = |at: usize| lines[at].act == Act::Server && letter(&lines[at]) == 'r';
             if line.act != Act::Server || seen || (row(at - 1) && row(at) && row(at + 1)) {
@@ -328,7 +329,7 @@ fn a_frame_lost_doubled_or_out_of_order_is_noticed() {
     assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
 }
 
-/// The requests that are not answered.
+/// Requests without an answer.
 fn unanswered<'a>(
     connections: impl IntoIterator<Item = (&'a u64, &'a Exchange)>,
 ) -> Vec<(u64, u64, Asked)> {

@@ -40,7 +40,8 @@ fn a_recording_does_not_differ_from_itself() {
     }
 }
 
-/// The only difference when the last frame of that kind has these bytes in place of those.
+/// Returns the only difference that is found if the last frame of this kind has `to` in place of
+/// `from`.
 fn difference(name: &str, kind: u8, from: &[u8], to: &[u8]) -> What {
     let conversation = Conversation::named(name);
     let mut lines = conversation.lines.clone();
@@ -97,7 +98,8 @@ fn a_server_that_asks_for_more_offers_gets_them() {
             Act::Close => {}
         }
     }
-    // The rows come by seven, each time for one offer. What is offered before is lost.
+    // The rows come in portions of seven, one portion for each offer. An offer that comes before is
+    // lost.
     let mut held = Frames::new();
     let mut portions = 0;
     let answer = |session: u64, message: ClientMessage| {

@@ -36,8 +36,8 @@ pub(crate) fn with_toy(
     });
 }
 
-/// Runs `test` against a server that says what was recorded, and fails unless the client does, but
-/// for its proof.
+/// Runs `test` against a server that sends the recorded frames. Fails unless the client sends its
+/// recorded frames; only its proof may differ.
 pub(crate) fn with_recording(lines: &[Line], test: impl FnOnce(SocketAddr)) {
     serve(test, |mut stream| {
         let mut decoder = Decoder::new(Limits::default());
@@ -72,7 +72,7 @@ fn serve(test: impl FnOnce(SocketAddr), server: impl FnOnce(TcpStream) + Send) {
     });
 }
 
-/// The next frame of the client, `None` at the end.
+/// Returns the next frame of the client, `None` at the end.
 fn request(stream: &mut TcpStream, decoder: &mut Decoder) -> Option<(u64, ClientMessage, Vec<u8>)> {
     let mut piece = [0; 4096];
     loop {
@@ -80,7 +80,7 @@ fn request(stream: &mut TcpStream, decoder: &mut Decoder) -> Option<(u64, Client
             let message = frame.client_message(&Limits::default()).expect("a good body");
             return Some((frame.session(), message, frame.bytes().to_vec()));
         }
-        // A client that fails resets; then its test says so.
+        // A client that fails resets its connection. Then the test reports the failure.
         match stream.read(&mut piece) {
             Ok(count @ 1..) => decoder.feed(&piece[..count]),
             _ => return None,
