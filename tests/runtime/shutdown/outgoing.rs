@@ -281,11 +281,13 @@ fn what_is_accepted_during_the_drain_gets_its_answers_too() {
     let Scene { runtime, mut server, mut client, told } = scene;
     // Until this opens nobody accepts.
     let gate = Gate::default();
-    for class in [Class::Ordinary, Class::Admin] {
-        let gate = gate.clone();
-        handle.with_class(class).spawn(move || gate.pass()).expect("room");
+    // One after the other: a worker that finds both begins with the urgent one, and the reserve would not
+    // take the other.
+    for (held, class) in (1..).zip([Class::Ordinary, Class::Admin]) {
+        let pass = gate.clone();
+        handle.with_class(class).spawn(move || pass.pass()).expect("room");
+        gate.wait_for(held);
     }
-    gate.wait_for(2);
     client.send(REQUEST);
     let ((), report) = drain_while(runtime, || {
         gate.open();
