@@ -36,7 +36,7 @@ fn recovered(client: &Client) -> Session {
     session.expect("recovered")
 }
 
-/// In the child process of a test: serves on the addresses that the test asks for, and returns true.
+/// In the child process of a test: serves on the addresses that the test names. Returns true there.
 fn serve_if_child() -> bool {
     if !is_child() {
         return false;

@@ -284,7 +284,7 @@ fn it_can_be_put_off_again() {
     assert!(finish_with(deferred, "at last"));
     assert_eq!(client.reply(2).one().text(), Some("at last"));
     assert_eq!(client.reply(2).one().text(), Some("behind"));
-    // And interrupted then.
+    // The next request is interrupted after it was deferred a second time.
     client.send_sql(2, query("defer a"));
     let (again, taken) = mpsc::channel();
     assert!(server.control.take_one_deferred("a").finish(move |reply| {
@@ -305,7 +305,7 @@ fn one_that_fails_after_it_was_deferred_has_one_answer() {
     assert!(!finish_with(server.control.take_one_deferred("a"), "too late"));
     assert_eq!(client.execute(2, "defer-finish-fail x").one().text(), Some("x"));
     client.execute(2, "one").one();
-    // The same when it was deferred twice.
+    // The same for a request that is deferred a second time.
     for finish_first in [false, true] {
         client.send_sql(2, query("defer a"));
         let (again, taken) = mpsc::channel();

@@ -191,8 +191,8 @@ fn a_drain_ends_what_is_idle_at_once_so_that_others_get_what_it_holds() {
 }
 
 /// Drains while session 2 holds the row lock and runs what `begin` sends, and session 3 waits for
-/// the lock. Calls `go_on` when the drain has come to the connection. Returns the error that ended
-/// the request of session 2, if there was one.
+/// the lock. Calls `go_on` when the drain has come to the connection. Returns the error code of
+/// session 2's request, if it failed.
 fn drain_while_at(
     begin: impl FnOnce(&Fixture, &mut Client) -> Ticket,
     go_on: impl FnOnce(&Control),

@@ -46,7 +46,7 @@ fn a_wrong_password_and_an_unknown_user_look_the_same() {
     }
     assert_eq!(refusal(&mut client, "nobody", PASSWORD), (3118, "Account is locked".into()));
     assert_eq!(refusal(&mut client, "nobody", "wrong"), denied());
-    // And then it remembers.
+    // After all these failures the client can still log in.
     client.login("root", PASSWORD);
     assert_eq!(server.count(Counter::LoginsFailed), 7);
 }

@@ -156,7 +156,7 @@ struct Racing {
     taken: u64,
     rows: u64,
     ask: Sender<Wake>,
-    /// Wakes by itself as well, or instead.
+    /// The relay wakes itself, too, before it returns `Later`.
     wakes_itself: bool,
     body: Vec<u8>,
 }
@@ -378,7 +378,7 @@ fn many_wake_ups_do_no_harm() {
         for session in 2..4 {
             assert_eq!(client.reply(session).good().row_count, u64::from(often(200)));
         }
-        // Those behind it run while they go on.
+        // Later requests run while the wake-ups of the ended relays go on.
         for _ in 0..often(200) {
             client.execute(2, "one").one();
         }

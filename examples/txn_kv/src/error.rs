@@ -1,4 +1,4 @@
-//! [`StoreError`]: why the store did not do what it was asked to.
+//! [`StoreError`]: reasons why the store refused or failed a request.
 
 use std::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::engine::EngineError;
 use crate::record::Revision;
 
-/// Why the store did not do what it was asked to.
+/// Reason why the store refused or failed a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {

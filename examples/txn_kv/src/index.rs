@@ -134,7 +134,7 @@ impl Index {
         }
     }
 
-    /// Takes out what was announced and could not be written.
+    /// Takes out revisions that were announced and could not be written.
     pub(crate) fn withdraw(&self, records: &[(Revision, Arc<Record>)]) {
         if self.design.indexes_first() {
             let mut tree = self.write();

@@ -114,8 +114,8 @@ impl Store {
     }
 
     /// Does a transaction. `done` is called once, perhaps on another thread and perhaps before this
-    /// returns: when what it wrote is durable and visible, or when it failed. In it the next transaction
-    /// can be begun, but not waited for. When it panics, that is its own matter.
+    /// returns: when what it wrote is durable and visible, or when it failed. In `done` the next
+    /// transaction can be begun, but not waited for. A panic of `done` affects nothing else.
     ///
     /// Waits for rows that other transactions hold, and for values that it compares or reads, as an
     /// announced stall; never for a flush, except the one transaction that flushes for all.

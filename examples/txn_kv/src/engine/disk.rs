@@ -63,7 +63,8 @@ pub struct Disk {
     writer: Mutex<Writer>,
     /// Read-locked by snapshots and commits, write-locked to open the database again. None: that failed.
     open: RwLock<Option<Open>>,
-    /// The database refuses everything. Set by who meets that, cleared with `writer` and `open` locked.
+    /// True if the database refuses everything. The thread that notices sets it. It is cleared with
+    /// `writer` and `open` locked.
     broken: AtomicBool,
 }
 

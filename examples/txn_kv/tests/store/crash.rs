@@ -1,5 +1,5 @@
-//! The power is cut at random points while several threads write, again and again on the same file:
-//! every transaction that was told is there, none is by half, and index and engine agree.
+//! The power is cut at random points while several threads write, again and again on the same file.
+//! Every acknowledged transaction is there, none is there by half, and index and engine agree.
 //!
 //! `TXN_KV_CUTS` sets how often; `EG_TEST_SEED` repeats the choice of places, though not the threads'.
 
@@ -13,7 +13,7 @@ use crate::support::forgetful::Forgetful;
 use crate::support::history::{self, History, transactions};
 
 const WRITERS: u8 = 4;
-/// Of one writer, until the power is cut.
+/// Most transactions of one writer until the power is cut.
 const MOST: u64 = 1000;
 
 #[test]
@@ -44,7 +44,7 @@ fn what_was_told_survives_cuts_and_no_transaction_is_there_by_half() {
         }
         image = file.cut();
     }
-    // The last cut is one too.
+    // The image of the last cut is checked as well.
     history::check(&Forgetful::new(image).store().expect("no cut"), &mut histories);
     println!("opened {opened} times; {told} transactions were told, {untold} were there untold");
     assert!(cuts < 100 || told > 0, "cuts come too early");
@@ -76,7 +76,7 @@ fn write_until_the_cut(
     });
 }
 
-/// And reads what is left: whole groups, also when the cut has come.
+/// Compacts, and reads what is left: whole groups, also after the cut.
 fn compact(store: &Store, random: &mut Random) {
     let at = store.revision().saturating_sub(random.below(20));
     match store.compact(at) {

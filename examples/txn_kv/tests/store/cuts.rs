@@ -1,5 +1,5 @@
-//! The power is cut while transactions and compactions go on: what was acknowledged is there, of what
-//! was not all or nothing, and what was deleted does not come back.
+//! The power is cut while transactions and compactions go on. Acknowledged transactions are there,
+//! each other transaction is there whole or not at all, and deleted keys do not come back.
 //!
 //! `TXN_KV_CUTS` sets how often; `EG_TEST_SEED` repeats a run.
 
@@ -10,10 +10,10 @@ use lab::random::{Random, seed, times};
 use txn_kv::store::Store;
 use txn_kv::{Entry, Key, KeyRange, Op, Txn};
 
-/// So many keys that a compaction has more to remove than goes with one flush.
+/// Enough keys that a compaction has more to remove than one flush takes.
 const KEYS: u8 = 100;
 
-/// What is known of the store: the state of each revision, and where reads begin.
+/// Expected content of the store: the state of each revision, and the first revision to read.
 struct Known {
     states: Vec<State>,
     compacted: u64,
@@ -39,7 +39,8 @@ fn txn(random: &mut Random) -> Txn {
 }
 
 impl Known {
-    /// Whether the store holds all that is known, and reads begin where they may.
+    /// Asserts that the store holds all known states. `perhaps` is the state after a transaction
+    /// without an answer. Reads begin where they did, or at `at_most` if a compaction was cut.
     fn check(&mut self, store: &Store, perhaps: Option<State>, at_most: u64) {
         let newest = self.states.len() as u64;
         if store.revision() == newest {

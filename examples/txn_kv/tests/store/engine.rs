@@ -12,7 +12,7 @@ use txn_kv::{Record, Revision};
 use crate::support::faulty::{Action, Faults, Faulty};
 use crate::support::forgetful::Forgetful;
 
-/// Both, one after the other.
+/// Runs a test with each of the two engines.
 fn each(test: impl Fn(&dyn Engine)) {
     test(&Memory::new());
     test(&disk(&Forgetful::new(Vec::new()), &Faults::default()));
@@ -101,7 +101,7 @@ fn snapshot_on_disk_shows_one_moment_beside_commits() {
     disk.commit(&put(1, "one")).unwrap();
     let before = disk.snapshot().unwrap();
     for main in 2..200 {
-        // From other threads, as a thread that holds a snapshot does not commit.
+        // Another thread commits, because a thread that holds a snapshot does not commit.
         std::thread::scope(|scope| scope.spawn(|| disk.commit(&put(main, "later"))).join())
             .unwrap()
             .unwrap();
@@ -149,7 +149,7 @@ fn failed_commit_is_in_no_snapshot_and_the_next_succeeds() {
             let disk = disk(&file, &faults);
             let mut main = 0;
             let mut good = contents(&disk).unwrap();
-            // Large enough that the file grows now and then.
+            // Values are large enough that the file grows now and then.
             let large = "x".repeat(40_000);
             for round in 0..40 {
                 main += 1;
@@ -262,7 +262,7 @@ fn failed_read_is_an_error_and_later_ones_succeed() {
     faults.fail(Action::Read, 1, libc::EIO);
     contents(&disk).expect_err("a read fails");
     assert_eq!(contents(&disk).unwrap(), good);
-    // In a commit, and with what a failed one has left.
+    // A read fails in a commit that has to take out what a failed commit has left.
     faults.fail(Action::Sync, 1, libc::EIO);
     disk.commit(&put(51, "sync fails")).expect_err("the sync fails");
     faults.fail(Action::Read, 1, libc::EIO);
@@ -271,7 +271,7 @@ fn failed_read_is_an_error_and_later_ones_succeed() {
     disk.commit(&put(53, "good")).unwrap();
     let (head, records) = contents(&disk).unwrap();
     assert_eq!((head.revision, records.len()), (53, 51));
-    // And it cannot even be opened again, for a while.
+    // For a while the database cannot even be opened again.
     faults.fail(Action::Read, 1_000_000, libc::EIO);
     for _ in 0..3 {
         contents(&disk).expect_err("reads fail");
@@ -284,7 +284,7 @@ fn failed_read_is_an_error_and_later_ones_succeed() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Values of that many bytes; which of the records, counted from the oldest, are removed.
+    /// Sizes of the new values, and the records to remove, counted from the oldest.
     Commit {
         values: Vec<usize>,
         removed: Vec<prop::sample::Index>,
@@ -312,7 +312,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The next batch after this state.
+/// Returns the next batch after this state.
 fn batch(
     (head, records): &(Head, Contents),
     next: u64,
@@ -378,7 +378,7 @@ proptest! {
         }
         faults.clear();
         let on_disk = on_disk.expect("it is open");
-        // The first may still find the database broken and open it again.
+        // The first read may still find the database broken and open it again.
         prop_assert_eq!(&contents(&on_disk).expect("nothing fails"), &twin);
         on_disk.commit(&batch(&twin, next + 1, &[1], &[], false)).expect("nothing fails");
     }

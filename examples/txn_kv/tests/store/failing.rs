@@ -1,5 +1,5 @@
-//! The disk is full, or fails: whoever asked hears of it, nothing of that is visible, reads go on, and so
-//! do writes as soon as they can.
+//! The disk is full, or fails. The callers get errors, and nothing of their transactions is
+//! visible. Reads go on, and writes go on as soon as they can.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -60,7 +60,7 @@ fn client_hears_of_a_full_disk_and_the_server_goes_on() {
     let client = Client::new(&runtime.handle(), options.request_timeout(LONG)).expect("good");
     let mut kv = Kv::new(client.session().expect("a session"));
     let mut reader = Kv::new(client.session().expect("a session"));
-    // More than one page, or it stays in memory.
+    // The values take more than one page. Less stays in memory.
     let mut revision = 0;
     for n in 0..20 {
         revision = kv.put(&[n], &[n; 5000]).expect("there is room");
@@ -97,7 +97,7 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
             .expect("it is written");
         faults.hold_syncs();
         thread::scope(|scope| {
-            // It leads, and waits for the disk.
+            // The first transaction leads, and waits for the disk.
             let first = Txn { then: vec![put("a", "new")], ..Txn::default() };
             let first = scope.spawn(|| ask::run(&store, first));
             faults.wait_for_sync();
@@ -109,7 +109,7 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
             assert_eq!(value(&store, "a").as_deref(), Some("old"), "it is not durable yet");
             faults.fail(action, if action == Action::Sync { 1 } else { 0 }, errno);
             if action == Action::Write {
-                // The first succeeds, and those behind it fail.
+                // The first transaction succeeds, and those behind it fail.
                 faults.fill();
             }
             faults.release_syncs();
@@ -124,7 +124,7 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
         assert_eq!(value(&store, "a").as_deref(), Some(now));
         assert_eq!(value(&store, "b"), None);
         faults.clear();
-        // The next one sees the state without them.
+        // The next transaction sees the state without them.
         let (then, otherwise) = (vec![put("c", "new")], vec![put("c", "old")]);
         let txn = Txn { compares: vec![has("a", "new")], then, otherwise };
         assert_eq!(ask::run(&store, txn).expect("it is written").succeeded, now == "new");
@@ -136,8 +136,8 @@ fn what_builds_on_a_failed_transaction_fails_with_it() {
     }
 }
 
-/// Lets writes and syncs fail, each time until one has, and mostly until somebody has succeeded again.
-/// `TXN_KV_FAULTS` sets how often.
+/// Makes writes and syncs fail, each time until one has failed, and mostly until a transaction has
+/// succeeded again. `TXN_KV_FAULTS` sets how often.
 fn fail_now_and_then(
     faults: &Faults,
     store: &Store,
@@ -212,7 +212,7 @@ fn nothing_of_a_failed_transaction_is_ever_seen() {
     assert!(failed > 0);
     history::check(&store, &mut histories);
     drop(store);
-    // And all of it is on the disk.
+    // All of it is on the disk, too.
     let store = open(&Forgetful::new(file.cut()), &Faults::default());
     history::check(&store, &mut histories);
 }

@@ -1,4 +1,4 @@
-//! Transactions that wait for the disk share one flush, and no thread waits but the one that flushes.
+//! Transactions that wait for the disk share one flush. Only the thread that flushes waits for it.
 
 use txn_kv::store::{Limits, Store};
 use txn_kv::{Compare, Design, Key, KeyRange, Op, Relation, StoreError, Target, Txn};
@@ -88,7 +88,8 @@ fn a_row_can_be_written_again_before_it_is_durable() {
         target: Target::Value(b"first"[..].into()),
     };
     let second = rig.begin(Txn { compares: vec![is_first], ..put("key", "second") });
-    // One that writes nothing has seen what is not durable, so that it waits as well.
+    // This transaction writes nothing, but it sees a write that is not durable yet. So it waits,
+    // too.
     let look = Op::Get { range: KeyRange::One(Key::from(&b"key"[..])), limit: 1 };
     let looked = rig.begin(Txn { then: vec![look], ..Txn::default() });
     assert!(looked.try_recv().is_err());

@@ -1,4 +1,4 @@
-//! What readers are promised beside writers, deletions and compaction: each revision in the index has its
+//! Promises to readers beside writers, deletions and compaction: each revision in the index has its
 //! value, and a transaction is seen whole or not at all.
 //!
 //! `TXN_KV_READS` says how many range reads there are; 10 million take some minutes in a release build.
@@ -15,7 +15,7 @@ use crate::support::ask;
 
 const WRITERS: u64 = 8;
 const READERS: u64 = 2;
-/// Transactions beside them, at least.
+/// Transactions that are written beside the reads, at least.
 const WRITTEN: u64 = 200;
 /// Keys of one transaction: all of them, or none, are there.
 const KEYS: u8 = 5;
@@ -51,7 +51,8 @@ fn write(store: &Store, random: &mut Random) -> u64 {
     wait(store, Txn { then, ..Txn::default() }).revision
 }
 
-/// All keys of a group with one value and of one transaction, or none.
+/// Asserts that the entries are all keys of a group, with one value and of one transaction; or
+/// none.
 fn assert_whole(entries: &[Entry], what: &str) {
     let Some(first) = entries.first() else { return };
     assert_eq!(entries.len(), usize::from(KEYS), "{what}: part of a transaction");
@@ -75,7 +76,7 @@ fn read(store: &Store, newest: &AtomicU64, random: &mut Random) {
             assert!(found.entries.iter().all(|entry| entry.revision.main <= asked));
         }
         Err(StoreError::Compacted { .. }) => {}
-        // What the newest read saw was in the store, but its flush had not come to the index yet.
+        // The newest read saw data in the store whose flush had not reached the index yet.
         Err(StoreError::Future { .. }) if store.design() == Design::Compensate => {}
         Err(error) => panic!("revision {asked}: {error}"),
     }
@@ -107,7 +108,7 @@ fn readers_see_whole_transactions(design: Design, reads: u64) {
         let readers = (1..=READERS).map(|reader| {
             let (store, newest, mut random) = (&store, &newest, Random(reader << 32));
             scope.spawn(move || {
-                // They go on until the writers have come so far, that there is something to be seen.
+                // Readers go on until the writers have written enough to be seen.
                 let enough = |done| done >= reads && newest.load(Ordering::Relaxed) >= WRITTEN;
                 (0..).take_while(|done| !enough(done * READERS * 2)).for_each(|_| {
                     read(store, newest, &mut random);

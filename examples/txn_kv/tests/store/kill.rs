@@ -1,5 +1,5 @@
-//! The server is killed at random points under load, and sometimes again while it starts: every
-//! transaction that was told is there, none is by half, and index and engine agree.
+//! The server is killed at random points under load, and sometimes again while it starts. Every
+//! acknowledged transaction is there, none is there by half, and index and engine agree.
 //!
 //! `TXN_KV_KILLS` sets how often; `EG_TEST_SEED` repeats the choice of places, though not the threads'.
 
@@ -57,7 +57,7 @@ fn what_was_told_survives_kills_and_no_transaction_is_there_by_half() {
     assert!(kills < 100 || told > 0, "kills come too early");
 }
 
-/// Killed when this is dropped.
+/// Process of a server. It is killed when this is dropped.
 struct Server(Child);
 
 impl Server {
@@ -85,7 +85,7 @@ impl Drop for Server {
     }
 }
 
-/// At a random time, as nobody tells how far it is.
+/// Kills a server at a random time, because a starting server does not report its progress.
 fn kill_while_it_starts(folder: &Path, random: &mut Random) {
     let server = Server::spawn(folder);
     let deadline = Instant::now() + Duration::from_micros(random.below(30_000));
@@ -95,7 +95,7 @@ fn kill_while_it_starts(folder: &Path, random: &mut Random) {
     drop(server);
 }
 
-/// Kills it when so many were told, while the others are under way.
+/// Kills a server after a random number of answers, while other transactions are in progress.
 fn write_and_kill(folder: &Path, handle: &Handle, histories: &mut [History], random: &mut Random) {
     let mut server = Server::spawn(folder);
     let options =
@@ -122,7 +122,7 @@ fn write_and_kill(folder: &Path, handle: &Handle, histories: &mut [History], ran
 
 fn write_until_it_fails(mut kv: Kv, history: &mut History, random: &mut Random, tell: &Sender<()>) {
     while history.write(&mut kv, random).is_ok() {
-        // Nobody listens any more when it is being killed.
+        // While the server is being killed, the receiver may be gone.
         let _ = tell.send(());
         if random.percent(5) {
             compact(&mut kv, history.newest().saturating_sub(random.below(20)));

@@ -1,5 +1,5 @@
-//! What could go wrong around a flush: answers that panic or go on, leaders that never come, removals
-//! that are refused, and transactions beside one another that must come out as if one after the other.
+//! Faults around a flush: answers that panic or go on, leaders that never come, removals that are
+//! refused, and concurrent transactions that must appear as if done one after the other.
 
 use std::sync::mpsc;
 use std::thread;
@@ -38,7 +38,7 @@ fn run(store: &Store, txn: Txn) -> Outcome {
     ask::run(store, txn).unwrap()
 }
 
-/// One worker, and none in its place when it waits.
+/// Runtime with one worker, which is not replaced while it waits.
 fn one_worker() -> Runtime {
     let config = Config::default().max_threads(2);
     Runtime::builder().config(config).groups(1).threads_per_group(1).start().unwrap()
@@ -98,7 +98,7 @@ fn a_runtime_that_ends_before_it_leads_leaves_nobody_waiting() {
             .unwrap();
     let (began, busy) = mpsc::channel();
     let (free, freed) = mpsc::channel::<()>();
-    // The only worker has something else to do.
+    // The only worker is busy with another task.
     let wait = move || {
         began.send(()).unwrap();
         let _ = freed.recv();
@@ -150,7 +150,8 @@ fn what_a_busy_store_did_not_remove_does_not_come_back_after_a_restart() {
     gated.shut();
     let (again, gate) = (store.clone(), gated.clone());
     let others = thread::spawn(move || {
-        // While readers are refused: so much comes that nothing else can wait for what follows.
+        // While readers are refused, transactions fill the queue, so that the removals cannot wait
+        // in it.
         gate.wait_for(1);
         let others =
             [begin(&again, put("other", "")), begin(&again, put("large", &"x".repeat(5_000)))];
@@ -159,7 +160,7 @@ fn what_a_busy_store_did_not_remove_does_not_come_back_after_a_restart() {
         gate.open();
         others.iter().for_each(|told| drop(outcome(told).unwrap()));
     });
-    // It may say that the store is busy.
+    // The compaction may report that the store is busy.
     let _ = store.compact(2);
     others.join().unwrap();
     run(&store, of(Op::Delete(one("key"))));
@@ -272,7 +273,7 @@ fn a_key_whose_removal_was_interrupted_stays_deleted() {
     let deleted = run(&store, of(Op::Delete(one("key")))).revision;
     gated.shut();
     let compaction = thread::spawn(move || store.compact(deleted));
-    // Its head, and a part of the removal.
+    // Lets the head and a part of the removal through.
     for commit in 1..=2 {
         gated.wait_for(commit);
         gated.pass();

@@ -1,5 +1,5 @@
-//! Transactions of many threads come out as if they had been done one after the other, in the order of
-//! their revisions: all that was answered is done again by a naive twin, which must answer the same.
+//! Transactions of many threads appear as if they had been done one after the other, in the order
+//! of their revisions. A naive twin repeats all that was answered, and must answer the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,14 +25,14 @@ const KEYS: u64 = 3;
 struct Failing {
     memory: Arc<Memory>,
     commits: AtomicU64,
-    /// One in so many fails; 0: none.
+    /// One commit in `every` fails; 0: none.
     every: u64,
 }
 
 impl Engine for Failing {
     fn commit(&self, batch: &Batch) -> Result<(), EngineError> {
         let commits = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
-        // So that others come meanwhile.
+        // Lets other threads run meanwhile.
         thread::yield_now();
         if self.every > 0 && commits.is_multiple_of(self.every) {
             return Err(EngineError::new("commit", "it is told to fail"));
@@ -45,7 +45,7 @@ impl Engine for Failing {
     }
 }
 
-/// What a thread was answered.
+/// Answer that a thread got.
 enum Said {
     Txn(Txn, Outcome),
     Read(KeyRange, usize, u64, Vec<Entry>),
@@ -104,7 +104,7 @@ fn writes(outcome: &Outcome) -> bool {
     outcome.results.iter().any(wrote)
 }
 
-/// One client. Each answer it has heard is a lower bound for what it hears next.
+/// Runs one client. The revision of each answer is a lower bound for that of the next.
 fn client(store: &Store, mut random: Random, rounds: u64) -> Vec<Said> {
     let mut said = Vec::new();
     let mut newest = 0;
@@ -115,7 +115,8 @@ fn client(store: &Store, mut random: Random, rounds: u64) -> Vec<Said> {
             match store.read(&range, at, limit) {
                 Ok(found) => {
                     assert!(found.revision >= newest, "a read goes back behind an answer");
-                    // That of the newest may be ahead of what can be asked for.
+                    // With `Compensate`, a read of the newest may see a revision that cannot be
+                    // asked for yet.
                     if store.design() != Design::Compensate {
                         newest = found.revision;
                     }
@@ -140,7 +141,7 @@ fn client(store: &Store, mut random: Random, rounds: u64) -> Vec<Said> {
     said
 }
 
-/// Does again what was answered, and compares.
+/// Repeats on a twin what was answered, and compares.
 fn check(said: Vec<Said>) -> State {
     let mut written = BTreeMap::new();
     let mut rest = Vec::new();
@@ -184,7 +185,7 @@ fn compact(store: &Store, keeps: u64) {
     }
 }
 
-/// Threads beside two compactions, one of which also does something `meanwhile`.
+/// Runs clients beside two compactions. One of the compactions also calls `meanwhile`.
 fn run(store: &Store, seed: u64, rounds: u64, mut meanwhile: impl FnMut() + Send) {
     let said = thread::scope(|scope| {
         let alive = Arc::new(());
@@ -216,7 +217,7 @@ fn run(store: &Store, seed: u64, rounds: u64, mut meanwhile: impl FnMut() + Send
     }
 }
 
-/// All that can be read.
+/// Entries at each revision that can be read.
 fn history(store: &Store) -> Vec<Vec<Entry>> {
     let all = KeyRange::Span(Key::default(), None);
     let read = |at| store.read(&all, Some(at), 10).expect("it can be read").entries;
@@ -244,7 +245,7 @@ fn transactions_are_serial_whichever_flushes_fail() {
                     commits: AtomicU64::new(0),
                     every,
                 };
-                // Batches end between transactions, wherever that is.
+                // The small limit ends batches behind any transaction.
                 let limits = Limits { flush_bytes: 1_000, ..Limits::default() };
                 let store = Store::open(failing(every), design, limits, handle.clone());
                 let store = store.unwrap();
@@ -281,7 +282,7 @@ fn transactions_are_serial_on_a_disk_that_fails_now_and_then() {
             }
         });
         faults.clear();
-        // The first may have to mend what the last failure has left.
+        // The first write may have to repair what the last failure has left.
         let touch = || {
             let put = Op::Put { key: Key::from(*b"z"), value: Box::default() };
             ask::run(&store, Txn { then: vec![put], ..Txn::default() })

@@ -11,7 +11,7 @@ use txn_kv::{
 
 use crate::support::ask;
 
-/// A state: what each key looks like.
+/// State of the store: the look of each key.
 type Twin = BTreeMap<u8, Look>;
 
 /// Value, created, modified, version.
@@ -26,7 +26,7 @@ struct Naive {
 #[derive(Clone, Debug)]
 enum Step {
     Txn(Vec<Check>, Vec<Act>, Vec<Act>),
-    /// In hundredths of the newest revision.
+    /// Reads at a revision, which is given in hundredths of the newest.
     Read(Keys, u64, usize),
     Compact(u64),
 }
@@ -104,7 +104,7 @@ impl Naive {
         }
     }
 
-    /// What a transaction returns; none if it writes a key twice.
+    /// Returns the results of a transaction; none if it writes a key twice.
     fn run(&mut self, checks: &[Check], then: &[Act], otherwise: &[Act]) -> Option<Vec<String>> {
         let branch = if checks.iter().all(|check| self.holds(check)) { then } else { otherwise };
         let main = self.newest() + 1;
@@ -123,7 +123,7 @@ impl Naive {
                 Act::Delete(keys) => {
                     let gone: Vec<_> =
                         state.keys().copied().filter(|key| keys.contains(*key)).collect();
-                    // What was deleted before by the same transaction by name.
+                    // The same transaction has deleted this key by name before.
                     let again = matches!(keys, Keys::One(one) if written.contains(one) && !gone.contains(one));
                     if again {
                         return None;

@@ -1,4 +1,4 @@
-//! 200 clients that all want one row, while whoever has it waits for the disk.
+//! 200 clients that all want one row, while its holder waits for the disk.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use super::engine::Scripted;
 const CLIENTS: u64 = 200;
 const BASE: usize = 4;
 
-/// Looks at the value of the row, for which the disk is read with the row held, and writes it.
+/// Compares the value of the row and writes it. The comparison reads the disk with the row held.
 fn look_and_put(key: &[u8]) -> Txn {
     let compare = Compare {
         key: Key::from(key),
@@ -61,7 +61,7 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
     let stats = server.runtime().stats();
     let threads =
         stats.base_threads + stats.dynamic_threads + stats.tasker_threads + stats.reserve_threads;
-    // A thread for each that waits, the base ones, and the reserve.
+    // A thread for each waiting client, the base threads, and the reserve.
     assert!(threads <= CLIENTS + 2 * BASE as u64, "{threads} threads");
 
     disk.reads.open();
@@ -71,7 +71,7 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
     let mut revisions: BTreeSet<_> = done.iter().map(|done| done.revision).collect();
     assert_eq!(revisions.len() as u64, CLIENTS, "each has a revision of its own");
     revisions.insert(1);
-    // In the order of revisions each wrote what the one before left.
+    // In the order of revisions, each transaction wrote on top of the one before.
     let row = KeyRange::One(Key::from(&b"row"[..]));
     for (revision, version) in revisions.into_iter().zip(1..) {
         let found = server.store().read(&row, Some(revision), 1).unwrap();

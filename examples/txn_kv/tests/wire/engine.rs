@@ -24,7 +24,7 @@ impl Default for Scripted {
 }
 
 impl Scripted {
-    /// Commits fail, or do not.
+    /// Makes commits fail, or succeed again.
     pub(crate) fn fail(&self, failing: bool) {
         self.failing.store(failing, Ordering::SeqCst);
     }

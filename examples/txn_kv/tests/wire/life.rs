@@ -13,7 +13,7 @@ use txn_kv::service::KvService;
 use super::{Both, PASSWORD, USER};
 use lab::{LONG, eventually};
 
-/// All that was accepted is answered, also what waits for a flush.
+/// Each accepted request is answered, also if it waits for a flush.
 #[test]
 fn a_drain_answers_what_is_deferred() {
     let Both { client, runtime, engine, server } = Both::start();
@@ -27,7 +27,7 @@ fn a_drain_answers_what_is_deferred() {
     eventually(LONG, || server.runtime().stats().deferred_requests == 50);
     let (handle, store) = (server.runtime().handle(), server.store().clone());
     let drain = thread::spawn(move || server.drain(LONG));
-    // No new listener: it drains.
+    // A new listener is refused: the drain has begun.
     eventually(LONG, || {
         let service = KvService::new(store.clone(), USER, PASSWORD);
         handle.listen("127.0.0.1:0", session::Server::new(service)).is_err()
@@ -44,7 +44,7 @@ fn a_drain_answers_what_is_deferred() {
     drop((kvs, client, runtime));
 }
 
-/// What is printed, for two.
+/// Printed text, shared by the server and the test.
 #[derive(Clone, Debug, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
 
@@ -120,7 +120,7 @@ fn what_is_on_disk_is_there_when_it_is_served_again() {
         assert_eq!(found.entries[0].record.value.as_deref(), Some(&[1][..]));
         let status = kv.status().expect("told");
         assert!(status.contains(&("engine".into(), "disk".into())), "{status:?}");
-        // Its file is closed when it has ended.
+        // The server closes the file when it ends.
         let report = server.drain(LONG);
         assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
     }

@@ -151,7 +151,7 @@ fn values_of_others_are_wrong() {
 #[test]
 fn errors_are_counted_and_told() {
     let server = server();
-    // More than the store takes.
+    // Keys of 2000 bytes are longer than the store accepts.
     let options = Options {
         address: server.address().to_string(),
         user: "u".to_owned(),

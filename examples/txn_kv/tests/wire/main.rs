@@ -29,7 +29,7 @@ const PASSWORD: &str = "secret";
 /// A server, its engine, and a client of it with one connection, on a runtime of its own.
 struct Both {
     client: Client,
-    /// The client's.
+    /// Runtime of the client.
     runtime: Runtime,
     engine: Scripted,
     server: Server,
@@ -76,8 +76,8 @@ fn from(from: &[u8]) -> KeyRange {
     KeyRange::Span(Key::from(from), None)
 }
 
-/// The rows that a statement gives, cells with `|` between them and `;` behind rows, and what is said
-/// beside them.
+/// Returns the rows of a statement, with `|` between cells and `;` behind each row, and the
+/// summary.
 #[track_caller]
 fn whole(session: &mut Session, request: impl Into<Request>) -> (String, Summary) {
     let mut answer = session.execute(request).expect("an answer");
@@ -103,7 +103,7 @@ fn text(answer: &mut Answer) -> String {
     text
 }
 
-/// Rows, revision, changes, branch: as one text.
+/// Returns rows, revision, changes and branch as one text.
 #[track_caller]
 fn told(session: &mut Session, request: impl Into<Request>) -> String {
     let (rows, summary) = whole(session, request);
@@ -112,7 +112,7 @@ fn told(session: &mut Session, request: impl Into<Request>) -> String {
     format!("{rows} @{revision} {} {branch}", summary.affected).trim().to_owned()
 }
 
-/// The error that a request ends with, which the session survives.
+/// Returns the error that a request ends with. The session survives it.
 #[track_caller]
 fn failure(session: &mut Session, request: impl Into<Request>) -> ServerError {
     let error = session.run(request).expect_err("an error");

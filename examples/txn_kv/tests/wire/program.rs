@@ -49,7 +49,7 @@ fn a_load_prints_a_summary_or_one_object() {
 
 #[test]
 fn a_load_that_fails_says_so() {
-    // Nobody filled it.
+    // The store is empty, because no load has filled it.
     let output = txn_kv("load get --filled --total 10");
     assert_eq!(output.status.code(), Some(1));
     let first = "10 wrong answers and 0 errors, the first: 0 of 1 keys";

@@ -98,7 +98,7 @@ fn who_cancels_hears_so_and_the_write_is_done_all_the_same() {
     both.engine.commits.close();
     let flushed = first.send("put 'a' '1'").expect("sent");
     both.engine.commits.wait_for(1);
-    // It waits for the next flush.
+    // The second write waits for the next flush.
     let waiting = second.send("put 'b' '1'").expect("sent");
     eventually(LONG, || deferred(&both) == 2);
     second.canceller().cancel();

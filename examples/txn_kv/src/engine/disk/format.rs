@@ -37,7 +37,7 @@ pub(super) fn encode_record(record: &Record, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(value.unwrap_or_default());
 }
 
-/// The record of these bytes: all of them, and nothing that no record has.
+/// Decodes a record. The bytes must be one record and nothing else.
 pub(super) fn decode_record(bytes: &[u8]) -> Result<Record, Damaged> {
     let mut rest = bytes;
     let kind = take::<1>(&mut rest, "kind")?[0];

@@ -10,8 +10,9 @@
 //!   failed    nowhere, and are kept                     the file, and over it what is kept
 //! ```
 //!
-//! The database hears of no failure, and goes on reading. Who commits has to [ask](Retry::failure), and
-//! before it commits again the layer [does it all once more](Retry::settle), in the same order.
+//! The database gets no error, and goes on reading. The committer has to [ask](Retry::failure) for
+//! a failure. Before it commits again, the layer [does it all once more](Retry::settle), in the
+//! same order.
 
 use std::fmt;
 use std::io;
@@ -59,7 +60,7 @@ impl Retry {
         Self(Arc::new(Inner { file, failed, unsynced }))
     }
 
-    /// Why something that was asked for is not in the file.
+    /// Returns the reason if a request is not in the file.
     pub(super) fn failure(&self) -> Option<Arc<io::Error>> {
         if self.0.is_failed() { self.0.unsynced().failure.clone() } else { None }
     }
@@ -107,7 +108,7 @@ impl Inner {
         }
     }
 
-    /// Keeps it, and does it if nothing has failed yet.
+    /// Keeps a request, and executes it if nothing has failed yet.
     fn ask(&self, unsynced: &mut Unsynced, asked: Asked) {
         if unsynced.failure.is_none() {
             match self.act(&asked, &unsynced.bytes) {
@@ -124,7 +125,7 @@ impl Inner {
 }
 
 impl Unsynced {
-    /// A commit of ordinary size finds its memory again.
+    /// A commit of ordinary size uses this memory again.
     fn clear(&mut self) {
         self.asked.clear();
         self.bytes.clear();
@@ -141,7 +142,7 @@ impl Unsynced {
         })
     }
 
-    /// Puts over bytes of the file what was asked for.
+    /// Puts the kept requests over bytes of the file.
     fn lay_over(&self, offset: u64, out: &mut [u8]) {
         let end = offset + out.len() as u64;
         // Within `out`: how far this place is from its beginning.

@@ -1,5 +1,5 @@
-//! The power is cut at random points, again and again on the same file: what was committed is there,
-//! and of what was being committed all or nothing.
+//! The power is cut at random points, again and again on the same file. Committed batches are
+//! there, and a batch that was being committed is there whole or not at all.
 //!
 //! `TXN_KV_CUTS` sets how often; `EG_TEST_SEED` repeats a run.
 
@@ -27,7 +27,7 @@ fn what_was_committed_survives_cuts_and_nothing_is_there_by_half() {
             (image, good, perhaps) = (Forgetful::database(), State::default(), None);
         }
         let file = Forgetful::new(image.clone());
-        // Often while it is opened: that is where it is repaired.
+        // Many cuts come while the file is opened, because it is repaired there.
         let most = random.pick(&[10, 40, 300]);
         file.cut_after(random.below(most), random.next());
         if let Some(disk) = file.disk() {
@@ -58,7 +58,7 @@ fn what_was_committed_survives_cuts_and_nothing_is_there_by_half() {
     }
     println!("{commits} commits, {taken_back} taken back, {unacknowledged} there without a word");
     assert!(cuts < 100 || taken_back > 0, "cuts come too late");
-    // In 100 cuts that is about four times, and sometimes not at all.
+    // In 100 cuts this happens about four times, and sometimes not at all.
     assert!(cuts < 1000 || unacknowledged > 0, "cuts come too early");
 }
 
@@ -72,7 +72,7 @@ fn contents(disk: &Disk) -> State {
     (snapshot.head().expect("it is known"), records)
 }
 
-/// Some new records, some forgotten.
+/// Batch with some new records, which removes some old ones.
 fn batch((head, there): &State, random: &mut Random) -> Batch {
     let revision = head.revision + 1;
     let new = |sub: u32, random: &mut Random| {

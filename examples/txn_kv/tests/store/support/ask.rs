@@ -7,18 +7,18 @@ use lab::LONG;
 use txn_kv::store::Store;
 use txn_kv::{Outcome, StoreError, Txn};
 
-/// Where the outcome of a transaction comes.
+/// Receiver of the outcome of a transaction.
 pub(crate) type Told = mpsc::Receiver<Result<Outcome, StoreError>>;
 
 /// Begins a transaction on this thread.
 pub(crate) fn begin(store: &Store, txn: Txn) -> Told {
     let (tell, told) = mpsc::channel();
-    // Who is told waits until it is, or has given up.
+    // The receiver waits for the outcome, or has given up.
     store.txn(txn, move |outcome| drop(tell.send(outcome)));
     told
 }
 
-/// Begins a transaction on a thread of its own: for one that leads, and waits for the disk.
+/// Begins a transaction on a thread of its own, because it will lead and wait for the disk.
 pub(crate) fn begin_elsewhere(store: &Store, txn: Txn) -> Told {
     let (tell, told) = mpsc::channel();
     let store = store.clone();
@@ -26,7 +26,7 @@ pub(crate) fn begin_elsewhere(store: &Store, txn: Txn) -> Told {
     told
 }
 
-/// Waits for it.
+/// Waits for the outcome.
 pub(crate) fn outcome(told: &Told) -> Result<Outcome, StoreError> {
     told.recv_timeout(LONG).expect("each transaction has an outcome")
 }

@@ -8,7 +8,7 @@ use redb::backends::FileBackend;
 
 use super::forgetful::Forgetful;
 
-/// What can be made to fail.
+/// Actions that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Read,
@@ -17,43 +17,43 @@ pub(crate) enum Action {
     Sync,
 }
 
-/// The commands. Its clones command the same files.
+/// Commands to faulty files. Clones command the same files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults(Arc<(Mutex<Orders>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Orders {
-    /// (what, how often still, errno)
+    /// Action, number of failures left, errno.
     failing: Vec<(Action, u64, i32)>,
     /// The disk is full: nothing is written, not even in place.
     full: bool,
-    /// Syncs wait.
+    /// Syncs wait while this is set.
     held: bool,
-    /// How many.
+    /// Number of syncs that wait.
     waiting: u64,
     failed: u64,
     done: u64,
 }
 
 impl Faults {
-    /// The next so many of these fail, with this errno, beginning with the next one.
+    /// Makes the next `times` of these actions fail with this errno.
     pub(crate) fn fail(&self, action: Action, times: u64, errno: i32) {
         self.orders().failing.push((action, times, errno));
     }
 
-    /// No write and no length succeeds until there is room again.
+    /// Fills the disk: no write and no change of length succeeds until there is room again.
     pub(crate) fn fill(&self) {
         self.orders().full = true;
     }
 
-    /// There is room, and nothing fails any more.
+    /// Makes room, and ends all failures.
     pub(crate) fn clear(&self) {
         let mut orders = self.orders();
         orders.failing.clear();
         orders.full = false;
     }
 
-    /// Syncs wait from now on.
+    /// Makes syncs wait from now on.
     pub(crate) fn hold_syncs(&self) {
         self.orders().held = true;
     }
@@ -64,18 +64,18 @@ impl Faults {
         drop(waits.expect("nobody panics"));
     }
 
-    /// Syncs go on.
+    /// Lets syncs go on.
     pub(crate) fn release_syncs(&self) {
         self.orders().held = false;
         self.0.1.notify_all();
     }
 
-    /// How many actions have failed.
+    /// Number of actions that have failed.
     pub(crate) fn failed(&self) -> u64 {
         self.orders().failed
     }
 
-    /// How many reads, writes, lengths and syncs have come so far, those that failed included.
+    /// Number of reads, writes, changes of length and syncs so far, failed ones included.
     pub(crate) fn actions(&self) -> u64 {
         self.orders().done
     }
@@ -110,9 +110,9 @@ impl Orders {
     }
 }
 
-/// What is below.
+/// File below a [`Faulty`].
 pub(crate) trait File: StorageBackend {
-    /// A sync has failed.
+    /// Called when a sync has failed.
     fn lose_unsynced(&self) {}
 }
 
@@ -124,8 +124,8 @@ impl File for Forgetful {
     }
 }
 
-/// A file that obeys the commands. What a sync was for that failed, no later sync makes sure of, if it
-/// is in memory.
+/// A file that obeys the commands. If it is in memory, data whose sync has failed is not made
+/// durable by any later sync.
 #[derive(Debug)]
 pub(crate) struct Faulty<B> {
     file: B,

@@ -24,10 +24,10 @@ struct State {
     synced: Vec<u8>,
     current: Vec<u8>,
     unsynced: Vec<Done>,
-    /// Writes, lengths and syncs until the power is cut; none: it stays on.
+    /// Writes, changes of length and syncs until the power is cut. `None`: it stays on.
     left: Option<u64>,
     random: Random,
-    /// What is found after the cut. From then on everything is an error.
+    /// Bytes that are found after the cut. From the cut on, every action is an error.
     image: Option<Vec<u8>>,
 }
 
@@ -50,35 +50,36 @@ impl Forgetful {
         })))
     }
 
-    /// The bytes of a database without records. While a database is made, its file has another name: so
-    /// cuts begin with what is whole.
+    /// Returns the bytes of a database without records. Cuts begin with a whole database, because
+    /// its file has another name while it is made.
     pub(crate) fn database() -> Vec<u8> {
         let file = Self::new(Vec::new());
         drop(file.disk().expect("no cut"));
         file.cut()
     }
 
-    /// The engine on this file. None: the power was cut meanwhile.
+    /// Opens the engine on this file. `None`: the power was cut meanwhile.
     pub(crate) fn disk(&self) -> Option<Disk> {
         let below = self.clone();
         let disk = Disk::with(DiskOptions::default(), move || Ok(below.clone()));
         disk.map_err(|error| assert!(self.is_cut(), "{error}")).ok()
     }
 
-    /// The store on this file. None: the power was cut meanwhile.
+    /// Opens the store on this file. `None`: the power was cut meanwhile.
     pub(crate) fn store(&self) -> Option<Store> {
         let store = Store::open(self.disk()?, Design::Publish, Limits::default(), None);
         store.map_err(|error| assert!(self.is_cut(), "{error}")).ok()
     }
 
-    /// The power is cut during the action after so many others: writes, lengths and syncs.
+    /// Cuts the power during the action after `actions` others: writes, changes of length and
+    /// syncs.
     pub(crate) fn cut_after(&self, actions: u64, seed: u64) {
         let mut state = self.state();
         state.left = Some(actions);
         state.random = Random(seed);
     }
 
-    /// Cuts it now, if it is not cut already, and says what is found then.
+    /// Cuts the power now, if it is not cut already. Returns the bytes that are found then.
     pub(crate) fn cut(&self) -> Vec<u8> {
         let mut state = self.state();
         if state.image.is_none() {
@@ -87,8 +88,8 @@ impl Forgetful {
         state.image.clone().expect("it was cut")
     }
 
-    /// What was not synced is still read, but no later sync makes sure of it: so a system does whose sync
-    /// has failed.
+    /// Gives up unsynced data: it can still be read, but no later sync makes it durable. A system
+    /// does the same after a failed sync.
     pub(crate) fn lose(&self) {
         self.state().unsynced.clear();
     }
@@ -107,7 +108,7 @@ impl State {
         if self.image.is_none() { Ok(()) } else { Err(io::Error::other("the power is cut")) }
     }
 
-    /// Before an action takes effect, and, of a write, perhaps while it does.
+    /// Counts an action before it takes effect. A write may be cut while it takes effect.
     fn count(&mut self, during: Option<Done>) -> io::Result<()> {
         self.check()?;
         match &mut self.left {

@@ -36,12 +36,12 @@ impl Gated {
         self.0.changed.notify_all();
     }
 
-    /// Commits wait from now on.
+    /// Makes commits wait from now on.
     pub(crate) fn shut(&self) {
         self.change(|state| *state = State { is_shut: true, ..State::default() });
     }
 
-    /// Those that wait go on, and the next do not wait.
+    /// Opens the gate: waiting commits go on, and later commits do not wait.
     pub(crate) fn open(&self) {
         self.change(|state| state.is_shut = false);
     }
@@ -51,7 +51,7 @@ impl Gated {
         self.change(|state| state.passes += 1);
     }
 
-    /// Waits until so many commits have begun since it was shut.
+    /// Waits until `arrived` commits have begun since the gate was shut.
     pub(crate) fn wait_for(&self, arrived: usize) {
         let state = self.0.state.lock().unwrap();
         let before = |state: &mut State| state.arrived < arrived;
@@ -59,22 +59,22 @@ impl Gated {
         assert!(!wait.1.timed_out(), "commit {arrived} has not begun");
     }
 
-    /// Commits that pass fail from now on, or do not.
+    /// Makes commits that pass fail from now on, or succeed again.
     pub(crate) fn fails(&self, fails: bool) {
         self.0.fails.store(fails, Ordering::Relaxed);
     }
 
-    /// Snapshots fail from now on, or do not.
+    /// Makes snapshots fail from now on, or succeed again.
     pub(crate) fn cannot_read(&self, cannot: bool) {
         self.0.cannot_read.store(cannot, Ordering::Relaxed);
     }
 
-    /// Of all commits, the most records that one has removed.
+    /// Most records that a single commit has removed.
     pub(crate) fn removed_at_once(&self) -> u64 {
         self.0.removed_at_once.load(Ordering::Relaxed)
     }
 
-    /// A store on it, without a runtime.
+    /// Opens a store on this engine, without a runtime.
     pub(crate) fn store(&self, design: Design, limits: Limits) -> Store {
         Store::open(self.clone(), design, limits, None).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Transactions of several keys, who has been told of them, and whether a store has them.
+//! Transactions of several keys, the answers to them, and the check that a store has them.
 //!
 //! Each writer has a log key, whose value counts its transactions, and each transaction writes or deletes
 //! a whole group of keys, which other writers write too:
@@ -7,7 +7,7 @@
 //!   if value(log of 3) = 7 then put log of 3 = 8, put group 1 key 0 = "3 8", ... key 4 = "3 8"
 //! ```
 //!
-//! So what is there tells by whom it was written, and half a transaction is seen.
+//! So each value names its writer, and half a transaction is noticed.
 
 use lab::random::Random;
 use txn_kv::client::Kv;
@@ -19,13 +19,13 @@ use txn_kv::{
 use super::ask;
 
 pub(crate) const GROUPS: u8 = 3;
-/// Of a group.
+/// Keys of a group.
 const KEYS: u8 = 5;
 
-/// What does transactions.
+/// Store or client that executes transactions.
 pub(crate) trait DoesTxns {
     type Error: std::fmt::Debug;
-    /// The revision, and whether the comparisons held.
+    /// Returns the revision, and true if the comparisons held.
     fn txn(&mut self, txn: Txn) -> Result<(u64, bool), Self::Error>;
 }
 
@@ -47,20 +47,20 @@ impl DoesTxns for Kv {
     }
 }
 
-/// What one writer did, and was told of.
+/// Transactions of one writer, with the answers that it got.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     writer: u8,
-    /// Its transactions that are known to be there, from the first on.
+    /// Transactions that are known to be there, from the first on.
     done: Vec<Write>,
-    /// The one of which nobody knows whether it is there.
+    /// Transaction without an answer: it may be there or not.
     open: Option<Write>,
 }
 
 /// A transaction.
 #[derive(Clone, Copy, Debug)]
 struct Write {
-    /// 0 as long as it was not told.
+    /// 0 while there is no answer.
     revision: u64,
     group: u8,
     deletes: bool,
@@ -71,7 +71,7 @@ impl History {
         Self { writer, done: Vec::new(), open: None }
     }
 
-    /// How many of its transactions are there.
+    /// Number of transactions that are known to be there.
     pub(crate) fn len(&self) -> u64 {
         self.done.len() as u64
     }
@@ -80,7 +80,7 @@ impl History {
         self.done.last().map_or(0, |write| write.revision)
     }
 
-    /// Does its next transaction.
+    /// Executes the writer's next transaction.
     pub(crate) fn write<T: DoesTxns>(
         &mut self,
         to: &mut T,
@@ -104,7 +104,7 @@ impl History {
         Ok(())
     }
 
-    /// The one that failed is not there.
+    /// Notes that the failed transaction is not there.
     pub(crate) fn failed(&mut self) {
         assert!(self.open.take().is_some(), "none failed");
     }
@@ -135,7 +135,8 @@ impl History {
         format!("{} {own} {}", self.writer, ".".repeat(300))
     }
 
-    /// Finds out what became of the open one, and looks at every other, as of its own revision.
+    /// Finds out if the open transaction is there. Checks every other transaction at its own
+    /// revision.
     fn check(&mut self, store: &Store) {
         let log = KeyRange::One(self.log());
         let newest = read(store, &log, None).expect("the newest can be read").entries;
@@ -161,12 +162,13 @@ impl History {
     }
 }
 
-/// How many transactions are known to be there.
+/// Number of transactions that are known to be there.
 pub(crate) fn transactions(histories: &[History]) -> u64 {
     histories.iter().map(History::len).sum()
 }
 
-/// Everything that was told is there, nothing else, nothing by half; index and engine agree.
+/// Asserts that all acknowledged transactions are there, whole, and nothing else; and that index
+/// and engine agree.
 pub(crate) fn check(store: &Store, histories: &mut [History]) {
     store.check().expect("index and engine agree");
     for history in &mut *histories {
@@ -187,7 +189,7 @@ pub(crate) fn check(store: &Store, histories: &mut [History]) {
     }
 }
 
-/// None: it was compacted.
+/// `None`: the revision was compacted.
 fn read(store: &Store, range: &KeyRange, at: Option<u64>) -> Option<Found> {
     match store.read(range, at, 1000) {
         Ok(found) => Some(found),
@@ -196,7 +198,7 @@ fn read(store: &Store, range: &KeyRange, at: Option<u64>) -> Option<Found> {
     }
 }
 
-/// All keys of a group, of one transaction, or none.
+/// Asserts that the entries are all keys of a group, of one transaction; or none.
 pub(crate) fn assert_whole(entries: &[Entry]) {
     let Some(first) = entries.first() else { return };
     assert_eq!(entries.len(), usize::from(KEYS), "part of a transaction");

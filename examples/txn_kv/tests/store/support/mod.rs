@@ -1,5 +1,5 @@
-//! What the tests share: transactions that are waited for, engines that wait, files that forget, files
-//! that fail, histories of writers, a naive twin.
+//! Shared support of the tests: transactions that are waited for, engines that wait, files that
+//! forget, files that fail, histories of writers, a naive twin.
 
 pub(crate) mod ask;
 pub(crate) mod faulty;

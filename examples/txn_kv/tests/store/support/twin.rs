@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use txn_kv::{Compare, Entry, Key, KeyRange, Op, OpResult, Outcome, Record, Revision, Target, Txn};
 
-/// What each key looks like, and since when.
+/// Newest entry of each key.
 pub(crate) type State = BTreeMap<Key, Entry>;
 
 pub(crate) fn found(state: &State, range: &KeyRange, limit: usize) -> Vec<Entry> {
