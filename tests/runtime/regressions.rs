@@ -43,7 +43,7 @@ impl Script {
         calls.iter().filter(|call| call.starts_with(what)).count()
     }
 
-    /// Returns the calls since the last time, up to one that begins with `last`.
+    /// Returns the calls since the last time, up to a call that begins with `last`.
     #[track_caller]
     fn calls_to(&self, last: &str) -> Vec<String> {
         let calls = || self.calls.lock().expect("no panic");

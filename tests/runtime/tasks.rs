@@ -208,7 +208,7 @@ fn a_drained_runtime_gives_the_closure_back() {
     assert!(!handle.spawn_wait(|| ()).expect_err("drained").is_full());
 }
 
-/// A task that queues itself again until it is told to stop.
+/// A task that queues itself again until `wanted` is false.
 fn again(handle: &Handle, wanted: &Arc<AtomicBool>) {
     let (next, wanted) = (handle.clone(), Arc::clone(wanted));
     let code = move || {
