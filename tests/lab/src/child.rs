@@ -45,7 +45,7 @@ fn command(descriptors: Option<u32>) -> Command {
             shell
         }
     };
-    // The test may be an ignored one that was asked for by name.
+    // The calling test may be marked as ignored.
     let args = [&*test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"];
     command.args(args).env(ROLE, &test);
     command
