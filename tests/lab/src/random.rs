@@ -44,7 +44,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// True in `percent` of 100 cases.
+    /// True in `of_100` of 100 cases.
     pub const fn percent(&mut self, of_100: u64) -> bool {
         self.below(100) < of_100
     }
