@@ -15,7 +15,7 @@ use lab::protocol::{Bytes, echo};
 use lab::{BOTH, Kind, LONG, Peer, Server, TempDir, config, eventually};
 use socket2::{Domain, Socket, Type};
 
-/// Tells what happens to it.
+/// A protocol that sends its connection's events to the test.
 struct Told(mpsc::Sender<Event>);
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ fn an_outgoing_connection_talks_to_a_listener() {
         let client = Runtime::builder().config(config()).start().expect("a second runtime");
         let (protocol, events) = told();
         let conn = client.connect(server.address(), protocol).expect("begun");
-        // What is sent before it is established waits.
+        // Bytes that are sent before the connection is established wait.
         conn.send(b"early ");
         assert_eq!(opened(&events).id(), conn.id());
         conn.send(b"late");
@@ -103,7 +103,7 @@ fn an_outgoing_connection_talks_to_a_listener() {
 
 #[test]
 fn a_refused_connection_is_told_with_the_reason_and_never_opened() {
-    // Bound, so that nobody else gets the port, but not listening.
+    // Bound, so that no other process gets the port, but not listening.
     let port = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     port.bind(&any.into()).expect("a port");
@@ -122,7 +122,7 @@ fn a_refused_connection_is_told_with_the_reason_and_never_opened() {
             other => panic!("round {round}: {other:?}"),
         }
         drop(conn);
-        // No other call, and then the protocol goes with the connection.
+        // No other call follows, and the protocol is dropped with the connection.
         let end = events.recv_timeout(LONG).expect_err("there is nothing to call it for");
         let stats = runtime.stats();
         assert_eq!(end, mpsc::RecvTimeoutError::Disconnected, "round {round}:\n{stats}");
@@ -198,7 +198,7 @@ fn ready_listeners_are_served() {
 #[test]
 fn an_address_in_use_is_an_error() {
     for kind in BOTH {
-        // Several groups listen several times on one port, but never on somebody else's.
+        // The groups of a runtime share a port, but never with another listener.
         let server = Server::start(kind, config().epoll_groups(2), Bytes::new(echo));
         let second = server.runtime.listen(server.address(), Bytes::new(echo));
         match second {

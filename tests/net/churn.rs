@@ -1,4 +1,4 @@
-//! Connections come and go by the ten thousand, and nothing is left of them.
+//! Tens of thousands of connections open and close, and leave nothing behind.
 
 use std::thread;
 
@@ -7,13 +7,13 @@ use lab::peer::frame;
 use lab::protocol::Frames;
 use lab::{Kind, LONG, Server, config, eventually};
 
-/// Cycles; `EPOLL_GROUP_TEST_SCALE` multiplies them.
+/// Number of cycles. `EPOLL_GROUP_TEST_SCALE` multiplies it.
 fn cycles() -> usize {
     let scale = std::env::var("EPOLL_GROUP_TEST_SCALE").ok();
     20_000 * scale.map_or(1, |text| text.parse().expect("EPOLL_GROUP_TEST_SCALE is a number"))
 }
 
-/// Connects, asks, closes; every other one by a reset.
+/// Connects, asks and closes. Every other connection ends by a reset.
 fn churn(server: &Server, cycles: usize) {
     thread::scope(|scope| {
         for thread in 0..2 {

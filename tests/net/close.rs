@@ -11,7 +11,7 @@ use lab::peer::{End, frame};
 use lab::protocol::{Bytes, Frames, echo};
 use lab::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
 
-/// A protocol that tells when it is called and goes on when it is told.
+/// Test's side of a protocol that reports each call and then waits for a permission to continue.
 type Gate = (mpsc::Receiver<Connection>, mpsc::Sender<()>);
 
 fn gated() -> (impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync, Gate) {
@@ -99,7 +99,7 @@ fn a_long_reply_before_our_close_arrives_whole_though_input_is_unread() {
             let mut peer = server.peer();
             peer.send(b"?");
             let _ = entered.recv_timeout(LONG).expect("a call");
-            // Nobody will read this.
+            // The server never reads these bytes.
             peer.send(&pattern(20_000));
             go.send(()).expect("a handler");
             let got = peer.receive_to_finish();
@@ -192,7 +192,8 @@ fn a_panic_in_a_handler_closes_only_its_connection() {
     }
 }
 
-/// Both workers are inside a handler, and clients with a request wait in the backlog.
+/// Runs `test` while both workers are inside a handler and clients with a request wait in the
+/// backlog.
 fn with_a_backlog(kind: Kind, test: impl FnOnce(&Server, &Gate, Vec<Peer>)) -> Server {
     let (received, gate) = gated();
     let server = Server::start(kind, config().epoll_threads_per_group(2), Bytes::new(received));
@@ -226,7 +227,7 @@ fn a_stopped_listener_resets_nobody_in_its_backlog() {
                 assert!(peer.receive_to_finish().is_empty());
             }
             eventually(LONG, || Peer::try_connect(server.address(), None).is_err());
-            // Another listener goes on.
+            // Another listener still accepts.
             Peer::connect(other.local_addr()).echo(&frame(1, b"still here"));
         });
         server.wait_for(Counter::ClosedByPeer, 23);

@@ -1,5 +1,5 @@
-//! No descriptors left: the server runs in a child with room for 64, the clients here.
-#![allow(unsafe_code, reason = "closing a number that nobody owns is the system's own call")]
+//! No descriptors left: the server runs in a child that may have 64. The clients run here.
+#![allow(unsafe_code, reason = "closing an unowned descriptor is the system's own call")]
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -73,18 +73,20 @@ fn without_descriptors_clients_are_told_by_a_close_and_nothing_spins() {
     }
     let server = &mut starved.server;
     let (refused, took) = (server.number("connections_refused_descriptors"), began.elapsed());
-    // One per tick: the first after a second of looking more and more seldom, then each second.
+    // One client is refused per tick: the first after a second of ever rarer looks, then one each
+    // second.
     assert!(refused >= 4);
     assert!(refused <= 2 + took.as_secs(), "{refused} in {took:?}");
     let errors = server.number("accept_errors_resources");
     let pauses = server.number("accept_pauses");
-    // One for each client that arrives, and the looks.
+    // One for each client that arrives, and one for each look.
     let bound = CLIENTS as u64 + 12 + 2 * took.as_secs();
     assert!(errors.max(pauses) <= bound, "{errors} errors, {pauses} pauses in {took:?}");
     let used = server.cpu_ticks() - cpu;
     assert!(used <= 10 + took.as_secs() * 5, "{used} ticks of CPU in {took:?}");
     assert_eq!(server.number("connections_accepted"), 0);
-    // When there is room the rest is served; the next one may just be on its way out.
+    // Once there are descriptors, the other clients are served. The next client may be in the
+    // middle of being refused, so it is left out.
     server.ask("free");
     let refused = server.number("connections_refused_descriptors") as usize;
     for client in &mut starved.clients[refused + 1..] {
@@ -102,7 +104,7 @@ fn once_descriptors_are_free_the_backlog_is_served_without_a_new_connection() {
     starved.server.ask("free");
     let began = Instant::now();
     for mut client in starved.clients {
-        // Each gives its descriptor back for those behind it.
+        // Each client gives its descriptor back for the clients behind it.
         assert_eq!(client.receive(8), b"question");
     }
     let took = began.elapsed();
@@ -122,7 +124,7 @@ fn a_connection_whose_descriptor_is_0_is_served_and_closed() {
         let Address::Tcp(address) = *server.address() else { panic!("over TCP") };
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("one");
         socket.set_read_timeout(Some(LONG)).expect("set");
-        // SAFETY: nobody reads from this child's standard input, so nobody holds on to the number.
+        // SAFETY: this child never uses its standard input, so no other code owns the descriptor.
         assert_eq!(unsafe { libc::close(0) }, 0);
         // The client has its number already, so the server gets this one.
         socket.connect(&address.into()).expect("connected");

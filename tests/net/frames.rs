@@ -1,4 +1,5 @@
-//! Frames of `codec::header`, echoed however they are cut, broken or abandoned on their way.
+//! Frames of `codec::header`, which are echoed however their bytes are cut. Broken and abandoned
+//! frames, too.
 
 use std::thread;
 
@@ -44,7 +45,7 @@ fn a_frame_split_anywhere_is_echoed_whole() {
 
 #[test]
 fn the_largest_frame_is_echoed_whole() {
-    // Made before anybody connects: it takes longer than first_bytes_timeout where code is slow.
+    // Made before the first connection: with slow code it takes longer than first_bytes_timeout.
     let frame = frame(7, &pattern((64 << 20) - 1));
     for kind in BOTH {
         let server = Server::start(kind, config(), Frames::default());
@@ -104,7 +105,7 @@ fn a_bad_length_ends_the_connection_with_the_reason() {
             let server = Server::start(kind, config(), protocol);
             let (mut peer, mut other) = (server.peer(), server.peer());
             other.echo(&frame(1, b"before"));
-            // What was good before it is answered.
+            // A good frame before the bad one is answered.
             let good = frame(2, b"good");
             peer.send(&[&good[..], &header_with_length(length)].concat());
             assert!(peer.receive_to_finish() == good);
@@ -137,7 +138,7 @@ fn input_that_nobody_consumes_ends_the_connection_at_max_allowed_packet() {
         let (protocol, ends) = Bytes::with_ends(|_, _| Ok(()));
         let server = Server::start(kind, config().max_allowed_packet(100_000), protocol);
         let mut peer = server.peer();
-        // The rest is refused, at the latest when the connection is gone.
+        // The write fails at the latest when the connection is gone.
         let _ = std::io::Write::write_all(&mut peer, &pattern(1_000_000));
         assert_ne!(peer.receive_all().0.len(), 1, "nothing was sent");
         let reasons = ends.wait_for(1);

@@ -100,7 +100,7 @@ fn who_is_idle_is_closed_after_idle_timeout() {
         idle.send(b"hello");
         assert_eq!(idle.receive(5), b"heard");
         assert!(idle.receive_to_finish().is_empty());
-        // Who waits for an answer is not idle.
+        // A connection that waits for an answer is not idle.
         busy.send(b"hello");
         assert_eq!(busy.receive(5), b"heard");
         drop(held.lock().unwrap().take());
@@ -127,7 +127,7 @@ fn who_does_not_complete_a_frame_is_closed_after_frame_timeout() {
         timeout(Duration::from_millis(100));
         stops.send(&long[..1000]);
         assert!(stops.receive_to_finish().is_empty());
-        // However often something comes.
+        // A frame that arrives byte by byte is cut, too.
         let mut trickles = server.peer();
         let _ = long.iter().try_for_each(|byte| trickles.write_all(&[*byte]));
         let reasons = ends.wait_for(2);
@@ -165,7 +165,7 @@ fn a_frame_that_we_do_not_read_is_not_late() {
         paused.send(b"a ");
         server.wait_for(Counter::ReadsPaused, 1);
         paused.send(b"line\n");
-        // Its time has passed when that of one which began later has.
+        // Once a later frame has timed out, the time of the paused frame has passed too.
         let mut late = server.peer();
         late.send(b"half of a");
         assert!(late.receive_to_finish().is_empty());
@@ -228,11 +228,11 @@ fn max_buffered_bytes_closes_who_would_grow_past_it() {
         let unfinished = &frame(1, &pattern(32 * MIB))[..MIB];
         let mut peers: Vec<_> = (0..8).map(|_| server.peer()).collect();
         for peer in &mut peers {
-            // The connection may be cut while it sends.
+            // The connection may be cut while the peer sends.
             let _ = peer.write_all(unfinished);
         }
         server.wait_for(Counter::ClosedMemoryBudget, 1);
-        // Beyond the limit is at most what each of four workers keeps of one small receive.
+        // The excess is at most one small receive for each of four workers.
         assert!(server.stats().buffered_bytes <= 5 * MIB as u64);
         let reasons = ends.wait_for(1);
         let expected = "would leave too little of max_buffered_bytes 4194304";
@@ -287,7 +287,7 @@ fn a_frame_at_max_allowed_packet_passes_and_one_beyond_does_not() {
     }
 }
 
-/// One worker, with whom nobody can overtake anybody.
+/// One worker, so that no work can overtake other work.
 fn one_worker() -> Config {
     let config = config().epoll_threads_per_group(1).reserve_threads_per_group(0);
     config.enable_tasker(false).max_threads(2)
@@ -296,7 +296,7 @@ fn one_worker() -> Config {
 #[test]
 fn with_an_accept_budget_of_one_all_who_came_at_once_are_served() {
     for kind in BOTH {
-        // Busy until all of them are there.
+        // The worker is busy until all clients have arrived.
         let server = Server::start(kind, one_worker().accept_budget(1), Bytes::new(echo));
         let gate = Gate::default();
         let gate_2 = gate.clone();
@@ -309,7 +309,7 @@ fn with_an_accept_budget_of_one_all_who_came_at_once_are_served() {
     }
 }
 
-/// The last word to whatever comes.
+/// Answers any input with a last message and closes the connection.
 fn goodbye(conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
     input.take_all();
     conn.send("bye");
@@ -317,7 +317,7 @@ fn goodbye(conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
     Ok(())
 }
 
-/// A peer that has heard it, and that nothing follows.
+/// A peer that has received the last message and the end of the stream.
 fn dismissed(server: &Server) -> Peer {
     let mut peer = server.peer();
     peer.send(b"hello");
@@ -325,7 +325,7 @@ fn dismissed(server: &Server) -> Peer {
     peer
 }
 
-/// Longer than anybody waits here.
+/// Longer than any wait of these tests.
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -335,7 +335,7 @@ fn who_sends_more_than_linger_bytes_after_the_end_is_cut() {
         let server = Server::start(kind, config, Bytes::new(goodbye));
         let (mut few, mut many) = (dismissed(&server), dismissed(&server));
         few.send(&[0; 1024]);
-        // It may be cut while it sends.
+        // The connection may be cut while the peer sends.
         let _ = many.write_all(&[0; 2048]);
         eventually(LONG, || server.stats().connections == 1);
         eventually(LONG, || many.write_all(b"more").is_err());
@@ -364,7 +364,7 @@ fn who_was_idle_is_not_lingered_for_to_the_end_of_linger_timeout() {
         let server = Server::start(kind, one_worker().linger_timeout(MINUTE), Bytes::new(echo));
         let mut peer = server.peer();
         peer.echo(b"nothing more for now");
-        // Behind all that is to be done for it.
+        // This task runs behind all work for the connection.
         let (tell, told) = mpsc::channel();
         let code = move || tell.send(()).expect("waited for");
         server.runtime.handle().spawn(code).expect("room");

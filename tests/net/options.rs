@@ -1,4 +1,4 @@
-//! Options of sockets are what the configuration says, as the descriptors themselves tell.
+//! Socket options have the configured values, as read back from the descriptors.
 #![allow(unsafe_code, reason = "descriptors of the runtime are found by their numbers")]
 
 use std::fs;
@@ -14,7 +14,7 @@ use socket2::SockRef;
 use lab::protocol::{Bytes, echo};
 use lab::{Kind, LONG, Server, config, eventually};
 
-/// The descriptor of this process for which that holds.
+/// Waits for a descriptor of this process for which `holds` is true, and returns it.
 #[track_caller]
 fn find(holds: impl Fn(&SockRef<'_>) -> bool) -> BorrowedFd<'static> {
     let mut found = None;
@@ -31,11 +31,12 @@ fn numbers() -> impl Iterator<Item = RawFd> {
 }
 
 fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: only asked about its options; of one that was closed meanwhile the system knows nothing.
+    // SAFETY: the descriptor is used only to read its options. If it was closed meanwhile, the
+    // system call fails.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Whether the other end is that.
+/// True if `of` is the address of the socket's peer.
 fn is_peer(socket: &SockRef<'_>, of: SocketAddr) -> bool {
     socket.peer_addr().is_ok_and(|peer| peer.as_socket() == Some(of))
 }
@@ -98,7 +99,7 @@ fn a_listener_has_room_for_tcp_listen_queue_in_its_backlog() {
     }
 }
 
-/// How many may wait to be accepted.
+/// Returns the number of connections that may wait to be accepted.
 fn backlog(listener: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).expect("small");
@@ -110,6 +111,6 @@ fn backlog(listener: BorrowedFd<'_>) -> io::Result<u32> {
     }
     // SAFETY: all zero is a valid value, and the kernel wrote over it.
     let info = unsafe { info.assume_init() };
-    // Of a listener it stands in this place.
+    // For a listener, the kernel reports the backlog in this field.
     Ok(info.tcpi_sacked)
 }

@@ -18,7 +18,8 @@ const THREADS: u64 = 4;
 /// Set in the number of a message that another thread sends, perhaps after the end.
 const LATE: u64 = 1 << 63;
 
-/// Echoes messages of a tag and a number; all of a connection have one tag and count up.
+/// Echoes messages of a tag and a number. All messages of a connection have one tag, and their
+/// numbers count up.
 #[derive(Clone)]
 struct Tagged {
     opened: Arc<AtomicU64>,
@@ -93,7 +94,7 @@ fn encode(tag: u64, number: u64) -> [u8; 16] {
     bytes
 }
 
-/// One client thread: connections overlap, and end in all ways.
+/// One client thread. Its connections overlap and end in all possible ways.
 fn client(server: &Server, first: u64, seed: u64) {
     let mut random = Random(seed);
     let mut open: Vec<(Peer, u64, u64)> = Vec::new();
@@ -128,7 +129,7 @@ fn end(mut peer: Peer, tag: u64, messages: u64, how: u64, seed: u64) {
             check(&bytes, tag, seed);
         }
         _ => {
-            // Part of a message goes unanswered, with answers perhaps on their way.
+            // A partial message is never answered. Earlier answers may still be in flight.
             peer.send(&encode(tag, messages)[..7]);
             let mut some = [0; 32];
             if messages > 0 {
@@ -140,7 +141,7 @@ fn end(mut peer: Peer, tag: u64, messages: u64, how: u64, seed: u64) {
     }
 }
 
-/// All messages carry this tag and are in order. Returns how many of them are answers.
+/// Checks that all messages carry this tag and are in order. Returns the number of answers.
 fn check(bytes: &[u8], tag: u64, seed: u64) -> u64 {
     assert_eq!(bytes.len() % 16, 0, "whole messages, seed {seed}");
     let mut next = 0;
@@ -155,7 +156,7 @@ fn check(bytes: &[u8], tag: u64, seed: u64) -> u64 {
     next
 }
 
-/// Ends the thread that sends late. Also when the test fails, so that its scope ends.
+/// Ends the thread that sends late messages, also if the test fails, so that the scope can end.
 struct EndOfLate<'a>(&'a Tagged);
 
 impl Drop for EndOfLate<'_> {
@@ -214,8 +215,9 @@ fn no_event_or_byte_reaches_a_newer_connection_over_unix_sockets() {
     no_event_or_byte_reaches_a_newer_connection(Kind::Unix);
 }
 
-/// One thread: registers descriptors, of which each can be read a number that only it has, and ends the
-/// watch before, while and after that is heard of. The next one has the same descriptor.
+/// One thread that registers descriptors one after the other. From each descriptor a number can be
+/// read that no other has. The registration ends before, while or after the number is read, and the
+/// next registration reuses the descriptor.
 fn watcher(handle: &Handle, first: u64, seed: u64, faults: &Arc<Mutex<Vec<String>>>) {
     let mut random = Random(seed);
     for tag in first..first + u64::from(often(2000)) {

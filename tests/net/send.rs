@@ -15,7 +15,7 @@ use lab::{BOTH, LONG, Peer, Server, config, eventually, pattern};
 
 const KIB: usize = 1024;
 
-/// Takes what comes and gives its connection to the test.
+/// A protocol that discards its input and gives its connection to the test.
 fn given_away() -> (impl Protocol, mpsc::Receiver<Connection>) {
     let (give, given) = mpsc::channel();
     let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
@@ -61,7 +61,7 @@ fn sends_from_many_threads_stay_whole_and_in_the_order_of_each() {
     }
 }
 
-/// Sender, number, and bytes that both decide.
+/// A message of a sender, a number, and bytes that depend on both.
 fn message(thread: u8, n: u32) -> Vec<u8> {
     let mut bytes = vec![thread];
     bytes.extend(n.to_le_bytes());
@@ -89,7 +89,8 @@ fn slices_stay_together_whatever_the_socket_takes() {
     for kind in BOTH {
         let (protocol, given) = given_away();
         let server = Server::start(kind, config().tcp_send_buf(2 * KIB), protocol);
-        // With less, TCP may send a packet for each persist timer only, five in a second.
+        // With a smaller buffer, TCP may send only one packet for each persist timer: five a
+        // second.
         let mut peer = Peer::try_connect(server.address(), Some(64 * KIB)).expect("connected");
         peer.send(b"begin");
         let conn = given.recv_timeout(LONG).expect("a connection");
@@ -104,14 +105,15 @@ fn slices_stay_together_whatever_the_socket_takes() {
                             0 => conn.send(&message),
                             _ => conn.send_slices(&cut(&message, &mut random)),
                         };
-                        // Sometimes the socket has room for all, and sometimes for none.
+                        // After this wait the socket has room again, so that some messages fit and
+                        // others do not.
                         if random.below(16) == 0 {
                             eventually(LONG, || conn.pending_bytes() == 0);
                         }
                     }
                 });
             }
-            // Who reads at once may keep up with all that is sent, and then nothing ever waits.
+            // A peer that reads at once might keep up with the senders, without any backlog.
             eventually(LONG, || server.count(Counter::BacklogBytesQueued) > 0);
             let mut next = [0; THREADS as usize];
             for _ in 0..u32::from(THREADS) * EACH {
@@ -149,7 +151,7 @@ fn slices_leave_in_one_call_as_long_as_nothing_waits() {
     }
 }
 
-/// Echoes, and counts what is said of the watermarks.
+/// Echoes, counts the calls of `drained` and notes the largest backlog.
 #[derive(Clone, Default)]
 struct Watched {
     drained: Arc<AtomicUsize>,
@@ -292,7 +294,7 @@ fn a_peer_that_reads_a_trickle_is_cut() {
         let bytes = pattern(8 << 20);
         let mut left = &bytes[..];
         eventually(LONG, || {
-            // It sends as much as it can, and takes a byte now and then.
+            // The peer sends as much as it can, and reads a byte now and then.
             let sent = peer.stuff(left);
             left = &left[sent..];
             let _ = peer.read(&mut [0]);

@@ -1,5 +1,5 @@
-//! Which CPUs the threads of a runtime run on, as the system says. Each test is a process of its own,
-//! whose mask is changed.
+//! Which CPUs the threads of a runtime run on, as the system says. Each test is a process of its
+//! own, whose mask is changed.
 #![allow(unsafe_code, reason = "masks of threads are the system's own calls")]
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ fn config() -> Config {
         .enable_tasker(false)
 }
 
-/// A runtime whose threads have found their place.
+/// Starts a runtime and waits until its threads have set their affinity.
 fn start(config: Config) -> Runtime {
     let binds = config.get("auto_cpu_affinity").as_deref() == Some("true");
     let runtime = Runtime::builder().config(config).name("af").start().expect("a runtime");
@@ -64,7 +64,7 @@ fn bind_all(cpus: &[usize]) {
     }
 }
 
-/// The mask of each thread that is named so.
+/// Returns the mask of each thread whose name begins with `prefix`.
 fn masks(prefix: &str) -> BTreeMap<String, String> {
     let tasks = fs::read_dir("/proc/self/task").expect("Linux");
     let of = |path: &std::path::Path| {
@@ -76,7 +76,7 @@ fn masks(prefix: &str) -> BTreeMap<String, String> {
     tasks.filter_map(|task| of(&task.ok()?.path())).collect()
 }
 
-/// As the system writes it.
+/// Formats CPUs as `/proc` does.
 fn list(cpus: &[usize]) -> String {
     match cpus {
         [one] => one.to_string(),
@@ -104,11 +104,11 @@ fn with_two_cpus(code: impl FnOnce(&[usize])) {
     });
 }
 
-/// Handlers come and go on all threads until `condition` holds: who rests looks at nothing.
+/// Runs handlers on all threads until `condition` holds. An idle thread does not look at its mask.
 #[track_caller]
 fn under_load(runtime: &Runtime, condition: impl Fn() -> bool) {
     eventually(LONG, || {
-        // Nobody is added for them before all are inside.
+        // The runtime adds no thread before all present threads are inside a handler.
         let (event, stats) = (Event::new(How::Blocked), runtime.stats());
         let all = (stats.base_threads + stats.dynamic_threads) as usize;
         let crowd = Crowd::start(&runtime.handle(), &event, all);
@@ -151,11 +151,11 @@ fn workers_follow_when_the_process_is_given_other_cpus() {
         for given in [cpus, &cpus[1..], cpus, &cpus[..1]] {
             let set = runtime.stats().get(Counter::AffinitySet);
             bind_all(given);
-            // They bind themselves, and stay.
+            // The workers bind themselves anew. The second wait checks their masks.
             under_load(&runtime, || runtime.stats().get(Counter::AffinitySet) >= set + 4);
             under_load(&runtime, || {
                 let mut masks = masks("af-0-");
-                // Who stands by has its place when it is called.
+                // A standby thread sets its mask only when it is called, so it is left out.
                 masks.retain(|name, _| !name.contains('r'));
                 masks.len() >= 4 && masks.values().all(|mask| *mask == list(given))
             });
@@ -191,7 +191,7 @@ fn each_base_worker_has_a_cpu_of_its_own_when_it_is_told_so() {
         };
         // Four workers, two CPUs.
         assert_eq!((of(&cpus[..1]), of(&cpus[1..])), (2, 2), "{masks:?}");
-        // Who is not a base worker may run on both.
+        // A thread that is no base worker may run on both.
         assert_eq!(masks["af-0-r4"], list(cpus));
         drop(runtime);
     });
@@ -235,7 +235,7 @@ fn all_cpus_are_used_by_force() {
         for (name, mask) in masks("af-0-") {
             assert_ne!(mask, list(&cpus[..1]), "{name}");
         }
-        // The thread that started it is where it was.
+        // The thread that started the runtime keeps its own mask.
         assert_eq!(two_cpus(), cpus[..1]);
         drop(runtime);
     });

@@ -1,4 +1,4 @@
-//! Handlers that block: the others take over what stands behind them.
+//! Handlers that block: other workers take over the work queued behind them.
 
 use std::sync::mpsc;
 use std::thread;
@@ -12,7 +12,7 @@ use lab::{Kind, LONG, Peer, Server};
 
 const WORKERS: usize = 4;
 const REQUEST: &[u8] = b"question";
-/// Whoever handles this waits at the gate.
+/// Request whose handler waits at the gate.
 const BLOCK: &[u8] = b"!blocks!";
 
 /// Answers requests of eight bytes, some of them late.
@@ -32,7 +32,7 @@ fn server(gate: &Gate, kind: Kind, events: usize) -> Server {
     Server::start(kind, config, Bytes::new(answer))
 }
 
-/// A connection that the runtime has come to know as quick.
+/// A connection whose handlers the runtime has measured as quick.
 fn quick(server: &Server) -> Peer {
     let mut peer = server.peer();
     for _ in 0..50 {
@@ -110,15 +110,15 @@ fn all_blocked_at_once_and_then_everything_is_served() {
     }
 }
 
-/// Holds all workers, lets requests arrive, the one that blocks before the others, and lets the workers
-/// go. Says how many events of a batch the lookout took over.
+/// Holds all workers while requests arrive, the blocking one first, and then releases the workers.
+/// Returns the number of events of a batch that the lookout took over.
 fn a_batch_with_a_blocking_request(peers: usize) -> u64 {
     let gate = Gate::default();
     let server = server(&gate, Kind::Unix, 16);
     let mut light: Vec<_> = (0..peers).map(|_| quick(&server)).collect();
     let mut heavy = quick(&server);
-    // Where code is slow, as under a sanitizer, the accepts were, and for 20 ms after a slow handler
-    // there are no batches.
+    // Under a sanitizer the accept handlers are slow. For 20 ms after a slow handler the runtime
+    // makes no batches.
     thread::park_timeout(Duration::from_millis(25));
     let hold = Gate::default();
     for _ in 0..WORKERS {
@@ -140,7 +140,8 @@ fn a_batch_with_a_blocking_request(peers: usize) -> u64 {
 
 #[test]
 fn what_came_in_one_batch_with_a_blocking_request_is_served_before_it_ends() {
-    // How the kernel deals the events to workers and batches is not ours to say; some rounds will do.
+    // The kernel decides how events are spread over workers and batches, so one good round is
+    // enough.
     let rounds = [1, 3, 7, 15, 31].into_iter().chain(std::iter::repeat_n(15, 95));
     let taken_over = rounds.map(a_batch_with_a_blocking_request).find(|taken| *taken > 0);
     assert!(taken_over.is_some(), "no batch had anything behind its blocking request");

@@ -1,5 +1,5 @@
-//! The server process is stopped, and goes on: all its timers are due at once, and nobody who did his
-//! part is cut for what the server could not do. The same for a client.
+//! The server process is stopped and continued, so that all its timers are due at once. A peer that
+//! acted in time must not be cut for time in which the server was stopped. The same for a client.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use lab::protocol::Bytes;
 use lab::xrpc::{Client, Trouble, request};
 use lab::{Kind, LONG, Peer, Server, eventually, often, pattern};
 
-/// How long a peer may take, and how long the server is stopped.
+/// The time limit of a peer, and the time for which the server is stopped.
 #[derive(Clone, Copy)]
 struct Times {
     limit: Duration,
@@ -31,13 +31,13 @@ const SHORT: Times =
 /// The limits are those of the default configuration.
 const FULL: Times = Times { limit: Duration::from_secs(10), stopped: Duration::from_secs(30) };
 
-/// More than the kernel takes for one that does not read.
+/// Bytes of a large answer: more than the kernel buffers for a peer that does not read.
 const LARGE: usize = 16 << 20;
-/// Peers of each kind.
+/// Number of peers of each kind.
 const PEERS: usize = 8;
-/// So often is it tried again where the machine was too slow for the peers to be ready.
+/// Number of tries. A try does not count if the machine is too slow to get the peers ready.
 const TRIES: u32 = 20;
-/// What is counted of those who are cut.
+/// Counters of the connections that are cut.
 const CUTS: [Counter; 5] = [
     Counter::ClosedFirstBytesTimeout,
     Counter::ClosedLoginTimeout,
@@ -62,7 +62,7 @@ fn run(times: Times) {
         serve(times.limit);
         return;
     }
-    // Who is not ready long before his time is over is not ready for what is shown here.
+    // A try counts only if the peers are ready long before their time limit.
     assert!((0..TRIES).any(|_| in_time(times)), "they are ready in time, once");
 }
 
@@ -94,7 +94,7 @@ fn serve(limit: Duration) {
     });
 }
 
-/// Sends back what comes, or very much.
+/// Echoes the input, or sends a large answer.
 fn generous(all: &[u8], conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
     let bytes = input.take_all();
     if bytes == b"all" {
@@ -147,7 +147,7 @@ fn in_time(times: Times) -> bool {
     let challenges: Vec<Vec<u8>> = challenges.collect();
     let mut waiting = many(|| waits(Client::logged_in(sessions, "root", PASSWORD)));
     waiting[..PEERS / 2].iter().for_each(Client::finish);
-    // These do not do their part.
+    // These peers do not act in time.
     let (mute, mut lazy) = (Peer::connect(&plain), Peer::connect(&plain));
     lazy.send(b"all");
     let mut unknown = Client::connect(sessions);
@@ -159,7 +159,7 @@ fn in_time(times: Times) -> bool {
     }
 
     server.signal("STOP");
-    // What is done in time, as far as they can tell.
+    // These peers act within their time limit, while the server is stopped.
     silent.iter_mut().for_each(|peer| peer.send(b"first bytes"));
     for stranger in &mut strangers {
         stranger.send(0, &request::login_start());
@@ -195,7 +195,7 @@ fn in_time(times: Times) -> bool {
     true
 }
 
-/// Those who did not do their part are cut in the end.
+/// Checks that the peers that did not act in time are cut in the end.
 fn cut_in_the_end(server: &mut Puppet, mut mute: Peer, mut lazy: Peer, mut unknown: Client) {
     mute.receive_all();
     assert!(matches!(unknown.receive(Instant::now() + LONG), Err(Trouble::Closed)));

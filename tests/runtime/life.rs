@@ -1,4 +1,5 @@
-//! Starting, names, hooks, foreign descriptors, several runtimes side by side, and nothing left behind.
+//! Starting, names, hooks, foreign descriptors, several runtimes side by side, and nothing left
+//! behind.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -135,7 +136,7 @@ fn a_handler_owns_a_runtime_and_drops_it() {
     eventually(LONG, || threads_named("nested").is_empty());
 }
 
-/// Watches one end of a pair; every byte that comes is told.
+/// Watches one end of a pair and sends every byte that arrives to `told`.
 fn watch(handle: &Handle, told: mpsc::Sender<u8>) -> (Registration, UnixStream, i32) {
     let (mine, watched) = UnixStream::pair().expect("a pair");
     watched.set_nonblocking(true).expect("non-blocking");
@@ -161,7 +162,8 @@ fn a_foreign_descriptor_is_served_until_its_registration_is_dropped_and_then_clo
         assert_eq!(told.recv_timeout(LONG), Ok(byte));
     }
     drop(registration);
-    // The code is dropped, its sender with it; then the descriptor is closed, which the other end sees.
+    // The closure is dropped together with its sender. Then the descriptor is closed, which the
+    // other end sees.
     eventually(LONG, || matches!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected)));
     mine.set_read_timeout(Some(LONG)).expect("a time-out");
     assert_eq!(mine.read(&mut [0]).expect("the end"), 0);

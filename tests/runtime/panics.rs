@@ -1,4 +1,4 @@
-//! A panic in code of the host ends there: the workers stay, and it is counted once.
+//! A panic in code of the host is caught: the workers live on, and the panic is counted once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -16,7 +16,7 @@ fn named(prefix: &str) -> Runtime {
     let config = Config::default()
         .epoll_groups(1)
         .epoll_threads_per_group(WORKERS)
-        // No thread is added for those whose panics are slow, because backtraces are printed.
+        // No thread is added for panics that are slow because they print backtraces.
         .thread_deadlock_check_interval(Duration::from_secs(10));
     Runtime::builder().config(config).name(prefix).start().expect("a runtime")
 }
@@ -106,7 +106,7 @@ fn panics_in_thread_hooks_leave_the_threads_working_and_ending() {
         })
         .start()
         .expect("a runtime");
-    // The workers, and one that stands by.
+    // The workers and one standby thread.
     let threads = WORKERS + 1;
     check(&runtime, "ph", threads as u64);
     let handle = runtime.handle();

@@ -12,7 +12,7 @@ use lab::threads::{Crowd, Event, How, Observer, threads};
 use lab::workers::workers;
 use lab::{Kind, LONG, Server, eventually, often, pattern};
 
-/// One of some configurations, all of them far from the one before.
+/// Returns one of some configurations, each far from the one before.
 fn turned(config: Config, round: u32) -> Config {
     let flip = |bit: u32| round >> bit & 1 == 1;
     let either = |bit, yes: usize, no: usize| if flip(bit) { yes } else { no };
@@ -32,7 +32,7 @@ fn turned(config: Config, round: u32) -> Config {
         .max_threads(either(2, 16, 1024))
 }
 
-/// Ends what goes on for as long as the flag is set, also when the test fails.
+/// Clears a flag when it is dropped, so that loops on the flag end also if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -120,7 +120,7 @@ fn what_is_not_live_is_refused_by_name_and_nothing_changes() {
         let config = |value| before.clone().set(field.name(), value).ok();
         let asked = other.into_iter().filter(|value| *value != is).find_map(config);
         let asked = asked.unwrap_or_else(|| panic!("{field:?} has another value"));
-        // What comes with it, and would be live, does not change either.
+        // A live tunable in the same call does not change either.
         let error = runtime.reconfigure(|_| asked.clone().tasks_per_poll(1));
         match error.expect_err("not live") {
             ReconfigureError::NotLive { field: named, current, .. } => {
@@ -150,17 +150,18 @@ fn max_threads_is_lowered_and_raised() {
         let (runtime, handle) = (&server.runtime, server.runtime.handle());
         let most = |most| runtime.reconfigure(|config| config.max_threads(most)).expect("live");
         let event = Event::new(how);
-        // Fewer than wait.
+        // Fewer threads than handlers that wait.
         most(10);
         let crowd = Crowd::start(&handle, &event, CROWD);
         eventually(LONG, || runtime.stats().get(Counter::ThreadsLimited) > 0);
         assert!(threads(&runtime.stats()) <= 10, "{how:?}\n{}", runtime.stats());
         assert!(event.waiting() < CROWD, "{how:?}");
-        // More again: those who wait already count, nobody else has to come.
+        // The limit rises again. The handlers that already wait get threads, without any new
+        // request.
         most(100);
         event.wait_for(CROWD);
         server.peer().echo(b"heard");
-        // Fewer than there are: nobody is added, and whoever is not needed leaves.
+        // The limit is below the present count: no thread is added, and unneeded threads leave.
         most(10);
         event.happen();
         crowd.end();

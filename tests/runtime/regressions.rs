@@ -1,4 +1,4 @@
-//! Faults that were found and fixed, each by its symptom.
+//! Bugs that were found and fixed, each named by its symptom.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -43,7 +43,7 @@ impl Script {
         calls.iter().filter(|call| call.starts_with(what)).count()
     }
 
-    /// The calls since the last time, up to one that begins like this.
+    /// Returns the calls since the last time, up to a call that begins with `last`.
     #[track_caller]
     fn calls_to(&self, last: &str) -> Vec<String> {
         let calls = || self.calls.lock().expect("no panic");
@@ -97,17 +97,18 @@ impl Protocol for Script {
     }
 }
 
-/// Drains on another thread; returns when that has begun.
+/// Drains on another thread and returns when the drain has begun.
 fn begin_drain(server: Server) -> JoinHandle<DrainReport> {
     let handle = server.runtime.handle();
     let drain = thread::spawn(move || { server }.runtime.drain(LONG));
     eventually(LONG, || handle.spawn(|| ()).is_err());
-    // And a moment later everybody has been told.
+    // The drain refuses tasks first and then tells the connections, which takes a moment.
     thread::park_timeout(Duration::from_millis(20));
     drain
 }
 
-/// What a peer still receives when the gate is opened in a drain, which serves its connection only.
+/// Returns the bytes that a peer still receives when the gate opens during a drain. The drain
+/// serves only this peer's connection.
 #[track_caller]
 fn drained(server: Server, gate: &Gate, mut peer: Peer) -> Vec<u8> {
     let drain = begin_drain(server);
@@ -275,8 +276,8 @@ fn a_last_word_at_a_drain_arrives() {
 
 const BIG_REQUEST: usize = 1024;
 
-/// A peer asks much and reads nothing until the drain has begun; what it then receives. The drain
-/// begins in the first handler, or when the connection is paused.
+/// Lets a peer ask much and read nothing until the drain has begun. Returns the bytes that it then
+/// receives. The drain begins in the first handler, or when the connection is paused.
 fn drain_of_a_paused_connection(kind: Kind, in_handler: bool, asked: &[u8]) -> Vec<u8> {
     let gate = Gate::default();
     let first = gate.clone();

@@ -1,4 +1,4 @@
-//! Handlers that wait, and say so: threads come for as long as they do, and no others.
+//! Handlers that wait and announce it: threads are added only for as long as the handlers wait.
 
 mod chain;
 mod edges;
@@ -81,7 +81,7 @@ fn connections_that_wait_for_one_more_all_finish_and_the_threads_leave() {
             let observer = Observer::watch(&runtime.handle());
             peers.iter_mut().for_each(|peer| peer.send(b"w"));
             event.wait_for(crowd);
-            // Somebody who was not there before.
+            // A new connection.
             let mut last = connect();
             last.echo(b"h");
             for peer in &mut peers {
@@ -105,7 +105,7 @@ fn a_runtime_that_has_grown_and_shrunk_grows_again() {
         let event = Event::new(How::Announced);
         let crowd = Crowd::start(&runtime.handle(), &event, 40);
         event.wait_for(40);
-        // They are about to.
+        // The handlers are about to wait.
         eventually(LONG, || runtime.stats().stalled_threads == 40);
         let stats = runtime.stats();
         assert!(threads(&stats) > 40, "round {round}:\n{stats}");
@@ -148,8 +148,8 @@ fn handlers_that_are_busy_get_no_thread() {
     assert_eq!(threads(&stats), 5, "{stats}");
 }
 
-/// Eight handlers wait at once for 5 ms, again and again. `None` when this machine stood still for so
-/// long that threads were right to leave.
+/// Eight handlers wait at once for 5 ms, again and again. Returns `None` if this machine stood
+/// still for so long that threads were right to leave.
 fn on_and_off(shrink: Duration) -> Option<([u64; 4], u64)> {
     const WAITS: usize = 8;
     let config = config(4).dynamic_threads_shrink_time(shrink);

@@ -1,4 +1,4 @@
-//! The end of a runtime: what was begun is finished or counted, and nobody is waited for in vain.
+//! The end of a runtime: work that was begun is finished or counted, and no wait is in vain.
 
 mod outgoing;
 
@@ -34,7 +34,7 @@ fn answer_after(
     }
 }
 
-/// Asks without pause until there is no answer; says how many came whole.
+/// Asks without pause until there is no answer. Returns the number of whole answers.
 fn hammer(mut peer: Peer, begun: &AtomicUsize) -> usize {
     let mut answers = 0;
     loop {

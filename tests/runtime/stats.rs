@@ -1,4 +1,4 @@
-//! What is counted is exact when everything rests, and never falls.
+//! Counters are exact when the runtime is idle, and never fall.
 
 use std::sync::mpsc;
 use std::thread;
@@ -54,8 +54,8 @@ fn counters_are_exact_at_rest_and_never_fall() {
                 (Counter::BacklogBytesQueued, 0),
             ],
         );
-        // A question that follows its answer at once may meet the end of the turn before, and be
-        // served in it.
+        // A question sent right after an answer may arrive before the turn of that answer has
+        // ended, and be served in the same turn.
         let count = |stage| stats.histogram(stage).expect("on").count();
         assert!((1..=turns).contains(&count(Stage::Run)), "{stats}");
         assert_eq!(count(Stage::RecvFirst), count(Stage::Run), "{stats}");

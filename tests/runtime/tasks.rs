@@ -38,7 +38,7 @@ fn a_task_pushed_while_all_workers_are_about_to_park_runs() {
         let handle = runtime.handle();
         for round in 0..20_000 {
             run(&handle);
-            // The worker is on its way to rest; meet it at another step of that way each time.
+            // The worker is about to park. Each round meets it at another step of parking.
             for _ in 0..round % 500 {
                 hint::spin_loop();
             }
@@ -208,7 +208,7 @@ fn a_drained_runtime_gives_the_closure_back() {
     assert!(!handle.spawn_wait(|| ()).expect_err("drained").is_full());
 }
 
-/// A task that queues itself again, for as long as it is wanted.
+/// A task that queues itself again until `wanted` is false.
 fn again(handle: &Handle, wanted: &Arc<AtomicBool>) {
     let (next, wanted) = (handle.clone(), Arc::clone(wanted));
     let code = move || {
@@ -240,7 +240,7 @@ fn peers_are_served_and_timers_fire_beside_tasks_without_end() {
     wanted.store(false, Ordering::Relaxed);
 }
 
-/// Counts who is inside at once; the first ones wait for each other.
+/// Counts the workers that are inside at once. The first `size` workers wait for each other.
 struct Crowd {
     size: usize,
     state: Mutex<CrowdState>,

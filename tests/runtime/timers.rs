@@ -54,7 +54,7 @@ fn a_repeating_timer_repeats_at_its_distance_until_it_is_cancelled() {
     assert!(before - set >= 100 * MS);
     assert!(timer.cancel());
     assert!(!timer.cancel(), "it was cancelled before");
-    // Its closure is gone, and the sender with it.
+    // The closure is dropped, and its sender with it.
     eventually(LONG, || matches!(told.try_recv(), Err(mpsc::TryRecvError::Disconnected)));
     all_rest(&runtime);
     assert_eq!(runtime.stats().timers_pending, 0);
@@ -268,7 +268,7 @@ fn the_end_of_the_runtime_drops_the_closures_of_timers_that_never_fired() {
     assert!(runtime.drain(LONG).stuck.is_empty());
     eventually(LONG, || Arc::strong_count(&held) == 1);
     assert!(!first.cancel() && !second.cancel());
-    // Set afterwards it never fires, and is not kept either.
+    // A timer set after the end never fires, and its closure is not kept.
     let late = Arc::clone(&held);
     let _ = handle.after(Duration::ZERO, move || drop(late));
     eventually(LONG, || Arc::strong_count(&held) == 1);

@@ -1,5 +1,5 @@
-//! Limits of the process: no more memory for threads, one CPU. Without descriptors see `net::descriptors`,
-//! without threads see `runtime::scaling::refused`.
+//! Limits of the process: no more memory for threads, one CPU. Without descriptors see
+//! `net::descriptors`, without threads see `runtime::scaling::refused`.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use lab::{Kind, LONG, Server, config, eventually};
 fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
     let _world = World::enter();
     in_child(|| {
-        // What is used must not change from when it is measured to when it is limited: no thread
-        // makes room for an arena as it begins, and no watchdog adds one.
+        // Memory use must not change between the measurement and the limit: no new thread may
+        // reserve an arena, and the watchdog may add no thread.
         process::use_one_arena();
         let config = config().thread_scale_thresh(0);
         let config = config.thread_deadlock_check_interval(Duration::from_secs(10));
         let server = Server::start(Kind::Tcp, config, Bytes::new(answer));
         let bystanders = Bystanders::start(server.address());
-        // Less than the stack of one thread.
+        // The allowed memory is less than the stack of one thread.
         let before = process::limit_memory_to_what_is_used(1 << 20);
         let waiting = [waits(&server), waits(&server), waits(&server)];
         server.wait_for(Counter::ThreadStartFailed, 1);

@@ -1,4 +1,4 @@
-//! Tests that need a process of their own: for its limits, or to measure its memory.
+//! Tests that need a process of their own, for its limits or to measure its memory.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -28,7 +28,7 @@ pub fn in_child(code: impl FnOnce()) {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
-    // A test that could not show anything here says so, past the harness.
+    // The harness hides the output of a test that passes, so skipped tests are reported here.
     for line in errors.lines().filter(|line| line.contains("SKIPPED")) {
         let _ = writeln!(std::io::stderr(), "{line}");
     }
@@ -45,13 +45,13 @@ fn command(descriptors: Option<u32>) -> Command {
             shell
         }
     };
-    // Also one that is ignored unless it is asked for.
+    // The calling test may be marked as ignored.
     let args = [&*test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"];
     command.args(args).env(ROLE, &test);
     command
 }
 
-/// A child that is told what to do, line by line, and answers each with a line.
+/// A child process that takes orders, one a line, and answers each with a line.
 pub struct Puppet {
     child: Child,
     answers: BufReader<std::process::ChildStderr>,
@@ -128,8 +128,8 @@ pub fn resident_bytes() -> usize {
     pages.parse::<usize>().expect("a number") * 4096
 }
 
-/// By how much it has grown. Not at all under a sanitizer, which keeps what was freed to notice when it
-/// is used.
+/// Growth of the process's memory in bytes. Always 0 under a sanitizer, which keeps freed memory to
+/// notice its use.
 pub fn grown_since(before_bytes: usize) -> usize {
     match std::env::var_os("SANITIZER") {
         Some(_) => 0,

@@ -1,4 +1,4 @@
-//! Where and with what the numbers were taken: a result without this is an anecdote.
+//! Machine and software on which numbers were measured. A result without them cannot be compared.
 
 use std::fs;
 use std::process::Command;
@@ -58,7 +58,7 @@ fn cpu_model() -> String {
     model.map_or_else(architecture, |model| trimmed(model.trim_start_matches([' ', '\t', ':'])))
 }
 
-/// What a command prints, or that it is not known: no measurement fails for want of it.
+/// Output of a command, or a text that it is not known. A missing tool must not fail a measurement.
 fn output(program: &str, args: &[&str]) -> String {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => trimmed(&String::from_utf8_lossy(&output.stdout)),

@@ -1,5 +1,5 @@
-//! What tests, benches and examples of `epoll-group` share: servers, peers, load, waiting without
-//! sleeping, and what programs print.
+//! Code shared by the tests, benches and examples of `epoll-group`: servers, peers, load, waiting
+//! without sleeping, and the output of programs.
 
 pub mod abuse;
 pub mod allocator;
@@ -38,11 +38,11 @@ pub use lab_core::{
 };
 pub use peer::Peer;
 
-/// Generous: what does not happen within this will not happen.
+/// Generous deadline. An event that does not happen within it never will.
 pub const LONG: Duration = Duration::from_secs(if cfg!(sanitized) { 120 } else { 60 });
 
-/// How often something is done that is done often: `EG_TEST_DIVISOR` makes it less, for runs
-/// under tools that make everything slow, and for many runs.
+/// Number of repetitions. `EG_TEST_DIVISOR` reduces it, for runs under slow tools and for many
+/// runs.
 pub fn often(times: u32) -> u32 {
     let divisor = std::env::var("EG_TEST_DIVISOR").ok();
     let divisor = divisor.map_or(1, |text| text.parse().expect("a number"));
@@ -55,8 +55,8 @@ pub fn eventually(deadline: Duration, condition: impl FnMut() -> bool) {
     eventually_or(deadline, condition, || "the condition does not hold");
 }
 
-/// Waits until `condition` holds, and panics with what `describe` returns if it does not. The only place
-/// where tests wait for something that no channel tells.
+/// Waits until `condition` holds, and panics with what `describe` returns if it does not. The only
+/// place where tests wait for something that no channel tells.
 #[track_caller]
 pub fn eventually_or<T: fmt::Display>(
     deadline: Duration,
@@ -72,8 +72,8 @@ pub fn eventually_or<T: fmt::Display>(
     }
 }
 
-/// Raises the limit on descriptors as far as it goes. As many tests run at once as there are CPUs, and the
-/// usual 1 024 descriptors are not enough for all tests of a program.
+/// Raises the limit on descriptors as far as it goes. As many tests run at once as there are CPUs,
+/// and the usual 1 024 descriptors are not enough for all tests of a program.
 pub fn make_room() {
     static RAISED: Once = Once::new();
     RAISED.call_once(|| drop(load::raise_descriptor_limit()));
@@ -135,7 +135,7 @@ impl Server {
         self.stats().get(counter)
     }
 
-    /// Waits until so many were counted.
+    /// Waits until the counter has reached `count`.
     #[track_caller]
     pub fn wait_for(&self, counter: Counter, count: u64) {
         eventually_or(

@@ -17,8 +17,8 @@ pub fn times(variable: &str, ordinary: u64) -> u64 {
 
 /// One step of SplitMix64: spreads the bits of a number over all of its bytes.
 ///
-/// The relay of faults and the simulation draw through it, because their recorded seeds name faults and
-/// histories that another generator would not repeat.
+/// The relay of faults and the simulation draw through it, because their recorded seeds name faults
+/// and histories that another generator would not repeat.
 pub const fn splitmix(number: u64) -> u64 {
     let mut z = number.wrapping_add(GOLDEN);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -44,7 +44,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// True in so many of 100 cases.
+    /// True in `of_100` of 100 cases.
     pub const fn percent(&mut self, of_100: u64) -> bool {
         self.below(100) < of_100
     }

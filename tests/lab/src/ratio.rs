@@ -1,4 +1,4 @@
-//! Medians of many measurements, ratios of neighbouring windows, and what they say.
+//! Medians of many measurements, ratios of neighbouring windows, and their verdicts.
 
 use std::fmt;
 
@@ -29,13 +29,13 @@ pub struct Ratio {
     pub verdict: Verdict,
 }
 
-/// What a ratio says.
+/// Verdict of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Less,
-    /// 1.00 is in the interval, or the median is within 10 % of it and there are fewer than 41 pairs:
-    /// the two cannot be told apart.
+    /// 1.00 is in the interval, or the median is within 10 % of it and there are fewer than 41
+    /// pairs: the two cannot be told apart.
     Tie,
     More,
 }
@@ -75,8 +75,8 @@ impl Spread {
     }
 
     /// The confidence interval of the median, 95 % or as near to it as so few values come: the
-    /// second of eleven values to the tenth; of five, the least to the largest (94 %). It asks of the
-    /// values nothing but that they are independent.
+    /// second of eleven values to the tenth; of five, the least to the largest (94 %). It asks of
+    /// the values nothing but that they are independent.
     pub fn interval(&self) -> (f64, f64) {
         (self.low, self.high)
     }

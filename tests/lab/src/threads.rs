@@ -1,4 +1,4 @@
-//! What the tests of dynamic threads share: something to wait for, and an observer that counts
+//! Code shared by the tests of dynamic threads: an event to wait for, and an observer that counts
 //! threads all the time.
 
 use std::hint;
@@ -13,8 +13,8 @@ use epoll_group::{Config, Handle, Runtime, stall, sync};
 use super::workers::threads_named;
 use super::{LONG, eventually, eventually_or, often};
 
-/// One group with so many base threads; those that are added leave soon, and come only because
-/// handlers wait.
+/// One group with `base` base threads. Threads are added only because handlers wait, and leave
+/// soon.
 pub fn growing(base: usize) -> Config {
     super::config()
         .epoll_threads_per_group(base)
@@ -35,13 +35,13 @@ pub enum How {
     Announced,
     /// On the crate's locks, which announce it.
     Locks,
-    /// On std's locks; nobody is told.
+    /// On std's locks, without an announcement.
     Blocked,
-    /// On its CPU; nobody is told.
+    /// On its CPU, without an announcement.
     Spinning,
 }
 
-/// What some wait for and another one brings about, once.
+/// An event that some handlers wait for and another one causes, once.
 #[derive(Clone)]
 pub struct Event(Arc<Inner>);
 
@@ -64,7 +64,8 @@ impl Event {
         }))
     }
 
-    /// Returns when it has happened. Gives up after [`LONG`], so that a test that fails ends.
+    /// Returns when the event has happened. Gives up after [`LONG`], so that a test that fails
+    /// ends.
     pub fn wait(&self) {
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
         match self.0.how {
@@ -99,19 +100,19 @@ impl Event {
         self.0.announced.1.notify_all();
     }
 
-    /// How many wait at the moment.
+    /// Number of handlers that wait at the moment.
     pub fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many wait.
+    /// Waits until `count` handlers wait.
     #[track_caller]
     pub fn wait_for(&self, count: usize) {
         eventually(LONG, || self.waiting() >= count);
     }
 }
 
-/// Handlers that wait for an [`Event`] and tell when they have ended.
+/// Handlers that wait for an [`Event`] and report when they have ended.
 pub struct Crowd {
     told: mpsc::Receiver<()>,
     count: usize,
@@ -152,12 +153,12 @@ pub fn crowds() -> &'static [usize] {
     if often(100) < 10 { &all[..4] } else { all }
 }
 
-/// Threads of all kinds, but for the watchdog.
+/// Number of threads of all kinds, without the watchdog.
 pub const fn threads(stats: &Snapshot) -> u64 {
     stats.base_threads + stats.dynamic_threads + stats.tasker_threads + stats.reserve_threads
 }
 
-/// How many threads were started for want of them: stall, backlog, watchdog, reserve.
+/// Numbers of threads that were added, by reason: stall, backlog, watchdog, reserve.
 pub fn started(stats: &Snapshot) -> [u64; 4] {
     [
         Counter::ThreadsStartedStall,
@@ -168,8 +169,8 @@ pub fn started(stats: &Snapshot) -> [u64; 4] {
     .map(|counter| stats.get(counter))
 }
 
-/// Waits until the runtime has no more threads than at its start, as it says and as the system
-/// does: so many besides the watchdog.
+/// Waits until both the runtime and the system report no more threads than at the start:
+/// `permanent` threads and the watchdog.
 #[track_caller]
 pub fn falls_back(handle: &Handle, name: &str, permanent: usize) {
     let names = || threads_named(&format!("{name}-"));
@@ -184,7 +185,8 @@ pub fn falls_back(handle: &Handle, name: &str, permanent: usize) {
     assert_eq!(stats.get(Counter::ThreadsLeft), all, "who came has left:\n{stats}");
 }
 
-/// Looks at a runtime all the time: the most threads it ever had, and that no counter falls.
+/// Watches a runtime all the time. Notes the highest number of threads and checks that no counter
+/// falls.
 pub struct Observer {
     stop: Arc<AtomicBool>,
     most: Arc<AtomicU64>,
@@ -211,12 +213,12 @@ impl Observer {
         Self { stop, most, thread }
     }
 
-    /// The most threads seen so far.
+    /// Highest number of threads so far.
     pub fn most(&self) -> u64 {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// The most threads ever seen.
+    /// Ends the watch. Returns the highest number of threads.
     pub fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("no counter falls");

@@ -9,8 +9,9 @@ use lab::{LONG, Peer, eventually};
 
 const CHAIN: u8 = 50;
 
-/// Each session of the chain has a lock and waits for that of the one before, and outsiders want any of
-/// them. The first one lets go. Says what was counted, after the most threads there were.
+/// Each session of the chain holds a lock and waits for the lock of the session before it.
+/// Outsiders wait for any of the locks. Then the first session releases its lock. Returns the
+/// highest number of threads, and the counters.
 fn a_chain_unwinds(name: &str, config: Config, outsiders: usize) -> (u64, Snapshot) {
     let served = Served::start(name, config, &Rows::new(CHAIN.into(), true));
     let observer = Observer::watch(&served.runtime.handle());
@@ -21,7 +22,7 @@ fn a_chain_unwinds(name: &str, config: Config, outsiders: usize) -> (u64, Snapsh
     let mut crowd: Vec<_> =
         (0..outsiders).map(|n| (served.ordinary(), (n % usize::from(CHAIN)) as u8)).collect();
     crowd.iter_mut().for_each(|(peer, row)| peer.send(&[TOUCH, *row]));
-    // Those of the chain come to a crowd that has all it can get.
+    // The chain starts to wait only after the crowd has taken all threads that it can get.
     eventually(LONG, || {
         let stats = served.runtime.stats();
         let all = stats.base_threads + stats.dynamic_threads + stats.tasker_threads;
@@ -60,7 +61,8 @@ fn a_chain_of_sessions_unwinds_beside_a_crowd_for_which_there_are_threads() {
 
 #[test]
 fn a_chain_longer_than_all_threads_unwinds_by_its_reserve() {
-    // Whoever is in progress has a place, if nobody was added before who waits now: no taskers.
+    // Every session in progress has a thread, as long as no thread was added before for a waiter.
+    // Hence no taskers.
     let most = 4 + 1 + usize::from(CHAIN);
     let config = lab::config().max_threads(most).enable_tasker(false);
     let (threads, stats) = a_chain_unwinds("ch-r", config, 200);

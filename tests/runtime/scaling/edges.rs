@@ -1,4 +1,4 @@
-//! What handlers may do with a wait besides waiting, and the corners of coming and going.
+//! Unusual uses of a wait by handlers, and edge cases of threads that start and leave.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -106,7 +106,7 @@ fn seats_that_are_used_again_do_not_pass_for_progress() {
         eventually(LONG, || runtime.stats().dynamic_threads == 0);
         needed
     });
-    // 1, 2, 4, 8; and one that finds that somebody was roused.
+    // Looks of the watchdog add 1, 2, 4 and 8 threads. One more look finds that a thread was woken.
     assert!(second <= 2 * first + 3, "{first} looks, and then {second}");
 }
 
@@ -147,7 +147,7 @@ fn destructors_that_wait_do_not_use_the_reserve_up() {
     let config = lab::config().epoll_threads_per_group(1).max_threads(32).enable_tasker(false);
     let runtime = Runtime::builder().config(config).start().expect("a runtime");
     let (handle, gate) = (runtime.handle(), Gate::default());
-    // Registered things, whose code is dropped on a worker when they end.
+    // Registrations, whose closures are dropped on a worker when they end.
     let watched: Vec<_> = (0..4)
         .map(|_| {
             let waits = Waits(gate.clone());
@@ -213,7 +213,7 @@ fn taskers_that_hear_nothing_of_the_network_sleep_while_nobody_else_does() {
         let stats = server.stats();
         stats.parked == stats.workers && stats.queue_len == 0
     });
-    // No more threads than these.
+    // From here on the watchdog adds no threads.
     let rarely = |config: Config| config.thread_deadlock_check_interval(Duration::from_secs(10));
     server.runtime.reconfigure(rarely).expect("valid");
     peer.send(b"!");
@@ -222,14 +222,14 @@ fn taskers_that_hear_nothing_of_the_network_sleep_while_nobody_else_does() {
     std::thread::park_timeout(Duration::from_millis(100));
     let sent = server.count(Counter::WakeupsSent) - before;
     assert!(sent < 100, "{sent} wake-ups for nothing:\n{}", server.stats());
-    // They are woken for what they may do.
+    // Threads that rest are still woken for work that they may do.
     let (tell, told) = mpsc::channel();
     server.runtime.handle().spawn(move || tell.send(()).expect("waited for")).expect("room");
     told.recv_timeout(LONG / 2).expect("a tasker runs it");
     gate.open();
 }
 
-/// Says on which thread a connection has ended.
+/// Reports the thread on which a connection has ended.
 struct EndsOn(mpsc::Sender<String>);
 
 impl Protocol for EndsOn {
@@ -316,7 +316,7 @@ fn a_tasker_that_hears_nothing_of_the_network_does_not_stand_in_for_the_reserve(
 
 #[test]
 fn what_stands_behind_a_stuck_handler_is_found_also_when_the_lookout_got_up() {
-    // Nothing but the lookout and the watchdog wakes anybody.
+    // Only the lookout and the watchdog wake threads.
     let never = Duration::from_secs(600);
     let config = lab::config()
         .thread_deadlock_check_interval(Duration::from_millis(5))

@@ -1,5 +1,5 @@
-//! Threads that are added have a name, call the hooks, and are joined; a runtime that ends still gets
-//! those it needs.
+//! Added threads have a name, call the hooks, and are joined. A runtime that ends still gets the
+//! threads that it needs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};
@@ -21,7 +21,7 @@ fn builder(name: &str) -> Builder {
     Runtime::builder().config(config).name(name)
 }
 
-/// So many handlers that wait already.
+/// Starts `count` handlers and returns when all of them wait.
 fn crowd(handle: &Handle, event: &Event, count: usize) -> Crowd {
     let crowd = Crowd::start(handle, event, count);
     event.wait_for(count);
@@ -77,7 +77,7 @@ fn threads_that_are_added_have_names_and_hooks_and_use_seats_again() {
         assert_eq!(info.group, 0);
         names.entry(info.worker).or_default().push(*what);
     }
-    // Whoever sat down got up before the next one came.
+    // A thread on a seat stops before the next thread on that seat starts.
     for (seat, calls) in &names {
         let expected = ["start", "stop"].into_iter().cycle().take(calls.len());
         assert_eq!(calls.len() % 2, 0, "{seat}: {calls:?}");
@@ -116,7 +116,7 @@ fn a_drain_joins_the_threads_that_were_added() {
     }
 }
 
-/// Each frame waits for what the last connection brings about.
+/// The handler of each frame waits for the event of the last connection.
 fn handlers_that_wait_for_each_other_are_finished_by_a_drain(name: &str, how: How) {
     const CROWD: usize = 40;
     let runtime = builder(name).start().expect("a runtime");

@@ -1,7 +1,7 @@
-//! The system gives no more threads: growth fails and is counted, and nothing else does.
+//! The system refuses new threads: growth fails and is counted, and nothing else fails.
 //!
-//! The limit is `RLIMIT_NPROC`, which binds everybody but root. So as root the child takes a user id
-//! that nobody else has. Where neither works, the test says so and has shown nothing.
+//! The limit is `RLIMIT_NPROC`, which does not bind root. As root, the child therefore takes a user
+//! id that no other process has. If neither works, the test says so and shows nothing.
 #![allow(unsafe_code, reason = "limits and user ids of the process are the system's own calls")]
 
 use std::io::Write;
@@ -15,11 +15,12 @@ use lab::protocol::{Bytes, echo};
 use lab::threads::{Crowd, Event, How, start, started};
 use lab::{LONG, Peer, eventually};
 
-/// While this lives, this process gets no more threads. Afterwards the leak sanitizer wants one.
+/// While this lives, this process gets no more threads. The limit is lifted again because the leak
+/// sanitizer needs a thread at the end.
 struct Refusal(libc::rlimit);
 
 impl Refusal {
-    /// `None` when it gets them all the same.
+    /// Returns `None` if the process gets threads in spite of the limit.
     fn begin() -> Option<Self> {
         // SAFETY: plain numbers in, a number out.
         if unsafe { libc::geteuid() } == 0 {
@@ -55,7 +56,7 @@ fn limit_threads(limit: &libc::rlimit) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// More handlers wait than there are threads, for something that urgent work brings about.
+/// More handlers than threads wait for an event that urgent work causes.
 fn urgent_work_runs(how: How) {
     let config = lab::config().thread_deadlock_check_interval(Duration::from_millis(10));
     let runtime = start("rf", config);

@@ -1,5 +1,5 @@
-//! All threads wait for a lock, and no more may be started: whoever has the lock still gets one, and
-//! so does an operator, and somebody who logs in.
+//! All threads wait for a lock, and no more may be started. The lock holder still gets a thread,
+//! and so do an operator and a login.
 
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ fn config() -> Config {
     lab::config().epoll_threads_per_group(BASE).max_threads(MOST).enable_tasker(false)
 }
 
-/// Touches, and waits until every thread that may run ordinary work waits, and no more are coming: one
-/// that comes would take a login before what it came for.
+/// Sends a touch on each connection. Then waits until every thread that may run ordinary work waits
+/// and no more are starting: a starting thread would take a login before the work it was started
+/// for.
 #[track_caller]
 fn all_wait(served: &Served, waiters: &mut [Peer]) {
     let limited = |stats: &Snapshot| stats.get(Counter::ThreadsLimited);
@@ -31,7 +32,7 @@ fn all_wait(served: &Served, waiters: &mut [Peer]) {
     });
 }
 
-/// Waits until one of them has the place that logins have in the reserve.
+/// Waits until a login holds the reserve thread that is kept for logins.
 #[track_caller]
 fn a_login_waits(served: &Served) {
     eventually(LONG, || {
@@ -55,7 +56,7 @@ fn the_holder_runs_while_all_others_wait(name: &str, config: Config, announced: 
     let observer = Observer::watch(&served.runtime.handle());
     for round in 0..rounds {
         holder.echo(&[LOCK, 0]);
-        // Every other time they are on their way when the rest happens.
+        // In every other round the touches are still arriving when the rest happens.
         if round % 2 == 0 {
             all_wait(&served, &mut waiters);
         } else {

@@ -1,4 +1,4 @@
-//! Handlers that wait and tell nobody: the watchdog finds them.
+//! Handlers that wait without an announcement: the watchdog finds them.
 
 use std::mem;
 use std::sync::mpsc;
@@ -162,14 +162,14 @@ fn one_long_wait_is_reported_once() {
         };
         runtime.handle().spawn(code).expect("room");
         eventually(LONG, || count(Counter::HandlersReported) > runs as u64);
-        // Looked at again and again, it is still the same run.
+        // However often the watchdog looks, it is still the same run.
         let looks = count(Counter::WatchdogChecks);
         eventually(LONG, || count(Counter::WatchdogChecks) > looks + 10);
         assert_eq!(count(Counter::HandlersReported), runs as u64 + 1, "{how:?}");
         event.happen();
         told.recv_timeout(LONG).expect("it ends");
     }
-    // What runs for a moment is not reported.
+    // Short tasks are not reported.
     for _ in 0..100 {
         runtime.handle().spawn_wait(|| ()).expect("nobody drains");
     }
@@ -177,14 +177,15 @@ fn one_long_wait_is_reported_once() {
     assert_eq!(count(Counter::HandlersReported), 4);
 }
 
-/// A handler that begins after a rest, and ends as soon as the watchdog has looked. The threads that
-/// were added; `None` when this machine was too slow for the handler to end before the next look.
+/// Runs a handler that begins after a rest and ends as soon as the watchdog has looked. Returns the
+/// threads that were added, or `None` if the machine was too slow for the handler to end before the
+/// next look.
 fn a_handler_after_a_rest(interval: Duration) -> Option<[u64; 4]> {
     // With one worker every thread is inside a handler as soon as there is one.
     let runtime = start("sw-f", config(1).thread_deadlock_check_interval(interval));
     let handle = runtime.handle();
     let looks = move || handle.stats().get(Counter::WatchdogChecks);
-    // The watchdog sleeps as well: it does not look any more.
+    // The watchdog rests too: it stops looking.
     let mut before = looks();
     eventually(LONG, || {
         thread::park_timeout(interval * 2);

@@ -1,5 +1,5 @@
-//! The end of a runtime that has outgoing connections: they bring the answers that requests in
-//! progress wait for, and end after those.
+//! The end of a runtime that has outgoing connections. Requests in progress wait for answers from
+//! them, so they end after those requests.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, mpsc};
@@ -18,7 +18,7 @@ const REQUEST: &[u8; MESSAGE] = b"request!";
 const QUESTION: &[u8; MESSAGE] = b"question";
 const ANSWER: &[u8; MESSAGE] = b"answered";
 
-/// What the connections of a runtime live through.
+/// An event in the life of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     Requested,
@@ -39,7 +39,7 @@ fn expect(told: &mpsc::Receiver<Event>, event: &Event) {
     assert_eq!(told.recv_timeout(LONG).as_ref(), Ok(event));
 }
 
-/// What is told from now on up to the end of the connection.
+/// Returns the events from now on up to the end of the connection.
 #[track_caller]
 fn rest(told: &mpsc::Receiver<Event>) -> Vec<Event> {
     let mut events = Vec::new();
@@ -49,7 +49,7 @@ fn rest(told: &mpsc::Receiver<Event>) -> Vec<Event> {
     events
 }
 
-/// A connection ends in order.
+/// Event of a connection that ends in order.
 fn drained(what: fn(String) -> Event) -> Event {
     what(CloseReason::Draining.to_string())
 }
@@ -58,12 +58,12 @@ fn cut(what: fn(String) -> Event) -> Event {
     what(CloseReason::Cut.to_string())
 }
 
-/// An outgoing connection that tells what becomes of it.
+/// An outgoing connection that reports its events.
 struct Teller(Tell);
 
 impl Teller {
     fn tell(&self, event: Event) {
-        // A test that has seen enough does not listen.
+        // A test that has seen enough drops its receiver.
         let _ = self.0.send(event);
     }
 }
@@ -100,21 +100,21 @@ impl Protocol for Teller {
     }
 }
 
-/// When a request is passed on.
+/// Moment at which the proxy passes a request on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     AtOnce,
     WhenItDrains,
 }
 
-/// Holds a request of a client, asks a server some times, one question after the other, and answers
-/// the client.
+/// Holds a request of a client, asks a server a number of questions, one after the other, and then
+/// answers the client.
 struct Proxy {
     asks: Asks,
     /// Until it is closed: the connection keeps this, so this must not keep it.
     server: Mutex<Option<Connection>>,
     request: Mutex<Option<(Connection, Hold)>>,
-    /// How often it still asks, and what holds the connection until the next answer.
+    /// Number of questions left, and the hold of the connection until the next answer.
     questions: Mutex<(usize, Option<Hold>)>,
     tell: Tell,
 }
@@ -279,7 +279,7 @@ fn what_is_accepted_during_the_drain_gets_its_answers_too() {
     let handle = runtime.handle();
     let scene = Scene::new(runtime, Asks::AtOnce, 2);
     let Scene { runtime, mut server, mut client, told } = scene;
-    // Until this opens nobody accepts.
+    // No worker accepts until this opens.
     let gate = Gate::default();
     // One after the other: a worker that finds both begins with the urgent one, and the reserve would not
     // take the other.
@@ -332,14 +332,14 @@ fn a_server_that_does_not_answer_is_cut_with_its_client_at_the_deadline() {
     expect(&told, &Event::Requested);
     let report = runtime.drain(Duration::from_millis(20));
     assert_eq!((report.finished, report.cut, report.stuck.len()), (0, 2, 0), "{report}");
-    // It may be cut before it has been told.
+    // The connection may be cut before it has been told to drain.
     let mut ends: Vec<_> = told.try_iter().filter(|event| *event != Event::FrontDrains).collect();
     ends.sort_by_key(|end| matches!(end, Event::Closes(_)));
     assert_eq!(ends, [cut(Event::FrontCloses), cut(Event::Closes)]);
     assert!(client.receive_all().0.is_empty());
 }
 
-/// An outgoing connection, its other end, and what it tells.
+/// An outgoing connection, its other end, and its events.
 fn outgoing(handle: &Handle) -> (Connection, Peer, mpsc::Receiver<Event>) {
     let (listener, address) = server();
     let (tell, told) = mpsc::channel();
@@ -424,7 +424,8 @@ fn a_peer_that_finishes_first_is_why_it_ends() {
     assert_eq!(rest(&told), [Event::Closes(CloseReason::ByPeer.to_string())]);
 }
 
-/// A listener whose backlog is full, so that who connects waits, and what fills it.
+/// A listener whose backlog is full, so that a connecting client waits, and the sockets that fill
+/// it.
 fn full_server() -> (TcpListener, SocketAddr, Vec<Socket>) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
@@ -469,7 +470,7 @@ fn one_that_is_established_during_the_drain_brings_its_answer() {
     conn.send(QUESTION);
     let hold = conn.hold();
     let ((), report) = drain_while(runtime, || {
-        // Room: the kernel tries again within a second or two.
+        // Now the backlog has room, and the kernel tries again within a second or two.
         drop(fillers);
         let mut peer = loop {
             let mut peer = Peer::accept(&listener);

@@ -1,7 +1,7 @@
-//! Command lines: what the programs have in common, and parsers of values for `clap`.
+//! Command lines: options that the programs share, and parsers of values for `clap`.
 //!
-//! A parser names the value and its limits, `clap` adds the option. A command line that makes no sense
-//! ends the program with status 2.
+//! A parser names the value and its limits, `clap` adds the option. A command line that makes no
+//! sense ends the program with status 2.
 
 use std::error::Error;
 use std::fmt;
@@ -17,7 +17,7 @@ use clap::error::ErrorKind;
 use crate::settings::{Setting, Settings, SettingsError};
 use crate::terminal::{Output, fail};
 
-/// The frame of a `main`: reads the command line, runs, and says on standard error why it failed.
+/// The frame of a `main`: reads the command line, runs, and prints an error on standard error.
 pub fn run<C: Parser>(run: impl FnOnce(C, &mut Output) -> Result<(), Box<dyn Error>>) -> ExitCode {
     let command = C::parse();
     let mut out = Output::new();

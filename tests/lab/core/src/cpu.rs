@@ -14,7 +14,7 @@ pub fn of_thread() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Keeps this thread busy until it has used so much more CPU time, however long that takes.
+/// Keeps this thread busy until it has used this much more CPU time, however long that takes.
 pub fn burn(time: Duration) {
     let end = of_thread() + time;
     while of_thread() < end {

@@ -1,7 +1,7 @@
 //! The tunables of a server: defaults, then a file, then the environment, then the command line.
 //!
-//! Everything goes through `Config::set`, so that there is one grammar and one text of an error;
-//! what is added here is where a value came from.
+//! Everything goes through `Config::set`, so that there is one grammar and one text of an error.
+//! This module adds the source of each value.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ pub struct Settings {
 /// One tunable of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The option that says it, for errors: `--set`, or a short form of that.
+    /// The option that sets it, for errors: `--set`, or a short form of that.
     pub option: &'static str,
     pub name: String,
     pub value: String,
@@ -131,7 +131,7 @@ impl Settings {
         let config = self.config.clone().set(name, value);
         self.config = config.map_err(|error| SettingsError(format!("{origin}: {error}")))?;
         let name = name.trim().to_ascii_lowercase();
-        // `set` allows a prefix: of the names that end it, the longest is meant.
+        // `set` allows a prefix. Of the names at its end, the longest is meant.
         let names = Config::FIELDS.iter().map(Field::name).filter(|known| name.ends_with(known));
         if let Some(name) = names.max_by_key(|known| known.len()) {
             self.origins.insert(name, origin);

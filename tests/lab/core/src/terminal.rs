@@ -7,15 +7,15 @@ use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Standard output. When its reader goes away (`| head`), the rest is discarded: what the
-/// program checks and how it exits does not depend on who listens.
+/// Standard output. When its reader goes away (`| head`), the rest is discarded. The checks and
+/// the exit status of a program do not depend on its reader.
 #[derive(Debug)]
 pub struct Output {
     stdout: Stdout,
 }
 
-/// One line of progress on standard error: overwritten on a terminal; elsewhere, only the last text of
-/// each step.
+/// One line of progress on standard error: overwritten on a terminal; elsewhere, only the last text
+/// of each step.
 #[derive(Debug)]
 pub struct ProgressLine {
     bar: ProgressBar,

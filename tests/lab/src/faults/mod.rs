@@ -1,5 +1,5 @@
-//! The relay of the example `faults`: stands between a client and a server, and does to connections
-//! what a script says.
+//! The relay of the example `faults`. It stands between a client and a server and applies the
+//! faults of a script to connections.
 
 pub mod passage;
 pub mod plan;

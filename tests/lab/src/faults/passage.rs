@@ -33,14 +33,14 @@ pub struct Passage<'a> {
     pub cut: &'a AtomicBool,
 }
 
-/// How it ended.
+/// How a passage ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Both sides finished, and all was passed on.
     Finished,
     /// Its plan cut it when it had passed on so many bytes in this direction.
     Cut(Direction, u64, How),
-    /// Its owner cut it.
+    /// The owner of the relay cut it.
     CutByOwner,
     /// Either side broke off.
     Lost,

@@ -25,7 +25,7 @@ fn error(result: Result<Settings, SettingsError>) -> String {
 fn the_sample_is_valid_and_its_defaults_are_the_defaults() {
     let settings = from_toml(SAMPLE).expect("it is valid");
     assert_eq!(settings.config.validate(), Ok(()));
-    // What is commented out shows the default.
+    // Commented lines of the sample show the defaults.
     for line in SAMPLE.lines().filter_map(|line| line.strip_prefix("#")) {
         let Some((name, rest)) = line.split_once(" = ") else { continue };
         let value = rest.split('#').next().expect("there is a first").trim().trim_matches('"');
