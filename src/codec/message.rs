@@ -427,6 +427,4 @@ fn header(session: u64, kind: u8, body_bytes: usize) -> Result<Header, TooLarge>
 
 #[rustfmt::skip]
 #[allow(dead_code, reason = "generated for every message")]
-// A table: the generator says how its lines are broken.
-#[rustfmt::skip]
 pub(super) mod schema;
