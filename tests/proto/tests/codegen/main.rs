@@ -4,7 +4,7 @@
 //! neither `protoc` nor a build script. After a change of a `.proto` file:
 //!
 //! ```text
-//! UPDATE_GENERATED=1 cargo test --no-default-features --test codegen
+//! UPDATE_GENERATED=1 cargo test -p proto --test codegen
 //! ```
 
 mod schema;
