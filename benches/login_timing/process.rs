@@ -1,4 +1,4 @@
-//! In this process: the machine that decides, and nothing around it.
+//! Tests in this process, of the state machine that decides.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -52,7 +52,7 @@ fn test(
     let answers = kinds.map(|kind| kind.answer(&CHALLENGE));
     let kept = StoredPassword::of(PASSWORD);
     let stored = kinds.map(|kind| kind.user_exists().then_some(kept));
-    // What was written just before is slower to read: an account lies where it has lain for long.
+    // Written long before it is read, because fresh memory is slower to read.
     let stored = black_box(Box::new(stored));
     let mut place = [0; 128];
     let mut times = Vec::with_capacity(tries);

@@ -1,4 +1,4 @@
-//! Over a socket: a whole server, from the proof that leaves to the error that comes.
+//! Tests of a whole server over a socket, from the proof to the error.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -26,8 +26,7 @@ use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
 use lab::random::Random;
 
-/// May know whom it does not know: to find a name in a table takes another time than not to find it, and
-/// that would be measured.
+/// Finding a name in a table takes another time than not finding it. So the table may hold unknown users, too.
 struct Gate {
     accounts: HashMap<Vec<u8>, Option<StoredPassword>>,
 }
@@ -101,7 +100,7 @@ fn test(
     Ok(welch::compare(&times))
 }
 
-/// One connection of somebody who guesses.
+/// A connection whose logins fail.
 struct Guesser {
     socket: TcpStream,
     decoder: Decoder,
@@ -109,7 +108,7 @@ struct Guesser {
 }
 
 impl Guesser {
-    /// From an address of its own, so that nobody is refused without a look.
+    /// Connects from an address of its own, so that the limit for an address does not apply.
     fn connect(address: SocketAddr, host: u16) -> Result<Self, Box<dyn Error>> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         let [high, low] = host.to_be_bytes();
@@ -120,7 +119,7 @@ impl Guesser {
         Ok(Self { socket: socket.into(), decoder, out: Vec::new() })
     }
 
-    /// From the proof to the error.
+    /// Time from the proof to the error.
     fn fail(&mut self, kind: Kind) -> Result<Duration, Box<dyn Error>> {
         let mech_name = b"MYSQL41".to_vec();
         let start = AuthenticateStart { mech_name, ..AuthenticateStart::default() };
@@ -165,5 +164,5 @@ impl Guesser {
     }
 }
 
-/// The code of a login that fails.
+/// Code of the error of a login that fails.
 const DENIED: u32 = 1045;
