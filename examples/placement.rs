@@ -3,34 +3,39 @@
 //! ```text
 //! cargo run --example placement                                 # here, and three recordings
 //! cargo run --example placement -- --threads 8 --multi off
-//! cargo run --example placement -- --recorded tests/sysfs/kunpeng-920.txt --groups 8
+//! cargo run --example placement -- --recorded src/runtime/placement/sysfs/kunpeng-920.txt --groups 8
 //! ```
 //!
 //! Nothing is bound. It checks what it prints: every worker has a CPU, and only allowed ones.
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::fs;
-use std::io::{self, Write as _};
-use std::ops::RangeInclusive;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use epoll_group::placement::{BaseWorkers, Cpu, Machine, Placement};
-use lexopt::Arg;
+use lab::args::within;
 
-const HELP: &str = "\
-Prints which group and worker of epoll-group would run on which CPUs.
-
-usage: placement [--groups N] [--threads N] [--multi on|off] [--recorded FILE...]
-
-  --groups N         epoll groups (0..=128; 0, the default: one base worker for each CPU)
-  --threads N        base workers of each group (1..=128; default 4)
-  --multi on|off     on, the default: base workers share the CPUs of their group; off: one CPU each
-  --recorded FILE... instead of this machine, those that these files describe (see tests/sysfs)
-";
+/// Prints which group and worker of epoll-group would run on which CPUs.
+#[derive(clap::Parser)]
+#[command(name = "placement")]
+struct Args {
+    /// Epoll groups, 0 to 128; 0: one base worker for each CPU
+    #[arg(long, value_name = "N", default_value = "0", value_parser = within(0..=128_usize))]
+    groups: usize,
+    /// Base workers of each group, 1 to 128
+    #[arg(long, value_name = "N", default_value = "4", value_parser = within(1..=128_usize))]
+    threads: usize,
+    /// on: base workers share the CPUs of their group; off: one CPU each
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = multi)]
+    multi: BaseWorkers,
+    /// In place of this machine, those that these files describe, as in src/runtime/placement/sysfs
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    recorded: Vec<PathBuf>,
+}
 
 const RECORDED: [(&str, &str); 3] = [
     ("xeon-silver-4108", include_str!("../src/runtime/placement/sysfs/xeon-silver-4108.txt")),
@@ -41,37 +46,8 @@ const RECORDED: [(&str, &str); 3] = [
 /// CPUs in a row of the picture.
 const ROW: usize = 16;
 
-struct Args {
-    groups: usize,
-    threads: usize,
-    workers: BaseWorkers,
-    recorded: Vec<PathBuf>,
-}
-
 fn main() -> ExitCode {
-    let args = match args() {
-        Ok(Some(args)) => args,
-        Ok(None) => return show(HELP),
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "placement: {error} (--help lists the options)");
-            return ExitCode::from(2);
-        }
-    };
-    match run(&args) {
-        Ok(text) => show(&text),
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "placement: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// A reader that has seen enough (`| head`) is no failure.
-fn show(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    }
+    lab::args::run(|args: Args, out| Ok(out.write_all(run(&args)?.as_bytes())?))
 }
 
 fn run(args: &Args) -> Result<String, Box<dyn Error>> {
@@ -109,11 +85,11 @@ fn report(out: &mut String, name: &str, machine: &Machine, args: &Args) -> Resul
         groups => groups,
     };
     let placement =
-        machine.plan(groups, args.threads, args.workers).map_err(|error| error.to_string())?;
+        machine.plan(groups, args.threads, args.multi).map_err(|error| error.to_string())?;
     check(machine, &placement).map_err(|error| format!("{name}: {error}"))?;
     let written = write_machine(out, name, machine)
         .and_then(|()| write_picture(out, machine, &placement))
-        .and_then(|()| write_table(out, &placement, args.workers));
+        .and_then(|()| write_table(out, &placement, args.multi));
     written.map_err(|error| error.to_string())
 }
 
@@ -214,36 +190,10 @@ fn write_table(out: &mut String, placement: &Placement, workers: BaseWorkers) ->
     writeln!(out)
 }
 
-fn args() -> Result<Option<Args>, Box<dyn Error>> {
-    let mut parser = lexopt::Parser::from_env();
-    let mut args =
-        Args { groups: 0, threads: 4, workers: BaseWorkers::ShareCpus, recorded: Vec::new() };
-    while let Some(arg) = parser.next()? {
-        match arg {
-            Arg::Long("groups") => args.groups = number("--groups", parser.value()?, 0..=128)?,
-            Arg::Long("threads") => args.threads = number("--threads", parser.value()?, 1..=128)?,
-            Arg::Long("multi") => args.workers = multi(&parser.value()?)?,
-            Arg::Long("recorded") => args.recorded.extend(parser.values()?.map(PathBuf::from)),
-            Arg::Short('h') | Arg::Long("help") => return Ok(None),
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    Ok(Some(args))
-}
-
-fn number(option: &str, value: OsString, range: RangeInclusive<usize>) -> Result<usize, String> {
-    let value = value.to_string_lossy();
-    match value.parse() {
-        Ok(number) if range.contains(&number) => Ok(number),
-        Ok(_) => Err(format!("{option} {value} is outside {range:?}")),
-        Err(_) => Err(format!("{option} {value} is not a number in {range:?}")),
-    }
-}
-
-fn multi(value: &OsString) -> Result<BaseWorkers, String> {
-    match value.to_str() {
-        Some("on") => Ok(BaseWorkers::ShareCpus),
-        Some("off") => Ok(BaseWorkers::OneCpuEach),
-        _ => Err(format!("--multi {} is neither on nor off", value.display())),
+fn multi(text: &str) -> Result<BaseWorkers, String> {
+    match text {
+        "on" => Ok(BaseWorkers::ShareCpus),
+        "off" => Ok(BaseWorkers::OneCpuEach),
+        _ => Err(format!("{text} is neither on nor off")),
     }
 }

@@ -106,6 +106,8 @@
 //! No async, no TLS, no other system than Linux, no signals, no printing, no process exit. It writes
 //! log events through `tracing` and leaves collecting them to you.
 
+#![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(loom, target_os = "linux"))))]
+
 #[cfg(all(feature = "server", not(target_os = "linux")))]
 compile_error!(
     "epoll-group runs on Linux only: its feature `server` is built on epoll, eventfd and timerfd. \

@@ -24,7 +24,6 @@ use socket2::{Domain, Socket, Type};
 use crate::claims::{KNOWN, Kind, PASSWORD, UNKNOWN};
 use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
-use lab::random::Random;
 
 /// Finding a name in a table takes another time than not finding it. So the table may hold unknown users, too.
 struct Gate {
@@ -86,13 +85,13 @@ fn test(
     kinds: [Kind; 2],
     host: &mut u16,
 ) -> Result<Verdict, Box<dyn Error>> {
-    let mut random = Random(0x0fed_cba9_8765_4321);
+    let mut random = fastrand::Rng::with_seed(0x0fed_cba9_8765_4321);
     let mut times = Vec::with_capacity(tries);
     while times.len() < tries {
         *host += 1;
         let mut line = Guesser::connect(address, *host)?;
         for _ in 0..TRIES_PER_CONNECTION.min(tries - times.len()) {
-            let kind = random.below(2) as u8;
+            let kind = random.u8(..2);
             let took = line.fail(kinds[usize::from(kind)])?;
             times.push((u32::try_from(took.as_nanos()).unwrap_or(u32::MAX), kind));
         }

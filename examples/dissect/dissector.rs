@@ -18,7 +18,7 @@ use super::fields;
 use super::input::Part;
 use super::values::{digits, text, value};
 
-/// Who sends.
+/// Sender of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     #[default]
@@ -26,7 +26,7 @@ pub(crate) enum Side {
     Server,
 }
 
-/// What was seen.
+/// Counts of a dissection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) frames: usize,
@@ -63,7 +63,7 @@ struct Stream {
     failed: bool,
 }
 
-/// What must be known of a column to read its values.
+/// Facts about a column that are needed to read its values.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -179,7 +179,7 @@ impl<'a, W: Write> Dissector<'a, W> {
                 }
             }
             _ => {
-                let name = ClientKind::from_number(frame.kind()).and_then(fields::client_message);
+                let name = ClientKind::from_number(frame.kind()).and_then(proto::client_message);
                 fields::write(self.out, name.unwrap_or_default(), frame.body())
             }
         }
@@ -205,7 +205,7 @@ impl<'a, W: Write> Dissector<'a, W> {
             _ => {
                 let galaxy = frame.dialect() != Dialect::Legacy;
                 let name = ServerKind::from_number_or_alias(frame.kind())
-                    .and_then(|kind| fields::server_message(kind, galaxy));
+                    .and_then(|kind| proto::server_message(kind, galaxy));
                 fields::write(self.out, name.unwrap_or_default(), frame.body())?;
             }
         }
@@ -220,7 +220,7 @@ impl<'a, W: Write> Dissector<'a, W> {
             }
             ServerMessage::Notice(notice) => {
                 let payload = notice.payload.as_deref().unwrap_or_default();
-                if let Some(message) = fields::notice_message(notice.r#type) {
+                if let Some(message) = proto::notice_message(notice.r#type) {
                     writeln!(self.out, "    {message}:")?;
                     fields::write(self.out, message, payload)?;
                 }

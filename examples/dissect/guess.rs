@@ -1,4 +1,4 @@
-//! Who sent the bytes, and in which dialect: what reads them with the fewest faults.
+//! Guesses the sender and the dialect: those that read the bytes with the fewest faults.
 
 use epoll_group::codec::decoder::Frame;
 use epoll_group::codec::dialect::Dialect;

@@ -1,4 +1,4 @@
-//! What the bytes given are: vectors, a hex dump, or the conversation itself.
+//! Forms of the input: vectors, hex digits, or the bytes of the conversation.
 
 use std::error::Error;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::dissector::{Column, Side};
 /// Bytes that follow one another in one direction of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Who sent them, if that is written down.
+    /// Their sender, if it is written down.
     pub(crate) from: Option<Side>,
     pub(crate) connection: u64,
     pub(crate) bytes: Vec<u8>,
@@ -25,27 +25,33 @@ impl Part {
     }
 }
 
-/// Where a text is no hex dump.
+/// A line of a text that holds no hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoDump {
+pub(crate) struct NoDigits {
     line: usize,
 }
 
-impl fmt::Display for NoDump {
+impl fmt::Display for NoDigits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {} is neither hex digits nor a vector", self.line)
     }
 }
 
-impl Error for NoDump {}
+impl Error for NoDigits {}
 
-/// Takes the input apart. A text that begins with a brace is vectors, any other text a dump, and
+/// Takes the input apart. A text that begins with a brace is vectors, any other text hex digits, and
 /// everything else the bytes themselves: no header is all text.
 pub(crate) fn read(input: &[u8]) -> Result<Vec<Part>, Box<dyn Error>> {
     let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
     match str::from_utf8(input) {
         Ok(text) if text.trim_start().starts_with('{') => vectors(text),
-        Ok(text) if input.iter().all(is_text) => Ok(vec![Part::new(dump(text)?)]),
+        Ok(text) if input.iter().all(is_text) => {
+            let mut bytes = Vec::new();
+            for (line, text) in (1..).zip(text.lines()) {
+                digits(text, &mut bytes).ok_or(NoDigits { line })?;
+            }
+            Ok(vec![Part::new(bytes)])
+        }
         _ => Ok(vec![Part::new(input.to_vec())]),
     }
 }
@@ -59,7 +65,7 @@ fn vectors(text: &str) -> Result<Vec<Part>, Box<dyn Error>> {
             continue;
         };
         let mut bytes = Vec::new();
-        digits(frame, &mut bytes).ok_or(NoDump { line: at + 1 })?;
+        digits(frame, &mut bytes).ok_or(NoDigits { line: at + 1 })?;
         let from = match vector["direction"].as_str() {
             Some("c2s") => Some(Side::Client),
             Some("s2c") => Some(Side::Server),
@@ -82,86 +88,6 @@ fn column(meta: &Value) -> Option<Column> {
     let original_type = OriginalType::from_str_name(meta["original_type"].as_str()?)?;
     Some(Column { name: String::from_utf8_lossy(&name).into_owned(), field_type, original_type })
 }
-
-/// The bytes of a hex dump.
-///
-/// ```text
-/// 00000000: 0200 0000 0000 0000 0100 0000 6e         ............n       xxd
-/// 00000000  02 00 00 00 00 00 00 00  01 00 00 00 6e  |............n|     hexdump -C
-/// 02 00 00 00 00 00 00 00  01 00 00 00  6e                              plain
-/// ```
-///
-/// An offset is one only if it counts the bytes before it: `02000000  01…` may be plain. A `*`
-/// stands for lines like the one before it, up to [`MAX_REPEATED`] bytes of them.
-pub(crate) fn dump(text: &str) -> Result<Vec<u8>, NoDump> {
-    let mut bytes: Vec<u8> = Vec::new();
-    let mut last = Vec::new();
-    let mut repeated = false;
-    for (at, line) in text.lines().enumerate() {
-        let error = NoDump { line: at + 1 };
-        let line = line.trim();
-        if line == "*" {
-            repeated = true;
-            continue;
-        }
-        let (offset, line) = split_offset(line);
-        let line = match offset {
-            Some(offset) => {
-                if repeated && !last.is_empty() {
-                    let missing = offset.saturating_sub(bytes.len());
-                    if missing > MAX_REPEATED {
-                        return Err(error);
-                    }
-                    bytes.extend(last.repeat(missing.div_ceil(last.len())));
-                }
-                if bytes.len() == offset { without_text(line) } else { return Err(error) }
-            }
-            None => line,
-        };
-        repeated = false;
-        last.clear();
-        digits(line, &mut last).ok_or(error)?;
-        bytes.extend(&last);
-    }
-    Ok(bytes)
-}
-
-/// An offset at the start of a line, and the rest.
-fn split_offset(line: &str) -> (Option<usize>, &str) {
-    let width = line.bytes().take_while(u8::is_ascii_hexdigit).count();
-    let (digits, rest) = line.split_at(width);
-    let offset = usize::from_str_radix(digits, 16).ok();
-    if let Some(rest) = rest.strip_prefix(':') {
-        return (offset, rest);
-    }
-    // The last line of hexdump is an offset alone.
-    let is_offset = (7..=8).contains(&width) && (rest.starts_with("  ") || rest.is_empty());
-    if is_offset && offset.is_some_and(|offset| offset % 16 == 0 || rest.is_empty()) {
-        return (offset, rest);
-    }
-    (None, line)
-}
-
-/// The column of hex digits without the characters behind it.
-fn without_text(line: &str) -> &str {
-    let line = line.trim_start();
-    if let Some((digits, _)) = line.split_once('|') {
-        return digits;
-    }
-    // xxd has two spaces there, and one between its groups.
-    match line.split_once("  ") {
-        Some((digits, text)) if !is_digits(text) || digits.len() >= 39 => digits,
-        _ => line,
-    }
-}
-
-fn is_digits(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b' ')
-}
-
-/// Most bytes that a `*` stands for: more than the largest frame. A wrong digit in an offset would
-/// otherwise fill the memory.
-const MAX_REPEATED: usize = 128 << 20;
 
 /// Appends the bytes of hex digits, between which there may be spaces.
 fn digits(text: &str, bytes: &mut Vec<u8>) -> Option<()> {

@@ -4,48 +4,45 @@
 //!
 //! | kind | first four bytes of the body, little-endian | before the echo |
 //! |---|---|---|
-//! | 0x7e | microseconds | burns so much CPU time on the handling thread |
-//! | 0x7d | microseconds | sleeps so long there, announced to nobody |
-//! | 0x7c | number of a lock | takes it for the connection; waits, announced, while another has it |
-//! | 0x7b | number of a lock | gives it back, if the connection has it |
+//! | 0x7e | microseconds | burns that much CPU time on the handling thread |
+//! | 0x7d | microseconds | sleeps that long on the handling thread, without announcing it |
+//! | 0x7c | number of a lock | takes the lock for the connection; waits, announced, while another has it |
+//! | 0x7b | number of a lock | gives the lock back, if the connection has it |
+//!
+//! A lock is held from one request to a later one, as a transaction holds a row.
 
 use std::array;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use epoll_group::Class;
 use epoll_group::codec::header::{HEADER_BYTES, Header};
 use epoll_group::net::{Close, Connection, Input, Protocol};
-
+use epoll_group::sync::{Condvar, Mutex};
 use lab::cpu;
-
-#[path = "protocol/locks.rs"]
-mod locks;
-
-use locks::{Held, Locks};
 
 /// Frame that burns CPU time before it is echoed.
 const BURN: u8 = 0x7e;
 /// Frame that sleeps before it is echoed.
 const SLEEP: u8 = 0x7d;
 /// Frame that takes a lock before it is echoed.
-const LOCK: u8 = 0x7c;
-/// Frame that gives one back.
-const UNLOCK: u8 = 0x7b;
-/// Longest frame accepted: its kind byte and body.
+pub(crate) const LOCK: u8 = 0x7c;
+/// Frame that gives a lock back.
+pub(crate) const UNLOCK: u8 = 0x7b;
+/// Longest frame accepted, its kind byte and body.
 const LONGEST: u32 = 64 << 20;
 
-/// Echoes frames, and counts them. A clone shares the count, and the locks.
+/// Echoes frames and counts them. Clones share the count and the locks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Echo {
     answered: Arc<Answered>,
     locks: Arc<Locks>,
 }
 
-/// Frames answered. Each thread counts in a place of its own, as far as they reach, so that it does
-/// not wait for the memory that another one has just written.
+/// Frames answered. Threads count in different cache lines, so that they do not wait for one
+/// another's writes.
 #[derive(Debug)]
 struct Answered([Count; COUNTS]);
 
@@ -56,28 +53,27 @@ struct Count(AtomicU64);
 const COUNTS: usize = 64;
 
 thread_local! {
-    /// Which count is this thread's.
+    /// Index of this thread's count.
     static PLACE: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed) % COUNTS
     };
 }
 
-/// What stands at the start of some input.
+/// The frames at the start of some input.
 struct Opening {
-    /// Whole plain frames, one after the other: they leave in one send.
+    /// Whole plain frames in a row. They leave in one send.
     plain_frames: u64,
     plain_bytes: usize,
-    /// What follows them.
     next: Next,
 }
 
 enum Next {
-    /// The start of a frame; its size, once the header is there to tell it.
+    /// The start of a frame, and its size if the header is complete.
     Partial(Option<usize>),
-    /// A whole frame that wants something done before it is echoed.
+    /// A whole frame that needs work before it is echoed.
     Slow { frame_bytes: usize, work: Work },
-    /// Nothing that can be answered.
+    /// Bytes that are no frame.
     Broken(Close),
 }
 
@@ -108,11 +104,11 @@ impl Answered {
 }
 
 impl Protocol for Echo {
-    /// The locks that a connection has taken. Dropped with it, they go back.
+    /// Locks that the connection has taken. Dropped with the connection, they go back.
     type State = Held;
 
     fn opened(&self, _conn: &Connection) -> Held {
-        Held::of(&self.locks)
+        Held { locks: Arc::clone(&self.locks), numbers: Vec::new() }
     }
 
     fn received(
@@ -124,9 +120,9 @@ impl Protocol for Echo {
         loop {
             let opening = Opening::of(input.bytes());
             if opening.plain_bytes > 0 {
-                // Before any work: nobody's answer waits for a slow frame behind it. What the
-                // socket does not take now leaves later, and while much of it waits, the
-                // connection is not read: no need to look at what `send` returns.
+                // Before any work, so that no answer waits for a slow frame behind it. The result
+                // of `send` needs no look: bytes that the socket does not take leave later, and
+                // while many of them wait the connection is not read.
                 conn.send(input.take(opening.plain_bytes));
                 self.answered.add(opening.plain_frames);
             }
@@ -149,8 +145,7 @@ impl Protocol for Echo {
 }
 
 impl Opening {
-    /// Goes through the frames at the start of `input` up to the first that is not both whole
-    /// and plain.
+    /// Goes through the frames of `input` up to the first that is not both whole and plain.
     fn of(input: &[u8]) -> Self {
         let mut plain_frames = 0;
         let mut plain_bytes = 0;
@@ -206,9 +201,83 @@ impl Work {
             Self::Unlock(number) => held.give_back(number),
         }
         if let Self::Lock(_) | Self::Unlock(_) = self {
-            // Who holds what others wait for always gets a thread.
-            conn.set_class(if held.is_empty() { Class::Ordinary } else { Class::InProgress });
+            // A connection that holds locks always gets a thread, so that others do not wait for it.
+            conn.set_class(if held.numbers.is_empty() {
+                Class::Ordinary
+            } else {
+                Class::InProgress
+            });
         }
         Ok(())
+    }
+}
+
+/// Locks with the numbers below [`LOCKS`].
+#[derive(Debug)]
+struct Locks(Vec<Lock>);
+
+/// A lock of the library's types. A handler that waits for it announces the wait, and another thread
+/// goes on.
+#[derive(Debug, Default)]
+struct Lock {
+    taken: Mutex<bool>,
+    free: Condvar,
+}
+
+/// The locks that one connection has. Dropped, they are given back.
+#[derive(Debug)]
+pub(crate) struct Held {
+    locks: Arc<Locks>,
+    numbers: Vec<u32>,
+}
+
+const LOCKS: u32 = 256;
+
+impl Held {
+    /// Takes a lock; waits while another connection has it.
+    fn take(&mut self, number: u32) -> Result<(), Close> {
+        if self.numbers.contains(&number) {
+            return Err(Close::new(format!("lock {number} is this connection's already")));
+        }
+        let Some(lock) = self.locks.0.get(number as usize) else {
+            return Err(Close::new(format!("lock {number} is not below {LOCKS}")));
+        };
+        let taken = lock.free.wait_while(lock.taken(), |taken| *taken);
+        *taken.unwrap_or_else(PoisonError::into_inner) = true;
+        self.numbers.push(number);
+        Ok(())
+    }
+
+    /// Gives a lock back; does nothing if this connection does not have it.
+    fn give_back(&mut self, number: u32) {
+        if let Some(place) = self.numbers.iter().position(|held| *held == number) {
+            self.numbers.swap_remove(place);
+            self.locks.0[number as usize].give_back();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for &number in &self.numbers {
+            self.locks.0[number as usize].give_back();
+        }
+    }
+}
+
+impl Lock {
+    fn give_back(&self) {
+        *self.taken() = false;
+        self.free.notify_one();
+    }
+
+    fn taken(&self) -> MutexGuard<'_, bool> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self((0..LOCKS).map(|_| Lock::default()).collect())
     }
 }

@@ -1,31 +1,56 @@
-//! `serve`: a server until it is told to end.
+//! `serve`: a server until SIGTERM or SIGINT.
 
-use std::env;
 use std::error::Error;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use epoll_group::{Class, Runtime};
+use lab::args::{Tunables, seconds, within};
+use lab::load::raise_descriptor_limit;
+use lab::settings::Setting;
+use lab::signals::EndSignals;
 
 use super::admin::Admin;
-use super::args::Serve;
-use super::load::raise_descriptor_limit;
-use super::periodic::Periodic;
 use super::protocol::Echo;
-use super::settings::Settings;
-use super::signals::EndSignals;
+use super::top::View;
 
-/// How long requests in progress may take to finish once the server is told to end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4711")]
+    listen: String,
+    /// Where an operator may look inside, also while everything else waits. Clients that can connect
+    /// may change tunables: a Unix socket keeps strangers out
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    #[command(flatten)]
+    tunables: Tunables,
+    /// Epoll groups, 0 to 128; 0: from the CPUs. The same as --set epoll_groups=G
+    #[arg(long, value_name = "G", value_parser = within(0..=128_usize))]
+    groups: Option<usize>,
+    /// Workers of each group, 1 to 128. The same as --set epoll_threads_per_group=T
+    #[arg(long, value_name = "T", value_parser = within(1..=128_usize))]
+    threads: Option<usize>,
+    /// Measure the time of each stage of a request. The same as --set enable_perf_hist=on
+    #[arg(long)]
+    histograms: bool,
+    /// Print what `top` shows every S seconds, 0.1 to 86400
+    #[arg(long, value_name = "S", value_parser = seconds(0.1..=86_400.0))]
+    stats_every: Option<Duration>,
+    /// Print every tunable with its range and where its value comes from, and end
+    #[arg(long)]
+    print_config: bool,
+}
+
+/// Longest time for requests in progress to finish after the signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT, then drains.
-pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let settings = Settings::gather(args.config.as_deref(), env::vars_os(), &args.settings)?;
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let settings = args.tunables().gather()?;
     if args.print_config {
-        settings.print(out)?;
-        return Ok(());
+        return Ok(settings.print(out)?);
     }
-    // Before the runtime starts its threads: they inherit the mask.
     let signals = EndSignals::catch()?;
     raise_descriptor_limit()?;
 
@@ -34,10 +59,9 @@ pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Erro
     let echo = Echo::default();
     let listener = runtime.listen(args.listen.as_str(), echo.clone())?;
     writeln!(out, "listening on {}", listener.local_addr())?;
+    let admin = Admin::new(&runtime, echo.clone());
     if let Some(address) = &args.admin {
-        let requests = echo.clone();
-        let admin = Admin::new(&runtime, move || requests.answered());
-        let listener = handle.with_class(Class::Admin).listen(address.as_str(), admin)?;
+        let listener = handle.with_class(Class::Admin).listen(address.as_str(), admin.clone())?;
         writeln!(out, "admin on {}", listener.local_addr())?;
     }
     out.flush()?;
@@ -45,18 +69,17 @@ pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Erro
     let signal = match args.stats_every {
         None => signals.wait()?,
         Some(interval) => {
-            let mut periodic = Periodic::new(handle.stats(), echo.answered());
+            let mut view = View::new(listener.local_addr(), |command| admin.answer(command))?;
             let mut next = Instant::now() + interval;
             loop {
                 if let Some(signal) = signals.wait_for(next.duration_since(Instant::now()))? {
                     break signal;
                 }
-                if Instant::now() >= next {
-                    periodic.print(out, handle.stats(), echo.answered())?;
-                    out.flush()?;
-                    // A look that came late is no reason for two in a row.
-                    next = (next + interval).max(Instant::now());
-                }
+                view.look(|command| admin.answer(command))?;
+                writeln!(out, "{}", view.frame())?;
+                out.flush()?;
+                // After a late look the next one is not earlier than now.
+                next = (next + interval).max(Instant::now());
             }
         }
     };
@@ -67,4 +90,24 @@ pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Erro
     writeln!(out, "{} frames answered", echo.answered())?;
     writeln!(out, "{}", handle.stats())?;
     Ok(())
+}
+
+impl Args {
+    /// The tunables, with those that have options of their own.
+    fn tunables(&self) -> Tunables {
+        let short = |option, name: &str, value: Option<String>| {
+            value.map(|value| Setting { option, name: name.to_owned(), value })
+        };
+        let number = |number: Option<usize>| number.map(|number| number.to_string());
+        let mut tunables = self.tunables.clone();
+        tunables.settings.extend(short("--groups", "epoll_groups", number(self.groups)));
+        tunables.settings.extend(short(
+            "--threads",
+            "epoll_threads_per_group",
+            number(self.threads),
+        ));
+        let on = self.histograms.then(|| "on".to_owned());
+        tunables.settings.extend(short("--histograms", "enable_perf_hist", on));
+        tunables
+    }
 }

@@ -21,7 +21,7 @@ pub(super) struct Schema {
     pub(super) bytes: usize,
     /// Bit n is set if field n is required.
     pub(super) required: u32,
-    /// By field number; numbers without a field are [`Field::GAP`].
+    /// Field 1 and those behind it; numbers without a field are [`Field::GAP`].
     pub(super) fields: &'static [Field],
 }
 
@@ -85,9 +85,15 @@ impl Field {
 }
 
 impl Schema {
+    /// Schema of the message that is decoded as a `T`.
+    pub(super) const fn of<T>(name: &'static str, required: u32, fields: &'static [Field]) -> Self {
+        Self { name, bytes: size_of::<T>(), required, fields }
+    }
+
     /// The field of this number; an unknown one is a [`Field::GAP`].
     pub(super) fn field(&self, number: u32) -> Field {
-        let field = usize::try_from(number).ok().and_then(|number| self.fields.get(number));
+        let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+        let field = place.and_then(|place| self.fields.get(place));
         field.copied().unwrap_or(Field::GAP)
     }
 }

@@ -18,6 +18,9 @@
 //! * [`performance`]: what it costs beside other architectures, measured, and where it loses
 //! * [`numbers`]: measured numbers of single mechanisms and of the example programs, with their records
 //! * [`programs`]: the example programs and their commands
+//! * [`glossary`]: the terms of the crate, a line each
+//! * [`from_tokio`]: the counterparts of what a program does with tokio
+//! * [`embedding`]: the crate in a host with threads, signals and a runtime of its own
 #![allow(clippy::doc_markdown, reason = "prose")]
 
 #[doc = include_str!("design.md")]
@@ -63,3 +66,12 @@ pub mod numbers {}
 
 #[doc = include_str!("programs.md")]
 pub mod programs {}
+
+#[doc = include_str!("glossary.md")]
+pub mod glossary {}
+
+#[doc = include_str!("from_tokio.md")]
+pub mod from_tokio {}
+
+#[doc = include_str!("embedding.md")]
+pub mod embedding {}

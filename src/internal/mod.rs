@@ -11,12 +11,12 @@ pub use server::{Deadline, Queue, Stalls, Timers, login};
 #[cfg(all(feature = "client", target_os = "linux"))]
 pub use crate::client::fuzzed::connection as client_connection;
 
-/// A backend of a pool beside its naive twin: two bytes for each operation.
+/// Applies operations of two bytes each to a pool's backend and to its naive twin.
 ///
 /// # Panics
 ///
-/// They differ.
-#[cfg(all(feature = "pool", fuzzing))]
+/// Panics if the two differ.
+#[cfg(feature = "pool")]
 pub fn pool_ops(bytes: &[u8]) {
     crate::pool::exercise::exercise(bytes);
 }

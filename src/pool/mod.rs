@@ -83,7 +83,7 @@ mod backend;
 mod builder;
 mod checkout;
 mod error;
-#[cfg(all(any(test, fuzzing), not(loom)))]
+#[cfg(all(any(test, feature = "internal"), not(loom)))]
 pub(crate) mod exercise;
 mod host;
 mod jobs;

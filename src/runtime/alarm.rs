@@ -90,7 +90,7 @@ impl<T, A: Arm> Alarm<T, A> {
     }
 
     /// Earliest pending deadline.
-    #[cfg(all(not(loom), any(test, feature = "internal")))]
+    #[cfg(all(not(loom), feature = "internal"))]
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         lock(&self.state).heap.next_deadline()
     }

@@ -1,4 +1,4 @@
-//! Processes that a handler starts inherit nothing of the server, and keep nothing of it.
+//! Processes that a handler starts inherit no descriptor of the server and keep none open.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use crate::world::World;
 use lab::protocol::Bytes;
 use lab::{LONG, Peer, TempDir, config, eventually};
 
-/// Descriptors of a new process that lists its own, with what they are.
+/// Descriptors of a new process, which lists them itself, with their targets.
 fn by_command() -> BTreeSet<String> {
     let output = Command::new("/bin/ls").args(["-l", "/proc/self/fd"]).output().expect("ls");
     numbers(&String::from_utf8(output.stdout).expect("text"))
@@ -23,7 +23,7 @@ fn by_fork() -> BTreeSet<String> {
     numbers(&fork::output(&[c"/bin/ls", c"-l", c"/proc/self/fd"]))
 }
 
-/// What `ls -l` shows: all but the three that everybody has, and the folder that it reads.
+/// Descriptors in the output of `ls -l`, without the three standard ones and the folder it reads.
 fn numbers(listing: &str) -> BTreeSet<String> {
     let links = listing.lines().filter_map(|line| {
         let (left, target) = line.split_once(" -> ")?;
@@ -33,7 +33,7 @@ fn numbers(listing: &str) -> BTreeSet<String> {
     links.collect()
 }
 
-/// Connects to somewhere, for the descriptor.
+/// A protocol for a connection that is there only for its descriptor.
 struct Quiet;
 
 impl Protocol for Quiet {
@@ -49,7 +49,7 @@ impl Protocol for Quiet {
     fn closed(&self, _: &Connection, (): (), _: &CloseReason) {}
 }
 
-/// A server whose handler does this for each request, with a connection of each kind.
+/// Calls `code` in a handler for each request, while the server has a connection of each kind.
 fn while_serving<T: Send + 'static>(at: &str, code: fn() -> T) -> (T, Address, Runtime) {
     let results = Arc::new(Mutex::new(Vec::new()));
     let results_2 = Arc::clone(&results);

@@ -1,4 +1,4 @@
-//! The clock of the day jumps: nothing of the crate looks at it.
+//! The system clock jumps: no code of the crate depends on it.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Limits of the process: no more memory for threads, one CPU. Without descriptors see `net_descriptors`,
-//! without threads see `scaling_refused`.
+//! Limits of the process: no more memory for threads, one CPU. Without descriptors see
+//! `net::descriptors`, without threads see `runtime::scaling::refused`.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -17,32 +17,29 @@ use lab::{Kind, LONG, Server, config, eventually};
 #[test]
 fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
     let _world = World::enter();
-    in_child(
-        "limits::without_memory_for_threads_the_others_go_on_and_later_there_are_more",
-        || {
-            // What is used must not change from when it is measured to when it is limited: no thread
-            // makes room for an arena as it begins, and no watchdog adds one.
-            process::use_one_arena();
-            let config = config().thread_scale_thresh(0);
-            let config = config.thread_deadlock_check_interval(Duration::from_secs(10));
-            let server = Server::start(Kind::Tcp, config, Bytes::new(answer));
-            let bystanders = Bystanders::start(server.address());
-            // Less than the stack of one thread.
-            let before = process::limit_memory_to_what_is_used(1 << 20);
-            let waiting = [waits(&server), waits(&server), waits(&server)];
-            server.wait_for(Counter::ThreadStartFailed, 1);
-            bystanders.go_on();
-            assert_eq!(server.count(Counter::ThreadsStartedStall), 0);
-            process::limit_memory(before);
-            drop(waiting);
-            let waiting = waits(&server);
-            eventually(LONG, || server.count(Counter::ThreadsStartedStall) > 0);
-            drop(waiting);
-            bystanders.end();
-            assert_eq!(server.count(Counter::Panics), 0);
-            assert!(server.drain(LONG).stuck.is_empty());
-        },
-    );
+    in_child(|| {
+        // Memory use must not change between the measurement and the limit: no new thread may
+        // reserve an arena, and the watchdog may add no thread.
+        process::use_one_arena();
+        let config = config().thread_scale_thresh(0);
+        let config = config.thread_deadlock_check_interval(Duration::from_secs(10));
+        let server = Server::start(Kind::Tcp, config, Bytes::new(answer));
+        let bystanders = Bystanders::start(server.address());
+        // The allowed memory is less than the stack of one thread.
+        let before = process::limit_memory_to_what_is_used(1 << 20);
+        let waiting = [waits(&server), waits(&server), waits(&server)];
+        server.wait_for(Counter::ThreadStartFailed, 1);
+        bystanders.go_on();
+        assert_eq!(server.count(Counter::ThreadsStartedStall), 0);
+        process::limit_memory(before);
+        drop(waiting);
+        let waiting = waits(&server);
+        eventually(LONG, || server.count(Counter::ThreadsStartedStall) > 0);
+        drop(waiting);
+        bystanders.end();
+        assert_eq!(server.count(Counter::Panics), 0);
+        assert!(server.drain(LONG).stuck.is_empty());
+    });
 }
 
 /// A handler that waits until this is dropped.
@@ -58,7 +55,7 @@ fn waits(server: &Server) -> mpsc::Sender<()> {
 #[test]
 fn on_one_cpu_sessions_are_served_as_on_many() {
     let _world = World::enter();
-    in_child("limits::on_one_cpu_sessions_are_served_as_on_many", || {
+    in_child(|| {
         process::run_on_one_cpu();
         let pair = Pair::start();
         pair.converse(50);

@@ -1,7 +1,7 @@
-//! The system fails: each call with each errno, short transfers, signals, clocks that jump, children,
-//! limits.
+//! The system fails: each call with each errno, short transfers, signals, clocks that jump,
+//! children, limits.
 //!
-//! Not under a sanitizer, which wants these functions of the C library for itself.
+//! Left out under a sanitizer, which replaces the same functions of the C library.
 #![cfg(all(feature = "server", feature = "client", feature = "pool", not(sanitized)))]
 
 mod children;

@@ -1,5 +1,4 @@
-//! Short sends, events that are not so, wake-ups twice, signals without end: the answers are the
-//! same.
+//! Short sends, stale events, doubled wake-ups and endless signals do not change the answers.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -42,7 +41,7 @@ impl Pair {
         Self { server, _listener: listener, caller, client }
     }
 
-    /// Several at once ask this and that.
+    /// Lets four threads ask at once, each in a session of its own.
     pub(crate) fn converse(&self, requests: u32) {
         thread::scope(|scope| {
             for number in 0..4 {
@@ -66,7 +65,7 @@ impl Pair {
         assert_eq!(rows, 50);
     }
 
-    /// A worker of the server is woken.
+    /// Wakes a worker of the server.
     fn wake(&self) {
         let (tell, told) = mpsc::channel();
         let code = move || tell.send(()).expect("waited for");
@@ -86,7 +85,7 @@ impl Pair {
     }
 }
 
-/// On both sides.
+/// Arms a fault that hits every such call on both sides.
 pub(crate) fn always(call: Call, effect: Effect) -> [Armed; 2] {
     [Side::Server, Side::Client].map(|side| Fault::new(side, call, effect).always().arm())
 }
@@ -100,7 +99,7 @@ fn an_answer_of_which_one_byte_left_and_no_edge_follows_is_whole_in_the_end() {
     let mut session = pair.client.session().expect("a session");
     let mut hits = 0;
     for request in 0..often(50).max(2) {
-        // One or the other, and once: so the rest leaves at the first look.
+        // The fault hits one of the two calls, once. The rest is sent at the first look after it.
         let call = if request % 2 == 0 { Call::Send } else { Call::Sendmsg };
         let short = Fault::new(Side::Server, call, Effect::AtMost(1)).arm();
         assert_eq!(one(session.execute(format!("echo {request}"))), request.to_string());
@@ -120,7 +119,7 @@ fn events_that_are_not_so_and_wake_ups_twice_change_nothing() {
     let twice = always(Call::Write, Effect::Twice);
     pair.converse(often(100));
     assert!(echoes.iter().all(|fault| fault.hits() > 0));
-    // Some are woken from another rest than in epoll.
+    // Some workers rest outside epoll, where a wake-up writes nothing.
     eventually(LONG, || {
         pair.wake();
         twice.iter().any(|fault| fault.hits() > 0)
@@ -161,7 +160,7 @@ fn signals_without_end_change_nothing() {
 #[test]
 fn what_waits_behind_bytes_that_came_with_descriptors_is_received() {
     let world = World::enter();
-    // One worker, that is busy until all of it is there.
+    // One worker, which is busy until all bytes have arrived.
     let config = lab::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
     let config = config.enable_tasker(false).max_threads(2);
     let server = Server::start(Kind::Unix, config, Bytes::new(echo));

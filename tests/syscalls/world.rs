@@ -1,4 +1,5 @@
-//! What all of these tests need: a process to themselves, bystanders, and a look at what is left.
+//! Shared parts of these tests: exclusive use of the process, bystanders, and a check for
+//! leftovers.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
@@ -7,15 +8,14 @@ use std::panic;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
 use epoll_group::net::{Address, Close, Connection, Input};
 
 use crate::shims::{Call, Effect, Fault, Side, on_behalf};
-use lab::{LONG, Peer, eventually};
+use lab::{LONG, Peer, eventually, eventually_or};
 
-/// Faults are for the whole process: one test at a time. At its end nothing is left of it, and nobody
-/// has panicked but the test.
+/// Exclusive use of the process for one test, because faults hit the whole process. At the end of
+/// the test no descriptor is left of it, and no other code has panicked.
 pub(crate) struct World {
     descriptors: BTreeSet<String>,
     _alone: MutexGuard<'static, ()>,
@@ -40,21 +40,20 @@ impl World {
         Self { descriptors: descriptors(), _alone: alone }
     }
 
-    /// Nothing is left of what was done since.
+    /// Checks that the descriptors are those from the start of the test, and that no code has
+    /// panicked.
     #[track_caller]
     pub(crate) fn is_as_before(&self) {
-        let (began, mut now) = (Instant::now(), descriptors());
-        while now != self.descriptors {
-            let both = (&self.descriptors, &now);
-            assert!(began.elapsed() < LONG, "descriptors before and now: {both:#?}");
-            thread::park_timeout(Duration::from_millis(1));
-            now = descriptors();
-        }
+        eventually_or(
+            LONG,
+            || descriptors() == self.descriptors,
+            || format!("descriptors before and now: {:#?}", (&self.descriptors, descriptors())),
+        );
         assert_eq!(PANICS.load(Ordering::SeqCst), 0, "nobody panics");
     }
 }
 
-/// Open descriptors of this process, with what they are, but for that which reads this.
+/// Open descriptors of this process with their targets, except the one of this listing.
 fn descriptors() -> BTreeSet<String> {
     let all = fs::read_dir("/proc/self/fd").expect("Linux").filter_map(Result::ok);
     let named = all.filter_map(|entry| {
@@ -67,7 +66,8 @@ fn descriptors() -> BTreeSet<String> {
 
 static RANDOM: Once = Once::new();
 
-/// Without `getrandom` std opens a file for its random numbers, and keeps it.
+/// Makes std open its file for random numbers now. Without `getrandom` std opens that file and
+/// keeps it.
 fn keep_random_numbers() {
     let hash = || on_behalf(Side::Server, || drop(RandomState::new()));
     let _fault =
@@ -75,7 +75,7 @@ fn keep_random_numbers() {
     thread::spawn(hash).join().expect("random numbers");
 }
 
-/// Well-behaved peers, who go on all the time and get their answers.
+/// Well-behaved peers that ask all the time and get their answers.
 pub(crate) struct Bystanders {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -102,7 +102,7 @@ impl Bystanders {
         Self { stop, answered, threads }
     }
 
-    /// They get answers to what they ask from now on.
+    /// Waits until the bystanders have answers to questions asked from now on.
     #[track_caller]
     pub(crate) fn go_on(&self) {
         let enough = self.answered.load(Ordering::Relaxed) + 4 * BYSTANDERS as u64;
@@ -117,11 +117,11 @@ impl Bystanders {
     }
 }
 
-/// Asks who it is that asks.
+/// Request for the process id of the peer that sends it.
 pub(crate) const WHO: &[u8] = b"who?";
 
-/// Sends back what comes; in two pieces when it begins with a 2. Who asks who it is hears the number of
-/// its process.
+/// Sends back the input, in two pieces if it begins with a 2. [`WHO`] is answered with the process
+/// id of the peer.
 pub(crate) fn answer(conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
     let bytes = input.take_all();
     if bytes == WHO {

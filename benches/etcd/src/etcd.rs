@@ -5,9 +5,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, GetOptions, KvClient, ResponseHeader, Txn, TxnOp};
+use lab::drive::{Access, Failure, Summary, Tally};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -15,7 +17,7 @@ use crate::load::{Ask, Chain, Op, PATIENCE, key_bytes, value};
 use crate::measure::Target;
 use crate::server::{Server, free_port};
 
-/// etcd, with as many HTTP/2 connections as it is given, over which the clients are spread.
+/// etcd, with HTTP/2 connections over which the clients are spread.
 pub(crate) struct Etcd {
     server: Server,
     port: u16,
@@ -23,12 +25,12 @@ pub(crate) struct Etcd {
 }
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
-/// More than one run writes; beyond its quota etcd refuses writes.
+/// Quota of the store, beyond which etcd refuses writes; more than one run writes.
 const QUOTA_BYTES: u64 = 8 << 30;
 const FLUSHES: &str = "etcd_disk_wal_fsync_duration_seconds_count ";
 
 impl Etcd {
-    /// Starts it with defaults, but for addresses, quota and logs, and waits until it has a leader.
+    /// Starts etcd with defaults, but for addresses, quota and logs, and waits until it has a leader.
     pub(crate) async fn start(
         program: &Path,
         parent: &Path,
@@ -89,19 +91,41 @@ impl Target for Etcd {
         self.server.check()
     }
 
-    async fn run(&mut self, chains: Vec<Chain>) -> Result<Vec<Chain>, Box<dyn Error>> {
+    async fn run(
+        &mut self,
+        chains: Vec<Chain>,
+        length: Duration,
+    ) -> Result<(Summary, Vec<Chain>), Box<dyn Error>> {
+        let (begun, tally) = (Instant::now(), Arc::new(Mutex::new(Tally::default())));
         let mut tasks = JoinSet::new();
         for (place, mut chain) in chains.into_iter().enumerate() {
             let mut client = self.connections[place % self.connections.len()].kv_client();
+            let tally = Arc::clone(&tally);
             tasks.spawn(async move {
-                while let Some(ask) = chain.ask() {
-                    let done = answer(&mut client, ask, &mut chain).await;
-                    done.unwrap_or_else(|error| chain.failed(&error));
+                loop {
+                    let sent = Instant::now();
+                    let done = answer(&mut client, &mut chain).await;
+                    let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+                    match done {
+                        Ok(access) => tally.answered(access, sent),
+                        Err(failure) => {
+                            let ends = matches!(failure, Failure::Error(_));
+                            tally.failed(failure);
+                            if ends {
+                                return chain;
+                            }
+                        }
+                    }
+                    if begun.elapsed() >= length {
+                        return chain;
+                    }
                 }
-                chain
             });
         }
-        Ok(tasks.join_all().await)
+        let chains = tasks.join_all().await;
+        let tally = std::mem::take(&mut *tally.lock().unwrap_or_else(PoisonError::into_inner));
+        let time = tally.last.map_or(Duration::ZERO, |last| last.duration_since(begun));
+        Ok((Summary::new(tally, time), chains))
     }
 
     async fn fill(&mut self, keys: Range<u64>, stamp: u64) -> Result<(), Box<dyn Error>> {
@@ -110,8 +134,8 @@ impl Target for Etcd {
         Ok(())
     }
 
-    /// Each read copies a buffer that is as large as the writes between two commits of the tables once
-    /// were, until there is a commit without any: a compaction makes one.
+    /// Compacts, because each read copies a buffer as large as the writes between two commits of the tables
+    /// once were, until there is a commit without writes, which a compaction makes.
     async fn filled(&mut self) -> Result<(), Box<dyn Error>> {
         let header = self.any().get(key_bytes(0), None).await?.take_header();
         let revision = header.ok_or("an answer without a header")?.revision();
@@ -125,7 +149,7 @@ impl Target for Etcd {
         Ok(found.map(|found| (found.value().into(), found.mod_revision().cast_unsigned())))
     }
 
-    /// Of its log, from its metrics.
+    /// Reads the syncs of the log from the metrics.
     async fn flushes(&mut self) -> Result<u64, Box<dyn Error>> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -137,33 +161,32 @@ impl Target for Etcd {
     }
 }
 
-async fn answer(
-    client: &mut KvClient,
-    ask: Ask,
-    chain: &mut Chain,
-) -> Result<(), etcd_client::Error> {
-    let keys = match ask {
+/// Makes one request.
+async fn answer(client: &mut KvClient, chain: &mut Chain) -> Result<Access, Failure> {
+    let failed = |error: etcd_client::Error| Failure::Error(error.to_string());
+    let ask = chain.ask();
+    let revision = match &ask {
         Ask::Put { key, stamp } if chain.load.op == Op::PlainPut => {
-            let answer = client.put(key_bytes(key), value(key, stamp), None).await?;
-            chain.wrote(revision(answer.header()));
-            return Ok(());
+            let answer = client.put(key_bytes(*key), value(*key, *stamp), None).await;
+            revision(answer.map_err(failed)?.header())
         }
         Ask::Put { key, stamp } => {
-            let answer = client.txn(Txn::new().and_then([put(key, stamp)])).await?;
-            chain.wrote(revision(answer.header()));
-            return Ok(());
+            let answer = client.txn(Txn::new().and_then([put(*key, *stamp)])).await;
+            revision(answer.map_err(failed)?.header())
         }
-        Ask::Read(keys) => keys,
+        Ask::Read(keys) => {
+            let options = GetOptions::new();
+            let options = match chain.load.op {
+                Op::GetSerializable => options.with_serializable(),
+                Op::Range => options.with_range(key_bytes(keys.end)),
+                _ => options,
+            };
+            let answer = client.get(key_bytes(keys.start), Some(options)).await.map_err(failed)?;
+            return chain
+                .found(&ask, answer.kvs().iter().map(|found| (found.key(), found.value())));
+        }
     };
-    let options = GetOptions::new();
-    let options = match chain.load.op {
-        Op::GetSerializable => options.with_serializable(),
-        Op::Range => options.with_range(key_bytes(keys.end)),
-        _ => options,
-    };
-    let answer = client.get(key_bytes(keys.start), Some(options)).await?;
-    chain.found(answer.kvs().iter().map(|found| (found.key(), found.value())));
-    Ok(())
+    chain.wrote(&ask, revision)
 }
 
 fn revision(header: Option<&ResponseHeader>) -> u64 {

@@ -6,77 +6,76 @@ mod etcd;
 mod load;
 mod measure;
 mod ours;
-mod ratio;
 mod report;
 mod server;
 
 use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use lab::progress::{Lines, Progress};
+use lab::terminal::Output;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{EtcdAlone, HELP, Options};
+use crate::args::Options;
 use crate::etcd::Etcd;
 use crate::load::Load;
 use crate::measure::{Pair, fill, pairs};
 use crate::ours::TxnKv;
-use crate::report::{Outcome, Report, environment};
+use crate::report::{Outcome, Report};
 
 /// Both servers.
 struct Rig {
     txn_kv: Option<TxnKv>,
     etcd: Etcd,
-    /// Keys that were written before the first window.
+    /// Number of keys that were written before the first window.
     filled: u64,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let Some(options) = Options::parse(lexopt::Parser::from_env())? else {
-        print!("{HELP}");
-        return Ok(());
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        // What is dropped then ends its servers and removes their folders.
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            done = run(&options) => done,
-            _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
-            _ = terminate.recv() => Err("terminated".into()),
-        }
+fn main() -> ExitCode {
+    lab::args::run(|options: Options, out| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            // Dropped by a signal, `run` ends its servers and removes their folders.
+            let mut terminate = signal(SignalKind::terminate())?;
+            tokio::select! {
+                done = run(&options, out) => done,
+                _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+                _ = terminate.recv() => Err("terminated".into()),
+            }
+        })
     })
 }
 
-async fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let environment = environment(&options.etcd, &options.folder);
-    let mut report = Report { environment, outcomes: Vec::new() };
-    let style = "{elapsed_precise} {wide_bar} {pos}/{len} {msg}";
-    let bar = ProgressBar::new((options.loads.len() * options.pairs) as u64)
-        .with_style(ProgressStyle::with_template(style)?);
+async fn run(options: &Options, out: &mut Output) -> Result<(), Box<dyn Error>> {
+    let mut report = Report::new(&options.etcd, &options.folder);
+    let (loads, count) = (options.loads(), options.pairs());
+    let mut progress = Progress::new("pairs", Lines::EachTenth);
+    let (all, mut done) = (loads.len() * count, 0);
     let mut rig = None;
-    for &load in &options.loads {
-        bar.set_message(load.to_string());
+    for load in loads {
         let mut there = Rig::for_load(load, rig.take(), options).await?;
-        let progress = |pair: &Pair| {
-            bar.inc(1);
-            bar.set_message(format!("{load}: {pair}"));
+        let step = |pair: &Pair| {
+            done += 1;
+            progress.update(done as f64 / all as f64, format_args!("{load}: {pair}"));
         };
         let (ours, etcd) = (there.txn_kv.as_mut(), &mut there.etcd);
-        let pairs = pairs(ours, etcd, load, options.pairs, options.window, progress).await?;
+        let pairs = pairs(ours, etcd, load, count, options.window(), step).await?;
         report.outcomes.push(Outcome { load, pairs });
-        // What is broken off leaves what it has found.
+        // A run that is broken off leaves the results so far.
         if let Some(out) = &options.out {
             report.write(out)?;
         }
         rig = Some(there);
     }
-    bar.finish_and_clear();
-    println!("{}", report.tables());
+    progress.finish(format_args!("{all} pairs"));
+    writeln!(out, "{}", report.tables())?;
     Ok(())
 }
 
 impl Rig {
-    /// Puts begin with empty stores. Reads share theirs, which nothing changes.
+    /// Starts the servers for a load. Puts begin with empty stores. Reads share theirs, because they
+    /// change nothing.
     async fn for_load(
         load: Load,
         before: Option<Self>,
@@ -91,8 +90,8 @@ impl Rig {
         let Options { folder, connections, .. } = options;
         let mut etcd = Etcd::start(&options.etcd, folder, *connections).await?;
         let mut txn_kv = match options.etcd_alone {
-            EtcdAlone::Yes => None,
-            EtcdAlone::No => Some(TxnKv::start(&options.server, folder, *connections).await?),
+            true => None,
+            false => Some(TxnKv::start(&options.server, folder, *connections).await?),
         };
         let filled = if load.op.writes() { 0 } else { load.keys };
         if filled > 0 {

@@ -1,39 +1,43 @@
-//! Windows in turn, and how their neighbours compare.
+//! Windows of both servers in turn.
 
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::process;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use lab::drive::{Failure, Summary};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
-use crate::load::{Chain, Load, PATIENCE, Tally, value};
-use crate::ratio::quantile;
+use crate::load::{Chain, Load, PATIENCE, last_writes, value};
 use crate::server;
 
 /// A server under load, from its clients' side.
 pub(crate) trait Target {
-    /// Its process.
+    /// Returns the process of the server.
     fn pid(&self) -> u32;
 
-    /// Opens what so many clients need.
+    /// Opens connections and sessions for so many clients.
     async fn prepare(&mut self, clients: usize) -> Result<(), Box<dyn Error>>;
 
-    /// Lets every chain ask until it is over.
-    async fn run(&mut self, chains: Vec<Chain>) -> Result<Vec<Chain>, Box<dyn Error>>;
+    /// Lets every chain ask for this time, at least once.
+    async fn run(
+        &mut self,
+        chains: Vec<Chain>,
+        length: Duration,
+    ) -> Result<(Summary, Vec<Chain>), Box<dyn Error>>;
 
     /// Writes these keys in one transaction, each with a value of this stamp.
     async fn fill(&mut self, keys: Range<u64>, stamp: u64) -> Result<(), Box<dyn Error>>;
 
-    /// Called when all is filled, to get over that.
+    /// Called when the store is filled, to end its background work.
     async fn filled(&mut self) -> Result<(), Box<dyn Error>>;
 
-    /// The value of a key and the revision of its last write.
+    /// Reads the value of a key and the revision of its last write.
     async fn read(&mut self, key: u64) -> Result<Option<(Vec<u8>, u64)>, Box<dyn Error>>;
 
-    /// How often it has waited for the disk before it answered writes.
+    /// Returns how often the server has waited for the disk before it answered writes.
     async fn flushes(&mut self) -> Result<u64, Box<dyn Error>>;
 }
 
@@ -65,15 +69,14 @@ pub(crate) struct Pair {
     pub(crate) etcd: Window,
 }
 
-/// A server works on after its last answer: etcd writes to its tables each 100 ms. It is given this
-/// time, which counts as its CPU time.
+/// Time for work after the last answer, whose CPU time counts: etcd writes to its tables each 100 ms.
 const SETTLE: Duration = Duration::from_millis(150);
 /// Keys that are read after a window of puts.
 const READ_BACK: usize = 20;
 /// Keys that one transaction fills.
 const FILL: u64 = 100;
 
-/// Loads a server for `length`, and reads back what it has acknowledged.
+/// Loads a server for `length`, and reads back values that it has acknowledged.
 pub(crate) async fn window<T: Target>(
     target: &mut T,
     load: Load,
@@ -84,50 +87,51 @@ pub(crate) async fn window<T: Target>(
     let flushes = target.flushes().await?;
     let server_cpu = server::cpu_time(target.pid())?;
     let client_cpu = server::cpu_time(process::id())?;
-    let start = Instant::now();
-    let until = start + length;
-    let chains = (0..load.clients).map(|place| Chain::new(load, number, place, until)).collect();
-    let chains = timeout(length + PATIENCE, target.run(chains)).await??;
-    let elapsed = start.elapsed();
+    let chains = (0..load.clients).map(|place| Chain::new(load, number, place)).collect();
+    let (mut summary, chains) = timeout(length + PATIENCE, target.run(chains, length)).await??;
     let client_cpu = server::cpu_time(process::id())? - client_cpu;
     sleep(SETTLE).await;
     let server_cpu = server::cpu_time(target.pid())? - server_cpu;
     let flushes = target.flushes().await? - flushes;
 
-    let mut tally = Tally::default();
-    chains.into_iter().for_each(|chain| tally.add(chain.into_tally()));
-    let lost = read_back(target, &tally).await?;
-    let requests = tally.latencies.len() as u64;
+    let read_back = read_back(target, &mut summary, &chains).await?;
+    let requests = summary.answers();
     let each = |time: Duration| time.as_secs_f64() * 1e6 / requests.max(1) as f64;
     Ok(Window {
         requests,
-        per_second: requests as f64 / elapsed.as_secs_f64(),
-        p50_us: quantile(&tally.latencies, 0.5).unwrap_or_default(),
-        p99_us: quantile(&tally.latencies, 0.99).unwrap_or_default(),
+        per_second: summary.per_second(),
+        p50_us: summary.quantile(0.5) as f64 / 1000.0,
+        p99_us: summary.quantile(0.99) as f64 / 1000.0,
         server_cpu_us: each(server_cpu),
         client_cpu_us: each(client_cpu),
         flushes,
-        errors: tally.errors,
-        wrong: tally.wrong + lost,
-        read_back: tally.last_writes(READ_BACK).len() as u64,
-        first_error: tally.first_error,
+        errors: summary.tally().errors,
+        wrong: summary.tally().wrong,
+        read_back,
+        first_error: summary.tally().first_failure.as_ref().map(Failure::to_string),
     })
 }
 
-/// How many of the keys that were written last have something else. With errors nobody knows what
-/// was written.
-async fn read_back<T: Target>(target: &mut T, tally: &Tally) -> Result<u64, Box<dyn Error>> {
-    let mut lost = 0;
-    for write in tally.last_writes(READ_BACK) {
+/// Reads keys that were written last, and counts those with another value as wrong. Returns their number.
+/// After errors it is not known which writes were done, so that no value is judged.
+async fn read_back<T: Target>(
+    target: &mut T,
+    summary: &mut Summary,
+    chains: &[Chain],
+) -> Result<u64, Box<dyn Error>> {
+    let writes = last_writes(chains, READ_BACK);
+    for write in &writes {
         let there = target.read(write.key).await?;
         let expected = (value(write.key, write.stamp), write.revision);
-        lost += u64::from(tally.errors == 0 && there != Some(expected));
+        if summary.tally().errors == 0 && there != Some(expected) {
+            summary.failed(Failure::wrong(format!("key {} has another value", write.key)));
+        }
     }
-    Ok(lost)
+    Ok(writes.len() as u64)
 }
 
-/// Windows of both in turn, A B B A, after one of each that does not count. Without ours, windows of
-/// etcd alone.
+/// Measures windows of both in turn, A B B A, after one of each that does not count. Without ours,
+/// windows of etcd alone.
 pub(crate) async fn pairs<A: Target, B: Target>(
     mut txn_kv: Option<&mut A>,
     etcd: &mut B,

@@ -4,49 +4,36 @@ use std::error::Error;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use epoll_group::Runtime;
-use epoll_group::client::{Client, Options};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use epoll_group::client::{Answer, Request};
+use lab::drive::{self, Access, Asker, Driver, Failure, Summary, Until};
+use tokio::task::block_in_place;
 use tokio::time::sleep;
-use txn_kv::client::{Kv, KvError};
+use txn_kv::client::{Kv, KvError, Reply};
+use txn_kv::statement::Encoded;
 use txn_kv::{KeyRange, Txn};
 
 use crate::load::{Ask, Chain, Op, PATIENCE, key_bytes, value};
 use crate::measure::Target;
 use crate::server::{Server, free_port};
 
-/// `txn_kv` on disk, with as many connections as it is given, over which sessions are spread.
+/// `txn_kv` on disk, with clients that share its connections.
 pub(crate) struct TxnKv {
-    sessions: Vec<Kv>,
-    client: Client,
-    _runtime: Runtime,
+    driver: Driver,
+    /// Number of clients for which the driver was made.
+    clients: usize,
+    connections: usize,
+    address: drive::Target,
     server: Server,
 }
-
-/// A session with what it is to ask. No thread waits for its answers.
-struct Asking {
-    session: Mutex<Option<Kv>>,
-    chain: Mutex<Option<Chain>>,
-    step: AtomicU8,
-    over: UnboundedSender<(Option<Kv>, Option<Chain>)>,
-}
-
-/// Steps of an [`Asking`]. The one who sends and the one who has the answer both set theirs, and who
-/// comes second goes on: a loop, and no recursion, when answers are there at once.
-const SENDING: u8 = 0;
-const SENT: u8 = 1;
-const ANSWERED: u8 = 2;
 
 const USER: &str = "compare";
 const PASSWORD: &str = "compare";
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 impl TxnKv {
-    /// Starts it and waits until it listens.
+    /// Starts the server and waits until it listens.
     pub(crate) async fn start(
         program: &Path,
         parent: &Path,
@@ -66,20 +53,15 @@ impl TxnKv {
             }
             sleep(BETWEEN_LOOKS).await;
         }
-        let runtime = Runtime::builder().start()?;
-        let options = Options::new(address, USER)
-            .password(PASSWORD)
-            .connections(connections)
-            .request_timeout(PATIENCE);
-        let client = Client::new(&runtime.handle(), options)?;
-        Ok(Self { sessions: Vec::new(), client, _runtime: runtime, server })
+        let (user, password) = (USER.to_owned(), PASSWORD.to_owned());
+        let address = drive::Target { address, user, password };
+        let driver = Driver::new(&address, connections, connections, PATIENCE)?;
+        Ok(Self { driver, clients: connections, connections, address, server })
     }
 
-    fn any(&mut self) -> Result<&mut Kv, Box<dyn Error>> {
-        if self.sessions.is_empty() {
-            self.sessions.push(Kv::new(self.client.session()?));
-        }
-        Ok(&mut self.sessions[0])
+    /// Opens a session for a request beside the load.
+    fn any(&self) -> Result<Kv, Box<dyn Error>> {
+        Ok(Kv::new(self.driver.client().session()?))
     }
 }
 
@@ -90,31 +72,19 @@ impl Target for TxnKv {
 
     async fn prepare(&mut self, clients: usize) -> Result<(), Box<dyn Error>> {
         self.server.check()?;
-        while self.sessions.len() < clients {
-            self.sessions.push(Kv::new(self.client.session()?));
+        if clients != self.clients {
+            self.driver = Driver::new(&self.address, clients, self.connections, PATIENCE)?;
+            self.clients = clients;
         }
         Ok(())
     }
 
-    async fn run(&mut self, chains: Vec<Chain>) -> Result<Vec<Chain>, Box<dyn Error>> {
-        let (over, mut ended) = unbounded_channel();
-        let sessions = self.sessions.drain(..chains.len());
-        for (chain, session) in chains.into_iter().zip(sessions) {
-            let asking = Asking {
-                session: Mutex::new(Some(session)),
-                chain: Mutex::new(Some(chain)),
-                step: AtomicU8::new(SENDING),
-                over: over.clone(),
-            };
-            Arc::new(asking).go_on();
-        }
-        drop(over);
-        let mut chains = Vec::new();
-        while let Some((session, chain)) = ended.recv().await {
-            self.sessions.extend(session);
-            chains.extend(chain);
-        }
-        Ok(chains)
+    async fn run(
+        &mut self,
+        chains: Vec<Chain>,
+        length: Duration,
+    ) -> Result<(Summary, Vec<Chain>), Box<dyn Error>> {
+        block_in_place(|| self.driver.run(chains, Until::Time(length), |_| ()))
     }
 
     async fn fill(&mut self, keys: Range<u64>, stamp: u64) -> Result<(), Box<dyn Error>> {
@@ -140,79 +110,48 @@ impl Target for TxnKv {
     }
 }
 
-impl Asking {
-    /// Sends the next request, and those after it whose answers are there at once.
-    fn go_on(self: Arc<Self>) {
-        loop {
-            self.step.store(SENDING, Ordering::Relaxed);
-            let ask = self.with_chain(|chain| Some((chain.load.op, chain.ask()?)));
-            let Some((op, ask)) = ask.flatten() else { return self.end() };
-            self.send(op, ask);
-            // Pairs with `answered`: what one has written, the other one sees who goes on.
-            if self.step.swap(SENT, Ordering::AcqRel) != ANSWERED {
-                return;
-            }
-        }
-    }
+impl Asker for Chain {
+    type Question = Ask;
 
-    fn send(self: &Arc<Self>, op: Op, ask: Ask) {
-        let this = Arc::clone(self);
-        let mut session = locked(&self.session);
-        let Some(session) = session.as_mut() else { return };
-        match ask {
-            Ask::Put { key, stamp } if op == Op::PlainPut => {
-                session.put_then(&key_bytes(key), &value(key, stamp), move |revision| {
-                    this.answered(revision, Chain::wrote);
-                });
+    fn next(&mut self, _: u64) -> Option<(Ask, Request)> {
+        let ask = self.ask();
+        let encoded = match &ask {
+            Ask::Put { key, stamp } if self.load.op == Op::PlainPut => {
+                Encoded::put(&key_bytes(*key), &value(*key, *stamp))
             }
             Ask::Put { key, stamp } => {
-                let txn = Txn { then: vec![put(key, stamp)], ..Txn::default() };
-                session.txn_then(&txn, move |done| {
-                    this.answered(done, |chain, done| chain.wrote(done.revision));
-                });
+                Encoded::txn(&Txn { then: vec![put(*key, *stamp)], ..Txn::default() })
             }
             Ask::Read(keys) => {
                 let (from, to) = (key_bytes(keys.start).into(), key_bytes(keys.end).into());
-                let range = match op {
+                let range = match self.load.op {
                     Op::Range => KeyRange::Span(from, Some(to)),
                     _ => KeyRange::One(from),
                 };
-                session.read_then(&range, None, usize::MAX, move |found| {
-                    this.answered(found, |chain, found| {
-                        let records = found.entries.iter().map(|entry| &entry.record);
-                        chain.found(records.map(|record| {
-                            (&*record.key, record.value.as_deref().unwrap_or_default())
-                        }));
-                    });
-                });
+                Encoded::read(&range, usize::MAX, None)
+            }
+        };
+        Some((ask, Request::from(encoded).compact()))
+    }
+
+    fn check(&mut self, ask: Ask, answer: Answer) -> Result<Access, Failure> {
+        let failed = |error: KvError| Failure::Error(error.to_string());
+        let reply = Reply::of(answer).map_err(failed)?;
+        match &ask {
+            Ask::Put { .. } => self.wrote(&ask, reply.put().map_err(failed)?),
+            Ask::Read(_) => {
+                let found = reply.read().map_err(failed)?;
+                let records = found.entries.iter().map(|entry| &entry.record);
+                self.found(
+                    &ask,
+                    records
+                        .map(|record| (&*record.key, record.value.as_deref().unwrap_or_default())),
+                )
             }
         }
-    }
-
-    fn answered<T>(self: Arc<Self>, answer: Result<T, KvError>, check: fn(&mut Chain, T)) {
-        self.with_chain(|chain| match answer {
-            Ok(answer) => check(chain, answer),
-            Err(error) => chain.failed(&error),
-        });
-        if self.step.swap(ANSWERED, Ordering::AcqRel) == SENT {
-            self.go_on();
-        }
-    }
-
-    fn end(&self) {
-        // Who waits for it may have given up.
-        let _ = self.over.send((locked(&self.session).take(), locked(&self.chain).take()));
-    }
-
-    fn with_chain<T>(&self, code: impl FnOnce(&mut Chain) -> T) -> Option<T> {
-        locked(&self.chain).as_mut().map(code)
     }
 }
 
 fn put(key: u64, stamp: u64) -> txn_kv::Op {
     txn_kv::Op::Put { key: key_bytes(key).into(), value: value(key, stamp).into() }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

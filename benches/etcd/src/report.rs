@@ -1,20 +1,23 @@
-//! What was measured, as Markdown and as JSON.
+//! Results as Markdown and as JSON.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use lab::environment::Environment;
+use lab::ratio::{Spread, median};
+use lab::table::{self, Table};
 use serde::Serialize;
 
 use crate::load::Load;
 use crate::measure::{Pair, Window};
-use crate::ratio::{Ratio, median};
 
-/// All of it.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    pub(crate) environment: Vec<(&'static str, String)>,
+    environment: Environment,
+    disk: String,
+    etcd: String,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
@@ -29,32 +32,59 @@ const COMPARABLE: &str = include_str!("comparable.md");
 const NONE: &str = "–";
 
 impl Report {
-    /// The page.
-    pub(crate) fn page(&self) -> String {
-        let mut page = "# txn_kv beside a single-node etcd\n\n".to_owned();
-        for (name, value) in &self.environment {
-            let _ = writeln!(page, "- {name}: {value}");
+    /// Begins a report for this etcd, with the data in this folder.
+    pub(crate) fn new(etcd: &Path, folder: &Path) -> Self {
+        let started_by = "cargo run --release --manifest-path benches/etcd/Cargo.toml";
+        let disk =
+            said(Command::new("findmnt").args(["-no", "FSTYPE,OPTIONS,SOURCE", "-T"]).arg(folder));
+        let etcd = said(Command::new(etcd).arg("--version"));
+        Self {
+            environment: Environment::of(started_by),
+            disk: disk.split_whitespace().collect::<Vec<_>>().join(" "),
+            etcd: etcd.replace('\n', ", "),
+            outcomes: Vec::new(),
         }
-        let _ = write!(page, "\n{}\n{COMPARABLE}", self.tables());
-        page
     }
 
-    /// The tables alone.
+    /// Returns the page.
+    pub(crate) fn page(&self) -> String {
+        let Self { environment, disk, etcd, .. } = self;
+        let tables = self.tables();
+        format!(
+            "# txn_kv beside a single-node etcd\n\n{environment}- disk: {disk}\n- etcd: {etcd}\n- client \
+             of etcd: etcd-client 0.21 on tokio\n\n{tables}\n\n{COMPARABLE}"
+        )
+    }
+
+    /// Returns the tables alone.
     pub(crate) fn tables(&self) -> String {
-        let mut text = "## Speed\n\n\
-            | load | clients | keys | txn_kv/s | etcd/s | txn_kv : etcd | txn_kv p50 / p99 ms | etcd p50 / p99 ms |\n\
-            |---|--:|--:|--:|--:|--:|--:|--:|\n"
-            .to_owned();
-        self.outcomes.iter().for_each(|outcome| text += &outcome.speed());
-        text += "\n## Cost\n\n\
-            | load | clients | keys | txn_kv µs | etcd µs | txn_kv : etcd | load µs, txn_kv | load µs, etcd | per flush, txn_kv | per flush, etcd |\n\
-            |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
-        self.outcomes.iter().for_each(|outcome| text += &outcome.cost());
-        let _ = write!(text, "\n{}\n", self.checks());
-        text
+        let filled = |columns: &[&str], row: fn(&Outcome) -> Vec<String>| -> Table {
+            let heading: Vec<_> =
+                ["load", "clients", "keys"].iter().chain(columns).copied().collect();
+            let mut table = table::markdown(&heading);
+            table.add_rows(self.outcomes.iter().map(row));
+            table
+        };
+        let speed = filled(
+            &["txn_kv/s", "etcd/s", "txn_kv : etcd", "txn_kv p50 / p99 ms", "etcd p50 / p99 ms"],
+            Outcome::speed,
+        );
+        let cost = filled(
+            &[
+                "txn_kv µs",
+                "etcd µs",
+                "txn_kv : etcd",
+                "load µs, txn_kv",
+                "load µs, etcd",
+                "per flush, txn_kv",
+                "per flush, etcd",
+            ],
+            Outcome::cost,
+        );
+        format!("## Speed\n\n{speed}\n\n## Cost\n\n{cost}\n\n{}", self.checks())
     }
 
-    /// Whether answers were right, in a sentence for each server.
+    /// Returns a sentence for each server that tells if its answers were right.
     fn checks(&self) -> String {
         let pairs = || self.outcomes.iter().flat_map(|outcome| &outcome.pairs);
         let ours: Vec<_> = pairs().filter_map(|pair| pair.txn_kv.as_ref()).collect();
@@ -86,7 +116,7 @@ impl Report {
 }
 
 impl Outcome {
-    fn speed(&self) -> String {
+    fn speed(&self) -> Vec<String> {
         let rate = |windows: &[&Window]| whole(windows, |window| window.per_second);
         let latency = |windows: &[&Window]| {
             let millis = |field: fn(&Window) -> f64| of(windows, field) / 1000.0;
@@ -100,18 +130,11 @@ impl Outcome {
             }
         };
         let (ours, etcd) = self.windows();
-        format!(
-            "| {} | {} | {} | {} | {} | {} |\n",
-            self.head(),
-            rate(&ours),
-            rate(&etcd),
-            self.ratio(|window| window.per_second),
-            latency(&ours),
-            latency(&etcd),
-        )
+        let ratio = self.ratio(|window| window.per_second);
+        self.row([rate(&ours), rate(&etcd), ratio, latency(&ours), latency(&etcd)])
     }
 
-    fn cost(&self) -> String {
+    fn cost(&self) -> Vec<String> {
         let (ours, etcd) = self.windows();
         let flushed = |windows: &[&Window]| {
             if windows.is_empty() || !self.load.op.writes() {
@@ -120,9 +143,7 @@ impl Outcome {
             let each = |window: &Window| window.requests as f64 / window.flushes.max(1) as f64;
             format!("{:.1}", of(windows, each))
         };
-        format!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
-            self.head(),
+        self.row([
             whole(&ours, |window| window.server_cpu_us),
             whole(&etcd, |window| window.server_cpu_us),
             self.ratio(|window| window.server_cpu_us),
@@ -130,11 +151,13 @@ impl Outcome {
             whole(&etcd, |window| window.client_cpu_us),
             flushed(&ours),
             flushed(&etcd),
-        )
+        ])
     }
 
-    fn head(&self) -> String {
-        format!("{} | {} | {}", self.load.op.name(), self.load.clients, self.load.keys)
+    fn row<const N: usize>(&self, cells: [String; N]) -> Vec<String> {
+        let Load { op, clients, keys } = self.load;
+        let head = [op.name().to_owned(), clients.to_string(), keys.to_string()];
+        head.into_iter().chain(cells).collect()
     }
 
     fn windows(&self) -> (Vec<&Window>, Vec<&Window>) {
@@ -144,46 +167,15 @@ impl Outcome {
 
     fn ratio(&self, field: fn(&Window) -> f64) -> String {
         let pairs = self.pairs.iter();
-        let pairs =
-            pairs.filter_map(|pair| Some((field(pair.txn_kv.as_ref()?), field(&pair.etcd))));
-        Ratio::of(pairs).map_or_else(|| NONE.to_owned(), |ratio| ratio.to_string())
+        let ratios =
+            pairs.filter_map(|pair| Some(field(pair.txn_kv.as_ref()?) / field(&pair.etcd)));
+        let ratios = ratios.filter(|ratio| *ratio > 0.0);
+        let spread = Spread::of(ratios.collect());
+        spread.map_or_else(|| NONE.to_owned(), |spread| spread.ratio().to_string())
     }
 }
 
-/// Where it was measured.
-pub(crate) fn environment(etcd: &Path, folder: &Path) -> Vec<(&'static str, String)> {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    let command = "cargo run --release --manifest-path benches/etcd/Cargo.toml --";
-    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    let disk =
-        said(Command::new("findmnt").args(["-no", "FSTYPE,OPTIONS,SOURCE", "-T"]).arg(folder));
-    let version = said(Command::new(etcd).arg("--version"));
-    let disk = disk.split_whitespace().collect::<Vec<_>>().join(" ");
-    vec![
-        ("command", format!("`{command} {}`", arguments.join(" "))),
-        ("date", said(Command::new("date").args(["-u", "+%F %R UTC"]))),
-        (
-            "commit",
-            said(Command::new("git").args([
-                "-C",
-                env!("CARGO_MANIFEST_DIR"),
-                "describe",
-                "--always",
-                "--dirty",
-            ])),
-        ),
-        ("rustc", said(Command::new("rustc").arg("--version"))),
-        ("kernel", said(Command::new("uname").arg("-r"))),
-        ("machine", format!("{cpus} CPUs, {}", cpu.map_or("unknown", |(_, name)| name))),
-        ("disk", disk),
-        ("etcd", version.replace('\n', ", ")),
-        ("client of etcd", "etcd-client 0.21 on tokio".to_owned()),
-    ]
-}
-
-/// What a program prints, or that it does not.
+/// Returns the output of a program, or `unknown`.
 fn said(command: &mut Command) -> String {
     let output = command.output().ok().filter(|output| output.status.success());
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -210,22 +202,37 @@ mod tests {
     fn report(txn_kv: Option<Window>) -> Report {
         let load = Load { op: Op::Put, clients: 10, keys: 1 };
         let pairs = vec![Pair { txn_kv, etcd: window(1000.0) }];
-        Report { environment: Vec::new(), outcomes: vec![Outcome { load, pairs }] }
+        let mut report = Report::new(Path::new("etcd"), Path::new("."));
+        report.outcomes.push(Outcome { load, pairs });
+        report
+    }
+
+    /// Cells of each line of the tables.
+    fn cells(tables: &str) -> impl Iterator<Item = Vec<&str>> {
+        tables.lines().map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
     }
 
     #[test]
     fn a_row_has_both_sides_and_their_ratio() {
         let tables = report(Some(window(3000.0))).tables();
-        let row = "| put | 10 | 1 | 3000 | 1000 | 3.00 [3.00–3.00] | 0.00 / 1.50 | 0.00 / 1.50 |";
-        assert!(tables.lines().any(|line| line == row), "{tables}");
-        assert!(tables.contains("| 2.0 | 2.0 |"), "{tables}");
+        let row =
+            ["put", "10", "1", "3000", "1000", "3.00 [3.00–3.00]", "0.00 / 1.50", "0.00 / 1.50"];
+        assert!(cells(&tables).any(|cells| cells == row), "{tables}");
+        assert!(cells(&tables).any(|cells| cells.ends_with(&["2.0", "2.0"])), "{tables}");
     }
 
     #[test]
     fn etcd_alone_leaves_its_places_empty() {
         let tables = report(None).tables();
-        let row = "| put | 10 | 1 | – | 1000 | – | – | 0.00 / 1.50 |";
-        assert!(tables.lines().any(|line| line == row), "{tables}");
+        let row = ["put", "10", "1", "–", "1000", "–", "–", "0.00 / 1.50"];
+        assert!(cells(&tables).any(|cells| cells == row), "{tables}");
+    }
+
+    #[test]
+    fn windows_without_answers_make_no_ratio() {
+        let tables = report(Some(window(0.0))).tables();
+        let row = ["put", "10", "1", "0", "1000", "–", "0.00 / 1.50", "0.00 / 1.50"];
+        assert!(cells(&tables).any(|cells| cells == row), "{tables}");
     }
 
     #[test]

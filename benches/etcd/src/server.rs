@@ -1,4 +1,4 @@
-//! Server processes: started with a folder of their own, ended and removed whatever happens.
+//! Server processes, each with a folder of its own. Both are gone at the end, however it comes.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -14,8 +14,8 @@ use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-/// A server and its folder. Dropped, it is told to end, killed when it does not, and its folder is
-/// removed. The kernel kills it if this process is killed.
+/// A server and its folder. Dropped, it gets SIGTERM, then SIGKILL, and its folder is removed. The kernel
+/// kills it if this process is killed.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -24,11 +24,11 @@ pub(crate) struct Server {
 
 const GRACE: Duration = Duration::from_secs(5);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
-/// Of the log, how much an error shows.
+/// Bytes of the log that an error shows.
 const LOG_BYTES: usize = 2000;
 
 impl Server {
-    /// Starts `program`, whose arguments may name the folder that it gets in `parent`.
+    /// Starts `program`. The arguments may name its folder in `parent`.
     pub(crate) fn start(
         program: &Path,
         parent: &Path,
@@ -56,7 +56,9 @@ impl Server {
         self.child.id()
     }
 
-    /// An error when it has ended by itself.
+    /// # Errors
+    ///
+    /// The server has ended by itself.
     pub(crate) fn check(&mut self) -> Result<(), Box<dyn Error>> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -64,7 +66,7 @@ impl Server {
         }
     }
 
-    /// The end of what it has printed.
+    /// Returns the end of the log.
     pub(crate) fn log(&self) -> String {
         let text = fs::read(self.folder.path().join("log")).unwrap_or_default();
         let end = &text[text.len().saturating_sub(LOG_BYTES)..];
@@ -74,7 +76,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already; there is nobody to tell about a failure.
+        // A failure means that the server has ended already.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         }
@@ -87,13 +89,13 @@ impl Drop for Server {
     }
 }
 
-/// CPU time of a process: user and system time of all threads, those that have ended included.
+/// Reads the CPU time of a process: user and system time of all threads, also of those that have ended.
 pub(crate) fn cpu_time(pid: u32) -> io::Result<Duration> {
     let clock: ClockId = clock_getcpuclockid(Pid::from_raw(pid as i32))?;
     Ok(clock.now()?.into())
 }
 
-/// A port of the loopback that nobody listens at now.
+/// Returns a free port of the loopback.
 pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

@@ -1,21 +1,22 @@
-//! No arguments: an echo server, a client, and a relay between them with one fault after the other.
-#![forbid(unsafe_code)]
-
-mod echo;
+//! Without arguments: an echo server, a client, and a relay between them with one fault after another.
 
 use std::error::Error;
 use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::args;
-use crate::units::{Count, Nanos};
-use echo::{Echo, Exchange, Saw, exchange};
+use lab::address::Address;
 use lab::faults::passage::End;
 use lab::faults::relay::{Relay, Report};
+use lab::table;
+use lab::terminal::ProgressLine;
+use lab::units::{Count, Nanos};
+
+use crate::args;
+use crate::exchange::{Exchange, SIZE, Saw, echo, exchange};
 
 const SEED: u64 = 7;
-/// How long a report may take that follows the end of a connection.
+/// Longest time for a report after the end of its connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A fault, and what a client must see of it.
@@ -39,7 +40,7 @@ const CASES: &[Case] = &[
         about: "bits turned over",
         holds: |seen, report| {
             let flipped = report.down.flipped;
-            seen.arrived == seen.sent && flipped > 0 && seen.corrupted == flipped
+            seen.arrived == seen.sent && flipped > 0 && seen.places.len() as u64 == flipped
         },
     },
     Case {
@@ -80,45 +81,41 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Shows and checks it; takes some seconds.
+/// Shows and checks the faults; takes some seconds.
 pub(crate) fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let server = Echo::start()?;
-    let bytes = Count(echo::SIZE as f64);
+    let server = echo(&"127.0.0.1:0".parse()?)?;
+    let bytes = Count(SIZE as f64);
     writeln!(
         out,
-        "a client, a relay and an echo server: {bytes} bytes there and back, seed {SEED}"
+        "a client, a relay and an echo server: {bytes} bytes there and back, seed {SEED}\n"
     )?;
-    writeln!(out)?;
-    writeln!(
-        out,
-        "{:<20} {:>8} {:>8} {:>9} {:>8} {:>8}  {:<8} options",
-        "fault", "sent", "arrived", "corrupted", "cut at", "time", "it saw"
-    )?;
+    let heading = ["fault", "sent", "arrived", "corrupted", "cut at", "time", "it saw", "options"];
+    let mut table = table::numbers(&heading);
+    let mut line = ProgressLine::new();
     for case in CASES {
+        line.update(case.about);
         let (seen, report) = pass(&server, case.options, SEED)?;
+        if !(case.holds)(&seen, &report) {
+            let what = case.about;
+            return Err(format!("{what}: not what was to be seen: {seen:?}, {report:?}").into());
+        }
         let cut = match report.end {
             End::Cut(_, byte, _) => Count(byte as f64).to_string(),
             _ => "-".to_owned(),
         };
-        let [sent, arrived, corrupted] =
-            [seen.sent, seen.arrived, seen.corrupted].map(|count| Count(count as f64));
-        let (time, options) = (Nanos::of(seen.time), case.options);
-        writeln!(
-            out,
-            "{:<20} {sent:>8} {arrived:>8} {corrupted:>9} {cut:>8} {time:>8}  {:<8} {options}",
-            case.about, seen.saw
-        )?;
-        out.flush()?;
-        if !(case.holds)(&seen, &report) {
-            return Err(format!("that is not what was to be seen: {seen:?}, {report:?}").into());
-        }
+        let [sent, arrived, corrupted] = [seen.sent, seen.arrived, seen.places.len() as u64]
+            .map(|count| Count(count as f64).to_string());
+        let (time, saw) = (Nanos::of(seen.time).to_string(), seen.saw.to_string());
+        let (about, options) = (case.about.to_owned(), case.options.to_owned());
+        table.add_row([about, sent, arrived, corrupted, cut, time, saw, options]);
     }
-    writeln!(out)?;
+    line.clear();
+    writeln!(out, "{}\n", table.trim_fmt())?;
     repeats(&server, out)
 }
 
 /// The same seed corrupts the same bytes again, another seed others.
-fn repeats(server: &Echo, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+fn repeats(server: &Address, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let places = |seed| {
         let (seen, _) = pass(server, "--corrupt down@1e-4", seed)?;
         Ok::<_, Box<dyn Error>>(seen.places)
@@ -134,14 +131,14 @@ fn repeats(server: &Echo, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
 }
 
 /// One connection through a relay with these faults.
-fn pass(server: &Echo, options: &str, seed: u64) -> Result<(Exchange, Report), Box<dyn Error>> {
+fn pass(server: &Address, options: &str, seed: u64) -> Result<(Exchange, Report), Box<dyn Error>> {
     let script = args::script(options, seed)?;
     let (give, reports) = mpsc::channel();
     let tell = move |report: &Report| {
         let _ = give.send(*report);
     };
     let listen = "127.0.0.1:0".parse()?;
-    let relay = Relay::start_telling(script, &listen, server.address().into(), tell)?;
+    let relay = Relay::start_telling(script, &listen, server.clone(), tell)?;
     let seen = exchange(relay.address())?;
     relay.cut_all();
     let report = reports.recv_timeout(PATIENCE)?;

@@ -11,39 +11,27 @@
 //!          ◀── down: the same, or other faults                     ◀──
 //! ```
 //!
-//! `plan.rs` decides, without sockets and clocks, and is the file to read first; `passage.rs` moves the
-//! bytes of a connection as its plans say; `relay.rs` accepts. Tests include these by their path.
+//! The relay is `lab::faults`, which tests use as well. `plan.rs` there decides, without sockets and
+//! clocks, and is the file to read first; `passage.rs` moves the bytes of a connection as its plans say;
+//! `relay.rs` accepts.
+
+#![forbid(unsafe_code)]
 
 mod args;
 mod demo;
+mod exchange;
 #[cfg(test)]
 mod relays;
 mod serve;
 
-use lab::{signals, terminal, units, usage};
-
-use std::io::Write;
 use std::process::ExitCode;
 
-use args::Command;
-use terminal::fail;
-
-/// Exit status of a command line that makes no sense.
-const USAGE: u8 = 2;
+use args::Args;
 
 fn main() -> ExitCode {
-    let mut out = terminal::Output::new();
-    let command = match Command::from_env() {
-        Ok(command) => command,
-        Err(error) => return fail("faults", &error, ExitCode::from(USAGE)),
-    };
-    let done = match command {
-        Command::Demo => demo::run(&mut out),
-        Command::Serve(serve) => serve::run(serve, &mut out),
-        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
-    };
-    match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail("faults", error.as_ref(), ExitCode::FAILURE),
-    }
+    lab::args::run(|args: Args, out| match (&args.listen, &args.to) {
+        (Some(listen), Some(to)) => serve::run(listen, to, args.script(), out),
+        (None, None) if std::env::args_os().len() == 1 => demo::run(out),
+        _ => Err(lab::args::misuse("a relay needs --listen and --to")),
+    })
 }

@@ -9,33 +9,22 @@ use std::time::Duration;
 use socket2::Socket;
 
 use crate::args;
-use lab::faults::address::Address;
+use crate::exchange::echo;
+use lab::address::Address;
 use lab::faults::passage::End;
 use lab::faults::relay::{Relay, Report};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// An echo server; its threads end with the process.
-fn echo(listen: &Address) -> Address {
-    let (listener, address) = listen.listen().expect("listening");
-    thread::spawn(move || {
-        while let Ok((client, _)) = listener.accept() {
-            thread::spawn(move || std::io::copy(&mut &client, &mut &client));
-        }
-    });
-    address
-}
-
 fn relay(listen: &Address, to: Address, options: &str) -> (Relay, Receiver<Report>) {
     let (give, reports) = mpsc::channel();
-    let tell = move |report: &Report| give.send(*report).expect("somebody listens");
+    let tell = move |report: &Report| give.send(*report).expect("the test listens");
     let script = args::script(options, 7).expect("options");
     (Relay::start_telling(script, listen, to, tell).expect("listening"), reports)
 }
 
 fn connect(to: &Address) -> Socket {
-    let (socket, address) = to.socket().expect("a socket");
-    socket.connect(&address).expect("connected");
+    let socket = to.connect(LONG).expect("connected");
     socket.set_read_timeout(Some(LONG)).expect("an option");
     socket
 }
@@ -65,7 +54,7 @@ fn both_kinds_of_socket_are_passed_on_and_an_end_is_an_end() {
     for (listen, server) in
         [(tcp(), tcp()), (unix("a"), tcp()), (tcp(), unix("b")), (unix("c"), unix("d"))]
     {
-        let server = echo(&server);
+        let server = echo(&server).expect("it listens");
         let (relay, reports) = relay(&listen, server.clone(), "--chop 100");
         assert_eq!(ask(&connect(relay.address()), &bytes), bytes);
         let report = reports.recv_timeout(LONG).expect("it ends");
@@ -81,7 +70,7 @@ fn both_kinds_of_socket_are_passed_on_and_an_end_is_an_end() {
 #[test]
 fn a_cut_closes_both_sides_at_its_byte() {
     for listen in [tcp(), unix("e")] {
-        let (relay, reports) = relay(&listen, echo(&tcp()), "--cut up@300");
+        let (relay, reports) = relay(&listen, echo(&tcp()).expect("it listens"), "--cut up@300");
         let mut client = &connect(relay.address());
         client.write_all(&[1; 1000]).expect("sent");
         let mut answer = Vec::new();
@@ -95,7 +84,7 @@ fn a_cut_closes_both_sides_at_its_byte() {
 #[test]
 fn its_end_cuts_what_is_silent_and_what_waits() {
     for options in ["--stop 100", "--delay 900s", ""] {
-        let (relay, reports) = relay(&tcp(), echo(&tcp()), options);
+        let (relay, reports) = relay(&tcp(), echo(&tcp()).expect("it listens"), options);
         let mut client = &connect(relay.address());
         client.write_all(&[1; 1000]).expect("sent");
         while relay.live() == 0 {

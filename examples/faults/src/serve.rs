@@ -1,27 +1,29 @@
-//! A relay until it is told to end.
-#![forbid(unsafe_code)]
+//! A relay until SIGTERM or SIGINT.
 
 use std::error::Error;
 use std::io::{self, Write};
 
-use crate::args::Serve;
-use crate::signals::EndSignals;
-use crate::units::Nanos;
+use lab::address::Address;
 use lab::faults::passage::End;
-use lab::faults::relay::{Relay, Report, Totals};
-use lab::faults::script::{Direction, How};
+use lab::faults::relay::{Flow, Relay, Report, Totals};
+use lab::faults::script::{Direction, How, Script};
+use lab::signals::EndSignals;
+use lab::units::Nanos;
 
 /// Passes connections on until SIGTERM or SIGINT, with a line for each that has ended.
-pub(crate) fn run(serve: Box<Serve>, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    // Before the relay starts its threads: they inherit the mask.
+pub(crate) fn run(
+    listen: &Address,
+    to: &Address,
+    script: Script,
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
     let signals = EndSignals::catch()?;
-    let Serve { listen, to, script } = *serve;
     let seed = script.seed;
     let tell = |report: &Report| {
-        // Who does not read the lines goes without.
+        // The relay goes on even if standard output is closed.
         let _ = writeln!(io::stdout(), "{}", line(report));
     };
-    let relay = Relay::start_telling(script, &listen, to.clone(), tell)
+    let relay = Relay::start_telling(script, listen, to.clone(), tell)
         .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     writeln!(out, "listening on {}", relay.address())?;
     writeln!(out, "passing on to {to}, seed {seed}")?;
@@ -33,7 +35,7 @@ pub(crate) fn run(serve: Box<Serve>, out: &mut impl Write) -> Result<(), Box<dyn
 }
 
 fn line(report: &Report) -> String {
-    let flow = |name, flow: lab::faults::relay::Flow| {
+    let flow = |name, flow: Flow| {
         let corrupted =
             if flow.flipped > 0 { format!(", {} corrupted", flow.flipped) } else { String::new() };
         format!("{name} {} of {} bytes{corrupted}", flow.sent, flow.taken)

@@ -29,20 +29,20 @@ pub struct Ask {
     /// Present until it is sent for the last time.
     pub request: Option<Request>,
     pub effect: Effect,
-    /// To be done in the session before.
+    /// Requests that the session runs before it.
     pub steps: VecDeque<Request>,
     pub deadline: Instant,
     pub ticket: Ticket,
-    /// How often it may be tried again in another session; not where that would not be the same.
+    /// Number of tries left in other sessions; 0 where another session would make a difference.
     pub retries: u32,
 }
 
-/// What came of it.
+/// Outcome of an ask.
 pub struct Asked {
-    /// The session, unless there is none any more.
+    /// The session, unless it was lost.
     pub lease: Option<Lease>,
     pub result: Result<Answer, SessionError>,
-    /// How far it came.
+    /// How far the ask came.
     pub stage: Stage,
 }
 
@@ -54,10 +54,10 @@ pub enum Stage {
     Statement,
 }
 
-/// What is called with the outcome: on a worker, or on the thread that asks.
+/// Called with the outcome, on a worker or on the thread that asks.
 pub type Then = Box<dyn FnOnce(Asked) + Send>;
 
-/// A lost statement is tried so often again.
+/// Number of tries after the first of a lost statement.
 pub const RETRIES: u32 = 2;
 
 impl Ask {
@@ -93,7 +93,7 @@ impl Ask {
         }
     }
 
-    /// What has to be done before, and then the statement.
+    /// Runs the steps, and then the statement.
     fn step(mut self, mut lease: Lease, then: Then) {
         let Some(step) = self.steps.pop_front() else { return self.send(lease, then) };
         match lease.send(step) {
@@ -152,7 +152,7 @@ impl Ask {
     }
 }
 
-/// Whether the data node said so, and its session goes on.
+/// True if the error came from the data node and its session goes on.
 pub fn is_said(error: &client::Error) -> bool {
     matches!(error.kind(), ErrorKind::Server(said) if !said.is_fatal())
 }

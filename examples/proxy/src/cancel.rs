@@ -1,11 +1,11 @@
-//! [`Cancels`]: how what data nodes do for a client is interrupted.
+//! [`Cancels`]: interrupts the statements that data nodes run for a client.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epoll_group::client::Canceller;
 
-/// What a session of a client runs at data nodes at the moment.
+/// Statements that run at data nodes for a session of a client.
 #[derive(Debug, Default)]
 pub struct Cancels {
     running: Mutex<Running>,
@@ -13,7 +13,7 @@ pub struct Cancels {
 
 #[derive(Debug, Default)]
 struct Running {
-    /// Which request.
+    /// Number of the request.
     request: u64,
     is_cancelled: bool,
     /// With the numbers of their data nodes.
@@ -60,7 +60,7 @@ impl Cancels {
 }
 
 impl Ticket {
-    /// Whether nobody waits for it any more.
+    /// True if the client no longer waits for it.
     pub fn is_cancelled(&self) -> bool {
         let running = self.cancels.running();
         running.is_cancelled || running.request != self.request

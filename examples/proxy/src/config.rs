@@ -1,4 +1,4 @@
-//! What a proxy is made of: a TOML file.
+//! The configuration of a proxy: a TOML file.
 //!
 //! ```toml
 //! listen = "127.0.0.1:33770"

@@ -1,4 +1,4 @@
-//! No arguments: data nodes, a proxy and its load in one process; one primary is killed on the way.
+//! Without arguments: data nodes, a proxy and its load in one process. The load goes on while one primary is killed.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -24,27 +24,27 @@ const SESSIONS: usize = 32;
 const ROWS: i64 = 2_000;
 const TICK: Duration = Duration::from_millis(500);
 const TICKS: u32 = 12;
-/// When the primary of the first node is killed.
+/// Tick at which the primary of the first node is killed.
 const KILL_AT: u32 = 5;
-/// Service has to be whole again after so long.
+/// Longest time from the first error to the last.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(5);
 
-/// What the load has seen.
+/// Results of the load.
 #[derive(Debug, Default)]
 struct Seen {
     end: AtomicBool,
     answers: AtomicU64,
     errors: AtomicU64,
     wrong: AtomicU64,
-    /// Rows that were inserted, and those of which it is not known.
+    /// Rows that were inserted, and rows whose insert has an unknown outcome.
     inserted: AtomicU64,
     doubtful: AtomicU64,
-    /// When the last error came, in ms from the start.
+    /// Time of the last error, in ms from the start.
     last_error: AtomicU64,
     first_error: AtomicU64,
 }
 
-/// Shows and checks it; takes some seconds.
+/// Shows and checks the proxy; takes some seconds.
 pub fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let mut fleet = Fleet::start(NODES, Limits::default().max(64).unused_after(Duration::MAX))?;
     let runtime = Runtime::builder().name("load").groups(1).threads_per_group(2).start()?;
@@ -97,22 +97,19 @@ fn insert(id: i64) -> Request {
 /// One session of the load: reads, and now and then a row more in a transaction.
 fn ask(client: &Client, number: usize, seen: &Seen, start: Instant) {
     let mut next = ROWS + 1 + number as i64;
-    let mut dice = number as u64 + 1;
+    let mut random = fastrand::Rng::with_seed(number as u64);
     let mut session = client.session().ok();
     while !seen.end.load(Ordering::Relaxed) {
         let Some(own) = &mut session else {
             session = client.session().ok();
             continue;
         };
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        let failed = if dice.is_multiple_of(16) {
+        let failed = if random.u32(..16) == 0 {
             let id = next;
             next += SESSIONS as i64;
             write(own, id, seen)
         } else {
-            read(own, 1 + (dice % ROWS as u64) as i64, seen)
+            read(own, random.i64(1..=ROWS), seen)
         };
         if failed {
             let now = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -120,7 +117,7 @@ fn ask(client: &Client, number: usize, seen: &Seen, start: Instant) {
             seen.last_error.fetch_max(now, Ordering::Relaxed);
             let first = |first| (first == 0).then_some(now);
             let _ = seen.first_error.fetch_update(Ordering::Relaxed, Ordering::Relaxed, first);
-            // Whatever is left of a transaction.
+            // Ends the rest of a transaction.
             if own.run("rollback").is_err() {
                 session = None;
             }
@@ -130,7 +127,7 @@ fn ask(client: &Client, number: usize, seen: &Seen, start: Instant) {
     }
 }
 
-/// Reads a row and compares it; whether there was an error.
+/// Reads a row and compares it. Returns true if there was an error.
 fn read(session: &mut epoll_group::client::Session, id: i64, seen: &Seen) -> bool {
     let request = Request::sql("select k, c from sbtest1 where id = ?").arg(Scalar::signed(id));
     let Ok(mut answer) = session.execute(request.cached()) else { return true };
@@ -149,7 +146,7 @@ fn read(session: &mut epoll_group::client::Session, id: i64, seen: &Seen) -> boo
     !matches!(answer.next_row(), Ok(None))
 }
 
-/// Inserts a row in a transaction; whether there was an error.
+/// Inserts a row in a transaction. Returns true if there was an error.
 fn write(session: &mut epoll_group::client::Session, id: i64, seen: &Seen) -> bool {
     if session.run("begin").is_err() || session.run(insert(id)).is_err() {
         return true;
@@ -166,7 +163,7 @@ fn write(session: &mut epoll_group::client::Session, id: i64, seen: &Seen) -> bo
     }
 }
 
-/// Shows how it goes, and kills a primary.
+/// Shows rates, and kills a primary.
 fn watch(fleet: &mut Fleet, seen: &Seen, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     writeln!(out, "{:>6} {:>12} {:>8}", "time", "answers/s", "errors")?;
     let mut line = ProgressLine::new();
@@ -190,7 +187,7 @@ fn watch(fleet: &mut Fleet, seen: &Seen, out: &mut impl Write) -> Result<(), Box
     Ok(())
 }
 
-/// What must be true in the end.
+/// Checks the results at the end.
 fn check(client: &Client, seen: &Seen, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let (first, last) = (load(&seen.first_error), load(&seen.last_error));

@@ -1,4 +1,4 @@
-//! Who has a session of a data node while an answer comes in it, and what becomes of it then.
+//! Owners of a session of a data node while an answer comes in it. They give it back when it has ended.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use crate::front::{Front, State};
 use crate::nodes::{Lease, Nodes};
 use crate::passage::{End, User};
 
-/// A session that was borrowed for one statement. Where its answer does not come to its end, the pool
-/// closes it.
+/// A session borrowed for one statement. If its answer does not end, the pool closes the session.
 pub struct Borrowed {
     pub front: Arc<Front>,
     pub ticket: Ticket,
@@ -32,35 +31,33 @@ impl User for Borrowed {
 }
 
 impl Drop for Borrowed {
-    /// Also when nobody has waited for the answer: whoever cancels that a moment later is not to hit
-    /// what the session does next.
+    /// Runs also if the answer was given up. A later cancel must not hit the session's next statement.
     fn drop(&mut self) {
         self.ticket.ended();
         drop(self.lease.take());
     }
 }
 
-/// A session that may be the client's for longer. It goes where it belongs also when the answer is
-/// given up on its way.
+/// A session that the client may keep. It goes back to its place even if the answer is given up.
 pub struct Engaged {
     front: Arc<Front>,
     nodes: Arc<Nodes>,
     node: usize,
     lease: Option<Lease>,
-    /// Settings that it has.
+    /// Number of the last setting that the session has.
     applied: u64,
     ticket: Ticket,
-    /// Until it went.
+    /// `None` once the session has gone back.
     purpose: Option<Purpose>,
 }
 
-/// What a statement is for.
+/// The reason for a statement.
 pub enum Purpose {
     /// A statement of the transaction, if there is one.
     Statement,
-    /// One that any node can answer, before the transaction is anywhere.
+    /// A statement that any node can answer, while the transaction is at no node.
     Aside,
-    /// Changes these variables.
+    /// A change of these variables.
     Set(Vec<String>, Request),
 }
 
@@ -77,14 +74,14 @@ impl Engaged {
         Self { front, nodes, node, lease, applied, ticket, purpose: Some(purpose) }
     }
 
-    /// There is no answer but this error.
+    /// Ends with this error in place of an answer.
     pub fn failed(mut self, stage: Stage, error: &SessionError) {
         let Some(purpose) = self.purpose.take() else { return };
         let front = Arc::clone(&self.front);
         let mut state = front.state();
         match (stage, &self.lease) {
-            // What was done before it is not known: it is not used again, and the transaction is not
-            // there.
+            // It is unknown which steps were done. The session is not used again, and the transaction
+            // is not at this node.
             (Stage::Before, _) => {
                 if state.is_held_for_transaction(self.node) {
                     state.lose(&self.nodes.get(self.node).name);
@@ -103,7 +100,7 @@ impl Engaged {
         self.leave();
     }
 
-    /// The session is gone.
+    /// Notes that the session is gone.
     fn lost(&self, state: &mut State, purpose: &Purpose) {
         let is_here =
             state.transaction.as_ref().is_some_and(|own| own.node.is_none_or(|at| at == self.node));
@@ -113,7 +110,7 @@ impl Engaged {
         }
     }
 
-    /// The data node has refused the statement.
+    /// Notes that the data node refused the statement.
     fn refused(&self, state: &mut State, purpose: &Purpose, over: bool) {
         if matches!(purpose, Purpose::Statement) {
             state.is_at(self.node);
@@ -159,7 +156,7 @@ impl User for Engaged {
 }
 
 impl Drop for Engaged {
-    /// Nobody wants the rest of the answer. What the session is asked next waits for its end.
+    /// Gives up the rest of the answer. The session's next statement waits for its end.
     fn drop(&mut self) {
         let Some(purpose) = self.purpose.take() else { return };
         let front = Arc::clone(&self.front);
@@ -167,7 +164,7 @@ impl Drop for Engaged {
         match purpose {
             Purpose::Statement => state.is_at(self.node),
             Purpose::Aside => {}
-            // It is not known which settings it has.
+            // It is unknown which settings the session has.
             Purpose::Set(..) => {
                 self.lost(&mut state, &purpose);
                 drop(state);

@@ -32,7 +32,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// So many nodes, each with a stand-by over the same file, and a proxy with a few threads.
+    /// Starts nodes, each with a stand-by over the same file, and a proxy with a few threads.
     pub fn start(nodes: usize, limits: Limits) -> Result<Self, Box<dyn Error>> {
         let patience = Patience {
             limits,
@@ -64,7 +64,7 @@ impl Fleet {
             primaries.push(Some(primary));
             standbys.push(standby);
         }
-        // Nobody here has finished sending and still waits for answers: who ends has gone.
+        // No client here half-closes and waits for answers, so a half-closed connection has gone.
         let config = Config::default()
             .half_close_timeout(Duration::from_millis(100))
             .dynamic_threads_shrink_time(Duration::from_secs(1));

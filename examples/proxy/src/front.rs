@@ -13,8 +13,8 @@
 //!                       └──────────────────────────────────────────────┘
 //! ```
 //!
-//! Where sessions are held, requests stand in line: one that was cancelled may still be under way at a
-//! data node when the client sends the next.
+//! Where sessions are held, requests stand in line, because a cancelled one may still run at a data node
+//! when the client sends the next.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -31,11 +31,12 @@ use crate::nodes::Lease;
 use crate::refuse::{lost_transaction, no_savepoint, too_many_settings, unroutable};
 use crate::turn::Turn;
 
-/// A session of a client. Shared with what runs for it.
+/// A session of a client. Shared with the requests that run for it.
 pub struct Front {
-    /// What it is told as its `connection_id()`.
+    /// Result of `connection_id()`.
     pub number: u32,
     pub user: String,
+    pub schema: String,
     pub cancels: Arc<Cancels>,
     state: Mutex<State>,
 }
@@ -45,7 +46,7 @@ pub struct State {
     /// Statements begin transactions.
     pub manual_commit: bool,
     pub transaction: Option<Transaction>,
-    /// Of the next transaction alone.
+    /// Settings of the next transaction alone.
     pub next: Option<Request>,
     settings: Vec<Setting>,
     last_setting: u64,
@@ -54,19 +55,19 @@ pub struct State {
     is_busy: bool,
     waiting: VecDeque<Turn>,
     is_closed: bool,
-    /// Of the last statement.
+    /// Results of the last statement.
     pub told: Remembered,
 }
 
 /// A transaction that the client has begun.
 pub struct Transaction {
-    /// What is done at a node before its first statement.
+    /// Requests that a node runs before the first statement.
     steps: Vec<Request>,
     /// Names of savepoints that are in the steps.
     savepoints: Vec<String>,
-    /// Where it is, from its first statement on.
+    /// Its node, from the first statement on.
     pub node: Option<usize>,
-    /// What it did is undone, for this reason; nothing but its end goes well.
+    /// Set when it was rolled back, for this reason. From then on only its end succeeds.
     pub lost: Option<SessionError>,
 }
 
@@ -86,7 +87,7 @@ struct Held {
     applied: u64,
 }
 
-/// What the last statement said, for who asks for it later.
+/// Results of the last statement, for functions such as `last_insert_id()`.
 #[derive(Debug, Default)]
 pub struct Remembered {
     pub insert_id: u64,
@@ -94,9 +95,9 @@ pub struct Remembered {
     pub warnings: Vec<Warning>,
 }
 
-/// Where a statement is to run, and what is to be done there before.
+/// The session of a statement, and the steps before it.
 pub struct Place {
-    /// None: one is to be borrowed.
+    /// `None` if one is to be borrowed.
     pub lease: Option<Lease>,
     pub steps: VecDeque<Request>,
     /// The number of the last setting that it has then.
@@ -105,14 +106,15 @@ pub struct Place {
 
 /// More settings are refused; each is repeated in every session of a data node.
 const MOST_SETTINGS: usize = 64;
-/// What may be done in a transaction before it is at a node.
+/// Limit of steps in a transaction before it is at a node.
 const MOST_STEPS: usize = 64;
 /// MySQL's number for a transaction that was rolled back for another.
 const DEADLOCK: u32 = 1213;
 
 impl Front {
-    pub fn new(number: u32, user: &str) -> Self {
-        Self { number, user: user.to_owned(), cancels: Arc::default(), state: Mutex::default() }
+    pub fn new(number: u32, user: &str, schema: &str) -> Self {
+        let (user, schema) = (user.to_owned(), schema.to_owned());
+        Self { number, user, schema, cancels: Arc::default(), state: Mutex::default() }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -154,7 +156,7 @@ impl Front {
         if state.is_closed {
             let is_own = in_transaction || !state.settings.is_empty() || applied > 0;
             drop(state);
-            // What the client left in it must not be there for the next.
+            // The next client must not find this client's state in it.
             if is_own { Pooled::discard(lease) } else { drop(lease) }
         } else if in_transaction || !state.settings.is_empty() {
             state.held.push(Held { node, lease, applied });
@@ -237,24 +239,24 @@ impl State {
         }
     }
 
-    /// Whether the transaction is at this node already.
+    /// True if the transaction is at this node.
     pub fn is_held_for_transaction(&self, node: usize) -> bool {
         self.transaction.as_ref().is_some_and(|transaction| transaction.node == Some(node))
     }
 
-    /// The session is gone in which the transaction was, or perhaps was.
+    /// Notes that the session of the transaction is gone, or perhaps gone.
     pub fn lose(&mut self, name: impl fmt::Display) {
         if let Some(transaction) = &mut self.transaction {
             transaction.lost.get_or_insert_with(|| lost_transaction(name));
         }
     }
 
-    /// What a failed statement means for the transaction: whether that is over.
+    /// True if a statement that fails with this code ends the transaction.
     pub const fn ends_transaction(code: u32) -> bool {
         code == DEADLOCK
     }
 
-    /// Whether there is room for one more setting, which may take the place of others.
+    /// Checks that there is room for one more setting, which may replace others.
     pub fn can_set(&self, names: &[String]) -> Result<(), SessionError> {
         let stay = self.settings.iter().filter(|setting| !setting.is_within(names)).count();
         if stay >= MOST_SETTINGS { Err(too_many_settings(MOST_SETTINGS)) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! What the proxy answers by itself.
+//! Answers that the proxy gives without a data node.
 #![forbid(unsafe_code)]
 
 use epoll_group::codec::column::Column;
@@ -11,13 +11,8 @@ use crate::route::{Told, What};
 /// The collation of utf8mb4 texts.
 const COLLATION: u64 = 45;
 
-/// Something about the session.
-pub fn tell(
-    front: &Front,
-    schema: &str,
-    told: &[Told],
-    reply: &mut Reply<'_>,
-) -> Result<(), SessionError> {
+/// Answers questions about the session.
+pub fn tell(front: &Front, told: &[Told], reply: &mut Reply<'_>) -> Result<(), SessionError> {
     let columns = told.iter().map(|told| match told.what {
         What::Database | What::User => Column::text(&told.label, COLLATION, 4 * 64),
         _ => Column::signed(&told.label),
@@ -32,7 +27,7 @@ pub fn tell(
                 What::ConnectionId => row.int(front.number.into()),
                 What::LastInsertId => row.int(insert_id.try_into().unwrap_or(i64::MAX)),
                 What::RowCount => row.int(affected),
-                What::Database => row.text(schema),
+                What::Database => row.text(&front.schema),
                 What::User => row.text(format!("{}@%", front.user)),
             }
         }

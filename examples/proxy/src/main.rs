@@ -17,35 +17,41 @@
 //! `proxy.rs` is the service, and the file to read first. No thread waits for a data node: what a
 //! request waits for calls it back.
 
-mod args;
 mod demo;
 mod serve;
 
-use lab::{terminal, usage};
-
-use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use args::Command;
-use terminal::fail;
+/// A sharding proxy.
+///
+/// Without a command: starts four data nodes with a stand-by each, and a proxy in front of them, loads
+/// them, kills a primary meanwhile, and checks the results. Takes some seconds.
+#[derive(Debug, clap::Parser)]
+#[command(name = "proxy")]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
 
-/// Exit status of a command line that makes no sense.
-const USAGE: u8 = 2;
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Serve until SIGTERM or SIGINT, then drain. Prints `listening on ADDR`
+    Serve {
+        /// Configuration, such as examples/proxy/proxy.toml
+        file: PathBuf,
+    },
+    /// Check a configuration
+    Check {
+        /// Configuration, such as examples/proxy/proxy.toml
+        file: PathBuf,
+    },
+}
 
 fn main() -> ExitCode {
-    let mut out = terminal::Output::new();
-    let command = match Command::from_env() {
-        Ok(command) => command,
-        Err(error) => return fail("proxy", &error, ExitCode::from(USAGE)),
-    };
-    let done = match command {
-        Command::Demo => demo::run(&mut out),
-        Command::Serve(file) => serve::run(&file, &mut out),
-        Command::Check(file) => serve::check(&file, &mut out),
-        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
-    };
-    match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail("proxy", error.as_ref(), ExitCode::FAILURE),
-    }
+    lab::args::run(|cli: Cli, out| match cli.command {
+        None => demo::run(out),
+        Some(Command::Serve { file }) => serve::run(&file, out),
+        Some(Command::Check { file }) => serve::check(&file, out),
+    })
 }

@@ -15,7 +15,7 @@ use epoll_group::session::{Reply, SessionError};
 use crate::refuse::{of_node, unroutable};
 use crate::route::Merge;
 
-/// What one node answered: a row, or nothing.
+/// Answer of one node: a row, or nothing.
 #[derive(Debug)]
 pub struct Part {
     columns: Vec<ColumnMetaData>,
@@ -23,7 +23,7 @@ pub struct Part {
     affected: u64,
 }
 
-/// What the client is answered.
+/// Answer to the client.
 #[derive(Debug)]
 pub struct Merged {
     columns: Vec<ColumnMetaData>,

@@ -10,8 +10,8 @@
 //!                              └────────────────────┘
 //! ```
 //!
-//! What the pool calls a connection is a session of a data node: a number on a TCP connection of the
-//! [`Client`]. To make one costs no round trip.
+//! A connection of the pool is a session of a data node: a number on a TCP connection of the
+//! [`Client`]. A new one costs no round trip.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct Name(pub Arc<str>);
 /// A session of a data node, borrowed.
 pub type Lease = Pooled<Name, Session>;
 
-/// What is to be known of a data node.
+/// Settings of a data node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     pub name: String,
@@ -71,7 +71,7 @@ pub struct Node {
     pub name: Name,
     pub endpoints: Arc<[Endpoint]>,
     backend: Backend<Name, Session>,
-    /// Somebody finds out how it is.
+    /// Set while a probe runs.
     pub is_probed: AtomicBool,
 }
 
@@ -109,7 +109,7 @@ impl Nodes {
         let watch = Watch::default();
         let pool = Pool::builder(Connect { nodes: all.clone(), silence: patience.silence })
             .observer(watch.clone())
-            // The client finds out by itself whether a server is there: nobody has to be asked.
+            // The client probes its servers, so the pool does not check its sessions.
             .limits(patience.limits.clone().check_after(Duration::MAX))
             .maintained_by(handle.clone())
             .build()
@@ -122,7 +122,7 @@ impl Nodes {
         let list = list.collect::<Result<_, NodesError>>()?;
         let (handle, next) = (handle.clone(), AtomicUsize::new(0));
         let nodes = Arc::new(Self { list, pool, patience, handle, next });
-        // Nobody has looked into it before.
+        // The cell is set here alone.
         let _ = watch.nodes.set(Arc::downgrade(&nodes));
         Ok(nodes)
     }
@@ -160,9 +160,9 @@ impl Nodes {
         }
     }
 
-    /// Its stand-by answers.
+    /// Goes over to the stand-by, which answers.
     pub fn fail_over(&self, node: usize, from: Version) {
-        // Somebody else may have been quicker.
+        // Fails if another thread was quicker.
         let _ = self.pool.fail_over(&self.list[node].name, from);
     }
 
@@ -234,7 +234,7 @@ impl Manage<Name, Session> for Connect {
     }
 }
 
-/// Hears of connects that fail: nobody else may be there to find out about the node.
+/// Starts a probe when a connect fails. Without a session no statement would.
 #[derive(Clone, Debug, Default)]
 struct Watch {
     nodes: Arc<OnceLock<Weak<Nodes>>>,

@@ -17,7 +17,7 @@ pub struct Passage<U: User> {
     user: Option<U>,
 }
 
-/// Who has the session in which an answer comes.
+/// Owner of the session in which an answer comes.
 pub trait User: Send + 'static {
     /// The answer has come to its end: the session is free. Dropped without, it is not.
     fn ended(self, end: End<'_>);
@@ -47,7 +47,7 @@ impl<U: User> Passage<U> {
     }
 }
 
-/// What the client is told at the end.
+/// The end of the answer to the client.
 pub fn ending(summary: &Summary, has_rows: bool) -> Ending {
     let mut ending = Ending::new().last_insert_id(summary.insert_id.unwrap_or(0));
     if !has_rows {

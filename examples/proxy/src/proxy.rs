@@ -19,7 +19,7 @@ use epoll_group::session::{
 use crate::front::Front;
 use crate::nodes::Nodes;
 use crate::refuse::{not_utf8, of_node, unknown_database, unroutable, wrong_arguments};
-use crate::route::{self, Cache, Effect, Rows, Statement};
+use crate::route::{self, Cache, Effect, Own, Rows, Statement};
 use crate::turn::{Turn, Work};
 
 /// Everything that sessions share.
@@ -56,13 +56,13 @@ impl Proxy {
         check_arguments(sql.message())?;
         let known = self.statements.read(sql.text());
         let statement = known.statement.as_ref().map_err(Clone::clone)?;
-        let schema = &self.statements.catalogue().schema;
-        let work = match (Work::of(statement, schema), statement) {
-            (Some(work), _) => work,
-            (None, Statement::Rows(rows)) => self.of_rows(rows, sql)?,
-            (None, other) => return Err(unroutable(format_args!("{other:?}"), "it is not known")),
+        let work = match statement {
+            Statement::Anywhere => Work::Forward { node: None, effect: Effect::Read },
+            Statement::Everywhere => Work::Gather { merge: Vec::new() },
+            Statement::Rows(rows) => self.of_rows(rows, sql)?,
+            Statement::Own(own) => Work::Own(own.clone()),
         };
-        if let Work::Set(names) = &work {
+        if let Work::Own(Own::Set(names)) = &work {
             check_mode(names, sql.message())?;
         }
         let mut request = passed_on(sql.message(), sql.text());
@@ -126,7 +126,7 @@ fn savepoint(savepoint: &Savepoint<'_>) -> Result<(Work, client::Request), Sessi
         _ => return Err(unroutable("this savepoint operation", "it does not know it")),
     };
     let request = client::Request::savepoint(operation, name);
-    Ok((Work::Savepoint(name.to_owned(), action), request))
+    Ok((Work::Own(Own::Savepoint(name.to_owned(), action)), request))
 }
 
 /// A mode in an argument is like one in the text.
@@ -147,7 +147,7 @@ fn check_mode(names: &[String], message: &StmtExecute) -> Result<(), SessionErro
     Ok(())
 }
 
-/// What a data node is asked, of what a client asked. The digest is that of the proxy.
+/// The request to a data node for a client's request. The digest is the proxy's own.
 fn passed_on(message: &StmtExecute, text: &[u8]) -> StmtExecute {
     StmtExecute {
         stmt: Some(text.to_vec()),
@@ -165,7 +165,8 @@ fn passed_on(message: &StmtExecute, text: &[u8]) -> StmtExecute {
     }
 }
 
-/// A name in place of a value would become a part of the text, behind the back of who read it.
+/// Refuses names among the arguments. A name would become part of the text, which the router has read
+/// without it.
 fn check_arguments(message: &StmtExecute) -> Result<(), SessionError> {
     let is_name = |argument: &Any| {
         argument.r#type != i32::from(any::Type::Scalar)
@@ -192,7 +193,8 @@ impl Service for Proxy {
     }
 
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Arc<Front>, Cancel), SessionError> {
-        let front = Arc::new(Front::new(id.number(), peer.account().name()));
+        let schema = &self.statements.catalogue().schema;
+        let front = Arc::new(Front::new(id.number(), peer.account().name(), schema));
         let cancels = Arc::clone(&front.cancels);
         Ok((front, Cancel::new(move |_| cancels.cancel())))
     }

@@ -1,4 +1,4 @@
-//! What the proxy itself has to say when it does not do what it was asked.
+//! Errors of the proxy itself.
 //!
 //! The numbers are those of MySQL; the texts say what, and why. What a data node says is passed on as
 //! it is.
@@ -72,7 +72,7 @@ pub fn no_session(node: impl fmt::Display, error: &GetError) -> SessionError {
     }
 }
 
-/// What a data node answered, or why it did not.
+/// Error of a data node, or the reason why it did not answer.
 pub fn of_node(node: impl fmt::Display, error: &client::Error) -> SessionError {
     if let ErrorKind::Server(said) = error.kind() {
         let state = said.state().try_into().unwrap_or(*b"HY000");

@@ -41,7 +41,7 @@ pub struct Catalogue {
     pub sharded: BTreeMap<String, String>,
 }
 
-/// What a statement wants, as far as the proxy has to know.
+/// A statement, as far as the proxy has to know it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// Any node can answer it.
@@ -50,8 +50,15 @@ pub enum Statement {
     Rows(Rows),
     /// Every node has to do it: a definition of a table.
     Everywhere,
+    /// The session of the client is enough, or its state changes.
+    Own(Own),
+}
+
+/// A statement about the client's session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Own {
     /// The proxy knows the answer.
-    Local(Vec<Told>),
+    Told(Vec<Told>),
     /// `show warnings`.
     Warnings,
     Begin,
@@ -78,7 +85,7 @@ pub struct Rows {
     pub merge: Vec<Merge>,
 }
 
-/// What a statement does.
+/// Effect of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It can be done twice.

@@ -15,7 +15,7 @@ use crate::nodes::Nodes;
 use crate::route::{Effect, Merge};
 use crate::turn::{Turn, Work};
 
-/// What came from the nodes so far.
+/// Answers of the nodes so far.
 struct Gathering {
     nodes: Arc<Nodes>,
     front: Arc<Front>,

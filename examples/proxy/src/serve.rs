@@ -1,4 +1,4 @@
-//! `serve`: a proxy until it is told to end.
+//! `serve`: a proxy until SIGTERM or SIGINT.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -13,13 +13,12 @@ use proxy::config::File;
 use proxy::nodes::Nodes;
 use proxy::proxy::Proxy;
 
-/// How long requests in progress may take to finish once the proxy is told to end.
+/// Longest time for requests in progress to finish after the signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT, then drains.
 pub fn run(path: &Path, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let file = File::read(path)?;
-    // Before the runtime starts its threads: they inherit the mask.
     let signals = EndSignals::catch()?;
     let runtime = Runtime::builder().name("proxy").config(file.runtime()?).start()?;
     let nodes = Nodes::new(&runtime.handle(), &file.nodes(), file.patience())?;

@@ -1,42 +1,39 @@
-//! How the data nodes stand, as a table.
+//! The state of the data nodes, as a table.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 
 use epoll_group::pool::BackendStatus;
+use lab::table;
 
 use crate::nodes::Name;
 
-/// A line for each node.
+/// Writes a line for each node.
 pub fn write(all: &[BackendStatus<Name>], out: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "{:<8} {:<8} {:>6} {:>6} {:>8} {:>11} {:>9} {:>9} {:>11}",
+    let mut table = table::numbers(&[
         "node",
-        "state",
         "in use",
         "idle",
         "waiting",
         "handed out",
         "connects",
         "discarded",
-        "failed over"
-    )?;
+        "failed over",
+        "state",
+    ]);
     for status in all {
-        let name = format!("{}#{}", status.key, status.version);
         let totals = &status.totals;
-        writeln!(
-            out,
-            "{name:<8} {:<8} {:>6} {:>6} {:>8} {:>11} {:>9} {:>9} {:>11}",
+        table.add_row([
+            format!("{}#{}", status.key, status.version),
+            status.in_use.to_string(),
+            status.idle.to_string(),
+            status.waiting.to_string(),
+            totals.handed_out.to_string(),
+            totals.connects.to_string(),
+            totals.discarded.to_string(),
+            totals.failed_over.to_string(),
             status.state.to_string(),
-            status.in_use,
-            status.idle,
-            status.waiting,
-            totals.handed_out,
-            totals.connects,
-            totals.discarded,
-            totals.failed_over
-        )?;
+        ]);
     }
-    Ok(())
+    writeln!(out, "{}", table.trim_fmt())
 }

@@ -79,7 +79,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// What a statement gives: cells with `|` between them and `;` behind rows.
+/// Rows of a statement as text: cells with `|` between them and `;` behind rows.
 fn rows(session: &mut Session, request: impl Into<Request>) -> String {
     match session.execute(request).and_then(text) {
         Ok(text) => text,

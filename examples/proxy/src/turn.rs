@@ -17,7 +17,7 @@ use crate::local;
 use crate::nodes::Nodes;
 use crate::passage::Passage;
 use crate::refuse::{no_savepoint, second_node, unroutable};
-use crate::route::{Effect, Merge, Statement, Told};
+use crate::route::{Effect, Merge, Own};
 use crate::scatter;
 
 /// One request of a client.
@@ -32,7 +32,7 @@ pub struct Turn {
     pub request: Request,
 }
 
-/// What is to be done.
+/// The thing to do.
 #[derive(Debug)]
 pub enum Work {
     /// A node does it; `None`: any.
@@ -44,44 +44,14 @@ pub enum Work {
     Gather {
         merge: Vec<Merge>,
     },
-    Told(Vec<Told>, String),
-    Warnings,
-    Begin,
-    Commit,
-    Rollback,
-    Savepoint(String, SavepointAction),
-    Autocommit(bool),
-    Nothing,
-    NextTransaction,
-    Set(Vec<String>),
+    Own(Own),
 }
 
 const COMMIT: &str = "commit";
 const ROLLBACK: &str = "rollback";
 
-impl Work {
-    /// Of a statement that says by itself what is to be done.
-    pub fn of(statement: &Statement, schema: &str) -> Option<Self> {
-        Some(match statement {
-            Statement::Rows(_) => return None,
-            Statement::Anywhere => Self::Forward { node: None, effect: Effect::Read },
-            Statement::Everywhere => Self::Gather { merge: Vec::new() },
-            Statement::Local(told) => Self::Told(told.clone(), schema.to_owned()),
-            Statement::Warnings => Self::Warnings,
-            Statement::Begin => Self::Begin,
-            Statement::Commit => Self::Commit,
-            Statement::Rollback => Self::Rollback,
-            Statement::Savepoint(name, action) => Self::Savepoint(name.clone(), *action),
-            Statement::Autocommit(on) => Self::Autocommit(*on),
-            Statement::Nothing => Self::Nothing,
-            Statement::NextTransaction => Self::NextTransaction,
-            Statement::Set(names) => Self::Set(names.clone()),
-        })
-    }
-}
-
 impl Turn {
-    /// Whether it leaves the session of the client as it is.
+    /// True if it leaves the session of the client as it is.
     pub const fn is_free(&self) -> bool {
         matches!(self.work, Work::Forward { .. } | Work::Gather { .. })
     }
@@ -103,49 +73,55 @@ impl Turn {
                 });
             }
             Work::Gather { .. } => scatter::start(self, None),
-            _ => self.run(),
+            Work::Own(_) => self.run(),
         }
     }
 
     /// Runs it: nothing else of the client is under way. It leaves when it is over.
     pub fn run(mut self) {
-        match std::mem::replace(&mut self.work, Work::Nothing) {
+        match std::mem::replace(&mut self.work, Work::Own(Own::Nothing)) {
             Work::Forward { node, effect } => self.forward(node, effect),
             Work::Gather { merge } => self.gather(merge),
-            Work::Told(told, schema) => {
+            Work::Own(own) => self.run_own(own),
+        }
+    }
+
+    fn run_own(self, own: Own) {
+        match own {
+            Own::Told(told) => {
                 let front = Arc::clone(&self.front);
-                self.finish(move |reply| local::tell(&front, &schema, &told, reply));
+                self.finish(move |reply| local::tell(&front, &told, reply));
             }
-            Work::Warnings => {
+            Own::Warnings => {
                 let front = Arc::clone(&self.front);
                 self.finish(move |reply| local::warnings(&front, reply));
             }
-            Work::Begin => self.end_transaction(COMMIT, |turn, done| {
+            Own::Begin => self.end_transaction(COMMIT, |turn, done| {
                 if done.is_ok() {
                     turn.front.state().begin(turn.request.clone());
                 }
                 turn.finish(|_| done);
             }),
-            Work::Commit => self.end_transaction(COMMIT, |turn, done| turn.finish(|_| done)),
-            Work::Rollback => self.end_transaction(ROLLBACK, |turn, done| turn.finish(|_| done)),
-            Work::Autocommit(true) => self.end_transaction(COMMIT, |turn, done| {
+            Own::Commit => self.end_transaction(COMMIT, |turn, done| turn.finish(|_| done)),
+            Own::Rollback => self.end_transaction(ROLLBACK, |turn, done| turn.finish(|_| done)),
+            Own::Autocommit(true) => self.end_transaction(COMMIT, |turn, done| {
                 if done.is_ok() {
                     turn.front.state().manual_commit = false;
                 }
                 turn.finish(|_| done);
             }),
-            Work::Autocommit(false) => {
+            Own::Autocommit(false) => {
                 self.front.state().manual_commit = true;
                 self.finish(|_| Ok(()));
             }
-            Work::Nothing => self.finish(|_| Ok(())),
-            Work::NextTransaction => {
+            Own::Nothing => self.finish(|_| Ok(())),
+            Own::NextTransaction => {
                 let request = self.request.clone();
                 self.front.state().next = Some(request);
                 self.finish(|_| Ok(()));
             }
-            Work::Savepoint(name, action) => self.savepoint(&name, action),
-            Work::Set(names) => self.set(names),
+            Own::Savepoint(name, action) => self.savepoint(&name, action),
+            Own::Set(names) => self.set(names),
         }
     }
 
@@ -181,7 +157,7 @@ impl Turn {
     fn forward(self, node: Option<usize>, effect: Effect) {
         let mut state = self.front.state();
         let placed = self.node_in_transaction(&mut state, node).map(|at| {
-            // What any node can answer does not decide where a transaction is.
+            // A statement that any node can answer does not decide where a transaction is.
             let decided = state.transaction.as_ref().is_some_and(|own| own.node.is_some());
             let aside = node.is_none() && !decided;
             let purpose = if aside { Purpose::Aside } else { Purpose::Statement };

@@ -1,99 +1,134 @@
 //! The command line.
 
-mod load;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lexopt::{Arg, Parser};
+use clap::{Args, Parser, Subcommand};
+use lab::args::{Account, Tunables, seconds, within};
 
-use crate::server_settings::Setting;
-use crate::usage::{UsageError, number, text};
+use crate::load::Mode;
 
-pub(crate) use load::Load;
+/// A data node: SQL and execution plans over SQLite.
+///
+/// Without a command it serves on loopback from a temporary database and loads itself: `select 1`, and
+/// single rows by their ids as SQL text and as a plan, by 1 to 2048 sessions over at most 16
+/// connections. Every answer is checked. Takes half a minute.
+#[derive(Debug, Parser)]
+#[command(name = "select1", args_conflicts_with_subcommands = true)]
+pub(crate) struct Command {
+    /// Take 0.3 s a step instead of 2 s.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    #[command(subcommand)]
+    pub(crate) task: Option<Task>,
+}
 
-/// What the user asked for.
-#[derive(Debug)]
-pub(crate) enum Command {
-    /// A server and its load, for so long each step.
-    Demo(Duration),
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
     Serve(Serve),
     Load(Load),
-    Help,
 }
 
-/// A server until it is told to end.
-#[derive(Debug)]
+/// Serve SQL over SQLite until SIGTERM or SIGINT, then drain.
+///
+/// Prints `listening on ADDR`.
+#[derive(Debug, Args)]
 pub(crate) struct Serve {
+    /// HOST:PORT, or unix:PATH; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
     pub(crate) listen: String,
-    pub(crate) user: String,
-    pub(crate) password: String,
+    /// The only account; its password may be empty.
+    #[command(flatten)]
+    pub(crate) account: Account,
+    /// Database, made if there is none [default: a temporary one].
+    #[arg(long, value_name = "FILE")]
     pub(crate) database: Option<PathBuf>,
+    /// Name of the database for clients.
+    #[arg(long, value_name = "NAME", default_value = "sbtest")]
     pub(crate) schema: String,
+    /// Rows of the table sbtest1, if it is made.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = within(0..=10_000_000_u32))]
     pub(crate) rows: u32,
-    pub(crate) config: Option<PathBuf>,
-    pub(crate) settings: Vec<Setting>,
+    #[command(flatten)]
+    pub(crate) tunables: Tunables,
 }
 
-pub(crate) const HELP: &str = include_str!("args/help.txt");
-
-const STEP: Duration = Duration::from_secs(2);
-const QUICK_STEP: Duration = Duration::from_millis(300);
-
-impl Command {
-    /// Reads the arguments of this process.
-    pub(crate) fn from_env() -> Result<Self, UsageError> {
-        let mut parser = Parser::from_env();
-        match parser.next()? {
-            None => Ok(Self::Demo(STEP)),
-            Some(Arg::Long("quick")) => Ok(Self::Demo(QUICK_STEP)),
-            Some(Arg::Short('h') | Arg::Long("help")) => Ok(Self::Help),
-            Some(Arg::Value(command)) if command == "serve" => serve(&mut parser),
-            Some(Arg::Value(command)) if command == "load" => load::parse(&mut parser),
-            Some(Arg::Value(command)) => {
-                Err(UsageError(format!("there is no command {}", command.display())))
-            }
-            Some(other) => Err(other.unexpected().into()),
-        }
-    }
+/// Load a server through the client library.
+///
+/// Every session asks again as soon as it has its answer, and no thread waits for one. Every answer is
+/// checked; ends with status 1 if one was wrong or an error. Prints a line each second on standard
+/// error, a table and a histogram at the end.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Load {
+    /// HOST:PORT, or unix:PATH [default: a server in this process].
+    #[arg(long, value_name = "ADDR", requires_all = ["user", "password"])]
+    pub(crate) connect: Option<String>,
+    /// User to log in as; needed with --connect.
+    #[arg(long, value_name = "NAME", default_value = lab::sessions::USER)]
+    pub(crate) user: String,
+    /// Password of the user; needed with --connect.
+    #[arg(long, value_name = "PASSWORD", default_value = lab::sessions::PASSWORD)]
+    pub(crate) password: String,
+    /// Sessions, each with one request in flight.
+    // The client lets as many wait for a connection by default.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = within(1..=65_536_usize))]
+    pub(crate) sessions: usize,
+    /// Connections that the sessions share.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = within(1..=1024_usize))]
+    pub(crate) connections: usize,
+    /// Requests.
+    #[arg(long, value_enum, default_value_t = Mode::Select1)]
+    pub(crate) mode: Mode,
+    /// Ids to ask for, from 1 [default: the highest of the table].
+    #[arg(long, value_name = "N", value_parser = within(1..=u32::MAX))]
+    pub(crate) rows: Option<u32>,
+    /// Length of the load.
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds(0.01..=86_400.0))]
+    pub(crate) seconds: Duration,
+    /// Print one JSON object, and nothing else, on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
-fn serve(parser: &mut Parser) -> Result<Command, UsageError> {
-    let (mut listen, mut user, mut password) = (None, None, None);
-    let (mut database, mut config, mut settings) = (None, None, Vec::new());
-    let (mut schema, mut rows) = ("sbtest".to_owned(), 100_000);
-    while let Some(option) = parser.next()? {
-        match option {
-            Arg::Long("listen") => listen = Some(text("--listen", parser.value()?)?),
-            Arg::Long("user") => user = Some(text("--user", parser.value()?)?),
-            Arg::Long("password") => password = Some(text("--password", parser.value()?)?),
-            Arg::Long("database") => database = Some(parser.value()?.into()),
-            Arg::Long("schema") => schema = text("--schema", parser.value()?)?,
-            Arg::Long("rows") => rows = number("--rows", parser.value()?, 0..=10_000_000)?,
-            Arg::Long("config") => config = Some(parser.value()?.into()),
-            Arg::Long("set") => {
-                let pair = text("--set", parser.value()?)?;
-                let (name, value) = pair.split_once('=').ok_or_else(|| {
-                    UsageError(format!("--set {pair} is not of the form NAME=VALUE"))
-                })?;
-                let (name, value) = (name.to_owned(), value.to_owned());
-                settings.push(Setting { option: "--set", name, value });
-            }
-            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
-            other => return Err(other.unexpected().into()),
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, String> {
+        Command::try_parse_from(line.split(' ')).map_err(|error| error.to_string())
+    }
+
+    pub(crate) fn load(line: &str) -> Load {
+        match parse(line).map(|command| command.task) {
+            Ok(Some(Task::Load(load))) => load,
+            other => panic!("{line}: {other:?}"),
         }
     }
-    let needed = |value: Option<String>, option| {
-        value.ok_or_else(|| UsageError(format!("serve needs {option}")))
-    };
-    Ok(Command::Serve(Serve {
-        listen: needed(listen, "--listen")?,
-        user: needed(user, "--user")?,
-        password: needed(password, "--password")?,
-        database,
-        schema,
-        rows,
-        config,
-        settings,
-    }))
+
+    #[test]
+    fn a_command_line_has_defaults() {
+        assert!(parse("select1").is_ok_and(|command| !command.quick && command.task.is_none()));
+        assert!(parse("select1 --quick").is_ok_and(|command| command.quick));
+        let load = load("select1 load");
+        assert_eq!((load.connect, load.sessions, load.connections), (None, 16, 4));
+        assert_eq!(
+            (load.mode, load.rows, load.seconds),
+            (Mode::Select1, None, Duration::from_secs(5))
+        );
+    }
+
+    #[test]
+    fn an_error_names_the_option_the_value_and_the_limits() {
+        for (line, parts) in [
+            ("select1 load --sessions 0", ["--sessions", "0 is outside 1..=65536"]),
+            ("select1 load --seconds 0", ["--seconds", "0 is outside 0.01..=86400.0"]),
+            ("select1 load --mode sqll", ["--mode", "select1, sql, digest, plan"]),
+            ("select1 load --connect a:1", ["--user", "--password"]),
+            ("select1 serve --listen a:1 --user u", ["--password", "required"]),
+            ("select1 serve --rows -1", ["-1", "unexpected"]),
+        ] {
+            let error = parse(line).expect_err(line);
+            assert!(parts.iter().all(|part| error.contains(part)), "{line}: {error}");
+        }
+    }
 }

@@ -1,55 +1,58 @@
 //! `load`: sessions that ask again and again, through the client library.
-//!
-//! ```text
-//!   ┌─▶ ask ──send──▶ (no thread waits) ──answer, on a worker──▶ check ──▶ count ─┐
-//!   └────────────────────────────────────────────────────────────────────────────┘
-//! ```
-//!
-//! Each session has one request in flight: a closed loop of callbacks, so that a thousand sessions
-//! take no more threads than one. A session that dies is replaced by another. The cheaper generator
-//! of `sessions.rs` is for benches: it has frames of its own and knows nothing of a client.
 
-mod asking;
 mod mode;
-mod report;
-use lab::load::sys;
-mod tally;
 
 use std::error::Error;
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epoll_group::Runtime;
-use epoll_group::client::{Client, Options, Session};
+use epoll_group::client::{Answer, Client, Request};
 use epoll_group::codec::value::Value;
-
-use crate::args::Load as Args;
-use crate::cpu;
-use crate::node::Node;
-use crate::terminal::ProgressLine;
-use crate::units::Count;
+use lab::drive::{Access, Asker, Driver, Failure, Progress, Summary, Target, Until};
+use lab::load::sys::raise_descriptor_limit;
+use lab::terminal::ProgressLine;
+use lab::units::{Count, Nanos};
+use lab::{cpu, report, table};
+use select1::node::Node;
+use serde::Serialize;
 
 pub(crate) use mode::Mode;
 
-use asking::{Asking, Shared};
-use report::Report;
+use crate::args::Load as Args;
 
-const SCHEMA: &str = "sbtest";
-const ROWS: u32 = 100_000;
-/// How long a request may take, and how long the end of the window waits for answers.
+pub(crate) const SCHEMA: &str = "sbtest";
+pub(crate) const ROWS: u32 = 100_000;
+/// Deadline of a request, and of the answers at the end of the load.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Logins at the same time.
-const CONNECTING: usize = 16;
 
-/// Loads a server and prints how it went.
+/// Questions of one session.
+struct Ids {
+    mode: Mode,
+    /// Ids are drawn from 1 to this.
+    rows: u32,
+    random: fastrand::Rng,
+}
+
+/// Result of a load, with what was asked.
+#[derive(Serialize)]
+struct Report<'a> {
+    connect: Option<&'a str>,
+    mode: String,
+    sessions: usize,
+    connections: usize,
+    /// CPU time of this process for each request, if the server is another one.
+    client_cpu_ns_per_request: Option<f64>,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
+
+/// Loads a server and prints the result.
 ///
 /// # Errors
 /// It cannot be reached, an answer was wrong, or a request failed.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    sys::raise_descriptor_limit()?;
+    raise_descriptor_limit()?;
     let mut own = None;
     let address = match &args.connect {
         Some(address) => address.clone(),
@@ -59,110 +62,106 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
             own.insert(node).address().to_string()
         }
     };
-    let runtime = Runtime::builder().name("load").start()?;
-    let client = Client::new(&runtime.handle(), options(args, address))?;
-    let report = load(&client, &runtime, args, own.is_none())?;
-    client.close();
-    if args.json {
-        report.json(args, out)?;
-    } else {
-        report.print(args, out)?;
-    }
-    out.flush()?;
-    report.verdict()
-}
-
-fn options(args: &Args, address: String) -> Options {
-    let connections = args.connections.min(args.sessions);
-    Options::new(address, args.user.as_str())
-        .password(args.password.as_str())
-        .connections(connections)
-        // Each has its share from the beginning.
-        .sessions_per_connection(args.sessions.div_ceil(connections))
-        .max_connecting(connections.min(CONNECTING))
-        .request_timeout(PATIENCE)
-        .session_timeout(PATIENCE)
-}
-
-/// Opens the sessions, lets them ask, and counts. `apart`: the server is another process, so that the
-/// CPU time of this one is the load's.
-fn load(
-    client: &Client,
-    runtime: &Runtime,
-    args: &Args,
-    apart: bool,
-) -> Result<Report, Box<dyn Error>> {
+    let (user, password) = (args.user.clone(), args.password.clone());
+    let target = Target { address, user, password };
+    let driver = Driver::new(&target, args.sessions, args.connections, PATIENCE)?;
     let rows = match args.rows {
         Some(rows) => rows,
-        None if args.mode.is_point() => highest_id(client)?,
+        None if args.mode.is_point() => highest_id(driver.client())?,
         None => 1,
     };
-    let sessions = open(client, args.sessions)?;
-    let shared = Arc::new(Shared {
-        client: client.clone(),
-        handle: runtime.handle(),
-        mode: args.mode,
-        rows,
-        stop: AtomicBool::new(false),
-        tallies: tally::several(),
-    });
+    let ids = |place| Ids { mode: args.mode, rows, random: fastrand::Rng::with_seed(place) };
+    let askers = (0..args.sessions as u64).map(ids).collect();
     let cpu = cpu::of_process();
-    let begun = Instant::now();
-    let (hold, ended) = mpsc::channel();
-    for (place, session) in sessions.into_iter().enumerate() {
-        Asking::new(&shared, session, place, hold.clone()).ask();
-    }
-    drop(hold);
-    watch(&shared, &ended, begun + args.time);
-    shared.stop.store(true, Ordering::Relaxed);
-    let last = Instant::now() + PATIENCE + PATIENCE;
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PATIENCE) {
-        if Instant::now() > last {
-            return Err("some requests have neither an answer nor an error".into());
-        }
-    }
+    let mut seconds = Seconds::default();
+    let until = Until::Time(args.seconds);
+    let (summary, _) = driver.run(askers, until, |progress| seconds.show(progress))?;
     let cpu = cpu::of_process().saturating_sub(cpu);
-    let total = tally::total(&shared.tallies);
-    let time = total.last.map_or(Duration::ZERO, |last| last.duration_since(begun));
-    Ok(Report { total, time, client_cpu: apart.then_some(cpu) })
+    seconds.line.clear();
+    let each = cpu.as_nanos() as f64 / summary.answers().max(1) as f64;
+    Report {
+        connect: args.connect.as_deref(),
+        mode: args.mode.to_string(),
+        sessions: args.sessions,
+        connections: args.connections,
+        client_cpu_ns_per_request: own.is_none().then_some(each.round()),
+        summary: &summary,
+    }
+    .print(args.json, out)?;
+    out.flush()?;
+    summary.verdict()
 }
 
-/// A line each second until `end`, or until no session asks any more.
-fn watch(shared: &Shared, ended: &Receiver<()>, end: Instant) {
-    let mut line = ProgressLine::new();
-    let begun = Instant::now();
-    let mut before = 0;
-    let mut next = begun;
-    while next < end {
-        let since = next;
-        next = end.min(next + Duration::from_secs(1));
-        let left = next.saturating_duration_since(Instant::now());
-        if ended.recv_timeout(left) == Err(RecvTimeoutError::Disconnected) {
+impl Asker for Ids {
+    type Question = i64;
+
+    fn next(&mut self, _: u64) -> Option<(i64, Request)> {
+        let id = i64::from(self.random.u32(1..=self.rows));
+        Some((id, self.mode.request(id)))
+    }
+
+    fn check(&mut self, id: i64, answer: Answer) -> Result<Access, Failure> {
+        self.mode.check(id, answer).map(|()| Access::Read)
+    }
+}
+
+/// A line for each second of a load.
+#[derive(Default)]
+struct Seconds {
+    line: ProgressLine,
+    at: Duration,
+    answers: u64,
+}
+
+impl Seconds {
+    fn show(&mut self, progress: &Progress) {
+        let time = progress.elapsed - self.at;
+        if time < Duration::from_secs(1) {
             return;
         }
-        let (answers, failures) = tally::progress(&shared.tallies);
-        let rate = (answers - before) as f64 / (next - since).as_secs_f64();
-        before = answers;
-        let seconds = begun.elapsed().as_secs_f64();
-        let rate = Count(rate.round());
-        line.each(format_args!("{seconds:4.1} s  {rate:>9} requests/s  {failures} failures"));
+        let rate = (progress.answers - self.answers) as f64 / time.as_secs_f64();
+        (self.at, self.answers) = (progress.elapsed, progress.answers);
+        let (seconds, rate) = (progress.elapsed.as_secs_f64(), Count(rate.round()));
+        let failures = progress.failures;
+        self.line.each(format_args!("{seconds:4.1} s  {rate:>9} requests/s  {failures} failures"));
     }
-    line.clear();
 }
 
-fn open(client: &Client, count: usize) -> Result<Vec<Session>, Box<dyn Error>> {
-    let (give, given) = mpsc::channel();
-    for _ in 0..count {
-        let give = give.clone();
-        client.session_then(move |session| {
-            // After the first error nobody listens.
-            let _ = give.send(session);
-        });
+impl Report<'_> {
+    /// Prints one JSON object on one line, or a table of one line and a histogram.
+    fn print(&self, json: bool, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+        if json {
+            writeln!(out, "{}", serde_json::to_string(self)?)?;
+            return Ok(());
+        }
+        let latencies = self.summary.latencies();
+        let mut table = table::numbers(&[
+            "mode",
+            "sessions",
+            "connections",
+            "requests/s",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "client CPU/request",
+        ]);
+        let (sessions, connections) = (self.sessions.to_string(), self.connections.to_string());
+        let mut row = vec![self.mode.clone(), sessions, connections];
+        row.push(format!("{:.0}", self.summary.per_second()));
+        row.extend(
+            [0.5, 0.99, 0.999, 1.0]
+                .map(|share| Nanos(latencies.value_at_quantile(share) as f64).to_string()),
+        );
+        let cpu = self.client_cpu_ns_per_request.map(|cpu| Nanos(cpu).to_string());
+        row.push(cpu.unwrap_or_else(|| "–".to_owned()));
+        table.add_row(row);
+        writeln!(out, "{}\n", table.trim_fmt())?;
+        Ok(report::histogram(out, &[("share of requests".to_owned(), &latencies)])?)
     }
-    Ok(given.iter().take(count).collect::<Result<_, _>>()?)
 }
 
-/// What point selects may ask for.
+/// The highest id that point selects may ask for.
 fn highest_id(client: &Client) -> Result<u32, Box<dyn Error>> {
     let mut answer = client.session()?.execute("select max(id) from sbtest1")?;
     let id = match answer.next_row()?.map(|row| row.get(0)).transpose()? {

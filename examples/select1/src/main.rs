@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `node` is the server: `node/engine.rs` is the file to read first. `load.rs` loads one through the
-//! client library; `sessions.rs` is the cheaper generator that benches share.
+//! client library.
 
 mod args;
 mod demo;
@@ -18,38 +18,14 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use lab::{cpu, report, settings as server_settings, signals, terminal, units, usage};
-use select1::node;
-
-use std::error::Error;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use args::Command;
-
-/// Exit status of a command line that makes no sense.
-const USAGE: u8 = 2;
+use args::{Command, Task};
 
 fn main() -> ExitCode {
-    let mut out = terminal::Output::new();
-    let command = match Command::from_env() {
-        Ok(command) => command,
-        Err(error) => return fail(&error, ExitCode::from(USAGE)),
-    };
-    let done = match command {
-        Command::Demo(time) => demo::run(time, &mut out),
-        Command::Serve(serve) => serve::run(&serve, &mut out),
-        Command::Load(load) => load::run(&load, &mut out),
-        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
-    };
-    match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(error.as_ref(), ExitCode::FAILURE),
-    }
-}
-
-fn fail(error: &dyn Error, status: ExitCode) -> ExitCode {
-    // If even standard error is gone, the exit status still says it.
-    let _ = writeln!(io::stderr(), "select1: {error}");
-    status
+    lab::args::run(|command: Command, out| match command.task {
+        None => demo::run(command.quick, out),
+        Some(Task::Serve(serve)) => serve::run(&serve, out),
+        Some(Task::Load(load)) => load::run(&load, out),
+    })
 }

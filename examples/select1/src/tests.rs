@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 
 use epoll_group::{Config, Runtime};
 
-use crate::node::Node;
 use lab::xrpc::datum::Datum;
 use lab::xrpc::reply::{Failure, Reply};
 use lab::xrpc::{Client, request};
+use select1::node::Node;
 
 /// A server with a table of a hundred rows.
 pub(crate) struct Server(Node);
@@ -51,7 +51,8 @@ impl Server {
     }
 }
 
-/// What a statement of session 2 gives: cells as text, with `|` between them and `;` behind rows.
+/// Returns the result of a statement of session 2: cells as text, with `|` between them and `;`
+/// behind rows.
 pub(crate) fn rows(client: &mut Client, sql: &str) -> String {
     text(&client.execute(2, sql).good())
 }

@@ -1,23 +1,20 @@
 //! [`Chance`]: the choices of one seed.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
-/// Numbers of a seed, the same each time (SplitMix64).
+use lab::random::Random;
+
+/// Numbers of a seed, the same each time.
 #[derive(Debug)]
-pub struct Chance(Cell<u64>);
+pub struct Chance(RefCell<Random>);
 
 impl Chance {
     pub const fn new(seed: u64) -> Self {
-        Self(Cell::new(seed))
+        Self(RefCell::new(Random(seed)))
     }
 
     pub fn next(&self) -> u64 {
-        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.0.set(state);
-        let mut number = state;
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        number ^ (number >> 31)
+        self.0.borrow_mut().next()
     }
 
     pub fn below(&self, bound: u64) -> u64 {

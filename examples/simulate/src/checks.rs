@@ -1,4 +1,4 @@
-//! What has to hold: on the way, at rest, and at the end.
+//! Checks during a simulation, at rest, and at the end.
 
 use epoll_group::stats::{Counter, Snapshot};
 
@@ -23,7 +23,7 @@ impl World {
         }
     }
 
-    /// At rest, whoever lives has all its answers.
+    /// At rest, every live peer has all its answers.
     pub(super) fn check_stuck(&self) {
         let scene = &self.scene;
         for peer in self.peers.iter().filter(|peer| !scene.is_spoiled(peer.index)) {
@@ -104,6 +104,6 @@ impl World {
     }
 }
 
-/// What the server may make for one connection beyond the high watermark: the turn of a source for
+/// Bytes that the server may make for one connection beyond the high watermark: the turn of a source for
 /// each session, and answers.
 const TURN: usize = 2 << 20;

@@ -1,4 +1,4 @@
-//! What the engine answers later: rows that come from elsewhere, and requests that were put off.
+//! Later answers of the engine: rows that come from elsewhere, and deferred requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -100,5 +100,5 @@ pub fn finish(scene: &Scene, waiting: Waiting) {
     }
 }
 
-/// So much later than a time-out it has come, when nothing else is to be done.
+/// Latest arrival of a time-out when nothing else is to be done.
 pub const LATE: Duration = Duration::from_millis(10);

@@ -1,5 +1,5 @@
-//! A whole server on one thread, with its clients, the ways between them and the time, all driven by the
-//! choices of a seed.
+//! A whole server on one thread, with its clients, the ways between them and the time. A seed makes all
+//! choices.
 //!
 //! ```text
 //!   peers: real clients, sans-I/O          wires                     the real server
@@ -13,24 +13,23 @@
 //!
 //! # What a step may be
 //!
-//! A client asks, takes, cancels, gives up, closes; bytes go on, as many as chance says; a way is held up,
-//! cut, half-closed, spoiled, or its client does not read; the server takes an event or a task in hand,
-//! or does one of those in hand; a request that was put off is finished; time passes. While a handler of
-//! the service runs, the server may go on with others, as it does with more than one thread.
+//! A client asks, takes, cancels, gives up or closes. Bytes move, as many as chance says. A way is held
+//! up, cut, half-closed or spoiled, or its client does not read. The server takes an event or a task, or
+//! does one of those that it holds. A deferred request is finished. Time passes. While a handler of the
+//! service runs, the server may go on with others, as it does with more than one thread.
 //!
 //! # What has to hold
 //!
-//! Each answer is the one of its request, whole and in order; what is said to be refused was not done, and
-//! what was done was done once, in its session and in its turn. An outcome other than an answer has a
-//! reason. When nothing moves any more, nobody waits. Limits hold. At the end nothing is left: no session,
-//! no byte, no timer, and what was counted agrees.
+//! Each answer belongs to its request, whole and in order. A refused request was not executed. An executed
+//! one was executed once, in its session and in its turn. An outcome other than an answer has a reason.
+//! When nothing moves any more, no request waits. Limits hold. At the end no session, byte or timer is
+//! left, and all counters agree.
 //!
-//! The same seed does the same again: nothing looks at the system's clock, at its random numbers or at
+//! The same seed does the same again: no code looks at the system's clock, at its random numbers or at
 //! the order of a hash table.
 
 mod chance;
 mod checks;
-mod coverage;
 mod later;
 mod outcome;
 mod peer;
@@ -41,10 +40,28 @@ mod statement;
 mod wire;
 mod world;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use coverage::Coverage;
 pub use world::Outcome;
+
+/// How often each thing happened, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage(BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    pub fn add(&mut self, what: &'static str, times: u64) {
+        *self.0.entry(what).or_default() += times;
+    }
+
+    pub fn absorb(&mut self, other: &Self) {
+        other.iter().for_each(|(what, times)| self.add(what, times));
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().map(|(&what, &times)| (what, times))
+    }
+}
 
 /// Runs one seed; `verbose` says each step on the terminal.
 pub fn run(seed: u64, verbose: bool) -> Outcome {

@@ -1,4 +1,4 @@
-//! What a request came to, and whether it may.
+//! Outcomes of requests, and the check that each is a legal one.
 
 use epoll_group::client::{Error, ErrorKind, Fate, ServerError};
 use epoll_group::codec::decoder::Frame;
@@ -16,7 +16,7 @@ use super::statement::{ERROR, FATAL, Form, Later, Task};
 /// The server's error for a request that took longer than `request_timeout`.
 const TIMED_OUT: u32 = 3024;
 
-/// What has come of an answer.
+/// The part of an answer that has come so far.
 #[derive(Debug, Default)]
 pub struct Answer {
     rows: u64,
@@ -68,7 +68,7 @@ impl Answer {
 }
 
 impl Peer {
-    /// Whether this outcome may be.
+    /// Checks that this outcome is a legal one.
     pub(super) fn judge(&mut self, scene: &Scene, asked: &Asked, result: Result<(), Error>) {
         let Some(life) = scene.life(asked.tag, self.index, |life| life.clone()) else { return };
         self.disturbed |= result.as_ref().is_err_and(Error::is_timeout);

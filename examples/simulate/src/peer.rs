@@ -144,7 +144,7 @@ impl Peer {
         self.send();
     }
 
-    /// What the session does now may be interrupted.
+    /// Marks the requests of the session as ones that may be interrupted.
     fn interrupted(&self, scene: &Scene, session: u64) {
         for asked in self.asked.iter().filter(|asked| asked.asking.session == session) {
             scene.life(asked.tag, self.index, |life| life.interrupted = true);
@@ -239,7 +239,7 @@ impl Peer {
         }
     }
 
-    /// What has come of one answer.
+    /// Takes what has come of one answer.
     pub fn take(&mut self, scene: &Scene, index: usize) {
         let asked = &mut self.asked[index];
         let (bytes, result) = self.client.take(asked.asking);
@@ -261,7 +261,7 @@ impl Peer {
 
     // ---- what moves ----
 
-    /// What the client has to say goes on its way.
+    /// Puts the client's bytes on their way.
     pub fn send(&mut self) {
         let out = self.client.out();
         self.wire.send(&out);
@@ -353,5 +353,5 @@ impl Peer {
     }
 }
 
-/// What may come beyond a window: the row that spends it, and what describes the columns.
+/// Bytes that may come beyond a window: the row that spends it, and the description of the columns.
 const ROW: usize = 8 << 10;

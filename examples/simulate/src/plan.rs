@@ -6,7 +6,7 @@ use epoll_group::Config;
 
 use super::chance::Chance;
 
-/// What is drawn once for a seed.
+/// Choices drawn once for a seed.
 #[derive(Debug)]
 pub struct Plan {
     pub config: Config,

@@ -1,7 +1,7 @@
-//! [`Scene`]: what all of one simulation refer to: chance, time, the server, and the book that is kept.
+//! [`Scene`]: shared state of one simulation: chance, time, the server, and a book of all requests.
 //!
-//! It belongs to the thread, as a service is asked by the library and has nothing of its own that is not
-//! sent between threads.
+//! It belongs to the thread, because the library calls the service, and a service has only state that can
+//! be sent between threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,8 @@ use epoll_group::internal::simulated::{Simulated, Step, set_random, set_time};
 use epoll_group::net::Connection;
 use epoll_group::session::{Deferred, Wake};
 
+use super::Coverage;
 use super::chance::Chance;
-use super::coverage::Coverage;
 use super::plan::Plan;
 use super::service::Engine;
 use super::statement::{Later, Task};
@@ -39,7 +39,7 @@ pub struct Scene {
     pub alive: Cell<i64>,
     pub executed: Cell<u64>,
     pub panicked: Cell<u64>,
-    /// Panics that whoever finished a request has caught.
+    /// Panics that were caught while a deferred request was finished.
     pub panicked_later: Cell<u64>,
     /// Calls of the service within which others go on.
     pub depth: Cell<u32>,
@@ -65,11 +65,11 @@ pub struct Life {
     pub task: Task,
     pub executed: u32,
     pub said: Said,
-    /// What the client wants to be interrupted: by a kill, or because nobody waits.
+    /// The client wants it to be interrupted: it killed the session, or no longer waits.
     pub interrupted: bool,
 }
 
-/// What the service has said.
+/// The service's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     Nothing,
@@ -178,16 +178,16 @@ impl Scene {
         }
     }
 
-    /// What this seed has written down.
+    /// Fingerprint of the notes of this seed.
     pub fn trace(&self) -> u64 {
         self.trace.get()
     }
 
     pub fn count(&self, what: &'static str) {
-        self.coverage.borrow_mut().count(what);
+        self.coverage.borrow_mut().add(what, 1);
     }
 
-    /// What must not be. The first counts.
+    /// Records a failed check. The first one counts.
     pub fn fail(&self, why: impl Into<String>) {
         self.failure.borrow_mut().get_or_insert_with(|| why.into());
     }
@@ -276,7 +276,7 @@ impl Drop for Open {
     }
 }
 
-/// Events and tasks that are in somebody's hands at once.
+/// Events and tasks that are taken at once.
 const WORKERS: usize = 4;
 /// Handlers within handlers.
 const DEEPEST: u32 = 3;

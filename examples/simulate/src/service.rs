@@ -32,10 +32,10 @@ pub struct Session {
     _alive: Alive,
 }
 
-/// What the library has told a session of the service.
+/// Cancellations that the library has told a session of the service.
 #[derive(Default)]
 struct Told {
-    /// So often to stop, since it was last asked.
+    /// Number of cancellations since the last call of `cancelled`.
     times: AtomicU32,
     /// To stop, since the last request has begun.
     stopped: AtomicBool,
@@ -174,7 +174,7 @@ fn panic(scene: &Scene) -> ! {
     resume_unwind(Box::new("simulated"));
 }
 
-/// What is asked: its tag, the task, and the bytes of rows that the client takes.
+/// Parses a request: its tag, the task, and the bytes of rows that the client takes.
 fn read(request: &Request<'_>) -> Option<(u64, Task, Option<u64>)> {
     match request {
         Request::Sql(sql) => {
@@ -286,7 +286,7 @@ impl Doing<'_> {
         Ok(())
     }
 
-    /// Whether so many bytes can be written without a wait: there is one thread.
+    /// True if `bytes` can be written without a wait. There is one thread.
     fn fits(&self, bytes: u64) -> bool {
         let pending = self
             .scene

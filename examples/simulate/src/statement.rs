@@ -5,12 +5,12 @@ use std::fmt;
 use super::plan::Plan;
 use super::scene::Scene;
 
-/// What is to be done.
+/// A thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Answered by how many rows were changed.
     Change,
-    /// So many rows of so many bytes.
+    /// A number of rows, and the bytes of each.
     Rows(Form, u64, u64),
     /// Later, after so many microseconds.
     Later(Later, u64),
@@ -20,7 +20,7 @@ pub enum Task {
     Begin,
     Commit,
     Savepoint,
-    /// So many timestamps.
+    /// A number of timestamps.
     Time(u64),
 }
 
@@ -35,7 +35,7 @@ pub enum Form {
     Relay,
 }
 
-/// What is done with a request that was put off.
+/// The end of a deferred request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Later {
     Change,
@@ -49,7 +49,7 @@ pub enum Later {
 
 /// The error of the service. Its text says which request it is.
 pub const ERROR: u32 = 1644;
-/// The one that a session dies of.
+/// The error that ends a session.
 pub const FATAL: u32 = 1645;
 
 const FORMS: [(&str, Form); 5] = [
@@ -100,7 +100,7 @@ impl fmt::Display for Task {
 }
 
 impl Task {
-    /// Reads one back; `None` for what nobody wrote.
+    /// Parses a task; `None` for a text that no peer wrote.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
         let first = words.next()?;
@@ -117,7 +117,7 @@ impl Task {
         Some(Self::Later(later, micros))
     }
 
-    /// Whether it is done where only a [`Cancel`](epoll_group::session::Cancel) reaches, and then said.
+    /// True if it is deferred and then answered: only a [`Cancel`](epoll_group::session::Cancel) reaches it.
     pub const fn is_put_off(self) -> bool {
         matches!(self, Self::Later(Later::Change | Later::Again | Later::Error | Later::Fatal, _))
     }
@@ -173,5 +173,5 @@ impl Task {
     }
 }
 
-/// What is larger nobody wrote.
+/// Largest number that a peer writes.
 const MOST: u64 = 10_000_000;

@@ -82,7 +82,7 @@ impl Wire {
 
     // ---- what moves ----
 
-    /// So many bytes at most go on to the server. How many did.
+    /// Moves at most `most` bytes to the server. Returns how many moved.
     pub fn push(&mut self, scene: &Scene, most: usize) -> usize {
         if is_held(self.up_at, scene) || self.finished {
             return 0;
@@ -116,7 +116,7 @@ impl Wire {
         sent
     }
 
-    /// So many bytes at most come from the server. How many did.
+    /// Moves at most `most` bytes from the server. Returns how many moved.
     pub fn pull(&mut self, scene: &Scene, most: usize) -> usize {
         if is_held(self.reads_at, scene) || self.ended || self.down.len() > ROOM {
             return 0;
@@ -148,7 +148,7 @@ impl Wire {
         }
     }
 
-    /// So many bytes at most reach the client.
+    /// Takes at most `most` bytes that reach the client.
     pub fn arrive(&mut self, scene: &Scene, most: usize) -> Vec<u8> {
         if is_held(self.down_at, scene) {
             return Vec::new();
@@ -188,10 +188,10 @@ impl Wire {
     }
 }
 
-/// Hears what the server says, before anything happens to it.
+/// Reads the server's bytes before faults change them.
 struct Tap {
     decoder: Decoder,
-    /// Sessions whose end was told.
+    /// Sessions whose end the server has told.
     dead: BTreeSet<u64>,
 }
 
@@ -200,7 +200,7 @@ impl Tap {
         Self { decoder: Decoder::new(Limits::default()), dead: BTreeSet::new() }
     }
 
-    /// It says whole frames, and of a session whose end was told nothing but that there is none.
+    /// Checks that frames are whole, and that a session that has ended gets no frame but errors.
     fn hear(&mut self, scene: &Scene, peer: usize, bytes: &[u8]) {
         self.decoder.feed(bytes);
         loop {

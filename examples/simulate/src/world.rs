@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::coverage::Coverage;
+use super::Coverage;
 use super::later;
 use super::peer::Peer;
 use super::scene::{Open, Scene};
@@ -15,10 +15,10 @@ pub struct World {
     _open: Open,
 }
 
-/// What a seed came to.
+/// Result of a seed.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What must not be, if it was.
+    /// The first check that failed.
     pub failure: Option<String>,
     /// The same for the same seed.
     pub trace: u64,
@@ -140,7 +140,7 @@ impl World {
         let mut any = false;
         for peer in &mut self.peers {
             if peer.client.poll_timeout().is_some_and(|due| due <= now) {
-                // Whoever waits no longer has its statement interrupted, or what stands behind that.
+                // A time-out interrupts the statement, or the one behind it.
                 peer.disturbed |= peer.asked.iter().any(|asked| asked.due <= now);
                 peer.client.timeout(now);
                 peer.send();
@@ -176,7 +176,7 @@ impl World {
         scene.fail("it does not come to rest");
     }
 
-    /// Everybody does what there is to do. Says whether there was anything.
+    /// Lets every peer and the server do all that they can. Returns true if anything moved.
     fn move_all(&mut self) -> bool {
         let scene = Rc::clone(&self.scene);
         let mut moved = self.look_at_clock();
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Whoever takes nothing for too long is closed.
+    /// Checks that a peer that takes nothing for too long is closed.
     fn check_slow(&self, next: Instant) {
         let scene = Rc::clone(&self.scene);
         let limit = scene.plan.times.write + later::LATE;
@@ -242,12 +242,12 @@ impl World {
         });
         let waits: Vec<_> = waits.cloned().collect();
         drop(ends);
-        // What it took before gives it a second chance, and a look that came too late a third.
+        // Bytes taken before give it a second chance, and a late look a third.
         for _ in 0..if waits.is_empty() { 0 } else { 3 } {
             self.let_pass(scene.now() + limit);
         }
         for (index, connection) in waits {
-            // What was left may have fitted into its socket when that was looked at once more.
+            // The rest may have fitted into the socket at the last look.
             let over = connection.is_closed() || connection.pending_bytes() == 0;
             scene.check(over, || {
                 format!("peer {index} reads nothing for {:?}, and is not closed", limit * 3)
@@ -315,11 +315,11 @@ impl World {
     }
 }
 
-/// So many rounds without rest are too many.
+/// Limit of rounds without rest.
 const MOST_ROUNDS: u32 = 200_000;
 /// A timer that is looked at later than this is on time.
 const STEP: Duration = Duration::from_millis(20);
-/// So many timers are not left when nobody is there any more.
+/// Limit of timers that are left when no peer is there any more.
 const MOST_TIMERS: u32 = 1000;
 /// The server's timers that are waited for: they hold back an answer to a login.
 const SOON: Duration = Duration::from_millis(150);

@@ -8,7 +8,7 @@ use std::thread;
 use proptest::prelude::*;
 use simulate::{Coverage, Outcome};
 
-/// Those that have failed once, by what they found.
+/// Seeds that have failed once, and what they found.
 const ONCE_FAILED: &[(u64, &str)] = &[
     (145, "a request that was put off and ran out of time was told to be interrupted"),
     (195, "the same in a session for one statement"),

@@ -1,4 +1,4 @@
-//! [`Account`]: what became of requests. Each is in exactly one of its counts.
+//! [`Account`]: outcomes of requests. Each request is in exactly one of its counts.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ pub(crate) struct Account {
     pub(crate) not_sent: u64,
     /// Sent, and no answer came, or not whole.
     pub(crate) unknown: u64,
-    /// Of those answered: with something else.
+    /// Answers that do not fit their question; part of `answered`.
     pub(crate) wrong: u64,
-    /// Of those that were not answered, by kind.
+    /// Requests without an answer, by the kind of error.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// What was wrong first.
+    /// Text of the first failure.
     pub(crate) first: Option<String>,
     /// Nanoseconds from question to answer.
     pub(crate) times: Histogram<u64>,
@@ -49,12 +49,12 @@ impl Default for Account {
 }
 
 impl Account {
-    /// A request is on its way.
+    /// Counts a request that is sent.
     pub(crate) const fn ask(&mut self) {
         self.asked += 1;
     }
 
-    /// An answer after such a time; `Err` says what was wrong with it.
+    /// Counts an answer after this time. `Err` tells why it is wrong.
     pub(crate) fn answered(&mut self, time: Duration, right: Result<(), String>) {
         self.answered += 1;
         self.times.saturating_record(time.as_nanos() as u64);
@@ -78,7 +78,7 @@ impl Account {
         self.failed(error.fate(), kind(error), error);
     }
 
-    /// Whether each that was asked has one outcome.
+    /// True if each request has one outcome.
     pub(crate) const fn is_even(&self) -> bool {
         self.asked == self.answered + self.refused + self.not_sent + self.unknown
     }
@@ -108,7 +108,7 @@ impl Account {
     }
 }
 
-/// In a word or two.
+/// Returns the kind of an error in a word or two.
 fn kind(error: &Error) -> String {
     match error.kind() {
         ErrorKind::Server(error) => format!("error {}", error.code()),

@@ -1,4 +1,4 @@
-//! What must be true of every phase, and of a run.
+//! Checks of every phase and of a run.
 #![forbid(unsafe_code)]
 
 use crate::account::Account;
@@ -7,13 +7,13 @@ use crate::phase::Outcome;
 use crate::slope::Slope;
 use crate::world::World;
 
-/// Memory may grow by as much over a run, of what is sure: bytes, or a part of what it was.
+/// Growth of memory that a run may show, beyond its error: bytes, or a share of the memory.
 const GROWTH_BYTES: f64 = (4 << 20) as f64;
 const GROWTH_PART: f64 = 0.05;
-/// Fewer samples say nothing.
+/// Least number of samples for a verdict on memory.
 const LEAST_SAMPLES: usize = 8;
 
-/// What was wrong with a phase.
+/// Returns the problems of a phase.
 pub(crate) fn phase(world: &World, items: &[Item], outcome: &Outcome) -> Vec<String> {
     let mut problems = Vec::new();
     for server in 0..SERVERS {
@@ -53,7 +53,7 @@ fn meets(items: &[Item], server: usize, which: impl Fn(Hazard) -> bool) -> bool 
     items.iter().any(|item| item.server == server && which(item.hazard))
 }
 
-/// What the clients saw.
+/// Checks the accounts of the clients.
 fn accounts(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnMut(String)) {
     let (direct, relayed, churned) =
         (&outcome.direct[server], &outcome.relayed[server], &outcome.churned[server]);
@@ -74,7 +74,7 @@ fn accounts(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     if relayed.wrong > 0 && !corrupted {
         add(format!("relayed: {} wrong answers, first {}", relayed.wrong, first(relayed)));
     }
-    // Who came before the attack is served, though perhaps late; newcomers may be refused.
+    // Clients that were there before the attack are served, though perhaps late. New ones may be refused.
     let late = |kind: &str| attacked && ["deadline", "error 3024"].contains(&kind);
     if direct.errors.keys().any(|kind| !late(kind)) && !killed {
         add(format!("direct: {:?}, first {}", direct.errors, first(direct)));
@@ -82,7 +82,7 @@ fn accounts(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     if churned.failures() > 0 && !killed && !attacked {
         add(format!("churned: {:?}, first {}", churned.errors, first(churned)));
     }
-    // Its clients wait for two seconds, not for thirty.
+    // Clients behind the relay wait for two seconds, not for thirty.
     let away =
         killed || attacked || meets(items, server, |hazard| matches!(hazard, Hazard::Freeze));
     let lossy = away || road_is(items, server, |network| network.loses);
@@ -94,8 +94,8 @@ fn accounts(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     }
 }
 
-/// What the server executed and what its clients know of must agree: accepted = answered + refused +
-/// cut.
+/// Checks that requests which the server executed agree with the outcomes that its clients saw:
+/// accepted = answered + refused + cut.
 fn executed(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnMut(String)) {
     let counter = if server == ECHO { "frames_answered" } else { "requests_executed" };
     let executed = rise(outcome, server, counter);
@@ -103,7 +103,7 @@ fn executed(items: &[Item], server: usize, outcome: &Outcome, add: &mut impl FnM
     for account in [&outcome.direct[server], &outcome.relayed[server], &outcome.churned[server]] {
         all.add(account);
     }
-    // What attackers call a request may be a ping, or half a login.
+    // A request of an attacker may be a ping, or half a login.
     let attacked = outcome.attacks.iter().any(|(item, ..)| item.server == server);
     if road_is(items, server, |network| network.corrupts) {
         return;
@@ -121,7 +121,7 @@ fn rise(outcome: &Outcome, server: usize, counter: &str) -> u64 {
     outcome.after[server].get(counter) - outcome.before[server].get(counter)
 }
 
-/// Whether memory grows: samples of (seconds, bytes), and what is wrong with them.
+/// Returns the growth of memory from samples of (seconds, bytes), and the problem if it is too much.
 pub(crate) fn memory(samples: &[(f64, f64)]) -> Option<(Slope, Option<String>)> {
     let slope = Slope::of(samples).filter(|_| samples.len() >= LEAST_SAMPLES)?;
     let (first, last) = (samples.first()?, samples.last()?);

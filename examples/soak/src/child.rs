@@ -1,13 +1,13 @@
 //! The servers of a run, each in a process of its own.
 //!
-//! A child says `listening on ADDR`, then obeys: each line on its standard input is a command, each
-//! answer ends with an empty line. It ends with its standard input.
+//! A child prints `listening on ADDR` and then takes commands, a line each, on its standard input. Each
+//! answer ends with an empty line. The child ends with its standard input.
 //!
 //! ```text
-//! stats            everything that is counted, each in a line of a name and a value
+//! stats            prints all counters and gauges, each in a line of a name and a value
 //! set NAME VALUE   changes a tunable
-//! trim             forgets what connections to databases keep, and gives back to the system what was
-//!                  freed; says what is allocated then
+//! trim             drops the caches of idle database connections, returns freed memory to the system,
+//!                  and prints the allocated bytes
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,17 +17,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Subcommand;
 use epoll_group::pool::Limits;
 use epoll_group::{Config, Handle, Runtime, session};
 
 use crate::protocol::Echo;
-use lab::usage::UsageError;
 use proxy::nodes::{NodeOptions, Nodes, Patience};
 use proxy::proxy::Proxy;
 use proxy::route::Catalogue;
 use select1::{Engine, Options};
 
-/// The account of everybody, everywhere.
+/// The account of all clients, on all servers.
 pub(crate) const USER: &str = "app";
 pub(crate) const PASSWORD: &str = "secret";
 const SCHEMA: &str = "sbtest";
@@ -61,8 +61,8 @@ pub(crate) const TUNABLES: &[(&str, &str)] = &[
     ("request_cache_bytes", "1MiB"),
 ];
 
-/// What a child is.
-#[derive(Debug)]
+/// Kind of server.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum Role {
     Echo,
     /// Over a database in this file.
@@ -70,35 +70,23 @@ pub(crate) enum Role {
         listen: String,
         path: PathBuf,
     },
-    /// Before these nodes, each a list of endpoints.
-    Proxy(Vec<Vec<String>>),
+    /// Before these nodes, each a list of endpoints with commas between them.
+    Proxy {
+        #[arg(required = true)]
+        nodes: Vec<String>,
+    },
 }
 
 impl Role {
-    pub(crate) fn read(words: Vec<String>) -> Result<Self, UsageError> {
-        let words: Vec<_> = words.iter().map(String::as_str).collect();
-        match *words.as_slice() {
-            ["echo"] => Ok(Self::Echo),
-            ["node", listen, path] => {
-                Ok(Self::Node { listen: listen.to_owned(), path: path.into() })
-            }
-            ["proxy", ref nodes @ ..] if !nodes.is_empty() => {
-                let endpoints = |node: &&str| node.split(',').map(str::to_owned).collect();
-                Ok(Self::Proxy(nodes.iter().map(endpoints).collect()))
-            }
-            _ => Err(UsageError("a child is echo, node LISTEN FILE or proxy NODE...".to_owned())),
-        }
-    }
-
+    /// Returns the arguments that make a process take this role.
     pub(crate) fn words(&self) -> Vec<String> {
         match self {
             Self::Echo => vec!["echo".to_owned()],
             Self::Node { listen, path } => {
                 vec!["node".to_owned(), listen.clone(), path.display().to_string()]
             }
-            Self::Proxy(nodes) => {
-                let nodes = nodes.iter().map(|endpoints| endpoints.join(","));
-                std::iter::once("proxy".to_owned()).chain(nodes).collect()
+            Self::Proxy { nodes } => {
+                ["proxy"].map(str::to_owned).into_iter().chain(nodes.clone()).collect()
             }
         }
     }
@@ -124,7 +112,7 @@ pub(crate) fn serve(role: &Role) -> Result<(), Box<dyn Error>> {
             engine = Some(Arc::clone(&own));
             (runtime.listen(listen.as_str(), session::Server::shared(own))?, None)
         }
-        Role::Proxy(nodes) => {
+        Role::Proxy { nodes } => {
             let service = proxy(&handle, nodes)?;
             (runtime.listen("127.0.0.1:0", session::Server::new(service))?, None)
         }
@@ -166,15 +154,15 @@ fn engine_options(path: PathBuf) -> Options {
     }
 }
 
-fn proxy(handle: &Handle, nodes: &[Vec<String>]) -> Result<Proxy, Box<dyn Error>> {
+fn proxy(handle: &Handle, nodes: &[String]) -> Result<Proxy, Box<dyn Error>> {
     let patience = Patience {
         limits: Limits::default().max(32).unused_after(Duration::MAX),
         statement: Duration::from_secs(8),
         silence: Duration::from_secs(2),
     };
-    let node = |(number, endpoints): (usize, &Vec<String>)| NodeOptions {
+    let node = |(number, endpoints): (usize, &String)| NodeOptions {
         name: format!("n{number}"),
-        endpoints: endpoints.clone(),
+        endpoints: endpoints.split(',').map(str::to_owned).collect(),
         user: USER.to_owned(),
         password: PASSWORD.to_owned(),
         connections: 2,
@@ -197,21 +185,21 @@ fn set(handle: &Handle, name: &str, value: &str) -> Result<(), Box<dyn Error>> {
     wrong.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// What was freed goes back to the system, so that what is resident is what is held.
+/// Returns freed memory to the system, so that resident memory is held memory.
 fn trim() {
     #[cfg(target_env = "gnu")]
     {
-        #![expect(unsafe_code, reason = "the allocator has no other door")]
+        #![expect(unsafe_code, reason = "std has no function for it")]
         // SAFETY: takes no pointer, and may be called at any time from any thread.
         unsafe { libc::malloc_trim(0) };
     }
 }
 
-/// Bytes that the allocator has given out; 0 if it does not say.
+/// Bytes that the allocator has given out; 0 if it has no such count.
 fn allocated() -> usize {
     #[cfg(target_env = "gnu")]
     {
-        #![expect(unsafe_code, reason = "the allocator has no other door")]
+        #![expect(unsafe_code, reason = "std has no function for it")]
         // SAFETY: takes no pointer, and may be called at any time from any thread.
         let info = unsafe { libc::mallinfo2() };
         info.uordblks + info.hblkhd

@@ -1,23 +1,23 @@
-//! [`Hazard`]: one thing that goes wrong, and the order in which all of them are mixed.
+//! [`Hazard`]: a fault or an attack, and the order in which all of them are mixed.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::time::Duration;
 
+use fastrand::Rng;
 use lab::abuse::{self, Abuse};
 use lab::faults::{Coalesce, Cut, Faults, How, Mark, Script, Stop};
-use lab::random::Random;
 
-/// Something that goes wrong for one of the servers.
+/// A fault of, or an attack on, one of the servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hazard {
     Abuse(&'static Abuse),
     Network(&'static Network),
-    /// The server is stopped for a while, and goes on.
+    /// The server process is stopped for a while.
     Freeze,
-    /// Clients come, ask once, and go.
+    /// Clients connect, ask a little, and leave.
     Churn,
-    /// Tunables change, again and again.
+    /// Tunables change all the time.
     Reconfigure,
     /// A data node behind the proxy is killed and started again.
     Kill,
@@ -29,9 +29,9 @@ pub(crate) struct Network {
     name: &'static str,
     up: fn() -> Faults,
     down: fn() -> Faults,
-    /// Whether answers may be wrong.
+    /// True if answers may be wrong.
     pub(crate) corrupts: bool,
-    /// Whether requests may have no answer, or none in time.
+    /// True if requests may get no answer, or none in time.
     pub(crate) loses: bool,
     pub(crate) share: f64,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Item {
     pub(crate) server: usize,
 }
 
-/// By their number; the data node is between them.
+/// Numbers of the servers; the data node is 1.
 pub(crate) const ECHO: usize = 0;
 pub(crate) const PROXY: usize = 2;
 pub(crate) const SERVERS: usize = 3;
@@ -126,7 +126,7 @@ impl Network {
     }
 }
 
-/// Every hazard for every server that it makes sense for.
+/// Returns every hazard for every server that it makes sense for.
 pub(crate) fn all() -> Vec<Item> {
     let mut items = Vec::new();
     for server in 0..SERVERS {
@@ -150,17 +150,14 @@ pub(crate) fn all() -> Vec<Item> {
     items
 }
 
-/// Mixes all of them, in groups of so many. One road has one fault at a time, and who is frozen is not
-/// changed meanwhile.
-pub(crate) fn mix(random: &mut Random, sizes: std::ops::RangeInclusive<usize>) -> Vec<Vec<Item>> {
+/// Mixes all hazards, in groups of these sizes. A group has at most one network fault for each server,
+/// and does not reconfigure a server that it freezes.
+pub(crate) fn mix(random: &mut Rng, sizes: std::ops::RangeInclusive<usize>) -> Vec<Vec<Item>> {
     let mut items = all();
-    for last in (1..items.len()).rev() {
-        items.swap(last, random.below(last as u64 + 1) as usize);
-    }
+    random.shuffle(&mut items);
     let mut groups = Vec::new();
     while !items.is_empty() {
-        let span = (sizes.end() - sizes.start() + 1) as u64;
-        let size = sizes.start() + random.below(span) as usize;
+        let size = random.usize(sizes.clone());
         let mut group: Vec<Item> = Vec::new();
         let mut rest = Vec::new();
         for item in items {
@@ -177,7 +174,7 @@ pub(crate) fn mix(random: &mut Random, sizes: std::ops::RangeInclusive<usize>) -
 }
 
 impl Item {
-    /// Whether one of the two would hide the other.
+    /// True if one of the two would hide the other.
     fn disturbs(&self, other: &Self) -> bool {
         use Hazard::{Freeze, Network, Reconfigure};
         let pair = matches!(
@@ -212,10 +209,10 @@ mod tests {
 
     #[test]
     fn a_round_has_every_hazard_once_in_an_order_that_follows_from_the_seed() {
-        let groups = mix(&mut Random(7), 2..=4);
+        let groups = mix(&mut Rng::with_seed(7), 2..=4);
         let mut mixed = names(&groups);
-        assert_eq!(mixed, names(&mix(&mut Random(7), 2..=4)));
-        assert_ne!(mixed, names(&mix(&mut Random(8), 2..=4)));
+        assert_eq!(mixed, names(&mix(&mut Rng::with_seed(7), 2..=4)));
+        assert_ne!(mixed, names(&mix(&mut Rng::with_seed(8), 2..=4)));
         let mut all = names(&[all()]);
         all.sort();
         mixed.sort();
@@ -230,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_road_has_one_fault_at_a_time() {
-        for group in mix(&mut Random(7), 30..=30) {
+        for group in mix(&mut Rng::with_seed(7), 30..=30) {
             for server in 0..SERVERS {
                 let networks = group.iter().filter(|item| {
                     item.server == server && matches!(item.hazard, Hazard::Network(_))

@@ -9,24 +9,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use crate::account::Account;
-use lab::random::Random;
 
 pub(crate) use sql::{client, fill, warm};
 
 use echo::EchoSeat;
 use sql::SqlSeat;
 
-/// Whether a seat may write, and how patient it is.
+/// Way to a server. It decides whether a seat may write, and how long it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Road {
     /// Straight to the server.
     Direct,
-    /// Through a relay with faults: reads only, because what is corrupted may be executed.
+    /// Through a relay with faults: reads only, because a corrupted request may be executed.
     Relayed,
 }
 
-/// One of those who ask.
+/// A client of the load.
 pub(crate) enum Seat {
     Echo(EchoSeat),
     Sql(Box<SqlSeat>),
@@ -42,13 +43,13 @@ impl Seat {
     }
 
     /// Asks one thing, or gets ready to.
-    pub(crate) fn once(&mut self, random: &mut Random) -> Account {
+    pub(crate) fn once(&mut self, random: &mut Rng) -> Account {
         let mut account = Account::default();
         self.turn(random, &mut account);
         account
     }
 
-    fn turn(&mut self, random: &mut Random, account: &mut Account) {
+    fn turn(&mut self, random: &mut Rng, account: &mut Account) {
         match self {
             Self::Echo(seat) => seat.turn(random, account),
             Self::Sql(seat) => seat.turn(random, account),
@@ -56,14 +57,14 @@ impl Seat {
     }
 
     /// Asks until told to stop.
-    pub(crate) fn ask(&mut self, random: &mut Random, stop: &AtomicBool) -> Account {
+    pub(crate) fn ask(&mut self, random: &mut Rng, stop: &AtomicBool) -> Account {
         let mut account = Account::default();
         while !stop.load(Ordering::Relaxed) {
             let failures = account.failures();
             self.turn(random, &mut account);
-            // Who fails does not storm.
+            // After a failure the pause is longer, so that the seat does not flood the server.
             let rest = if account.failures() > failures { 20_000 } else { 0 };
-            thread::sleep(Duration::from_micros(rest + 500 + random.below(2500)));
+            thread::sleep(Duration::from_micros(rest + random.u64(500..3000)));
         }
         account
     }

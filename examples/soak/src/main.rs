@@ -17,10 +17,10 @@
 //!             stopped, continued, reconfigured, connected to and left
 //! ```
 //!
-//! A run is a sequence of phases, each a mix of hazards and then a quiet time. In the quiet time nothing
-//! may be left of what was: connections, sessions, requests, descriptors, threads; and over all rounds
-//! but the first, in which each hazard comes for the first time, memory may not grow. `phase.rs`
-//! is the file to read first.
+//! A run is a sequence of phases, each a mix of hazards and then a quiet time. In the quiet time no
+//! connection, session, request, descriptor or thread of the phase may be left. Over all rounds but the
+//! first, in which each hazard comes for the first time, memory may not grow. `phase.rs` is the file to
+//! read first.
 
 mod account;
 mod args;
@@ -38,30 +38,13 @@ mod server;
 mod slope;
 mod world;
 
-use lab::terminal;
-
-use std::io::Write;
 use std::process::ExitCode;
 
-use args::Command;
-use terminal::fail;
-
-/// Exit status of a command line that makes no sense.
-const USAGE: u8 = 2;
+use args::{Command, Task};
 
 fn main() -> ExitCode {
-    let mut out = terminal::Output::new();
-    let command = match Command::from_env() {
-        Ok(command) => command,
-        Err(error) => return fail("soak", &error, ExitCode::from(USAGE)),
-    };
-    let done = match command {
-        Command::Run(options) => run::run(&options, &mut out),
-        Command::Child(role) => child::serve(&role),
-        Command::Help => out.write_all(args::HELP.as_bytes()).map_err(Into::into),
-    };
-    match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail("soak", error.as_ref(), ExitCode::FAILURE),
-    }
+    lab::args::run(|command: Command, out| match command.task {
+        None => run::run(&command.options, out),
+        Some(Task::Child(role)) => child::serve(&role),
+    })
 }

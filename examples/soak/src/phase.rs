@@ -1,4 +1,4 @@
-//! One phase: hazards at work, then a quiet time, and what must be true of both.
+//! One phase: hazards at work, then a quiet time, and the checks of both.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -7,6 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+use lab::abuse::{Course, Tally};
+use lab::faults::Script;
+
 use crate::account::Account;
 use crate::check;
 use crate::child::TUNABLES;
@@ -14,39 +18,36 @@ use crate::hazard::{ECHO, Hazard, Item, PROXY, SERVERS};
 use crate::load::{Road, Seat};
 use crate::server::{Counts, Usage};
 use crate::world::World;
-use lab::abuse::{Course, Tally};
-use lab::faults::Script;
-use lab::random::Random;
 
-/// How a phase is run.
+/// Length and strength of a phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) time: Duration,
     pub(crate) seed: u64,
-    /// Attackers of one kind at most.
+    /// Largest number of attackers of one kind.
     pub(crate) most_peers: u64,
     /// Longest time that a server is frozen or a data node is away.
     pub(crate) most_away: Duration,
 }
 
-/// A data node that came back is in use again within this time.
+/// Deadline by which a data node that came back is in use again.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(20);
 
-/// What became of a phase.
+/// Result of a phase.
 pub(crate) struct Outcome {
-    /// By server.
+    /// Requests of the load, by server.
     pub(crate) direct: Vec<Account>,
     pub(crate) relayed: Vec<Account>,
     pub(crate) churned: Vec<Account>,
     pub(crate) attacks: Vec<(Item, usize, Tally)>,
     pub(crate) usage: Vec<Usage>,
-    /// Of the servers, when it began and when it was over.
+    /// Counters of the servers at the beginning and at the end.
     pub(crate) before: Vec<Counts>,
     pub(crate) after: Vec<Counts>,
     pub(crate) problems: Vec<String>,
 }
 
-/// What the threads of a phase have to say.
+/// Results of the threads of a phase.
 #[derive(Default)]
 struct Notes {
     relayed: Vec<Account>,
@@ -55,7 +56,7 @@ struct Notes {
     problems: Vec<String>,
 }
 
-/// Tunables that may change at any time, and values for them.
+/// Tunables that are live, and values for them.
 const CHANGES: &[(&str, [&str; 2])] = &[
     ("tasks_per_poll", ["1", "1024"]),
     ("session_budget", ["1", "1000"]),
@@ -120,13 +121,13 @@ pub(crate) fn run(
     Ok(outcome)
 }
 
-/// After a data node came back the proxy answers again by itself: what was asked to see that, and what
-/// is wrong if it does not.
+/// Checks that the proxy answers again by itself after a data node came back. Returns the requests that
+/// were made for it, and the problem if it does not answer.
 fn recovered(world: &World) -> Result<(Account, Option<String>), Box<dyn Error>> {
     let mut seat = Seat::sql(world.client(PROXY, Road::Direct)?, Road::Direct);
-    let (began, mut random, mut in_a_row) = (Instant::now(), Random(0), 0);
+    let (began, mut random, mut in_a_row) = (Instant::now(), Rng::with_seed(0), 0);
     let mut all = Account::default();
-    // Enough to meet each data node, and what its pool has kept.
+    // One hundred requests reach each data node and each connection that its pool has kept.
     while in_a_row < 100 {
         let account = seat.once(&mut random);
         all.add(&account);
@@ -143,7 +144,7 @@ fn recovered(world: &World) -> Result<(Account, Option<String>), Box<dyn Error>>
     Ok((all, None))
 }
 
-/// Hazards and load at the same time.
+/// Runs hazards and load at the same time.
 fn work(
     world: &World,
     items: &[Item],
@@ -162,13 +163,13 @@ fn work(
         let mut asking = Vec::new();
         for (server, seats) in seats.iter_mut().enumerate() {
             for (number, seat) in seats.iter_mut().enumerate() {
-                let mut random = Random(plan.seed ^ (server * 100 + number) as u64);
+                let mut random = Rng::with_seed(plan.seed ^ (server * 100 + number) as u64);
                 asking.push((server, scope.spawn(move || seat.ask(&mut random, stop))));
             }
         }
         for (server, seats) in relayed.iter_mut().enumerate() {
             for (number, seat) in seats.iter_mut().enumerate() {
-                let mut random = Random(plan.seed ^ (1000 + server * 100 + number) as u64);
+                let mut random = Rng::with_seed(plan.seed ^ (1000 + server * 100 + number) as u64);
                 scope.spawn(move || {
                     let account = seat.ask(&mut random, stop);
                     notes.lock().expect("no panic").relayed[server].add(&account);
@@ -176,7 +177,7 @@ fn work(
             }
         }
         for (number, &item) in items.iter().enumerate() {
-            let random = Random(plan.seed ^ (5000 + number) as u64);
+            let random = Rng::with_seed(plan.seed ^ (5000 + number) as u64);
             scope.spawn(move || {
                 if let Err(error) = bring_about(world, item, plan, random, stop, notes) {
                     let name = world.servers[item.server].name;
@@ -189,7 +190,7 @@ fn work(
         stop.store(true, Ordering::Relaxed);
         let mut direct = vec![Account::default(); SERVERS];
         for (server, thread) in asking {
-            direct[server].add(&thread.join().expect("who asks does not panic"));
+            direct[server].add(&thread.join().expect("a seat does not panic"));
         }
         direct
     });
@@ -197,21 +198,21 @@ fn work(
     Ok((direct, notes.into_inner().expect("no panic")))
 }
 
-/// One hazard, until it is told to stop or is over.
+/// Runs one hazard until `stop` is set or the hazard is over.
 fn bring_about(
     world: &World,
     item: Item,
     plan: Plan,
-    mut random: Random,
+    mut random: Rng,
     stop: &AtomicBool,
     notes: &Mutex<Notes>,
 ) -> Result<(), Box<dyn Error>> {
     match item.hazard {
-        // The relay does it.
+        // The relay follows its script.
         Hazard::Network(_) => {}
         Hazard::Abuse(abuse) => {
             let most = (abuse.peers as u64).min(plan.most_peers);
-            let peers = (most / 4 + random.below(most - most / 4) + 1) as usize;
+            let peers = random.u64(most / 4 + 1..=most) as usize;
             let course = Course { peers, seed: plan.seed, stop };
             let tally = abuse.run(&world.target(item.server), &course);
             notes.lock().expect("no panic").attacks.push((item, peers, tally));
@@ -228,7 +229,7 @@ fn bring_about(
             server.signal("CONT")?;
         }
         Hazard::Kill => {
-            let node = &world.nodes[random.below(world.nodes.len() as u64) as usize];
+            let node = &world.nodes[random.usize(..world.nodes.len())];
             pause(plan.time / 8);
             node.kill();
             pause(away(plan, &mut random));
@@ -236,11 +237,11 @@ fn bring_about(
         }
         Hazard::Reconfigure => {
             let server = &world.servers[item.server];
-            // One differs at a time: a runtime keeps each configuration that it has had, and all
-            // that these make together are as many as it may have.
+            // One tunable differs at a time: a runtime keeps each configuration that it has had, and
+            // all combinations would be as many as it may keep.
             while !stop.load(Ordering::Relaxed) {
-                let (name, values) = CHANGES[random.below(CHANGES.len() as u64) as usize];
-                server.ask(&format!("set {name} {}", values[random.below(2) as usize]))?;
+                let (name, values) = CHANGES[random.usize(..CHANGES.len())];
+                server.ask(&format!("set {name} {}", values[usize::from(random.bool())]))?;
                 pause(Duration::from_millis(10));
                 server.ask(&format!("set {name} {}", usual(name)))?;
             }
@@ -249,16 +250,16 @@ fn bring_about(
     Ok(())
 }
 
-fn away(plan: Plan, random: &mut Random) -> Duration {
+fn away(plan: Plan, random: &mut Rng) -> Duration {
     let most = plan.most_away.as_millis() as u64;
-    Duration::from_millis(most / 4 + random.below(most * 3 / 4))
+    Duration::from_millis(random.u64(most / 4..most))
 }
 
 fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Its port may be taken for a moment by what it had open.
+/// Starts a node again. Its port may be taken for a moment by connections that it had open.
 fn start_again(node: &crate::server::Server) -> Result<(), Box<dyn Error>> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -270,18 +271,18 @@ fn start_again(node: &crate::server::Server) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// What a tunable is when nobody changes it.
+/// Returns the value of a tunable outside of changes.
 fn usual(name: &str) -> String {
     let own = TUNABLES.iter().find(|(tunable, _)| *tunable == name);
     let default = || epoll_group::Config::default().get(name).unwrap_or_default();
     own.map_or_else(default, |(_, value)| (*value).to_owned())
 }
 
-/// Clients come, ask a little, and go.
+/// Lets clients connect, ask a little, and leave.
 fn churn(
     world: &World,
     server: usize,
-    random: &mut Random,
+    random: &mut Rng,
     stop: &AtomicBool,
 ) -> Result<Account, Box<dyn Error>> {
     let mut account = Account::default();
@@ -291,7 +292,7 @@ fn churn(
         } else {
             Seat::sql(world.client(server, Road::Direct)?, Road::Direct)
         };
-        for _ in 0..2 + random.below(4) {
+        for _ in 0..random.u32(2..6) {
             account.add(&seat.once(random));
         }
     }

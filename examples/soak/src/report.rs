@@ -6,6 +6,11 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use lab::abuse::Tally;
+use lab::environment::Environment;
+use lab::table::{self, Table};
+use lab::units::{Bytes, Count, Nanos};
+
 use crate::account::Account;
 use crate::args::Options;
 use crate::check;
@@ -13,10 +18,8 @@ use crate::hazard::{ECHO, Item, SERVERS};
 use crate::phase::Outcome;
 use crate::server::Usage;
 use crate::world::World;
-use lab::abuse::Tally;
-use lab::units::{Bytes, Count, Nanos};
 
-/// All that was seen.
+/// Results of all phases.
 pub(crate) struct Report {
     seed: u64,
     time: Duration,
@@ -24,9 +27,9 @@ pub(crate) struct Report {
     direct: Vec<Account>,
     relayed: Vec<Account>,
     hazards: BTreeMap<String, Hazards>,
-    /// By server: seconds, and what it took then.
+    /// Resources of each server at times in seconds.
     quiet: Vec<Vec<(f64, Usage)>>,
-    /// Index of the first sample behind the first round.
+    /// Index of the first sample after the first round.
     warm: usize,
     problems: Vec<String>,
 }
@@ -43,7 +46,7 @@ const MEMORY: [Memory; 2] = [
     Memory { name: "allocated", of: |usage| usage.allocated_bytes },
 ];
 
-/// What one hazard has come to.
+/// Totals of one hazard.
 #[derive(Default)]
 struct Hazards {
     phases: u64,
@@ -109,7 +112,7 @@ impl Report {
             let _ =
                 write!(servers, "{p99:>8} {resident:>8} {allocated:>8} {fds:>3} {threads:>2} | ");
         }
-        // In the first round each hazard comes for the first time.
+        // In the first round each hazard comes for the first time: caches and pools still grow.
         if round == 0 {
             self.warm = self.quiet[0].len();
         }
@@ -138,12 +141,12 @@ impl Report {
         out.flush()
     }
 
-    /// The run could not go on.
+    /// Notes that the run could not go on.
     pub(crate) fn stopped(&mut self, error: &dyn std::error::Error) {
         self.problems.push(format!("{:.1} s: {error}", self.time.as_secs_f64()));
     }
 
-    /// Prints the tables; how many things were wrong.
+    /// Prints the tables and returns the number of problems.
     pub(crate) fn finish(&mut self, world: &World, out: &mut impl Write) -> io::Result<usize> {
         for server in 0..SERVERS {
             for Memory { name, of } in MEMORY {
@@ -163,85 +166,74 @@ impl Report {
         check::memory(&self.samples(ECHO, resident.of)).is_none()
     }
 
-    /// Bytes in the quiet times behind the first round.
+    /// Returns bytes in the quiet times after the first round.
     fn samples(&self, server: usize, of: fn(&Usage) -> u64) -> Vec<(f64, f64)> {
         let samples = self.quiet[server].iter().skip(self.warm);
         samples.map(|(time, usage)| (*time, of(usage) as f64)).collect()
     }
 
     pub(crate) fn markdown(&self, world: &World) -> String {
-        let (seed, minutes) = (self.seed, self.time.as_secs_f64() / 60.0);
-        let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        format!(
-            "# Soak\n\n`soak --minutes {minutes:.0} --seed {seed}`, {cpus} CPUs, Linux {}\n\n{}",
-            kernel.trim(),
-            self.tables(world)
-        )
+        let environment = Environment::of("cargo run --release -p soak");
+        format!("# Soak\n\n{environment}\n{}", self.tables(world))
     }
 
     fn tables(&self, world: &World) -> String {
-        let mut text = String::new();
-        let (phases, time) = (self.phases, self.time.as_secs_f64());
-        let _ = writeln!(text, "{phases} phases in {time:.0} s, seed {}\n", self.seed);
-        self.requests(world, &mut text);
-        self.resources(world, &mut text);
-        self.attacks(&mut text);
+        let (phases, time, seed) = (self.phases, self.time.as_secs_f64(), self.seed);
+        let mut parts = vec![format!("{phases} phases in {time:.0} s, seed {seed}")];
+        parts.push(self.requests(world).to_string());
+        let (memory, handles) = self.resources(world);
+        parts.extend([memory.to_string(), handles.to_string()]);
+        parts.push(self.attacks().to_string());
+        let others = self.hazards.iter().filter(|(_, hazard)| hazard.peers == 0);
+        let others = others.map(|(name, hazard)| format!("{name} {}", hazard.phases));
+        let others = others.collect::<Vec<_>>().join(", ");
+        parts.push(format!("Phases of other hazards: {others}."));
         if self.memory_is_not_judged() {
-            let _ = writeln!(text, "It was too short to judge memory.");
+            parts.push("The run was too short to judge memory.".to_owned());
         }
-        if self.problems.is_empty() {
-            let _ = writeln!(
-                text,
-                "Nothing was wrong; nothing was lost on roads that lose nothing; nothing is left."
-            );
+        parts.push(if self.problems.is_empty() {
+            "No answer was wrong; no request was lost on roads that lose none; nothing is left."
+                .to_owned()
         } else {
-            let _ = writeln!(text, "Wrong:\n");
-            for problem in &self.problems {
-                let _ = writeln!(text, "* {problem}");
-            }
-        }
-        text
+            format!("Wrong:\n\n* {}", self.problems.join("\n* "))
+        });
+        parts.join("\n\n") + "\n"
     }
 
-    fn requests(&self, world: &World, text: &mut String) {
-        let _ = writeln!(
-            text,
-            "| server | road | asked | answered | refused | not sent | unknown | wrong | p99 |\n\
-             |---|---|---:|---:|---:|---:|---:|---:|---:|"
-        );
+    fn requests(&self, world: &World) -> Table {
+        let mut table = table::markdown(&[
+            "server", "road", "asked", "answered", "refused", "not sent", "unknown", "wrong", "p99",
+        ]);
         for server in 0..SERVERS {
             let roads = [("direct", &self.direct[server]), ("relayed", &self.relayed[server])];
             for (road, account) in roads {
-                let counts = [
-                    account.asked,
-                    account.answered,
-                    account.refused,
-                    account.not_sent,
-                    account.unknown,
-                    account.wrong,
-                ];
-                let counts = counts.map(|count| Count(count as f64).to_string()).join(" | ");
-                let (name, p99) = (world.servers[server].name, Nanos::of(account.p99()));
-                let _ = writeln!(text, "| {name} | {road} | {counts} | {p99} |");
+                let Account { asked, answered, refused, not_sent, unknown, wrong, .. } = *account;
+                let mut row = vec![world.servers[server].name.to_owned(), road.to_owned()];
+                row.extend(counts([asked, answered, refused, not_sent, unknown, wrong]));
+                row.push(Nanos::of(account.p99()).to_string());
+                table.add_row(row);
             }
         }
-        let _ = writeln!(text);
+        table
     }
 
-    fn resources(&self, world: &World, text: &mut String) {
-        let _ = writeln!(
-            text,
-            "| server | memory | at first | after the first round | at the end | slope per hour |\n\
-             |---|---|---:|---:|---:|---:|"
-        );
+    fn resources(&self, world: &World) -> (Table, Table) {
+        let mut memory = table::markdown(&[
+            "server",
+            "memory",
+            "at first",
+            "after the first round",
+            "at the end",
+            "slope per hour",
+        ]);
+        let mut handles = table::markdown(&["server", "descriptors", "threads"]);
         for server in 0..SERVERS {
-            let quiet = &self.quiet[server];
+            let (name, quiet) = (world.servers[server].name, &self.quiet[server]);
             let end = quiet.len() - 1;
-            for Memory { name, of } in MEMORY {
-                let at =
-                    |index: usize| Bytes(quiet.get(index).map_or(0, |(_, usage)| of(usage)) as f64);
-                let (first, warm, last) = (at(0), at(self.warm.min(end)), at(end));
+            for Memory { name: kind, of } in MEMORY {
+                let at = |index: usize| {
+                    Bytes(quiet.get(index).map_or(0, |(_, usage)| of(usage)) as f64).to_string()
+                };
                 let slope = check::memory(&self.samples(server, of)).map_or_else(
                     || "too few samples".to_owned(),
                     |(slope, _)| {
@@ -249,42 +241,43 @@ impl Report {
                         format!("{:.0} ± {:.0} KiB", kib(slope.mean), kib(slope.margin))
                     },
                 );
-                let server = world.servers[server].name;
-                let _ =
-                    writeln!(text, "| {server} | {name} | {first} | {warm} | {last} | {slope} |");
+                let (first, warm, last) = (at(0), at(self.warm.min(end)), at(end));
+                memory.add_row([name, kind, &first, &warm, &last, &slope]);
             }
-        }
-        let _ = writeln!(text, "\n| server | descriptors | threads |\n|---|---:|---:|");
-        for server in 0..SERVERS {
             let range = |part: fn(&Usage) -> u64| {
-                let values = self.quiet[server].iter().map(|(_, usage)| part(usage));
+                let values = quiet.iter().map(|(_, usage)| part(usage));
                 let (least, most) = (values.clone().min(), values.max());
                 format!("{}..={}", least.unwrap_or(0), most.unwrap_or(0))
             };
             let (fds, threads) = (range(|usage| usage.descriptors), range(|usage| usage.threads));
-            let _ = writeln!(text, "| {} | {fds} | {threads} |", world.servers[server].name);
+            handles.add_row([name, &fds, &threads]);
         }
-        let _ = writeln!(text);
+        (memory, handles)
     }
 
-    fn attacks(&self, text: &mut String) {
-        let _ = writeln!(
-            text,
-            "| attackers | phases | peers | connected | closed by the server | asked | answered | \
-             failed | cut |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-        );
+    fn attacks(&self) -> Table {
+        let mut table = table::markdown(&[
+            "attackers",
+            "phases",
+            "peers",
+            "connected",
+            "closed by the server",
+            "asked",
+            "answered",
+            "failed",
+            "cut",
+        ]);
         for (name, hazard) in self.hazards.iter().filter(|(_, hazard)| hazard.peers > 0) {
             let Tally { connected, closed_by_server, requests, answered, failed, cut, .. } =
                 hazard.tally;
-            let counts = [connected, closed_by_server, requests, answered, failed, cut];
-            let counts = counts.map(|count| Count(count as f64).to_string()).join(" | ");
-            let (phases, peers) = (hazard.phases, hazard.peers);
-            let _ = writeln!(text, "| {name} | {phases} | {peers} | {counts} |");
+            let mut row = vec![name.clone(), hazard.phases.to_string(), hazard.peers.to_string()];
+            row.extend(counts([connected, closed_by_server, requests, answered, failed, cut]));
+            table.add_row(row);
         }
-        let _ = writeln!(text);
-        let others = self.hazards.iter().filter(|(_, hazard)| hazard.peers == 0);
-        let others = others.map(|(name, hazard)| format!("{name} {}", hazard.phases));
-        let others = others.collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "In so many phases: {others}.\n");
+        table
     }
+}
+
+fn counts(counts: [u64; 6]) -> [String; 6] {
+    counts.map(|count| Count(count as f64).to_string())
 }

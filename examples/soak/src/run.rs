@@ -5,21 +5,22 @@ use std::error::Error;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+use lab::load::sys::raise_descriptor_limit;
+
 use crate::args::Options;
 use crate::hazard;
 use crate::phase::{self, Plan};
 use crate::report::Report;
 use crate::world::World;
-use lab::load::sys::raise_descriptor_limit;
-use lab::random::Random;
 
-/// Quiet load before the first phase, after which the servers are as they are to be.
+/// Length of the quiet load before the first phase. The state of the servers after it is the base.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Runs all of it.
+/// Runs all phases.
 ///
 /// # Errors
-/// Something was wrong: the report says what.
+/// The run found problems, which are in the report.
 pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
     let seed = options.seed;
@@ -37,7 +38,7 @@ fn soak(options: &Options, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let quiet =
         Plan { time: WARM_UP, seed: options.seed, most_peers: 0, most_away: Duration::ZERO };
     phase::run(&mut world, &[], quiet)?;
-    // What was cut off at its end is over.
+    // Connections that were cut at its end are closed by then.
     std::thread::sleep(WARM_UP);
     world.take_base()?;
     let mut report = Report::new(options, &world);
@@ -55,33 +56,33 @@ fn soak(options: &Options, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Round after round until the time is over, or one round if there is none.
+/// Runs round after round until the time is over, or one round without a time.
 fn phases(
     options: &Options,
     world: &mut World,
     report: &mut Report,
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
-    let (began, mut random) = (Instant::now(), Random(options.seed));
+    let (began, mut random) = (Instant::now(), Rng::with_seed(options.seed));
     for round in 0.. {
-        let sizes = if options.time.is_some() { 2..=5 } else { 20..=20 };
+        let sizes = if options.minutes.is_some() { 2..=5 } else { 20..=20 };
         for items in hazard::mix(&mut random, sizes) {
-            if options.time.is_some_and(|time| began.elapsed() >= time) {
+            if options.minutes.is_some_and(|time| began.elapsed() >= time) {
                 return Ok(());
             }
             let outcome = phase::run(world, &items, plan(options, &mut random))?;
             report.phase(began.elapsed(), round, &items, &outcome, out)?;
         }
-        if options.time.is_none() {
+        if options.minutes.is_none() {
             break;
         }
     }
     Ok(())
 }
 
-fn plan(options: &Options, random: &mut Random) -> Plan {
-    let seed = random.below(1 << 40);
-    match options.time {
+fn plan(options: &Options, random: &mut Rng) -> Plan {
+    let seed = random.u64(..1 << 40);
+    match options.minutes {
         None => Plan {
             time: Duration::from_millis(800),
             seed,
@@ -89,7 +90,7 @@ fn plan(options: &Options, random: &mut Random) -> Plan {
             most_away: Duration::from_millis(300),
         },
         Some(_) => Plan {
-            time: Duration::from_millis(4000 + random.below(4000)),
+            time: Duration::from_millis(random.u64(4000..8000)),
             seed,
             most_peers: 60,
             most_away: Duration::from_secs(3),

@@ -1,4 +1,4 @@
-//! [`Server`]: a child process, and what it costs.
+//! [`Server`]: a child process, its counters, and its use of resources.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -25,18 +25,19 @@ struct Process {
     answers: BufReader<ChildStdout>,
 }
 
-/// What it takes of the machine.
+/// Resources that a process holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// Without what is mapped from files: a data node maps its database once for each connection.
+    /// Resident memory that is not mapped from files: a data node maps its database once for each
+    /// connection.
     pub(crate) resident_bytes: u64,
-    /// Of those and others, what its allocator has given out; 0 if that does not say.
+    /// Memory that the allocator has given out; 0 if it has no such count.
     pub(crate) allocated_bytes: u64,
     pub(crate) descriptors: u64,
     pub(crate) threads: u64,
 }
 
-/// What it counts, by name.
+/// Counters and gauges by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts(BTreeMap<String, u64>);
 
@@ -46,20 +47,20 @@ impl Server {
         Ok(Self { name, address, role, process: Mutex::new(process) })
     }
 
-    /// Until it is started again.
+    /// Kills the process; see [`start_again`](Self::start_again).
     pub(crate) fn kill(&self) {
         let mut process = self.lock();
         let _ = process.child.kill();
         let _ = process.child.wait();
     }
 
-    /// Starts it again after a kill, where it was.
+    /// Starts the process again after a kill, at the same address.
     pub(crate) fn start_again(&self) -> Result<(), Box<dyn Error>> {
-        let mut role = self.role.words();
-        if let Role::Node { .. } = &self.role {
-            role[1] = self.address.to_string();
+        let mut role = self.role.clone();
+        if let Role::Node { listen, .. } = &mut role {
+            *listen = self.address.to_string();
         }
-        let (process, address) = Process::start(&Role::read(role)?)?;
+        let (process, address) = Process::start(&role)?;
         if address != self.address {
             return Err(format!("{} came back at {address}", self.name).into());
         }
@@ -67,14 +68,14 @@ impl Server {
         Ok(())
     }
 
-    /// Sends a signal, by its name.
+    /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) -> Result<(), Box<dyn Error>> {
         let id = self.lock().child.id().to_string();
         let status = Command::new("kill").args(["-s", name, &id]).status()?;
         if status.success() { Ok(()) } else { Err(format!("{name} was not sent").into()) }
     }
 
-    /// Gives an order; the lines of the answer.
+    /// Gives an order and returns the lines of the answer.
     pub(crate) fn ask(&self, order: &str) -> Result<Vec<String>, Box<dyn Error>> {
         let mut process = self.lock();
         writeln!(process.orders, "{order}")?;
@@ -96,7 +97,7 @@ impl Server {
         Ok(Counts::read(&self.ask("stats")?))
     }
 
-    /// What is freed was given back before.
+    /// Reads the resources in use, after freed memory was returned to the system.
     pub(crate) fn usage(&self) -> Result<Usage, Box<dyn Error>> {
         let allocated = Counts::read(&self.ask("trim")?);
         let folder = format!("/proc/{}", self.lock().child.id());
@@ -128,9 +129,9 @@ impl Process {
     fn start(role: &Role) -> Result<(Self, SocketAddr), Box<dyn Error>> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("child").args(role.words());
-        // What is resident is to say how much is held, and not what the allocator keeps for later: one
-        // arena, as the unused end of another is never trimmed, and thresholds that do not rise with
-        // the buffers of an attack.
+        // Resident memory must not include memory that the allocator keeps for later. So there is one
+        // arena, because the unused end of another one is never trimmed, and thresholds are fixed,
+        // because they would rise with the buffers of an attack.
         command.env("MALLOC_ARENA_MAX", "1");
         command.env("MALLOC_MMAP_THRESHOLD_", "131072");
         command.env("MALLOC_TRIM_THRESHOLD_", "131072");
@@ -149,17 +150,17 @@ impl Process {
 }
 
 impl Counts {
-    /// Each line is a name and a number.
+    /// Reads lines of a name and a number.
     fn read(lines: &[String]) -> Self {
         let pair = |line: &String| {
             let (name, value) = line.split_once(' ')?;
-            // Times are fractions of seconds.
+            // Times have fractions of a second.
             Some((name.to_owned(), value.parse::<f64>().ok()? as u64))
         };
         Self(lines.iter().filter_map(pair).collect())
     }
 
-    /// 0 if there is no such count.
+    /// Returns 0 if there is no such count.
     pub(crate) fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }

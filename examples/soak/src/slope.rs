@@ -1,16 +1,16 @@
-//! Whether something grows: a straight line through samples, and how sure it is.
+//! [`Slope`]: growth by a straight line through samples, with its error.
 #![forbid(unsafe_code)]
 
 /// Growth per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Slope {
     pub(crate) mean: f64,
-    /// With a probability of 95 % the true one is within so much of it.
+    /// Half width of the interval of 95 % confidence.
     pub(crate) margin: f64,
 }
 
 impl Slope {
-    /// Through (seconds, value); `None` with fewer than three or at one time.
+    /// Fits samples of (seconds, value). Returns `None` for fewer than three, or if all have one time.
     pub(crate) fn of(samples: &[(f64, f64)]) -> Option<Self> {
         let count = samples.len() as f64;
         if samples.len() < 3 {
@@ -30,7 +30,7 @@ impl Slope {
         Some(Self { mean: slope, margin: error * student(samples.len() - 2) })
     }
 
-    /// As much as is sure, at least.
+    /// Lower end of the interval.
     pub(crate) const fn least(self) -> f64 {
         self.mean - self.margin
     }

@@ -1,4 +1,4 @@
-//! [`World`]: the servers, the roads to them, and who behaves well.
+//! [`World`]: the servers, the roads to them, and the well-behaved load.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -15,16 +15,16 @@ use lab::abuse::Target;
 use lab::faults::{Relay, Script};
 use tempfile::TempDir;
 
-/// Who asks each server without a detour, and through its relay.
+/// Seats of each server without a detour, and through its relay.
 const DIRECT: usize = 4;
 const RELAYED: usize = 3;
-/// What must be over after a phase is over within this time.
+/// Deadline for the end of all work of a phase.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 /// Connections of the proxy to data nodes come and go with failures: two to each of three endpoints.
 const TO_NODES: u64 = 6;
 
-/// Gauges that say whether something of a phase is left.
+/// Gauges that are back at their base when nothing of a phase is left.
 const GAUGES: [&str; 11] = [
     "connections",
     "closing_connections",
@@ -39,22 +39,22 @@ const GAUGES: [&str; 11] = [
     "tasker_threads",
 ];
 
-/// All that runs.
+/// Servers, relays and load of a run.
 pub(crate) struct World {
     pub(crate) servers: Vec<Server>,
     pub(crate) relays: Vec<Relay>,
-    /// Behind the proxy.
+    /// Data nodes behind the proxy.
     pub(crate) nodes: Vec<Server>,
-    /// By server.
+    /// Seats of each server.
     pub(crate) direct: Vec<Vec<Seat>>,
-    /// Of all clients.
+    /// Runtime of all clients.
     pub(crate) runtime: Runtime,
     base: Vec<Base>,
-    /// Goes last.
+    /// Dropped last, because the nodes have files in it.
     _folder: TempDir,
 }
 
-/// How a server is when nothing happens.
+/// State of an idle server.
 pub(crate) struct Base {
     gauges: Counts,
     pub(crate) usage: Usage,
@@ -70,11 +70,11 @@ impl World {
         // The stand-by serves the same file.
         let nodes = vec![node("n0", "n0.db")?, node("n0b", "n0.db")?, node("n1", "n1.db")?];
         let address = |node: usize| nodes[node].address.to_string();
-        let endpoints = vec![vec![address(0), address(1)], vec![address(2)]];
+        let nodes_of_proxy = vec![format!("{},{}", address(0), address(1)), address(2)];
         let servers = vec![
             Server::start("echo", Role::Echo)?,
             node("node", "node.db")?,
-            Server::start("proxy", Role::Proxy(endpoints))?,
+            Server::start("proxy", Role::Proxy { nodes: nodes_of_proxy })?,
         ];
         let runtime = Runtime::builder().name("load").groups(1).threads_per_group(2).start()?;
         let (mut relays, mut direct) = (Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ impl World {
         Ok(Self { servers, relays, nodes, direct, runtime, base, _folder: folder })
     }
 
-    /// Where attackers go.
+    /// Returns the target of attackers.
     pub(crate) fn target(&self, server: usize) -> Target {
         Target {
             address: self.servers[server].address,
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// A client of its own.
+    /// Returns a new client.
     pub(crate) fn client(&self, server: usize, road: Road) -> Result<Client, Box<dyn Error>> {
         let address = match road {
             Road::Direct => self.servers[server].address,
@@ -118,7 +118,7 @@ impl World {
         Ok(load::client(&self.runtime.handle(), address, road)?)
     }
 
-    /// Seats behind the relay.
+    /// Returns seats behind the relay.
     pub(crate) fn relayed(&self, server: usize) -> Result<Vec<Seat>, Box<dyn Error>> {
         if server == ECHO {
             let address = self.relays[server].tcp();
@@ -128,7 +128,7 @@ impl World {
         Ok((0..RELAYED).map(|_| Seat::sql(client.clone(), Road::Relayed)).collect())
     }
 
-    /// Takes how it is now for how it must be after each phase.
+    /// Takes the present state as the base for the end of each phase.
     pub(crate) fn take_base(&mut self) -> Result<(), Box<dyn Error>> {
         let base = |server: &Server| -> Result<Base, Box<dyn Error>> {
             Ok(Base { gauges: server.counts()?, usage: server.usage()? })
@@ -137,17 +137,18 @@ impl World {
         Ok(())
     }
 
-    /// None before it was taken.
+    /// Returns `None` before the base was taken.
     pub(crate) fn base(&self, server: usize) -> Option<&Base> {
         self.base.get(server)
     }
 
-    /// More descriptors than at first that a server may have when nothing happens.
+    /// Descriptors that an idle server may have beyond its base.
     pub(crate) const fn slack(server: usize) -> u64 {
         if server == PROXY { TO_NODES } else { 0 }
     }
 
-    /// Waits until nothing of a phase is left: the counts then, and what is left if it stays.
+    /// Waits until nothing of a phase is left. Returns the counts then, and a text for each gauge that
+    /// is not back at its base.
     pub(crate) fn settle(&self, server: usize) -> Result<(Counts, Vec<String>), Box<dyn Error>> {
         let began = Instant::now();
         loop {
@@ -160,8 +161,8 @@ impl World {
         }
     }
 
-    /// What a server takes when it has given back what it does not need: a descriptor is closed, and
-    /// a thread ends, a moment after it is not counted any more.
+    /// Returns the resources of an idle server. Waits for them, because a descriptor is closed, and a
+    /// thread ends, a moment after the gauges have fallen.
     pub(crate) fn usage(&self, server: usize) -> Result<Usage, Box<dyn Error>> {
         let began = Instant::now();
         loop {

@@ -25,31 +25,31 @@ use std::fmt;
 
 use epoll_group::client::{Request, Session};
 
+pub use answer::Reply;
 pub use error::KvError;
 
 use crate::statement::{Encoded, Statement};
 use crate::txn::{Entry, Found, KeyRange, Txn};
-use answer::Whole;
 
 /// A session of the store.
 ///
-/// Each request has a form that waits for its answer, and some have one that calls `code` with it while
-/// no thread waits; see [`Session::execute_then`] for where that is called. Those may be made one after
-/// the other without waiting, and are done in that order.
+/// Each request has a form that waits for its answer. Some have a second form, which calls `code`
+/// with the answer while no thread waits; [`Session::execute_then`] tells on which thread. Requests
+/// of the second form may follow one another without waiting, and are executed in that order.
 pub struct Kv {
     session: Session,
 }
 
-/// What a transaction did.
+/// Result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Its own revision; of one that wrote nothing, the one that it has seen.
+    /// Revision of the transaction; if it wrote nothing, the revision that it has seen.
     pub revision: u64,
-    /// Whether the comparisons held.
+    /// True if the comparisons held.
     pub succeeded: bool,
-    /// How many keys it wrote and deleted.
+    /// Number of keys that it wrote and deleted.
     pub affected: u64,
-    /// What it read: which operation of its branch, from 0, and a key that this found.
+    /// Keys that it found, each with the number of its operation in the branch, from 0.
     pub found: Vec<(usize, Entry)>,
 }
 
@@ -60,13 +60,14 @@ impl Kv {
         Self { session }
     }
 
-    /// Writes a key. Returns the revision of that.
+    /// Writes a key. Returns the revision of the write.
     ///
     /// # Errors
     ///
-    /// What went wrong, and what became of it, as of every request here.
+    /// The server refused the request, or no answer came; [`KvError::fate`] tells if it may have
+    /// been executed. Likewise for all requests here.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<u64, KvError> {
-        self.ask(Encoded::put(key, value), Whole::put)
+        self.ask(Encoded::put(key, value), Reply::put)
     }
 
     /// The same; calls `code`.
@@ -76,17 +77,17 @@ impl Kv {
         value: &[u8],
         code: impl FnOnce(Result<u64, KvError>) + Send + 'static,
     ) {
-        self.ask_then(Encoded::put(key, value), Whole::put, code);
+        self.ask_then(Encoded::put(key, value), Reply::put, code);
     }
 
-    /// Deletes keys. Returns the revision of that, and how many there were; without any, the revision is
-    /// the one that it has seen.
+    /// Deletes keys. Returns the revision of the deletion and the number of keys. If there were
+    /// none, the revision is the newest that the request has seen.
     ///
     /// # Errors
     ///
     /// As of [`put`](Self::put).
     pub fn delete(&mut self, range: &KeyRange) -> Result<(u64, u64), KvError> {
-        self.ask(Encoded::delete(range), Whole::delete)
+        self.ask(Encoded::delete(range), Reply::delete)
     }
 
     /// Reads one key, as it is now.
@@ -102,7 +103,8 @@ impl Kv {
     /// Reads keys, at most `limit` and at most as many as the store returns at once, as of a revision; of
     /// the newest if there is none given.
     ///
-    /// Of the revision of an entry, the place in its transaction is not told: it is 0.
+    /// The place of a write in its transaction is not known to the client: `sub` of a revision is
+    /// 0.
     ///
     /// # Errors
     ///
@@ -113,7 +115,7 @@ impl Kv {
         at: Option<u64>,
         limit: usize,
     ) -> Result<Found, KvError> {
-        self.ask(without_names(Encoded::read(range, limit, at)), Whole::read)
+        self.ask(without_names(Encoded::read(range, limit, at)), Reply::read)
     }
 
     /// The same; calls `code`. Of an answer that is larger than 64 KiB the rest is waited for where that
@@ -125,7 +127,7 @@ impl Kv {
         limit: usize,
         code: impl FnOnce(Result<Found, KvError>) + Send + 'static,
     ) {
-        self.ask_then(without_names(Encoded::read(range, limit, at)), Whole::read, code);
+        self.ask_then(without_names(Encoded::read(range, limit, at)), Reply::read, code);
     }
 
     /// Does a transaction.
@@ -134,7 +136,7 @@ impl Kv {
     ///
     /// As of [`put`](Self::put).
     pub fn txn(&mut self, txn: &Txn) -> Result<Done, KvError> {
-        self.ask(without_names(Encoded::txn(txn)), Whole::txn)
+        self.ask(without_names(Encoded::txn(txn)), Reply::txn)
     }
 
     /// The same; calls `code`, as [`read_then`](Self::read_then) does.
@@ -143,7 +145,7 @@ impl Kv {
         txn: &Txn,
         code: impl FnOnce(Result<Done, KvError>) + Send + 'static,
     ) {
-        self.ask_then(without_names(Encoded::txn(txn)), Whole::txn, code);
+        self.ask_then(without_names(Encoded::txn(txn)), Reply::txn, code);
     }
 
     /// Forgets what was overwritten or deleted up to a revision. Returns how many records that were.
@@ -152,10 +154,10 @@ impl Kv {
     ///
     /// As of [`put`](Self::put).
     pub fn compact(&mut self, at: u64) -> Result<u64, KvError> {
-        self.ask(Encoded::compact(at), |whole| Ok(whole.summary.affected))
+        self.ask(Encoded::compact(at), |reply| Ok(reply.affected()))
     }
 
-    /// How the server is: names and values.
+    /// Returns names and values of the server's state.
     ///
     /// # Errors
     ///
@@ -165,40 +167,34 @@ impl Kv {
         answer::pairs(answer)
     }
 
-    /// Whether it can be used, see [`Session::is_alive`].
+    /// True if the session can be used, see [`Session::is_alive`].
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.session.is_alive()
     }
 
-    /// The session, for other uses.
-    #[must_use]
-    pub fn into_session(self) -> Session {
-        self.session
-    }
-
     fn ask<T>(
         &mut self,
         request: impl Into<Request>,
-        read: fn(Whole) -> Result<T, KvError>,
+        read: fn(Reply) -> Result<T, KvError>,
     ) -> Result<T, KvError> {
         let answer = self.session.execute(request)?;
-        read(Whole::of(answer)?)
+        read(Reply::of(answer)?)
     }
 
     fn ask_then<T: 'static>(
         &mut self,
         request: impl Into<Request>,
-        read: fn(Whole) -> Result<T, KvError>,
+        read: fn(Reply) -> Result<T, KvError>,
         code: impl FnOnce(Result<T, KvError>) + Send + 'static,
     ) {
         self.session.execute_then(request, move |answer| {
-            code(answer.map_err(KvError::from).and_then(Whole::of).and_then(read));
+            code(answer.map_err(KvError::from).and_then(Reply::of).and_then(read));
         });
     }
 }
 
-/// What the columns are called, both sides know.
+/// Returns a request whose answer has no names of columns: both sides know them.
 fn without_names(encoded: Encoded) -> Request {
     Request::from(encoded).compact()
 }

@@ -8,8 +8,8 @@
 //!                                                         └──────────────────────────────┘
 //! ```
 //!
-//! 1. A transaction is pushed while its rows are held, and gets its revision there. If nobody leads, its
-//!    thread does; if that is answering another one, when it has answered.
+//! 1. A transaction is pushed while its rows are held, and gets its revision there. If there is no
+//!    leader, its thread leads. If this thread is answering another transaction, it leads after that.
 //! 2. The leader takes what waits and gives it to the engine, in one batch.
 //! 3. It publishes the batch in the index, at once.
 //! 4. What came meanwhile gets another leader: a task of the runtime, so that no thread leads for longer
@@ -19,9 +19,9 @@
 //! When a flush fails, all that was staged fails, because it may build on what was in it; then the next
 //! transaction is evaluated on what is visible.
 //!
-//! What a compaction takes out of the index is removed with the flushes that come, some of it with each,
-//! and in the same order: if an older record of a key outlived a crash that a newer one did not, the key
-//! would look as it did before.
+//! Records that a compaction takes out of the index are removed from the engine with the next
+//! flushes, some with each, and in the same order. If an older record of a key outlived a crash
+//! that a newer one did not, the key would have its old value again.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -38,17 +38,17 @@ use crate::store::{Limits, Shared};
 /// Called with how the flush went.
 pub(crate) type Told = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// Something that waits for a flush: a transaction, one that wrote nothing, or a compaction.
+/// A transaction, with or without writes, or a compaction that waits for a flush.
 pub(crate) struct Waiting {
     pub(crate) records: Vec<(Revision, Arc<Record>)>,
-    /// Of what it answers.
+    /// Bytes of its answer.
     pub(crate) found_bytes: usize,
     /// Readers at earlier transactions are refused from then on.
     pub(crate) compacted: u64,
     pub(crate) told: Told,
 }
 
-/// What waits, in order.
+/// Queue of the work that waits for a flush.
 #[derive(Default)]
 pub(crate) struct Queue(Mutex<State>);
 
@@ -56,26 +56,27 @@ pub(crate) struct Queue(Mutex<State>);
 struct State {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// The newest transaction that has a revision.
+    /// Newest transaction that has a revision.
     registered: u64,
-    /// What the engine has.
+    /// Head of the engine.
     head: Head,
     /// Records that are not in the index any more, in the order in which they left it.
     unremoved: VecDeque<Revision>,
     leader: Leader,
 }
 
-/// Who flushes what waits. If something does, there is one or will be one.
+/// State of the leader, which flushes the queue. If the queue is not empty, there is a leader, or
+/// one is on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Leader {
     #[default]
     Nobody,
-    /// Who looks first.
+    /// The thread that calls `take` first.
     Offered,
     Somebody,
 }
 
-/// What is flushed at once.
+/// Part of the queue that one flush writes.
 struct Taken {
     batch: Batch,
     /// There is something to write.
@@ -83,7 +84,7 @@ struct Taken {
     told: Vec<Told>,
 }
 
-/// Whether the caller has to see that somebody leads.
+/// Duty of the caller: to lead, or none because there is a leader.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -114,7 +115,8 @@ impl Queue {
         Ok(state.push(waiting))
     }
 
-    /// Puts something small behind all others, whatever waits. The caller leads, if nobody else does.
+    /// Puts a small entry at the end of the queue, also of a full one. If there is no leader, the
+    /// caller leads.
     pub(crate) fn push_small(&self, waiting: Waiting) {
         let (Turn::Lead | Turn::Led) = self.lock().push(waiting);
     }
@@ -127,12 +129,12 @@ impl Queue {
         state.unremoved.extend(removed);
     }
 
-    /// Whether there is more to remove.
+    /// True if records wait to be removed.
     pub(crate) fn removes(&self) -> bool {
         !self.lock().unremoved.is_empty()
     }
 
-    /// What is flushed next, for who looks first.
+    /// Takes the next part of the queue. Only the first caller after an offer gets it.
     fn take(&self, limits: &Limits) -> Option<Taken> {
         let mut state = self.lock();
         if state.leader != Leader::Offered {
@@ -157,7 +159,7 @@ impl Queue {
         Some(Taken { batch, writes, told })
     }
 
-    /// Whether somebody has to lead on.
+    /// Ends the turn of the leader. Tells if the caller must see to the next one.
     fn flushed(&self, head: Head) -> Turn {
         let mut state = self.lock();
         state.head = head;
@@ -222,8 +224,8 @@ impl Waiting {
 }
 
 impl Shared {
-    /// Flushes what waits, if nobody else does; in an answer, when that has returned: answers that begin
-    /// transactions would need ever more stack.
+    /// Flushes the queue if there is no leader. Called from an answer, it leaves that to the caller
+    /// of the answer: answers that begin transactions would otherwise need ever more stack.
     pub(crate) fn lead(self: &Arc<Self>) {
         let later = LEADS.with_borrow_mut(|leads| {
             leads.as_mut().map(|leads| leads.push(Arc::clone(self))).is_some()
@@ -233,7 +235,8 @@ impl Shared {
         }
     }
 
-    /// The same, also in an answer: for who waits for it. Says whether it has flushed something.
+    /// The same, but at once also from an answer, for a caller that waits for the flush. Returns
+    /// true if it has flushed something.
     pub(crate) fn lead_now(self: &Arc<Self>) -> bool {
         let before = LEADS.replace(Some(vec![Arc::clone(self)]));
         let next = || LEADS.with_borrow_mut(|leads| leads.as_mut().and_then(Vec::pop));
@@ -263,7 +266,7 @@ impl Shared {
     }
 
     fn write(&self, batch: &Batch) -> Result<(), EngineError> {
-        // Whoever leads must come to an end, or nobody ever leads again.
+        // The leader must end its turn, or there is never a leader again.
         let result = catch_unwind(AssertUnwindSafe(|| self.engine.commit(batch)));
         let result = result.unwrap_or_else(|_| Err(EngineError::new("commit", "it panicked")));
         self.counts.flushed(result.is_ok());
@@ -280,7 +283,7 @@ impl Shared {
     }
 
     fn fail(&self, mut taken: Taken, error: &StoreError) {
-        // With all rows held nobody is between what a row shows and the queue.
+        // While all rows are held, no transaction has read staged rows without being in the queue.
         let mut held = self.rows.hold_all();
         self.queue.fail(&mut taken);
         self.index.withdraw(&taken.batch.records);
@@ -299,8 +302,8 @@ impl Drop for Duty {
     }
 }
 
-/// What answers of a connection send leaves together. A panic of one is no matter of the others, nor of who
-/// leads.
+/// Calls the answers. Data that they send to one connection leaves together. A panic of one answer
+/// affects neither the others nor the leader.
 fn answer(told: Vec<Told>, result: &Result<(), StoreError>) {
     net::together(|| {
         for told in told {
@@ -310,7 +313,7 @@ fn answer(told: Vec<Told>, result: &Result<(), StoreError>) {
 }
 
 thread_local! {
-    /// What this thread has to look after when it has answered; none if it does not lead.
+    /// Stores that this thread must flush after its answers; `None` if it does not lead.
     static LEADS: RefCell<Option<Vec<Arc<Shared>>>> = const { RefCell::new(None) };
 }
 

@@ -1,4 +1,4 @@
-//! `commits`: what a commit costs one client beside the bare database, and what a shared flush saves.
+//! `commits`: the cost of a commit beside the bare database, and the gain of a shared flush.
 //!
 //! On one disk, in windows by turns: the database alone, which commits one value after the other; a
 //! thread that calls the store, and one client of its server; and many clients of another server.
@@ -7,29 +7,28 @@ mod bare;
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use lab::environment::Environment;
+use lab::table::{self, Table};
+use lab::units::{Count, Nanos};
 use serde_json::json;
 use txn_kv::Design;
 use txn_kv::load::{Lines, Progress, Until};
 
-use crate::args::Designs as Args;
-use crate::designs::{
-    Case, Environment, Level, Ratio, STARTED_BY, Subject, Window, in_turn, median,
-};
-use crate::sys::raise_descriptor_limit;
-use crate::units::{Count, Nanos};
+use crate::args::Commits as Args;
+use crate::designs::{Case, Level, Pairs, STARTED_BY, Setup, Subject, Window};
 use bare::Bare;
 
-/// One beside the other.
+/// A subject beside a base.
 struct Beside {
+    /// Names of the base and of the subject.
     names: [String; 2],
-    /// What the ratio should be at least, where there is something to reach.
+    /// Least ratio that is wanted.
     goal: Option<f64>,
-    pairs: Vec<[Window; 2]>,
+    pairs: Pairs,
 }
 
 /// Measures one window.
@@ -37,25 +36,26 @@ type Turn<'a> = &'a dyn Fn() -> Result<Window, Box<dyn Error>>;
 
 /// # Errors
 ///
-/// Something is wrong with a store, or there is no place for the results.
+/// A store is damaged or does not answer, or the results cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    raise_descriptor_limit()?;
-    let clients = |clients| Args { clients, disk: true, ..args.clone() };
+    let case = Case { revisions: 0, keys: args.puts.key_space_size };
+    let start = |clients| {
+        let setup = Setup { clients, value_bytes: args.puts.val_size, disk: true };
+        Subject::start(setup, case, Design::Publish)
+    };
     let many = args.clients;
-    let case = Case { revisions: 0, keys: args.keys };
-    let start = |args: &Args| Subject::start(args, case, Design::Publish);
-    let (one, several) = (start(&clients(1))?, start(&clients(many))?);
-    let mut bare = Bare::create(args.value_bytes)?;
-    let until = Until::Time(args.window);
+    let (one, several) = (start(1)?, start(many)?);
+    let mut bare = Bare::create(args.puts.val_size)?;
+    let until = Until::Time(args.seconds);
     let put = |subject: &Subject| subject.window(Level::Network, until);
-    // What is only done once is not measured.
-    let _ = (bare.window(args.window)?, put(&one)?, put(&several)?);
+    // Warm-up, which is not measured.
+    let _ = (bare.window(args.seconds)?, put(&one)?, put(&several)?);
 
     let in_turn = |name: &str, base: Turn<'_>, other: Turn<'_>| {
-        in_turn(args.pairs, Progress::new(name, Lines::AtTheEnd), base, other)
+        Pairs::in_turn(args.puts.pairs, Progress::new(name, Lines::AtTheEnd), base, other)
     };
     let bare = RefCell::new(bare);
-    let alone = || bare.borrow_mut().window(args.window);
+    let alone = || bare.borrow_mut().window(args.seconds);
     let direct = || one.window(Level::Store, until);
     let results = [
         Beside {
@@ -77,59 +77,60 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
     one.records()?;
     several.records()?;
 
-    let page = page(args, &results)?;
-    out.write_all(page.as_bytes())?;
-    match &args.out {
-        Some(folder) => write(args, &results, &page, folder),
+    let method = method(args);
+    writeln!(out, "{method}\n\n{}", filled(table::plain(&COLUMNS), &results).trim_fmt())?;
+    match &args.puts.out {
+        Some(folder) => write(args, &results, &method, folder),
         None => Ok(()),
     }
 }
 
-fn page(args: &Args, results: &[Beside]) -> Result<String, std::fmt::Error> {
-    let Args { value_bytes, pairs, window, .. } = args;
-    let window = Nanos::of(*window);
-    let mut page = format!(
-        "Commits of {value_bytes} bytes each on disk, one beside the other: {pairs} pairs of windows of {window} in \
-         the order\nA B, B A, ... A ratio is the median of those of neighbours, with the interval that \
-         holds the true one with 95 %\nconfidence. The bare database commits one value after the other, \
-         without a server.\n\n| subject | commits/s | beside | commits/s | ratio | goal |\n|---|---|---|---|---|---|\n"
-    );
-    for Beside { names, goal, pairs } in results {
-        let of = |place: usize| {
-            let rate = median(pairs.iter().map(|pair| pair[place].per_second()));
-            Count(rate.round()).to_string()
-        };
-        let ratio = ratio(pairs);
-        let [base, name] = names;
+const COLUMNS: [&str; 6] = ["subject", "commits/s", "beside", "commits/s", "ratio", "goal"];
+
+fn method(args: &Args) -> String {
+    let (value_bytes, pairs, window) = (args.puts.val_size, args.puts.pairs, args.seconds);
+    let window = Nanos::of(window);
+    format!(
+        "Commits of {value_bytes} bytes each on disk: {pairs} pairs of windows of {window} in the order \
+         A B, B A, ...\nA ratio is the median of those of neighbours, with an interval of 95 % \
+         confidence. The bare database commits\none value after the other, without a server."
+    )
+}
+
+fn filled(mut table: Table, results: &[Beside]) -> Table {
+    for Beside { names: [base, name], goal, pairs } in results {
+        let rates = pairs.medians(Window::per_second);
+        let [base_rate, rate] = rates.map(|rate| Count(rate.round()).to_string());
         let goal = goal.map_or_else(String::new, |goal| format!(">= {goal}"));
-        writeln!(page, "| {name} | {} | {base} | {} | {ratio} | {goal} |", of(1), of(0))?;
+        let ratio = pairs.ratio(Window::per_second).to_string();
+        table.add_row([name, &rate, base, &base_rate, &ratio, &goal]);
     }
-    Ok(page)
+    table
 }
 
-fn ratio(pairs: &[[Window; 2]]) -> Ratio {
-    Ratio::of(pairs.iter().map(|[base, other]| other.per_second() / base.per_second()))
-}
-
-fn write(args: &Args, results: &[Beside], page: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
+fn write(
+    args: &Args,
+    results: &[Beside],
+    method: &str,
+    folder: &Path,
+) -> Result<(), Box<dyn Error>> {
     let environment = Environment::of(STARTED_BY);
-    fs::create_dir_all(folder)?;
-    let head = format!("# What a commit costs, and what sharing a flush saves\n\n{environment}\n");
-    let tail = "\nThe windows are in [commits.json](commits.json).\n";
-    fs::write(folder.join("README.md"), format!("{head}{page}{tail}"))?;
+    let table = filled(table::markdown(&COLUMNS), results);
+    let page = format!(
+        "# What a commit costs, and what sharing a flush saves\n\n{environment}\n{method}\n\n\
+         {table}\n\nThe windows are in [commits.json](commits.json).\n"
+    );
     let results = results.iter().map(|Beside { names, goal, pairs }| {
-        json!({
-            "names": names,
-            "goal": goal,
-            "ratio": ratio(pairs).to_json(),
-            "windows": pairs.iter().map(|pair| pair.map(Window::to_json)).collect::<Vec<_>>(),
-        })
+        let ratio = pairs.ratio(Window::per_second);
+        json!({ "names": names, "goal": goal, "ratio": ratio, "windows": pairs })
     });
     let object = json!({
-        "environment": serde_json::to_value(&environment)?,
-        "value_bytes": args.value_bytes,
+        "environment": environment,
+        "value_bytes": args.puts.val_size,
         "results": results.collect::<Vec<_>>(),
     });
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("README.md"), page)?;
     fs::write(folder.join("commits.json"), format!("{object:#}\n"))?;
     Ok(())
 }

@@ -11,26 +11,23 @@ use txn_kv::load::{Keys, Lines, Load, Options, Progress, Shape, Until, Workload}
 use txn_kv::serve::{self, Kind, Server};
 use txn_kv::store::Stats;
 
-use crate::args::Pace;
-use crate::sys::raise_descriptor_limit;
-use crate::units::{Count, Nanos};
+use lab::units::{Count, Nanos};
 use tempfile::TempDir;
 
 const USER: &str = "root";
 const PASSWORD: &str = "secret";
-/// As the published load has them.
+/// Sizes of the published load.
 const KEY_BYTES: usize = 8;
 const VALUE_BYTES: usize = 256;
 const MANY_KEYS: u64 = 100_000;
-/// Clients share them.
+/// Connections that the clients share.
 const MOST_CONNECTIONS: usize = 8;
 const DRAIN: Duration = Duration::from_secs(10);
 /// Reads of what was recovered.
 const READS: u64 = 10_000;
 
 /// Serves, loads, and checks: every answer, and the store at the end.
-pub(crate) fn run(pace: Pace, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    raise_descriptor_limit()?;
+pub(crate) fn run(quick: bool, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let folder = TempDir::new()?;
     let kinds = [Kind::Memory, Kind::Disk(folder.path().to_owned())];
     let start = |kind: &Kind| Server::start(&options(kind));
@@ -41,13 +38,10 @@ pub(crate) fn run(pace: Pace, out: &mut impl Write) -> Result<(), Box<dyn Error>
         "Transactions of one put, values of {VALUE_BYTES} bytes; every answer is checked."
     )?;
     writeln!(out)?;
-    grid::heading(out)?;
-    for (kind, server) in kinds.iter().zip(&servers) {
-        grid::run(kind, server, pace, out)?;
-    }
+    grid::run(kinds.iter().zip(&servers), quick, out)?;
     writeln!(out)?;
     for (kind, server) in kinds.iter().zip(&servers) {
-        mixed::run(kind, server, pace, out)?;
+        mixed::run(kind, server, quick, out)?;
     }
     writeln!(out)?;
     for (kind, server) in kinds.iter().zip(servers) {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// In which order data and index are written, and how a reader knows that the data is there. All use
-/// the same structures.
+/// Order in which data and index are written, and the way in which a reader knows that the data is
+/// there. All designs use the same structures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Design {
     /// Data first, then the index. What a reader finds in the index is in the store.
@@ -36,7 +36,7 @@ impl Design {
         }
     }
 
-    /// Whether a revision is in the index before its data is in the store.
+    /// True if a revision is in the index before its data is in the store.
     pub(crate) const fn indexes_first(self) -> bool {
         !matches!(self, Self::Publish)
     }

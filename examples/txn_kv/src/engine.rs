@@ -1,7 +1,7 @@
-//! [`Engine`]: what keeps the records, in memory or on disk.
+//! [`Engine`]: store of the records, in memory or on disk.
 //!
-//! An engine knows revisions and records, and neither keys nor transactions: which record is the newest
-//! of its key is told by the [`Index`](crate::index::Index).
+//! An engine knows revisions and records, and neither keys nor transactions. The
+//! [`Index`](crate::index::Index) tells which record of a key is the newest.
 
 mod disk;
 mod memory;
@@ -44,7 +44,7 @@ pub trait Snapshot {
     /// The system refused a read, or what it read makes no sense.
     fn get(&self, revision: Revision) -> Result<Option<Arc<Record>>, EngineError>;
 
-    /// How far the store has come.
+    /// Returns the head of the store.
     ///
     /// # Errors
     ///
@@ -59,23 +59,23 @@ pub trait Snapshot {
     fn scan(&self, visit: &mut dyn FnMut(Revision, Record)) -> Result<(), EngineError>;
 }
 
-/// What is written at once.
+/// Records that one commit writes and removes.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// New records, in the order of their revisions.
     pub records: Vec<(Revision, Arc<Record>)>,
     /// Records that are forgotten.
     pub removed: Vec<Revision>,
-    /// How far the store has come with it: to the newest of all records, at least.
+    /// Head of the store after the commit: the newest record, at least.
     pub head: Head,
 }
 
-/// How far a store has come.
+/// Newest and oldest transaction that a store keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The newest transaction that wrote something; 0 for none.
     pub revision: u64,
-    /// Of what was overwritten up to this transaction, nothing needs to be kept.
+    /// Transaction up to which overwritten records need not be kept.
     pub compacted: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct EngineError {
 }
 
 impl EngineError {
-    /// What could not be done, and why.
+    /// An error of this action, and its cause.
     pub fn new(action: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { action, source: source.into().into() }
     }

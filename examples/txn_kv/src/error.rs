@@ -1,4 +1,4 @@
-//! [`StoreError`]: why the store did not do what it was asked to.
+//! [`StoreError`]: reasons why the store refused or failed a request.
 
 use std::error::Error;
 use std::fmt;
@@ -6,45 +6,45 @@ use std::fmt;
 use crate::engine::EngineError;
 use crate::record::Revision;
 
-/// Why the store did not do what it was asked to.
+/// Reason why the store refused or failed a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The request: a part of it exceeds its limit.
     TooLarge {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// How large it is: bytes, or a number of operations.
+        /// Size of the part: bytes, or a number of operations.
         size: usize,
-        /// How large it may be.
+        /// Largest size.
         limit: usize,
     },
     /// The request: a key without bytes.
     EmptyKey,
     /// The request: two operations of one transaction write the same key.
     WrittenTwice {
-        /// Which.
+        /// The key.
         key: Vec<u8>,
     },
     /// The request: revisions before this one were compacted.
     Compacted {
-        /// Which was asked for.
+        /// Revision of the request.
         asked: u64,
         /// The first that can be read.
         compacted: u64,
     },
     /// The request: there is no such revision yet.
     Future {
-        /// Which was asked for.
+        /// Revision of the request.
         asked: u64,
         /// The newest.
         newest: u64,
     },
     /// A limit of the server: too much waits to be written.
     Busy {
-        /// How many bytes wait.
+        /// Bytes that wait.
         bytes: usize,
-        /// How many may.
+        /// Bytes that may wait.
         limit: usize,
     },
     /// The engine could not write. The transaction is not visible; after a crash of the server it may be.

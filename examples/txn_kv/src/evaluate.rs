@@ -1,4 +1,4 @@
-//! What a transaction comes to, before it has a revision.
+//! [`Evaluation`]: computes the writes and results of a transaction before it has a revision.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -19,18 +19,18 @@ pub(crate) struct Evaluation<'a> {
     limits: &'a Limits,
     held: &'a Held<'a>,
     writes: Vec<Write>,
-    /// Where in `writes` a key is.
+    /// Index of each key in `writes`.
     written: BTreeMap<Key, usize>,
     found_bytes: usize,
 }
 
-/// What a transaction came to.
+/// Writes and results of a transaction.
 #[derive(Debug)]
 pub(crate) struct Evaluated {
     pub(crate) writes: Vec<Write>,
     succeeded: bool,
     results: Vec<Done>,
-    /// Of what it has found.
+    /// Bytes that it has found.
     pub(crate) found_bytes: usize,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Write {
     registration: Registration,
 }
 
-/// What one operation came to.
+/// Result of one operation.
 #[derive(Debug)]
 enum Done {
     Put,
@@ -137,7 +137,7 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// What the next write of a row will be.
+    /// Returns version and creation of the next write of a row.
     fn register(&self, key: &[u8]) -> Registration {
         match self.held.staged(key) {
             Some(staged) => Registration::after(Some(staged.key_revision())),
@@ -204,7 +204,7 @@ impl<'a> Evaluation<'a> {
         keys.into_iter().take(limit).collect()
     }
 
-    /// What is there of a range, in the order of keys, with what this transaction wrote before.
+    /// Finds the keys of a range in order, with the earlier writes of this transaction.
     fn find(&mut self, range: &KeyRange, limit: usize) -> Result<Vec<Seen>, StoreError> {
         let mut found = BTreeMap::new();
         match range {
@@ -225,7 +225,7 @@ impl<'a> Evaluation<'a> {
         Ok(found.into_values().take(limit).collect())
     }
 
-    /// What earlier transactions left in a range. All rows are held.
+    /// Finds the keys of a range that earlier transactions left. All rows are held.
     fn earlier(
         &mut self,
         range: &KeyRange,
@@ -261,8 +261,9 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// The snapshot is gone before the index is looked at again: a reader of the index waits for a
-    /// snapshot under its lock, and must not be waited for by who has one.
+    /// Reads a record and drops the snapshot before the index is used again. A reader of the index
+    /// waits for a snapshot while it has the lock of the index, so that a holder of a snapshot must
+    /// not wait for this lock.
     fn load(&self, revision: Revision) -> Result<Entry, StoreError> {
         let snapshot = self.engine.snapshot().map_err(StoreError::Read)?;
         read(&*snapshot, revision)

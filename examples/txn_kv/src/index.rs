@@ -35,7 +35,7 @@ use crate::record::{Key, Record, Revision};
 use crate::shim::RwLock;
 use crate::txn::KeyRange;
 
-/// Which revisions keys have.
+/// Index of the revisions of keys.
 #[derive(Debug)]
 pub struct Index {
     design: Design,
@@ -55,32 +55,32 @@ pub struct KeyRevision {
     pub revision: Revision,
     /// The transaction that created it; 0 for a deletion.
     pub created: u64,
-    /// How often it was written since; 0 for a deletion.
+    /// Number of writes since then; 0 for a deletion.
     pub version: u64,
-    /// Whether its data is in the store. Only the designs that mark look at it.
+    /// True if its data is in the store. Only the designs that mark use it.
     available: bool,
 }
 
-/// What the next write of a key will be, all but its number.
+/// Version and creation of the next write of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// The transaction that created the key; none if the next write does.
     pub created: Option<u64>,
-    /// How often it will have been written.
+    /// Number of writes with this one.
     pub version: u64,
 }
 
-/// What a reader found of one key.
+/// Revisions that a reader found of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// What it should read.
+    /// Newest revision that the reader may see.
     pub newest: KeyRevision,
-    /// What it reads, newest first, where the data of that is missing: only when the design is to
-    /// compensate.
+    /// Revisions to try, newest first, if the data of `newest` is missing. Only the design that
+    /// compensates has them.
     pub older: Vec<KeyRevision>,
 }
 
-/// What a reader found, and the state of the engine that goes with it.
+/// Revisions that a reader found, and the snapshot of the engine that fits them.
 #[derive(Debug)]
 pub struct View<S> {
     /// The transaction up to which the reader sees all.
@@ -102,13 +102,14 @@ impl Index {
         self.write().insert(&record.key, KeyRevision::of(revision, record, true));
     }
 
-    /// In which order it is written.
+    /// Order in which data and index are written.
     #[must_use]
     pub const fn design(&self) -> Design {
         self.design
     }
 
-    /// What the next write of a key will be. Changes nothing; whoever asks holds the row.
+    /// Returns version and creation of the next write of a key. Changes nothing; the caller holds
+    /// the row.
     #[must_use]
     pub fn register_revision(&self, key: &[u8]) -> Registration {
         Registration::after(self.newest(key))
@@ -133,7 +134,7 @@ impl Index {
         }
     }
 
-    /// Takes out what was announced and could not be written.
+    /// Takes out revisions that were announced and could not be written.
     pub(crate) fn withdraw(&self, records: &[(Revision, Arc<Record>)]) {
         if self.design.indexes_first() {
             let mut tree = self.write();
@@ -185,7 +186,7 @@ impl Index {
                 Design::MarkAvailable | Design::MarkByHalving => entries.available_at(visible),
                 Design::Compensate => {
                     let found = entries.down_from(at.unwrap_or(u64::MAX), visible);
-                    // What waits for its data may turn out to be a deletion.
+                    // A revision that waits for its data may turn out to be a deletion.
                     certain += usize::from(found.as_ref().is_some_and(|found| {
                         found.newest.revision.main <= visible && !found.newest.is_deletion()
                     }));
@@ -210,13 +211,13 @@ impl Index {
         keys
     }
 
-    /// How far the store has come, as readers see it.
+    /// Returns the head of the store for readers.
     #[must_use]
     pub fn head(&self) -> Head {
         self.read().head
     }
 
-    /// How many keys it knows, those included that were deleted and not compacted yet.
+    /// Returns the number of keys, with those that were deleted and not compacted yet.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.read().keys.len()
@@ -302,7 +303,7 @@ impl KeyRevision {
         Self { revision, created: record.created, version: record.version, available }
     }
 
-    /// Whether it says that the key is gone.
+    /// True if it is a deletion.
     #[must_use]
     pub const fn is_deletion(&self) -> bool {
         self.version == 0
@@ -316,7 +317,7 @@ impl From<KeyRevision> for Candidate {
 }
 
 impl Registration {
-    /// What follows the newest revision of a key.
+    /// Returns what follows the newest revision of a key.
     pub(crate) fn after(newest: Option<KeyRevision>) -> Self {
         match newest {
             Some(newest) if !newest.is_deletion() => {

@@ -1,20 +1,36 @@
-//! `load`: loads a server and prints how it went.
+//! `load`: loads a server and prints the result.
 
 use std::error::Error;
 use std::io::Write;
 
-use serde_json::json;
+use lab::args::misuse;
+use serde::Serialize;
 use txn_kv::load::{Lines, Load, Options, Progress, Summary, Until};
 use txn_kv::serve::{self, Server};
 
 use crate::args::Load as Args;
-use crate::sys::raise_descriptor_limit;
+
+/// Result of a load, with what was asked.
+#[derive(Serialize)]
+struct Report<'a> {
+    connect: Option<&'a str>,
+    load: String,
+    clients: usize,
+    connections: usize,
+    total: u64,
+    key_size: usize,
+    val_size: usize,
+    key_space_size: u64,
+    seed: u64,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
 
 /// # Errors
 ///
 /// The server cannot be reached, an answer was wrong, or a request failed.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    raise_descriptor_limit()?;
+    let (shape, workload) = (args.shape().map_err(misuse)?, args.workload());
     let mut own = None;
     let address = match &args.connect {
         Some(address) => address.clone(),
@@ -30,37 +46,29 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
         clients: args.clients,
         connections: args.connections,
     };
-    let load = Load::new(&options, args.shape)?;
-    if args.workload.reads() && !args.filled {
+    let load = Load::new(&options, shape)?;
+    if workload.reads() && !args.filled {
         load.fill(Progress::new("fill", Lines::EachTenth))?;
     }
-    let progress = Progress::new(args.workload.to_string(), Lines::EachTenth);
-    let summary = load.run(args.workload, Until::Requests(args.total), progress)?;
+    let progress = Progress::new(workload.to_string(), Lines::EachTenth);
+    let summary = load.run(workload, Until::Requests(args.total), progress)?;
     if args.json {
-        writeln!(out, "{}", object(args, &summary))?;
+        let report = Report {
+            connect: args.connect.as_deref(),
+            load: workload.to_string(),
+            clients: args.clients,
+            connections: args.connections,
+            total: args.total,
+            key_size: shape.keys.bytes(),
+            val_size: shape.value_bytes,
+            key_space_size: shape.keys.count(),
+            seed: shape.seed,
+            summary: &summary,
+        };
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
     } else {
         summary.print(out)?;
     }
     out.flush()?;
     summary.verdict()
-}
-
-/// What was asked and how it went.
-fn object(args: &Args, summary: &Summary) -> serde_json::Value {
-    let asked = json!({
-        "connect": args.connect,
-        "load": args.workload.to_string(),
-        "clients": args.clients,
-        "connections": args.connections,
-        "total": args.total,
-        "key_size": args.shape.keys.bytes(),
-        "val_size": args.shape.value_bytes,
-        "key_space_size": args.shape.keys.count(),
-        "seed": args.shape.seed,
-    });
-    let (mut object, went) = (asked, summary.to_json());
-    if let (Some(object), serde_json::Value::Object(went)) = (object.as_object_mut(), went) {
-        object.extend(went);
-    }
-    object
 }

@@ -10,7 +10,7 @@
 //! cargo run --release -p txn_kv -- commits                       # a commit alone, and flushes shared
 //! ```
 //!
-//! The library of the same name is what is shown; `store.rs` is the file to read first.
+//! The store is in the library of the same name; `store.rs` is the file to read first.
 
 mod args;
 mod commits;
@@ -18,42 +18,25 @@ mod demo;
 mod designs;
 mod loading;
 
-use lab::{cpu, load::sys, signals, terminal, units, usage};
-
-use std::error::Error;
-use std::io::Write;
 use std::process::ExitCode;
 
-use args::Command;
-use signals::EndSignals;
+use lab::load::sys::raise_descriptor_limit;
+use lab::signals::EndSignals;
 
-/// Exit status of a command line that makes no sense.
-const USAGE: u8 = 2;
+use args::{Command, Task};
 
 fn main() -> ExitCode {
-    let mut out = terminal::Output::new();
-    let command = match Command::from_env() {
-        Ok(command) => command,
-        Err(error) => return terminal::fail("txn_kv", &error, ExitCode::from(USAGE)),
-    };
-    match run(command, &mut out).and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => terminal::fail("txn_kv", error.as_ref(), ExitCode::FAILURE),
-    }
-}
-
-fn run(command: Command, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    match command {
-        Command::Demo(pace) => demo::run(pace, out),
-        Command::Serve(options) => {
-            // Before the runtime starts its threads: they inherit the mask.
-            let signals = EndSignals::catch()?;
-            sys::raise_descriptor_limit()?;
-            txn_kv::serve::run(&options, || signals.wait(), out)
+    lab::args::run(|command: Command, out| {
+        raise_descriptor_limit()?;
+        match command.task {
+            None => demo::run(command.quick, out),
+            Some(Task::Serve(serve)) => {
+                let signals = EndSignals::catch()?;
+                txn_kv::serve::run(&serve.options(), || signals.wait(), out)
+            }
+            Some(Task::Load(load)) => loading::run(&load, out),
+            Some(Task::Designs(designs)) => designs::run(&designs, out),
+            Some(Task::Commits(commits)) => commits::run(&commits, out),
         }
-        Command::Load(args) => loading::run(&args, out),
-        Command::Designs(args) => designs::run(&args, out),
-        Command::Commits(args) => commits::run(&args, out),
-        Command::Help => Ok(out.write_all(args::HELP.as_bytes())?),
-    }
+    })
 }

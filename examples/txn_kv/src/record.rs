@@ -20,14 +20,14 @@ pub struct Revision {
 /// One write to one key: a value, or that it was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Which key.
+    /// The key.
     pub key: Key,
     /// The transaction that created the key, or created it again after it was deleted; 0 for a
     /// deletion.
     pub created: u64,
-    /// How often the key was written since it was created, this time included; 0 for a deletion.
+    /// Number of writes to the key since it was created, with this one; 0 for a deletion.
     pub version: u64,
-    /// What was written; none for a deletion.
+    /// The value; `None` for a deletion.
     pub value: Option<Box<[u8]>>,
 }
 

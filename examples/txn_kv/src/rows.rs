@@ -31,7 +31,7 @@ pub(crate) struct Staged {
     pub(crate) record: Arc<Record>,
 }
 
-/// Rows that nobody else has now.
+/// Rows that a transaction holds alone.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     rows: &'a Rows,
@@ -87,12 +87,12 @@ impl Rows {
 }
 
 impl Held<'_> {
-    /// What was written to a row last, if that is not visible yet.
+    /// Returns the last write to a row if it is not visible yet.
     pub(crate) fn staged(&self, key: &[u8]) -> Option<&Staged> {
         self.stripes[self.place(key)].1.get(key)
     }
 
-    /// What is not visible yet of a range, in no order. All rows are held.
+    /// Returns the writes to a range that are not visible yet, in no order. All rows are held.
     pub(crate) fn staged_in(&self, range: &KeyRange) -> impl Iterator<Item = &Staged> {
         let all = self.stripes.iter().flat_map(|(_, stripe)| stripe.values());
         all.filter(move |staged| range.contains(&staged.record.key))
@@ -115,7 +115,7 @@ impl Held<'_> {
         }
     }
 
-    /// Where the row stands among those that are held.
+    /// Returns the index of the row's stripe among those that are held.
     fn place(&self, key: &[u8]) -> usize {
         let place = self.rows.place(key);
         let found = self.stripes.binary_search_by_key(&place, |(place, _)| *place);

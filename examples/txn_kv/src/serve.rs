@@ -15,7 +15,7 @@ use crate::engine::{Disk, Engine, Memory};
 use crate::service::KvService;
 use crate::store::{Limits, Store};
 
-/// What is served, where, and to whom.
+/// Address, account and store of a server.
 ///
 /// *Shape*: built by its setters. `Debug` hides the password.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub struct Options {
     threads: Option<usize>,
 }
 
-/// Where records are kept.
+/// Place of the records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// In memory: gone with the server.
@@ -54,28 +54,28 @@ impl Options {
         }
     }
 
-    /// Where it listens: `host:port`. *Default* `127.0.0.1:0`.
+    /// Sets the address, `host:port`. *Default* `127.0.0.1:0`.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
         self
     }
 
-    /// Where records are kept. *Default* in memory.
+    /// Sets the place of the records. *Default* in memory.
     #[must_use]
     pub fn engine(mut self, engine: Kind) -> Self {
         self.engine = engine;
         self
     }
 
-    /// In which order data and index are written. *Default* [`Design::Publish`].
+    /// Sets the order in which data and index are written. *Default* [`Design::Publish`].
     #[must_use]
     pub const fn design(mut self, design: Design) -> Self {
         self.design = design;
         self
     }
 
-    /// How large things may be. *Default* as [`Limits`] says.
+    /// Sets the limits. *Default* as [`Limits`] says.
     #[must_use]
     pub const fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -155,7 +155,7 @@ impl Server {
         Ok(Self { address, runtime, store })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -179,14 +179,14 @@ impl Server {
     }
 }
 
-/// How long requests in progress may take to finish once the server is told to end.
+/// Time for requests in progress to finish after the signal to end.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Serves until `wait_for_signal` returns the name of one, then drains and says what the store has done.
 ///
 /// # Errors
 ///
-/// Those of [`Server::start`]; and it cannot wait, or not write.
+/// Those of [`Server::start`], of `wait_for_signal` and of `out`.
 pub fn run(
     options: &Options,
     wait_for_signal: impl FnOnce() -> io::Result<&'static str>,

@@ -30,7 +30,7 @@ pub struct KvService {
 }
 
 impl KvService {
-    /// Serves the store to whoever logs in as this user.
+    /// Serves the store to clients that log in as this user.
     #[must_use]
     pub fn new(store: Store, user: &str, password: &str) -> Self {
         let password = StoredPassword::of(password.as_bytes());

@@ -1,5 +1,5 @@
-//! The lock of the index: std's, because it is held for instructions, and longer only by who opens a file
-//! again whose disk has failed; loom's for its model.
+//! Lock of the index. It is std's, because threads hold it for a few instructions. It is held
+//! longer only while the file of a failed disk is opened again. The model uses loom's.
 
 #[cfg(feature = "model")]
 pub(crate) use loom::sync::RwLock;

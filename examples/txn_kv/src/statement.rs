@@ -36,7 +36,7 @@ pub use error::StatementError;
 
 use crate::txn::{KeyRange, Txn};
 
-/// What a request says.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their names say it")]
 pub enum Statement {

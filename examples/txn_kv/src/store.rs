@@ -26,7 +26,7 @@ pub use limits::Limits;
 #[derive(Clone)]
 pub struct Store(Arc<Shared>);
 
-/// What a store has done since it was opened.
+/// Work of a store since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Transactions that were done, those included that wrote nothing.
@@ -43,13 +43,13 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// How many transactions share a flush, on average.
+    /// Number of transactions for each flush, on average.
     #[must_use]
     pub fn per_flush(&self) -> f64 {
         self.transactions as f64 / self.flushes.max(1) as f64
     }
 
-    /// What was done since `earlier`.
+    /// Returns the work since `earlier`.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -108,14 +108,14 @@ impl Store {
             handle,
             counts: Counts::default(),
         }));
-        // What a compaction had begun with before a crash.
+        // Finishes a compaction that a crash interrupted.
         store.0.remove_compacted(head.compacted)?;
         Ok(store)
     }
 
     /// Does a transaction. `done` is called once, perhaps on another thread and perhaps before this
-    /// returns: when what it wrote is durable and visible, or when it failed. In it the next transaction
-    /// can be begun, but not waited for. When it panics, that is its own matter.
+    /// returns: when what it wrote is durable and visible, or when it failed. In `done` the next
+    /// transaction can be begun, but not waited for. A panic of `done` affects nothing else.
     ///
     /// Waits for rows that other transactions hold, and for values that it compares or reads, as an
     /// announced stall; never for a flush, except the one transaction that flushes for all.
@@ -219,19 +219,19 @@ impl Store {
         self.0.index.head().compacted
     }
 
-    /// How many keys are in the index, those included that were deleted and not compacted yet.
+    /// Number of keys in the index, with those that were deleted and not compacted yet.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.0.index.keys()
     }
 
-    /// In which order it writes.
+    /// Order in which the store writes data and index.
     #[must_use]
     pub fn design(&self) -> Design {
         self.0.index.design()
     }
 
-    /// What it has done.
+    /// Returns the work since the store was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.counts.read_all()

@@ -1,4 +1,4 @@
-//! [`Txn`]: what a client wants done all or nothing, and what came of it.
+//! [`Txn`]: operations that are done all or not at all, and their [`Outcome`].
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use crate::record::{Key, Record, Revision};
 /// A transaction: if all comparisons hold, one list of operations is done, else the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// What must hold.
+    /// Comparisons that decide between the branches.
     pub compares: Vec<Compare>,
-    /// What is done if it does, in order. No two of them write the same key.
+    /// Operations in order if all comparisons hold. No two of them write the same key.
     pub then: Vec<Op>,
-    /// What is done if it does not.
+    /// Operations in order if one comparison does not hold.
     pub otherwise: Vec<Op>,
 }
 
-/// What must hold for a key.
+/// A condition on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// Which key.
+    /// The key.
     pub key: Key,
-    /// How the key's own stands to `target`.
+    /// Relation of the key's own value to `target`.
     pub relation: Relation,
-    /// What of it, and what it is compared with.
+    /// Property of the key, and the value that it is compared with.
     pub target: Target,
 }
 
-/// How two values stand to each other: the key's own to the left.
+/// Relation between two values, with the key's own to the left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "their names say it")]
 pub enum Relation {
@@ -36,13 +36,13 @@ pub enum Relation {
     Greater,
 }
 
-/// What of a key is compared, and with what. Of a key that is not there all numbers are 0, and
-/// comparisons of its value do not hold.
+/// Property of a key and the value to compare it with. Of a key that is not there all numbers are
+/// 0, and comparisons of its value do not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Its value.
     Value(Box<[u8]>),
-    /// How often it was written since it was created.
+    /// Number of writes since it was created.
     Version(u64),
     /// The transaction that created it.
     Created(u64),
@@ -59,7 +59,7 @@ pub enum Op {
     Get { range: KeyRange, limit: usize },
 }
 
-/// Which keys.
+/// One key, or a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyRange {
     /// This one.
@@ -68,18 +68,18 @@ pub enum KeyRange {
     Span(Key, Option<Key>),
 }
 
-/// What a transaction did.
+/// Result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its own revision; of one that wrote nothing, the one that it has seen.
+    /// Revision of the transaction; if it wrote nothing, the revision that it has seen.
     pub revision: u64,
-    /// Whether the comparisons held.
+    /// True if the comparisons held.
     pub succeeded: bool,
-    /// What each operation of the branch did.
+    /// Result of each operation of the branch.
     pub results: Vec<OpResult>,
 }
 
-/// What an operation did.
+/// Result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpResult {
     /// It wrote one key.
@@ -95,7 +95,7 @@ pub enum OpResult {
 pub struct Entry {
     /// When it was written.
     pub revision: Revision,
-    /// What was written: never a deletion.
+    /// The record; never a deletion.
     pub record: Arc<Record>,
 }
 
@@ -121,7 +121,7 @@ impl Op {
 }
 
 impl KeyRange {
-    /// Whether the key is one of them.
+    /// True if the range has this key.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         match self {
@@ -132,7 +132,7 @@ impl KeyRange {
 }
 
 impl Relation {
-    /// Whether it holds.
+    /// True if the relation holds.
     #[must_use]
     pub fn holds<T: Ord + ?Sized>(self, left: &T, right: &T) -> bool {
         match self {

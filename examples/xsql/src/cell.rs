@@ -10,7 +10,7 @@ use crate::table::Heading;
 /// MySQL's collation of bytes that are no text.
 const BINARY: u64 = 63;
 
-/// What stands for this value of this column, in one line.
+/// Text for this value of this column, in one line.
 pub(crate) fn text(value: Value<'_>, column: &ColumnMetaData) -> String {
     let binary = column.collation == Some(BINARY);
     let digits =

@@ -1,4 +1,4 @@
-//! Nothing to do: a script that shows what the shell can, and checks it.
+//! Without statements: a script that shows the shell's abilities, and checks them.
 
 use std::error::Error;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::io::Write;
 use crate::shell::{Outcome, Shell};
 use crate::splitter::Splitter;
 
-/// What has to become of a statement.
+/// Outcome that a statement must have.
 enum Expected {
     Rows(u64),
     Changed(u64),

@@ -7,17 +7,17 @@ use std::thread;
 
 use epoll_group::client::Canceller;
 
-use crate::signals::EndSignals;
+use lab::signals::EndSignals;
 
 /// The statement that runs, if one does. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Running(Arc<Mutex<Option<Canceller>>>);
 
-/// As long as this is there, a statement runs.
+/// Lives as long as the statement runs.
 #[derive(Debug)]
 pub(crate) struct Guard(Running);
 
-/// Exit status of who is ended by Ctrl-C, as shells have it.
+/// Exit status of a program ended by Ctrl-C, as shells have it.
 const INTERRUPTED: i32 = 128 + 2;
 
 impl Running {
@@ -44,7 +44,7 @@ impl Running {
         let listen = move || {
             while let Ok(signal) = signals.wait() {
                 if signal != "SIGINT" || !running.cancel() {
-                    // Others may wait for a line that nobody types.
+                    // The main thread may be blocked in a read of the terminal.
                     process::exit(INTERRUPTED);
                 }
             }

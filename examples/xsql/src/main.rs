@@ -9,11 +9,9 @@
 //! `shell.rs` runs statements through the client library, and is the file to read first. `splitter.rs`
 //! finds where they end, `table.rs` and `cell.rs` show what comes back, `prompt.rs` edits lines.
 
-mod args;
 mod cell;
 mod demo;
 mod interrupt;
-use select1::node;
 mod prompt;
 mod shell;
 mod splitter;
@@ -21,64 +19,83 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use lab::{signals, terminal, units, usage};
-
 use std::error::Error;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Options};
+use lab::args::within;
+use lab::signals::EndSignals;
+use lab::terminal::Output;
+use select1::node::Node;
 
-use args::{Args, Command};
 use interrupt::Running;
-use node::Node;
 use shell::{Outcome, Shell};
-use signals::EndSignals;
 use splitter::Splitter;
-use terminal::Output;
 
-/// Exit status of a command line that makes no sense.
-const USAGE: u8 = 2;
+/// A shell for servers of the protocol.
+///
+/// On a terminal it reads lines and edits them; else it runs the statements of standard input up to the
+/// first that fails, which is exit status 1. Without --connect it starts a server of its own, with a
+/// table sbtest1; if then nothing is asked, it shows what it can.
+///
+/// Statements end with ; or, to have their rows one below the other, with \G. Ctrl-C interrupts the one
+/// that runs, Ctrl-D ends the shell; \help lists the commands.
+#[derive(Debug, clap::Parser)]
+#[command(name = "xsql")]
+struct Args {
+    /// HOST:PORT or unix:PATH of a server; without, a server in this process
+    #[arg(long, value_name = "ADDR", requires = "user")]
+    connect: Option<String>,
+    /// User to log in as; needed with --connect
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Password of the user
+    #[arg(long, value_name = "PASSWORD", default_value = "")]
+    password: String,
+    /// Run these and end; may be given several times
+    #[arg(short = 'e', long = "execute", value_name = "STATEMENTS")]
+    statements: Vec<String>,
+    /// Keep lines for the next time; without, they are forgotten at the end
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Show at most N columns of a value, 1 to 1000000
+    #[arg(long, value_name = "N", value_parser = within(1..=1_000_000_usize))]
+    cut: Option<usize>,
+    /// Ask for results as chunks
+    #[arg(long)]
+    chunks: bool,
+}
+
+/// Rows of the server in this process.
 const ROWS: u32 = 1000;
 
 fn main() -> ExitCode {
-    let args = match Command::from_env() {
-        Ok(Command::Run(args)) => args,
-        Ok(Command::Help) => {
-            // If nobody reads it, nobody is told.
-            let _ = Output::new().write_all(args::HELP.as_bytes());
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => return terminal::fail("xsql", &error, ExitCode::from(USAGE)),
-    };
-    match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => terminal::fail("xsql", error.as_ref(), ExitCode::FAILURE),
-    }
+    lab::args::run(|args: Args, _: &mut Output| run(&args))
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
-    // Before a runtime starts its threads: they inherit the mask.
-    let signals = EndSignals::catch()?;
     let running = Running::default();
-    running.listen(signals)?;
+    running.listen(EndSignals::catch()?)?;
+    let user = args.user.as_deref().unwrap_or("root");
     let own = match &args.connect {
         Some(_) => None,
         None => {
             let runtime = Runtime::builder().name("select1").start()?;
-            Some(Node::start(runtime, (&args.user, &args.password), "sbtest", ROWS)?)
+            Some(Node::start(runtime, (user, &args.password), "sbtest", ROWS)?)
         }
     };
     let own_address = own.as_ref().map(|node| node.address().to_string());
     let address = args.connect.clone().or(own_address).unwrap_or_default();
     let runtime = Runtime::builder().name("xsql").start()?;
-    let options = Options::new(address.as_str(), args.user.as_str())
-        .password(args.password.as_str())
-        .connections(1);
+    let options =
+        Options::new(address.as_str(), user).password(args.password.as_str()).connections(1);
     let client = Client::new(&runtime.handle(), options)?;
     let mut shell = Shell::new(client, address, running, Output::new());
-    shell.settings = args.settings;
+    shell.settings.cut = args.cut;
+    shell.settings.chunks = args.chunks;
 
     if !args.statements.is_empty() {
         for statement in &args.statements {

@@ -30,7 +30,7 @@ pub(crate) fn run(
     }
     shell.greet(own)?;
     let mut splitter = Splitter::default();
-    // What was typed since the last statement ended.
+    // Text typed since the last statement ended.
     let mut entry = String::new();
     loop {
         let line = match editor.readline(prompt(&splitter)) {

@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use epoll_group::client::{Answer, Client, Error, Request, Session, Summary};
+use lab::units::Nanos;
 
 use crate::cell;
 use crate::interrupt::Running;
 use crate::splitter::Input;
 use crate::table::{Style, Table};
-use crate::units::Nanos;
 
 /// One session of a server, and how its answers are shown.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Shell<W> {
     out: W,
 }
 
-/// What commands change.
+/// Settings that commands change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Say how long each statement took.
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) cut: Option<usize>,
 }
 
-/// What became of an input.
+/// Outcome of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A result with so many rows.
@@ -215,7 +215,7 @@ fn show(
 
 #[cfg(test)]
 impl Shell<Vec<u8>> {
-    /// What was printed since the last time.
+    /// Text printed since the last call.
     pub(crate) fn take_output(&mut self) -> String {
         String::from_utf8(std::mem::take(&mut self.out)).expect("it is text")
     }

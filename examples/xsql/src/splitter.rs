@@ -4,7 +4,7 @@
 //! comments, that is. A command starts with `\` at the beginning of a line, outside of a statement, and
 //! ends with its line.
 
-/// What the user wants done.
+/// A statement or a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Statement {
@@ -119,7 +119,7 @@ impl Splitter {
         *self = Self::default();
     }
 
-    /// Whether nothing has begun.
+    /// True if no statement has begun.
     pub(crate) fn is_empty(&self) -> bool {
         self.inside == Inside::Plain && self.text.trim().is_empty()
     }
@@ -142,7 +142,7 @@ mod tests {
         Input::Statement { text: text.to_owned(), vertical: false }
     }
 
-    /// All that the lines give, with the one that nothing ends.
+    /// All inputs of the lines, with the last one, which has no end.
     fn split(text: &str) -> Vec<Input> {
         let mut splitter = Splitter::default();
         let mut done: Vec<_> = text.split('\n').flat_map(|line| splitter.push(line)).collect();

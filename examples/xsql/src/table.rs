@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Rows of one result. They are printed by the thousand, so that a large result needs no more room
-/// than that: then its columns may become wider on the way.
+/// Rows of one result. They are printed by the thousand, so that a large result needs no more room than
+/// that; table libraries keep all rows. Later rows may widen a column.
 #[derive(Debug)]
 pub(crate) struct Table {
     headings: Vec<Heading>,
@@ -15,7 +15,7 @@ pub(crate) struct Table {
     printed: u64,
 }
 
-/// What stands above a column.
+/// Heading of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Heading {
     pub(crate) label: String,

@@ -34,7 +34,7 @@ impl Both {
         Self { running, shell, _client: runtime, node }
     }
 
-    /// What the text prints, and how it ends.
+    /// Runs the text. Returns its output and how it ended.
     fn run(&mut self, text: &str) -> (String, Result<bool, String>) {
         let done = batch(&mut self.shell, text.lines().map(|line| Ok(line.to_owned())));
         (self.shell.take_output(), done.map_err(|error| error.to_string()))

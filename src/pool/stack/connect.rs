@@ -69,7 +69,7 @@ impl<C, W> Stack<C, W> {
 
     /// Whether somebody waits for a connect that may begin, or `min_idle` does, when the host makes so
     /// many. Never, after each call.
-    #[cfg(all(any(test, fuzzing), not(loom)))]
+    #[cfg(all(any(test, feature = "internal"), not(loom)))]
     pub(in crate::pool) fn could_serve(&self, now: Instant, by_host: usize) -> bool {
         let spare = self.idle.len() + by_host.saturating_sub(self.waiters.len());
         (by_host < self.waiters.len() || spare < self.limits.min_idle) && self.may_connect(now)

@@ -1,34 +1,41 @@
-//! Tests that need a process of their own: for its limits, or to measure its memory.
+//! Tests that need a process of their own, for its limits or to measure its memory.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 /// Names the test that a child process is to run.
 const ROLE: &str = "EPOLL_GROUP_TEST_CHILD";
 
-/// Whether this process was started to run `test`.
-pub fn is_child(test: &str) -> bool {
-    std::env::var(ROLE).is_ok_and(|role| role == test)
+/// Path of the running test within its program: the harness gives it to the thread of the test.
+pub fn test_name() -> String {
+    thread::current().name().expect("a test has a thread of its name").to_owned()
 }
 
-/// Runs `code` in a process of its own: this test binary again, with this one test.
+/// True if this process was started to run the calling test.
+pub fn is_child() -> bool {
+    std::env::var(ROLE).is_ok_and(|role| role == test_name())
+}
+
+/// Runs `code` in a process of its own: this test binary again, with the calling test alone.
 #[track_caller]
-pub fn in_child(test: &str, code: impl FnOnce()) {
-    if is_child(test) {
+pub fn in_child(code: impl FnOnce()) {
+    if is_child() {
         code();
         return;
     }
-    let output = command(test, None).output().expect("this binary runs again");
+    let output = command(None).output().expect("this binary runs again");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
-    // A test that could not show anything here says so, past the harness.
+    // The harness hides the output of a test that passes, so skipped tests are reported here.
     for line in errors.lines().filter(|line| line.contains("SKIPPED")) {
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }
 
-fn command(test: &str, descriptors: Option<u32>) -> Command {
+fn command(descriptors: Option<u32>) -> Command {
+    let test = test_name();
     let binary = std::env::current_exe().expect("the path of this test");
     let mut command = match descriptors {
         None => Command::new(binary),
@@ -38,22 +45,22 @@ fn command(test: &str, descriptors: Option<u32>) -> Command {
             shell
         }
     };
-    // Also one that is ignored unless it is asked for.
-    let args = [test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"];
-    command.args(args).env(ROLE, test);
+    // The calling test may be marked as ignored.
+    let args = [&*test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"];
+    command.args(args).env(ROLE, &test);
     command
 }
 
-/// A child that is told what to do, line by line, and answers each with a line.
+/// A child process that takes orders, one a line, and answers each with a line.
 pub struct Puppet {
     child: Child,
     answers: BufReader<std::process::ChildStderr>,
 }
 
 impl Puppet {
-    /// Starts this binary again with `test`, with room for so many descriptors.
-    pub fn start(test: &str, descriptors: u32) -> Self {
-        let mut command = command(test, Some(descriptors));
+    /// Starts this binary again with the calling test, with room for so many descriptors.
+    pub fn start(descriptors: u32) -> Self {
+        let mut command = command(Some(descriptors));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("this binary runs again");
         let answers = BufReader::new(child.stderr.take().expect("piped"));
@@ -121,8 +128,8 @@ pub fn resident_bytes() -> usize {
     pages.parse::<usize>().expect("a number") * 4096
 }
 
-/// By how much it has grown. Not at all under a sanitizer, which keeps what was freed to notice when it
-/// is used.
+/// Growth of the process's memory in bytes. Always 0 under a sanitizer, which keeps freed memory to
+/// notice its use.
 pub fn grown_since(before_bytes: usize) -> usize {
     match std::env::var_os("SANITIZER") {
         Some(_) => 0,

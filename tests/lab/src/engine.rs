@@ -10,12 +10,12 @@
 //! rows N [BYTES]          so many rows, written by the handler
 //! source N [BYTES]        the same from a source
 //! gate NAME               waits at a gate, announced; then a row with the name
-//! gate-unannounced NAME   the same, and nobody is told
+//! gate-unannounced NAME   the same, without an announcement
 //! defer NAME              finished by the test, or when the gate opens
-//! lock, unlock            the one row lock; who has it is in a transaction
+//! lock, unlock            the one row lock; its holder is in a transaction
 //! begin, commit           in a transaction without a lock
 //! fail N, fatal N         errors
-//! script NAME             what the test planted under that name
+//! script NAME             runs the script that the test planted under that name
 //! trap WHERE              a panic to come: closed, cancelled, in_transaction, cancel
 //! ```
 //!
@@ -140,7 +140,7 @@ impl Service for Engine {
 }
 
 impl Session {
-    /// Panics if it was told to, there.
+    /// Panics if the statement `trap` asked for a panic at this place.
     fn spring(&self, place: &str) {
         assert_ne!(self.trap, place, "a panic that is meant");
     }

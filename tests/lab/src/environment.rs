@@ -1,4 +1,4 @@
-//! Machine, compiler and commit of a measurement. A result without them cannot be repeated.
+//! Machine and software on which numbers were measured. A result without them cannot be compared.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! A server against whatever a client sends, one step at a time: for the fuzzer, and for tests with
-//! random bytes.
+//! A server against arbitrary input of a client, one step at a time: for the fuzzer, and for tests
+//! with random bytes.
 //!
 //! ```text
 //! input = logged in u8 │ (what u8, what it needs …) …
@@ -32,13 +32,13 @@ use epoll_group::session::{
 use epoll_group::stats::Counter;
 use epoll_group::{Config, stats::Snapshot};
 
-/// Runs what `input` says: bytes, frames and good messages of a client, time, and a service that does
-/// what the first letter of a statement says.
+/// Runs what `input` says: bytes, frames and good messages of a client, time, and a service that
+/// does what the first letter of a statement says.
 ///
 /// # Panics
 ///
-/// What the server sends are no frames, a handler of the library panics, too much is kept, or something
-/// is left at the end.
+/// The server sends invalid frames, a handler of the library panics, too much is buffered, or
+/// something is left at the end.
 pub fn server(input: &[u8]) {
     let mut fuzzed = Fuzzed::new();
     let mut rest = input.iter().copied();
@@ -61,7 +61,7 @@ struct Fuzzed {
     _clock: Clock,
 }
 
-/// The time of this thread, until it is dropped.
+/// Ends the injected time of this thread when dropped.
 struct Clock;
 
 impl Drop for Clock {
@@ -130,7 +130,7 @@ impl Fuzzed {
     fn act(&mut self, op: u8, rest: &mut impl Iterator<Item = u8>) {
         let mut byte = || rest.next().unwrap_or(0);
         let which = byte();
-        // Few, so that they meet.
+        // Few numbers, so that requests meet in one session.
         let session = u64::from(which % 4) | u64::from(which & 0x80) << 56;
         match op % 16 {
             0 | 1 => {
@@ -186,7 +186,7 @@ impl Fuzzed {
         set_time(Some(self.now));
     }
 
-    /// The server does what there is to do.
+    /// Runs the server until it has no more work.
     fn serve(&self) {
         let server = &self.server;
         loop {
@@ -204,7 +204,7 @@ impl Fuzzed {
         }
     }
 
-    /// What is sent are whole messages of a server.
+    /// Reads the server's output and checks that it consists of valid messages.
     fn receive(&mut self) {
         let mut bytes = [0; 16 << 10];
         let Some(socket) = &mut self.socket else { return };
@@ -259,7 +259,7 @@ impl Fuzzed {
     }
 }
 
-/// The service alone may panic, and its sessions catch that.
+/// Only the service may panic, and its sessions catch that.
 fn check_panics(stats: &Snapshot) {
     assert_eq!(stats.get(Counter::Panics), stats.get(Counter::RequestPanics), "{stats}");
     assert_eq!(stats.get(Counter::ClosedPanic), 0, "{stats}");
@@ -272,7 +272,7 @@ thread_local! {
     static DEFERRED: RefCell<Vec<Deferred>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Answers a request that was put off, or drops it.
+/// Answers a deferred request, or drops it.
 fn answer_one(which: usize) {
     let one = DEFERRED.with_borrow_mut(|deferred| {
         let len = deferred.len();

@@ -1,40 +1,33 @@
-//! What tests, benches and examples of `epoll-group` share: servers, peers, load, waiting without
-//! sleeping, and what programs print.
+//! Code shared by the tests, benches and examples of `epoll-group`: servers, peers, load, waiting
+//! without sleeping, and the output of programs.
 
 pub mod abuse;
 pub mod allocator;
-pub mod args;
 pub mod both;
 pub mod child;
-pub mod cpu;
+pub mod drive;
 pub mod engine;
 pub mod environment;
 pub mod faults;
 pub mod fuzzed;
 pub mod helper;
-pub mod load;
 pub mod meter;
 pub mod peer;
 pub mod protocol;
 pub mod random;
 pub mod ratio;
-pub mod report;
 pub mod rows;
 pub mod scripted;
 pub mod sessions;
-pub mod settings;
-pub mod signals;
-pub mod table;
 pub mod tagged;
-pub mod terminal;
 pub mod threads;
-pub mod units;
 pub mod usage;
 pub mod workers;
 pub mod xrpc;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,28 +35,50 @@ use epoll_group::net::{Address, Listener, Protocol};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, DrainReport, Runtime};
 
+pub use lab_core::{
+    address, args, cpu, load, progress, report, settings, signals, table, terminal, units,
+};
 pub use peer::Peer;
 
-/// Generous: what does not happen within this will not happen.
+/// Generous deadline. An event that does not happen within it never will.
 pub const LONG: Duration = Duration::from_secs(if cfg!(sanitized) { 120 } else { 60 });
 
-/// How often something is done that is done often: `EG_TEST_DIVISOR` makes it less, for runs
-/// under tools that make everything slow, and for many runs.
+/// Number of repetitions. `EG_TEST_DIVISOR` reduces it, for runs under slow tools and for many
+/// runs.
 pub fn often(times: u32) -> u32 {
     let divisor = std::env::var("EG_TEST_DIVISOR").ok();
     let divisor = divisor.map_or(1, |text| text.parse().expect("a number"));
     (times / divisor).max(1)
 }
 
-/// Waits until `condition` holds. The only place where tests wait for something that no channel
-/// tells.
+/// Waits until `condition` holds.
 #[track_caller]
-pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
+pub fn eventually(deadline: Duration, condition: impl FnMut() -> bool) {
+    eventually_or(deadline, condition, || "the condition does not hold");
+}
+
+/// Waits until `condition` holds, and panics with what `describe` returns if it does not. The only
+/// place where tests wait for something that no channel tells.
+#[track_caller]
+pub fn eventually_or<T: fmt::Display>(
+    deadline: Duration,
+    mut condition: impl FnMut() -> bool,
+    describe: impl FnOnce() -> T,
+) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < deadline, "not within {deadline:?}");
+        if began.elapsed() >= deadline {
+            panic!("not within {deadline:?}: {}", describe());
+        }
         thread::park_timeout(Duration::from_millis(1));
     }
+}
+
+/// Raises the limit on descriptors as far as it goes. As many tests run at once as there are CPUs,
+/// and the usual 1 024 descriptors are not enough for all tests of a program.
+pub fn make_room() {
+    static RAISED: Once = Once::new();
+    RAISED.call_once(|| drop(load::raise_descriptor_limit()));
 }
 
 /// The two kinds of stream socket.
@@ -89,6 +104,7 @@ pub struct Server {
 
 impl Server {
     pub fn start(kind: Kind, config: Config, protocol: impl Protocol) -> Self {
+        make_room();
         let runtime = Runtime::builder().config(config).start().expect("a runtime");
         let (listener, dir) = match kind {
             Kind::Tcp => (runtime.listen("127.0.0.1:0", protocol), None),
@@ -121,55 +137,34 @@ impl Server {
         self.stats().get(counter)
     }
 
-    /// Waits until so many were counted.
+    /// Waits until the counter has reached `count`.
     #[track_caller]
     pub fn wait_for(&self, counter: Counter, count: u64) {
-        let began = Instant::now();
-        while self.count(counter) < count {
-            let stats = self.stats();
-            assert!(began.elapsed() < LONG, "{count} {counter:?} did not come:\n{stats}");
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        eventually_or(
+            LONG,
+            || self.count(counter) >= count,
+            || format!("{count} {counter:?}:\n{}", self.stats()),
+        );
     }
 
     /// Waits until no connection is left.
     #[track_caller]
     pub fn wait_until_empty(&self) {
-        let began = Instant::now();
-        while self.stats().connections > 0 {
-            let stats = self.stats();
-            assert!(began.elapsed() < LONG, "connections are left:\n{stats}");
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        eventually_or(LONG, || self.stats().connections == 0, || self.stats());
     }
 }
 
 /// A directory of its own, removed at the end.
-pub struct TempDir(PathBuf);
+pub struct TempDir(tempfile::TempDir);
 
 impl TempDir {
     pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("epoll-group-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).expect("a directory for a test");
-        Self(path)
+        Self(tempfile::tempdir().expect("a directory for a test"))
     }
 
     /// Where a socket may be bound.
     pub fn socket(&self) -> PathBuf {
-        self.path().join("socket")
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.path());
+        self.0.path().join("socket")
     }
 }
 

@@ -91,7 +91,7 @@ impl Peer {
         self.0.read_exact(&mut byte).is_ok().then_some(byte[0])
     }
 
-    /// Everything up to the end, and what the end was.
+    /// Everything up to the end, and the kind of the end.
     #[track_caller]
     pub fn receive_all(&mut self) -> (Vec<u8>, End) {
         let mut bytes = Vec::new();
@@ -131,7 +131,7 @@ impl Peer {
         self.0.shutdown(Shutdown::Write).expect("finished sending");
     }
 
-    /// Goes away without a word; TCP sends a reset.
+    /// Closes at once; TCP sends a reset.
     pub fn reset(self) {
         self.0.set_linger(Some(Duration::ZERO)).expect("a reset to come");
     }
@@ -141,7 +141,7 @@ impl Peer {
         Self(self.0.try_clone().expect("a second handle"))
     }
 
-    /// Sends without waiting, until the socket is full or `bytes` is; says how much it was.
+    /// Sends without waiting, until the socket is full or all is sent. Returns the number of bytes.
     pub fn stuff(&mut self, bytes: &[u8]) -> usize {
         self.0.set_nonblocking(true).expect("non-blocking");
         let mut sent = 0;

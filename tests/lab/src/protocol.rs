@@ -62,7 +62,7 @@ impl Protocol for Frames {
     }
 }
 
-/// Calls a closure for what has arrived.
+/// Calls a closure for the bytes that have arrived.
 pub struct Bytes<F> {
     received: F,
     pub ends: Ends,
@@ -101,7 +101,7 @@ where
     }
 }
 
-/// Sends back whatever comes.
+/// Sends back its input.
 pub fn echo(conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
     conn.send(input.take_all());
     Ok(())

@@ -34,8 +34,8 @@ pub struct Ratio {
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Less,
-    /// 1.00 is in the interval, or the median is within 10 % of it and there are fewer than 41 pairs:
-    /// the two cannot be told apart.
+    /// 1.00 is in the interval, or the median is within 10 % of it and there are fewer than 41
+    /// pairs: the two cannot be told apart.
     Tie,
     More,
 }

@@ -17,20 +17,20 @@ pub const COMMIT: u8 = b'c';
 pub const LOCK_AND_COMMIT: u8 = b'w';
 /// Takes the lock and gives it back at once.
 pub const TOUCH: u8 = b't';
-/// Nothing.
+/// Does nothing.
 pub const PING: u8 = b'p';
 
 /// Locks that belong to sessions and not to threads.
 pub struct Rows {
     state: sync::Mutex<State>,
-    /// One of the two is used: waiting is announced, or nobody is told.
+    /// One of the two is used, depending on whether waiting is announced.
     announced: sync::Condvar,
     unannounced: Condvar,
     announces: bool,
 }
 
 struct State {
-    /// Who has the lock.
+    /// Session that holds each lock.
     owners: Vec<Option<u64>>,
     waiting: usize,
 }
@@ -42,7 +42,7 @@ impl Rows {
         Arc::new(Self { state: sync::Mutex::new(state), announced, unannounced, announces })
     }
 
-    /// `false` after [`LONG`], so that a test that fails ends.
+    /// Returns false after [`LONG`], so that a test that fails ends.
     fn lock(&self, row: usize, session: u64) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting += 1;
@@ -74,7 +74,7 @@ impl Rows {
         self.unannounced.notify_all();
     }
 
-    /// How many wait at the moment.
+    /// Number of sessions that wait at the moment.
     pub fn waiting(&self) -> usize {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting
     }

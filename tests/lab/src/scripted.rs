@@ -1,4 +1,4 @@
-//! A server of one connection, which lets everybody in and answers every request in the same way.
+//! A server of one connection, which accepts every login and answers every request in the same way.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 
-/// Statements and requests for timestamps are answered by what this writes.
+/// Writes the answer to statements and requests for timestamps.
 pub fn serve(answer: impl Fn(&mut Encoder<'_>) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

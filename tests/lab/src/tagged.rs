@@ -8,7 +8,7 @@
 //! TAG fatal       the same, and the session ends
 //! ```
 //!
-//! Anything else is an error: bytes may have been corrupted on the way.
+//! Any other statement is an error, because bytes may have been corrupted in transit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,10 +30,10 @@ pub struct Tagged {
     executed: Mutex<HashMap<u64, u32>>,
 }
 
-/// What is to be finished later.
+/// A deferred request, until it is finished.
 type Later = Arc<Mutex<Option<Deferred>>>;
 
-/// One session: what it has deferred.
+/// One session with its deferred request.
 pub struct Session(Arc<Mutex<Option<Later>>>);
 
 impl Tagged {
@@ -47,7 +47,7 @@ impl Tagged {
         lock(&self.executed).values().map(|&times| u64::from(times)).sum()
     }
 
-    /// How often it was executed.
+    /// Number of times that the statement with this tag was executed.
     pub fn executed(&self, tag: u64) -> u32 {
         lock(&self.executed).get(&tag).copied().unwrap_or(0)
     }

@@ -1,9 +1,9 @@
-//! What the tests of dynamic threads share: something to wait for, and an observer that counts
+//! Code shared by the tests of dynamic threads: an event to wait for, and an observer that counts
 //! threads all the time.
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, Handle, Runtime, stall, sync};
 
 use super::workers::threads_named;
-use super::{LONG, eventually, often};
+use super::{LONG, eventually, eventually_or, often};
 
-/// One group with so many base threads; those that are added leave soon, and come only because
-/// handlers wait.
+/// One group with `base` base threads. Threads are added only because handlers wait, and leave
+/// soon.
 pub fn growing(base: usize) -> Config {
     super::config()
         .epoll_threads_per_group(base)
@@ -24,6 +24,7 @@ pub fn growing(base: usize) -> Config {
 
 /// A runtime whose threads have that name.
 pub fn start(name: &str, config: Config) -> Runtime {
+    super::make_room();
     Runtime::builder().config(config).name(name).start().expect("a runtime")
 }
 
@@ -34,13 +35,13 @@ pub enum How {
     Announced,
     /// On the crate's locks, which announce it.
     Locks,
-    /// On std's locks; nobody is told.
+    /// On std's locks, without an announcement.
     Blocked,
-    /// On its CPU; nobody is told.
+    /// On its CPU, without an announcement.
     Spinning,
 }
 
-/// What some wait for and another one brings about, once.
+/// An event that some handlers wait for and another one causes, once.
 #[derive(Clone)]
 pub struct Event(Arc<Inner>);
 
@@ -63,7 +64,8 @@ impl Event {
         }))
     }
 
-    /// Returns when it has happened. Gives up after [`LONG`], so that a test that fails ends.
+    /// Returns when the event has happened. Gives up after [`LONG`], so that a test that fails
+    /// ends.
     pub fn wait(&self) {
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
         match self.0.how {
@@ -98,15 +100,50 @@ impl Event {
         self.0.announced.1.notify_all();
     }
 
-    /// How many wait at the moment.
+    /// Number of handlers that wait at the moment.
     pub fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many wait.
+    /// Waits until `count` handlers wait.
     #[track_caller]
     pub fn wait_for(&self, count: usize) {
         eventually(LONG, || self.waiting() >= count);
+    }
+}
+
+/// Handlers that wait for an [`Event`] and report when they have ended.
+pub struct Crowd {
+    told: mpsc::Receiver<()>,
+    count: usize,
+}
+
+impl Crowd {
+    pub fn start(handle: &Handle, event: &Event, count: usize) -> Self {
+        let (tell, told) = mpsc::channel();
+        for _ in 0..count {
+            let (event, tell) = (event.clone(), tell.clone());
+            let code = move || {
+                event.wait();
+                let _ = tell.send(());
+            };
+            handle.spawn_wait(code).expect("nobody drains");
+        }
+        Self { told, count }
+    }
+
+    /// Waits until all have ended.
+    #[track_caller]
+    pub fn end(self) {
+        for number in 1..=self.count {
+            let told = self.told.recv_timeout(LONG);
+            assert!(told.is_ok(), "handler {number} of {} does not end: {told:?}", self.count);
+        }
+    }
+
+    /// Number of handlers that have ended.
+    pub fn ended(&self) -> usize {
+        self.told.try_iter().count()
     }
 }
 
@@ -116,12 +153,12 @@ pub fn crowds() -> &'static [usize] {
     if often(100) < 10 { &all[..4] } else { all }
 }
 
-/// Threads of all kinds, but for the watchdog.
+/// Number of threads of all kinds, without the watchdog.
 pub const fn threads(stats: &Snapshot) -> u64 {
     stats.base_threads + stats.dynamic_threads + stats.tasker_threads + stats.reserve_threads
 }
 
-/// How many threads were started for want of them: stall, backlog, watchdog, reserve.
+/// Numbers of threads that were added, by reason: stall, backlog, watchdog, reserve.
 pub fn started(stats: &Snapshot) -> [u64; 4] {
     [
         Counter::ThreadsStartedStall,
@@ -132,24 +169,24 @@ pub fn started(stats: &Snapshot) -> [u64; 4] {
     .map(|counter| stats.get(counter))
 }
 
-/// Waits until the runtime has no more threads than at its start, as it says and as the system
-/// does: so many besides the watchdog.
+/// Waits until both the runtime and the system report no more threads than at the start:
+/// `permanent` threads and the watchdog.
 #[track_caller]
 pub fn falls_back(handle: &Handle, name: &str, permanent: usize) {
-    let began = Instant::now();
     let names = || threads_named(&format!("{name}-"));
     // The watchdog is one more.
-    while threads(&handle.stats()) != permanent as u64 || names().len() != permanent + 1 {
-        let stats = handle.stats();
-        assert!(began.elapsed() < LONG, "not {permanent}: {:?}\n{stats}", names());
-        thread::park_timeout(Duration::from_millis(1));
-    }
+    eventually_or(
+        LONG,
+        || threads(&handle.stats()) == permanent as u64 && names().len() == permanent + 1,
+        || format!("not {permanent}: {:?}\n{}", names(), handle.stats()),
+    );
     let stats = handle.stats();
     let all: u64 = started(&stats).iter().sum();
     assert_eq!(stats.get(Counter::ThreadsLeft), all, "who came has left:\n{stats}");
 }
 
-/// Looks at a runtime all the time: the most threads it ever had, and that no counter falls.
+/// Watches a runtime all the time. Notes the highest number of threads and checks that no counter
+/// falls.
 pub struct Observer {
     stop: Arc<AtomicBool>,
     most: Arc<AtomicU64>,
@@ -176,12 +213,12 @@ impl Observer {
         Self { stop, most, thread }
     }
 
-    /// The most threads seen so far.
+    /// Highest number of threads so far.
     pub fn most(&self) -> u64 {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// The most threads ever seen.
+    /// Ends the watch. Returns the highest number of threads.
     pub fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("no counter falls");

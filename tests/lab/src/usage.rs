@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Why the command line makes no sense.
+/// Error in a command line.
 #[derive(Debug)]
 pub struct UsageError(pub String);
 

@@ -1,5 +1,5 @@
-//! What the tests of the runtime's threads share: runtimes of some workers, a gate that holds handlers
-//! back, and the names of live threads.
+//! Code shared by the tests of the runtime's threads: runtimes of some workers, a gate that holds
+//! handlers back, and the names of live threads.
 
 use std::fs;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use epoll_group::Runtime;
 
 use super::{LONG, eventually};
 
-/// One group with so many workers; none are added, however long a handler is held back.
+/// One group with `count` workers. None is added, however long a handler is held back.
 pub fn workers(count: usize) -> Runtime {
     let config = epoll_group::Config::default()
         .epoll_groups(1)
@@ -20,7 +20,7 @@ pub fn workers(count: usize) -> Runtime {
 
 /// One worker, to which none is added however long it is blocked.
 pub fn only_one_worker() -> Runtime {
-    // Beside it there is the reserve.
+    // The second thread is the reserve.
     let config = super::config().epoll_threads_per_group(1).max_threads(2);
     Runtime::builder().config(config).start().expect("a runtime")
 }
@@ -34,7 +34,7 @@ pub fn all_rest(runtime: &Runtime) {
     });
 }
 
-/// Holds back whoever passes, until it is opened.
+/// Holds back the threads that call `pass` while it is closed. It is closed at first.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<Inside>, Condvar)>);
 
@@ -45,6 +45,17 @@ struct Inside {
 }
 
 impl Gate {
+    /// A gate that holds no thread back until it is closed.
+    pub fn opened() -> Self {
+        let gate = Self::default();
+        gate.open();
+        gate
+    }
+
+    pub fn close(&self) {
+        self.lock().open = false;
+    }
+
     /// Returns when the gate is open. Gives up after [`LONG`], so that a test that fails ends.
     pub fn pass(&self) {
         let mut inside = self.lock();
@@ -58,7 +69,7 @@ impl Gate {
         inside.now -= 1;
     }
 
-    /// Waits until `count` are held back at the same time.
+    /// Waits until `count` threads are held back at the same time.
     #[track_caller]
     pub fn wait_for(&self, count: usize) {
         let waited = self.0.1.wait_timeout_while(self.lock(), LONG, |inside| inside.now < count);
@@ -66,7 +77,7 @@ impl Gate {
         assert!(!timeout.timed_out(), "{} came of {count}", inside.now);
     }
 
-    /// How many are held back at the moment.
+    /// Number of threads that are held back at the moment.
     pub fn held(&self) -> usize {
         self.lock().now
     }
@@ -81,7 +92,7 @@ impl Gate {
     }
 }
 
-/// Names of this process's threads that begin like this, sorted.
+/// Sorted names of this process's threads that begin with `prefix`.
 pub fn threads_named(prefix: &str) -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("Linux");
     let comms = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());

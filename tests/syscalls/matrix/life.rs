@@ -18,7 +18,7 @@ use lab::protocol::Bytes;
 use lab::workers::{Gate, threads_named};
 use lab::{Kind, LONG, Peer, TempDir, config, eventually};
 
-/// What the system says for an errno.
+/// The system's text for an errno.
 pub(super) fn words(errno: i32) -> String {
     std::io::Error::from_raw_os_error(errno).to_string()
 }
@@ -158,12 +158,12 @@ pub(super) fn drain(row: &Row) {
     row.each(|errno, outcome| match (row.call, outcome) {
         (Call::Accept4, Outcome::Degrades(_)) => drain_without_descriptors(errno),
         (Call::Accept4, _) => drain_with_one_waiting(errno),
-        // Whoever rests elsewhere does not make the call.
+        // A worker that rests elsewhere does not make the call, so the drain is repeated.
         _ => assert!((0..100).any(|_| drain_with_one_held(row, errno, outcome)), "{row:?}"),
     });
 }
 
-/// One request is under way when the drain begins; then the call fails. Whether it was made.
+/// Makes the call fail while a drain waits for one request. Returns true if the call was made.
 fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
     let gate = Gate::default();
     let runtime = builder(Side::Server, config()).start().expect("a runtime");
@@ -189,11 +189,11 @@ fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
         assert!(victim.receive_all().0.is_empty(), "unanswered");
     } else {
         assert_eq!(victim.receive(17), b"the last question");
-        // It is lingered for.
+        // The server still reads this connection before it closes it.
         let sent = victim.write_all(b"and another thing");
         assert!(ends || sent.is_ok(), "{sent:?}");
         if matches!(row.call, Call::Recv | Call::Recvmsg) {
-            // While it is known whose it is.
+            // The fault finds the peer by its descriptor, which must still be open.
             eventually(LONG, || fault.hits() > 0);
         }
     }
@@ -204,7 +204,7 @@ fn drain_with_one_held(row: &Row, errno: i32, outcome: Outcome) -> bool {
     fault.hits() > 0
 }
 
-/// Somebody waits in the backlog when the drain begins, because there were no descriptors.
+/// A connection waits in the backlog when the drain begins, because descriptors were missing.
 fn drain_with_one_waiting(errno: i32) {
     let gate = Gate::default();
     let runtime = builder(Side::Server, config()).start().expect("a runtime");
@@ -230,7 +230,7 @@ fn drain_with_one_waiting(errno: i32) {
     assert!(report.stuck.is_empty() && report.cut == 0, "{errno}: {report}");
 }
 
-/// Somebody waits in the backlog, and no descriptor comes.
+/// A connection waits in the backlog, and no descriptor becomes free.
 fn drain_without_descriptors(errno: i32) {
     let server = builder(Side::Server, config()).start().expect("a runtime");
     let listener = server.listen("127.0.0.1:0", Bytes::new(answer)).expect("a listener");

@@ -1,5 +1,5 @@
-//! Each system call that the crate makes, with each errno: what follows is decided in [`rows`], shown on
-//! a page of the guide, and brought about here.
+//! Each system call that the crate makes, with each errno. [`rows`] decides the outcome, a page of the
+//! guide shows it, and these tests provoke it.
 
 mod life;
 mod outgoing;
@@ -12,7 +12,7 @@ mod source;
 use crate::shims::{Call, ERRNOS};
 use crate::world::World;
 
-/// What the crate is about when it makes the call.
+/// Occasion on which the crate makes the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// `Builder::start`.
@@ -27,11 +27,11 @@ pub(crate) enum When {
     Accept,
     /// Connections are served.
     Serve,
-    /// What is different on a Unix socket.
+    /// The calls that differ on a Unix socket.
     ServeUnix,
-    /// Somebody logs in to a session server.
+    /// A client logs in to a session server.
     Login,
-    /// Handlers wait, and a thread is to be added.
+    /// Handlers wait, and the runtime adds a thread.
     Grow,
     /// `Runtime::connect`.
     Connect,
@@ -43,30 +43,30 @@ pub(crate) enum When {
     Pool,
 }
 
-/// What follows.
+/// Consequence of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// What was asked for fails, with an error whose text begins like this and ends with the system's.
+    /// The request fails. The text of its error begins like this and ends with the system's.
     Fails(&'static str),
-    /// That connection ends, and is counted.
+    /// The connection ends and is counted.
     Ends,
-    /// It is made again, or nothing needs to be done: nobody sees it.
+    /// The call is repeated or needs no repetition. It has no visible effect.
     Unseen,
-    /// The listener looks again in a while, and serves who waits.
+    /// The listener tries again after a pause and serves the connections that waited.
     Pauses,
-    /// It goes on with less.
+    /// Service goes on with less. The text says with what.
     Degrades(&'static str),
 }
 
-/// A call, and what follows from which errno.
+/// A call on one occasion, and the outcome of each errno.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) when: When,
     pub(crate) call: Call,
     pub(crate) what: &'static str,
     pub(crate) cells: &'static [(&'static [i32], Outcome)],
-    /// Why it does not fail with any other errno.
-    pub(crate) otherwise: &'static str,
+    /// Reason why no other errno occurs. `None` stands for the usual one, which the page gives once.
+    pub(crate) otherwise: Option<&'static str>,
 }
 
 impl Row {
@@ -75,7 +75,7 @@ impl Row {
         self.cells.iter().find(of).map(|(_, outcome)| *outcome)
     }
 
-    /// The cells in which something can happen.
+    /// Calls `run` with each errno that has an outcome.
     fn each(&self, mut run: impl FnMut(i32, Outcome)) {
         for (_, errno) in ERRNOS {
             if let Some(outcome) = self.outcome(errno) {
@@ -85,12 +85,12 @@ impl Row {
     }
 }
 
-/// All rows of these times.
+/// Runs the scenario for all rows of these occasions.
 #[expect(clippy::print_stdout, reason = "the harness shows it when the test fails")]
 fn run(times: &[When], scenario: fn(&Row)) {
     let world = World::enter();
     for row in rows::ROWS.iter().filter(|row| times.contains(&row.when)) {
-        // Shown when it fails.
+        // The harness prints this only if the test fails.
         println!("{:?} {:?}", row.when, row.call);
         scenario(row);
         world.is_as_before();

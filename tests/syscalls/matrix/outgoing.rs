@@ -76,7 +76,7 @@ impl Caller<'_> {
         }
     }
 
-    /// One that works, from beginning to end.
+    /// Makes a connection that works from beginning to end.
     fn works(&self) {
         let (conn, told, _) = self.connect();
         let conn = conn.expect("begun");

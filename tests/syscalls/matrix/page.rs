@@ -1,47 +1,49 @@
-//! The page of the guide with all decisions, and whether it is as it should be.
+//! The guide's page of all decided outcomes, generated from the rows and compared with the file.
 //!
 //! `EG_TEST_WRITE=1 cargo test --test syscalls page` writes it anew.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-use super::rows::ROWS;
-use super::{Outcome, When};
+use super::rows::{LOST, ROWS};
+use super::{Outcome, Row, When};
 use crate::shims::ERRNOS;
 use crate::world::World;
 
-/// Before the tables.
+/// Text before the tables.
 const HEAD: &str = "\
 # System calls that fail
 
-What follows when the system refuses, for each call that the crate makes. Every cell is brought about by
-the test `syscalls`, in which the functions of the C library fail on request, beside well-behaved peers
-that get their answers all the while. After each of them nothing is left over (descriptors, threads,
-slots), nobody has panicked, and service is as before. A call in the source that has no row fails the
-test.
+For each system call of the crate, and each errno, this page decides the outcome. The test `syscalls` provokes all of them:
+functions of the C library fail on request, while well-behaved peers get their answers. Afterwards no descriptor, thread or
+slot is left over, no thread has panicked, and service is as before. A call in the source without an item fails the test.
 
-| | what follows |
-|---|---|
-| fails | what was asked for fails, with an error that says what it was and what the system said; everything else goes on |
-| ends | that connection ends and is counted (`closed_reset`, `closed_io_error`; of one that was just accepted `accept_errors_other`); the others go on |
-| again | the call is made again, or nothing needs to be done: nobody sees it |
-| pauses | the listener looks again after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime is closed; who waits is served then (`accept_pauses`; `accept_errors_resources`, or `accept_errors_other` for what the manual does not list, which is logged) |
-| goes on | with less, as the last column says |
-| – | the system does not say this, for the reason in the last column |
+- fails: the request fails with an error that names it and repeats the system's text; all else goes on.
+- ends: the connection ends, counted in `closed_reset` or `closed_io_error`; if just accepted, in `accept_errors_other`.
+- again: the call is repeated or needs no repetition, without visible effect.
+- pauses: the listener retries after 10 ms, doubling to 1 s, and at once when a descriptor of the runtime closes; then it serves
+  those that waited. Counters: `accept_pauses`; `accept_errors_resources`, or `accept_errors_other` for an errno that the
+  manual does not list, which is logged.
+- goes on: service continues with less, as the text behind the errnos says.
 
-EPERM is what a sandbox says to a call that it forbids.
+EPERM comes from a sandbox that forbids the call. The test tries these errnos:
+ERRNOS.
+*Connection errors* are LOST.
+An errno that an item does not name has the outcome of an earlier item for the same call. If none names it, it cannot occur:
+the call makes no descriptor, does not wait or has no peer, or *others* gives the reason, once for each call.
 ";
 
+/// Text after the tables.
 const TAIL: &str = "\
-Not in the tables: memory for the heap and for the stacks of threads. A Rust program that gets no memory
-ends (`handle_alloc_error`), and so does std when a new thread gets none for its signal stack.
-Nor what the C library and std do inside of one of these calls: what `getaddrinfo` opens and asks, and
-how a thread gets its stack and its name. Locks wait in futexes, which fail for a wrong argument only.
+Memory for the heap and for stacks: a Rust program that gets none ends (`handle_alloc_error`), and so does std when a new
+thread gets none for its signal stack. The inside of a call: the files and questions of `getaddrinfo`, and how a thread gets
+its stack and name. Locks wait in futexes, which fail only for wrong arguments.
 ";
 
 #[test]
 fn the_page_of_the_guide_says_what_is_tested() {
-    // A file that is open would be counted.
+    // `World` counts the open files of the process, so this test must not run beside the others.
     let _world = World::enter();
     let page = page();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide/syscalls.md");
@@ -65,7 +67,8 @@ fn every_errno_is_in_one_cell_of_a_row_at_most() {
 }
 
 fn page() -> String {
-    let mut page = HEAD.to_owned();
+    let errnos: Vec<i32> = ERRNOS.iter().map(|(_, errno)| *errno).collect();
+    let mut page = HEAD.replace("ERRNOS", &names(&errnos)).replace("LOST", &names(LOST));
     let times = [
         (When::Start, "`Builder::start`"),
         (When::Listen, "`Runtime::listen`, TCP"),
@@ -74,46 +77,56 @@ fn page() -> String {
         (When::Accept, "A peer has connected, TCP or Unix"),
         (When::Serve, "Connections are served"),
         (When::ServeUnix, "Connections are served, on a Unix socket"),
-        (When::Login, "Somebody logs in"),
+        (When::Login, "A client logs in"),
         (When::Grow, "Handlers wait"),
         (When::Connect, "`Runtime::connect`"),
         (When::Client, "The client library"),
         (When::Drain, "`Runtime::drain`"),
-        (When::Pool, "A pool that nobody maintains"),
+        (When::Pool, "A pool with threads of its own"),
     ];
+    let mut reasons = BTreeSet::new();
     for (when, title) in times {
         write!(page, "\n## {title}\n\n").expect("memory");
-        table(&mut page, when);
+        for row in ROWS.iter().filter(|row| row.when == when) {
+            let mut outcomes = outcomes(row);
+            // A reason stands in the first row of its call only.
+            let reason = row.otherwise.filter(|reason| reasons.insert((row.call.name(), *reason)));
+            outcomes.extend(reason.map(|reason| format!("others: {reason}")));
+            let outcomes = outcomes.join("; ");
+            writeln!(page, "- `{}`, {}: {outcomes}", row.call.name(), row.what).expect("memory");
+        }
     }
     writeln!(page, "\n## Not shown\n\n{}", TAIL.trim_end()).expect("memory");
     page
 }
 
-fn table(page: &mut String, when: When) {
-    page.push_str("| call | for |");
-    ERRNOS.iter().for_each(|(name, _)| write!(page, " {name} |").expect("memory"));
-    page.push_str(" |\n|---|---|");
-    page.push_str(&"---|".repeat(ERRNOS.len() + 1));
-    page.push('\n');
-    for row in ROWS.iter().filter(|row| row.when == when) {
-        write!(page, "| `{}` | {} |", row.call.name(), row.what).expect("memory");
-        let mut less = Vec::new();
-        for (_, errno) in ERRNOS {
-            let word = match row.outcome(errno) {
-                Some(Outcome::Fails(_)) => "fails",
-                Some(Outcome::Ends) => "ends",
-                Some(Outcome::Unseen) => "again",
-                Some(Outcome::Pauses) => "pauses",
-                Some(Outcome::Degrades(how)) => {
-                    less.push(how);
-                    "goes on"
-                }
-                None => "–",
-            };
-            write!(page, " {word} |").expect("memory");
+/// Each outcome of a row with its errnos, in the order of `ERRNOS`.
+fn outcomes(row: &Row) -> Vec<String> {
+    let mut outcomes: Vec<(Outcome, Vec<i32>)> = Vec::new();
+    for (_, errno) in ERRNOS {
+        let Some(outcome) = row.outcome(errno) else { continue };
+        match outcomes.iter_mut().find(|(known, _)| *known == outcome) {
+            Some((_, errnos)) => errnos.push(errno),
+            None => outcomes.push((outcome, vec![errno])),
         }
-        less.dedup();
-        let less: String = less.iter().map(|how| format!("goes on: {how}. ")).collect();
-        writeln!(page, " {less}–: {} |", row.otherwise).expect("memory");
     }
+    outcomes
+        .into_iter()
+        .map(|(outcome, errnos)| {
+            let names =
+                if errnos == LOST { "connection errors".to_owned() } else { names(&errnos) };
+            match outcome {
+                Outcome::Fails(_) => format!("fails ({names})"),
+                Outcome::Ends => format!("ends ({names})"),
+                Outcome::Unseen => format!("again ({names})"),
+                Outcome::Pauses => format!("pauses ({names})"),
+                Outcome::Degrades(how) => format!("goes on ({names}), {how}"),
+            }
+        })
+        .collect()
+}
+
+fn names(errnos: &[i32]) -> String {
+    let known = ERRNOS.iter().filter(|(_, errno)| errnos.contains(errno));
+    known.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! Pools that have nobody to run their code but threads of their own.
+//! Pools that run their code on threads of their own.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

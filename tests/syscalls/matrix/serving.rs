@@ -123,7 +123,7 @@ fn accept_of(kind: Kind, row: &Row) {
     server.end();
 }
 
-/// A sandbox says what otherwise the end of one connection says, as long as it is there.
+/// A sandbox refuses `accept4` with EPERM, which usually means that one connection ended.
 fn forbidden(server: &Serving) {
     let pauses = server.count(Counter::AcceptPauses);
     let fault = fault(Call::Accept4, libc::EPERM).always().arm();
@@ -143,7 +143,7 @@ pub(super) fn serve(row: &Row) {
 }
 
 fn serve_victims(row: &Row) {
-    // What is not heard of is looked at when the time to write is over.
+    // A connection whose edge was lost is looked at again at its write deadline.
     let config = config().net_write_timeout(Duration::from_millis(20));
     let kind = if row.when == When::ServeUnix { Kind::Unix } else { Kind::Tcp };
     let server = Serving::start(kind, config);
@@ -155,7 +155,7 @@ fn serve_victims(row: &Row) {
         victim.echo(QUESTION);
         let times = if matches!(outcome, Outcome::Unseen) { 3 } else { 1 };
         let fault = match row.call {
-            // Of one that has ended the peer is not known any more.
+            // These calls do not tell for which peer they are made.
             Call::EpollWait | Call::Write | Call::EpollDel | Call::Close => {
                 fault(row.call, errno).times(times)
             }
@@ -216,7 +216,7 @@ fn nobody(row: &Row) {
     server.end();
 }
 
-/// Who resets while its request is in progress is not heard of before the answer is sent.
+/// The server learns of a reset during a request only when it sends the answer.
 fn reset(row: &Row) {
     let server = Serving::start(Kind::Tcp, config());
     row.each(|errno, _| {

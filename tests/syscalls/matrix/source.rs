@@ -1,5 +1,5 @@
-//! What the source asks the system for: each place has rows, or a reason to have none. A new one is
-//! found here, and has to be decided.
+//! The calls of the source into the system. Each has rows or a reason to have none, so that a new call
+//! fails a test until its outcomes are decided.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use super::rows::ROWS;
 use crate::shims::Call;
 use crate::world::World;
 
-/// What is called, and what that calls.
+/// Functions of the source, each with the system calls that it makes.
 const DOORS: &[(&str, &[Call])] = &[
     ("File::open", &[Call::Open]),
     ("Instant::now", &[Call::ClockGettime]),
@@ -60,7 +60,7 @@ const DOORS: &[(&str, &[Call])] = &[
     (".take_error", &[Call::Getsockopt]),
 ];
 
-/// What is called, and why that cannot fail.
+/// Functions of the source that cannot fail, each with the reason.
 const SAFE: &[(&str, &str)] = &[
     ("SockRef::from", "borrows a descriptor"),
     ("libc::syscall", "the number says what it is"),
@@ -70,7 +70,7 @@ const SAFE: &[(&str, &str)] = &[
     ("thread::park_timeout", "a futex: returns early at worst, which it may at any time"),
 ];
 
-/// Where paths begin that lead to the system.
+/// First parts of the paths that lead to the system.
 const ROOTS: &[&str] = &[
     "Command",
     "File",
@@ -96,10 +96,10 @@ const ROOTS: &[&str] = &[
     "thread",
 ];
 
-/// Where each method is looked at, because most of them are of sockets.
+/// File in which the test looks at each method, because most of them are of sockets.
 const SOCKETS: &str = "sys/socket.rs";
 
-/// Those in there that are not.
+/// Methods in that file that do not lead to the system.
 const PLAIN: &[&str] = &[
     ".apply",
     ".as_mut_ptr",
@@ -126,12 +126,12 @@ const PLAIN: &[&str] = &[
     ".with_time",
 ];
 
-/// Methods that are looked at everywhere.
+/// Methods that the test looks at in every file.
 const ANYWHERE: &[&str] = &[".read_to_string", ".to_socket_addrs"];
 
 #[test]
 fn every_call_of_the_source_has_rows_or_a_reason_to_have_none() {
-    // Files that are open would be counted.
+    // `World` counts the open files of the process, so this test must not run beside the others.
     let _world = World::enter();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = BTreeSet::new();
@@ -151,7 +151,7 @@ fn every_call_of_the_crate_is_in_a_row_and_none_else() {
     assert_eq!(called, shown);
 }
 
-/// What is called in all files below a folder, but in those that belong to tests.
+/// Collects the calls of all files below a folder, without those of tests.
 fn collect(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).expect("a readable folder") {
         let path = entry.expect("a readable entry").path();
@@ -170,7 +170,7 @@ fn collect(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What of that leads to the system, or may.
+/// Calls in `text` that lead, or may lead, to the system.
 fn calls(text: &str, methods: bool) -> BTreeSet<String> {
     let tests = ["\nmod tests", "\nmod model"].iter().filter_map(|begin| text.find(begin)).min();
     let text = &text[..tests.unwrap_or(text.len())];

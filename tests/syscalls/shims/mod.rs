@@ -1,15 +1,16 @@
 //! System calls that fail on request.
 //!
-//! [`shim`] defines the functions of the C library that make them; the linker takes those for the calls
-//! of the crate, of socket2 and of std. Each asks the table here what is to happen, and passes on.
+//! [`shim`] defines the functions of the C library that make system calls. The linker uses them for
+//! the calls of the crate, of socket2 and of std. Each function looks for a fault in the table here
+//! and otherwise passes the call on.
 //!
 //! ```text
 //! accept4 in sys/socket.rs ─► shim::accept4 ─► a fault for this call, this side, this peer? ─► errno
 //!                                            └ none ─► the kernel
 //! ```
 //!
-//! Faults only hit threads that belong to a side: those of a runtime whose start hook says so, and a
-//! thread inside of [`on_behalf`]. So the peers of a test never meet a fault that is not meant for them.
+//! Faults only hit threads that belong to a side. These are the threads of a runtime made by
+//! [`builder`], and a thread inside [`on_behalf`]. So the peers of a test meet no faults.
 
 pub(crate) mod fork;
 pub(crate) mod passing;
@@ -41,7 +42,7 @@ pub(crate) enum Call {
     EpollWait,
     Eventfd,
     Fcntl,
-    /// Not of the kernel: the C library asks files and servers.
+    /// No system call: the C library asks files and servers.
     Getaddrinfo,
     Getpeername,
     Getrandom,
@@ -67,12 +68,12 @@ pub(crate) enum Call {
     TimerfdCreate,
     TimerfdSettime,
     Unlink,
-    /// To the eventfd: nothing else is written by the crate.
+    /// Writes to the eventfd. The crate uses `write` for nothing else.
     Write,
 }
 
 impl Call {
-    /// As in the manual.
+    /// Name of the call in the manual.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Accept4 => "accept4",
@@ -117,7 +118,7 @@ impl Call {
     }
 }
 
-/// Whose call it is.
+/// Side to which the calling thread belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
@@ -137,7 +138,7 @@ pub(crate) fn builder(side: Side, config: Config) -> Builder {
     Runtime::builder().config(config).name(name).on_thread_start(move |_| SIDE.set(Some(side)))
 }
 
-/// What this thread does in `code` is done for a side.
+/// Runs `code` with this thread belonging to a side.
 pub(crate) fn on_behalf<T>(side: Side, code: impl FnOnce() -> T) -> T {
     let before = SIDE.replace(Some(side));
     let result = code();
@@ -145,37 +146,37 @@ pub(crate) fn on_behalf<T>(side: Side, code: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What happens in place of the call, or to it.
+/// Effect of a fault on a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Effect {
-    /// It fails with this errno. `close` closes all the same.
+    /// The call fails with this errno. `close` closes the descriptor nevertheless.
     Fails(i32),
-    /// It transfers so many bytes at most.
+    /// The call transfers at most this many bytes.
     AtMost(usize),
-    /// It is made twice.
+    /// The call is made twice.
     Twice,
-    /// `epoll_wait` also reports what is not so: old events once more.
+    /// `epoll_wait` also repeats an old event that is no longer true.
     Echoes,
-    /// The clock of the day is off by so many seconds.
+    /// The system clock is off by this many seconds.
     Off(i64),
 }
 
-/// What is to happen, to whom and how often.
+/// A fault: its effect, the calls that it hits, and how often.
 #[derive(Debug)]
 pub(crate) struct Fault {
     call: Call,
     effect: Effect,
     side: Side,
-    /// Only of this port is the peer, or its path ends in this number.
+    /// If set, only calls for the peer with this port, or whose path ends in this number.
     peer: Option<u16>,
-    /// So many calls go through before.
+    /// Number of matching calls that go through before the first hit.
     after: usize,
-    /// So many are hit.
+    /// Number of calls that are hit.
     times: usize,
 }
 
 impl Fault {
-    /// Hits the next call of that side.
+    /// Returns a fault that hits the next call of that side.
     pub(crate) const fn new(side: Side, call: Call, effect: Effect) -> Self {
         Self { call, effect, side, peer: None, after: 0, times: 1 }
     }
@@ -195,7 +196,7 @@ impl Fault {
         self
     }
 
-    /// Until the armed fault is dropped.
+    /// Hits every call until the armed fault is dropped.
     pub(crate) const fn always(self) -> Self {
         self.times(usize::MAX)
     }
@@ -212,7 +213,7 @@ impl Fault {
 #[derive(Debug)]
 struct Entry {
     fault: Fault,
-    /// Calls that were meant, hit or not.
+    /// Number of matching calls, hit or not.
     seen: AtomicUsize,
 }
 
@@ -222,7 +223,7 @@ struct Entry {
 pub(crate) struct Armed(Arc<Entry>);
 
 impl Armed {
-    /// So many calls were hit so far.
+    /// Number of calls hit so far.
     pub(crate) fn hits(&self) -> usize {
         let Entry { fault, seen } = &*self.0;
         seen.load(Ordering::SeqCst).saturating_sub(fault.after).min(fault.times)
@@ -244,7 +245,7 @@ fn table() -> MutexGuard<'static, Vec<Arc<Entry>>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is to happen to this call of this thread.
+/// Returns the effect of the first fault that hits this call of this thread.
 fn effect_on(call: Call, fd: Option<RawFd>) -> Option<Effect> {
     if !ANY.load(Ordering::SeqCst) {
         return None;
@@ -265,7 +266,7 @@ fn effect_on(call: Call, fd: Option<RawFd>) -> Option<Effect> {
     })
 }
 
-/// The errno with its name, as in the manual.
+/// Each errno with its name in the manual.
 pub(crate) const ERRNOS: [(&str, i32); 12] = [
     ("EMFILE", libc::EMFILE),
     ("ENFILE", libc::ENFILE),
@@ -281,7 +282,7 @@ pub(crate) const ERRNOS: [(&str, i32); 12] = [
     ("ETIMEDOUT", libc::ETIMEDOUT),
 ];
 
-/// The time of day as the crate sees it, against the machine's.
+/// Difference between the system clock as the crate sees it and the real one.
 pub(crate) fn day_is_off_by() -> io::Result<Duration> {
     let (seen, real) = (std::time::SystemTime::now(), shim::real_time()?);
     Ok(seen.duration_since(real).unwrap_or_else(|error| error.duration()))

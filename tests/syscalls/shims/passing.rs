@@ -1,4 +1,4 @@
-//! Descriptors that travel with bytes.
+//! Descriptors that are passed along with bytes.
 
 #![allow(unsafe_code, reason = "control messages are laid out by hand")]
 
@@ -7,7 +7,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
-/// Sends bytes with a descriptor; how many left.
+/// Sends bytes with a descriptor. Returns the number of bytes sent.
 pub(crate) fn send(to: &UnixStream, bytes: &[u8]) -> usize {
     let mut piece =
         libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };

@@ -4,8 +4,8 @@
 
 use std::{fs, io, mem};
 
-/// Addresses that the process may use from now on: those that it uses, and so many bytes. What it was
-/// allowed before.
+/// Limits the address space of the process to its present size plus `more` bytes. Returns the limit
+/// before.
 pub(crate) fn limit_memory_to_what_is_used(more: u64) -> libc::rlim_t {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is live for the call, which writes to it.
@@ -24,7 +24,7 @@ pub(crate) fn limit_memory(bytes: libc::rlim_t) {
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }
 
-/// No thread gets memory from an arena of its own, which takes 128 MiB of addresses while it is made.
+/// Makes all threads share one arena. A new arena takes 128 MiB of addresses while it is made.
 pub(crate) fn use_one_arena() {
     #[cfg(target_env = "gnu")]
     {
@@ -34,12 +34,12 @@ pub(crate) fn use_one_arena() {
     }
 }
 
-/// This thread, and those that it starts, run on the first CPU that it may use.
+/// Binds this thread, and the threads that it starts, to the first CPU that it may use.
 pub(crate) fn run_on_one_cpu() {
     // SAFETY: all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     let size = size_of::<libc::cpu_set_t>();
-    // SAFETY: `set` is live for the call and has so many bytes.
+    // SAFETY: `set` is live for the call and has the size that is passed.
     let result = unsafe { libc::sched_getaffinity(0, size, &raw mut set) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
     // SAFETY: the numbers are below the size of the set.
@@ -49,7 +49,7 @@ pub(crate) fn run_on_one_cpu() {
     let mut one: libc::cpu_set_t = unsafe { mem::zeroed() };
     // SAFETY: the number is below the size of the set.
     unsafe { libc::CPU_SET(first, &mut one) };
-    // SAFETY: `one` is live for the call and has so many bytes.
+    // SAFETY: `one` is live for the call and has the size that is passed.
     let result = unsafe { libc::sched_setaffinity(0, size, &raw const one) };
     assert_eq!(result, 0, "{}", io::Error::last_os_error());
 }

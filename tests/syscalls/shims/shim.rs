@@ -1,7 +1,7 @@
 //! The functions of the C library that make system calls, as the crate, socket2 and std call them.
 //!
-//! Each is defined here under its own name, so that the linker takes it before the C library's. What is
-//! not to fail is passed on by number.
+//! Each function is defined here under its own name, so that the linker prefers it to that of the C
+//! library. A call that no fault hits is passed on by its number.
 
 #![allow(unsafe_code, reason = "functions of the C library, called by its contract")]
 #![allow(clippy::missing_safety_doc, reason = "the contract is that of the manual")]
@@ -64,12 +64,12 @@ fn fail(errno: c_int) -> c_int {
 /// Passes a call on by number, with the arguments that are left.
 macro_rules! pass {
     ($number:ident $(, $argument:expr)*) => {
-        // SAFETY: the arguments are those of the caller, who keeps the contract of the call.
+        // SAFETY: the caller passes these arguments and keeps the contract of the call.
         unsafe { real_syscall()(libc::$number $(, $argument)*) }
     };
 }
 
-/// A function that fails or is passed on. The descriptor is for faults that are meant for one peer.
+/// Defines a function that fails or is passed on. Faults for one peer need the descriptor.
 macro_rules! shim {
     ($call:ident, fn $name:ident($($argument:ident: $type:ty),*), $number:ident $(, by $fd:ident)?) => {
         #[unsafe(no_mangle)]
@@ -139,13 +139,13 @@ unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> 
     }
 }
 
-/// As the C library does: 0, and not how many bytes the kernel wrote.
+/// Returns 0 as the C library does, and not the number of bytes that the kernel wrote.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sched_getaffinity(pid: pid_t, bytes: size_t, mask: *mut cpu_set_t) -> c_int {
     if let Some(Effect::Fails(errno)) = effect_on(Call::SchedGetaffinity, None) {
         return fail(errno);
     }
-    // SAFETY: `mask` has so many bytes, says the caller.
+    // SAFETY: the caller passes the size of `mask`.
     unsafe { std::ptr::write_bytes(mask.cast::<u8>(), 0, bytes) };
     let written = pass!(SYS_sched_getaffinity, pid, bytes, mask);
     if written < 0 { -1 } else { 0 }
@@ -202,7 +202,7 @@ unsafe extern "C" fn epoll_wait(
     count
 }
 
-/// Events that were true once, told again.
+/// Events that were reported before, to be reported again.
 mod echoes {
     use std::cell::Cell;
     use std::ffi::c_int;
@@ -335,7 +335,7 @@ unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_i
     result
 }
 
-/// What is called by number: only the time slices of threads can be made to fail.
+/// Calls by number. Only those about the time slices of threads can be made to fail.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall(
     number: c_long,
@@ -354,11 +354,11 @@ unsafe extern "C" fn syscall(
     if let Some(Effect::Fails(errno)) = call.and_then(|call| effect_on(call, None)) {
         return fail(errno).into();
     }
-    // SAFETY: the arguments are those of the caller, who keeps the contract of the call.
+    // SAFETY: the caller passes these arguments and keeps the contract of the call.
     unsafe { real_syscall()(number, a, b, c, d, e, f) }
 }
 
-/// Returns its errno and does not set it.
+/// Returns its errno instead of setting it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_create(
     thread: *mut pthread_t,
@@ -373,11 +373,11 @@ unsafe extern "C" fn pthread_create(
     let address: *const c_void = std::ptr::with_exposed_provenance(next(c"pthread_create", &REAL));
     // SAFETY: the C library has a function of this name and type.
     let real = unsafe { mem::transmute::<*const c_void, PthreadCreate>(address) };
-    // SAFETY: the arguments are those of the caller, who keeps the contract of the call.
+    // SAFETY: the caller passes these arguments and keeps the contract of the call.
     unsafe { real(thread, attributes, start, argument) }
 }
 
-/// Returns a code of its own, which may be that there is an errno.
+/// Returns a code of its own. One of the codes refers to errno.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getaddrinfo(
     node: *const c_char,
@@ -393,11 +393,11 @@ unsafe extern "C" fn getaddrinfo(
     let address: *const c_void = std::ptr::with_exposed_provenance(next(c"getaddrinfo", &REAL));
     // SAFETY: the C library has a function of this name and type.
     let real = unsafe { mem::transmute::<*const c_void, Getaddrinfo>(address) };
-    // SAFETY: the arguments are those of the caller, who keeps the contract of the call.
+    // SAFETY: the caller passes these arguments and keeps the contract of the call.
     unsafe { real(node, service, hints, found) }
 }
 
-/// The port at the other end of a socket, or the number in which its path ends.
+/// Returns the port at the other end of a socket, or the number in which its path ends.
 pub(super) fn peer_number(fd: RawFd) -> Option<u16> {
     let mut address = mem::MaybeUninit::<sockaddr_storage>::zeroed();
     let mut len = size_of::<sockaddr_storage>() as socklen_t;
@@ -416,7 +416,8 @@ pub(super) fn peer_number(fd: RawFd) -> Option<u16> {
             let unix = (&raw const address).cast::<libc::sockaddr_un>();
             // SAFETY: as above.
             let path = unsafe { &raw const (*unix).sun_path };
-            // SAFETY: behind what the kernel wrote there are zeros, as the address is longer than a path.
+            // SAFETY: behind what the kernel wrote there are zeros, as the address is longer than a
+            // path.
             let path = unsafe { CStr::from_ptr(path.cast()) }.to_str().ok()?;
             path.rsplit('/').next()?.parse().ok()
         }

@@ -13,7 +13,7 @@ extern "C" fn note(_: c_int) {
     RECEIVED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// From now on `SIGUSR1` interrupts what a thread waits in.
+/// Makes `SIGUSR1` interrupt the call in which a thread waits.
 pub(crate) fn interrupt_calls() {
     // SAFETY: all zero is a valid value: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
@@ -24,12 +24,12 @@ pub(crate) fn interrupt_calls() {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// How many came so far.
+/// Number of signals handled so far.
 pub(crate) fn received() -> u64 {
     RECEIVED.load(Ordering::Relaxed)
 }
 
-/// Threads of this process whose names begin like this.
+/// Threads of this process whose names begin with a prefix.
 pub(crate) fn threads_of(prefix: &str) -> Vec<libc::pid_t> {
     let tasks = fs::read_dir("/proc/self/task").expect("Linux").filter_map(Result::ok);
     let named = tasks.filter(|task| {
@@ -39,11 +39,11 @@ pub(crate) fn threads_of(prefix: &str) -> Vec<libc::pid_t> {
     named.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Sends the signal to each of them; how many there were.
+/// Sends the signal to each of these threads. Returns their number.
 pub(crate) fn send(threads: &[libc::pid_t]) -> u64 {
     let process = std::process::id();
     let sent = threads.iter().filter(|&&thread| {
-        // SAFETY: plain numbers in, a number out. A thread that is gone is no harm.
+        // SAFETY: plain numbers in, a number out. If the thread is gone, the call fails.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) == 0 }
     });
     sent.count() as u64

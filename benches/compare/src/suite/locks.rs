@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use baselines::client::{LOCK, UNLOCK};
-use lab::load::{Answer, Conversation, Driver, Habit, Pause, Report, Socket, Target};
+use lab::load::{Answer, Conversation, Driver, Habit, Pause, Report, Target, connect};
 use lab::meter::Usage;
 use lab::table::markdown;
 use serde::Serialize;
@@ -110,7 +110,7 @@ impl Transactions {
     ) -> io::Result<Self> {
         let mut driver = Driver::new(patience, 0)?;
         for connection in 1..=connections as u64 {
-            let socket = Socket::connect(&Target::Tcp(address))?;
+            let socket = connect(&Target::Tcp(address))?;
             let (begun, number, kind, answer) = (0, 0, 0, Vec::new());
             let transaction = Transaction { connection, locks, begun, number, kind, answer };
             let habit = Habit { sessions: 1, pipeline: 1, pause: Pause::None, heavy: false };

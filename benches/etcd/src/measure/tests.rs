@@ -1,11 +1,14 @@
 //! A store in memory stands for the servers.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
+
+use lab::drive::Tally;
 
 use super::*;
 use crate::load::{Ask, Op, key_bytes};
 
-/// A store in memory, which may forget every so many-th write that it acknowledges.
+/// A store in memory. If `forgets` is not 0, it loses each write whose number is a multiple of it.
 struct Twin {
     keys: BTreeMap<u64, (Vec<u8>, u64)>,
     revision: u64,
@@ -34,28 +37,34 @@ impl Target for Twin {
         Ok(())
     }
 
-    async fn run(&mut self, mut chains: Vec<Chain>) -> Result<Vec<Chain>, Box<dyn Error>> {
-        let mut over = false;
-        while !over {
-            over = true;
+    async fn run(
+        &mut self,
+        mut chains: Vec<Chain>,
+        length: Duration,
+    ) -> Result<(Summary, Vec<Chain>), Box<dyn Error>> {
+        let (begun, mut tally) = (Instant::now(), Tally::default());
+        while tally.answers() + tally.failures() == 0 || begun.elapsed() < length {
             for chain in &mut chains {
-                let Some(ask) = chain.ask() else { continue };
-                over = false;
-                match ask {
+                let (sent, ask) = (Instant::now(), chain.ask());
+                let checked = match &ask {
                     Ask::Put { key, stamp } => {
-                        self.put(key, stamp);
-                        chain.wrote(self.revision);
+                        self.put(*key, *stamp);
+                        chain.wrote(&ask, self.revision)
                     }
                     Ask::Read(keys) => {
-                        let pairs = self.keys.range(keys);
+                        let pairs = self.keys.range(keys.clone());
                         let pairs: Vec<_> =
                             pairs.map(|(key, (value, _))| (key_bytes(*key), value)).collect();
-                        chain.found(pairs.iter().map(|(key, value)| (&key[..], &value[..])));
+                        chain.found(&ask, pairs.iter().map(|(key, value)| (&key[..], &value[..])))
                     }
+                };
+                match checked {
+                    Ok(access) => tally.answered(access, sent),
+                    Err(failure) => tally.failed(failure),
                 }
             }
         }
-        Ok(chains)
+        Ok((Summary::new(tally, begun.elapsed()), chains))
     }
 
     async fn fill(&mut self, keys: Range<u64>, stamp: u64) -> Result<(), Box<dyn Error>> {

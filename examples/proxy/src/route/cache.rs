@@ -10,7 +10,7 @@ use md5::{Digest, Md5};
 
 use super::{Catalogue, Statement, read};
 
-/// What was read, for the texts that came last.
+/// Statements of the latest texts.
 ///
 /// In parts with a lock each, so that threads seldom meet.
 pub struct Cache {
@@ -21,7 +21,7 @@ pub struct Cache {
 
 type Part = LruCache<Box<[u8]>, Arc<Known>>;
 
-/// What is known of a text.
+/// Facts about a text.
 #[derive(Debug)]
 pub struct Known {
     pub statement: Result<Statement, SessionError>,

@@ -129,7 +129,7 @@ pub(super) struct KeyColumn<'a> {
 }
 
 impl KeyColumn<'_> {
-    /// Whether the expression is the column.
+    /// True if the expression is the column.
     pub(super) fn is(&self, expr: &Expr) -> bool {
         match expr {
             Expr::Identifier(name) => self.is_named(name),
@@ -200,7 +200,7 @@ impl KeyColumn<'_> {
         }
     }
 
-    /// What the expression is, if that can be told from the text: a number, a mark, or NULL.
+    /// Value of the expression, if the text shows it: a number, a mark, or NULL.
     pub(super) fn value(&self, expr: &Expr) -> Option<Option<Id>> {
         match expr {
             Expr::Nested(inner) => self.value(inner),

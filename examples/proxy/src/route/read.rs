@@ -8,10 +8,10 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
 use super::keys::Marks;
-use super::{Catalogue, Statement, session, tables};
+use super::{Catalogue, Own, Statement, session, tables};
 use crate::refuse::{not_utf8, syntax, unroutable};
 
-/// What is found out about a statement before it is parsed.
+/// Facts about a statement before it is parsed.
 pub(super) struct Facts<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) marks: Marks,
@@ -38,7 +38,7 @@ const OF_SESSION: [&str; 12] = [
     "system_user",
 ];
 
-/// What a text wants.
+/// Reads a text.
 pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, SessionError> {
     let text = std::str::from_utf8(text).map_err(|_| not_utf8())?;
     let tokens = tokens(text)?;
@@ -62,14 +62,14 @@ pub(super) fn read(text: &[u8], catalogue: &Catalogue) -> Result<Statement, Sess
     if let ast::Statement::Query(query) = &statement
         && let Some(told) = session::told(query)
     {
-        return Ok(Statement::Local(told));
+        return Ok(Statement::Own(Own::Told(told)));
     }
     looked?;
     of(&statement, &facts)
 }
 
 fn tokens(text: &str) -> Result<Vec<TokenWithSpan>, SessionError> {
-    // What stands in such a comment is for some servers a part of the statement, for others not.
+    // Some servers run the text of such a comment as a part of the statement, others do not.
     let executable = |token: &Token| matches!(token, Token::Whitespace(Whitespace::MultiLineComment(text)) if text.starts_with('!'));
     if text.contains("/*!") {
         let plain = Tokenizer::new(&Plain, text).tokenize().map_err(syntax)?;
@@ -95,7 +95,7 @@ pub(super) fn word(token: &Token) -> Option<&Word> {
     }
 }
 
-/// What is nested deep makes the parser, and whoever drops what it made, take as much stack.
+/// Refuses deep nesting, for which the parser and the drop of its result take stack.
 fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
     let is_flat = |token: &Token| {
         matches!(
@@ -118,7 +118,7 @@ fn check_depth(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// What can be told from the words alone.
+/// Checks that need the words alone.
 fn look(tokens: &[TokenWithSpan]) -> Result<(), SessionError> {
     let mut rest = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     let mut rest = std::iter::from_fn(|| rest.next()).peekable();

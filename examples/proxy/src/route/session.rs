@@ -8,7 +8,7 @@ use sqlparser::ast::{
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::read::{Facts, path, word};
-use super::{Statement, Told, What};
+use super::{Own, Statement, Told, What};
 use crate::refuse::{unknown_database, unroutable};
 
 /// Statements that the parser does not know, or knows otherwise.
@@ -25,12 +25,14 @@ pub(super) fn of_words(tokens: &[TokenWithSpan]) -> Option<Result<Statement, Ses
     }
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     Some(match &words[..] {
-        ["start", "transaction", "with", "consistent", "snapshot"] => Ok(Statement::Begin),
+        ["start", "transaction", "with", "consistent", "snapshot"] => {
+            Ok(Statement::Own(Own::Begin))
+        }
         ["xa", ..] => Err(unroutable("XA", "the proxy has no two-phase commit")),
         ["lock" | "unlock", "tables" | "table", ..] => {
             Err(unroutable("a lock of tables", "it belongs to a session of one data node"))
         }
-        ["show", "warnings" | "errors"] => Ok(Statement::Warnings),
+        ["show", "warnings" | "errors"] => Ok(Statement::Own(Own::Warnings)),
         _ => return None,
     })
 }
@@ -42,21 +44,21 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
             if !statements.is_empty() || exception.is_some() || modifier.is_some() {
                 return Err(unroutable("a block", "only transactions begin"));
             }
-            Ok(Statement::Begin)
+            Ok(Statement::Own(Own::Begin))
         }
-        Sql::Commit { chain: false, end: false, modifier: None } => Ok(Statement::Commit),
-        Sql::Rollback { chain: false, savepoint: None } => Ok(Statement::Rollback),
+        Sql::Commit { chain: false, end: false, modifier: None } => Ok(Statement::Own(Own::Commit)),
+        Sql::Rollback { chain: false, savepoint: None } => Ok(Statement::Own(Own::Rollback)),
         Sql::Rollback { chain: false, savepoint: Some(name) } => {
-            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::RollBack))
+            Ok(Statement::Own(Own::Savepoint(name.value.clone(), SavepointAction::RollBack)))
         }
         Sql::Commit { .. } | Sql::Rollback { .. } => {
             Err(unroutable("and chain", "the next transaction may be on another node"))
         }
         Sql::Savepoint { name } => {
-            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::Set))
+            Ok(Statement::Own(Own::Savepoint(name.value.clone(), SavepointAction::Set)))
         }
         Sql::ReleaseSavepoint { name } => {
-            Ok(Statement::Savepoint(name.value.clone(), SavepointAction::Release))
+            Ok(Statement::Own(Own::Savepoint(name.value.clone(), SavepointAction::Release)))
         }
         Sql::ShowVariables { .. }
         | Sql::ShowStatus { .. }
@@ -69,7 +71,9 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
         Sql::Use(Use::Object(name)) => {
             let schema = &facts.catalogue.schema;
             match path(name).as_deref() {
-                Some([name]) if name.eq_ignore_ascii_case(schema) => Ok(Statement::Nothing),
+                Some([name]) if name.eq_ignore_ascii_case(schema) => {
+                    Ok(Statement::Own(Own::Nothing))
+                }
                 _ => Err(unknown_database(name.to_string().as_bytes())),
             }
         }
@@ -85,15 +89,15 @@ pub(super) fn of(statement: &ast::Statement, facts: &Facts<'_>) -> Result<Statem
 fn of_set(set: &Set) -> Result<Statement, SessionError> {
     match set {
         Set::SetNames { charset_name, .. } if is_utf8(&charset_name.value) => {
-            Ok(Statement::Nothing)
+            Ok(Statement::Own(Own::Nothing))
         }
-        Set::SetNames { .. } => Ok(Statement::Set(vec!["names".to_owned()])),
-        Set::SetNamesDefault {} => Ok(Statement::Nothing),
+        Set::SetNames { .. } => Ok(Statement::Own(Own::Set(vec!["names".to_owned()]))),
+        Set::SetNamesDefault {} => Ok(Statement::Own(Own::Nothing)),
         Set::SetTransaction { session: true, snapshot: None, .. } => {
-            Ok(Statement::Set(vec!["transaction".to_owned()]))
+            Ok(Statement::Own(Own::Set(vec!["transaction".to_owned()])))
         }
         Set::SetTransaction { session: false, snapshot: None, .. } => {
-            Ok(Statement::NextTransaction)
+            Ok(Statement::Own(Own::NextTransaction))
         }
         Set::SingleAssignment { scope, hivevar: false, variable, values } => {
             let [value] = &values[..] else {
@@ -123,7 +127,7 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
             if all.len() > 1 {
                 return Err(unroutable("the set", "autocommit is set alone"));
             }
-            return Ok(Statement::Autocommit(on));
+            return Ok(Statement::Own(Own::Autocommit(on)));
         }
         if !is_constant(value) {
             let why = "only a constant is the same on all nodes";
@@ -136,7 +140,7 @@ fn of_assignments(all: &[Assigned<'_>]) -> Result<Statement, SessionError> {
             names.push(name);
         }
     }
-    Ok(if names.is_empty() { Statement::Nothing } else { Statement::Set(names) })
+    Ok(Statement::Own(if names.is_empty() { Own::Nothing } else { Own::Set(names) }))
 }
 
 /// The name of a variable of the session, in lower case; one of the user begins with `@`.
@@ -160,7 +164,7 @@ fn is_utf8(name: &str) -> bool {
     ["utf8", "utf8mb3", "utf8mb4"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// What every session of a data node has already.
+/// Settings that every session of a data node has already.
 fn is_harmless(name: &str, value: &Expr) -> bool {
     match name {
         "character_set_client" | "character_set_connection" | "character_set_results" => {
@@ -170,7 +174,7 @@ fn is_harmless(name: &str, value: &Expr) -> bool {
     }
 }
 
-/// Whether a mode changes where strings and names end.
+/// True if a mode changes where strings and names end.
 pub fn changes_reading(mode: &str) -> bool {
     let modes = ["ansi", "no_backslash_escapes", "pipes_as_concat", "high_not_precedence"];
     let mode = mode.to_ascii_lowercase();
@@ -216,7 +220,7 @@ fn switch(value: &Expr) -> Option<bool> {
     }
 }
 
-/// What the proxy tells of a session by itself, when that is all that is asked.
+/// Facts about a session that the proxy tells itself, if the query asks for nothing else.
 pub(super) fn told(query: &Query) -> Option<Vec<Told>> {
     let SetExpr::Select(select) = &*query.body else { return None };
     if !select.from.is_empty() || select.selection.is_some() || query.limit_clause.is_some() {

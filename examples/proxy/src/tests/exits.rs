@@ -49,7 +49,7 @@ fn ten_thousand_exits_in_transactions_leave_nothing_behind() {
     }
     until("the proxy has no sessions but ours", || world.fleet.proxy.stats().sessions == 0);
     world.settled();
-    // What is left at the data nodes is what the pool keeps.
+    // Only the sessions that the pool keeps are left at the data nodes.
     let idle = || -> usize { world.fleet.nodes.status().iter().map(|status| status.idle).sum() };
     let open = || -> u64 {
         world.fleet.primaries.iter().flatten().map(|node| node.stats().sessions).sum()

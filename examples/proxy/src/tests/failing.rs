@@ -25,7 +25,7 @@ fn a_standby_takes_over_when_a_primary_dies() {
     one.run("begin").expect("it begins");
     one.run("update sbtest1 set k = 0 where id = 2").expect("it is changed");
     world.fleet.kill(0);
-    // What was done is undone, and the client must know.
+    // The change is undone, and the client must know.
     let (code, said) = refused(&mut one, "select k from sbtest1 where id = 2");
     assert!([2013, 1213].contains(&code), "{code}: {said}");
     for text in ["select k from sbtest1 where id = 2", "select 1", "commit"] {
@@ -168,8 +168,8 @@ fn a_frozen_primary_is_given_up_and_no_change_is_made_twice() {
     world.settled();
 }
 
-/// A session that goes back while another node still works for the same statement is not interrupted
-/// with it: by then it works for somebody else.
+/// A session that has gone back while another node still works for the same statement is not
+/// interrupted with it. By then it works for another client.
 #[test]
 fn cancelling_a_statement_of_all_nodes_does_not_interrupt_others() {
     let is_frozen = Arc::new(AtomicBool::new(false));
@@ -179,7 +179,7 @@ fn cancelling_a_statement_of_all_nodes_does_not_interrupt_others() {
             0 => endpoints,
             _ => vec![wire(endpoints[0].clone(), &frozen)],
         };
-        // One session of each node: the next in line has the one that was there before.
+        // One session of each node, so that the next statement gets the same one.
         let patience = Patience { limits: limits().max(1), statement: LONG, silence: LONG };
         Fleet::start_with(2, patience, through).expect("they start")
     });
@@ -210,7 +210,7 @@ fn a_cancel_that_comes_late_does_not_interrupt_who_has_the_session_next() {
         Fleet::start_with(1, patience, |endpoints| endpoints).expect("they start")
     });
     let mut other = world.session();
-    let front = Arc::new(Front::new(1, "gone"));
+    let front = Arc::new(Front::new(1, "gone", "sbtest"));
     let ticket = front.cancels.begin();
     let (give, given) = mpsc::channel();
     world.fleet.nodes.borrow_then(0, Instant::now() + LONG, move |lease| {

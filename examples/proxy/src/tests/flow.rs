@@ -112,7 +112,7 @@ fn a_killed_statement_leaves_its_transaction() {
         one.canceller().cancel();
         let error = pending.wait().and_then(super::text).expect_err("it is killed");
         assert_eq!(error.server_error().map(|said| said.code()), Some(1317), "{error}");
-        // Behind the one that was killed, in the same session of the node.
+        // Runs behind the killed one, in the same session of the node.
         assert_eq!(rows(&mut one, "select k from sbtest1 where id = 1"), "0;");
         assert_eq!(rows(&mut other, "select k from sbtest1 where id = 1"), "10;");
     }

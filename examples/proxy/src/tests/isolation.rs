@@ -1,4 +1,4 @@
-//! What one client does to its session is not seen by another.
+//! Changes of one client's session are invisible to other clients.
 
 use epoll_group::client::Request;
 use epoll_group::codec::message::value::Scalar;
@@ -49,7 +49,7 @@ fn a_setting_that_fails_is_not_kept() {
     }
     let (code, text) = refused(&mut session, "set @b = 1");
     assert_eq!(code, 1235, "{text}");
-    // In place of one that is there.
+    // Replaces a setting.
     session.run("set @a = 2").expect("it is set");
     assert_eq!(rows(&mut session, "select @a, @b"), "2|NULL;");
     drop(session);
@@ -93,7 +93,7 @@ fn the_proxy_tells_of_its_own_sessions() {
 
 #[test]
 fn a_client_becomes_ready() {
-    // What drivers ask before anything else.
+    // Statements that drivers send first.
     let world = World::new();
     let mut session = world.session();
     assert!(rows(&mut session, "show variables").contains("version|"));

@@ -1,49 +1,43 @@
-//! [`Mode`]: what is asked, and what the answer has to be.
+//! [`Mode`]: the requests of a load, and the check of their answers.
 
 use std::fmt;
-use std::str::FromStr;
 
+use clap::ValueEnum;
 use epoll_group::client::{Answer, Request};
 use epoll_group::codec::message::plan::{AnyPlan, GetExpr, IndexInfo, TableInfo};
 use epoll_group::codec::message::value::Scalar;
 use epoll_group::codec::value::Value;
+use lab::drive::Failure;
 
 use super::SCHEMA;
-use super::asking::Failure;
 
-/// What is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Requests of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// `select 1`.
-    SelectOne,
-    /// One row by its id, the id in the text: a text that differs each time.
+    Select1,
+    /// One row of sbtest1 by its id, in a text that differs each time.
     Sql,
-    /// The same as a text that stays, under a digest, and an argument.
+    /// The same, as one text in the server's cache and an argument.
     Digest,
-    /// The same as a plan, under a digest.
+    /// The same, as an execution plan in the server's cache.
     Plan,
 }
 
-const NAMES: [(&str, Mode); 4] = [
-    ("select1", Mode::SelectOne),
-    ("sql", Mode::Sql),
-    ("digest", Mode::Digest),
-    ("plan", Mode::Plan),
-];
 const TABLE: &str = "sbtest1";
 /// utf8mb4, as the protocol's Java client tags the texts of a plan.
 const COLLATION: Option<u64> = Some(45);
 
 impl Mode {
-    /// A row by its id, not `select 1`.
+    /// True if a request asks for a row by its id.
     pub(super) fn is_point(self) -> bool {
-        self != Self::SelectOne
+        self != Self::Select1
     }
 
-    /// The request for this id.
+    /// Builds the request for this id.
     pub(super) fn request(self, id: i64) -> Request {
         match self {
-            Self::SelectOne => Request::sql("select 1"),
+            Self::Select1 => Request::sql("select 1"),
             Self::Sql => Request::sql(format!("select id, c from {TABLE} where id = {id}")),
             Self::Digest => Request::sql("select id, c from sbtest1 where id = ?")
                 .arg(Scalar::signed(id))
@@ -60,17 +54,17 @@ impl Mode {
             rows += 1;
             let cells = row.cells().len();
             if cells != columns {
-                return Err(Failure::Wrong(format!("{cells} columns in place of {columns}")));
+                return Err(Failure::wrong(format!("{cells} columns in place of {columns}")));
             }
             for (place, value) in row.values().enumerate() {
                 let value = value?;
                 if !is_right(place, value, expected) {
                     let text = format!("column {place} is {value:?} in the answer for {expected}");
-                    return Err(Failure::Wrong(text));
+                    return Err(Failure::wrong(text));
                 }
             }
         }
-        if rows == 1 { Ok(()) } else { Err(Failure::Wrong(format!("{rows} rows for id {id}"))) }
+        if rows == 1 { Ok(()) } else { Err(Failure::wrong(format!("{rows} rows for id {id}"))) }
     }
 }
 
@@ -94,19 +88,7 @@ fn point_plan() -> AnyPlan {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entry = NAMES.iter().find(|(_, mode)| mode == self);
-        f.pad(entry.map_or("", |(name, _)| name))
-    }
-}
-
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let entry = NAMES.iter().find(|(name, _)| *name == text);
-        entry.map(|(_, mode)| *mode).ok_or_else(|| {
-            let names = NAMES.map(|(name, _)| name).join(", ");
-            format!("--mode {text} is none of {names}")
-        })
+        let value = self.to_possible_value().expect("no mode is hidden");
+        f.pad(value.get_name())
     }
 }

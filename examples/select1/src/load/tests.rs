@@ -1,12 +1,16 @@
 //! Short loads of a server in this process.
 
 use super::*;
-use crate::args::Load as Args;
 
 /// A load of a hundred rows, for so short a time that it is only checked.
 fn short(mode: Mode, change: impl FnOnce(&mut Args)) -> (Result<(), String>, serde_json::Value) {
-    let mut args =
-        Args { mode, sessions: 8, time: Duration::from_millis(100), json: true, ..Args::default() };
+    let mut args = Args {
+        mode,
+        sessions: 8,
+        seconds: Duration::from_millis(100),
+        json: true,
+        ..crate::args::tests::load("select1 load")
+    };
     change(&mut args);
     let mut out = Vec::new();
     let done = run(&args, &mut out).map_err(|error| error.to_string());
@@ -18,7 +22,7 @@ fn short(mode: Mode, change: impl FnOnce(&mut Args)) -> (Result<(), String>, ser
 fn every_mode_is_answered_and_checked() {
     let runtime = Runtime::builder().start().expect("it starts");
     let node = Node::start(runtime, ("u", "p"), SCHEMA, 100).expect("it serves");
-    for mode in [Mode::SelectOne, Mode::Sql, Mode::Digest, Mode::Plan] {
+    for mode in [Mode::Select1, Mode::Sql, Mode::Digest, Mode::Plan] {
         let (done, object) = short(mode, |args| {
             args.connect = Some(node.address().to_string());
             (args.user, args.password) = ("u".to_owned(), "p".to_owned());
@@ -50,7 +54,7 @@ fn an_answer_to_something_else_is_wrong() {
 fn who_may_not_log_in_is_told() {
     let runtime = Runtime::builder().start().expect("it starts");
     let node = Node::start(runtime, ("u", "p"), SCHEMA, 1).expect("it serves");
-    let (done, _) = short(Mode::SelectOne, |args| {
+    let (done, _) = short(Mode::Select1, |args| {
         args.connect = Some(node.address().to_string());
         (args.user, args.password) = ("u".to_owned(), "another".to_owned());
     });

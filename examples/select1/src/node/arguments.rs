@@ -14,12 +14,12 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use crate::node::columns::Type;
 use crate::node::errors::{not_utf8, out_of_range};
 
-/// Collations of latin1, whose bytes are the first 256 characters of Unicode (but for some that nobody
-/// uses); its euro sign is another.
+/// Collations of latin1. Its bytes are read as the first 256 characters of Unicode, which is wrong
+/// for the euro sign and a few rare characters.
 const LATIN1: [u64; 8] = [5, 8, 15, 31, 47, 48, 49, 94];
 const BINARY: u64 = 63;
 
-/// What the arguments mean.
+/// Reads the arguments of a statement.
 pub fn read(arguments: &[Any]) -> Result<Vec<ScalarValue<'_>>, SessionError> {
     let read = arguments.iter().map(|argument| match argument.value()? {
         AnyValue::Scalar(scalar) => match scalar.value()? {
@@ -50,7 +50,7 @@ fn number(text: &[u8]) -> Option<&str> {
     (looks && text.parse::<f64>().is_ok_and(f64::is_finite)).then_some(text)
 }
 
-/// As SQLite takes it.
+/// Returns the value for SQLite.
 pub fn to_sql(value: ScalarValue<'_>) -> Result<ToSqlOutput<'_>, SessionError> {
     let owned = |value: Value| Ok(ToSqlOutput::Owned(value));
     match value {
@@ -98,7 +98,7 @@ fn number_value(text: &[u8]) -> Value {
     }
 }
 
-/// So many digits a double always keeps.
+/// Number of digits that a double always keeps.
 const EXACT_DIGITS: usize = 15;
 
 /// The type of the column that is this argument.

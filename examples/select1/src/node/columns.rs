@@ -23,7 +23,7 @@ const BYTES_PER_CHARACTER: u32 = 4;
 pub struct Description {
     /// The label.
     pub name: String,
-    /// Of the table; empty for an expression.
+    /// Name in the table; empty for an expression.
     pub original_name: String,
     pub table: String,
     pub schema: String,
@@ -32,7 +32,7 @@ pub struct Description {
     pub facts: Facts,
 }
 
-/// What the definition of a table says of one of its columns, beside the type.
+/// Properties of a column in the definition of its table, beside the type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     pub not_null: bool,
@@ -73,9 +73,9 @@ pub enum Type {
 }
 
 impl Type {
-    /// What an expression is that has given an integer.
+    /// Type of an expression whose value is an integer.
     pub const BIGINT: Self = Self::Signed(OriginalType::MysqlTypeLonglong);
-    /// A text of which nothing is known.
+    /// Type of a text without any information.
     pub const STRING: Self = Self::VarChar(5);
 }
 
@@ -92,7 +92,7 @@ impl Description {
         }
     }
 
-    /// As it is sent.
+    /// Returns the column for the reply.
     pub fn column(&self) -> Column<'_> {
         let Self { name, facts, .. } = self;
         let mut column = match self.kind.unwrap_or(Type::Null) {

@@ -30,7 +30,7 @@ pub use transaction::{Access, Xa};
 use crate::node::errors::{not_utf8, syntax, too_many_arguments, unsupported};
 use crate::node::sequence::Sequence;
 
-/// What a statement wants.
+/// A parsed statement.
 #[derive(Debug)]
 pub enum Statement {
     /// SQLite does it.
@@ -59,7 +59,7 @@ pub enum Statement {
     Histograms(String),
 }
 
-/// How long to sleep.
+/// Time to sleep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Seconds {
     Number(f64),
@@ -74,9 +74,9 @@ pub struct Query {
     pub effect: Effect,
     /// `?` in it.
     pub marks: usize,
-    /// What its parameters with a name stand for.
+    /// Variables behind the parameters that have a name.
     pub variables: Vec<(String, Variable)>,
-    /// What is known of its columns from the text alone; empty if nothing is.
+    /// Facts on its columns from the text alone; empty if there are none.
     pub items: Vec<Item>,
     /// The table into which it inserts.
     pub inserts_into: Option<String>,
@@ -88,7 +88,7 @@ pub struct Query {
     pub conditional: Option<(String, Expected)>,
 }
 
-/// What a conditional definition says of its table.
+/// Condition of a definition on its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// `DROP … IF EXISTS`.
@@ -97,7 +97,7 @@ pub enum Expected {
     Missing,
 }
 
-/// What a statement does to the database.
+/// Effect of a statement on the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effect {
     #[default]
@@ -117,10 +117,10 @@ pub enum Variable {
     System(Scope, String),
 }
 
-/// What the text says of a column of the result.
+/// Facts on a column of the result from the text of the query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Item {
-    /// Where SQLite would call it otherwise than MySQL.
+    /// Label, if SQLite's own differs from MySQL's.
     pub label: Option<String>,
     /// It is this argument, as it came.
     pub argument: Option<usize>,

@@ -28,7 +28,7 @@ use crate::node::{arguments, dialect, hint, sbtest};
 /// Everything that sessions share.
 pub struct Engine {
     users: HashMap<Vec<u8>, StoredPassword>,
-    /// What the database is called.
+    /// Name of the database.
     pub schema: String,
     pub pool: Arc<Pool>,
     pub writing: Arc<WriteLock>,
@@ -39,7 +39,7 @@ pub struct Engine {
     last_timestamp: AtomicU64,
 }
 
-/// What an engine is made of.
+/// Account, file and name of a database.
 #[derive(Debug)]
 pub struct Options {
     pub user: String,
@@ -117,7 +117,7 @@ impl Engine {
         Ok(db)
     }
 
-    /// How long a session waits for the right to write.
+    /// Returns the time that a session waits for the right to write.
     pub fn lock_wait_timeout(&self, session: &EngineSession) -> Duration {
         let seconds = session.locals.get(&self.globals, "innodb_lock_wait_timeout");
         Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(50))
@@ -173,13 +173,13 @@ impl Service for Engine {
         let count = u64::from(count.max(1));
         let first = |last: u64| now.max(last + 1);
         let next = |last: u64| Some(first(last) + count - 1);
-        // Relaxed: each is told one of its own, whatever else the threads see.
+        // Relaxed: each call gets a timestamp of its own, in any order of the threads' other work.
         let last = self.last_timestamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         Ok(first(last.unwrap_or_else(|last| last)))
     }
 }
 
-/// Of a timestamp: a counter below milliseconds.
+/// Bits of the counter below the milliseconds of a timestamp.
 const COUNTER_BITS: u32 = 22;
 
 impl EngineSession {

@@ -84,7 +84,7 @@ fn other(text: &str) -> SessionError {
     SessionError::new(1105, b"HY000", text)
 }
 
-/// What SQLite says, in MySQL's words. `schema` is what its database is called here.
+/// Returns SQLite's error in MySQL's words. `schema` is the name of the database.
 pub fn of_sqlite(error: &Error, schema: &str) -> SessionError {
     match error {
         Error::SqlInputError { error, msg, sql, offset } => {
@@ -158,14 +158,14 @@ fn of_constraint(error: &ffi::Error, message: &str) -> SessionError {
     }
 }
 
-/// Those that SQLite tells apart by their texts alone.
+/// Returns errors that SQLite distinguishes by their texts alone.
 fn of_text(message: &str, rest: &str, schema: &str) -> Option<SessionError> {
     let behind = |start: &str| message.strip_prefix(start);
     let between = |start: &str, end: &str| behind(start)?.strip_suffix(end);
     let error = if let Some(name) = behind("no such table: ").or_else(|| behind("no such view: ")) {
         no_table(schema, name.strip_prefix("main.").unwrap_or(name))
     } else if let Some(name) = behind("no such column: ") {
-        // What is in double quotes here was in back-ticks for the client.
+        // A name in double quotes here was in back-ticks in the client's statement.
         let name = name.trim_end_matches(" - should this be a string literal in single-quotes?");
         let name = name.trim_matches('"');
         SessionError::new(1054, b"42S22", format!("Unknown column '{name}' in 'field list'"))

@@ -12,7 +12,7 @@ use crate::node::dialect::like;
 use crate::node::interrupt::Interrupt;
 use crate::node::variables::VERSION;
 
-/// What functions tell of the session for which they run.
+/// Properties of a session that functions return.
 #[derive(Debug)]
 pub struct Facts {
     pub number: u32,
@@ -24,7 +24,7 @@ pub struct Facts {
     pub row_count: Mutex<i64>,
 }
 
-/// The session for which a connection runs at the moment.
+/// The session for which a connection runs.
 #[derive(Clone, Default)]
 pub struct Caller(Arc<Mutex<Option<Arc<Facts>>>>);
 

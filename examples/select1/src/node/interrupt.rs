@@ -28,7 +28,7 @@ struct State {
 /// Nothing waits for longer, whatever a client says: what is added to the time now must fit.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How a wait ended.
+/// End of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     Granted,
@@ -86,7 +86,7 @@ impl Interrupt {
         state.stop = stop.cloned();
     }
 
-    /// What `stop` belongs to runs for others from now on.
+    /// Forgets `stop`: its connection runs for another session from now on.
     pub fn let_go(&self, stop: &Arc<AtomicBool>) {
         self.state().stop.take_if(|own| Arc::ptr_eq(own, stop));
     }

@@ -1,11 +1,11 @@
-//! What `SHOW` shows.
+//! Answers to `SHOW`.
 
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::notice::warning::Level;
 use epoll_group::session::{Reply, SessionError};
 use rusqlite::Connection;
 
-use crate::node::columns::{TEXT_COLLATION, table_columns};
+use crate::node::columns::{Description, TEXT_COLLATION, table_columns};
 use crate::node::dialect::{Filter, Scope, Show};
 use crate::node::engine::Engine;
 use crate::node::errors::{no_table, of_sqlite};
@@ -105,11 +105,7 @@ impl Engine {
         filter: &Filter,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
-        let sqlite = |error| of_sqlite(&error, &self.schema);
-        let described = table_columns(db, &self.schema, table).map_err(sqlite)?;
-        if described.is_empty() {
-            return Err(no_table(&self.schema, table));
-        }
+        let described = self.columns(db, table)?;
         let all = "select type, coalesce(dflt_value, '') from pragma_table_info(?1) order by cid";
         let declared = self.rows(db, all, [table])?;
         reply.columns(&["Field", "Type", "Null", "Key", "Default", "Extra"].map(text))?;
@@ -139,17 +135,19 @@ impl Engine {
         Ok(())
     }
 
+    fn columns(&self, db: &Connection, table: &str) -> Result<Vec<Description>, SessionError> {
+        let columns = table_columns(db, &self.schema, table);
+        let columns = columns.map_err(|error| of_sqlite(&error, &self.schema))?;
+        if columns.is_empty() { Err(no_table(&self.schema, table)) } else { Ok(columns) }
+    }
+
     fn indexes(
         &self,
         db: &Connection,
         table: &str,
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
-        let sqlite = |error| of_sqlite(&error, &self.schema);
-        let columns = table_columns(db, &self.schema, table).map_err(sqlite)?;
-        if columns.is_empty() {
-            return Err(no_table(&self.schema, table));
-        }
+        let columns = self.columns(db, table)?;
         let [unique, at] = ["Non_unique", "Seq_in_index"].map(Column::signed);
         reply.columns(&[text("Table"), unique, text("Key_name"), at, text("Column_name")])?;
         let keys = columns.iter().filter(|column| column.facts.primary_key);

@@ -4,8 +4,7 @@
 //! kind of statement, `run.rs` runs one in SQLite, `transactions.rs` lends connections. `dialect.rs`
 //! reads MySQL's SQL, `columns.rs` describes results as MySQL does.
 //!
-//! [`Node`] is a server with it in this process. Other examples include this folder by its path, as
-//! `crate::node`.
+//! [`Node`] is a server with it in this process.
 
 mod arguments;
 mod columns;

@@ -1,4 +1,4 @@
-//! What an operator sees and changes: tunables and counters under the original's names.
+//! [`Operator`]: tunables and counters of the runtime under the original's names.
 
 use std::time::Instant;
 
@@ -8,14 +8,14 @@ use epoll_group::{Config, Field, Handle, Unit};
 
 use crate::node::errors::{unknown_variable, wrong_value};
 
-/// The runtime, as an operator of the original looks at it.
+/// View of the runtime for an operator of the original.
 #[derive(Debug)]
 pub struct Operator {
     handle: Handle,
     started: Instant,
 }
 
-/// Names of tunables begin so.
+/// Prefix of the names of tunables.
 pub const PREFIX: &str = "polarx_rpc_";
 
 /// Tunables whose name in the original is longer than ours by this.
@@ -47,16 +47,12 @@ impl Operator {
 
     /// One tunable, whose name begins with the prefix.
     pub fn tunable(&self, name: &str) -> Option<String> {
-        let name = name.strip_prefix(PREFIX)?;
-        let ours = name.strip_prefix(GROUP_PREFIX).unwrap_or(name);
-        let is = |field: &&Field| field.name() == name || field.name() == ours;
-        let field = Config::FIELDS.iter().find(is)?;
-        Some(original_value(field, &self.handle.config()))
+        field(name).map(|field| original_value(field, &self.handle.config()))
     }
 
-    /// Changes a tunable for everybody, at once.
+    /// Changes a tunable for all sessions, at once.
     pub fn set(&self, name: &str, value: Option<&str>) -> Result<(), SessionError> {
-        let default = self.default(name).ok_or_else(|| unknown_variable(name))?;
+        let default = field(name).ok_or_else(|| unknown_variable(name))?.default_value();
         let value = value.unwrap_or(&default);
         // Another change may come between, and this is asked again then.
         let mut refused = None;
@@ -73,13 +69,6 @@ impl Operator {
             let text = format!("Variable '{name}' is not changed: {error}");
             SessionError::new(1238, b"HY000", text)
         })
-    }
-
-    fn default(&self, name: &str) -> Option<String> {
-        let name = name.strip_prefix(PREFIX)?;
-        let ours = name.strip_prefix(GROUP_PREFIX).unwrap_or(name);
-        let is = |field: &&Field| field.name() == name || field.name() == ours;
-        Config::FIELDS.iter().find(is).map(Field::default_value)
     }
 
     /// Names and values of what is counted: the original's, and then ours.
@@ -148,6 +137,13 @@ impl Operator {
         }
         Ok(found)
     }
+}
+
+/// Returns the tunable of this name, which begins with the prefix.
+fn field(name: &str) -> Option<&'static Field> {
+    let name = name.strip_prefix(PREFIX)?;
+    let ours = name.strip_prefix(GROUP_PREFIX).unwrap_or(name);
+    Config::FIELDS.iter().find(|field| field.name() == name || field.name() == ours)
 }
 
 fn original_name(field: &Field) -> String {

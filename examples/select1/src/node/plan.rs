@@ -40,7 +40,7 @@ use rusqlite::Connection;
 
 pub use access::Cache;
 
-/// Where the rows go.
+/// Receiver of the rows.
 trait Sink {
     /// Comes once, before the rows.
     fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError>;
@@ -51,7 +51,7 @@ trait Sink {
         fill: impl FnOnce(&mut dyn FnMut(Value<'_>)) -> Result<(), SessionError>,
     ) -> Result<(), SessionError>;
 
-    /// Nobody waits for the rows any more.
+    /// True if the client does not wait for the rows any more.
     fn is_cancelled(&self) -> bool;
 }
 
@@ -125,7 +125,7 @@ fn run(
     result
 }
 
-/// What cannot be done, as the client is told.
+/// Returns the error for a plan that cannot be run.
 fn refuse(text: impl fmt::Display) -> SessionError {
     SessionError::unsupported(format!("Executor error: {text}"))
 }
@@ -134,7 +134,7 @@ fn malformed(error: PlanError) -> SessionError {
     refuse(error)
 }
 
-/// What the engine says.
+/// Returns SQLite's error for the client.
 fn sqlite(error: rusqlite::Error) -> SessionError {
     match error {
         rusqlite::Error::SqliteFailure(code, text) => {

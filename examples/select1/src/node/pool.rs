@@ -24,22 +24,22 @@ pub struct Pool {
     path: PathBuf,
     idle: Mutex<Vec<Db>>,
     open: AtomicUsize,
-    /// How often tables have changed.
+    /// Number of changes of tables.
     generation: AtomicU64,
 }
 
 /// One connection.
 pub struct Db {
     connection: Connection,
-    /// Makes what it runs stop soon.
+    /// Interrupts the running statement soon.
     stop: Arc<AtomicBool>,
-    /// On whose behalf it runs.
+    /// Session for which it runs.
     caller: Caller,
-    /// What it knows of plans.
+    /// Cache of its plans.
     plans: RefCell<plan::Cache>,
-    /// What it knows of tables.
+    /// Cache of the columns of tables.
     tables: RefCell<Tables>,
-    /// The pool's when it was last used.
+    /// Generation of the pool when it was last used.
     generation: u64,
 }
 
@@ -49,13 +49,13 @@ pub struct Lent {
     /// Present until it goes back.
     db: Option<Db>,
     pool: Arc<Pool>,
-    /// Of the session that it runs for.
+    /// Interrupt of the session that it runs for.
     interrupt: Option<Arc<Interrupt>>,
 }
 
-/// So many are kept when nobody needs them.
+/// Idle connections that are kept.
 const MOST_IDLE: usize = 64;
-/// More than so many are never open: a transaction each, and what runs.
+/// Connections that may be open: one for each transaction, and one for each running statement.
 const MOST_OPEN: usize = 1024;
 /// Statements that a connection keeps compiled.
 const STATEMENTS: usize = 128;
@@ -79,7 +79,7 @@ impl Pool {
     }
 
     fn connect(&self) -> rusqlite::Result<Db> {
-        // What one connection does at a time is up to who has borrowed it.
+        // SQLite needs no mutex, because only the borrower uses a connection.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -89,7 +89,7 @@ impl Pool {
             "pragma journal_mode = wal; pragma synchronous = normal; \
              pragma mmap_size = 268435456; pragma trusted_schema = off;",
         )?;
-        // What stands in double quotes is a name, or nothing.
+        // Text in double quotes is a name and never a string.
         for quirk in [DbConfig::SQLITE_DBCONFIG_DQS_DML, DbConfig::SQLITE_DBCONFIG_DQS_DDL] {
             connection.set_db_config(quirk, false)?;
         }
@@ -108,7 +108,7 @@ impl Pool {
         })
     }
 
-    /// A connection that nobody else uses.
+    /// Lends a connection.
     pub fn lend(self: &Arc<Self>) -> Result<Lent, SessionError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut db = match idle {
@@ -124,13 +124,12 @@ impl Pool {
     }
 
     /// Idle connections forget pages, statements and plans; each is made again when it is needed.
-    #[allow(dead_code, reason = "for who measures what a node holds besides")]
     pub fn release_memory(&self) {
         for db in &mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
             db.connection.flush_prepared_statement_cache();
             *db.plans.get_mut() = plan::Cache::default();
             db.tables.get_mut().clear();
-            // What cannot be released stays.
+            // A failure leaves the memory in use.
             let _ = db.connection.release_memory();
         }
     }
@@ -157,31 +156,31 @@ impl Pool {
 }
 
 impl Db {
-    /// What it knows of tables, and statements compiled by that, are old. It would find out by itself,
-    /// but only after it has said of what columns a result is.
+    /// Drops the cached columns and the compiled statements, which are outdated. SQLite compiles
+    /// again by itself, but only after it has described the old columns of a result.
     fn forget_tables(&mut self) {
         self.tables.get_mut().clear();
         self.connection.flush_prepared_statement_cache();
         let look = self.connection.query_row("select count(*) from sqlite_master", [], |_| Ok(()));
-        // If it cannot read that, the statement will say so.
+        // If this fails, the statement fails with the same error.
         drop(look);
     }
 }
 
 impl Lent {
-    /// From now on it runs for this session, and stops when that is cancelled.
+    /// Runs for this session from now on, and stops when it is cancelled.
     pub fn run_for(&mut self, session: &EngineSession) {
         self.db().caller.become_one(&session.facts);
         session.interrupt().stop_by(Some(&self.db().stop));
         self.interrupt = Some(Arc::clone(session.interrupt()));
     }
 
-    /// What this connection knows of plans; for one plan at a time.
+    /// Returns the cache of plans, for one plan at a time.
     pub fn plans(&self) -> RefMut<'_, plan::Cache> {
         self.db().plans.borrow_mut()
     }
 
-    /// What this connection knows of tables.
+    /// Returns the cache of the columns of tables.
     pub fn tables(&self) -> RefMut<'_, Tables> {
         self.db().tables.borrow_mut()
     }
@@ -203,12 +202,12 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let Some(db) = self.db.take() else { return };
         if let Some(interrupt) = self.interrupt.take() {
-            // Or who cancels that session would stop whom this runs for next.
+            // Otherwise a cancel of that session would stop the next borrower.
             interrupt.let_go(&db.stop);
         }
         db.caller.forget();
         db.stop.store(false, Ordering::Relaxed);
-        // What a transaction left open must not meet the next one who borrows.
+        // The next borrower must not find an open transaction.
         let clean =
             db.connection.is_autocommit() || db.connection.execute_batch("rollback").is_ok();
         let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);

@@ -20,7 +20,7 @@ impl Prepared {
         Self { statement, is_known: AtomicBool::new(false), described: Mutex::new(None) }
     }
 
-    /// Whether it was run before, and so may be again.
+    /// True if the statement was run before, so that it may come again. Marks it as run.
     pub fn is_known(&self) -> bool {
         self.is_known.swap(true, Ordering::Relaxed)
     }

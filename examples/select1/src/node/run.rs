@@ -27,7 +27,7 @@ pub struct Run<'a> {
     pub described: Option<Arc<[Description]>>,
 }
 
-/// What came of it.
+/// Result of a query.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub affected: u64,
@@ -109,7 +109,8 @@ impl Run<'_> {
             let value = match at.and_then(|at| self.variables.get(at)) {
                 Some(value) => ToSqlOutput::Borrowed(value.into()),
                 None => match arguments.next() {
-                    // What is written as it came needs nothing from SQLite, which might not know it.
+                    // An argument that is only shown is written as it came. SQLite, which may have
+                    // no type for it, gets NULL.
                     Some(ScalarValue::Unsigned(number))
                         if *number > i64::MAX as u64 && self.only_shows(index - 1) =>
                     {

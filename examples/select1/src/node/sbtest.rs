@@ -19,29 +19,18 @@ pub fn make(db: &Connection, rows: u32) -> rusqlite::Result<()> {
     )?;
     {
         let mut insert = db.prepare("insert into sbtest1 (k, c, pad) values (?1, ?2, ?3)")?;
-        let mut numbers = Numbers(u64::from(rows) + 1);
+        // The same rows each time.
+        let mut random = fastrand::Rng::with_seed(u64::from(rows));
         for _ in 0..rows {
-            let k = 1 + numbers.next() % u64::from(rows);
-            insert.execute(params![k as i64, numbers.groups(10), numbers.groups(5)])?;
+            let k = random.u32(1..=rows);
+            insert.execute(params![k, groups(&mut random, 10), groups(&mut random, 5)])?;
         }
     }
     db.execute_batch("create index k_1 on sbtest1 (k); commit")
 }
 
-/// Pseudo-random numbers (xorshift), the same each time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// `01234567890-…`: groups of eleven digits.
-    fn groups(&mut self, groups: usize) -> String {
-        let group = || format!("{:011}", self.next() % 100_000_000_000);
-        std::iter::repeat_with(group).take(groups).collect::<Vec<_>>().join("-")
-    }
+/// Returns `01234567890-…`: groups of eleven digits.
+fn groups(random: &mut fastrand::Rng, groups: usize) -> String {
+    let group = || format!("{:011}", random.u64(..100_000_000_000));
+    std::iter::repeat_with(group).take(groups).collect::<Vec<_>>().join("-")
 }

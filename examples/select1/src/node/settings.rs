@@ -1,4 +1,4 @@
-//! What `SET` does.
+//! Assignments of `SET`.
 
 use epoll_group::codec::scalar::ScalarValue;
 use epoll_group::session::SessionError;

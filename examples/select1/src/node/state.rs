@@ -1,4 +1,4 @@
-//! [`EngineSession`]: what belongs to one session.
+//! [`EngineSession`]: state of one session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,14 +21,14 @@ pub struct EngineSession {
     /// User variables, by their names in lower case.
     pub variables: HashMap<String, Value>,
     pub transaction: Option<Transaction>,
-    /// Of the next transaction alone.
+    /// Isolation of the next transaction alone; likewise below.
     pub next_isolation: Option<String>,
     pub next_read_only: Option<bool>,
-    /// Of the last statement.
+    /// Warnings of the last statement.
     pub warnings: Vec<Warning>,
 }
 
-/// What a statement has to say beside its result.
+/// A note or warning of a statement.
 #[derive(Clone, Debug)]
 pub struct Warning {
     pub level: Level,
@@ -40,7 +40,7 @@ pub struct Warning {
 #[derive(Debug, Default)]
 pub struct Transaction {
     pub read_only: bool,
-    /// What it reads stays as it was at its first read.
+    /// All its reads see the state of the first one.
     pub repeatable: bool,
     /// Its connection, in a transaction of SQLite: from the first change on, or the first read of one
     /// that reads repeatably. Dropped, it is rolled back.
@@ -55,7 +55,7 @@ pub struct Transaction {
     pub lost: bool,
 }
 
-/// How far a distributed transaction is.
+/// Name and state of a distributed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XaBranch {
     pub name: String,

@@ -1,4 +1,4 @@
-//! What the engine does for each kind of statement.
+//! Execution of each kind of statement.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl Engine {
             Effect::Lock | Effect::Write => self.writing(session, |session, db| {
                 let done = run.run(db, reply)?;
                 if query.ignores {
-                    warn_of_ignored(session, query, arguments, &done, reply);
+                    warn_of_ignored(session, query, &done, reply);
                 }
                 Ok(done)
             })?,
@@ -200,7 +200,7 @@ impl Engine {
     }
 }
 
-/// The rows of a sequence, as a source: no thread waits for who reads them.
+/// Writes the rows of a sequence as a source: no thread waits for a slow reader.
 fn write_sequence(
     sequence: Sequence,
     limit: Option<u64>,
@@ -223,11 +223,9 @@ fn write_sequence(
 fn warn_of_ignored(
     session: &mut EngineSession,
     query: &Query,
-    arguments: &[ScalarValue<'_>],
     done: &Outcome,
     reply: &mut Reply<'_>,
 ) {
-    let _ = arguments;
     if done.affected == 0 {
         let table = query.inserts_into.as_deref().unwrap_or("the table");
         let text = format!("Rows were ignored: a key of {table} has them already");

@@ -1,9 +1,10 @@
-//! How the statements of a session come by a connection, and what a transaction keeps.
+//! Connections for the statements of a session, and the state of a transaction.
 //!
-//! Reads outside of a transaction borrow any connection. The first change of a transaction waits for
-//! the right to write and opens a transaction of SQLite, which others then wait for; so that what they
-//! read is never too old to be changed. Only a transaction that reads repeatably opens it at its first
-//! read, and is told of a deadlock if it wants to change what others have changed since.
+//! Reads outside of a transaction borrow any connection. The first change of a transaction waits
+//! for the right to write and opens a transaction of SQLite, for which other writers then wait. So
+//! a row is never outdated when its reader changes it. Only a transaction that reads repeatably
+//! opens the transaction of SQLite at its first read. It gets a deadlock error if it changes the
+//! database after others have.
 
 use epoll_group::session::{Reply, SessionError};
 
@@ -14,7 +15,7 @@ use crate::node::pool::Lent;
 use crate::node::state::{EngineSession, Transaction, Warning, XaBranch, XaState};
 
 impl Engine {
-    /// Whether statements outside of a transaction commit by themselves.
+    /// True if statements outside of a transaction commit by themselves.
     pub fn commits_itself(&self, session: &EngineSession) -> bool {
         session.locals.is_on(&self.globals, "autocommit")
     }
@@ -251,8 +252,8 @@ impl Engine {
         Ok((transaction, at))
     }
 
-    /// A step of a distributed transaction. One that is prepared lives as long as its session: SQLite
-    /// has no place for it.
+    /// Does a step of a distributed transaction. A prepared one lives as long as its session,
+    /// because SQLite cannot store it.
     pub fn xa(
         &self,
         session: &mut EngineSession,

@@ -7,15 +7,15 @@ use epoll_group::session::SessionError;
 
 use crate::node::errors::{unknown_variable, wrong_value};
 
-/// What the server says it is: `X-Cluster` and the numbers tell clients of the protocol which of its
-/// features they may use.
+/// Version that the server reports. From `X-Cluster` and the numbers, clients of the protocol tell
+/// which of its features they may use.
 pub const VERSION: &str = "8.0.32-X-Cluster-8.4.20-epoll-group";
 
 /// Variables of the server, which are also the defaults of its sessions.
 #[derive(Debug)]
 pub struct Globals(RwLock<BTreeMap<&'static str, String>>);
 
-/// What a session has set for itself.
+/// Variables that a session has set for itself.
 #[derive(Debug, Default)]
 pub struct Locals(HashMap<&'static str, String>);
 
@@ -125,7 +125,7 @@ fn checked(name: &str, value: Option<&str>) -> Result<(&'static str, String), Se
     Ok((known, value))
 }
 
-/// What a variable may be set to.
+/// Values that a variable takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Fixed,

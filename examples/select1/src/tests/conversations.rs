@@ -47,7 +47,7 @@ fn played(conversation: &Conversation, chop: Chop) -> (Transcript, Server, Clien
     (transcript, server, client)
 }
 
-/// Whoever fails says how the bytes went, with the seed.
+/// A failure prints the seed of the pieces in which the bytes were sent.
 #[track_caller]
 fn same_values(transcript: &Transcript) {
     let Transcript { name, chop, .. } = transcript;
@@ -56,7 +56,7 @@ fn same_values(transcript: &Transcript) {
     assert!(differences.is_empty(), "{name}, {chop:?}: {differences:#?}");
 }
 
-/// Whether a difference is the toy's own.
+/// True if a difference comes from the toy.
 fn is_explained(name: &str, difference: &Difference) -> bool {
     match (name, difference.what) {
         // It says that it gave a row the number 42, of a table that numbers no rows.
@@ -81,7 +81,7 @@ fn check(conversation: &Conversation, chop: Chop) {
     what_was_left(name, &mut client);
 }
 
-/// What a real server has to say of requests to which the toy's answer is not worth much.
+/// Checks answers of the real server to requests that the toy answers without executing them.
 fn judge(name: &str, pair: &Pair) {
     let reply = &pair.live;
     match pair.statement().trim() {
@@ -128,7 +128,7 @@ fn variable<'r>(reply: &'r Reply, name: &str) -> &'r str {
     row.and_then(|row| row[1].text()).unwrap_or_else(|| panic!("no variable {name}"))
 }
 
-/// What another session sees when the conversation is over.
+/// Checks the state that another session sees when the conversation is over.
 fn what_was_left(name: &str, client: &mut Client) {
     match name {
         // The last of a hundred updates.
@@ -136,7 +136,7 @@ fn what_was_left(name: &str, client: &mut Client) {
         "update" => assert_eq!(rows(client, "select a from t"), "1;1;1;"),
         _ => assert_eq!(rows(client, "select count(*) from sbtest1"), "100;"),
     }
-    // Nobody holds what a change needs.
+    // No lock is left.
     change(client, "update sbtest1 set k = 1");
 }
 

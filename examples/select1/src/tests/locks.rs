@@ -42,7 +42,7 @@ fn a_wait_ends_with_its_time_or_by_a_kill() {
     std::thread::sleep(Duration::from_millis(30));
     client.kill_query(6);
     assert_eq!(client.reply_to(ticket).failure().code, 1317);
-    // Who reads waits for nobody.
+    // A reader does not wait.
     let count = client.execute(4, "select count(*) from sbtest1").good();
     assert_eq!(count.one().integer(), Some(100));
     change(&mut client, "rollback");

@@ -1,4 +1,4 @@
-//! What operators of the original type.
+//! Statements that operators of the original type.
 
 use super::{Server, change, failure, rows};
 

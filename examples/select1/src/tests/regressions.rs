@@ -86,7 +86,7 @@ fn a_transaction_that_an_interrupted_change_took_along_is_not_forgotten() {
         thread::sleep(Duration::from_millis(30));
         client.kill_query(2);
         assert_eq!(client.reply_to(ticket).failure().code, 1317);
-        // What follows was meant to be part of it, and must not be done by itself.
+        // The next statements were meant as part of the transaction and must not be executed alone.
         for sql in ["update sbtest1 set k = -1", look, "savepoint a"] {
             assert_eq!(failure(&mut client, sql).code, 1213, "{sql}");
         }
@@ -94,7 +94,7 @@ fn a_transaction_that_an_interrupted_change_took_along_is_not_forgotten() {
         assert_eq!(ended.error.map(|error| error.code), code, "{end}");
         assert_eq!(rows(&mut client, look), "0;");
     }
-    // What only reads can be interrupted without harm.
+    // An interrupted read does not end the transaction.
     change(&mut client, "begin");
     change(&mut client, "update sbtest1 set k = -1");
     let ticket = client.send_sql(2, request::query("select count(*) from seq_1_to_1000000000000"));

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use epoll_group::client::Fate;
 use epoll_group::codec::header::Header;
+use fastrand::Rng;
 
 use super::Road;
 use crate::account::Account;
-use lab::random::Random;
 
 const PLAIN: u8 = 1;
-/// Frames that the server works or sleeps for, so many microseconds.
+/// Kinds of frames for which the server works or sleeps; their first field is the time in microseconds.
 const BURN: u8 = 0x7e;
 const SLEEP: u8 = 0x7d;
 
@@ -29,7 +29,7 @@ impl EchoSeat {
         Self { address, road, stream: None, next: 0 }
     }
 
-    pub(super) fn turn(&mut self, random: &mut Random, account: &mut Account) {
+    pub(super) fn turn(&mut self, random: &mut Rng, account: &mut Account) {
         let Some(stream) = &mut self.stream else {
             match self.connect() {
                 Ok(stream) => self.stream = Some(stream),
@@ -69,15 +69,15 @@ impl EchoSeat {
     }
 }
 
-fn frame(number: u64, road: Road, random: &mut Random) -> Vec<u8> {
-    let (kind, micros) = match random.below(20) {
-        // Over a faulty road the time would be another.
+fn frame(number: u64, road: Road, random: &mut Rng) -> Vec<u8> {
+    let (kind, micros) = match random.u32(..20) {
+        // A faulty road would change the time.
         0 if road == Road::Direct => (BURN, 200),
         1 if road == Road::Direct => (SLEEP, 1000),
-        _ => (PLAIN, random.below(u64::from(u32::MAX)) as u32),
+        _ => (PLAIN, random.u32(..)),
     };
-    let most = if random.below(50) == 0 { 100_000 } else { 500 };
-    let body = 4 + random.below(most);
+    let most = if random.u32(..50) == 0 { 100_000 } else { 500 };
+    let body = random.u64(4..4 + most);
     let mut frame = Header::new(number, kind, body as u32).encode().to_vec();
     frame.extend(micros.to_le_bytes());
     frame.extend((4..body).map(|at| (at ^ number) as u8));

@@ -9,11 +9,11 @@ use epoll_group::Handle;
 use epoll_group::client::{Answer, Client, Error, Options, OptionsError, Request, Session};
 use epoll_group::codec::message::value::Scalar;
 use epoll_group::codec::value::Value;
+use fastrand::Rng;
 
 use super::Road;
 use crate::account::Account;
 use crate::child::{PASSWORD, USER};
-use lab::random::Random;
 
 /// Rows of `sbtest1`; `k` of each is its id.
 pub(crate) const ROWS: i64 = 2000;
@@ -26,16 +26,15 @@ pub(crate) struct SqlSeat {
     session: Option<Session>,
 }
 
-/// So many connections to its database are kept by a data node: they are opened at once, so that none
-/// is opened later.
+/// Database connections that a data node keeps.
 const DATABASES: usize = 64;
 
-/// Has a data node open all that it keeps.
+/// Makes a data node open all database connections that it keeps, so that it opens none later.
 pub(crate) fn warm(client: &Client) -> Result<(), Box<dyn StdError>> {
     let mut sessions = Vec::new();
     for _ in 0..DATABASES {
         let mut session = client.session()?;
-        // With a snapshot, a transaction has a connection for itself from the beginning.
+        // With a snapshot, a transaction takes a connection at its beginning.
         session.run("start transaction with consistent snapshot")?;
         let mut account = Account::default();
         row(&mut session, 1, &mut account);
@@ -52,7 +51,7 @@ pub(crate) fn warm(client: &Client) -> Result<(), Box<dyn StdError>> {
     Ok(())
 }
 
-/// Of one server.
+/// Returns a client of one server.
 pub(crate) fn client(
     handle: &Handle,
     address: SocketAddr,
@@ -103,7 +102,7 @@ impl SqlSeat {
         Self { client, road, session: None }
     }
 
-    pub(super) fn turn(&mut self, random: &mut Random, account: &mut Account) {
+    pub(super) fn turn(&mut self, random: &mut Rng, account: &mut Account) {
         let Some(session) = self.session.as_mut().filter(|session| session.is_alive()) else {
             match self.client.session() {
                 Ok(session) => self.session = Some(session),
@@ -114,9 +113,9 @@ impl SqlSeat {
             }
             return;
         };
-        let id = 1 + random.below(ROWS as u64) as i64;
-        match random.below(20) {
-            0..4 => number(session, random.below(500) as i64, account),
+        let id = random.i64(1..=ROWS);
+        match random.u32(..20) {
+            0..4 => number(session, random.i64(0..500), account),
             4..6 => all(session, account),
             6 if self.road == Road::Direct => transaction(session, id, account),
             _ => row(session, id, account),
@@ -124,7 +123,7 @@ impl SqlSeat {
     }
 }
 
-/// Asks, and has the rows looked at; whether it was answered.
+/// Asks and checks the rows. Returns true if there was an answer.
 fn ask(
     session: &mut Session,
     request: Request,
@@ -166,7 +165,7 @@ fn row(session: &mut Session, id: i64, account: &mut Account) {
     ask(session, request.cached(), account, |answer| rows(answer, &[id]));
 }
 
-/// What can be said of all rows: on the proxy, with a part from each data node.
+/// Reads an aggregate of all rows; the proxy merges it from its data nodes.
 fn all(session: &mut Session, account: &mut Account) {
     let request = Request::sql("select count(*), min(id), max(k) from sbtest1").cached();
     ask(session, request, account, |answer| {
@@ -178,21 +177,21 @@ fn all(session: &mut Session, account: &mut Account) {
     });
 }
 
-/// Writes a row and takes it back.
+/// Writes a row and rolls back.
 fn transaction(session: &mut Session, id: i64, account: &mut Account) {
     let update = "update sbtest1 set c = 'changed' where id = ?";
     let update = Request::sql(update).arg(Scalar::signed(id)).cached();
     let done = |_: &mut Answer| Ok(Ok(()));
     let whole =
         ask(session, Request::sql("begin"), account, done) && ask(session, update, account, done);
-    // Whatever has become of it.
+    // Also after a failure.
     ask(session, Request::sql("rollback"), account, done);
     if whole {
         row(session, id, account);
     }
 }
 
-/// Whether these rows come, in this order, and no others.
+/// Checks that these rows come, in this order, and no others.
 fn rows(answer: &mut Answer, ids: &[i64]) -> Result<Result<(), String>, Error> {
     let mut ids = ids.iter();
     let mut right = Ok(());

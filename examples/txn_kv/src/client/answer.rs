@@ -1,4 +1,4 @@
-//! [`Whole`]: an answer, read to its end.
+//! [`Reply`]: an answer of the store, read to its end.
 
 use std::sync::Arc;
 
@@ -9,16 +9,22 @@ use super::{Done, KvError};
 use crate::record::{Record, Revision};
 use crate::txn::{Entry, Found};
 
-/// What an answer says.
-pub(super) struct Whole {
-    /// The rows: which operation, and what it found.
+/// An answer of the store, read to its end: for callers that send an
+/// [`Encoded`](crate::statement::Encoded) statement themselves.
+#[derive(Debug)]
+pub struct Reply {
+    /// The rows: number of the operation, and what it found.
     found: Vec<(usize, Entry)>,
-    pub(super) summary: Summary,
+    summary: Summary,
 }
 
-impl Whole {
-    /// Reads an answer; waits for what is not there yet.
-    pub(super) fn of(mut answer: Answer) -> Result<Self, KvError> {
+impl Reply {
+    /// Reads an answer. Waits for the part that has not come yet.
+    ///
+    /// # Errors
+    ///
+    /// The answer is no answer of the store, or its rest did not come.
+    pub fn of(mut answer: Answer) -> Result<Self, KvError> {
         let mut found = Vec::new();
         while let Some(row) = answer.next_row()? {
             found.push(entry(&row)?);
@@ -26,22 +32,41 @@ impl Whole {
         Ok(Self { found, summary: answer.finish()? })
     }
 
-    pub(super) fn put(self) -> Result<u64, KvError> {
+    /// Returns the revision of a put.
+    ///
+    /// # Errors
+    ///
+    /// It is the answer to something else; likewise below.
+    pub fn put(self) -> Result<u64, KvError> {
         self.summary.insert_id.ok_or(KvError::Malformed("a put without a revision"))
+    }
+
+    pub(super) fn affected(&self) -> u64 {
+        self.summary.affected
     }
 
     pub(super) fn delete(self) -> Result<(u64, u64), KvError> {
         Ok((self.revision(), self.summary.affected))
     }
 
-    pub(super) fn read(self) -> Result<Found, KvError> {
+    /// Returns what a read found.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Self::put).
+    pub fn read(self) -> Result<Found, KvError> {
         let revision = self.revision();
         Ok(Found { revision, entries: self.found.into_iter().map(|(_, entry)| entry).collect() })
     }
 
-    pub(super) fn txn(self) -> Result<Done, KvError> {
+    /// Returns what a transaction did.
+    ///
+    /// # Errors
+    ///
+    /// As of [`put`](Self::put).
+    pub fn txn(self) -> Result<Done, KvError> {
         let succeeded = match self.summary.info.as_slice() {
-            // Without a comparison there is nothing to tell.
+            // The server names no branch if there was no comparison.
             b"then" | b"" => true,
             b"else" => false,
             _ => return Err(KvError::Malformed("an unknown branch")),

@@ -18,8 +18,8 @@ pub enum KvError {
 }
 
 impl KvError {
-    /// What became of the request. It is unknown where the engine could not write: the transaction is not
-    /// visible, and after a crash of the server it may be.
+    /// Tells if the request was executed. This is unknown if the engine could not write: the
+    /// transaction is not visible, but after a crash of the server it may be.
     #[must_use]
     pub fn fate(&self) -> Fate {
         match self {

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase, ReadableTableMetadata, TableDefinition};
 
-use crate::cpu;
-use crate::designs::Window;
+use lab::cpu;
 use tempfile::TempDir;
+
+use crate::designs::Window;
 
 const TABLE: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("bare");
 
@@ -16,7 +17,7 @@ pub(super) struct Bare {
     database: Database,
     value: Vec<u8>,
     commits: u64,
-    /// Goes last: the database has a file in it.
+    /// Dropped last, because the database has a file in it.
     _folder: TempDir,
 }
 
@@ -41,6 +42,6 @@ impl Bare {
         if self.database.begin_read()?.open_table(TABLE)?.len()? != self.commits {
             return Err("the bare database has lost a commit".into());
         }
-        Ok(Window { puts, time, cpu })
+        Ok(Window { puts, seconds: time.as_secs_f64(), cpu_seconds: cpu.as_secs_f64() })
     }
 }

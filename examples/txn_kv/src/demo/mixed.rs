@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use epoll_group::Runtime;
 use epoll_group::client::{self, Client};
+use lab::units::{Count, Nanos};
 use txn_kv::client::Kv;
 use txn_kv::load::{Lines, Progress, Until, Workload};
 use txn_kv::serve::{Kind, Server};
 
 use super::{MANY_KEYS, PASSWORD, USER, load};
-use crate::args::Pace;
-use crate::units::{Count, Nanos};
 
 const CLIENTS: usize = 50;
 const READS_PER_100: u64 = 50;
@@ -23,7 +22,7 @@ const QUICK_TIME: Duration = Duration::from_millis(300);
 /// From the end of one compaction to the next.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What was forgotten.
+/// Result of the compactions.
 #[derive(Debug, Default)]
 struct Compacted {
     times: u64,
@@ -33,12 +32,12 @@ struct Compacted {
 pub(super) fn run(
     kind: &Kind,
     server: &Server,
-    pace: Pace,
+    quick: bool,
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
     let load = load(server, CLIENTS, MANY_KEYS)?;
     load.fill(Progress::new(format!("{kind}: fill"), Lines::AtTheEnd))?;
-    let time = if pace == Pace::Quick { QUICK_TIME } else { TIME };
+    let time = if quick { QUICK_TIME } else { TIME };
     let (stop, stopped) = mpsc::channel();
     let (summary, compacted) = thread::scope(|scope| {
         let beside =
@@ -51,7 +50,7 @@ pub(super) fn run(
     });
     let summary = summary?;
     summary.verdict()?;
-    let compacted = compacted.map_err(|_| "whoever compacts has panicked")??;
+    let compacted = compacted.map_err(|_| "the thread that compacts has panicked")??;
     let (reads, rate) = (READS_PER_100, Count(summary.per_second().round()));
     let p99 = Nanos(summary.quantile(0.99) as f64);
     writeln!(out, "{kind}: {CLIENTS} clients, {reads} % reads: {rate} requests/s, p99 {p99}")?;

@@ -10,8 +10,8 @@ use txn_kv::StoreError;
 use txn_kv::load::{Shape, Until};
 use txn_kv::store::Store;
 
-/// Puts in closed loops by so many threads, the first with number `next`. Returns how many, and how long
-/// they took.
+/// Puts in closed loops by so many threads, beginning with the put of number `next`. Returns the number of
+/// puts and the time that they took.
 ///
 /// # Errors
 ///
@@ -56,7 +56,7 @@ fn put_until(
             break;
         }
         let tell = tell.clone();
-        // Who is told waits until it is.
+        // The receiver waits for the outcome.
         store.txn(shape.put(number), move |outcome| drop(tell.send(outcome.map(drop))));
         told.recv().unwrap_or(Ok(()))?;
         puts += 1;

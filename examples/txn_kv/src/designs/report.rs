@@ -1,91 +1,70 @@
-//! What is printed, and what is kept.
+//! Table of the comparisons, and the files that are kept.
 
 use std::error::Error;
-use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
+use lab::environment::Environment;
+use lab::table::{self, Table};
+use lab::units::{Count, Nanos};
 use serde_json::json;
 
-use super::BASE;
-use super::comparison::{Comparison, Window};
-use super::environment::Environment;
+use super::pairs::Window;
+use super::{BASE, Comparison};
 use crate::args::Designs as Args;
-use crate::units::{Count, Nanos};
 
-const COLUMNS: [(&str, usize); 9] = [
-    ("revisions", 9),
-    ("keys", 7),
-    ("level", 7),
-    ("design", 15),
-    ("puts/s", 8),
-    ("of publish", 10),
-    ("ratio", 20),
-    ("CPU/put", 8),
-    ("ratio", 20),
-];
+const COLUMNS: [&str; 9] =
+    ["revisions", "keys", "level", "design", "puts/s", "of publish", "ratio", "CPU/put", "ratio"];
 
-/// Says what is compared, and begins the table.
-pub(super) fn heading(args: &Args, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}\n", method(args))?;
-    writeln!(out, "{}", line(COLUMNS.map(|(name, _)| name.to_owned())))?;
-    out.flush()
-}
-
-pub(super) fn row(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}", line(cells(comparison)))?;
-    out.flush()
+/// Prints the method and the table.
+pub(super) fn print(
+    args: &Args,
+    all: &[Comparison],
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
+    let table = filled(table::plain(&COLUMNS), all);
+    writeln!(out, "{}\n\n{}", method(args), table.trim_fmt())?;
+    Ok(out.flush()?)
 }
 
 /// Writes a page for people and the windows for programs.
 ///
 /// # Errors
 ///
-/// There is no place for them.
+/// The folder or a file in it cannot be made.
 pub(super) fn write(args: &Args, all: &[Comparison], folder: &Path) -> Result<(), Box<dyn Error>> {
     let environment = Environment::of(super::STARTED_BY);
-    std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("README.md"), page(args, all, &environment)?)?;
+    let (method, table) = (method(args), filled(table::markdown(&COLUMNS), all));
+    let page = format!(
+        "# In which order data and index are written\n\n{environment}\n{method}\n\n{table}\n\n\
+         The windows are in [designs.json](designs.json).\n"
+    );
     let object = json!({
-        "environment": serde_json::to_value(&environment)?,
+        "environment": environment,
         "clients": args.clients,
-        "value_bytes": args.value_bytes,
+        "value_bytes": args.puts.val_size,
         "growing": args.growing,
         "engine": engine(args),
-        "comparisons": all.iter().map(Comparison::to_json).collect::<Vec<_>>(),
+        "comparisons": all,
     });
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(folder.join("README.md"), page)?;
     std::fs::write(folder.join("designs.json"), format!("{object:#}\n"))?;
     Ok(())
 }
 
-fn page(
-    args: &Args,
-    all: &[Comparison],
-    environment: &Environment,
-) -> Result<String, std::fmt::Error> {
-    let mut page = format!("# In which order data and index are written\n\n{environment}\n");
-    writeln!(page, "{}\n", method(args))?;
-    let names = COLUMNS.map(|(name, _)| name);
-    writeln!(page, "| {} |\n|{}", names.join(" | "), "---|".repeat(names.len()))?;
-    for comparison in all {
-        writeln!(page, "| {} |", cells(comparison).map(|cell| cell.trim().to_owned()).join(" | "))?;
-    }
-    writeln!(page, "\nThe windows are in [designs.json](designs.json).")?;
-    Ok(page)
-}
-
 fn method(args: &Args) -> String {
-    let Args { clients, value_bytes, growing, pairs, window, .. } = args;
-    let (engine, growing) = (engine(args), Count(*growing as f64));
-    let window = Nanos::of(*window);
+    let (clients, value_bytes, pairs) = (args.clients, args.puts.val_size, args.puts.pairs);
+    let (engine, growing) = (engine(args), Count(args.growing as f64));
+    let window = Nanos::of(args.seconds);
     format!(
         "Puts of {value_bytes} bytes by {clients} threads (level store) or sessions (level network), \
          {engine}, each design beside {BASE}: {pairs} pairs of windows of {window} in the order \
-         A B, B A, ...\nA ratio is the median of those of neighbours, with the interval that holds \
-         the true one with 95 % confidence;\na tie differs by less than a tenth, or has 1 in the \
-         interval. CPU time is that of store and load together.\nBetween windows, history beyond \
-         the revisions that each key began with is forgotten. Where they grow, each\nwindow is \
-         {growing} puts to one key of a new store."
+         A B, B A, ...\nA ratio is the median of those of neighbours, with an interval of 95 % \
+         confidence. A tie has 1 in the\ninterval, or differs by less than a tenth if there are \
+         fewer than 41 pairs. CPU time is that of store and load\ntogether. Between windows, history \
+         beyond the revisions that each key began with is forgotten. Where they\ngrow, each window \
+         is {growing} puts to one key of a new store."
     )
 }
 
@@ -93,76 +72,75 @@ fn engine(args: &Args) -> &'static str {
     if args.disk { "on disk" } else { "in memory" }
 }
 
-fn cells(comparison: &Comparison) -> [String; 9] {
-    let ([base_rate, rate], rate_ratio) = comparison.of(Window::per_second);
-    let ([_, cpu], cpu_ratio) = comparison.of(Window::cpu_each);
-    [
-        comparison.case.to_string(),
-        comparison.case.keys.to_string(),
-        comparison.level.to_string(),
-        comparison.design.to_string(),
-        Count(rate.round()).to_string(),
-        Count(base_rate.round()).to_string(),
-        rate_ratio.to_string(),
-        Nanos(cpu).to_string(),
-        cpu_ratio.to_string(),
-    ]
+fn filled(mut table: Table, all: &[Comparison]) -> Table {
+    table.add_rows(all.iter().map(row));
+    table
 }
 
-fn line(cells: [String; 9]) -> String {
-    let cells = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
-    cells.collect::<Vec<_>>().join("  ")
+fn row(comparison: &Comparison) -> [String; 9] {
+    let Comparison { case, level, design, pairs } = comparison;
+    let [base_rate, rate] = pairs.medians(Window::per_second);
+    let [_, cpu] = pairs.medians(Window::cpu_each);
+    let revisions =
+        if case.revisions == 0 { "grows".to_owned() } else { case.revisions.to_string() };
+    [
+        revisions,
+        case.keys.to_string(),
+        level.to_string(),
+        design.to_string(),
+        Count(rate.round()).to_string(),
+        Count(base_rate.round()).to_string(),
+        pairs.ratio(Window::per_second).to_string(),
+        Nanos(cpu).to_string(),
+        pairs.ratio(Window::cpu_each).to_string(),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use txn_kv::Design;
 
-    use super::super::comparison::{Case, Level};
+    use super::super::pairs::tests::half;
+    use super::super::{Case, Level};
     use super::*;
 
     fn comparison() -> Comparison {
-        let window =
-            |puts| Window { puts, time: Duration::from_secs(1), cpu: Duration::from_millis(500) };
         Comparison {
             case: Case { revisions: 100, keys: 10_000 },
             level: Level::Store,
             design: Design::MarkAvailable,
-            pairs: vec![[window(100_000), window(50_000)]; 11],
+            pairs: half([50_000; 11]),
         }
     }
 
     #[test]
     fn a_row_has_a_cell_for_each_column() {
-        let cells = cells(&comparison());
         let expected = [
             "100",
             "10000",
             "store",
             "mark-available",
+            "25,000",
             "50,000",
-            "100,000",
             "0.50 [0.50–0.50]",
-            "10.0 µs",
+            "20.0 µs",
             "2.00 [2.00–2.00]",
         ];
-        assert_eq!(cells, expected);
+        assert_eq!(row(&comparison()), expected);
     }
 
     #[test]
     fn results_are_kept_for_people_and_for_programs() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("new");
-        write(&Args::default(), &[comparison()], &path).unwrap();
+        write(&super::super::tests::args(), &[comparison()], &path).unwrap();
         let page = std::fs::read_to_string(path.join("README.md")).unwrap();
-        assert!(page.contains("| 100 | 10000 | store | mark-available | 50,000 |"), "{page}");
+        assert!(page.contains("| 100       | 10000 | store | mark-available | 25,000 |"), "{page}");
         let object = std::fs::read(path.join("designs.json")).unwrap();
         let object: serde_json::Value = serde_json::from_slice(&object).unwrap();
         let comparison = &object["comparisons"][0];
         assert_eq!(comparison["windows"].as_array().map(Vec::len), Some(11));
         assert_eq!(comparison["puts_per_second_ratio"]["median"], 0.5);
-        assert_eq!(comparison["puts_per_second_ratio"]["tie"], false);
+        assert_eq!(comparison["puts_per_second_ratio"]["verdict"], "less");
     }
 }

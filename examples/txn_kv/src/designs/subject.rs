@@ -1,4 +1,4 @@
-//! [`Subject`]: a store of one design, what it holds, and its load.
+//! [`Subject`]: a store of one design, its content, and its load.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,13 +8,12 @@ use txn_kv::Design;
 use txn_kv::load::{Keys, Lines, Load, Options, Progress, Shape, Until, Workload};
 use txn_kv::serve::{self, Kind, Server};
 
-use super::comparison::{Case, Level, Window};
-use super::direct;
-use crate::args::Designs as Args;
-use crate::cpu;
+use lab::cpu;
 use tempfile::TempDir;
 
-/// A store of one design, what it holds, and its load.
+use super::{Case, Level, Window, direct};
+
+/// A store of one design, its content, and its load.
 #[derive(Debug)]
 pub(crate) struct Subject {
     case: Case,
@@ -22,26 +21,36 @@ pub(crate) struct Subject {
     load: Load,
     shape: Shape,
     clients: usize,
-    /// The number of the next put.
+    /// Number of the next put.
     next: AtomicU64,
-    /// Goes last: the server has a file in it.
+    /// Dropped last, because the server has a file in it.
     _folder: Option<TempDir>,
+}
+
+/// Load of a store, and where its records are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) clients: usize,
+    pub(crate) value_bytes: usize,
+    /// In files, not in memory.
+    pub(crate) disk: bool,
 }
 
 const USER: &str = "root";
 const PASSWORD: &str = "secret";
 const KEY_BYTES: usize = 8;
-/// Sessions share them.
+/// Connections that the sessions share.
 const CONNECTIONS: usize = 4;
 /// Puts of a transaction while a store is filled.
 const AT_ONCE: u64 = 100;
-/// Such transactions on their way.
+/// Transactions that wait for their flush while a store is filled.
 const UNDER_WAY: u64 = 64;
 
 impl Subject {
-    /// A store without anything.
-    pub(crate) fn start(args: &Args, case: Case, design: Design) -> Result<Self, Box<dyn Error>> {
-        let folder = args.disk.then(TempDir::new).transpose()?;
+    /// Starts an empty store.
+    pub(crate) fn start(setup: Setup, case: Case, design: Design) -> Result<Self, Box<dyn Error>> {
+        let Setup { clients, value_bytes, disk } = setup;
+        let folder = disk.then(TempDir::new).transpose()?;
         let kind = match &folder {
             Some(folder) => Kind::Disk(folder.path().to_owned()),
             None => Kind::Memory,
@@ -49,16 +58,16 @@ impl Subject {
         let server = serve::Options::new(USER, PASSWORD).engine(kind).design(design);
         let server = Server::start(&server)?;
         let keys = Keys::new(KEY_BYTES, case.keys)?;
-        let shape = Shape { keys, value_bytes: args.value_bytes, seed: 1 };
+        let shape = Shape { keys, value_bytes, seed: 1 };
         let options = Options {
             address: server.address().to_string(),
             user: USER.to_owned(),
             password: PASSWORD.to_owned(),
-            clients: args.clients,
-            connections: args.clients.min(CONNECTIONS),
+            clients,
+            connections: clients.min(CONNECTIONS),
         };
         let load = Load::new(&options, shape)?;
-        let (clients, next) = (args.clients, AtomicU64::new(0));
+        let next = AtomicU64::new(0);
         Ok(Self { case, server, load, shape, clients, next, _folder: folder })
     }
 
@@ -70,7 +79,7 @@ impl Subject {
         self.server.store().design()
     }
 
-    /// Puts every key as often as the case says, many in a transaction.
+    /// Puts every key as often as the case says, many keys in a transaction.
     pub(super) fn preload(&self, progress: &mut Progress) -> Result<(), Box<dyn Error>> {
         let (tell, told) = mpsc::channel();
         let mut under_way = 0;
@@ -80,7 +89,7 @@ impl Subject {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
                 let tell = tell.clone();
                 let txn = self.shape.puts(number, first, count);
-                // Who is told waits until it is.
+                // The receiver waits for all outcomes.
                 self.server.store().txn(txn, move |outcome| drop(tell.send(outcome)));
                 under_way += 1;
                 if under_way == UNDER_WAY {
@@ -96,7 +105,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Puts to drawn keys.
+    /// Puts to random keys.
     pub(crate) fn window(&self, level: Level, until: Until) -> Result<Window, Box<dyn Error>> {
         let cpu = cpu::of_process();
         let (puts, time) = match level {
@@ -111,18 +120,19 @@ impl Subject {
                 (summary.writes(), summary.time())
             }
         };
-        Ok(Window { puts, time, cpu: cpu::of_process().saturating_sub(cpu) })
+        let cpu = cpu::of_process().saturating_sub(cpu);
+        Ok(Window { puts, seconds: time.as_secs_f64(), cpu_seconds: cpu.as_secs_f64() })
     }
 
-    /// Forgets the oldest, so that about as much is left as in the beginning: of each key the one that
-    /// could be read then, and what came later.
+    /// Forgets the oldest revisions, so that about as many are left as in the beginning. Of each
+    /// key, the revision that was readable then stays, and all later ones.
     pub(super) fn forget(&self) -> Result<(), Box<dyn Error>> {
         let store = self.server.store();
         let (newest, preloaded) = (store.revision(), self.preloaded());
         let later = (self.case.revisions - 1) * self.case.keys;
         let at = match later.checked_sub(newest - preloaded) {
             None => newest - later,
-            // Of those that were put before, so many are still wanted.
+            // Part of the preloaded revisions is still wanted.
             Some(wanted) => {
                 let puts = self.case.revisions * self.case.keys;
                 preloaded - (wanted * preloaded).div_ceil(puts)
@@ -134,12 +144,16 @@ impl Subject {
         Ok(())
     }
 
-    /// Transactions that it began with.
+    /// Number of transactions that filled the store.
     const fn preloaded(&self) -> u64 {
         self.case.revisions * self.case.keys.div_ceil(AT_ONCE)
     }
 
-    /// How many records there are, if index and engine agree.
+    /// Returns the number of records.
+    ///
+    /// # Errors
+    ///
+    /// Index and engine do not agree.
     pub(crate) fn records(&self) -> Result<u64, Box<dyn Error>> {
         let design = self.design();
         let records = self.server.store().check();

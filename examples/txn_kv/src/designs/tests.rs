@@ -1,18 +1,13 @@
-//! Comparisons that are so short that they are only checked.
+//! Comparisons too short to measure anything.
 
 use super::*;
 
-fn args() -> Args {
-    Args {
-        clients: 3,
-        keys: 150,
-        value_bytes: 64,
-        records: 20_000,
-        growing: 50,
-        pairs: 2,
-        window: Duration::from_millis(5),
-        disk: false,
-        out: None,
+pub(super) fn args() -> Args {
+    let line = "designs --clients 3 --key-space-size 150 --val-size 64 --records 20000 --growing 50 \
+                --pairs 2 --seconds 0.005";
+    match crate::args::tests::parse(line).map(|command| command.task) {
+        Ok(Some(crate::args::Task::Designs(args))) => args,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -39,7 +34,7 @@ fn what_was_put_later_is_forgotten() {
             assert!(records() > revisions * keys);
             subject.forget().expect("it compacts");
         }
-        // Those that are kept for their age are counted in transactions, of up to 100 puts.
+        // The revisions that are kept are counted in transactions, of up to 100 puts.
         assert!(records() <= revisions * keys + 100, "{} of {case:?}", records());
         assert!(records() >= keys);
     }

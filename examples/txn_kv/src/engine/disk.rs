@@ -38,7 +38,7 @@ use crate::record::{Record, Revision};
 use retry::Retry;
 use view::View;
 
-/// How a [`Disk`] is opened.
+/// Options of a [`Disk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskOptions {
     /// Memory for pages of the file; 256 MiB. What does not fit is read from the file again, mostly from
@@ -63,24 +63,25 @@ pub struct Disk {
     writer: Mutex<Writer>,
     /// Read-locked by snapshots and commits, write-locked to open the database again. None: that failed.
     open: RwLock<Option<Open>>,
-    /// The database refuses everything. Set by who meets that, cleared with `writer` and `open` locked.
+    /// True if the database refuses everything. The thread that notices sets it. It is cleared with
+    /// `writer` and `open` locked.
     broken: AtomicBool,
 }
 
-/// What the next commit has to know.
+/// State that the next commit needs.
 #[derive(Default)]
 struct Writer {
-    /// Of the last good commit.
+    /// Head of the last good commit.
     head: Head,
-    /// How what a failed commit may have left is taken out; none if nothing failed since.
+    /// Records of a failed commit that are to be taken out; `None` if no commit has failed since.
     undo: Option<Undo>,
 }
 
-/// What stood at the revisions that a commit has touched, in the order of its doing.
+/// Records that were at the revisions of a commit before it, in the order of its writes.
 type Undo = Vec<(Revision, Option<Box<[u8]>>)>;
 
 struct Open {
-    /// What snapshots see; locked for a moment.
+    /// View that snapshots get; locked for a moment.
     view: Mutex<Arc<View>>,
     database: Database,
     file: Retry,
@@ -162,7 +163,7 @@ impl Disk {
         Ok(())
     }
 
-    /// As well as it can be done without waiting: for those who read.
+    /// Mends if that needs no waiting: for readers.
     fn try_mend(&self) {
         if let Ok(mut writer) = self.writer.try_lock()
             && let Ok(open) = self.open.try_write()
@@ -206,8 +207,8 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
         if writer.undo.is_some() {
-            // Who opens the file next shall not find a commit that failed. If this fails as well, they
-            // may: as after a crash.
+            // The next process that opens the file must not find a commit that failed. If this
+            // commit fails as well, it may find it, as after a crash.
             let batch = Batch { head: writer.head, ..Batch::default() };
             let _ = self.commit(&batch);
         }
@@ -252,7 +253,7 @@ impl Open {
         Ok(())
     }
 
-    /// Whether all that was written is on the disk.
+    /// Checks that all writes are on the disk.
     fn check(&self) -> Result<(), EngineError> {
         self.file.failure().map_or(Ok(()), |error| Err(EngineError::new("write", error)))
     }
@@ -340,10 +341,10 @@ impl Snapshot for Held<'_> {
     }
 }
 
-/// Opens what is below the database.
+/// Opens the file below the database.
 type OpenFile = dyn Fn() -> io::Result<File> + Send + Sync;
 
-/// What is below the database.
+/// File below the database.
 type File = Box<dyn StorageBackend>;
 
 type Key = (u64, u32);

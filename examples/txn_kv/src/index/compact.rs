@@ -8,7 +8,7 @@ use crate::record::{Key, Revision};
 /// Revisions that are not in the index any more and can be removed from the store.
 #[derive(Debug, Default)]
 pub struct Compacted {
-    /// Those of a key from the oldest on.
+    /// Revisions of a key, the oldest first.
     pub removed: Vec<Revision>,
     /// The key to go on behind; none at the end.
     pub next: Option<Key>,

@@ -29,7 +29,7 @@ impl Entries {
         &mut self.0[at]
     }
 
-    /// How many belong to transactions up to this one.
+    /// Returns the number of revisions of transactions up to this one.
     fn up_to(&self, main: u64) -> usize {
         // Most readers want the newest.
         match self.0.last() {
@@ -64,12 +64,12 @@ impl Entries {
         Some(candidate)
     }
 
-    /// Where a revision stands, as it was done where this was a bottleneck: one after the other.
+    /// Finds a revision by looking at one after the other, as the published form did.
     pub(super) fn find_from_oldest(&self, revision: Revision) -> Option<usize> {
         self.0.iter().position(|entry| entry.revision == revision)
     }
 
-    /// Where a revision stands.
+    /// Finds a revision.
     pub(super) fn find_by_halving(&self, revision: Revision) -> Option<usize> {
         self.0.binary_search_by_key(&revision, |entry| entry.revision).ok()
     }

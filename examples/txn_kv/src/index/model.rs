@@ -1,8 +1,8 @@
 //! Model of the index: readers beside a writer and a compaction, in every order that is possible.
 //!
-//! What the store does around the index is written here again, as [`write`], [`compact`] and [`look`];
-//! the index itself is the one that is shipped, on loom's lock. The store is a set of revisions. Each
-//! mutant does one step in the wrong order and must be caught.
+//! [`write`], [`compact`] and [`look`] repeat the steps of the store around the index. The index is
+//! the shipped one, on loom's lock. The store is a set of revisions. Each mutant does one step in
+//! the wrong order and must be caught.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -15,7 +15,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// So many keys of so many bytes each.
+    /// Returns a key space of `count` keys with `bytes` bytes each.
     ///
     /// # Errors
     ///
@@ -31,13 +31,13 @@ impl Keys {
         Ok(Self { bytes, count })
     }
 
-    /// How many.
+    /// Number of keys.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// How long each is.
+    /// Length of a key.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -60,14 +60,6 @@ impl Keys {
         let end: Key = last.iter().copied().chain([0]).collect();
         (KeyRange::Span(self.key(first), Some(end)), count)
     }
-}
-
-/// A number that looks drawn, the same for the same seed and place (splitmix64).
-pub(super) const fn draw(seed: u64, place: u64) -> u64 {
-    let mut number = seed.wrapping_add(place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 #[cfg(test)]
@@ -100,13 +92,5 @@ mod tests {
         assert_eq!(count, 2);
         assert!(range.contains(b"98") && range.contains(b"99"));
         assert_eq!(keys.span(99, 3), (KeyRange::One(keys.key(99)), 1));
-    }
-
-    #[test]
-    fn the_same_seed_draws_the_same_numbers() {
-        let drawn = |seed| (0..100).map(|place| draw(seed, place) % 10).collect::<Vec<_>>();
-        assert_eq!(drawn(1), drawn(1));
-        assert_ne!(drawn(1), drawn(2));
-        assert!((0..10).all(|digit| drawn(1).contains(&digit)));
     }
 }

@@ -1,19 +1,22 @@
-//! [`Question`]: what is asked, and what the answer has to be.
+//! [`Shape`]: the requests of a load, and the check of their answers.
 
-use super::keys::{Keys, draw};
+use fastrand::Rng;
+
+use super::keys::Keys;
 use super::values;
 use super::workload::Workload;
 use crate::client::Done;
+use crate::statement::Encoded;
 use crate::txn::{Found, KeyRange, Op, Txn};
 
-/// What keys and values look like.
+/// Keys and values of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Which keys there are.
+    /// The keys.
     pub keys: Keys,
-    /// How long values are.
+    /// Length of a value.
     pub value_bytes: usize,
-    /// What keys and values are drawn from.
+    /// Seed of the random keys and values.
     pub seed: u64,
 }
 
@@ -25,13 +28,23 @@ pub(super) enum Question {
     Read(Read),
 }
 
-/// So many keys in a row, all of which are there.
+/// A read of keys in a row, all of which are there.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
-    pub(super) range: KeyRange,
-    pub(super) limit: usize,
+    range: KeyRange,
+    limit: usize,
     first: u64,
     count: u64,
+}
+
+impl Question {
+    /// Returns the text and the arguments of the request.
+    pub(super) fn encoded(&self) -> Encoded {
+        match self {
+            Self::Write(txn) => Encoded::txn(txn),
+            Self::Read(read) => Encoded::read(&read.range, read.limit, None),
+        }
+    }
 }
 
 impl Shape {
@@ -46,45 +59,47 @@ impl Shape {
         Ok(())
     }
 
-    /// The transaction with this number: one put, to a drawn key. It is the same for the same seed.
+    /// Returns the transaction with this number: one put to a random key. It is the same for the same
+    /// seed.
     #[must_use]
     pub fn put(&self, number: u64) -> Txn {
-        self.puts(number, draw(self.seed, number) % self.keys.count(), 1)
+        self.puts(number, self.random(number).u64(..self.keys.count()), 1)
     }
 
-    /// So many puts, to keys in a row from `first` on; other numbers write other values.
+    /// Returns so many puts to keys in a row, from `first` on. Other numbers write other values.
     #[must_use]
     pub fn puts(&self, number: u64, first: u64, operations: u64) -> Txn {
+        let mut random = self.random(!number);
         let put = |operation| {
             let key = self.keys.key(first + operation);
-            let seed = draw(!self.seed, number).wrapping_add(operation);
-            let value = values::make(&key, seed, self.value_bytes);
+            let value = values::make(&key, &mut random, self.value_bytes);
             Op::Put { key, value }
         };
         Txn { then: (0..operations).map(put).collect(), ..Txn::default() }
     }
 
-    /// The request with this number; the same for the same seed.
+    /// Returns the request with this number; the same for the same seed.
     pub(super) fn question(&self, workload: Workload, number: u64) -> Question {
-        let drawn = draw(self.seed, number);
-        let first = drawn % self.keys.count();
+        let mut random = self.random(number);
+        let first = random.u64(..self.keys.count());
+        let write = |first, operations| Question::Write(self.puts(number, first, operations));
         match workload {
-            Workload::Put { operations } => Question::Write(self.puts(number, first, operations)),
+            Workload::Put { operations } => write(first, operations),
             Workload::Get => self.read(first, 1),
             Workload::Range { limit } => self.read(first, limit),
-            Workload::Mixed { reads_per_100 } => {
-                // Another digit of what was drawn than the key.
-                if (drawn >> 32) % 100 < reads_per_100 {
-                    self.read(first, 1)
-                } else {
-                    Question::Write(self.puts(number, first, 1))
-                }
+            Workload::Mixed { reads_per_100 } if random.u64(..100) < reads_per_100 => {
+                self.read(first, 1)
             }
+            Workload::Mixed { .. } => write(first, 1),
             Workload::Fill { operations } => {
                 let first = number * operations;
-                Question::Write(self.puts(number, first, operations.min(self.keys.count() - first)))
+                write(first, operations.min(self.keys.count() - first))
             }
         }
+    }
+
+    fn random(&self, number: u64) -> Rng {
+        Rng::with_seed(self.seed.rotate_left(32) ^ number)
     }
 
     fn read(&self, first: u64, limit: u64) -> Question {
@@ -92,7 +107,7 @@ impl Shape {
         Question::Read(Read { range, limit: limit as usize, first, count })
     }
 
-    /// Whether this is what was asked for, by one who has seen revision `newest`.
+    /// Checks what a read found, for a client that has seen revision `newest`.
     pub(super) fn check_found(
         &self,
         read: &Read,
@@ -126,7 +141,7 @@ impl Shape {
     }
 }
 
-/// Whether so many puts were done, by one who has seen revision `newest`.
+/// Checks that so many puts were done, for a client that has seen revision `newest`.
 pub(super) fn check_written(done: &Done, operations: u64, newest: u64) -> Result<(), String> {
     let Done { revision, succeeded, affected, found, .. } = done;
     if !succeeded || *affected != operations || !found.is_empty() {

@@ -1,35 +1,36 @@
-//! Values that tell for which key they were written, and whether they are whole.
+//! Values that name the key for which they were written, with a checksum.
 //!
 //! ```text
 //! 0          8           8 + key                         end
 //! ┌──────────┬───────────┬──────────────────────────────┐
-//! │ checksum │ key       │ what no other put has written│
+//! │ checksum │ key       │ random bytes                 │
 //! └──────────┴───────────┴──────────────────────────────┘
 //! ```
 
-use super::keys::draw;
+use std::hash::{DefaultHasher, Hasher};
+
+use fastrand::Rng;
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// The shortest value for keys of so many bytes.
+/// Length of the shortest value for keys of so many bytes.
 pub(super) const fn least_bytes(key_bytes: usize) -> usize {
     CHECKSUM_BYTES + key_bytes
 }
 
-/// A value of so many bytes for this key; puts with other numbers write other values, if there is room.
-pub(super) fn make(key: &[u8], number: u64, bytes: usize) -> Box<[u8]> {
+/// Returns a value of so many bytes for this key. Puts with other random numbers write other values, if
+/// there is room for them.
+pub(super) fn make(key: &[u8], random: &mut Rng, bytes: usize) -> Box<[u8]> {
     let mut value = vec![0; bytes];
     let (checksum, rest) = value.split_at_mut(CHECKSUM_BYTES);
     let (of_key, filler) = rest.split_at_mut(key.len());
     of_key.copy_from_slice(key);
-    for (place, word) in filler.chunks_mut(size_of::<u64>()).enumerate() {
-        word.copy_from_slice(&draw(number, place as u64).to_le_bytes()[..word.len()]);
-    }
+    random.fill(filler);
     checksum.copy_from_slice(&sum(rest).to_le_bytes());
     value.into()
 }
 
-/// Whether a value was written for this key, and is as it was written.
+/// Checks that a value was written for this key, and is as it was written.
 pub(super) fn check(key: &[u8], value: &[u8]) -> Result<(), String> {
     let Some((kept, rest)) = value.split_first_chunk() else {
         let bytes = value.len();
@@ -46,15 +47,10 @@ pub(super) fn check(key: &[u8], value: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Eight bytes at a time: it shall cost less than what it checks.
 fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
-    words.fold(bytes.len() as u64, |sum, word| {
-        (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-    })
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -64,18 +60,20 @@ mod tests {
     #[test]
     fn a_value_is_that_of_its_key() {
         for bytes in [16, 17, 23, 24, 25, 256] {
-            let value = make(b"00000007", 1, bytes);
+            let value = make(b"00000007", &mut Rng::with_seed(1), bytes);
             assert_eq!(value.len(), bytes);
             assert_eq!(check(b"00000007", &value), Ok(()));
             let error = check(b"00000008", &value).unwrap_err();
             assert_eq!(error, "key 00000008 has the value of key 00000007");
         }
-        assert_ne!(make(b"k", 1, 64), make(b"k", 2, 64));
+        let of = |seed| make(b"k", &mut Rng::with_seed(seed), 64);
+        assert_ne!(of(1), of(2));
+        assert_eq!(of(1), of(1));
     }
 
     #[test]
     fn every_changed_byte_is_seen() {
-        let value = make(b"key", 1, 50);
+        let value = make(b"key", &mut Rng::with_seed(1), 50);
         for place in 0..value.len() {
             let mut changed = value.clone();
             changed[place] ^= 1;

@@ -1,52 +1,44 @@
-//! [`Workload`]: which requests a load consists of.
+//! [`Workload`]: the kinds of requests of a load.
 
 use std::fmt;
-use std::time::Duration;
+
+use lab::drive::Until;
 
 use super::question::Shape;
 
-/// Which requests a load consists of.
+/// Requests of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// Transactions of so many puts, to keys in a row from a drawn one on.
+    /// Transactions of puts to keys in a row, from a random one on.
     Put {
-        /// Puts of each.
+        /// Puts of each transaction.
         operations: u64,
     },
-    /// Reads of a drawn key.
+    /// Reads of a random key.
     Get,
-    /// Reads of keys in a row from a drawn one on.
+    /// Reads of keys in a row, from a random one on.
     Range {
-        /// How many of each.
+        /// Keys of each read.
         limit: u64,
     },
-    /// Some of both, of one key each.
+    /// Reads and puts of one key each.
     Mixed {
-        /// How many of 100 requests are reads, on average.
+        /// Reads among 100 requests, on average.
         reads_per_100: u64,
     },
-    /// Puts every key once, so that reads find it.
+    /// One put to every key, so that reads find it.
     Fill {
         /// Puts of each transaction.
         operations: u64,
     },
 }
 
-/// When a load ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// After so many requests.
-    Requests(u64),
-    /// When this has passed. The last requests are waited for.
-    Time(Duration),
-}
-
-/// A transaction of a fill is about so large.
+/// Size of a transaction of a fill.
 const FILL_BYTES: u64 = 64 * 1024;
 const FILL_OPERATIONS: u64 = 100;
 
 impl Workload {
-    /// The fill for this shape, and its end.
+    /// Returns the fill for this shape, and its end.
     pub(super) fn fill(shape: &Shape) -> (Self, Until) {
         let each = (shape.keys.bytes() + shape.value_bytes) as u64;
         let operations = (FILL_BYTES / each).clamp(1, FILL_OPERATIONS);
@@ -54,7 +46,7 @@ impl Workload {
         (Self::Fill { operations }, Until::Requests(requests))
     }
 
-    /// Whether it reads keys, which have to be there.
+    /// True if it reads keys, which have to be there before.
     #[must_use]
     pub const fn reads(self) -> bool {
         !matches!(self, Self::Put { .. } | Self::Fill { .. })

@@ -1,4 +1,4 @@
-//! What the store says, as replies.
+//! Results of the store as replies.
 
 use epoll_group::codec::column::Column;
 use epoll_group::session::{Reply, Row, SessionError};
@@ -12,7 +12,7 @@ const VALUE_BYTES: u32 = 1 << 20;
 /// The collation of utf8mb4 texts.
 const COLLATION: u64 = 45;
 
-/// What a transaction did. With `tells`, also which branch that was.
+/// Writes the result of a transaction. With `tells`, also its branch.
 pub(super) fn txn(
     reply: &mut Reply<'_>,
     outcome: Outcome,
@@ -45,7 +45,7 @@ pub(super) fn txn(
     entries(reply, found)
 }
 
-/// What a read found.
+/// Writes the result of a read.
 pub(super) fn found(reply: &mut Reply<'_>, found: Found) -> Result<(), SessionError> {
     reply.last_insert_id(found.revision);
     entries(reply, found.entries.into_iter().map(|entry| (0, entry)))
@@ -79,7 +79,7 @@ fn entries(
     Ok(())
 }
 
-/// How the store is, and these notes about it.
+/// Writes the state of the store, and these notes about it.
 pub(super) fn status(
     reply: &mut Reply<'_>,
     store: &Store,

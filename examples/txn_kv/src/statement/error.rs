@@ -9,62 +9,62 @@ use std::fmt;
 pub enum StatementError {
     /// Something else belongs here.
     Unexpected {
-        /// Where it stands.
+        /// Position of the token.
         at: usize,
-        /// What stands there.
+        /// The token.
         found: String,
-        /// What belongs there.
+        /// Tokens that would fit.
         expected: &'static str,
     },
     /// A quoted text does not end.
     Unclosed {
-        /// Where it begins.
+        /// Position of its beginning.
         at: usize,
     },
-    /// What stands in `x''` is not pairs of hexadecimal digits.
+    /// Text in `x''` that is not pairs of hexadecimal digits.
     Hex {
-        /// Where it begins.
+        /// Position of its beginning.
         at: usize,
     },
     /// A number does not fit in 64 bits.
     Number {
-        /// Where it begins.
+        /// Position of its beginning.
         at: usize,
     },
     /// More comparisons and operations than one text may have.
     TooMany {
-        /// Where the first begins that is too many.
+        /// Position of the first one beyond the limit.
         at: usize,
-        /// How many there may be.
+        /// Largest number.
         limit: usize,
     },
     /// There is no argument for a mark.
     NoArgument {
-        /// Where the mark stands.
+        /// Position of the mark.
         at: usize,
-        /// Which argument it is, from 1.
+        /// Number of the argument, from 1.
         number: usize,
     },
     /// An argument is of a type that does not belong here.
     Argument {
-        /// Which one, from 1.
+        /// Number of the argument, from 1.
         number: usize,
-        /// What it is.
+        /// Type of the argument.
         found: &'static str,
-        /// What belongs here.
+        /// Type that would fit.
         expected: &'static str,
     },
     /// There are more arguments than marks.
     LeftOver {
-        /// How many arguments.
+        /// Number of arguments.
         arguments: usize,
-        /// How many marks.
+        /// Number of marks.
         marks: usize,
     },
 }
 
 impl StatementError {
-    /// Whether the arguments are wrong, and not the text.
+    /// True if the arguments are wrong, and not the text.
     #[must_use]
     pub const fn is_of_arguments(&self) -> bool {
         matches!(self, Self::NoArgument { .. } | Self::Argument { .. } | Self::LeftOver { .. })

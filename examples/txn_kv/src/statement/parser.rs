@@ -35,7 +35,7 @@ struct Parser<'a> {
     /// The first that is not read yet, and where it begins.
     token: Token<'a>,
     at: usize,
-    /// Those that no mark has taken yet.
+    /// Arguments that no mark has taken yet.
     arguments: slice::Iter<'a, Any>,
     marks: usize,
     /// Comparisons and operations so far.

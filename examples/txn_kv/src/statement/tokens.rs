@@ -9,9 +9,9 @@ pub(super) enum Token<'a> {
     Number(&'a [u8]),
     /// `?`
     Mark,
-    /// What stands between quotes, as it stands there.
+    /// Text between quotes, with doubled quotes still doubled.
     Text(&'a [u8]),
-    /// What stands in `x''`.
+    /// Text in `x''`.
     Hex(&'a [u8]),
     Comma,
     Equal,

@@ -1,4 +1,4 @@
-//! Whether index and engine agree.
+//! Comparison of index and engine.
 
 use std::collections::HashSet;
 

@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 use crate::txn::{Entry, KeyRange, Op, Target, Txn};
 
-/// How large things may be.
+/// Limits of requests and queues.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of a key; 1 KiB.
@@ -12,8 +12,8 @@ pub struct Limits {
     pub value_bytes: usize,
     /// Comparisons and operations of a transaction, together; 128.
     pub operations: usize,
-    /// Bytes of transactions that wait to be written, and of what they have found; 64 MiB. One that is
-    /// larger alone still goes.
+    /// Bytes of transactions that wait to be written, with the results of their reads; 64 MiB. A
+    /// larger transaction still goes if it is alone.
     pub waiting_bytes: usize,
     /// Bytes that are written with one flush; 4 MiB. One transaction at least.
     pub flush_bytes: usize,
@@ -38,7 +38,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a transaction keeps to them.
+    /// Checks a transaction.
     pub(super) fn check(&self, txn: &Txn) -> Result<(), StoreError> {
         let size = txn.compares.len() + txn.then.len() + txn.otherwise.len();
         within("operations of a transaction", size, self.operations)?;

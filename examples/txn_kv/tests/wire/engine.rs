@@ -1,77 +1,46 @@
-//! An engine whose commits wait and fail on command.
+//! An engine whose commits and reads wait, and whose commits fail, on command.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use epoll_group::stall;
+use lab::workers::Gate;
 use txn_kv::engine::{Batch, Engine, EngineError, Memory, Snapshot};
 
-/// Memory, with a gate before each commit. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Scripted(Arc<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    memory: Memory,
-    script: Mutex<Script>,
-    changed: Condvar,
+/// Memory, with a gate before each commit and each read. Its clones are one engine.
+#[derive(Clone)]
+pub(crate) struct Scripted {
+    memory: Arc<Memory>,
+    pub(crate) commits: Gate,
+    pub(crate) reads: Gate,
+    failing: Arc<AtomicBool>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Script {
-    closed: bool,
-    failing: bool,
-    /// Commits that wait.
-    waiting: usize,
+impl Default for Scripted {
+    fn default() -> Self {
+        let [commits, reads] = [Gate::opened(), Gate::opened()];
+        Self { memory: Arc::default(), commits, reads, failing: Arc::default() }
+    }
 }
 
 impl Scripted {
-    /// Commits wait from now on.
-    pub(crate) fn close(&self) {
-        self.change(|script| script.closed = true);
-    }
-
-    /// Those that wait go on, and the next do not wait.
-    pub(crate) fn open(&self) {
-        self.change(|script| script.closed = false);
-    }
-
-    /// Commits fail, or do not.
+    /// Makes commits fail, or succeed again.
     pub(crate) fn fail(&self, failing: bool) {
-        self.change(|script| script.failing = failing);
-    }
-
-    pub(crate) fn waiting(&self) -> usize {
-        self.0.script.lock().expect("no panic").waiting
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Script)) {
-        change(&mut self.0.script.lock().expect("no panic"));
-        self.0.changed.notify_all();
-    }
-
-    fn pass(&self) -> Script {
-        let mut script = self.0.script.lock().expect("no panic");
-        if script.closed {
-            script.waiting += 1;
-            self.0.changed.notify_all();
-            while script.closed {
-                script = self.0.changed.wait(script).expect("no panic");
-            }
-            script.waiting -= 1;
-        }
-        *script
+        self.failing.store(failing, Ordering::SeqCst);
     }
 }
 
 impl Engine for Scripted {
     fn commit(&self, batch: &Batch) -> Result<(), EngineError> {
-        if stall::run(|| self.pass()).failing {
+        stall::run(|| self.commits.pass());
+        if self.failing.load(Ordering::SeqCst) {
             return Err(EngineError::new("commit", "no space left on device"));
         }
-        self.0.memory.commit(batch)
+        self.memory.commit(batch)
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot + '_>, EngineError> {
-        self.0.memory.snapshot()
+        stall::run(|| self.reads.pass());
+        self.memory.snapshot()
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, and what clients hear of it.
+//! Errors, and the answers that clients get for them.
 
 use epoll_group::client::{Client, ErrorKind, Fate, Options, Request};
 use epoll_group::codec::message::plan::{AnyPlan, any_plan::PlanType};

@@ -10,29 +10,30 @@ use txn_kv::client::Kv;
 use txn_kv::serve;
 use txn_kv::service::KvService;
 
-use super::{Both, LONG, PASSWORD, USER, eventually};
+use super::{Both, PASSWORD, USER};
+use lab::{LONG, eventually};
 
-/// All that was accepted is answered, also what waits for a flush.
+/// Each accepted request is answered, also if it waits for a flush.
 #[test]
 fn a_drain_answers_what_is_deferred() {
     let Both { client, runtime, engine, server } = Both::start();
     let mut kvs: Vec<_> = (0..50).map(|_| Kv::new(client.session().expect("a session"))).collect();
-    engine.close();
+    engine.commits.close();
     let (tell, told) = mpsc::channel();
     for (n, kv) in (0..).zip(&mut kvs) {
         let tell = tell.clone();
         kv.put_then(&[n], b"1", move |done| tell.send(done).expect("the test listens"));
     }
-    eventually(|| server.runtime().stats().deferred_requests == 50);
+    eventually(LONG, || server.runtime().stats().deferred_requests == 50);
     let (handle, store) = (server.runtime().handle(), server.store().clone());
     let drain = thread::spawn(move || server.drain(LONG));
-    // No new listener: it drains.
-    eventually(|| {
+    // A new listener is refused: the drain has begun.
+    eventually(LONG, || {
         let service = KvService::new(store.clone(), USER, PASSWORD);
         handle.listen("127.0.0.1:0", session::Server::new(service)).is_err()
     });
     assert!(told.try_recv().is_err());
-    engine.open();
+    engine.commits.open();
     let mut revisions: Vec<_> =
         (0..50).map(|_| told.recv_timeout(LONG).expect("an answer").expect("written")).collect();
     revisions.sort_unstable();
@@ -43,7 +44,7 @@ fn a_drain_answers_what_is_deferred() {
     drop((kvs, client, runtime));
 }
 
-/// What is printed, for two.
+/// Printed text, shared by the server and the test.
 #[derive(Clone, Debug, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
 
@@ -75,7 +76,7 @@ fn serve_says_where_it_listens_and_what_it_has_done() {
                 .map_err(|error| error.to_string())
         }
     });
-    eventually(|| page.text().ends_with('\n'));
+    eventually(LONG, || page.text().ends_with('\n'));
     let text = page.text();
     let address = text.strip_prefix("listening on ").expect("the first line").trim().to_owned();
     let runtime = Runtime::builder().groups(1).start().expect("started");
@@ -119,7 +120,7 @@ fn what_is_on_disk_is_there_when_it_is_served_again() {
         assert_eq!(found.entries[0].record.value.as_deref(), Some(&[1][..]));
         let status = kv.status().expect("told");
         assert!(status.contains(&("engine".into(), "disk".into())), "{status:?}");
-        // Its file is closed when it has ended.
+        // The server closes the file when it ends.
         let report = server.drain(LONG);
         assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
     }

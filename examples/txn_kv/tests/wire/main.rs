@@ -1,34 +1,35 @@
 //! The store behind sessions, over real sockets.
 #![cfg(not(feature = "model"))]
 
+mod contended;
 mod engine;
 mod errors;
 mod life;
+mod load;
+mod program;
 mod reads;
 mod sessions;
 mod statements;
 
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 
 use epoll_group::Runtime;
 use epoll_group::client::{Answer, Client, Options, Request, ServerError, Session, Summary};
 use epoll_group::codec::value::Value;
+use lab::LONG;
 use txn_kv::client::Kv;
 use txn_kv::serve::{self, Server};
 use txn_kv::{Key, KeyRange};
 
 use engine::Scripted;
 
-/// Nothing takes so long, unless it hangs.
-const LONG: Duration = Duration::from_secs(30);
 const USER: &str = "root";
 const PASSWORD: &str = "secret";
 
 /// A server, its engine, and a client of it with one connection, on a runtime of its own.
 struct Both {
     client: Client,
-    /// The client's.
+    /// Runtime of the client.
     runtime: Runtime,
     engine: Scripted,
     server: Server,
@@ -63,16 +64,6 @@ impl Both {
     }
 }
 
-/// Waits for what is to come.
-#[track_caller]
-fn eventually(mut is: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is() {
-        assert!(began.elapsed() < LONG, "it does not come");
-        std::thread::yield_now();
-    }
-}
-
 fn one(key: &[u8]) -> KeyRange {
     KeyRange::One(key.into())
 }
@@ -85,8 +76,8 @@ fn from(from: &[u8]) -> KeyRange {
     KeyRange::Span(Key::from(from), None)
 }
 
-/// The rows that a statement gives, cells with `|` between them and `;` behind rows, and what is said
-/// beside them.
+/// Returns the rows of a statement, with `|` between cells and `;` behind each row, and the
+/// summary.
 #[track_caller]
 fn whole(session: &mut Session, request: impl Into<Request>) -> (String, Summary) {
     let mut answer = session.execute(request).expect("an answer");
@@ -112,7 +103,7 @@ fn text(answer: &mut Answer) -> String {
     text
 }
 
-/// Rows, revision, changes, branch: as one text.
+/// Returns rows, revision, changes and branch as one text.
 #[track_caller]
 fn told(session: &mut Session, request: impl Into<Request>) -> String {
     let (rows, summary) = whole(session, request);
@@ -121,7 +112,7 @@ fn told(session: &mut Session, request: impl Into<Request>) -> String {
     format!("{rows} @{revision} {} {branch}", summary.affected).trim().to_owned()
 }
 
-/// The error that a request ends with, which the session survives.
+/// Returns the error that a request ends with. The session survives it.
 #[track_caller]
 fn failure(session: &mut Session, request: impl Into<Request>) -> ServerError {
     let error = session.run(request).expect_err("an error");

@@ -4,10 +4,11 @@ use std::sync::mpsc;
 
 use txn_kv::{Op, Txn};
 
-use super::{Both, LONG, from};
+use super::{Both, from};
+use lab::LONG;
 
 const KEYS: usize = 2000;
-/// All of them are more than the window of a session.
+/// All values together are larger than the window of a session.
 const VALUE_BYTES: usize = 1 << 10;
 
 fn filled() -> Both {
@@ -68,7 +69,7 @@ fn who_does_not_read_keeps_nobody_waiting() {
     let both = filled();
     let mut readers: Vec<_> = (0..10).map(|_| both.session()).collect();
     let texts = ["range 'k'", "txn then range 'k'"].into_iter().cycle();
-    // As much comes as the window takes; the rest waits at the server.
+    // Each answer fills the window. The rest waits at the server.
     let answers: Vec<_> = readers
         .iter_mut()
         .zip(texts)
@@ -78,7 +79,7 @@ fn who_does_not_read_keeps_nobody_waiting() {
     for n in 0..20 {
         assert_eq!(kv.put(b"other", b"1").expect("written"), (KEYS + n + 1) as u64);
     }
-    // What they see is of the time when they asked.
+    // The readers see the state at the time of their requests.
     for mut answer in answers {
         let mut rows = 0;
         while answer.next_row().expect("a row").is_some() {

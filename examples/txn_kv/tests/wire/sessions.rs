@@ -7,7 +7,8 @@ use epoll_group::client::ServerError;
 use txn_kv::Txn;
 use txn_kv::service::code;
 
-use super::{Both, LONG, eventually, from, one, told};
+use super::{Both, from, one, told};
+use lab::{LONG, eventually};
 
 fn deferred(both: &Both) -> u64 {
     both.server.runtime().stats().deferred_requests
@@ -18,16 +19,16 @@ fn a_session_reads_while_another_waits_for_its_flush() {
     let both = Both::start();
     let (mut writer, mut reader) = (both.kv(), both.kv());
     writer.put(b"a", b"1").expect("written");
-    both.engine.close();
+    both.engine.commits.close();
     let (tell, told) = mpsc::channel();
     writer.put_then(b"a", b"2", move |done| tell.send(done).expect("the test listens"));
-    eventually(|| both.engine.waiting() == 1);
+    both.engine.commits.wait_for(1);
     for _ in 0..10 {
         let entry = reader.get(b"a").expect("read").expect("found");
         assert_eq!((entry.revision.main, entry.record.version), (1, 1));
     }
     assert!(told.try_recv().is_err());
-    both.engine.open();
+    both.engine.commits.open();
     assert_eq!(told.recv_timeout(LONG).expect("an answer").expect("written"), 2);
     assert_eq!(reader.get(b"a").expect("read").expect("found").revision.main, 2);
 }
@@ -94,31 +95,31 @@ fn answers_do_not_cross() {
 fn who_cancels_hears_so_and_the_write_is_done_all_the_same() {
     let both = Both::start();
     let (mut first, mut second) = (both.session(), both.session());
-    both.engine.close();
+    both.engine.commits.close();
     let flushed = first.send("put 'a' '1'").expect("sent");
-    eventually(|| both.engine.waiting() == 1);
-    // It waits for the next flush.
+    both.engine.commits.wait_for(1);
+    // The second write waits for the next flush.
     let waiting = second.send("put 'b' '1'").expect("sent");
-    eventually(|| deferred(&both) == 2);
+    eventually(LONG, || deferred(&both) == 2);
     second.canceller().cancel();
     let error = waiting.wait().expect_err("cancelled");
     assert_eq!(error.server_error().map(ServerError::code), Some(1317), "{error}");
-    both.engine.open();
+    both.engine.commits.open();
     flushed.wait().expect("written");
-    eventually(|| both.server.store().revision() == 2);
+    eventually(LONG, || both.server.store().revision() == 2);
     assert_eq!(told(&mut second, "get 'b'"), "0|b|1|2|2|1; @2 0");
 }
 
 #[test]
 fn a_session_that_goes_away_leaves_its_write_to_be_done() {
     let both = Both::start();
-    both.engine.close();
+    both.engine.commits.close();
     let mut kv = both.kv();
     kv.put_then(b"a", b"1", |_| {});
-    eventually(|| both.engine.waiting() == 1);
+    both.engine.commits.wait_for(1);
     drop(kv);
-    both.engine.open();
-    eventually(|| both.server.store().revision() == 1 && deferred(&both) == 0);
+    both.engine.commits.open();
+    eventually(LONG, || both.server.store().revision() == 1 && deferred(&both) == 0);
     assert_eq!(both.kv().get(b"a").expect("read").expect("found").revision.main, 1);
 }
 
@@ -126,15 +127,15 @@ fn a_session_that_goes_away_leaves_its_write_to_be_done() {
 fn all_that_share_a_flush_hear_that_it_failed() {
     let both = Both::start();
     let mut kvs: Vec<_> = (0..20).map(|_| both.kv()).collect();
-    both.engine.close();
+    both.engine.commits.close();
     both.engine.fail(true);
     let (tell, told) = mpsc::channel();
     for (n, kv) in (0..).zip(&mut kvs) {
         let tell = tell.clone();
         kv.put_then(&[n], b"1", move |done| tell.send(done).expect("the test listens"));
     }
-    eventually(|| deferred(&both) == 20);
-    both.engine.open();
+    eventually(LONG, || deferred(&both) == 20);
+    both.engine.commits.open();
     for _ in 0..20 {
         let error = told.recv_timeout(LONG).expect("an answer").expect_err("no space");
         assert_eq!(error.code(), Some(code::WRITE));

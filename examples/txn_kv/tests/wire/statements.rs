@@ -1,4 +1,4 @@
-//! What each statement does, and what it answers.
+//! Effect and answer of each statement.
 
 use epoll_group::client::{Request, Session};
 use epoll_group::codec::message::value::Scalar;
@@ -25,7 +25,7 @@ fn pair(entry: &Entry) -> (&[u8], &[u8]) {
 
 #[test]
 fn people_write_literals() {
-    // The order of writing is nobody's business.
+    // Literals mean the same in every design.
     for design in Design::ALL {
         let both = Both::start_with(|options| options.design(design));
         literals(&mut both.session());
@@ -149,7 +149,7 @@ fn every_comparison_is_carried() {
     kv.put(b"other", b"").expect("written");
     kv.put(b"k", b"m").expect("written");
     kv.put(b"k", b"m").expect("written");
-    // It was created by 2 and written last by 3, twice in all.
+    // The key was created by revision 2 and written last by revision 3, twice in all.
     let value = |value: &[u8]| Target::Value(value.into());
     let mut cases = vec![(value(b"l"), 1), (value(b"m"), 0), (value(b"n"), -1)];
     cases.extend([1, 2, 3].map(|n| (Target::Created(n), 2 - n as i64)));
@@ -207,7 +207,7 @@ fn status_tells_how_the_store_is() {
         line.unwrap_or_else(|| panic!("no {name}: {status:?}")).1.as_str()
     };
     assert_eq!([of("revision"), of("compacted"), of("keys")], ["3", "2", "1"]);
-    // Of the flushes, two were of the compaction.
+    // Two of the flushes belong to the compaction.
     assert_eq!([of("transactions"), of("flushes"), of("failed flushes")], ["3", "5", "0"]);
     assert_eq!(of("transactions per flush"), "0.6");
     assert_eq!([of("design"), of("engine")], ["publish", "memory"]);

@@ -1,14 +1,14 @@
-//! What starts with a backslash.
+//! Commands, which start with a backslash.
 
 use std::io::{self, Write};
 
 use epoll_group::client::{ConnectionPhase, ConnectionStatus};
 use epoll_group::codec::value::Value;
+use lab::units::Nanos;
 
 use super::{Outcome, Shell};
 use crate::cell;
 use crate::table::{Heading, Style, Table};
-use crate::units::Nanos;
 
 const HELP: &str = "\
 STATEMENT;         runs it; it may span lines
@@ -117,7 +117,7 @@ impl<W: Write> Shell<W> {
         table.flush(&mut self.out)
     }
 
-    /// What the server says it is, or why it does not say it.
+    /// The server's version, or why it does not tell one.
     fn version(&mut self) -> io::Result<String> {
         let asked = match self.session()? {
             Ok(session) => session.execute("select version()"),

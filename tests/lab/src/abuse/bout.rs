@@ -1,7 +1,7 @@
-//! One abuse against a server, with neighbours that behave beside it and an eye on the gauges.
+//! One abuse against a server, beside well-behaved neighbours. The gauges are checked all the time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,23 +12,23 @@ use super::{Course, Tally, Target, named};
 use crate::child::descriptors;
 use crate::engine::{Fixture, PASSWORD};
 use crate::random::seed;
-use crate::{LONG, eventually};
+use crate::{LONG, eventually, eventually_or};
 
-/// How many attack if nobody says more: `ABUSE_PEERS` does.
+/// Default number of attackers. `ABUSE_PEERS` overrides it.
 const PEERS: usize = 12;
 /// Threads of a server under attack, of all kinds.
 const MOST_THREADS: usize = 32;
-/// Connections that behave, and sessions of each.
+/// Well-behaved connections, and sessions of each.
 const NEIGHBOURS: usize = 4;
 const SESSIONS: u64 = 4;
-/// Answers that the neighbours have had at least while they had company.
+/// Least number of answers that the neighbours get during the attack.
 const ANSWERS: u64 = 50;
 
-/// What a server under attack may hold for each attacker, by default: its backlog up to the high
-/// watermark, and what one turn of reading makes of it.
+/// Default for the bytes that a server may hold for each attacker: the backlog up to the high
+/// watermark, and the answers to one turn of reading.
 pub const BYTES_EACH: u64 = 4 << 20;
 
-/// What to expect.
+/// An abuse with the server's configuration and the limits that it must keep.
 pub struct Bout<'a> {
     pub name: &'a str,
     pub config: Config,
@@ -36,7 +36,7 @@ pub struct Bout<'a> {
     pub bytes_each: u64,
 }
 
-/// How things stand while it goes on; the counters since it began.
+/// State during the attack. The counters count from its start.
 pub struct Seen {
     pub peers: u64,
     pub stats: Snapshot,
@@ -48,7 +48,13 @@ impl Seen {
     }
 }
 
-/// So many attack in this test.
+/// Lock of a test that counts the descriptors of the process, or opens some beside such tests.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Number of attackers in this test.
 fn peers(most: usize) -> usize {
     let asked = std::env::var("ABUSE_PEERS").ok();
     asked.map_or_else(|| PEERS.min(most), |text| text.parse().expect("ABUSE_PEERS is a number"))
@@ -77,13 +83,11 @@ impl<'a> Bout<'a> {
         self
     }
 
-    /// Attacks until `told`, and until the neighbours have had their answers. Then everything is as
-    /// it was before.
+    /// Attacks until `told` is true and the neighbours have had their answers. Then waits until the
+    /// server is as it was before.
     #[track_caller]
     pub fn run(self, told: impl Fn(&Seen) -> bool) -> Tally {
-        // Descriptors are those of the process.
-        static ALONE: Mutex<()> = Mutex::new(());
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         let server = Fixture::start(self.config.clone());
         self.run_against(&server, told)
     }
@@ -140,8 +144,8 @@ impl<'a> Bout<'a> {
         tally
     }
 
-    /// What is bounded is within its bounds, at any moment. `accepted` was looked at later. The
-    /// sessions of a connection that has ended are there until each had its turn to end.
+    /// Checks that every gauge is within its limit. `accepted` is read after the gauges. Sessions
+    /// of an ended connection count until each of them has been ended.
     fn check(&self, seen: &Seen, accepted: u64) {
         let (config, stats) = (&self.config, &seen.stats);
         let most = |name| config.get(name).expect("a tunable").parse::<u64>().expect("a number");
@@ -157,13 +161,12 @@ impl<'a> Bout<'a> {
         assert!(threads <= MOST_THREADS as u64, "{}:\n{stats}", self.name);
     }
 
-    /// The neighbours are alone again, and nothing is left of the others.
+    /// Waits until only the neighbours are connected and nothing is left of the attackers.
     fn wait_until_quiet(server: &Fixture, descriptors_before: usize) {
         let neighbours = NEIGHBOURS as u64;
-        let began = Instant::now();
-        loop {
+        let quiet = || {
             let stats = server.stats();
-            if stats.connections == neighbours
+            stats.connections == neighbours
                 && stats.sessions == neighbours * SESSIONS
                 && stats.dynamic_threads == 0
                 && stats.tasker_threads == 0
@@ -172,24 +175,19 @@ impl<'a> Bout<'a> {
                 && stats.unauthenticated_connections == 0
                 && stats.silent_connections == 0
                 && stats.paused_connections == 0
-                // Of the requests that the neighbours have under way.
+                // The neighbours may have requests in flight.
                 && stats.queued_requests <= neighbours * SESSIONS
                 && stats.buffered_bytes <= neighbours << 13
                 && descriptors() <= descriptors_before
-            {
-                return;
-            }
-            let now = descriptors();
-            assert!(
-                began.elapsed() < LONG,
-                "{now} descriptors, {descriptors_before} before:\n{stats}"
-            );
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        };
+        eventually_or(LONG, quiet, || {
+            let (now, stats) = (descriptors(), server.stats());
+            format!("{now} descriptors, {descriptors_before} before:\n{stats}")
+        });
     }
 }
 
-/// A client that asks one thing after the other, and gets all its answers.
+/// Runs a client that asks one thing after the other and checks each answer.
 fn behave(server: &Fixture, ready: &AtomicU64, answers: &AtomicU64, leave: &AtomicBool) {
     let mut client = server.client_with_sessions(2..2 + SESSIONS);
     ready.fetch_add(1, Ordering::Relaxed);
@@ -205,7 +203,7 @@ fn behave(server: &Fixture, ready: &AtomicU64, answers: &AtomicU64, leave: &Atom
     }
 }
 
-/// Also when the test fails, so that it ends.
+/// Sets its flag when dropped, also if the test fails, so that the threads end.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

@@ -19,9 +19,10 @@ use epoll_group::codec::decoder::Decoder;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
+use socket2::Socket;
 
 use super::Target;
-use crate::load::{Answer, Conversation, Driver, Habit, Pause, Socket};
+use crate::load::{Answer, Conversation, Driver, Habit, Pause};
 use crate::sessions::login;
 use crate::xrpc::{Datum, Exchange, Reply, Ticket, request};
 

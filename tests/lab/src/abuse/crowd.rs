@@ -11,48 +11,48 @@ use super::wire::{Heard, Leave, Wire, prove};
 use super::{Course, Tally, Target};
 use crate::xrpc::request;
 
-/// How one peer behaves, once it is connected and, if it wants to be, logged in.
+/// Behaviour of one peer after it has connected and, if the rules say so, logged in.
 pub trait Manner: Send {
-    /// Before the first byte is sent, and before a login.
+    /// Called before the first byte is sent, and before a login.
     fn connected(&mut self, _: &mut Wire) {}
 
-    /// All that was put on the wire is gone, and no pause is left: what next?
+    /// Called when all output is sent and the pause is over. Adds the next output.
     fn idle(&mut self, wire: &mut Wire);
 
-    /// A frame came, that was not part of the login.
+    /// Called for each frame that is not part of the login.
     fn heard(&mut self, _: &mut Wire, _: Heard<'_>) {}
 }
 
-/// What the peers of an abuse have in common.
+/// Settings that the peers of an abuse share.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     pub login: bool,
     pub receive_buffer: Option<usize>,
-    /// Rest of one that was closed until it comes again.
+    /// Pause between the end of a connection and the peer's next one.
     pub rest: Duration,
-    /// Whether each has an address of its own.
+    /// True if each peer has an address of its own.
     pub scattered: bool,
     pub threads: usize,
 }
 
 impl Rules {
-    /// Comes, logs in, and comes again.
+    /// Peers connect, log in, and connect again after the end.
     pub const fn logged_in() -> Self {
         Self { login: true, receive_buffer: None, rest: AT_ONCE, scattered: false, threads: 2 }
     }
 
-    /// Without a login.
+    /// Peers connect without a login.
     pub const fn stranger() -> Self {
         Self { login: false, ..Self::logged_in() }
     }
 }
 
-/// Rest of who comes as often as may be.
+/// Pause of peers that connect as often as possible.
 const AT_ONCE: Duration = Duration::from_millis(5);
-/// Rest of who is not there for the sake of coming.
+/// Pause of peers whose abuse is not the number of connections.
 pub const WHILE: Duration = Duration::from_secs(1);
 
-/// Runs the peers until [`Course::stop`]; `manner` makes that of a new connection of one of them.
+/// Runs the peers until [`Course::stop`]. `manner` makes the behaviour of a peer's new connection.
 pub fn run<M: Manner>(
     target: &Target,
     course: &Course<'_>,
@@ -87,7 +87,7 @@ struct Seat<M> {
     seed: u64,
     talk: Option<Talk<M>>,
     come_after: Instant,
-    /// Rest after the next refusal.
+    /// Pause after the next refusal.
     rest: Duration,
 }
 
@@ -100,9 +100,9 @@ struct Talk<M> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Connecting,
-    /// Begun; the challenge is to come.
+    /// The login has begun; the challenge is awaited.
     Start,
-    /// Proven; the answer is to come.
+    /// The proof is sent; the answer is awaited.
     Proof,
     Ready,
 }
@@ -245,7 +245,7 @@ impl<M: Manner> Seat<M> {
         self.come_after = now + rest;
     }
 
-    /// It was not let in. Who hammers on the door is another abuse.
+    /// Backs off after a refused connection. Hammering on the listener is another abuse.
     fn retreat(&mut self, now: Instant) {
         self.come_after = now + self.rest;
         self.rest = (2 * self.rest).min(WHILE);
@@ -253,7 +253,8 @@ impl<M: Manner> Seat<M> {
 }
 
 impl<M: Manner> Talk<M> {
-    /// Reads, writes, and asks its manner. `Some` if the connection has ended: whether by the server.
+    /// Reads, writes, and calls the manner. Returns `Some` if the connection has ended, with true
+    /// if the server ended it.
     fn step(
         &mut self,
         target: &Target,

@@ -1,4 +1,4 @@
-//! Peers that go in the middle of something, and come again at once.
+//! Peers that leave in the middle of an exchange and connect again at once.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) const LOGIN_CHURN: Abuse = Abuse {
     run: login_churn,
 };
 
-/// Asks for something, sends a part of what comes next, and goes.
+/// Sends a request and a part of the next one, and leaves.
 struct MidFrame {
     statement: String,
     leave: Leave,
@@ -77,7 +77,7 @@ fn fins(target: &Target, course: &Course<'_>) -> Tally {
     crowd::run(target, course, Rules::logged_in(), |_| MidFrame { statement: statement(), leave })
 }
 
-/// Will be answered for as long as the server has patience.
+/// Finishes sending and waits for answers for as long as the server allows.
 struct HalfClose {
     statement: String,
 }
@@ -98,7 +98,7 @@ fn half_closes(target: &Target, course: &Course<'_>) -> Tally {
     crowd::run(target, course, rules, |_| HalfClose { statement: target.large.clone() })
 }
 
-/// Every way to come for nothing.
+/// Every way to connect without a purpose.
 struct Visit {
     number: usize,
 }
@@ -119,7 +119,7 @@ fn churn(target: &Target, course: &Course<'_>) -> Tally {
     crowd::run(target, course, Rules::stranger(), |number| Visit { number })
 }
 
-/// A login costs the server most of what a short visit can.
+/// A login is the most expensive part of a short connection for the server.
 struct ShortCall {
     statement: String,
 }

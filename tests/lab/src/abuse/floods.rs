@@ -12,7 +12,7 @@ use crate::xrpc::request::{self, query};
 /// Messages that are put on the wire at once.
 const BATCH: u64 = 256;
 
-/// What is sent without end; the number counts the batches.
+/// Writes one batch of an endless stream. The number counts the batches.
 type Batch = fn(&mut Wire, &Target, u64);
 
 struct Flood<'a> {
@@ -37,7 +37,7 @@ fn flood(
     reading: Reading,
     batch: Batch,
 ) -> Tally {
-    // Of who does not read the kernel keeps little, so that the server soon has the rest.
+    // The kernel keeps little for a peer that does not read, so the server soon has the backlog.
     let receive_buffer = (reading == Reading::Nothing).then_some(4096);
     let rules = Rules { receive_buffer, ..rules };
     crowd::run(target, course, rules, |_| Flood { target, reading, batch, batches: 0 })
@@ -146,7 +146,7 @@ floods! {
         for session in 2..2 + BATCH / 4 {
             wire.ask(session, &ClientMessage::SessionNew);
             wire.ask(session, &ClientMessage::ExecSql(query(&target.small)));
-            // Named wrongly, which is worth another line.
+            // The wrong session number makes the server log another line.
             wire.say(session, &request::kill(session + 1, kill_session::Type::Connection));
         }
     };

@@ -1,4 +1,4 @@
-//! What is no frame, no message, or not now.
+//! Invalid frames, invalid messages, and messages at the wrong time.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) const STATES: Abuse = Abuse {
     run: wrong_state,
 };
 
-/// Sends one of some prepared things, and stays or comes again.
+/// Sends one of some prepared byte strings, and stays or connects again.
 struct Prepared {
     pieces: Arc<[Vec<u8>]>,
     stays: bool,
@@ -141,7 +141,8 @@ pub fn nested_values(depth: usize) -> Vec<u8> {
     let mut backwards = Vec::new();
     let mut length = 0;
     for level in 0..=depth {
-        // Any { type = ARRAY, array = { value = .. } }; around all of it the field of the statement.
+        // Any { type = ARRAY, array = { value = .. } }; around all of it the field of the
+        // statement.
         let tags: &[u8] = if level == depth { &[0x12] } else { &[0x0a, 0x22] };
         for (at, &tag) in tags.iter().enumerate() {
             length += prepend_varint(&mut backwards, length);
@@ -196,7 +197,7 @@ fn wrong_direction(target: &Target, course: &Course<'_>) -> Tally {
     send(target, course, Rules::logged_in(), true, pieces)
 }
 
-/// Half of them have not logged in.
+/// Sends messages at the wrong time. Half of the peers have not logged in.
 struct OutOfSeason {
     known: bool,
 }

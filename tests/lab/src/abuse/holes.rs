@@ -1,13 +1,13 @@
-//! Sockets that the network forgets.
+//! Sockets that vanish without a word to the peer.
 
-#![allow(unsafe_code, reason = "filters and TCP_REPAIR are socket options that nobody wraps")]
+#![allow(unsafe_code, reason = "filters and TCP_REPAIR are socket options without a safe wrapper")]
 
 use std::io;
 use std::os::fd::AsRawFd;
 
 use socket2::Socket;
 
-/// From here on the kernel drops whatever comes for the socket, ACKs and resets too.
+/// Makes the kernel drop every packet for the socket from now on, ACKs and resets too.
 pub fn take_nothing(socket: &Socket) -> io::Result<()> {
     // BPF_RET | BPF_K: keep no byte of it.
     let mut code = [libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 }];
@@ -26,7 +26,7 @@ pub fn take_nothing(socket: &Socket) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// When it is closed the peer is not told.
+/// Makes the kernel close the socket without telling the peer.
 pub fn forget(socket: &Socket) -> io::Result<()> {
     let on: libc::c_int = 1;
     let size = size_of_val(&on) as libc::socklen_t;

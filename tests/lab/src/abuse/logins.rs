@@ -56,7 +56,7 @@ enum Trick {
     Huge,
 }
 
-/// Begins a login whenever the last one was refused.
+/// Begins a new login after each refused one.
 struct Login<'a> {
     target: &'a Target,
     trick: Trick,
@@ -70,7 +70,7 @@ impl Manner for Login<'_> {
 
     fn heard(&mut self, wire: &mut Wire, heard: Heard<'_>) {
         if heard.kind != 3 {
-            // Refused: on to the next.
+            // The login was refused. `idle` begins the next one.
             return;
         }
         let Target { user, password, .. } = self.target;

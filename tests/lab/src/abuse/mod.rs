@@ -1,12 +1,12 @@
-//! Attackers: peers that do what a service on a network must expect, a lot of it, until told to
-//! stop.
+//! Attackers: peers that do, in large numbers, what a network service must expect, until they are
+//! stopped.
 //!
 //! Each [`Abuse`] drives any number of connections from few threads, without the crate's runtime,
-//! so that what is measured is the server. Attackers that are closed come again. They come from
-//! addresses of their own if the target is on this machine, so that limits per address tell them
-//! from everybody else.
+//! so that only the server is measured. Attackers whose connection is closed connect again. If the
+//! target is on this machine, they use addresses of their own, so that limits per address tell them
+//! from other peers.
 //!
-//! [`bystanders`] are the others, who only want their answers.
+//! [`bystanders`] are well-behaved peers, which only want their answers.
 
 pub mod bout;
 pub mod bystanders;
@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 #[derive(Clone, Debug)]
 pub struct Target {
     pub address: SocketAddr,
-    /// Whether it has logins; without, frames of any kind come back.
+    /// True if the server has logins. Without logins it echoes frames of any kind.
     pub logins: bool,
     pub user: String,
     pub password: String,
@@ -39,7 +39,7 @@ pub struct Target {
     pub large: String,
 }
 
-/// How one abuse is run.
+/// Settings for one run of an abuse.
 #[derive(Debug)]
 pub struct Course<'a> {
     pub peers: usize,
@@ -47,8 +47,8 @@ pub struct Course<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What became of it, as the attackers see it: every connection and every request is in exactly one of
-/// the counts.
+/// Result as the attackers see it. Every connection and every request is in exactly one of the
+/// counts.
 ///
 /// ```text
 /// connected = closed_by_server + kept
@@ -57,7 +57,7 @@ pub struct Course<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub connected: u64,
-    /// The system let nobody in.
+    /// The system refused the connection.
     pub refused: u64,
     pub closed_by_server: u64,
     /// Open at the end, or ended by the attacker.
@@ -68,7 +68,7 @@ pub struct Tally {
     pub answered: u64,
     /// Answered with an error.
     pub failed: u64,
-    /// Not answered, or nobody read it.
+    /// Not answered, or the answer was not read.
     pub cut: u64,
 }
 
@@ -86,7 +86,7 @@ impl Tally {
         self.cut += other.cut;
     }
 
-    /// Whether the attackers have lost count of nothing.
+    /// True if every connection and every request is counted once.
     pub const fn is_even(&self) -> bool {
         self.connected == self.closed_by_server + self.kept
             && self.requests == self.answered + self.failed + self.cut
@@ -97,7 +97,7 @@ impl Tally {
 pub struct Abuse {
     pub name: &'static str,
     pub about: &'static str,
-    /// How many peers it takes to call it an attack.
+    /// Least number of peers that make an attack.
     pub peers: usize,
     run: fn(&Target, &Course<'_>) -> Tally,
 }

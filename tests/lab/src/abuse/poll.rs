@@ -5,19 +5,19 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// What is asked of one socket, and what came.
+/// The events wanted of one socket, and those reported.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Watch(libc::pollfd);
 
 impl Watch {
-    /// Errors and hang-ups are always told.
+    /// Errors and hang-ups are always reported.
     pub const fn new(socket: RawFd, read: bool, write: bool) -> Self {
         let events = if read { libc::POLLIN } else { 0 } | if write { libc::POLLOUT } else { 0 };
         Self(libc::pollfd { fd: socket, events, revents: 0 })
     }
 
-    /// Not looked at.
+    /// An entry that `poll` skips.
     pub const fn nothing() -> Self {
         Self(libc::pollfd { fd: -1, events: 0, revents: 0 })
     }

@@ -1,4 +1,4 @@
-//! Peers that are not there any more, and those that never were.
+//! Peers that have vanished, and peers that never say anything.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -58,7 +58,7 @@ fn silent(target: &Target, course: &Course<'_>) -> Tally {
     })
 }
 
-/// Vanishes when its first rows have come.
+/// Vanishes when its first rows have arrived.
 struct Gone {
     statement: String,
     asked: bool,
@@ -91,7 +91,7 @@ fn black_holes(target: &Target, course: &Course<'_>) -> Tally {
         if holes::take_nothing(wire.socket()).is_err() {
             skipped("black-holes", "a socket filter is not allowed");
         }
-        // Nothing is heard of a server that gives up, too.
+        // The peer does not notice either when the server gives up.
         wire.read(Reading::Nothing);
         wire.pause(Duration::MAX);
     };
@@ -117,7 +117,7 @@ fn half_open(target: &Target, course: &Course<'_>) -> Tally {
     })
 }
 
-/// Says once of each abuse what could not be done.
+/// Reports once for each abuse that it could not be carried out.
 fn skipped(name: &'static str, why: &str) {
     static SAID: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     if SAID.lock().expect("nobody panics here").insert(name) {

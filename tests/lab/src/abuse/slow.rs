@@ -1,4 +1,4 @@
-//! Peers that take their time: with what they send, and with what they read.
+//! Peers that send slowly or read slowly.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ fn one_byte_writers(target: &Target, course: &Course<'_>) -> Tally {
     })
 }
 
-/// Every other one says nothing at all.
+/// Every other peer sends nothing at all.
 struct Loris {
     speaks: bool,
 }
@@ -155,7 +155,7 @@ fn trickle_readers(target: &Target, course: &Course<'_>) -> Tally {
 }
 
 fn read_by(reading: Reading, target: &Target, course: &Course<'_>) -> Tally {
-    // What the kernel holds for it is not what is to be looked at.
+    // A small kernel buffer, because the test is about the backlog in the server.
     let rules = Rules { receive_buffer: Some(4096), rest: WHILE, ..Rules::logged_in() };
     crowd::run(target, course, rules, |_| SlowReader { statement: target.large.clone(), reading })
 }

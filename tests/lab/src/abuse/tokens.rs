@@ -1,4 +1,4 @@
-//! Credit: none, too much, less than none, and never.
+//! Wrong credit: none, too much, negative, or never granted.
 
 use epoll_group::codec::message::ClientMessage;
 
@@ -38,7 +38,7 @@ pub(super) const NEGATIVE: Abuse = Abuse {
 /// Sessions of one connection.
 const SESSIONS: u64 = 16;
 
-/// Answers each wish for more with the same grant, or with none.
+/// Answers each request for credit with the same grant, or with none.
 struct Grants {
     statement: String,
     first: i32,
@@ -68,7 +68,7 @@ impl Manner for Grants {
                     wire.say(heard.session, &request::offer(grant));
                 }
             }
-            // An end, good or bad: the next.
+            // The statement has ended, well or not. Sends the next one.
             (1 | 17, _) => {
                 let mut large = query(&self.statement);
                 large.token = Some(self.first);

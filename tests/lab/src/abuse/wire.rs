@@ -15,23 +15,23 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::Tally;
 use crate::random::Random;
 
-/// What is read of what the server sends.
+/// How the attacker reads the server's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     All,
     Nothing,
-    /// So many bytes every so often.
+    /// At most this many bytes per interval.
     Trickle(usize, Duration),
 }
 
-/// How an attacker goes.
+/// How an attacker ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// Nothing more is sent; what comes is read to its end.
+    /// Shuts down sending and reads to the end.
     Finish,
-    /// Without a word: the server gets a reset.
+    /// The server gets a reset.
     Reset,
-    /// In order.
+    /// An orderly close.
     Close,
 }
 
@@ -48,7 +48,7 @@ pub struct Wire {
     pub(super) socket: Socket,
     decoder: Decoder,
     pub(super) out: Vec<u8>,
-    /// Bytes of `out` that are gone.
+    /// Bytes of `out` that are sent.
     gone: usize,
     /// Most bytes of one write, and the time between two.
     piece: usize,
@@ -59,7 +59,7 @@ pub struct Wire {
     pub(super) idle_after: Instant,
     pub(super) leave: Option<Leave>,
     pub(super) finished: bool,
-    /// Nothing is asked of the manner until a frame comes.
+    /// The manner is not called until a frame arrives.
     pub(super) waits: bool,
     /// Requests that are not answered.
     outstanding: u64,
@@ -110,35 +110,35 @@ impl Wire {
         })
     }
 
-    /// A request, which is counted as one.
+    /// Adds a request and counts it.
     pub fn ask(&mut self, session: u64, message: &ClientMessage) {
         self.say(session, message);
         self.count_requests(1);
     }
 
-    /// A message that nobody answers.
+    /// Adds a message that has no answer.
     pub fn say(&mut self, session: u64, message: &ClientMessage) {
         message.encode(Dialect::Legacy, session, &mut self.out).expect("it is small");
     }
 
-    /// A frame of whatever kind and body.
+    /// Adds a frame with any kind and body.
     pub fn frame(&mut self, session: u64, kind: u8, body: &[u8]) {
         self.out.extend_from_slice(&Header::new(session, kind, body.len() as u32).encode());
         self.out.extend_from_slice(body);
     }
 
-    /// Anything.
+    /// Adds any bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// What was put on the wire by hand asks so much.
+    /// Counts the requests that were added as raw bytes.
     pub const fn count_requests(&mut self, count: u64) {
         self.tally.requests += count;
         self.outstanding += count;
     }
 
-    /// From here on in pieces of so many bytes, with time between them.
+    /// Sends from here on in pieces of `bytes`, one every `pace`.
     pub const fn pieces(&mut self, bytes: usize, pace: Duration) {
         self.piece = bytes;
         self.pace = pace;
@@ -148,23 +148,23 @@ impl Wire {
         self.reading = reading;
     }
 
-    /// Not asked again before this has passed.
+    /// The manner is not asked for output again before this time has passed.
     pub fn pause(&mut self, time: Duration) {
         let longest = Duration::from_secs(1 << 20);
         self.idle_after = Instant::now() + time.min(longest);
     }
 
-    /// Not asked again before a frame has come.
+    /// The manner is not asked for output again before a frame has arrived.
     pub const fn wait(&mut self) {
         self.waits = true;
     }
 
-    /// Goes when all is sent.
+    /// Ends the connection when all output is sent.
     pub const fn leave(&mut self, how: Leave) {
         self.leave = Some(how);
     }
 
-    /// Goes now, whatever is not sent.
+    /// Ends the connection by a reset and discards unsent output.
     pub fn go_now(&mut self) {
         self.out.clear();
         self.gone = 0;
@@ -191,7 +191,7 @@ impl Wire {
         self.unsent() && self.write_after <= now
     }
 
-    /// Sends what may be sent now; an error is the end of the connection.
+    /// Sends as much as may be sent now. An error is the end of the connection.
     pub(super) fn write(&mut self, now: Instant) -> io::Result<()> {
         while self.unsent() && self.write_after <= now {
             let rest = &self.out[self.gone..];
@@ -215,7 +215,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads what may be read now; whether that was not the end.
+    /// Reads as much as may be read now. Returns false at the end of the connection.
     pub(super) fn receive(&mut self, now: Instant, piece: &mut [u8]) -> io::Result<bool> {
         let most = match self.reading {
             Reading::All => piece.len(),
@@ -237,13 +237,14 @@ impl Wire {
         }
     }
 
-    /// The next whole frame of what was read; `None` also if it is none.
+    /// Returns the next whole frame that was read, or `None`, also if the bytes are no frame.
     pub(super) fn heard(&mut self, body: &mut Vec<u8>) -> Option<(u64, u8)> {
         let frame = self.decoder.next_frame().ok()??;
         body.clear();
         body.extend_from_slice(frame.body());
         let (session, kind) = (frame.session(), frame.kind());
-        // What ends a request: OK, ERROR, capabilities, both steps of a login, STMT_EXECUTE_OK, TSO.
+        // Frames that end a request: OK, ERROR, capabilities, both steps of a login,
+        // STMT_EXECUTE_OK, TSO.
         if matches!(kind, 0..=4 | 17 | 20) && self.outstanding > 0 {
             self.outstanding -= 1;
             if kind == 1 {
@@ -255,7 +256,7 @@ impl Wire {
         Some((session, kind))
     }
 
-    /// Ends the account.
+    /// Counts the requests without an answer as cut.
     pub(super) const fn settle(&mut self) {
         self.tally.cut += self.outstanding;
         self.outstanding = 0;
@@ -269,7 +270,7 @@ fn is_not_now(error: &io::Error) -> bool {
     )
 }
 
-/// The proof that the body of a challenge asks for; empty if it is none.
+/// Returns the proof that a challenge asks for, or nothing if the body is no challenge.
 pub fn prove(user: &str, password: &str, body: &[u8]) -> Vec<u8> {
     let message = ServerMessage::decode(Dialect::Legacy, 3, body, &Limits::default());
     let Ok(ServerMessage::AuthenticateContinue(message)) = message else { return Vec::new() };

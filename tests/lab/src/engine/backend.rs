@@ -1,4 +1,4 @@
-//! Another server, as far as a relay sees of it: the test adds pieces of its answer.
+//! Another server as a relay sees it: the test adds pieces of its answer.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,21 +42,21 @@ struct Shared {
 struct Pieces {
     queue: VecDeque<Piece>,
     wake: Option<Wake>,
-    /// It said `Later`, and was not asked since.
+    /// The relay has said `Later` and was not asked since.
     later: bool,
-    /// How often it was asked.
+    /// Number of times that the relay was asked.
     asked: u64,
     dropped: u64,
 }
 
-/// The layer's side of it.
+/// The session layer's side of one answer.
 pub struct Answer {
     shared: Arc<Shared>,
     body: Vec<u8>,
 }
 
 impl Backend {
-    /// All that is to be answered.
+    /// A backend with the whole answer.
     pub fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
         let backend = Self::default();
         backend.lock().queue.extend(pieces);
@@ -85,25 +85,25 @@ impl Backend {
         client.send_sql(session, StmtExecute { stmt, ..form })
     }
 
-    /// Adds pieces, and wakes whoever said that nothing was there.
+    /// Adds pieces, and wakes the relay.
     pub fn push(&self, pieces: impl IntoIterator<Item = Piece>) {
         self.lock().queue.extend(pieces);
         self.wake();
     }
 
-    /// Wakes without having anything.
+    /// Wakes the relay without new pieces.
     pub fn wake(&self) {
         let wake = self.lock().wake.clone();
         wake.iter().for_each(Wake::wake);
     }
 
-    /// What wakes the relay. It must have been asked.
+    /// Returns the waker of the relay, which must have been asked before.
     #[track_caller]
     pub fn waker(&self) -> Wake {
         self.lock().wake.clone().expect("it was asked")
     }
 
-    /// The relay has said that nothing is there.
+    /// True if the relay has said that it has no piece.
     pub fn is_waiting(&self) -> bool {
         self.lock().later
     }

@@ -1,4 +1,4 @@
-//! What a test sees of an engine, and what it can make it do.
+//! [`Control`]: a test's view of an engine, and its means to steer it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use epoll_group::{stall, sync};
 
 use super::super::{LONG, eventually};
 
-/// What a handler does once.
+/// Code that one handler runs once.
 pub type Script = Box<dyn FnOnce(&mut Reply<'_>) -> Result<(), SessionError> + Send>;
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ pub struct Control {
     last_timestamp: AtomicU64,
 }
 
-/// How often something happened.
+/// Counts of events.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub opened: AtomicU64,
@@ -62,7 +62,7 @@ struct Gate {
 impl Control {
     // Gates.
 
-    /// Waits until it is open; `false` if it was cancelled before.
+    /// Waits until the gate is open. Returns false if the request was cancelled before.
     pub(super) fn pass(&self, name: &str, announced: bool, cancelled: &AtomicBool) -> bool {
         if announced {
             stall::run(|| self.wait(name, cancelled))
@@ -93,7 +93,8 @@ impl Control {
         }
     }
 
-    /// From now on sessions wait when they are `open`ed, or who asks the `clock`.
+    /// Closes a gate that stands open at first: `open` holds new sessions, `clock` holds requests
+    /// for timestamps.
     pub fn hold(&self, name: &str) {
         lock(&self.gates).entry(name.into()).or_default();
     }
@@ -103,7 +104,7 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Waits until so many are held back at the same time.
+    /// Waits until `count` handlers are held at the same time.
     #[track_caller]
     pub fn wait_at(&self, name: &str, count: usize) {
         let held = |gates: &mut HashMap<String, Gate>| gates.get(name).map_or(0, |gate| gate.held);
@@ -123,30 +124,30 @@ impl Control {
         lock(&self.deferred).entry(name.into()).or_default().push(deferred);
     }
 
-    /// Waits until so many were deferred under that name, and takes them.
+    /// Waits until `count` requests are deferred under that name, and takes them.
     #[track_caller]
     pub fn take_deferred(&self, name: &str, count: usize) -> Vec<Deferred> {
         eventually(LONG, || self.deferred(name) >= count);
         lock(&self.deferred).remove(name).expect("they are there")
     }
 
-    /// Takes those that there are.
+    /// Takes the requests that are deferred now.
     pub fn deferred_by_now(&self, name: &str) -> Vec<Deferred> {
         lock(&self.deferred).remove(name).unwrap_or_default()
     }
 
-    /// One of them.
+    /// Waits until a request is deferred, and takes it.
     #[track_caller]
     pub fn take_one_deferred(&self, name: &str) -> Deferred {
         self.take_deferred(name, 1).pop().expect("one was waited for")
     }
 
-    /// How many are deferred under that name.
+    /// Number of requests that are deferred under that name.
     pub fn deferred(&self, name: &str) -> usize {
         lock(&self.deferred).get(name).map_or(0, Vec::len)
     }
 
-    /// Lets go of all that are deferred.
+    /// Drops all deferred requests.
     pub fn drop_deferred(&self) {
         let all = std::mem::take(&mut *lock(&self.deferred));
         drop(all);
@@ -154,7 +155,7 @@ impl Control {
 
     // Scripts.
 
-    /// The next statement `script NAME` does this.
+    /// Plants the code for the next statement `script NAME`.
     pub fn plant(
         &self,
         name: &str,
@@ -170,7 +171,7 @@ impl Control {
 
     // The row lock.
 
-    /// `false` if the session was cancelled while it waited.
+    /// Returns false if the session was cancelled while it waited.
     pub(super) fn lock(&self, session: u32, cancelled: &AtomicBool) -> bool {
         let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting_for_lock.fetch_add(1, Ordering::SeqCst);
@@ -200,14 +201,15 @@ impl Control {
 
     pub(super) fn note_cancel(&self, reason: CancelReason) {
         lock(&self.cancels).push(reason);
-        // Who waits looks under these locks.
+        // A waiter checks its condition under these locks. Taking them makes sure that it sees the
+        // cancellation or gets the notification.
         drop(lock(&self.gates));
         self.changed.notify_all();
         drop(self.owner.lock().unwrap_or_else(PoisonError::into_inner));
         self.unlocked.notify_all();
     }
 
-    /// Why requests were cancelled, in order.
+    /// Reasons for which requests were cancelled, in order.
     pub fn cancels(&self) -> Vec<CancelReason> {
         lock(&self.cancels).clone()
     }
@@ -216,7 +218,7 @@ impl Control {
         lock(&self.logins).push(text);
     }
 
-    /// What was seen of those who wanted to log in.
+    /// Descriptions of the login attempts.
     pub fn logins(&self) -> Vec<String> {
         lock(&self.logins).clone()
     }
@@ -225,7 +227,7 @@ impl Control {
         self.last_timestamp.fetch_add(count.into(), Ordering::SeqCst)
     }
 
-    /// All sessions that were opened were closed, once each.
+    /// True if every opened session was closed and dropped once.
     pub fn is_even(&self) -> bool {
         let counts = &self.counts;
         let [opened, closed, dropped] =

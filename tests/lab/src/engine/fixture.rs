@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::net::Address;
@@ -11,19 +11,19 @@ use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, session};
 
 use super::super::xrpc::Client;
-use super::super::{Kind, LONG, Server, eventually};
+use super::super::{Kind, LONG, Server, eventually, eventually_or};
 use super::{Control, Engine};
 
-/// Of all accounts but `empty`.
+/// Password of all accounts but `empty`.
 pub const PASSWORD: &str = "a password";
 
-/// One group of four workers, that does not make those wait who mistype.
+/// One group of four workers, without a delay after a failed login.
 pub fn config() -> Config {
     super::super::config().login_failure_delay(Duration::ZERO)
 }
 
-/// A server with an engine. At its end all sessions that were opened are closed, and nothing of the
-/// server is left.
+/// A server with an engine. When it is dropped, it checks that all opened sessions are closed and
+/// that nothing of the server is left.
 pub struct Fixture {
     /// Present until the end.
     server: Option<Server>,
@@ -91,7 +91,7 @@ impl Fixture {
         self.server().count(counter)
     }
 
-    /// Waits until so many were counted.
+    /// Waits until the counter has reached `count`.
     #[track_caller]
     pub fn wait_for(&self, counter: Counter, count: u64) {
         self.server().wait_for(counter, count);
@@ -103,7 +103,7 @@ impl Fixture {
         eventually(LONG, || self.control.is_even() && self.stats().sessions == 0);
     }
 
-    /// Drains it; then only what its engine has seen can be asked for.
+    /// Drains the server. After that, only `control` can be asked.
     pub fn drain_on_another_thread(&mut self, deadline: Duration) -> JoinHandle<()> {
         let server = self.server.take().expect("drained once");
         thread::spawn(move || drop(server.drain(deadline)))
@@ -113,15 +113,11 @@ impl Fixture {
         self.control.drop_deferred();
         drop(self.server.take());
         let counts = &self.control.counts;
-        // Those that were stuck end by themselves.
-        let began = Instant::now();
-        while !self.control.is_even() {
-            assert!(began.elapsed() < LONG, "opened and closed: {counts:?}");
-            thread::park_timeout(Duration::from_millis(1));
-        }
+        // Stuck handlers end by themselves.
+        eventually_or(LONG, || self.control.is_even(), || format!("{counts:?}"));
         let engine = self.engine.take().expect("present until the end");
         eventually(LONG, || {
-            // One that was deferred at last knows its connection.
+            // A request deferred at the last moment keeps its connection alive.
             self.control.drop_deferred();
             Arc::strong_count(&engine) == 1
         });

@@ -1,8 +1,6 @@
-//! The relay of the example `faults`: stands between a client and a server, and does to connections
-//! what a script says.
+//! The relay of the example `faults`. It stands between a client and a server and applies the
+//! faults of a script to connections.
 
-pub mod address;
-mod dice;
 pub mod passage;
 pub mod plan;
 #[cfg(test)]
@@ -13,7 +11,7 @@ mod sys;
 
 use std::net::SocketAddr;
 
-pub use address::Address;
+pub use crate::address::Address;
 pub use passage::End;
 pub use relay::{Relay, Report, Totals};
 pub use script::{Coalesce, Cut, Faults, How, Mark, Script, Stop};

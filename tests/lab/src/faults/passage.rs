@@ -17,10 +17,9 @@ use super::sys::{self, Watched};
 const READ: usize = 16 << 10;
 /// Pieces sent at a time, so that neither direction starves the other.
 const TURN: usize = 64;
-/// A socket that is gone cannot wake who waits: he looks by himself.
+/// Interval of looks while a socket is gone. Such a socket cannot wake the thread.
 const TICK: Duration = Duration::from_millis(20);
-/// How long a connection that was cut goes on reading what nobody gets: closed with bytes unread, it
-/// would be reset.
+/// Time for which a cut connection goes on reading. Closed with bytes unread, it would be reset.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A connection on both sides.
@@ -30,18 +29,18 @@ pub struct Passage<'a> {
     pub server: &'a Socket,
     pub up: Plan,
     pub down: Plan,
-    /// Somebody cuts it; both sockets are shut down as well.
+    /// Set when the relay's owner cuts the connection. Both sockets are shut down as well.
     pub cut: &'a AtomicBool,
 }
 
-/// How it ended.
+/// How a passage ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Both sides finished, and all was passed on.
     Finished,
     /// Its plan cut it when it had passed on so many bytes in this direction.
     Cut(Direction, u64, How),
-    /// Its owner cut it.
+    /// The owner of the relay cut it.
     CutByOwner,
     /// Either side broke off.
     Lost,
@@ -193,7 +192,7 @@ impl<'a> Lane<'a> {
                 }
                 Step::End => {
                     self.done = true;
-                    // Who is gone already hears nothing.
+                    // Fails if the receiver is gone already.
                     let _ = self.to.shutdown(Shutdown::Write);
                     return Ok(None);
                 }

@@ -1,5 +1,5 @@
-//! [`Plan`]: what becomes of the bytes of one direction. Pure: bytes and times go in, what is to be
-//! sent and when comes out.
+//! [`Plan`]: the way of the bytes of one direction. Pure: bytes and times go in, pieces to send and
+//! times to wait for come out.
 //!
 //! ```text
 //!  bytes ─▶ corrupt ─▶ delay ─▶ coalesce ─▶ chop ─▶ rate ─▶ bytes
@@ -13,8 +13,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::dice::{Dice, Purpose};
-use super::script::{Faults, How, Mark};
+use super::script::{Dice, Faults, How, Mark, Purpose};
 
 /// Bytes that a plan holds at most: more is not read, which the sender feels.
 pub const CAPACITY: usize = 256 << 10;
@@ -27,13 +26,13 @@ const PACE: u64 = 100;
 pub struct Plan {
     faults: Faults,
     dice: Dice,
-    /// What was taken and not sent; its first byte stands at `sent`.
+    /// Bytes taken and not sent. The first one stands at `sent`.
     held: VecDeque<u8>,
     taken: u64,
     due: u64,
     released: u64,
     sent: u64,
-    /// What is delayed.
+    /// Delayed bytes.
     arrivals: VecDeque<Arrival>,
     /// Since when bytes are gathered.
     gathering: Option<Duration>,
@@ -55,7 +54,7 @@ struct Arrival {
     due: Duration,
 }
 
-/// What is to be done now.
+/// The next thing to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Send this, all at once, and tell by [`Plan::handle_sent`].
@@ -120,7 +119,7 @@ impl Plan {
         self.corrupt();
         let jitter = self.faults.jitter.mul_f64(self.dice.fraction(Purpose::Jitter, from));
         let due = now + self.faults.delay + jitter;
-        // Bytes stay in order: none is due before the one that it follows.
+        // Bytes stay in order. No byte is due before an earlier one.
         let due = self.arrivals.back().map_or(due, |last| last.due.max(due));
         self.arrivals.push_back(Arrival { end: self.taken, due });
     }
@@ -130,7 +129,7 @@ impl Plan {
         self.ended = true;
     }
 
-    /// So many bytes of the last [`Step::Send`] were sent.
+    /// `count` bytes of the last [`Step::Send`] were sent.
     pub fn handle_sent(&mut self, now: Duration, count: usize) {
         self.held.drain(..count);
         self.sent += count as u64;
@@ -211,7 +210,7 @@ impl Plan {
         Gate::Shut(end)
     }
 
-    /// What is to be sent at once, up to `limit`.
+    /// The next piece, up to `limit`.
     fn piece(&mut self, limit: u64) -> &[u8] {
         let mut end = limit;
         if let Some(longest) = self.faults.chop {
@@ -252,7 +251,7 @@ impl Plan {
     }
 }
 
-/// What a stop says now.
+/// State of a stop.
 enum Gate {
     Open,
     /// Up to this byte.

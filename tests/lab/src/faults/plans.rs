@@ -1,10 +1,9 @@
-//! What a plan does to a stream.
+//! Plans, played against streams.
 
 use std::time::Duration;
 
-use crate::faults::dice::Dice;
 use crate::faults::plan::{CAPACITY, Plan, Step, earliest};
-use crate::faults::script::{Coalesce, Cut, Direction, Faults, How, Mark, Script, Stop};
+use crate::faults::script::{Coalesce, Cut, Dice, Direction, Faults, How, Mark, Script, Stop};
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -1,6 +1,7 @@
-//! [`Relay`]: stands between clients and a server, and does to their connections what a script says.
+//! [`Relay`]: stands between clients and a server and applies the faults of a script to
+//! connections.
 //!
-//! Plain threads and sockets, one thread for each connection: it needs nothing of what is tested
+//! It uses plain threads and sockets, one thread for each connection, and no code that is tested
 //! through it.
 #![forbid(unsafe_code)]
 
@@ -16,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use super::address::Address;
 use super::passage::{End, Passage};
 use super::plan::Plan;
 use super::script::Script;
+use crate::address::Address;
 
 /// More connections at a time are closed at once.
 pub const MAX_CONNECTIONS: usize = 4096;
@@ -39,7 +40,7 @@ pub struct Relay {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What became of a connection.
+/// Outcome of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     /// Counted from 0.
@@ -122,7 +123,7 @@ impl Relay {
         &self.address
     }
 
-    /// What happens to connections that come from now on.
+    /// Changes the faults of connections that come from now on.
     pub fn follow(&self, script: Script) {
         *lock(&self.shared.script) = script;
     }
@@ -150,7 +151,8 @@ impl Relay {
         *lock(&self.shared.totals)
     }
 
-    /// Accepts no more, cuts those that are left and waits until they have ended; what became of all.
+    /// Stops accepting, cuts the connections that are left and waits until they have ended. Returns
+    /// the totals.
     pub fn end(self) -> Totals {
         let shared = Arc::clone(&self.shared);
         drop(self);
@@ -161,7 +163,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::SeqCst);
-        // Wakes who accepts.
+        // Wakes the accepting thread.
         let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();

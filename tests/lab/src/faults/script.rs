@@ -1,12 +1,12 @@
-//! [`Script`]: which faults connections get, as an operator or a test says it.
+//! [`Script`]: the faults that connections get, as an operator or a test says them.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
-use super::dice::{Dice, Purpose};
 use super::plan::Plan;
+use crate::random::splitmix;
 
-/// What happens to the connections of a relay.
+/// Faults of the connections of a relay.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// The same seed gives the connection with the same number the same faults.
@@ -19,7 +19,7 @@ pub struct Script {
     pub down: Faults,
 }
 
-/// What happens to the bytes of one direction, in this order.
+/// Faults of one direction, in the order in which they are applied.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// Part of the bytes of which one bit is turned over, 0 to 1.
@@ -47,9 +47,9 @@ pub struct Coalesce {
 /// A place in the life of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// So many bytes were passed on.
+    /// Number of bytes passed on.
     Byte(u64),
-    /// So long after the connection was made.
+    /// Time after the connection was made.
     Time(Duration),
 }
 
@@ -91,7 +91,7 @@ impl Script {
         Self { seed: 0, share: 1.0, up: Faults::default(), down: Faults::default() }
     }
 
-    /// What happens to a connection: up and down.
+    /// Plans of a connection, up and down.
     pub fn plans(&self, connection: u64) -> (Plan, Plan) {
         let dice = |lane| Dice::new(self.seed, connection, lane);
         // As a fraction is below 1, a share of 1 is all of them, and of 0 none.
@@ -102,5 +102,37 @@ impl Script {
             );
         }
         (Plan::new(&self.up, dice(0)), Plan::new(&self.down, dice(1)))
+    }
+}
+
+/// Random numbers of one direction of one connection. A number depends on the seed, the connection and
+/// the position alone, so that faults do not depend on how reads cut the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Dice(u64);
+
+/// Draws for one purpose are independent of those for another.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose {
+    Share,
+    Jitter,
+    Chop,
+    Flip,
+    Bit,
+}
+
+impl Dice {
+    /// `lane` tells the directions apart.
+    pub const fn new(seed: u64, connection: u64, lane: u64) -> Self {
+        Self(splitmix(splitmix(splitmix(seed) ^ connection) ^ lane))
+    }
+
+    /// The number for a position of the stream.
+    pub const fn at(self, purpose: Purpose, position: u64) -> u64 {
+        splitmix(splitmix(self.0 ^ purpose as u64) ^ position)
+    }
+
+    /// The same as a fraction, at least 0 and below 1.
+    pub const fn fraction(self, purpose: Purpose, position: u64) -> f64 {
+        (self.at(purpose, position) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

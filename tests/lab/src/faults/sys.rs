@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::time::Duration;
 
-/// A socket, what is wanted of it, and what came.
+/// A socket with the events that are wanted and those that were reported.
 #[derive(Debug)]
 pub struct Watched<'a> {
     pub socket: BorrowedFd<'a>,
@@ -33,8 +33,8 @@ pub fn wait(watched: &mut [Watched<'_>; 2], limit: Option<Duration>) -> io::Resu
         tv_nsec: limit.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the two entries and the time are ours for the length of the call; their descriptors are
-    // borrowed and therefore open; without a signal mask none is looked at.
+    // SAFETY: the two entries and the time are ours for the length of the call; their descriptors
+    // are borrowed and therefore open; without a signal mask none is looked at.
     let count = unsafe { libc::ppoll(entries.as_mut_ptr(), 2, limit, ptr::null()) };
     if count < 0 {
         let error = io::Error::last_os_error();

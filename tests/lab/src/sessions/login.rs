@@ -9,9 +9,10 @@ use epoll_group::codec::auth::{Proof, Reply};
 use epoll_group::codec::decoder::Decoder;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
+use socket2::Socket;
 
 use super::question::encode;
-use crate::load::Socket;
+use crate::load::prepare;
 use crate::xrpc::{self, Exchange, Ticket, request};
 
 /// Opens a connection that is logged in and has these sessions. It does not block any more. The exchange
@@ -43,7 +44,7 @@ pub fn connect(
     let tickets: Vec<_> =
         sessions.into_iter().map(|id| start.queue(id, &ClientMessage::SessionNew)).collect();
     tickets.into_iter().try_for_each(|ticket| start.wait(ticket).map(drop))?;
-    Ok((Socket::tcp(start.socket)?, start.exchange))
+    Ok((prepare(start.socket.into())?, start.exchange))
 }
 
 struct Start {

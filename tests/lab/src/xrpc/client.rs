@@ -26,14 +26,14 @@ use super::legal::{Asked, Illegal, Ticket};
 use super::reply::{Failure, Reply};
 use super::request;
 
-/// Why there is no reply.
+/// Reason why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The server closed the connection.
     Closed,
     /// The connection broke, most often by a reset.
     Broken(io::ErrorKind),
-    /// Nothing came in time.
+    /// Nothing arrived in time.
     Late,
     /// The stream of frames is out of step.
     Header(HeaderError),
@@ -42,7 +42,7 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// Whether the server ended the connection, in order or not.
+    /// True if the server ended the connection, in order or not.
     pub const fn is_end(&self) -> bool {
         matches!(self, Self::Closed | Self::Broken(_))
     }
@@ -60,7 +60,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// A frame of the server that was not looked at.
+/// A frame of the server, not decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawFrame {
     pub session: u64,
@@ -69,12 +69,12 @@ pub struct RawFrame {
 }
 
 impl RawFrame {
-    /// What it says, in today's dialect.
+    /// Decodes the frame in today's dialect.
     pub fn message(&self) -> Result<ServerMessage, MessageError> {
         ServerMessage::decode(Dialect::Legacy, self.kind, &self.body, &Limits::default())
     }
 
-    /// The error that it is.
+    /// Returns the error in this frame, and panics if it is another message.
     #[track_caller]
     pub fn failure(&self) -> Failure {
         match self.message() {
@@ -86,9 +86,9 @@ impl RawFrame {
 
 /// A connection to a server.
 ///
-/// Requests are numbered ([`Ticket`]) and their replies put together as their frames come, for all
-/// sessions at once, so that waiting for one reply loses nothing of the others. Whatever does not
-/// come in time, is illegal or ends the connection is a panic here, but for `try_…`.
+/// Requests are numbered ([`Ticket`]). Their replies are assembled as frames arrive, for all
+/// sessions at once, so that waiting for one reply loses nothing of the others. A late or illegal
+/// frame and the end of the connection are panics, except in `try_…`.
 pub struct Client {
     socket: TcpStream,
     dialect: Dialect,
@@ -97,7 +97,7 @@ pub struct Client {
     /// Writes are cut at random.
     chop: Option<Random>,
     exchange: Exchange,
-    /// KiB that every TOKEN_DONE is answered with.
+    /// KiB that are granted after each TOKEN_DONE.
     offers: Option<i32>,
     deadline: Duration,
 }
@@ -133,8 +133,8 @@ impl Client {
         client
     }
 
-    /// Every TOKEN_DONE is answered with this many KiB, or with nothing: then [`Self::offer`] is
-    /// the test's affair. 10 MiB unless said otherwise.
+    /// Sets the grant after each TOKEN_DONE in KiB, 10 MiB by default. With `None` the test itself
+    /// calls [`Self::offer`].
     pub const fn set_offers(&mut self, kib: Option<i32>) {
         self.offers = kib;
     }
@@ -144,12 +144,12 @@ impl Client {
         self.exchange.keep_rows = false;
     }
 
-    /// How long anything is waited for, in place of [`DEADLINE`].
+    /// Sets the longest wait, in place of [`DEADLINE`].
     pub const fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
 
-    /// From here on what is written goes in small pieces, cut at random.
+    /// Writes from here on in small pieces, cut at random.
     pub const fn chop(&mut self, seed: u64) {
         self.chop = Some(Random(seed));
     }
@@ -224,7 +224,8 @@ impl Client {
             .expect("answered")
     }
 
-    // Requests that wait for their reply; what was asked of the session before must have been taken.
+    // Requests that wait for their reply; what was asked of the session before must have been
+    // taken.
 
     #[track_caller]
     pub fn execute(&mut self, session: u64, sql: &str) -> Reply {
@@ -346,17 +347,17 @@ impl Client {
         Ok(())
     }
 
-    /// Anything at all. If an answer is to come, [`Self::asked`] says which.
+    /// Sends any bytes. If the server must answer them, the test calls [`Self::asked`] as well.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.socket.write_all(bytes)
     }
 
-    /// The bytes that were sent by hand ask this.
+    /// Registers the request in bytes that were sent by hand.
     pub fn asked(&mut self, session: u64, asked: Asked) -> Ticket {
         self.exchange.asked(session, asked)
     }
 
-    /// Nothing more will be sent.
+    /// Shuts down sending.
     pub fn finish(&self) {
         self.socket.shutdown(Shutdown::Write).expect("finished sending");
     }
@@ -396,13 +397,13 @@ impl Client {
         Ok(self.exchange.take(ticket).expect("nobody else takes it"))
     }
 
-    /// What came of a reply that was not taken yet.
+    /// Returns a reply that was not taken yet, as far as it has arrived.
     #[track_caller]
     pub fn so_far(&self, ticket: Ticket) -> &Reply {
         self.exchange.reply(ticket).expect("a request whose reply was not taken")
     }
 
-    /// Reads until what came of a reply is enough, or all of it is there.
+    /// Reads until enough of a reply has arrived, or all of it.
     #[track_caller]
     pub fn wait_for(&mut self, ticket: Ticket, enough: impl Fn(&Reply) -> bool) -> &Reply {
         let waited = self.wait(|client| {
@@ -415,7 +416,7 @@ impl Client {
         self.so_far(ticket)
     }
 
-    /// Reads until nothing is outstanding.
+    /// Reads until every request is answered.
     #[track_caller]
     pub fn wait_for_all(&mut self) {
         let waited = self.wait(|client| client.exchange.waiting().is_empty());

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::exchange::Exchange;
 use super::legal::Illegal;
 
-/// Who did what.
+/// Event of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// The client sent a frame.
@@ -39,7 +39,7 @@ impl Line {
         parsed.expect("a header").expect("a whole frame").0
     }
 
-    /// What the client sent.
+    /// Decodes the frame that the client sent.
     pub fn request(&self) -> ClientMessage {
         self.frame().client_message(&Limits::default()).expect("recorded frames are right")
     }
@@ -69,7 +69,7 @@ impl fmt::Debug for Conversation {
     }
 }
 
-/// What is said on each connection; or the first frame that a client would not accept.
+/// Returns the exchange on each connection, or the first frame that a client would not accept.
 pub fn judge(lines: &[Line]) -> Result<BTreeMap<u64, Exchange>, Illegal> {
     let mut connections = BTreeMap::<u64, Exchange>::new();
     for line in lines {

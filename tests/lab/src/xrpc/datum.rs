@@ -59,8 +59,8 @@ impl Datum {
         }
     }
 
-    /// Whether both mean the same to a person: numbers whatever their types, texts whatever their
-    /// types. A binary fraction equals a decimal one when it is the nearest.
+    /// True if both mean the same to a person. Types of numbers and of texts do not matter. A
+    /// binary fraction equals a decimal one if it is the nearest.
     pub fn same(&self, other: &Self) -> bool {
         if self == other {
             return true;
@@ -84,7 +84,7 @@ impl Datum {
     }
 }
 
-/// Without zeros that say nothing.
+/// Strips zeros without meaning.
 fn plain(number: &str) -> String {
     let (sign, digits) = match number.strip_prefix('-') {
         Some(digits) => ("-", digits),

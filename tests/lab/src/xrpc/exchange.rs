@@ -10,7 +10,7 @@ use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use super::legal::{Asked, Illegal, Legal, Ticket};
 use super::reply::{Failure, Reply};
 
-/// What one frame of the server did.
+/// Effect of one frame of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub session: u64,
@@ -18,16 +18,17 @@ pub struct Outcome {
     pub to: Option<Ticket>,
     /// The requests whose replies are whole now.
     pub ended: Vec<Ticket>,
-    /// It was a TOKEN_DONE.
+    /// True if the frame was a TOKEN_DONE.
     pub token_done: bool,
 }
 
-/// Knows neither sockets nor time: it is told what was sent and what came.
+/// Requests and replies of one connection. Knows neither sockets nor time: its owner reports each
+/// frame that was sent or received.
 #[derive(Debug)]
 pub struct Exchange {
     legal: Legal,
     replies: BTreeMap<Ticket, Reply>,
-    /// The replies that nobody took yet, whole or not, by session in the order of the requests.
+    /// Replies that were not taken yet, whole or not, by session in the order of the requests.
     order: BTreeMap<u64, VecDeque<Ticket>>,
     /// Fatal errors beyond the requests of their session, and those of offers.
     strays: Vec<(u64, Failure)>,
@@ -47,7 +48,7 @@ impl Default for Exchange {
 }
 
 impl Exchange {
-    /// The client sends this; the number of the request, if it is to be answered.
+    /// Registers a message of the client. Returns the request's number if it is to be answered.
     pub fn sent(&mut self, session: u64, message: &ClientMessage) -> Option<Ticket> {
         let ticket = self.legal.sent(session, message)?;
         let asked = Asked::of(message).expect("it has a ticket");
@@ -55,7 +56,7 @@ impl Exchange {
         Some(ticket)
     }
 
-    /// The client sends something that asks this.
+    /// Registers a request that was sent by hand.
     pub fn asked(&mut self, session: u64, asked: Asked) -> Ticket {
         let ticket = self.legal.asked(session, asked);
         self.expect(session, asked, ticket);
@@ -67,7 +68,7 @@ impl Exchange {
         self.order.entry(session).or_default().push_back(ticket);
     }
 
-    /// The server sends this.
+    /// Adds a frame of the server to its reply.
     pub fn received(&mut self, frame: &Frame<'_>) -> Result<Outcome, Illegal> {
         let session = frame.session();
         let illegal = |state: &str, error: String| Illegal {
@@ -99,17 +100,17 @@ impl Exchange {
         Ok(Outcome { session, to: answer.to, ended: answer.ended, token_done })
     }
 
-    /// A reply that nobody took yet.
+    /// Returns a reply that was not taken yet.
     pub fn reply(&self, ticket: Ticket) -> Option<&Reply> {
         self.replies.get(&ticket)
     }
 
-    /// The oldest of the session that nobody took yet.
+    /// Returns the session's oldest request whose reply was not taken yet.
     pub fn oldest(&self, session: u64) -> Option<Ticket> {
         self.order.get(&session)?.front().copied()
     }
 
-    /// Takes it, whole or not.
+    /// Takes a reply, whole or not.
     pub fn take(&mut self, ticket: Ticket) -> Option<Reply> {
         let reply = self.replies.remove(&ticket)?;
         if let Some(order) = self.order.get_mut(&reply.session) {

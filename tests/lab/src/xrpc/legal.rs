@@ -1,4 +1,4 @@
-//! What a client accepts, and when.
+//! The frames that a client accepts, by the state of the reply.
 //!
 //! Replies of a session come in the order of its requests, each in these states; a frame that has
 //! no arrow is fatal for the session on the client:
@@ -15,13 +15,15 @@
 //! Other notices and TOKEN_DONE come in every state; ERROR too, and it is the end. A request that
 //! is no statement is answered with the one frame of its kind.
 //!
-//! Timestamps and capabilities are answered by whoever reads, and overtake. Their errors cannot be
-//! told from those of a statement: an error belongs to the oldest other request, if there is one.
+//! The server's reading thread answers timestamps and capabilities, so these answers overtake
+//! others. Their errors look like those of a statement, so an error belongs to the oldest other
+//! request, if there is one.
 //!
-//! A fatal error of an open session answers all that was asked of it but those, and then the session is not
-//! open. Of one that is not open it answers the oldest request. More of them than requests are let
-//! through: a server may send one a request. Two fatal errors do not concern the session: that its
-//! number is taken, and that a message is out of place.
+//! A fatal error of an open session answers all requests of the session except those two kinds, and
+//! then the session is not open. If the session is not open, the error answers the oldest request.
+//! More fatal errors than requests are accepted, because a server may send one for each request.
+//! Two fatal errors do not concern the session: that its number is taken, and that a message is out
+//! of place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -40,7 +42,7 @@ use super::AUTO;
 /// Number of a request of a connection that is to be answered, from 0.
 pub type Ticket = u64;
 
-/// What was asked, as far as it decides about the answer.
+/// Kind of a request, as far as it decides about the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// AUTHENTICATE_START
@@ -65,12 +67,12 @@ pub enum Asked {
     File,
     /// EXPECT_OPEN, EXPECT_CLOSE
     Expect,
-    /// What no server of today knows; an error at best
+    /// A request that no server of today knows; an error at best
     Other,
 }
 
 impl Asked {
-    /// What this asks; `None` if it is not answered.
+    /// Returns the kind of a message, or `None` if it is not answered.
     pub fn of(message: &ClientMessage) -> Option<Self> {
         Some(match message {
             ClientMessage::AuthenticateStart(_) => Self::Challenge,
@@ -94,13 +96,13 @@ impl Asked {
         })
     }
 
-    /// Whether the answer overtakes others.
+    /// True if the answer overtakes others.
     const fn is_aside(self) -> bool {
         matches!(self, Self::Probe | Self::Timestamp)
     }
 }
 
-/// How far the reply to a statement is.
+/// Progress of the reply to a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     #[default]
@@ -128,7 +130,7 @@ impl fmt::Display for Illegal {
 
 impl std::error::Error for Illegal {}
 
-/// Whom a frame answers.
+/// The requests that a frame answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The request that the frame belongs to.
@@ -158,14 +160,14 @@ pub struct Legal {
 struct Session {
     open: bool,
     waiting: VecDeque<(Ticket, Asked)>,
-    /// Of the oldest that is not aside.
+    /// State of the oldest request whose answer does not overtake.
     state: State,
-    /// Offers on a session that takes none: each may be answered by an error.
+    /// Offers on a session that takes none. Each may be answered by an error.
     offers: usize,
 }
 
 impl Legal {
-    /// The client sends this; the number of the request, if it is to be answered.
+    /// Registers a message of the client. Returns the request's number if it is to be answered.
     pub fn sent(&mut self, session: u64, message: &ClientMessage) -> Option<Ticket> {
         if matches!(message, ClientMessage::TokenOffer(_)) && session & AUTO != 0 {
             self.sessions.entry(session).or_default().offers += 1;
@@ -173,7 +175,7 @@ impl Legal {
         Asked::of(message).map(|asked| self.asked(session, asked))
     }
 
-    /// The client sends something that asks this.
+    /// Registers a request that was sent by hand.
     pub fn asked(&mut self, session: u64, asked: Asked) -> Ticket {
         let ticket = self.next;
         self.next += 1;
@@ -188,7 +190,7 @@ impl Legal {
         })
     }
 
-    /// The server sends this.
+    /// Checks a message of the server and returns the requests that it answers.
     pub fn received(&mut self, id: u64, message: &ServerMessage) -> Result<Answer, Illegal> {
         let session = self.sessions.entry(id).or_default();
         // A frame that is refused changes nothing.
@@ -213,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Where the oldest stands that is answered in order.
+    /// Position of the oldest request that is answered in order.
     fn oldest(&self) -> Option<usize> {
         self.waiting.iter().position(|(_, asked)| !asked.is_aside())
     }
@@ -353,7 +355,7 @@ impl State {
     }
 }
 
-/// What the protocol calls it, and what a notice says.
+/// Name of a message in the protocol, with the content of a notice.
 fn name(message: &ServerMessage) -> String {
     let kind = message.kind();
     let known = ServerKind::from_number_or_alias(kind);

@@ -1,8 +1,8 @@
 //! The client half of the protocol: blocking, over a plain socket, and strict.
 //!
-//! [`Client`] sends requests and reads replies. Whatever comes is held against the table of what a
-//! client accepts ([`legal`]), so that a test that uses it checks the order of frames as well.
-//! [`conversation`] plays what was recorded of a real client to a server, and compares.
+//! [`Client`] sends requests and reads replies. It checks each frame against the table of frames
+//! that a client accepts ([`legal`]), so that every test that uses it checks the order of frames as
+//! well. [`conversation`] plays recordings of a real client to a server and compares the answers.
 //!
 //! Everything that waits gives up at [`DEADLINE`], so that a test fails and does not hang.
 
@@ -27,9 +27,9 @@ pub use reply::{Failure, Reply};
 
 use std::time::Duration;
 
-/// How long anything is waited for. Longer under a sanitizer, which is slow.
+/// Longest wait for an answer. Longer under a sanitizer, which is slow.
 pub const DEADLINE: Duration =
-    Duration::from_secs(if option_env!("SANITIZER").is_some() { 200 } else { 20 });
+    Duration::from_secs(if option_env!("SANITIZER").is_some() { 200 } else { 60 });
 
-/// What marks a session that needs no opening and lasts for one statement.
+/// Bit in the number of a session that needs no opening and lasts for one statement.
 pub const AUTO: u64 = 1 << 63;

@@ -1,4 +1,4 @@
-//! Plays a recorded client to a server, and compares what the server says.
+//! Plays a recorded client to a server, and compares the answers.
 //!
 //! The frames are those of the recording, but for the proof of the login, which belongs to the
 //! challenge. The player sends a frame when the server has done what it had done in the recording:
@@ -30,12 +30,12 @@ pub struct Target<'a> {
     pub password: &'a str,
 }
 
-/// How the bytes of the client come.
+/// How the client's bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chop {
     /// One write a frame.
     Whole,
-    /// In small writes, cut at random; whoever fails says the seed.
+    /// In small writes, cut at random. A failing test prints the seed.
     Random(u64),
 }
 
@@ -46,7 +46,7 @@ impl Chop {
     }
 }
 
-/// A request with what was recorded of its reply and what the server says.
+/// A request with its recorded reply and the server's reply.
 #[derive(Clone, Debug)]
 pub struct Pair {
     pub connection: u64,
@@ -230,7 +230,7 @@ fn oldest(client: &Client, session: u64) -> Option<Ticket> {
     client.waiting().iter().find(of_session).map(|&(_, ticket, _)| ticket)
 }
 
-/// What differs.
+/// Kind of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// An error in place of a result or the other way round, or another error.
@@ -322,7 +322,7 @@ impl Pair {
                     differs(What::Error, format!("{other:?}, not {error:?}"));
                 }
             }
-            // It may have the text of the digest from whoever came before.
+            // An earlier client may have given the server the text of the digest.
             (Some(error), None) if now(error.code) == code::CACHE_MISS => return found,
             (Some(error), None) => differs(What::Error, format!("none, not {error:?}")),
             (None, None) => {}
@@ -362,7 +362,7 @@ impl Pair {
             }
             _ => {}
         }
-        // Where something was interrupted, who knows when.
+        // After an interruption, numbers of rows may differ, because its moment is not known.
         let whole = self.recorded.error.is_none() && self.live.error.is_none();
         if whole && self.recorded.done && live.len() != recorded.len() {
             return Err(format!("{} rows, not {}", live.len(), recorded.len()));

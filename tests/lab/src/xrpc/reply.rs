@@ -1,4 +1,4 @@
-//! What a server answered, put together.
+//! [`Reply`]: the assembled answer of a server to one request.
 
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::limits::Limits;
@@ -41,7 +41,7 @@ impl From<&ErrorReply> for Failure {
 pub struct Reply {
     pub session: u64,
     pub asked: Asked,
-    /// Whether the last frame came.
+    /// True if the last frame has arrived.
     pub done: bool,
     pub columns: Vec<ColumnMetaData>,
     /// From rows or chunks; none if they are only counted.
@@ -60,7 +60,7 @@ pub struct Reply {
     pub error: Option<Failure>,
     /// The error answered more requests than this one.
     pub shared: bool,
-    /// How often the server waited for an offer.
+    /// Number of times that the server waited for an offer.
     pub token_done: usize,
     pub timestamp: Option<u64>,
     pub challenge: Option<Vec<u8>>,

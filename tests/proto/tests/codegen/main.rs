@@ -4,7 +4,7 @@
 //! neither `protoc` nor a build script. After a change of a `.proto` file:
 //!
 //! ```text
-//! UPDATE_GENERATED=1 cargo test --no-default-features --test codegen
+//! UPDATE_GENERATED=1 cargo test -p proto --test codegen
 //! ```
 
 mod schema;
@@ -18,8 +18,8 @@ use prost_types::{DescriptorProto, FileDescriptorSet};
 #[test]
 fn the_checked_in_types_are_what_the_proto_files_say() {
     let pool = proto::pool();
-    let mut generated = types(&pool);
-    generated.insert("schema.rs".to_owned(), schema::generate(&pool));
+    let mut generated = types(pool);
+    generated.insert("schema.rs".to_owned(), schema::generate(pool));
 
     let folder = proto::root().join("src/codec/message");
     let update = std::env::var_os("UPDATE_GENERATED").is_some();
@@ -68,8 +68,8 @@ fn decode(bytes: &[u8]) -> prost_types::FileDescriptorProto {
     prost::Message::decode(bytes).expect("a descriptor can be decoded")
 }
 
-/// In proto2 a `string` is bytes that nobody checks, and both existing peers let any pass. prost
-/// would refuse what is not UTF-8, as the texts of a database may well be.
+/// In proto2 a `string` is unchecked bytes, and both existing peers let any pass. prost would refuse
+/// texts that are not UTF-8, which a database may have.
 fn text_is_bytes(message: &mut DescriptorProto) {
     for field in &mut message.field {
         if field.r#type() == Type::String {

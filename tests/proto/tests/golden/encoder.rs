@@ -11,7 +11,7 @@ use prost::Message;
 
 use crate::{GALAXY, Vector, vectors};
 
-/// What the recorded frame says, said by the direct encoder; `false` when it has no word for that.
+/// Writes the recorded frame through the direct encoder. Returns `false` if that has no call for it.
 fn say(
     out: &mut Encoder<'_>,
     vector: &Vector,

@@ -1,17 +1,15 @@
 //! A body by the names of the `.proto` files, in the form of the vectors.
 
-use std::sync::OnceLock;
-
-use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, Kind, Value as Field};
+use epoll_group::codec::kind::{ClientKind, ServerKind};
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, Value as Field};
 use serde_json::{Map, Value, json};
 
 use crate::Vector;
 
 /// The fields that are present in `body`, a message of this name.
 pub(crate) fn fields(message: &str, body: &[u8]) -> Value {
-    static POOL: OnceLock<DescriptorPool> = OnceLock::new();
-    let pool = POOL.get_or_init(proto::pool);
-    let descriptor = pool.get_message_by_name(message).unwrap_or_else(|| panic!("no {message}"));
+    let descriptor =
+        proto::pool().get_message_by_name(message).unwrap_or_else(|| panic!("no {message}"));
     let message = DynamicMessage::decode(descriptor, body).expect("what was encoded decodes");
     object(&message)
 }
@@ -64,55 +62,10 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The message in the body of a frame of this kind; `None` if it is not described.
 pub(crate) fn message_of(vector: &Vector, galaxy: bool) -> Option<&'static str> {
-    let client = |kind| {
-        Some(match kind {
-            1 => "connection.CapabilitiesGet",
-            2 => "connection.CapabilitiesSet",
-            3 => "connection.Close",
-            4 => "session.AuthenticateStart",
-            5 => "session.AuthenticateContinue",
-            6 => "session.Reset",
-            7 => "session.Close",
-            12 | 101 => "sql.StmtExecute",
-            24 => "expect.Open",
-            25 => "expect.Close",
-            100 => "plan.ExecPlan",
-            102 => "sql.GalaxyPrepareExecute",
-            110 => "session.NewSession",
-            111 => "session.KillSession",
-            112 => "sql.TokenOffer",
-            113 => "tso.GetTSO",
-            115 => "tso.AutoSp",
-            116 => "file.GetFileInfoOperator",
-            117 => "file.TransferFileDataOperator",
-            118 => "file.FileManageOperator",
-            _ => return None,
-        })
-    };
-    let server = |kind| {
-        Some(match kind {
-            0 => "generic.OkReply",
-            1 => "generic.ErrorReply",
-            2 => "connection.Capabilities",
-            3 => "session.AuthenticateContinue",
-            4 => "session.AuthenticateOk",
-            11 => "notice.Frame",
-            12 if galaxy => "resultset.ColumnMetaDataCompatible",
-            12 => "resultset.ColumnMetaData",
-            13 => "resultset.Row",
-            14 => "resultset.FetchDone",
-            15 => "resultset.FetchSuspended",
-            16 => "resultset.FetchDoneMoreResultsets",
-            17 => "sql.StmtExecuteOk",
-            18 => "resultset.FetchDoneMoreOutParams",
-            19 | 100 => "resultset.TokenDone",
-            20 | 101 => "tso.ResultTSO",
-            21 | 102 => "resultset.Chunk",
-            22 => "file.GetFileInfoOperator",
-            23 => "file.TransferFileDataOperator",
-            24 => "file.FileManageOperatorResponse",
-            _ => return None,
-        })
-    };
-    if vector.is_from_client() { client(vector.kind()) } else { server(vector.kind()) }
+    if vector.is_from_client() {
+        ClientKind::from_number(vector.kind()).and_then(proto::client_message)
+    } else {
+        let kind = ServerKind::from_number_or_alias(vector.kind());
+        kind.and_then(|kind| proto::server_message(kind, galaxy))
+    }
 }

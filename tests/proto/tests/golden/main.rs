@@ -70,7 +70,7 @@ impl Vector {
         u8::try_from(self.number("type_id")).unwrap_or_else(|_| panic!("{self}: type_id"))
     }
 
-    /// Whether the client sent it.
+    /// True if the client sent it.
     pub(crate) fn is_from_client(&self) -> bool {
         self.text("direction") == "c2s"
     }

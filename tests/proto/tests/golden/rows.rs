@@ -40,7 +40,7 @@ impl Expected {
         }
     }
 
-    /// Whether the value is what the client decoded.
+    /// True if the client decoded this value.
     fn is(&self, value: &Value<'_>) -> bool {
         let object = self.decoded["object"].as_str().unwrap_or_default();
         let text = hex(self.decoded["text_hex"].as_str().unwrap_or_default());
@@ -74,7 +74,7 @@ impl Expected {
         }
     }
 
-    /// Whether these are the bytes that an encoder writes. Readers take more.
+    /// True if an encoder writes these bytes. Readers take more forms.
     fn is_canonical(&self, cell: &[u8]) -> bool {
         let ends_in_zero = cell.last() == Some(&0);
         match self.field_type() {
@@ -131,7 +131,7 @@ fn cells_decode_to_what_the_client_decoded() {
         for (at, column) in columns.iter().enumerate() {
             let types = Column::of(column.field_type(), column.original_type());
             let value = row.value(at, &types).unwrap_or_else(|error| panic!("{vector}: {error}"));
-            // What the client cannot read is the empty set of another protocol.
+            // A value that the client cannot read is the empty set of another protocol.
             let failed = vector.json.get("object_error").is_some();
             let expected =
                 if failed { value == Value::Set(Default::default()) } else { column.is(&value) };

@@ -60,7 +60,7 @@ fn a_stream_gives_the_same_frames_in_any_pieces() {
     });
 }
 
-/// Whether the pieces give exactly these frames.
+/// Checks that the pieces give exactly these frames.
 fn gives(frames: &[Vec<u8>], pieces: &[&[u8]]) -> bool {
     let mut decoder = Decoder::new(Limits::default());
     let mut frames = frames.iter();

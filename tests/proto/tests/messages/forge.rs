@@ -1,8 +1,6 @@
 //! Makes messages up from random bytes, along the `.proto` files, and writes them plainly or oddly.
 
-use std::sync::OnceLock;
-
-use prost_reflect::{Cardinality, DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 
 /// Random bytes, then zeros for ever: so that every message ends.
 pub(crate) struct Entropy<'a>(std::slice::Iter<'a, u8>);
@@ -48,16 +46,14 @@ struct Field {
 
 pub(crate) struct Forge {
     message: MessageDescriptor,
-    /// Whether the odd form had unknown fields.
+    /// True if the odd form had unknown fields.
     pub(crate) has_unknown: bool,
 }
 
 impl Forge {
     pub(crate) fn new(name: &str) -> Self {
-        static POOL: OnceLock<DescriptorPool> = OnceLock::new();
-        let pool = POOL.get_or_init(proto::pool);
-        let message = pool.get_message_by_name(name).unwrap_or_else(|| panic!("no {name}"));
-        Self { message, has_unknown: false }
+        let message = proto::pool().get_message_by_name(name);
+        Self { message: message.unwrap_or_else(|| panic!("no {name}")), has_unknown: false }
     }
 
     /// A message as every encoder should write it.
@@ -73,7 +69,7 @@ impl Forge {
     /// unknown fields between them.
     pub(crate) fn odd(&mut self, entropy: &mut Entropy<'_>) -> Vec<u8> {
         let fields = fields(&self.message, entropy, 6);
-        // What is left decides about the form; without that, there is some anyway.
+        // The rest of the entropy decides about the form. If none is left, these bytes do.
         let mut form: Vec<u8> = entropy.0.by_ref().copied().collect();
         form.extend([1, 2, 3, 250, 7, 90, 33, 4, 5, 6, 17, 201].repeat(100));
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! What SQLite knows of the columns of tables.
+//! Columns of tables, read from SQLite's catalogue.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::{Description, Facts, Type};
 
-/// What one connection knows of the columns of tables; forgotten when tables change.
+/// Cache of the columns of tables, one for each connection; emptied when tables change.
 ///
 /// *Shape*: at most 256 tables, each with all of its columns.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Tables {
 }
 
 impl Facts {
-    /// Of one column.
+    /// Reads the facts of one column.
     fn of(db: &Connection, table: &str, column: &str) -> rusqlite::Result<Self> {
         // Nothing is known of columns of tables that are computed.
         let Ok(metadata) = db.column_metadata(Some("main"), table, column) else {

@@ -52,7 +52,7 @@ impl Description {
     }
 }
 
-/// Where the column and the value disagree.
+/// Converts a value that has another type than its column.
 fn write_converted(kind: Type, row: &mut Row<'_>, value: ValueRef<'_>) -> Option<()> {
     match kind {
         Type::Signed(_) => row.int(as_integer(value)?),

@@ -10,9 +10,9 @@ use lru::LruCache;
 use super::Statement;
 use crate::node::prepared::Prepared;
 
-/// What was read, for the texts that came last.
+/// Parsed statements of the texts that came last.
 ///
-/// In parts with a lock each, so that threads seldom meet.
+/// Split in parts with a lock each, so that threads seldom compete for one.
 pub struct Cache {
     hasher: RandomState,
     parts: Vec<Mutex<LruCache<Box<str>, Arc<Prepared>>>>,

@@ -16,7 +16,7 @@ use crate::node::errors::{syntax, unsupported};
 
 /// Reads `create table`.
 pub(super) fn table(reader: &Reader<'_, '_>) -> Result<Query, SessionError> {
-    // What stands in executable comments is part of the statement.
+    // Text in executable comments is part of the statement.
     let mut text = reader.text.to_owned();
     for range in reader.tokens.removed.iter().rev() {
         text.replace_range(range.clone(), " ");
@@ -200,8 +200,8 @@ fn write_default(value: &Expr) -> String {
     value.to_string()
 }
 
-/// The columns of a key. Their names are quoted here: sqlparser's own text takes a quote behind a
-/// backslash for one that is quoted already.
+/// Writes the columns of a key. Their names are quoted here, because the text that sqlparser writes
+/// leaves a quote behind a backslash as it is.
 fn write_columns(columns: &[IndexColumn]) -> Result<String, SessionError> {
     let mut text = String::new();
     for column in columns {

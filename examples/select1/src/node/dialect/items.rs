@@ -1,4 +1,4 @@
-//! What a select list says of the columns of its result.
+//! Facts on the columns of a result from the select list.
 
 use super::cursor::Cursor;
 use super::scan::{Kind, Token};
@@ -139,7 +139,7 @@ fn is_column(part: &[Token<'_>]) -> bool {
     })
 }
 
-/// Where the alias begins, with its `as` or without.
+/// Returns the token at which the alias begins, with its `as` or without.
 fn named_from(part: &[Token<'_>]) -> Option<usize> {
     let [.., before, last] = part else { return None };
     let can_name = matches!(last.kind, Kind::Word | Kind::Quoted | Kind::Text);

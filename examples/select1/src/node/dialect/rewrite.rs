@@ -14,7 +14,7 @@ use super::{Query, Reader, Variable, items};
 use crate::node::errors::unsupported;
 use crate::node::sequence::Sequence;
 
-/// What is put in the place of parts of a text.
+/// Replacements for parts of a text.
 struct Rewrite<'t, 'a> {
     reader: &'t Reader<'t, 'a>,
     tokens: &'t [Token<'a>],
@@ -144,7 +144,7 @@ impl Rewrite<'_, '_> {
             "||" => " or ",
             "&&" => " and ",
             "<=>" => " is ",
-            // Of integers, too, the quotient is none.
+            // The quotient of integers is no integer either.
             "/" => " * 1.0 / ",
             // Two of them would be a comment.
             "-" if self.is_symbol(at + 1, "-") => "- ",
@@ -307,7 +307,7 @@ impl Rewrite<'_, '_> {
         let mut sql = String::with_capacity(text.len() + 16);
         let mut copied = 0;
         for (range, with) in &self.edits {
-            // Where two meet, the first one holds: it is the longer one's start.
+            // If two edits overlap, the first one holds: it is the start of the longer one.
             if range.start < copied {
                 continue;
             }

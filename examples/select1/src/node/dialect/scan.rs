@@ -1,6 +1,6 @@
 //! The text of a statement as tokens, by MySQL's rules.
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A keyword or a name.
@@ -52,7 +52,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// What the string holds, with its escapes undone.
+    /// Returns the content of a string, with its escapes undone.
     pub fn string(&self) -> Option<String> {
         (self.kind == Kind::Text).then(|| unescape(self.inner(), self.text.as_bytes()[0]))
     }
@@ -67,8 +67,8 @@ impl<'a> Token<'a> {
 #[derive(Debug)]
 pub struct Tokens<'a> {
     pub all: Vec<Token<'a>>,
-    /// What SQLite would not take for a comment: marks of executable ones, and those behind `#` or with
-    /// a zero in them.
+    /// Comments that SQLite would not skip: marks of executable comments, and comments that begin
+    /// with `#` or have a zero in them.
     pub removed: Vec<std::ops::Range<usize>>,
 }
 

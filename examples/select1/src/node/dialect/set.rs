@@ -15,7 +15,7 @@ pub struct Setting {
     pub value: Value,
 }
 
-/// What is set.
+/// Variable that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// In lower case.
@@ -36,7 +36,7 @@ pub enum Scope {
     Next,
 }
 
-/// What it is set to.
+/// New value of a variable.
 #[derive(Debug)]
 pub enum Value {
     /// A name, number or string, as text.
@@ -44,7 +44,7 @@ pub enum Value {
     Default,
     /// The argument of this number.
     Argument(usize),
-    /// What a query gives that selects it; its first argument has this number.
+    /// Result of a query; its first argument has this number.
     Expression(Box<Query>, usize),
 }
 

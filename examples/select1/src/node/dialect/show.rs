@@ -7,7 +7,7 @@ use super::set::Scope;
 use super::{Reader, Statement};
 use crate::node::errors::unsupported;
 
-/// What is shown.
+/// Content of a `SHOW` statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Show {
     Variables(Scope, Filter),
@@ -20,7 +20,7 @@ pub enum Show {
     CreateTable { table: String },
 }
 
-/// Which of them.
+/// Selection of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
     All,
@@ -38,7 +38,7 @@ impl Filter {
         }
     }
 
-    /// As `SHOW` puts it into the name of a column.
+    /// Returns the text that `SHOW` adds to the name of a column.
     pub fn in_label(&self) -> String {
         match self {
             Self::Like(pattern) => format!(" ({pattern})"),
@@ -152,7 +152,7 @@ fn filter(cursor: &mut Cursor<'_, '_>) -> Option<Filter> {
 pub fn like(pattern: &str, escape: Option<char>, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().flat_map(char::to_lowercase).collect();
     let text: Vec<char> = text.chars().flat_map(char::to_lowercase).collect();
-    // Where the last `%` was, and what it stands for at the moment.
+    // Position of the last `%`, and of the text that it stands for so far.
     let (mut at, mut from) = (0, 0);
     let mut last: Option<(usize, usize)> = None;
     while from < text.len() {

@@ -1,4 +1,4 @@
-//! What statements are read as.
+//! Statements and their parsed forms.
 
 use proptest::prelude::*;
 

@@ -7,7 +7,7 @@ use super::scan::Kind;
 use super::{Reader, Statement};
 use crate::node::errors::unsupported;
 
-/// What a transaction is for.
+/// Access that a transaction asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// None: as the session says.

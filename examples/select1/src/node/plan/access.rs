@@ -24,7 +24,7 @@ use super::value::name_of;
 use super::{refuse, sqlite};
 use crate::node::columns::Description;
 
-/// What was found out about shapes of plans.
+/// Cache of the statements for shapes of plans.
 ///
 /// *Shape*: one for each connection of the database, whose statements it knows; up to 512 shapes.
 #[derive(Debug, Default)]
@@ -41,10 +41,10 @@ const MOST_SHAPES: usize = 512;
 /// Longer ones are looked at anew each time.
 const LONGEST_SHAPE: usize = 4096;
 
-/// How often a plan begins again because tables change.
+/// Number of times that a plan begins again because tables change.
 const TRIES: usize = 8;
 
-/// How a table is read for a shape.
+/// Statement and columns for a shape.
 #[derive(Debug)]
 pub(super) struct Access {
     sql: String,
@@ -122,7 +122,7 @@ impl Cache {
         Err(refuse("the tables keep changing"))
     }
 
-    /// Whether the tables are others than when they were looked at; all is forgotten then.
+    /// True if tables have changed since the last look. The cache is emptied then.
     fn has_changed(&mut self, db: &Connection) -> Result<bool, SessionError> {
         let version = catalogue::version(db)?;
         let has_changed = version != self.version;
@@ -158,7 +158,8 @@ impl Access {
         let mut last = key(&table, &index, asked, asked.last, 1 + first.len())?;
         if let ([KeyColumn { value: Some(_), .. }, ..], [column, ..]) = (&first[..], &mut last[..])
         {
-            // What does not come before a value is not NULL: then both bounds are ones of a search.
+            // A row at or behind a first value has no NULL in this column. Then both bounds can be
+            // bounds of a search.
             column.not_null = true;
         }
         let condition = match asked.way {
@@ -195,7 +196,7 @@ impl Access {
     }
 }
 
-/// Which columns of the table are asked for.
+/// Returns the columns of the table that are asked for.
 fn columns(table: &Table, asked: &Asked<'_>) -> Result<Vec<usize>, SessionError> {
     let Some(wanted) = asked.wanted() else { return Ok((0..table.columns.len()).collect()) };
     let none = |what: &dyn std::fmt::Display| {
@@ -291,7 +292,7 @@ fn bind(
     Ok(())
 }
 
-/// How often SQLite has prepared it again since it was last asked.
+/// Returns how often SQLite has prepared the statement again since the last call.
 fn prepared_again(statement: &Statement<'_>) -> i32 {
     statement.reset_status(StatementStatus::RePrepare)
 }
@@ -303,7 +304,7 @@ impl<'a> Bound<'a> {
     fn of(value: ScalarValue<'a>, binary: bool, way: Way) -> Result<Self, SessionError> {
         Ok(Self(match value {
             ScalarValue::Signed(value) => ValueRef::Integer(value),
-            // Those that SQLite has no integers for.
+            // SQLite has no integers for the largest ones.
             ScalarValue::Unsigned(value) => match i64::try_from(value) {
                 Ok(value) => ValueRef::Integer(value),
                 Err(_) => ValueRef::Real(value as f64),

@@ -12,7 +12,7 @@ use super::refuse;
 use super::value::{Num, Val};
 use crate::node::columns::{Description, Type};
 
-/// What is computed, and what it has come to so far.
+/// An aggregate function, and its state so far.
 #[derive(Debug)]
 pub(super) struct Aggregate {
     function: AggrType,
@@ -79,7 +79,7 @@ impl Aggregate {
         })
     }
 
-    /// What the result is called by this name.
+    /// Describes the result under this name.
     pub(super) fn field(&self, name: &str) -> Description {
         let mut field = Description::expression(name, Some(self.ty));
         let is_count = matches!(self.function, AggrType::CountFunc | AggrType::CountDistinctFunc);
@@ -133,7 +133,7 @@ impl Aggregate {
         Ok(())
     }
 
-    /// What it comes to.
+    /// Returns the result.
     pub(super) fn result(&self) -> Result<Val<'static>, SessionError> {
         use AggrType as F;
         let is_mean = matches!(self.function, F::AvgFunc | F::AvgDistinctFunc);
@@ -143,7 +143,7 @@ impl Aggregate {
             _ if self.count == 0 => Ok(Val::Null),
             _ => Ok(match self.sum {
                 Sum::Exact(sum) if is_mean => {
-                    // Of no more digits behind the point than the values have, but their scale.
+                    // The sum has the scale of the values; the quotient gets more digits.
                     let sum = sum.rescale(self.ty.scale().saturating_sub(QUOTIENT_DIGITS));
                     let mean = sum.and_then(|sum| sum.div(Exact::new(self.count.into(), 0)));
                     Val::Exact(mean.ok_or_else(|| refuse("AGGR: DECIMAL value is out of range"))?)

@@ -13,14 +13,14 @@ use crate::node::columns::{Description, table_columns};
 pub(super) struct Table {
     pub(super) name: String,
     pub(super) columns: Vec<TableColumn>,
-    /// Whether rows have numbers beside their primary key, and what those can be called.
+    /// Name for the number of a row; `None` if rows have no number beside their primary key.
     rowid: Option<&'static str>,
 }
 
 /// A column of a table.
 #[derive(Debug)]
 pub(super) struct TableColumn {
-    /// As the client is told of it.
+    /// Description for the client.
     pub(super) description: Description,
     /// Its place in the primary key, from 1; 0 if it is not there.
     primary: u32,
@@ -33,14 +33,14 @@ pub(super) struct Index {
     pub(super) name: Option<String>,
     pub(super) is_unique: bool,
     pub(super) parts: Vec<Part>,
-    /// What makes the order of entries with the same parts definite.
+    /// Columns that decide the order of entries with the same parts.
     pub(super) rest: Vec<String>,
 }
 
 /// A column of an index.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Which column of the table.
+    /// Index of the column in the table.
     pub(super) column: usize,
     pub(super) collation: Option<String>,
     pub(super) is_descending: bool,
@@ -73,7 +73,7 @@ impl Table {
         Ok(Self { name, rowid: rowid.filter(|_| !without_rowid), columns })
     }
 
-    /// Which column has this name.
+    /// Returns the index of the column of this name.
     pub(super) fn position(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name().eq_ignore_ascii_case(name))
     }

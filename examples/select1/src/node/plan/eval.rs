@@ -1,4 +1,4 @@
-//! What expressions come to, as MySQL computes.
+//! Values of expressions, as MySQL computes them.
 //!
 //! NULL in, NULL out, but for `&&`, `||`, `<=>`, `is` and `is_not`. Division by zero is NULL. Texts
 //! are compared byte by byte; beside a number they are the number at their start.
@@ -78,7 +78,7 @@ impl Compare {
     }
 }
 
-/// Which of two values, neither NULL, is the larger.
+/// Compares two values, neither of which is NULL.
 pub(super) fn compare(
     left: &Val<'_>,
     right: &Val<'_>,

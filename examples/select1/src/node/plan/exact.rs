@@ -101,7 +101,7 @@ impl Exact {
         Some(Self { coefficient: divide_rounded(left, right), scale })
     }
 
-    /// What is left after the division, with the sign of `self`; `other` is not zero.
+    /// Remainder of the division, with the sign of `self`; `other` is not zero.
     pub(super) fn rem(self, other: Self) -> Option<Self> {
         let (left, right, scale) = self.align(other)?;
         Some(Self { coefficient: left.checked_rem(right)?, scale })

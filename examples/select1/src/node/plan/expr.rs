@@ -39,7 +39,7 @@ pub(super) struct Compare {
     pub(super) moment: Option<Type>,
 }
 
-/// What a comparison asks.
+/// Relation that a comparison tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Relation {
     Less,
@@ -55,7 +55,7 @@ pub(super) enum Relation {
 impl<'a> Expr<'a> {
     /// # Errors
     ///
-    /// What is not supported, by its name; a column or a parameter that is not there.
+    /// An expression is not supported, or a column or parameter is missing.
     pub(super) fn new(
         message: &'a ExecPlan,
         expr: &'a Message,

@@ -1,4 +1,4 @@
-//! Types of expressions, before there are rows: the client is told of them first.
+//! Types of expressions, found before there are rows: the client gets the types first.
 
 use epoll_group::codec::message::value::Scalar;
 use epoll_group::codec::scalar::ScalarValue;

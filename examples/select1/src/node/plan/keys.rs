@@ -1,4 +1,4 @@
-//! Where keys begin and end, as conditions on the columns of an index.
+//! Bounds of keys, as conditions on the columns of an index.
 //!
 //! In an index NULL comes before everything, as in MySQL. So a bound on several columns is spelled
 //! out column by column: a comparison of row values would pass over rows with NULL.
@@ -8,7 +8,7 @@ use std::fmt::Write;
 /// One column of a key.
 #[derive(Clone, Debug)]
 pub(super) struct KeyColumn {
-    /// As it stands in a statement.
+    /// Text of the column in a statement.
     pub(super) name: String,
     pub(super) not_null: bool,
     /// Number of the bound value; `None` for NULL.
@@ -33,7 +33,7 @@ pub(super) fn from(key: &[KeyColumn]) -> String {
         (None, true) => "1".to_owned(),
         (None, false) => format!("({name} is not null or {})", from(rest)),
         (Some(value), true) => format!("{name} >= ?{value}"),
-        // The first condition says nothing new; it is the one that an index can begin at.
+        // The first condition follows from the second, but an index can begin at it.
         (Some(value), false) => {
             format!("({name} >= ?{value} and ({name} > ?{value} or {}))", from(rest))
         }

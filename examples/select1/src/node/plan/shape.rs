@@ -1,4 +1,5 @@
-//! What a plan asks of a table, without the values: plans of one shape share a statement.
+//! [`Asked`]: a read of a table without the values of its keys. Plans of one shape share a
+//! statement.
 //!
 //! ```text
 //!  kind │ table │ schema │ index │ parts of the first key │ of the last │ columns
@@ -15,7 +16,7 @@ use epoll_group::session::SessionError;
 
 use super::{malformed, refuse};
 
-/// What is read of a table.
+/// A read of a table.
 ///
 /// *Shape*: borrows from the request, but for the buffer of the key.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ pub(super) struct Asked<'a> {
     key: Vec<u8>,
 }
 
-/// How a table is read.
+/// Kind of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Way {
@@ -45,7 +46,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// As the node is called.
+    /// Returns the name of the node.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -66,7 +67,7 @@ pub(super) enum Wanted<'a> {
 const PRIMARY: &str = "PRIMARY";
 
 impl<'a> Asked<'a> {
-    /// What `base`, a node without an input, asks for, and which columns of it.
+    /// Reads a node without an input, and the columns that are wanted of it.
     pub(super) fn of(
         message: &'a ExecPlan,
         base: Node<'a>,

@@ -15,7 +15,7 @@ use super::value::Val;
 use super::{Sink, malformed, refuse, sqlite};
 use crate::node::columns::Description;
 
-/// How many rows are read until it is asked whether somebody still waits.
+/// Number of rows between two checks for a cancel.
 const ROWS_A_LOOK: u32 = 256;
 
 /// Sends the rows of a table as they are.
@@ -40,7 +40,7 @@ pub(super) fn send(
 /// The nodes above a table, the lowest first.
 pub(super) struct Pipeline<'a> {
     stages: Vec<Stage<'a>>,
-    /// Of the rows that leave.
+    /// Columns of the rows that leave.
     fields: Vec<Description>,
 }
 

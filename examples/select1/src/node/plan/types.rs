@@ -1,4 +1,4 @@
-//! What cells and expressions of a type are read, computed and written as.
+//! Reading, computing and writing of cells and expressions by type.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -48,7 +48,7 @@ impl Type {
         }
     }
 
-    /// Of them behind the point.
+    /// Digits behind the point.
     pub(super) const fn scale(&self) -> u8 {
         match self {
             Self::Decimal { scale, .. } => *scale,
@@ -80,7 +80,7 @@ impl Type {
         matches!(self, Self::Date | Self::DateTime(_) | Self::Timestamp(_) | Self::Time(_))
     }
 
-    /// Whether arithmetic with it is done in floating point.
+    /// True if arithmetic with it is done in floating point.
     pub(super) const fn is_inexact(&self) -> bool {
         matches!(self, Self::Double | Self::Float) || self.is_textual()
     }
@@ -149,7 +149,8 @@ impl Type {
         Ok(())
     }
 
-    /// What a value of the type, or a text in its place, is worth when points in time are compared.
+    /// Returns the number by which a value of the type, or a text in its place, is compared as a
+    /// point in time.
     pub(super) fn moment(&self, value: &Val<'_>) -> Result<Option<i128>, SessionError> {
         let Some(text) = value.text() else { return Ok(None) };
         if let Self::Time(_) = self {

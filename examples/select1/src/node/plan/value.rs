@@ -89,7 +89,7 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// Whether it holds; `None` for NULL.
+    /// Returns the truth of the value; `None` for NULL.
     pub(super) fn truth(&self) -> Option<bool> {
         Some(match self.number()? {
             Num::Int(value) => value != 0,
@@ -99,7 +99,7 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// As text; `None` for NULL.
+    /// Returns the text; `None` for NULL.
     pub(super) fn text(&self) -> Option<Cow<'_, [u8]>> {
         Some(match self {
             Self::Null => return None,
@@ -125,7 +125,7 @@ impl Num {
         }
     }
 
-    /// As an exact number; `None` for one with a floating point, or that is too large.
+    /// Returns the exact number; `None` for one with a floating point, or that is too large.
     pub(super) fn to_exact(self) -> Option<Exact> {
         match self {
             Self::Int(value) => Some(Exact::new(value.into(), 0)),
@@ -135,7 +135,7 @@ impl Num {
         }
     }
 
-    /// As an integer of any sign; a fraction is rounded.
+    /// Returns an integer of any sign; a fraction is rounded.
     pub(super) fn to_integer(self) -> i128 {
         match self {
             Self::Int(value) => value.into(),
@@ -145,7 +145,7 @@ impl Num {
         }
     }
 
-    /// As MySQL compares numbers: with a floating point if one has it, exactly otherwise.
+    /// Compares as MySQL does: in floating point if one number has it, exactly otherwise.
     pub(super) fn compare(self, other: Self) -> Ordering {
         match (self.to_exact(), other.to_exact()) {
             (Some(left), Some(right)) => left.compare(right),

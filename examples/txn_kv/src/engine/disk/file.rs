@@ -9,8 +9,8 @@ use redb::backends::FileBackend;
 use super::{DiskOptions, Open};
 use crate::engine::EngineError;
 
-/// Where the file of this folder is. If it is not there, it is made under another name and gets its own
-/// when it is a whole database: one that is made by half could not be opened.
+/// Returns the path of the file in this folder. If there is none, it is made under another name and
+/// renamed when it is a whole database: a database that is made by half could not be opened.
 pub(super) fn make(folder: &Path, options: DiskOptions) -> Result<PathBuf, EngineError> {
     let failed = |error| EngineError::new("make the database", error);
     let path = folder.join(NAME);
@@ -21,7 +21,7 @@ pub(super) fn make(folder: &Path, options: DiskOptions) -> Result<PathBuf, Engin
     let new = folder.join(format!("{NAME}.{}", std::process::id()));
     let made = Open::new(open_or_make(&new).map(|file| Box::new(file) as _), options);
     let named = made.and_then(|_| name(&new, &path).map_err(failed));
-    // It has two names, or is of no use.
+    // The database has its final name as well by now. If not, the file is of no use.
     let _ = fs::remove_file(&new);
     named?;
     Ok(path)
@@ -38,14 +38,14 @@ fn open_or_make(path: &Path) -> io::Result<FileBackend> {
     open(path)
 }
 
-/// After that it is found there, also after a crash.
+/// Gives the new file its final name, which outlives a crash.
 fn name(new: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(new, path) {
-        // Somebody else was faster.
+        // Another process was faster.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         linked => linked?,
     }
-    // The name of the file, and the name of the folder.
+    // The first folder holds the name of the file, the second the name of the folder.
     for folder in path.ancestors().skip(1).take(2) {
         let here = folder.as_os_str().is_empty();
         File::open(if here { Path::new(".") } else { folder })?.sync_all()?;

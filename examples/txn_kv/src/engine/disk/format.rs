@@ -37,7 +37,7 @@ pub(super) fn encode_record(record: &Record, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(value.unwrap_or_default());
 }
 
-/// The record of these bytes: all of them, and nothing that no record has.
+/// Decodes a record. The bytes must be one record and nothing else.
 pub(super) fn decode_record(bytes: &[u8]) -> Result<Record, Damaged> {
     let mut rest = bytes;
     let kind = take::<1>(&mut rest, "kind")?[0];
@@ -79,7 +79,7 @@ pub(super) fn decode_head(bytes: &[u8]) -> Result<Head, Damaged> {
     if rest.is_empty() { Ok(Head { revision, compacted }) } else { Err(Damaged("length of head")) }
 }
 
-/// What of the stored bytes makes no sense.
+/// Part of the stored bytes that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged(&'static str);
 

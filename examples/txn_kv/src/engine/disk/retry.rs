@@ -1,8 +1,8 @@
 //! [`Retry`]: a file layer that can do again what failed.
 //!
-//! The database refuses everything once a write has failed, and what a failed sync has left on the
-//! disk nobody knows: the system may forget the pages that it could not write. So the layer keeps what
-//! was asked for since the last sync, and from the first failure on it keeps it only:
+//! The database refuses all work once a write has failed. After a failed sync the content of the
+//! disk is unknown: the system may forget the pages that it could not write. So the layer keeps all
+//! requests since the last sync, and from the first failure on it does nothing else with them:
 //!
 //! ```text
 //!             writes, lengths, syncs go                 reads see
@@ -10,8 +10,9 @@
 //!   failed    nowhere, and are kept                     the file, and over it what is kept
 //! ```
 //!
-//! The database hears of no failure, and goes on reading. Who commits has to [ask](Retry::failure), and
-//! before it commits again the layer [does it all once more](Retry::settle), in the same order.
+//! The database gets no error, and goes on reading. The committer has to [ask](Retry::failure) for
+//! a failure. Before it commits again, the layer [does it all once more](Retry::settle), in the
+//! same order.
 
 use std::fmt;
 use std::io;
@@ -37,11 +38,11 @@ struct Inner {
     unsynced: Mutex<Unsynced>,
 }
 
-/// What was asked for since the last sync.
+/// Requests since the last sync.
 #[derive(Default)]
 struct Unsynced {
     asked: Vec<Asked>,
-    /// Of the writes, one after the other.
+    /// Bytes of the writes, one after the other.
     bytes: Vec<u8>,
     /// The first failure.
     failure: Option<Arc<io::Error>>,
@@ -59,7 +60,7 @@ impl Retry {
         Self(Arc::new(Inner { file, failed, unsynced }))
     }
 
-    /// Why something that was asked for is not in the file.
+    /// Returns the reason if a request is not in the file.
     pub(super) fn failure(&self) -> Option<Arc<io::Error>> {
         if self.0.is_failed() { self.0.unsynced().failure.clone() } else { None }
     }
@@ -107,7 +108,7 @@ impl Inner {
         }
     }
 
-    /// Keeps it, and does it if nothing has failed yet.
+    /// Keeps a request, and executes it if nothing has failed yet.
     fn ask(&self, unsynced: &mut Unsynced, asked: Asked) {
         if unsynced.failure.is_none() {
             match self.act(&asked, &unsynced.bytes) {
@@ -124,7 +125,7 @@ impl Inner {
 }
 
 impl Unsynced {
-    /// A commit of ordinary size finds its memory again.
+    /// A commit of ordinary size uses this memory again.
     fn clear(&mut self) {
         self.asked.clear();
         self.bytes.clear();
@@ -132,7 +133,7 @@ impl Unsynced {
         self.failure = None;
     }
 
-    /// How long the file would be.
+    /// Returns the length that the file would have.
     fn len(&self, file: u64) -> u64 {
         self.asked.iter().fold(file, |len, asked| match asked {
             Asked::Write { offset, bytes } => len.max(offset + bytes.len() as u64),
@@ -141,7 +142,7 @@ impl Unsynced {
         })
     }
 
-    /// Puts over bytes of the file what was asked for.
+    /// Puts the kept requests over bytes of the file.
     fn lay_over(&self, offset: u64, out: &mut [u8]) {
         let end = offset + out.len() as u64;
         // Within `out`: how far this place is from its beginning.

@@ -12,13 +12,13 @@ pub(super) struct View {
 }
 
 impl View {
-    /// As of the last commit, which has brought this head.
+    /// Opens the view of the last commit, which has brought this head.
     pub(super) fn at(database: &Database, head: Head) -> Result<Self, redb::Error> {
         let revisions = database.begin_read()?.open_table(REVISIONS)?;
         Ok(Self { head, revisions })
     }
 
-    /// As of the last commit.
+    /// Opens the view of the last commit.
     pub(super) fn open(database: &Database) -> Result<Self, EngineError> {
         let failed = |error: redb::Error| EngineError::new("open the database", error);
         let (stored, revisions) = read_tables(database).map_err(failed)?;

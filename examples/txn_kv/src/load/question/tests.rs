@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::super::workload::Until;
+use lab::drive::Until;
+
 use super::*;
 use crate::record::{Record, Revision};
 use crate::txn::Entry;
@@ -18,11 +19,11 @@ fn read(shape: &Shape, first: u64, limit: u64) -> Read {
     }
 }
 
-/// What a read finds if these keys were written by the transactions of the same numbers.
+/// Answer of a read if each of these keys was written by the transaction of the same number.
 fn found(shape: &Shape, numbers: impl IntoIterator<Item = u64>) -> Found {
     let entry = |number| {
         let key = shape.keys.key(number);
-        let value = values::make(&key, number, shape.value_bytes);
+        let value = values::make(&key, &mut Rng::with_seed(number), shape.value_bytes);
         let record = Record { key, created: number, version: 1, value: Some(value) };
         Entry { revision: Revision { main: number, sub: 0 }, record: Arc::new(record) }
     };

@@ -1,4 +1,4 @@
-//! What a statement does, and clauses that SQLite writes otherwise or not at all.
+//! The effect of a statement, and clauses that SQLite writes otherwise or not at all.
 
 use epoll_group::session::SessionError;
 
@@ -8,7 +8,7 @@ use crate::node::dialect::{Effect, Expected};
 use crate::node::errors::unsupported;
 
 impl Rewrite<'_, '_> {
-    /// What the statement does, by its first words.
+    /// Finds the effect of the statement by its first words.
     pub(super) fn verb(&mut self) -> Result<(), SessionError> {
         let first = self.tokens[0];
         let mut cursor = Cursor::new(self.tokens);

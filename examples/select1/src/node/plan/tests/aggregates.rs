@@ -120,7 +120,7 @@ proptest! {
     ) {
         let db = database("create table t (m decimal(20,2))");
         for value in &values {
-            // As text: SQLite turns it into a number, exactly as long as it has 15 digits.
+            // Text, because SQLite makes a number of it, which is exact up to 15 digits.
             let text = value.map(|value| {
                 let short = value % 10_000_000;
                 format!("{}{}.{:02}", if short < 0 { "-" } else { "" }, short.abs() / 100, short.abs() % 100)

@@ -21,7 +21,7 @@ enum Naive {
 /// Why there is no value.
 #[derive(Debug)]
 enum Fail {
-    /// As in MySQL.
+    /// Result in MySQL.
     Range,
     /// More digits than this test or what it tests computes with.
     Digits,

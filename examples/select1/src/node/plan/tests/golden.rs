@@ -13,7 +13,7 @@ const TABLES: &str = "
     insert into t_0001 values (7, 'n', 7, 'x'), (8, 'm', null, null), (50, 'o', 7, 'y');
 ";
 
-/// What the recorded plans answer, by their names; the others answer the row of id 7.
+/// Answers to the recorded plans by their names; all others answer the row of id 7.
 const ANSWERS: &[(&str, &str)] = &[
     ("plan_get_two_column_key", "7,'n',7,'x'"),
     ("plan_get_key_null", "8,'m',NULL,NULL"),

@@ -1,4 +1,4 @@
-//! What operators make of NULL, of zero and of texts.
+//! Operators on NULL, zero and texts.
 
 use epoll_group::codec::message::plan::{ColumnIdentifier, Expr};
 
@@ -21,7 +21,7 @@ fn literal(value: &str) -> Expr {
     Expr::literal(scalar)
 }
 
-/// What `sign` makes of these operands.
+/// Returns the result of `sign` on these operands.
 fn result(sign: &str, operands: &[&str]) -> String {
     let db = database(TABLES);
     let expr = Expr::operator(sign, operands.iter().map(|operand| literal(operand)));

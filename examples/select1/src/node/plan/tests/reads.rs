@@ -195,7 +195,7 @@ fn indexes_are_walked_and_nothing_is_sorted() {
     }
 }
 
-/// Somebody who has gone.
+/// A receiver that has cancelled.
 struct Gone(Rows);
 
 impl Sink for Gone {

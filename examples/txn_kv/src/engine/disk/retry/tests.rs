@@ -10,7 +10,7 @@ struct Scripted(Arc<std::sync::Mutex<Script>>);
 struct Script {
     bytes: Vec<u8>,
     synced: Vec<u8>,
-    /// What was done since the last sync.
+    /// Changes since the last sync.
     dirty: Vec<Did>,
     fails: bool,
 }

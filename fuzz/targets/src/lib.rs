@@ -1,0 +1,81 @@
+//! Bodies of the fuzz targets, as functions that stable Rust can build. The programs in
+//! `fuzz/fuzz_targets` hand them to libFuzzer, and the test `replay` runs them over the stored seeds.
+//!
+//! A target panics if a promise does not hold. An input has one or more [`parts`]. The target checks
+//! each part on its own, so that one seed can cover several cases.
+
+mod auth;
+mod chunk;
+mod frames;
+mod input;
+mod memory;
+mod message;
+mod plan;
+mod row;
+
+pub use input::{join, keep_one_part, parts};
+
+use input::each_part;
+
+/// Texts of a login.
+pub fn auth(input: &[u8]) {
+    each_part(input, auth::check);
+}
+
+/// Columnar results.
+pub fn chunk(input: &[u8]) {
+    each_part(input, chunk::check);
+}
+
+/// A client's connection against arbitrary bytes from a server. Each request has one outcome, the
+/// client sends whole frames, unread answers are bounded, and nothing is left at the end.
+///
+/// ```text
+/// part = logged in u8 │ (operation u8, parameter u8, its arguments …) …
+/// ```
+pub fn client(input: &[u8]) {
+    each_part(input, epoll_group::internal::client_connection);
+}
+
+/// The decoder of frames.
+pub fn frames(input: &[u8]) {
+    each_part(input, frames::check);
+}
+
+/// Bodies of messages.
+pub fn message(input: &[u8]) {
+    each_part(input, message::check);
+}
+
+/// Execution plans.
+pub fn plan(input: &[u8]) {
+    each_part(input, plan::check);
+}
+
+/// Operations of a pool's backend, compared with a naive twin after each of them.
+///
+/// ```text
+/// part = (operation u8 │ parameter u8) …
+/// ```
+pub fn pool_ops(input: &[u8]) {
+    each_part(input, epoll_group::internal::pool_ops);
+}
+
+/// Bodies of rows.
+pub fn row(input: &[u8]) {
+    each_part(input, row::check);
+}
+
+/// A server's connection against arbitrary bytes from a client, before and after a login. The server
+/// sends whole messages, its own code does not panic, its memory is bounded, and nothing is left at
+/// the end.
+///
+/// ```text
+/// part = logged in u8 │ (operation u8, parameter u8, its arguments …) …
+/// ```
+pub fn server(input: &[u8]) {
+    each_part(input, |part| memory::within(SERVER_BYTES, || lab::fuzzed::server(part)));
+}
+
+/// Memory of a server without connections, plus the most that one connection may hold under its limits.
+const SERVER_BYTES: usize = 8 << 20;

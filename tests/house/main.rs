@@ -1,0 +1,5 @@
+//! Rules for the source and its pages. They do not concern the behaviour of the library.
+
+mod layering;
+#[cfg(all(feature = "client", feature = "pool"))]
+mod promises;

@@ -1,0 +1,240 @@
+//! Where connections come from and go to: addresses, ready listeners, outgoing connections.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::Runtime;
+use epoll_group::net::{
+    Address, Close, CloseReason, Connection, Input, ListenError, Listener, Protocol, Sent,
+};
+use epoll_group::stats::Counter;
+use lab::protocol::{Bytes, echo};
+use lab::{BOTH, Kind, LONG, Peer, Server, TempDir, config, eventually};
+use socket2::{Domain, Socket, Type};
+
+/// A protocol that sends its connection's events to the test.
+struct Told(mpsc::Sender<Event>);
+
+#[derive(Debug)]
+enum Event {
+    Opened(Connection),
+    Received(Vec<u8>),
+    Closed(String),
+    Failed(String),
+}
+
+fn told() -> (Told, mpsc::Receiver<Event>) {
+    let (tell, events) = mpsc::channel();
+    (Told(tell), events)
+}
+
+impl Protocol for Told {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) {
+        let _ = self.0.send(Event::Opened(conn.clone()));
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        let _ = self.0.send(Event::Received(input.take_all().to_vec()));
+        Ok(())
+    }
+
+    fn closed(&self, _: &Connection, (): (), reason: &CloseReason) {
+        let _ = self.0.send(Event::Closed(reason.to_string()));
+    }
+
+    fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
+        let _ = self.0.send(Event::Failed(reason.to_string()));
+    }
+}
+
+#[track_caller]
+fn opened(events: &mpsc::Receiver<Event>) -> Connection {
+    match events.recv_timeout(LONG).expect("an event") {
+        Event::Opened(conn) => conn,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Receives `count` bytes in however many pieces.
+#[track_caller]
+fn received(events: &mpsc::Receiver<Event>, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < count {
+        match events.recv_timeout(LONG).expect("an event") {
+            Event::Received(more) => bytes.extend(more),
+            other => panic!("{other:?}"),
+        }
+    }
+    bytes
+}
+
+#[track_caller]
+fn closed(events: &mpsc::Receiver<Event>) -> String {
+    match events.recv_timeout(LONG).expect("an event") {
+        Event::Closed(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_outgoing_connection_talks_to_a_listener() {
+    for kind in BOTH {
+        let server = Server::start(kind, config(), Bytes::new(echo));
+        let client = Runtime::builder().config(config()).start().expect("a second runtime");
+        let (protocol, events) = told();
+        let conn = client.connect(server.address(), protocol).expect("begun");
+        // Bytes that are sent before the connection is established wait.
+        conn.send(b"early ");
+        assert_eq!(opened(&events).id(), conn.id());
+        conn.send(b"late");
+        assert_eq!(received(&events, 10), b"early late", "{kind:?}");
+        assert_eq!(conn.peer_addr(), server.address());
+        assert_eq!(client.stats().get(Counter::ConnectionsConnected), 1);
+        conn.close("enough");
+        assert_eq!(closed(&events), "enough");
+        server.wait_until_empty();
+    }
+}
+
+#[test]
+fn a_refused_connection_is_told_with_the_reason_and_never_opened() {
+    // Bound, so that no other process gets the port, but not listening.
+    let port = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    port.bind(&any.into()).expect("a port");
+    let refusing = port.local_addr().expect("its number").as_socket().expect("TCP");
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    for round in 1..=20 {
+        let (protocol, events) = told();
+        let conn = runtime.connect(refusing, protocol).expect("begun");
+        conn.send(b"for nobody");
+        eventually(LONG, || runtime.stats().connections == 0);
+        assert!(conn.is_closed());
+        assert_eq!(conn.send(b"late"), Sent::Closed);
+        assert_eq!(runtime.stats().get(Counter::ClosedIoError), round);
+        match events.recv_timeout(LONG).expect("an event") {
+            Event::Failed(reason) => assert!(reason.starts_with("connect failed:"), "{reason}"),
+            other => panic!("round {round}: {other:?}"),
+        }
+        drop(conn);
+        // No other call follows, and the protocol is dropped with the connection.
+        let end = events.recv_timeout(LONG).expect_err("there is nothing to call it for");
+        let stats = runtime.stats();
+        assert_eq!(end, mpsc::RecvTimeoutError::Disconnected, "round {round}:\n{stats}");
+    }
+    assert_eq!(runtime.stats().get(Counter::ConnectionsConnected), 0);
+    assert_eq!(runtime.stats().buffered_bytes, 0);
+}
+
+#[test]
+fn a_unix_socket_that_is_not_there_is_an_error_at_once() {
+    let dir = TempDir::new();
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let (protocol, events) = told();
+    assert!(runtime.connect(dir.socket().as_path(), protocol).is_err());
+    let end = events.recv_timeout(LONG).expect_err("there is nothing to call it for");
+    assert_eq!(end, mpsc::RecvTimeoutError::Disconnected);
+}
+
+#[test]
+fn a_connection_knows_its_peer() {
+    for kind in BOTH {
+        let (protocol, events) = told();
+        let server = Server::start(kind, config(), protocol);
+        let peer = server.peer();
+        let conn = opened(&events);
+        assert_eq!(&conn.local_addr().expect("an address"), server.address());
+        match kind {
+            Kind::Tcp => {
+                assert_eq!(conn.peer_addr(), &Address::Tcp(peer.local_addr().expect("TCP")));
+                assert_eq!(conn.credentials(), None);
+            }
+            Kind::Unix => {
+                assert_eq!(conn.peer_addr(), &Address::Unix("".into()));
+                let credentials = conn.credentials().expect("a Unix socket has them");
+                assert_eq!(credentials.pid.cast_unsigned(), std::process::id());
+            }
+        }
+    }
+}
+
+#[test]
+fn user_data_is_set_once_and_seen_by_all_handles() {
+    let (protocol, events) = told();
+    let server = Server::start(Kind::Tcp, config(), protocol);
+    let _peer = server.peer();
+    let conn = opened(&events);
+    assert_eq!(conn.user_data::<String>(), None);
+    assert_eq!(conn.set_user_data("first".to_owned()), Ok(()));
+    assert_eq!(conn.set_user_data(2), Err(2), "the value comes back");
+    let other = conn.clone();
+    let seen = thread::spawn(move || other.user_data::<String>().cloned());
+    assert_eq!(seen.join().expect("no panic").as_deref(), Some("first"));
+    assert_eq!(conn.user_data::<i32>(), None, "of another type");
+}
+
+#[test]
+fn ready_listeners_are_served() {
+    let dir = TempDir::new();
+    let runtime = Runtime::builder().config(config().epoll_groups(2)).start().expect("a runtime");
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let unix = UnixListener::bind(dir.socket()).expect("a path");
+    let listeners = [runtime.listen(tcp, Bytes::new(echo)), runtime.listen(unix, Bytes::new(echo))];
+    for listener in listeners {
+        let listener = listener.expect("taken over");
+        let mut peers: Vec<_> = (0..8).map(|_| Peer::connect(listener.local_addr())).collect();
+        peers.iter_mut().for_each(|peer| peer.echo(b"hello"));
+        listener.stop();
+        eventually(LONG, || Peer::try_connect(listener.local_addr(), None).is_err());
+        peers.iter_mut().for_each(|peer| peer.echo(b"still here"));
+    }
+}
+
+#[test]
+fn an_address_in_use_is_an_error() {
+    for kind in BOTH {
+        // The groups of a runtime share a port, but never with another listener.
+        let server = Server::start(kind, config().epoll_groups(2), Bytes::new(echo));
+        let second = server.runtime.listen(server.address(), Bytes::new(echo));
+        match second {
+            Err(ListenError::Bind { address, source }) => {
+                assert_eq!(&address, server.address());
+                assert_eq!(source.kind(), std::io::ErrorKind::AddrInUse);
+            }
+            other => panic!("{kind:?}: {:?}", other.map(|listener: Listener| listener)),
+        }
+        server.peer().echo(b"the first one goes on");
+    }
+}
+
+#[test]
+fn what_is_no_address_is_an_error() {
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let listened = runtime.listen("nonsense", Bytes::new(echo));
+    assert!(matches!(listened, Err(ListenError::Address(_))));
+    assert!(runtime.connect("nonsense", Bytes::new(echo)).is_err());
+    let report = runtime.drain(Duration::from_secs(10));
+    assert_eq!(report.cut, 0);
+}
+
+#[test]
+fn the_file_of_a_unix_socket_goes_with_its_listener() {
+    let dir = TempDir::new();
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let path = dir.socket();
+    for _ in 0..2 {
+        let listener = runtime.listen(path.as_path(), Bytes::new(echo)).expect("a listener");
+        Peer::connect(listener.local_addr()).echo(b"hello");
+        assert!(path.exists());
+        listener.stop();
+        eventually(LONG, || !path.exists());
+    }
+    let _listener = runtime.listen(path.as_path(), Bytes::new(echo)).expect("a listener");
+    let _ = runtime.drain(Duration::from_secs(10));
+    assert!(!path.exists(), "the drain removed it");
+}

@@ -1,0 +1,277 @@
+//! Ends of connections: half-close, our close, panics, listeners that stop.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::net::{Close, Connection, Input, Sent};
+use epoll_group::stats::Counter;
+use lab::peer::{End, frame};
+use lab::protocol::{Bytes, Frames, echo};
+use lab::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
+
+/// Test's side of a protocol that reports each call and then waits for a permission to continue.
+type Gate = (mpsc::Receiver<Connection>, mpsc::Sender<()>);
+
+fn gated() -> (impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync, Gate) {
+    let (inside, entered) = mpsc::channel();
+    let (go, may_go) = mpsc::channel();
+    let may_go = Mutex::new(may_go);
+    let received = move |conn: &Connection, input: &mut Input<'_>| {
+        let _ = inside.send(conn.clone());
+        may_go.lock().expect("unpoisoned").recv_timeout(LONG).expect("told to go on");
+        echo(conn, input)
+    };
+    (received, (entered, go))
+}
+
+#[test]
+fn an_end_that_arrives_while_the_handler_runs_is_seen() {
+    for kind in BOTH {
+        let (received, (entered, go)) = gated();
+        let (protocol, ends) = Bytes::with_ends(received);
+        let server = Server::start(kind, config(), protocol);
+        for round in 1..=20 {
+            let mut peer = server.peer();
+            peer.send(b"question");
+            let _ = entered.recv_timeout(LONG).expect("a call");
+            peer.finish();
+            go.send(()).expect("a handler");
+            assert_eq!(peer.receive_to_finish(), b"question");
+            assert_eq!(ends.wait_for(round)[round - 1], "the peer finished", "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn bytes_and_the_end_that_arrive_while_the_handler_runs_are_seen() {
+    for kind in BOTH {
+        let (received, (entered, go)) = gated();
+        let server = Server::start(kind, config(), Bytes::new(received));
+        for _ in 0..20 {
+            let mut peer = server.peer();
+            peer.send(b"one");
+            let _ = entered.recv_timeout(LONG).expect("a call");
+            peer.send(b"two");
+            peer.finish();
+            go.send(()).expect("a handler");
+            let _ = entered.recv_timeout(LONG).expect("a second call");
+            go.send(()).expect("a handler");
+            assert_eq!(peer.receive_to_finish(), b"onetwo");
+        }
+    }
+}
+
+#[test]
+fn a_reset_that_arrives_while_the_handler_runs_is_seen() {
+    for kind in BOTH {
+        let (received, (entered, go)) = gated();
+        let (protocol, ends) = Bytes::with_ends(received);
+        let server = Server::start(kind, config(), protocol);
+        for round in 1..=20 {
+            let mut peer = server.peer();
+            peer.send(b"question");
+            let _ = entered.recv_timeout(LONG).expect("a call");
+            peer.reset();
+            go.send(()).expect("a handler");
+            ends.wait_for(round);
+        }
+        server.wait_until_empty();
+    }
+}
+
+#[test]
+fn a_long_reply_before_our_close_arrives_whole_though_input_is_unread() {
+    const REPLY: usize = 1 << 20;
+    let reply = Arc::new(pattern(REPLY));
+    for kind in BOTH {
+        let (received, (entered, go)) = gated();
+        let all = Arc::clone(&reply);
+        let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
+            input.take_all();
+            received(conn, &mut *input)?;
+            conn.send(&*all);
+            Err("done".into())
+        });
+        let server = Server::start(kind, config(), protocol);
+        for round in 1..=50 {
+            let mut peer = server.peer();
+            peer.send(b"?");
+            let _ = entered.recv_timeout(LONG).expect("a call");
+            // The server never reads these bytes.
+            peer.send(&pattern(20_000));
+            go.send(()).expect("a handler");
+            let got = peer.receive_to_finish();
+            assert!(got == *reply, "{kind:?}, round {round}: {} of {REPLY} bytes", got.len());
+            drop(peer);
+            assert_eq!(ends.wait_for(round)[round - 1], "done");
+        }
+    }
+}
+
+#[test]
+fn a_held_request_is_answered_after_the_half_close() {
+    for kind in BOTH {
+        let (defer, deferred) = mpsc::channel();
+        let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
+            input.take_all();
+            let _ = defer.send((conn.clone(), conn.hold()));
+            Ok(())
+        });
+        let server = Server::start(kind, config(), protocol);
+        for round in 1..=20 {
+            let mut peer = server.peer();
+            peer.send(b"question");
+            peer.finish();
+            let (conn, hold) = deferred.recv_timeout(LONG).expect("a request");
+            assert_eq!(ends.all().len(), round - 1, "it waits");
+            thread::spawn(move || {
+                conn.send(b"answer");
+                drop(hold);
+            });
+            assert_eq!(peer.receive_to_finish(), b"answer");
+            ends.wait_for(round);
+        }
+    }
+}
+
+#[test]
+fn a_close_from_any_thread_is_reported_once_with_the_first_reason() {
+    const THREADS: usize = 4;
+    for kind in BOTH {
+        let (give, given) = mpsc::channel();
+        let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
+            let _ = give.send(conn.clone());
+            echo(conn, input)
+        });
+        let server = Server::start(kind, config(), protocol);
+        for round in 1..=20 {
+            let mut peer = server.peer();
+            peer.echo(b"hello");
+            let conn = given.recv_timeout(LONG).expect("a connection");
+            thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let conn = conn.clone();
+                    scope.spawn(move || conn.close(format!("thread {thread}")));
+                }
+            });
+            assert!(conn.is_closed());
+            assert_eq!(conn.send(b"late"), Sent::Closed);
+            assert!(peer.receive_to_finish().is_empty());
+            drop(peer);
+            assert!(ends.wait_for(round)[round - 1].starts_with("thread "));
+        }
+        server.wait_until_empty();
+        assert_eq!(ends.all().len(), 20, "one report for each");
+        assert_eq!(server.count(Counter::ClosedByHandler), 20);
+    }
+}
+
+#[test]
+fn a_panic_in_a_handler_closes_only_its_connection() {
+    for kind in BOTH {
+        let (protocol, ends) = Bytes::with_ends(|conn: &Connection, input: &mut Input<'_>| {
+            assert!(input.bytes() != b"panic", "as asked");
+            echo(conn, input)
+        });
+        let server = Server::start(kind, config(), protocol);
+        let workers = server.stats().workers;
+        let mut other = server.peer();
+        for round in 1..=20 {
+            let mut peer = server.peer();
+            peer.send(b"panic");
+            assert!(peer.receive_all().0.is_empty());
+            drop(peer);
+            other.echo(b"all is well");
+            assert_eq!(ends.wait_for(round)[round - 1], "the handler panicked");
+        }
+        assert_eq!(server.count(Counter::Panics), 20);
+        assert_eq!(server.count(Counter::ClosedPanic), 20);
+        assert_eq!(server.stats().workers, workers);
+    }
+}
+
+/// Runs `test` while both workers are inside a handler and clients with a request wait in the
+/// backlog.
+fn with_a_backlog(kind: Kind, test: impl FnOnce(&Server, &Gate, Vec<Peer>)) -> Server {
+    let (received, gate) = gated();
+    let server = Server::start(kind, config().epoll_threads_per_group(2), Bytes::new(received));
+    let mut peers = Vec::new();
+    for _ in 0..2 {
+        let mut peer = server.peer();
+        peer.send(b"question");
+        let _ = gate.0.recv_timeout(LONG).expect("a call");
+        peers.push(peer);
+    }
+    for _ in 0..20 {
+        let mut peer = server.peer();
+        peer.send(b"question");
+        peers.push(peer);
+    }
+    assert_eq!(server.count(Counter::ConnectionsAccepted), 2, "the others wait");
+    test(&server, &gate, peers);
+    server
+}
+
+#[test]
+fn a_stopped_listener_resets_nobody_in_its_backlog() {
+    for kind in BOTH {
+        let server = with_a_backlog(kind, |server, gate, peers| {
+            let other = server.runtime.listen("127.0.0.1:0", Frames::default()).expect("another");
+            server.listener.stop();
+            (0..22).for_each(|_| gate.1.send(()).expect("handlers"));
+            for mut peer in peers {
+                assert_eq!(peer.receive(8), b"question", "{kind:?}");
+                peer.finish();
+                assert!(peer.receive_to_finish().is_empty());
+            }
+            eventually(LONG, || Peer::try_connect(server.address(), None).is_err());
+            // Another listener still accepts.
+            Peer::connect(other.local_addr()).echo(&frame(1, b"still here"));
+        });
+        server.wait_for(Counter::ClosedByPeer, 23);
+    }
+}
+
+#[test]
+fn a_drain_resets_nobody_in_the_backlog() {
+    for kind in BOTH {
+        let mut go_on = None;
+        let mut waiting = Vec::new();
+        let server = with_a_backlog(kind, |_, gate, peers| {
+            go_on = Some(gate.1.clone());
+            waiting = peers;
+        });
+        let go_on = go_on.expect("a gate");
+        thread::scope(|scope| {
+            let drained = scope.spawn(|| server.runtime.drain(LONG));
+            (0..22).for_each(|_| go_on.send(()).expect("handlers"));
+            for mut peer in waiting {
+                let (bytes, end) = peer.receive_all();
+                assert_eq!((&bytes[..], end), (&b"question"[..], End::Finished), "{kind:?}");
+            }
+            let report = drained.join().expect("a report");
+            assert_eq!((report.finished, report.cut), (22, 0), "{report}");
+        });
+    }
+}
+
+#[test]
+fn a_large_buffer_of_a_silent_connection_is_given_back() {
+    for kind in BOTH {
+        let config = config().big_buf_release_after(Duration::from_millis(50));
+        let server = Server::start(kind, config, Frames::default());
+        let mut peer = server.peer();
+        let frame = frame(1, &pattern(1 << 20));
+        let mut sender = peer.other();
+        for _ in 0..3 {
+            thread::scope(|scope| {
+                scope.spawn(|| sender.send(&frame));
+                assert!(peer.receive_frame() == frame);
+            });
+            eventually(LONG, || server.stats().buffered_bytes == 0);
+        }
+        assert_eq!(server.stats().connections, 1);
+    }
+}

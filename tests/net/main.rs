@@ -1,0 +1,12 @@
+//! Connections and listeners: bytes, frames, limits, options, ends.
+#![cfg(feature = "server")]
+
+mod addresses;
+mod churn;
+mod close;
+mod descriptors;
+mod frames;
+mod limits;
+mod options;
+mod reuse;
+mod send;

@@ -1,0 +1,90 @@
+//! Maintenance: connections made ahead, connections that are idle or old, unused backends.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use epoll_group::pool::{Pooled, Version};
+
+use crate::support::{assert_at_rest, limits, pool, status};
+use lab::{LONG, eventually};
+
+const A: &str = "SPT0";
+const SHORT: Duration = Duration::from_millis(20);
+
+#[test]
+fn some_are_made_ahead_and_replaced() {
+    let (pool, fake) = pool(limits(5).min_idle(2));
+    let _backend = pool.backend(&A).unwrap();
+    eventually(LONG, || status(&pool, A).idle == 2);
+    let held = pool.get(&A).unwrap();
+    Pooled::discard(held);
+    eventually(LONG, || status(&pool, A).idle == 2);
+    assert_at_rest(&pool, &fake, A);
+    assert_eq!(fake.made.load(SeqCst), 3);
+}
+
+#[test]
+fn some_are_made_ahead_after_the_backend_was_dead() {
+    let (pool, fake) = pool(limits(5).min_idle(2));
+    fake.set(&fake.dead, true);
+    let _backend = pool.backend(&A).unwrap();
+    eventually(LONG, || fake.connects.load(SeqCst) > 3);
+    assert!(fake.most_connecting.load(SeqCst) <= 2);
+    fake.set(&fake.dead, false);
+    eventually(LONG, || status(&pool, A).idle == 2);
+}
+
+#[test]
+fn the_coldest_go_first_and_the_minimum_stays() {
+    let (pool, fake) = pool(limits(4).min_idle(1).idle_timeout(SHORT));
+    let [one, two, three] = [(); 3].map(|()| pool.get(&A).unwrap());
+    eventually(LONG, || status(&pool, A).idle == 1);
+    let hot = two.number;
+    let mut cold = vec![three.number, one.number];
+    let ahead = (1..=4).find(|number| *number != hot && !cold.contains(number));
+    cold.insert(0, ahead.expect("there are four"));
+    drop(three);
+    drop(one);
+    drop(two);
+    eventually(LONG, || fake.closed().len() == 3);
+    assert_eq!(fake.closed(), cold, "the coldest first");
+    std::thread::sleep(SHORT * 2);
+    assert_eq!(pool.get(&A).unwrap().number, hot, "one stays");
+}
+
+#[test]
+fn the_old_ones_are_closed_idle_or_as_they_come_back() {
+    let (pool, fake) = pool(limits(2).max_age(SHORT));
+    let held = pool.get(&A).unwrap();
+    drop(pool.get(&A).unwrap());
+    eventually(LONG, || fake.opened() == 1);
+    assert_eq!(held.number, 1);
+    std::thread::sleep(SHORT);
+    drop(held);
+    assert_eq!(fake.opened(), 0);
+}
+
+#[test]
+fn a_backend_that_nobody_uses_vanishes() {
+    let (pool, fake) = pool(limits(2).min_idle(1).unused_after(SHORT));
+    drop(pool.get(&A).unwrap());
+    eventually(LONG, || pool.status().is_empty() && fake.opened() == 0);
+    let conn = pool.get(&A).unwrap();
+    drop(conn);
+    eventually(LONG, || pool.status().is_empty());
+}
+
+#[test]
+fn a_backend_with_a_handle_a_borrower_or_a_version_stays() {
+    let (pool, _) = pool(limits(2).unused_after(SHORT));
+    let handle = pool.backend(&"handle").unwrap();
+    let conn = pool.get(&"borrower").unwrap();
+    pool.fail_over(&"version", Version::FIRST).unwrap();
+    drop(pool.get(&"nothing").unwrap());
+    eventually(LONG, || pool.status_of(&"nothing").is_none());
+    std::thread::sleep(SHORT * 3);
+    assert_eq!(pool.status().len(), 3);
+    drop((handle, conn));
+    eventually(LONG, || pool.status().len() == 1);
+    assert_eq!(status(&pool, "version").version.number(), 1);
+}

@@ -1,0 +1,187 @@
+//! Checkout and checkin: order, hand-off, limits, and the errors if there is no connection.
+
+use std::error::Error as _;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use epoll_group::pool::{Cause, GetError, Manage, ManageError, Pool, Pooled, Target};
+
+use crate::support::{Key, assert_at_rest, late, limits, pool, soon, status, until_waiting};
+use lab::{LONG, eventually};
+
+const A: &str = "SPT0";
+
+#[test]
+fn the_last_one_used_is_handed_out_first() {
+    let (pool, fake) = pool(limits(3));
+    let [one, two, three] = [(); 3].map(|()| pool.get(&A).unwrap());
+    assert_eq!((one.number, two.number, three.number), (1, 2, 3));
+    drop(two);
+    drop(three);
+    drop(one);
+    assert_eq!(pool.get(&A).unwrap().number, 1);
+    let [one, three] = [(); 2].map(|()| pool.get(&A).unwrap());
+    assert_eq!((one.number, three.number), (1, 3));
+    assert_eq!(fake.made.load(SeqCst), 3);
+}
+
+#[test]
+fn who_waits_is_served_in_order_and_nobody_overtakes() {
+    let (pool, fake) = pool(limits(1));
+    let held = pool.get(&A).unwrap();
+    let (served, order) = mpsc::channel();
+    let waiters: Vec<_> = (0..8)
+        .map(|n| {
+            let (here, served) = (pool.clone(), served.clone());
+            let waiter = thread::spawn(move || {
+                let conn = here.get(&A).unwrap();
+                served.send(n).unwrap();
+                drop(conn);
+            });
+            until_waiting(&pool, A, n + 1);
+            waiter
+        })
+        .collect();
+    assert!(pool.try_get(&A).is_none());
+    drop(held);
+    for n in 0..8 {
+        assert_eq!(order.recv_timeout(LONG), Ok(n));
+    }
+    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    assert_eq!(fake.made.load(SeqCst), 1);
+    assert_eq!(status(&pool, A).totals.waited, 8);
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
+fn at_the_maximum_only_the_deadline_ends_a_wait_and_says_why() {
+    let (pool, fake) = pool(limits(2));
+    let held = [pool.get(&A).unwrap(), pool.get(&A).unwrap()];
+    let error = pool.get_before(&A, soon()).unwrap_err();
+    let GetError::Timeout { cause, waited } = &error else { panic!("{error}") };
+    assert!(matches!(cause, Cause::AllBusy { in_use: 2, max: 2 }), "{error}");
+    assert!(*waited >= Duration::from_millis(4));
+    assert!(error.to_string().ends_with("2 of 2 connections are in use"), "{error}");
+    drop(held);
+    assert_at_rest(&pool, &fake, A);
+    assert_eq!(status(&pool, A).totals.timed_out, 1);
+}
+
+/// Manager whose connections are the deadlines that `connect` got.
+struct Told;
+
+impl Manage<Key, Instant> for Told {
+    fn connect(&self, _: &Target<'_, Key>, deadline: Instant) -> Result<Instant, ManageError> {
+        Ok(deadline)
+    }
+}
+
+#[test]
+fn a_connect_is_told_how_long_it_may_take() {
+    let time = Duration::from_secs(7);
+    let pool = Pool::builder(Told).limits(limits(1).connect_timeout(time)).build().unwrap();
+    let before = Instant::now();
+    let told = *pool.get(&A).unwrap();
+    assert!((before + time..=Instant::now() + time).contains(&told));
+}
+
+#[test]
+fn a_connection_that_breaks_lets_who_waits_connect() {
+    let (pool, fake) = pool(limits(1));
+    let held = pool.get(&A).unwrap();
+    let here = pool.clone();
+    let waiter = thread::spawn(move || here.get(&A).unwrap().number);
+    until_waiting(&pool, A, 1);
+    Pooled::discard(held);
+    assert_eq!(waiter.join().unwrap(), 2);
+    assert_eq!(fake.closed(), [1]);
+
+    let held = pool.get(&A).unwrap();
+    let here = pool.clone();
+    let waiter = thread::spawn(move || here.get(&A).unwrap().number);
+    until_waiting(&pool, A, 1);
+    let mine = Pooled::detach(held);
+    assert_eq!(waiter.join().unwrap(), 3);
+    drop(mine);
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
+fn what_is_broken_invalid_or_not_reset_is_not_handed_out_again() {
+    let (pool, fake) = pool(limits(1).check_after(Duration::ZERO));
+    let conn = pool.get(&A).unwrap();
+    fake.set(&fake.reset_fails, true);
+    drop(conn);
+    fake.set(&fake.reset_fails, false);
+    let conn = pool.get(&A).unwrap();
+    assert_eq!(conn.number, 2);
+    fake.set(&fake.broken, true);
+    drop(conn);
+    fake.set(&fake.broken, false);
+    assert_eq!(pool.get(&A).unwrap().number, 3);
+    fake.set(&fake.broken, true);
+    assert_eq!(pool.get(&A).unwrap().number, 4, "looked at before it is handed out");
+    fake.set(&fake.broken, false);
+    drop(pool.get(&A).unwrap());
+    fake.set(&fake.invalid, true);
+    let conn = pool.get(&A).unwrap();
+    assert_eq!(conn.number, 6, "asked after it was idle");
+    assert_eq!(fake.closed(), [1, 2, 3, 4, 5]);
+    drop(conn);
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
+fn what_a_user_left_behind_is_reset() {
+    let (pool, _) = pool(limits(1));
+    let mut conn = pool.get(&A).unwrap();
+    conn.dirty = true;
+    drop(conn);
+    assert!(!pool.get(&A).unwrap().dirty);
+}
+
+#[test]
+fn a_failing_connect_is_tried_again_until_the_deadline() {
+    let (pool, fake) = pool(limits(4));
+    fake.set(&fake.dead, true);
+    let here = pool.clone();
+    let waiter = thread::spawn(move || here.get(&A).unwrap().number);
+    eventually(LONG, || fake.connects.load(SeqCst) > 3);
+    let error = pool.get_before(&A, soon()).unwrap_err();
+    let GetError::Timeout { cause: Cause::ConnectFails { .. }, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("connection refused"));
+    assert!(!waiter.is_finished());
+    fake.set(&fake.dead, false);
+    assert_eq!(waiter.join().unwrap(), 1);
+    assert_eq!(status(&pool, A).failures, 0);
+}
+
+#[test]
+fn a_resolved_backend_is_the_same_backend() {
+    let (pool, _) = pool(limits(2));
+    let backend = pool.backend(&A).unwrap();
+    let conn = backend.get().unwrap();
+    assert_eq!(Pooled::key(&conn), &A);
+    assert_eq!(backend.key(), &A);
+    drop(conn);
+    assert_eq!(pool.get_before(&A, late()).unwrap().number, 1);
+    assert_eq!(backend.try_get().map(|conn| conn.number), Some(1));
+    assert!(pool.try_get(&"other").is_none());
+}
+
+#[test]
+fn so_many_may_wait() {
+    let (pool, _) = pool(limits(1).max_waiting(1));
+    let held = pool.get(&A).unwrap();
+    let here = pool.clone();
+    let waiter = thread::spawn(move || here.get(&A).map(drop));
+    until_waiting(&pool, A, 1);
+    let error = pool.get(&A).unwrap_err();
+    assert!(matches!(error, GetError::TooManyWaiting { max: 1 }), "{error}");
+    drop(held);
+    waiter.join().unwrap().unwrap();
+}

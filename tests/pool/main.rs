@@ -1,0 +1,10 @@
+//! The pool of connections, over a fake backend.
+#![cfg(feature = "pool")]
+
+mod callbacks;
+mod care;
+mod checkout;
+mod operate;
+mod panics;
+mod stress;
+mod support;

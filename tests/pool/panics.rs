@@ -1,0 +1,163 @@
+//! A panic costs the connection that it was about: no slot is left behind, nothing is poisoned.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use epoll_group::pool::{Discard, GetError, ManageError, Observer, Pool, Target, Version};
+
+use crate::support::{
+    Fake, TestPool, assert_at_rest, build, late, limits, pool, soon, until_waiting,
+};
+
+const A: &str = "SPT0";
+
+/// Asserts that the only slot can still be used, and that a waiting caller gets it.
+fn assert_serves(pool: &TestPool, fake: &Fake) {
+    let conn = pool.get(&A).unwrap();
+    let here = pool.clone();
+    let waiter = thread::spawn(move || here.get(&A).map(drop));
+    until_waiting(pool, A, 1);
+    drop(conn);
+    waiter.join().unwrap().unwrap();
+    assert_at_rest(pool, fake, A);
+}
+
+#[test]
+fn in_the_borrower() {
+    let (pool, fake) = pool(limits(1));
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _conn = pool.get(&A).unwrap();
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(fake.closed(), [1], "nobody knows what state it was left in");
+    assert_serves(&pool, &fake);
+}
+
+#[test]
+fn in_connect() {
+    let (pool, fake) = pool(limits(1));
+    fake.order_panic(&["connect", "connect"]);
+    assert_eq!(pool.get(&A).unwrap().number, 1, "tried again");
+    assert_eq!(fake.connects.load(SeqCst), 3);
+    assert_serves(&pool, &fake);
+}
+
+#[test]
+fn in_connect_on_the_host() {
+    let (pool, fake) = pool(limits(1));
+    fake.order_panic(&["connect"]);
+    let (answer, answers) = std::sync::mpsc::channel();
+    pool.get_then(&A, late(), move |got| drop(answer.send(got.map(|conn| conn.number))));
+    assert_eq!(answers.recv().unwrap().unwrap(), 1);
+    assert_serves(&pool, &fake);
+}
+
+#[test]
+fn in_each_look_at_a_connection() {
+    let (pool, fake) = pool(limits(1).check_after(Duration::ZERO));
+    drop(pool.get(&A).unwrap());
+    for (made, place) in (2..).zip(["is_valid", "has_broken"]) {
+        fake.order_panic(&[place]);
+        assert_eq!(pool.get(&A).unwrap().number, made, "{place}");
+    }
+    fake.order_panic(&["reset"]);
+    drop(pool.get(&A).unwrap());
+    assert_eq!(fake.closed(), [1, 2, 3]);
+    assert_serves(&pool, &fake);
+}
+
+#[test]
+fn while_a_connection_comes_back_that_was_lost_by_a_panic() {
+    let (pool, fake) = pool(limits(1));
+    let conn = pool.get(&A).unwrap();
+    let (answer, answers) = std::sync::mpsc::channel();
+    pool.get_then(&A, late(), move |got| {
+        answer.send(got.unwrap().number).unwrap();
+        panic!("on purpose, while another panic unwinds");
+    });
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
+        let _conn = conn;
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(answers.recv(), Ok(2));
+    assert_serves(&pool, &fake);
+}
+
+/// Observer that panics in every call.
+struct Shaky;
+
+impl Observer<&'static str> for Shaky {
+    fn connected(&self, _: &Target<'_, &'static str>, _: Duration) {
+        panic!("on purpose");
+    }
+
+    fn connect_failed(&self, _: &Target<'_, &'static str>, _: &ManageError) {
+        panic!("on purpose");
+    }
+
+    fn handed_out(&self, _: &Target<'_, &'static str>, _: Duration) {
+        panic!("on purpose");
+    }
+
+    fn returned(&self, _: &Target<'_, &'static str>) {
+        panic!("on purpose");
+    }
+
+    fn discarded(&self, _: &Target<'_, &'static str>, _: Discard) {
+        panic!("on purpose");
+    }
+
+    fn refused(&self, _: &&'static str, _: &GetError) {
+        panic!("on purpose");
+    }
+
+    fn failed_over(&self, _: &&'static str, _: Version, _: Version) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn in_the_observer() {
+    let (pool, fake) = build(limits(1), |builder| builder.observer(Shaky));
+    let conn = pool.get(&A).unwrap();
+    assert!(pool.get_before(&A, soon()).is_err());
+    drop(conn);
+    pool.fail_over(&A, Version::FIRST).unwrap();
+    fake.order_panic(&["connect"]);
+    assert_serves(&pool, &fake);
+}
+
+/// Connection whose drop panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+struct Bombs;
+
+impl epoll_group::pool::Manage<u8, Bomb> for Bombs {
+    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<Bomb, ManageError> {
+        Ok(Bomb)
+    }
+
+    fn reset(&self, _: &Target<'_, u8>, _: &mut Bomb) -> Result<(), ManageError> {
+        Err("no".into())
+    }
+}
+
+#[test]
+fn in_the_drop_of_a_connection() {
+    let pool = Pool::builder(Bombs).limits(limits(1)).build().unwrap();
+    for _ in 0..3 {
+        drop(pool.get(&7).unwrap());
+    }
+    let status = pool.status_of(&7).unwrap();
+    assert_eq!((status.in_use, status.idle, status.totals.discarded), (0, 0, 3));
+}

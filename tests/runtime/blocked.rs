@@ -1,0 +1,148 @@
+//! Handlers that block: other workers take over the work queued behind them.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::net::{Close, Connection, Input};
+use epoll_group::stats::Counter;
+use lab::protocol::Bytes;
+use lab::workers::{Gate, workers};
+use lab::{Kind, LONG, Peer, Server};
+
+const WORKERS: usize = 4;
+const REQUEST: &[u8] = b"question";
+/// Request whose handler waits at the gate.
+const BLOCK: &[u8] = b"!blocks!";
+
+/// Answers requests of eight bytes, some of them late.
+fn server(gate: &Gate, kind: Kind, events: usize) -> Server {
+    let gate = gate.clone();
+    let answer = move |conn: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
+        while input.len() >= REQUEST.len() {
+            let request = input.take(REQUEST.len());
+            if request == BLOCK {
+                gate.pass();
+            }
+            conn.send(request);
+        }
+        Ok(())
+    };
+    let config = lab::config().epoll_threads_per_group(WORKERS).epoll_events_per_thread(events);
+    Server::start(kind, config, Bytes::new(answer))
+}
+
+/// A connection whose handlers the runtime has measured as quick.
+fn quick(server: &Server) -> Peer {
+    let mut peer = server.peer();
+    for _ in 0..50 {
+        peer.echo(REQUEST);
+    }
+    peer
+}
+
+#[test]
+fn pushed_tasks_run_while_all_workers_but_one_are_blocked() {
+    for blocked in 1..WORKERS {
+        let runtime = workers(WORKERS);
+        let gate = Gate::default();
+        for _ in 0..blocked {
+            let gate = gate.clone();
+            runtime.handle().spawn(move || gate.pass()).expect("room");
+        }
+        gate.wait_for(blocked);
+        for _ in 0..500 {
+            let (ran, has_run) = mpsc::channel();
+            runtime.handle().spawn(move || ran.send(()).expect("waited for")).expect("room");
+            has_run.recv_timeout(LONG).expect("a worker is free");
+        }
+        gate.open();
+    }
+}
+
+#[test]
+fn the_network_tasks_and_timers_are_served_while_all_workers_but_one_are_blocked() {
+    for kind in lab::BOTH {
+        let gate = Gate::default();
+        let server = server(&gate, kind, 4);
+        let mut light: Vec<_> = (0..8).map(|_| quick(&server)).collect();
+        let mut heavy: Vec<_> = (1..WORKERS).map(|_| quick(&server)).collect();
+        for (number, peer) in heavy.iter_mut().enumerate() {
+            peer.send(BLOCK);
+            gate.wait_for(number + 1);
+            light.iter_mut().for_each(|peer| peer.echo(REQUEST));
+        }
+        for _ in 0..200 {
+            light.iter_mut().for_each(|peer| peer.echo(REQUEST));
+        }
+        let mut newcomer = server.peer();
+        newcomer.echo(REQUEST);
+        let (ran, has_run) = mpsc::channel();
+        let fired = ran.clone();
+        let handle = server.runtime.handle();
+        handle.spawn(move || ran.send("task").expect("waited for")).expect("room");
+        assert_eq!(has_run.recv_timeout(LONG), Ok("task"));
+        let _ = handle
+            .after(Duration::from_millis(1), move || fired.send("timer").expect("waited for"));
+        assert_eq!(has_run.recv_timeout(LONG), Ok("timer"));
+        gate.open();
+        for peer in &mut heavy {
+            assert_eq!(peer.receive(BLOCK.len()), BLOCK);
+        }
+    }
+}
+
+#[test]
+fn all_blocked_at_once_and_then_everything_is_served() {
+    let gate = Gate::default();
+    let server = server(&gate, Kind::Tcp, 4);
+    let mut heavy: Vec<_> = (0..2 * WORKERS).map(|_| quick(&server)).collect();
+    let mut light: Vec<_> = (0..8).map(|_| quick(&server)).collect();
+    heavy.iter_mut().for_each(|peer| peer.send(BLOCK));
+    gate.wait_for(WORKERS);
+    light.iter_mut().for_each(|peer| peer.send(REQUEST));
+    gate.open();
+    for peer in &mut heavy {
+        assert_eq!(peer.receive(BLOCK.len()), BLOCK);
+    }
+    for peer in &mut light {
+        assert_eq!(peer.receive(REQUEST.len()), REQUEST);
+    }
+}
+
+/// Holds all workers while requests arrive, the blocking one first, and then releases the workers.
+/// Returns the number of events of a batch that the lookout took over.
+fn a_batch_with_a_blocking_request(peers: usize) -> u64 {
+    let gate = Gate::default();
+    let server = server(&gate, Kind::Unix, 16);
+    let mut light: Vec<_> = (0..peers).map(|_| quick(&server)).collect();
+    let mut heavy = quick(&server);
+    // Under a sanitizer the accept handlers are slow. For 20 ms after a slow handler the runtime
+    // makes no batches.
+    thread::park_timeout(Duration::from_millis(25));
+    let hold = Gate::default();
+    for _ in 0..WORKERS {
+        let hold = hold.clone();
+        server.runtime.handle().spawn(move || hold.pass()).expect("room");
+    }
+    hold.wait_for(WORKERS);
+    heavy.send(BLOCK);
+    light.iter_mut().for_each(|peer| peer.send(REQUEST));
+    hold.open();
+    gate.wait_for(1);
+    for peer in &mut light {
+        assert_eq!(peer.receive(REQUEST.len()), REQUEST);
+    }
+    gate.open();
+    assert_eq!(heavy.receive(BLOCK.len()), BLOCK);
+    server.count(Counter::BatchEventsStolen)
+}
+
+#[test]
+fn what_came_in_one_batch_with_a_blocking_request_is_served_before_it_ends() {
+    // The kernel decides how events are spread over workers and batches, so one good round is
+    // enough.
+    let rounds = [1, 3, 7, 15, 31].into_iter().chain(std::iter::repeat_n(15, 95));
+    let taken_over = rounds.map(a_batch_with_a_blocking_request).find(|taken| *taken > 0);
+    assert!(taken_over.is_some(), "no batch had anything behind its blocking request");
+}

@@ -1,0 +1,349 @@
+//! Unusual uses of a wait by handlers, and edge cases of threads that start and leave.
+
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
+use epoll_group::stall::{self, Stall};
+use epoll_group::stats::Counter;
+use epoll_group::{Class, Config, Interest, Readiness, Runtime};
+use lab::protocol::Bytes;
+use lab::workers::Gate;
+use lab::{Kind, LONG, Peer, Server, eventually};
+
+fn echo() -> impl Protocol {
+    Bytes::new(|conn: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
+        conn.send(input.take_all());
+        Ok(())
+    })
+}
+
+fn spin(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+thread_local! {
+    /// A wait that outlives the handler which began it.
+    static KEPT: RefCell<Option<Stall>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_wait_that_outlives_its_handler_leaves_the_network_served() {
+    let config = lab::config().dynamic_threads_shrink_time(Duration::from_millis(10));
+    let server = Server::start(Kind::Unix, config, echo());
+    let handle = server.runtime.handle();
+    let mut peer = server.peer();
+    for round in 0..60 {
+        let (tell, told) = mpsc::channel();
+        for _ in 0..8 {
+            let tell = tell.clone();
+            let keep_or_end = move || {
+                let before = KEPT.take();
+                if before.is_none() {
+                    KEPT.set(Some(stall::enter()));
+                }
+                drop(before);
+                // Long enough for its worker to look at the network when it is over.
+                spin(Duration::from_micros(if round % 2 == 0 { 1100 } else { 10 }));
+                tell.send(()).expect("waited for");
+            };
+            handle.spawn(keep_or_end).expect("room");
+        }
+        for _ in 0..8 {
+            told.recv_timeout(LONG).expect("it runs");
+        }
+        for _ in 0..20 {
+            peer.echo(b"still there");
+        }
+    }
+}
+
+#[test]
+fn the_reserve_goes_back_when_a_stuck_handler_is_done_and_not_at_the_next_look() {
+    let config = lab::config()
+        .epoll_threads_per_group(1)
+        .max_threads(2)
+        .thread_deadlock_check_interval(Duration::from_millis(20));
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let gate = Gate::default();
+    let blocked = gate.clone();
+    runtime.handle().spawn(move || blocked.pass()).expect("room");
+    eventually(LONG, || runtime.stats().standby_threads == 0);
+    let rarely = |config: Config| config.thread_deadlock_check_interval(Duration::from_secs(10));
+    runtime.reconfigure(rarely).expect("valid");
+    let checks = || runtime.stats().get(Counter::WatchdogChecks);
+    let before = checks();
+    eventually(LONG, || checks() > before);
+    gate.open();
+    eventually(Duration::from_secs(5), || runtime.stats().standby_threads == 1);
+}
+
+#[test]
+fn seats_that_are_used_again_do_not_pass_for_progress() {
+    const CROWD: usize = 12;
+    let config = lab::config()
+        .epoll_threads_per_group(1)
+        .enable_tasker(false)
+        .dynamic_threads_shrink_time(Duration::from_millis(10))
+        .thread_deadlock_check_interval(Duration::from_millis(100));
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let checks = || runtime.stats().get(Counter::WatchdogChecks);
+    let [first, second] = [(); 2].map(|()| {
+        let (gate, before) = (Gate::default(), checks());
+        for _ in 0..CROWD {
+            let gate = gate.clone();
+            runtime.handle().spawn(move || gate.pass()).expect("room");
+        }
+        gate.wait_for(CROWD);
+        let needed = checks() - before;
+        gate.open();
+        eventually(LONG, || runtime.stats().dynamic_threads == 0);
+        needed
+    });
+    // Looks of the watchdog add 1, 2, 4 and 8 threads. One more look finds that a thread was woken.
+    assert!(second <= 2 * first + 3, "{first} looks, and then {second}");
+}
+
+#[test]
+fn without_a_reserve_there_is_none() {
+    let config = lab::config()
+        .epoll_threads_per_group(1)
+        .reserve_threads_per_group(0)
+        .max_threads(2)
+        .thread_deadlock_check_interval(Duration::from_millis(10));
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let (handle, gate) = (runtime.handle().with_class(Class::InProgress), Gate::default());
+    for _ in 0..3 {
+        let gate = gate.clone();
+        handle.spawn(move || stall::run(|| gate.pass())).expect("room");
+    }
+    gate.wait_for(2);
+    let checks = || runtime.stats().get(Counter::WatchdogChecks);
+    let before = checks();
+    eventually(LONG, || checks() > before + 2);
+    let stats = runtime.stats();
+    assert_eq!(stats.reserve_threads, 0, "{stats}");
+    assert_eq!(stats.get(Counter::ThreadsStartedReserve), 0, "{stats}");
+    gate.open();
+}
+
+/// Waits when it is dropped.
+struct Waits(Gate);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        stall::run(|| self.0.pass());
+    }
+}
+
+#[test]
+fn destructors_that_wait_do_not_use_the_reserve_up() {
+    let config = lab::config().epoll_threads_per_group(1).max_threads(32).enable_tasker(false);
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let (handle, gate) = (runtime.handle(), Gate::default());
+    // Registrations, whose closures are dropped on a worker when they end.
+    let watched: Vec<_> = (0..4)
+        .map(|_| {
+            let waits = Waits(gate.clone());
+            let (ours, _) = UnixStream::pair().expect("a pair");
+            let code = move |_: BorrowedFd<'_>, _: Readiness| _ = &waits;
+            handle
+                .with_class(Class::InProgress)
+                .register(ours, Interest::READABLE, code)
+                .expect("registered")
+        })
+        .collect();
+    let ordinary = Gate::default();
+    let mut waiting = 0;
+    // All threads that ordinary work can get wait.
+    loop {
+        let gate = ordinary.clone();
+        handle.spawn(move || stall::run(|| gate.pass())).expect("room");
+        eventually(LONG, || {
+            let stats = runtime.stats();
+            stats.stalled_threads > waiting || stats.get(Counter::ThreadsLimited) > 0
+        });
+        let stats = runtime.stats();
+        if stats.get(Counter::ThreadsLimited) > 0 && stats.tasks_in_progress > stats.stalled_threads
+        {
+            break;
+        }
+        waiting = stats.stalled_threads;
+    }
+    drop(watched);
+    let (tell, told) = mpsc::channel();
+    handle
+        .with_class(Class::Admin)
+        .spawn(move || tell.send(()).expect("waited for"))
+        .expect("room");
+    // Before the gates give up.
+    told.recv_timeout(LONG / 2).expect("an operator can look inside");
+    ordinary.open();
+    gate.open();
+}
+
+#[test]
+fn taskers_that_hear_nothing_of_the_network_sleep_while_nobody_else_does() {
+    let config = lab::config()
+        .epoll_threads_per_group(1)
+        .enable_epoll_in_tasker(false)
+        .thread_deadlock_check_interval(Duration::from_millis(10));
+    let gate = Gate::default();
+    let blocks = gate.clone();
+    let block = move |_: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
+        input.take_all();
+        blocks.pass();
+        Ok(())
+    };
+    let server = Server::start(Kind::Unix, config, Bytes::new(block));
+    let mut peer = server.peer();
+    server.wait_for(Counter::ConnectionsAccepted, 1);
+    eventually(LONG, || {
+        let slow = || std::thread::park_timeout(Duration::from_millis(2));
+        let _ = server.runtime.handle().spawn(slow);
+        server.stats().tasker_threads > 0
+    });
+    eventually(LONG, || {
+        let stats = server.stats();
+        stats.parked == stats.workers && stats.queue_len == 0
+    });
+    // From here on the watchdog adds no threads.
+    let rarely = |config: Config| config.thread_deadlock_check_interval(Duration::from_secs(10));
+    server.runtime.reconfigure(rarely).expect("valid");
+    peer.send(b"!");
+    gate.wait_for(1);
+    let before = server.count(Counter::WakeupsSent);
+    std::thread::park_timeout(Duration::from_millis(100));
+    let sent = server.count(Counter::WakeupsSent) - before;
+    assert!(sent < 100, "{sent} wake-ups for nothing:\n{}", server.stats());
+    // Threads that rest are still woken for work that they may do.
+    let (tell, told) = mpsc::channel();
+    server.runtime.handle().spawn(move || tell.send(()).expect("waited for")).expect("room");
+    told.recv_timeout(LONG / 2).expect("a tasker runs it");
+    gate.open();
+}
+
+/// Reports the thread on which a connection has ended.
+struct EndsOn(mpsc::Sender<String>);
+
+impl Protocol for EndsOn {
+    type State = ();
+
+    fn opened(&self, _: &Connection) {}
+
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        conn.send(input.take_all());
+        Ok(())
+    }
+
+    fn closed(&self, _: &Connection, (): (), _: &CloseReason) {
+        let here = std::thread::current();
+        let _ = self.0.send(here.name().unwrap_or_default().to_owned());
+    }
+}
+
+#[test]
+fn what_is_urgent_no_more_is_not_run_by_the_reserve() {
+    let config = lab::config().epoll_threads_per_group(1).max_threads(2);
+    let runtime = Runtime::builder().config(config).name("ur").start().expect("a runtime");
+    let (tell, told) = mpsc::channel();
+    let listener = runtime.listen("127.0.0.1:0", Bytes::new(|_, _| Ok(()))).expect("a listener");
+    let handle = runtime.handle().with_class(Class::InProgress);
+    let conn = handle.connect(listener.local_addr(), EndsOn(tell)).expect("a connection");
+    eventually(LONG, || runtime.stats().get(Counter::ConnectionsAccepted) == 1);
+    let [ordinary, urgent] = [(); 2].map(|()| Gate::default());
+    let waits = ordinary.clone();
+    runtime.handle().spawn(move || stall::run(|| waits.pass())).expect("room");
+    ordinary.wait_for(1);
+    let blocks = urgent.clone();
+    handle.spawn(move || blocks.pass()).expect("room");
+    urgent.wait_for(1);
+    conn.close("enough");
+    conn.set_class(Class::Ordinary);
+    let (tell, told_urgent) = mpsc::channel();
+    handle.spawn(move || tell.send(()).expect("waited for")).expect("room");
+    urgent.open();
+    told_urgent.recv_timeout(LONG).expect("the reserve runs it");
+    assert!(told.try_recv().is_err(), "the reserve has run what is ordinary");
+    ordinary.open();
+    assert_eq!(told.recv_timeout(LONG).as_deref(), Ok("ur-0-0"));
+}
+
+#[test]
+fn a_tasker_that_hears_nothing_of_the_network_does_not_stand_in_for_the_reserve() {
+    let config = lab::config()
+        .epoll_threads_per_group(1)
+        .max_threads(4)
+        .enable_epoll_in_tasker(false)
+        .thread_deadlock_check_interval(Duration::from_millis(10));
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let wait = move |_: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
+        input.take_all();
+        stall::run(|| waits.pass());
+        Ok(())
+    };
+    let server = Server::start(Kind::Unix, config, Bytes::new(wait));
+    let runtime = &server.runtime;
+    let in_progress = runtime.handle().with_class(Class::InProgress);
+    let listener = in_progress.listen("127.0.0.1:0", echo()).expect("a listener");
+    let (mut peer, mut holder) = (server.peer(), Peer::connect(listener.local_addr()));
+    holder.echo(b"begin");
+    eventually(LONG, || {
+        let slow = || std::thread::park_timeout(Duration::from_millis(2));
+        let _ = runtime.handle().spawn(slow);
+        runtime.stats().tasker_threads > 0
+    });
+    eventually(LONG, || {
+        let stats = runtime.stats();
+        stats.parked == stats.workers && stats.queue_len == 0
+    });
+    peer.send(b"!");
+    gate.wait_for(1);
+    let began = Instant::now();
+    for _ in 0..10 {
+        holder.echo(b"commit");
+    }
+    assert!(began.elapsed() < LONG / 2, "the gate gave up first");
+    gate.open();
+}
+
+#[test]
+fn what_stands_behind_a_stuck_handler_is_found_also_when_the_lookout_got_up() {
+    // Only the lookout and the watchdog wake threads.
+    let never = Duration::from_secs(600);
+    let config = lab::config()
+        .thread_deadlock_check_interval(Duration::from_millis(5))
+        .dynamic_threads_shrink_time(never)
+        .first_bytes_timeout(never);
+    for _ in 0..lab::often(30) {
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let wait = move |conn: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
+            let request = input.take_all();
+            match request {
+                b"wait" => waits.pass(),
+                b"open" => waits.open(),
+                _ => {}
+            }
+            conn.send(request);
+            Ok(())
+        };
+        let server = Server::start(Kind::Tcp, config.clone(), Bytes::new(wait));
+        let mut peers: Vec<_> = (0..64).map(|_| server.peer()).collect();
+        let mut last = server.peer();
+        // Known to be quick, so that many are taken at once.
+        peers.iter_mut().chain([&mut last]).for_each(|peer| peer.echo(b"quick"));
+        let began = Instant::now();
+        peers.iter_mut().for_each(|peer| peer.send(b"wait"));
+        last.echo(b"open");
+        assert!(began.elapsed() < LONG / 2, "the gate gave up first");
+        peers.iter_mut().for_each(|peer| assert_eq!(peer.receive(4), b"wait"));
+    }
+}

@@ -1,0 +1,329 @@
+//! The end of a runtime: work that was begun is finished or counted, and no wait is in vain.
+
+mod outgoing;
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use epoll_group::net::{Close, Connection, Input};
+use epoll_group::stats::Counter;
+use epoll_group::{DrainReport, Runtime};
+use lab::protocol::{Bytes, echo};
+use lab::workers::{Gate, threads_named, workers};
+use lab::{Kind, LONG, Peer, Server, config, eventually};
+
+const REQUEST: &[u8] = b"question";
+
+/// Answers each request of eight bytes after a wait, and counts it.
+fn answer_after(
+    wait: Duration,
+    seen: Arc<AtomicUsize>,
+) -> impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send + Sync {
+    move |conn, input| {
+        while input.len() >= REQUEST.len() {
+            seen.fetch_add(1, Ordering::SeqCst);
+            if !wait.is_zero() {
+                thread::park_timeout(wait);
+            }
+            conn.send(input.take(REQUEST.len()));
+        }
+        Ok(())
+    }
+}
+
+/// Asks without pause until there is no answer. Returns the number of whole answers.
+fn hammer(mut peer: Peer, begun: &AtomicUsize) -> usize {
+    let mut answers = 0;
+    loop {
+        let mut answer = [0; REQUEST.len()];
+        if peer.write_all(REQUEST).is_err() && peer.read_exact(&mut answer).is_err() {
+            return answers;
+        }
+        if peer.read_exact(&mut answer).is_err() {
+            return answers;
+        }
+        assert_eq!(answer, REQUEST);
+        answers += 1;
+        if answers == 1 {
+            begun.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Drains while clients hammer; `(seen, answered, report)`.
+fn drain_under_load(kind: Kind, wait: Duration) -> (usize, usize, DrainReport) {
+    const CLIENTS: usize = 24;
+    let seen = Arc::new(AtomicUsize::new(0));
+    let protocol = Bytes::new(answer_after(wait, Arc::clone(&seen)));
+    let server = Server::start(kind, config(), protocol);
+    let begun = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let peer = server.peer();
+                scope.spawn(|| hammer(peer, &begun))
+            })
+            .collect();
+        eventually(LONG, || begun.load(Ordering::SeqCst) == CLIENTS);
+        let report = server.runtime.drain(Duration::from_secs(5));
+        let answered = clients.into_iter().map(|client| client.join().expect("no panic"));
+        (seen.load(Ordering::SeqCst), answered.sum(), report)
+    })
+}
+
+#[test]
+fn under_full_load_each_accepted_request_is_answered() {
+    for kind in lab::BOTH {
+        for wait in [0, 1, 8] {
+            let (seen, answered, report) = drain_under_load(kind, Duration::from_millis(wait));
+            assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+            assert_eq!(answered, seen, "{kind:?}, {wait} ms: {report}");
+            assert_eq!(report.finished, 24, "{report}");
+        }
+    }
+}
+
+#[test]
+fn connections_that_are_idle_or_never_spoke_do_not_hold_up_a_drain() {
+    for kind in lab::BOTH {
+        let server = Server::start(kind, config(), Bytes::new(echo));
+        let mut idle: Vec<_> = (0..100).map(|_| server.peer()).collect();
+        let mute: Vec<_> = (0..100).map(|_| server.peer()).collect();
+        idle.iter_mut().for_each(|peer| peer.echo(REQUEST));
+        server.wait_for(Counter::ConnectionsAccepted, 200);
+        let report = server.runtime.drain(LONG);
+        assert_eq!((report.finished, report.cut, report.refused), (200, 0, 0));
+        assert!(report.took < LONG / 6, "{report}");
+        for mut peer in idle.into_iter().chain(mute) {
+            assert_eq!(peer.receive_to_finish(), b"");
+        }
+    }
+}
+
+#[test]
+fn a_handler_that_never_returns_is_named_and_not_waited_for() {
+    let gate = Gate::default();
+    let block = gate.clone();
+    let runtime = Runtime::builder().groups(1).threads_per_group(3).name("st").start();
+    let runtime = runtime.expect("a runtime");
+    let stuck = Arc::new(Mutex::new(String::new()));
+    let name = Arc::clone(&stuck);
+    let block = move |conn: &Connection, input: &mut Input<'_>| {
+        *name.lock().expect("no panic") = thread::current().name().expect("named").to_owned();
+        block.pass();
+        echo(conn, input)
+    };
+    let listener = runtime.listen("127.0.0.1:0", Bytes::new(block)).expect("a listener");
+    let mut peer = Peer::connect(listener.local_addr());
+    peer.send(REQUEST);
+    gate.wait_for(1);
+    let limit = Duration::from_millis(300);
+    let began = Instant::now();
+    let report = runtime.drain(limit);
+    assert!(began.elapsed() >= limit, "the handler had its time");
+    assert!(began.elapsed() < limit * 10, "{report}");
+    assert_eq!(report.stuck, [stuck.lock().expect("no panic").clone()]);
+    assert_eq!((report.cut, report.finished), (1, 0), "{report}");
+    // A thread that was joined may still be listed for a moment.
+    eventually(LONG, || threads_named("st-") == report.stuck);
+    gate.open();
+    eventually(LONG, || threads_named("st-").is_empty());
+}
+
+#[test]
+fn a_stuck_task_is_named_too_and_the_others_end() {
+    let runtime = Runtime::builder().groups(1).threads_per_group(2).name("sk").start();
+    let runtime = runtime.expect("a runtime");
+    let gate = Gate::default();
+    let block = gate.clone();
+    runtime.handle().spawn(move || block.pass()).expect("room");
+    gate.wait_for(1);
+    let report = runtime.drain(Duration::ZERO);
+    assert_eq!((report.stuck.len(), report.cut), (1, 0), "{report}");
+    eventually(LONG, || threads_named("sk-") == report.stuck);
+    gate.open();
+    eventually(LONG, || threads_named("sk-").is_empty());
+}
+
+#[test]
+fn queued_tasks_run_before_the_threads_leave() {
+    for _ in 0..20 {
+        let runtime = workers(2);
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..200 {
+            let ran = Arc::clone(&ran);
+            let code = move || {
+                thread::park_timeout(Duration::from_micros(100));
+                ran.fetch_add(1, Ordering::Relaxed);
+            };
+            runtime.handle().spawn(code).expect("room");
+        }
+        let report = runtime.drain(LONG);
+        assert_eq!((ran.load(Ordering::Relaxed), report.refused), (200, 0));
+    }
+}
+
+#[test]
+fn what_spawn_accepted_runs_though_a_drain_begins() {
+    for _ in 0..50 {
+        let runtime = workers(2);
+        let (accepted, ran) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let handle = runtime.handle();
+                let (accepted, ran, ended) = (&accepted, &ran, &ended);
+                scope.spawn(move || {
+                    while !ended.load(Ordering::Relaxed) {
+                        let ran = Arc::clone(ran);
+                        let code = move || {
+                            ran.fetch_add(1, Ordering::SeqCst);
+                        };
+                        if handle.spawn(code).is_ok() {
+                            accepted.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+            eventually(LONG, || accepted.load(Ordering::Relaxed) > 100);
+            let report = runtime.drain(LONG);
+            ended.store(true, Ordering::Relaxed);
+            assert!(report.stuck.is_empty(), "{report}");
+        });
+        assert_eq!(ran.load(Ordering::SeqCst), accepted.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn a_drain_with_no_time_returns_and_says_what_it_cut() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let protocol = Bytes::new(answer_after(Duration::from_millis(50), Arc::clone(&seen)));
+    let server = Server::start(Kind::Tcp, config(), protocol);
+    let mut peers: Vec<_> = (0..4).map(|_| server.peer()).collect();
+    peers.iter_mut().for_each(|peer| peer.send(REQUEST));
+    eventually(LONG, || seen.load(Ordering::SeqCst) == 4);
+    let handle = server.runtime.handle();
+    let report = server.runtime.drain(Duration::ZERO);
+    assert_eq!(report.finished + report.cut, 4, "{report}");
+    assert!(report.took < LONG / 6, "{report}");
+    assert!(handle.spawn(|| ()).is_err());
+}
+
+/// Puts a runtime where a handler, task or timer of its own can take it out and end it.
+struct Own {
+    runtime: Arc<Mutex<Option<Runtime>>>,
+    tell: mpsc::Sender<Option<DrainReport>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Drain,
+    Drop,
+}
+
+const ENDS: [End; 2] = [End::Drain, End::Drop];
+
+impl Own {
+    fn new() -> (Self, mpsc::Receiver<Option<DrainReport>>) {
+        let (tell, told) = mpsc::channel();
+        (Self { runtime: Arc::default(), tell }, told)
+    }
+
+    fn end(&self, how: End) {
+        let runtime = self.runtime.lock().expect("no panic").take().expect("ended once");
+        let report = match how {
+            End::Drain => Some(runtime.drain(LONG)),
+            End::Drop => {
+                drop(runtime);
+                None
+            }
+        };
+        self.tell.send(report).expect("waited for");
+    }
+}
+
+#[test]
+fn a_runtime_can_end_in_a_task_or_a_timer_of_its_own() {
+    for (round, how) in [ENDS, ENDS].concat().into_iter().enumerate() {
+        let prefix = format!("ot{round}");
+        let builder = Runtime::builder().groups(1).threads_per_group(3).name(&prefix);
+        let runtime = builder.start().expect("a runtime");
+        let handle = runtime.handle();
+        let (own, told) = Own::new();
+        *own.runtime.lock().expect("no panic") = Some(runtime);
+        if round < 2 {
+            handle.spawn(move || own.end(how)).expect("room");
+        } else {
+            let _ = handle.after(Duration::from_millis(1), move || own.end(how));
+        }
+        let report = told.recv_timeout(LONG).expect("it ends");
+        if let Some(report) = report {
+            assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+        }
+        eventually(LONG, || threads_named(&prefix).is_empty());
+    }
+}
+
+#[test]
+fn a_runtime_can_end_in_a_handler_of_its_own_whose_peer_is_still_answered() {
+    for how in ENDS {
+        let (own, told) = Own::new();
+        let slot = Arc::clone(&own.runtime);
+        let code = move |conn: &Connection, input: &mut Input<'_>| {
+            own.end(how);
+            echo(conn, input)
+        };
+        let prefix = format!("oh{how:?}");
+        let builder = Runtime::builder().groups(1).threads_per_group(3).name(&prefix);
+        let runtime = builder.start().expect("a runtime");
+        let listener = runtime.listen("127.0.0.1:0", Bytes::new(code)).expect("a listener");
+        let mut other = Peer::connect(listener.local_addr());
+        let mut peer = Peer::connect(listener.local_addr());
+        eventually(LONG, || runtime.stats().connections == 2);
+        *slot.lock().expect("no panic") = Some(runtime);
+        peer.send(REQUEST);
+        if let Some(report) = told.recv_timeout(LONG).expect("it ends") {
+            assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+            assert_eq!(peer.receive_to_finish(), REQUEST);
+        }
+        assert_eq!(other.receive_to_finish(), b"");
+        eventually(LONG, || threads_named(&prefix).is_empty());
+    }
+}
+
+#[test]
+fn a_drain_in_a_task_waits_for_the_one_connection_that_is_busy() {
+    let gate = Gate::default();
+    let inside = gate.clone();
+    let server = Server::start(
+        Kind::Tcp,
+        config(),
+        Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+            inside.pass();
+            echo(conn, input)
+        }),
+    );
+    let mut peer = server.peer();
+    peer.send(REQUEST);
+    gate.wait_for(1);
+    let handle = server.runtime.handle();
+    let (own, told) = Own::new();
+    *own.runtime.lock().expect("no panic") = Some(server.runtime);
+    let (begins, begun) = mpsc::channel();
+    let task = move || {
+        begins.send(()).expect("waited for");
+        own.end(End::Drain);
+    };
+    handle.spawn(task).expect("room");
+    begun.recv_timeout(LONG).expect("the task runs");
+    // The drain has begun when it refuses; a moment later it would have given up.
+    eventually(LONG, || handle.spawn(|| ()).is_err());
+    thread::park_timeout(Duration::from_millis(20));
+    gate.open();
+    let report = told.recv_timeout(LONG).expect("it ends").expect("a report");
+    assert_eq!((report.cut, report.finished), (0, 1), "{report}");
+    assert_eq!(peer.receive_to_finish(), REQUEST);
+}

@@ -1,0 +1,302 @@
+//! Logins: proofs, refusals, and what failed attempts cost the peer.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use epoll_group::codec::message::ClientMessage;
+use epoll_group::stats::Counter;
+use lab::engine::{Fixture, PASSWORD, config};
+use lab::xrpc::request::{login_continue, login_start, query};
+use lab::xrpc::{AUTO, Client};
+use lab::{LONG, eventually};
+
+/// Returns code and text of the refusal.
+fn refusal(client: &mut Client, user: &str, password: &str) -> (u32, String) {
+    let failure = client.try_login(user, password).expect_err("refused");
+    assert!(!failure.fatal && failure.state == "HY000", "{failure:?}");
+    (failure.code, failure.text)
+}
+
+fn denied() -> (u32, String) {
+    (1045, "Invalid user or password".into())
+}
+
+#[test]
+fn who_knows_the_password_comes_in() {
+    let server = Fixture::start(config());
+    for (user, password) in [("root", PASSWORD), ("other", PASSWORD), ("empty", "")] {
+        let mut client = server.stranger();
+        assert_eq!(client.probe().capabilities.len(), 1);
+        client.login(user, password);
+        assert_eq!(client.execute(AUTO | 2, "who").one().text(), Some(user));
+    }
+    assert_eq!(server.count(Counter::Logins), 3);
+    assert_eq!(server.stats().unauthenticated_connections, 0);
+}
+
+#[test]
+fn a_wrong_password_and_an_unknown_user_look_the_same() {
+    let server = Fixture::start(config().max_login_attempts(10));
+    let mut client = server.stranger();
+    for (user, password) in
+        [("root", "another"), ("root", ""), ("unknown", PASSWORD), ("unknown", ""), ("empty", "x")]
+    {
+        assert_eq!(refusal(&mut client, user, password), denied(), "{user}");
+    }
+    assert_eq!(refusal(&mut client, "nobody", PASSWORD), (3118, "Account is locked".into()));
+    assert_eq!(refusal(&mut client, "nobody", "wrong"), denied());
+    // After all these failures the client can still log in.
+    client.login("root", PASSWORD);
+    assert_eq!(server.count(Counter::LoginsFailed), 7);
+}
+
+#[test]
+fn after_some_attempts_the_connection_is_closed() {
+    let server = Fixture::start(config().max_login_attempts(3));
+    let mut client = server.stranger();
+    for _ in 0..3 {
+        assert_eq!(refusal(&mut client, "root", "wrong"), denied());
+    }
+    assert_eq!(client.rest(), []);
+    eventually(LONG, || server.stats().unauthenticated_connections == 0);
+}
+
+#[test]
+fn a_challenge_is_used_once() {
+    let server = Fixture::start(config().max_login_attempts(10));
+    let mut spy = server.stranger();
+    let mut client = server.stranger();
+    let challenge = client.challenge().expect("a challenge");
+    let proof = Client::proof("root", PASSWORD, &challenge);
+    assert_eq!(challenge.len(), 20);
+    // The connection that replays the proof has another challenge.
+    assert_ne!(spy.challenge().expect("a challenge"), challenge);
+    assert_eq!(spy.prove(proof.clone()).expect_err("replayed").code, 1045);
+    client.prove(proof).expect("the right one");
+    // A failed attempt uses up the challenge, also on the same connection.
+    let challenge = spy.challenge().expect("a challenge");
+    spy.prove(Client::proof("root", "wrong", &challenge)).expect_err("a wrong password");
+    spy.prove(Client::proof("root", PASSWORD, &challenge)).expect_err("the challenge is used");
+    spy.login("root", PASSWORD);
+}
+
+#[test]
+fn proofs_of_a_wrong_form_are_refused() {
+    let server =
+        Fixture::start(config().max_login_attempts(1000).max_login_failures_per_address(1000));
+    let mut client = server.stranger();
+    let challenge = client.challenge().expect("a challenge");
+    let good = Client::proof("root", PASSWORD, &challenge);
+    client.prove(b"".to_vec()).expect_err("empty");
+    for cut in 0..good.len() {
+        let challenge = client.challenge().expect("a challenge");
+        let good = Client::proof("root", PASSWORD, &challenge);
+        let failure = client.prove(&good[..cut]).expect_err("truncated");
+        assert_eq!(failure.code, 1045, "at {cut}");
+    }
+    for text in ["\0\0", "\0root\0*zz", "root", "\0\0*", "\0root\0\0", &"x".repeat(3000)] {
+        client.challenge().expect("a challenge");
+        client.prove(text.as_bytes()).expect_err("no proof");
+    }
+    client.login("root", PASSWORD);
+}
+
+#[test]
+fn messages_in_the_wrong_order_are_errors_and_count() {
+    let server = Fixture::start(config().max_login_attempts(3));
+    let mut client = server.stranger();
+    client.prove(b"\0root\0".to_vec()).expect_err("no challenge");
+    client.challenge().expect("a challenge");
+    client.challenge().expect_err("there is one");
+    client.prove(b"\0root\0".to_vec()).expect_err("no challenge any more");
+    assert_eq!(client.rest(), []);
+}
+
+#[test]
+fn nothing_is_done_for_who_has_not_logged_in() {
+    let server = Fixture::start(config());
+    let messages = [
+        (2, ClientMessage::SessionNew),
+        (AUTO | 2, ClientMessage::ExecSql(query("one"))),
+        (2, ClientMessage::ExecSql(query("one"))),
+        (2, ClientMessage::SessionClose),
+        (2, lab::xrpc::request::timestamps(1)),
+        (2, lab::xrpc::request::offer(1)),
+        (2, ClientMessage::ExpectClose),
+    ];
+    for (session, message) in messages {
+        for started in [false, true] {
+            let mut client = server.stranger();
+            if started {
+                client.challenge().expect("a challenge");
+            }
+            client.send(session, &message);
+            let frames = client.rest();
+            assert_eq!(frames.len(), 1, "{message:?}");
+            assert_eq!(frames[0].session, session);
+            assert_eq!(frames[0].failure().text, "Log in first.");
+        }
+    }
+    // A frame of 64 KiB is too long before the login.
+    let mut client = server.stranger();
+    client.send_bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 5]).expect("sent");
+    assert_eq!(client.rest()[0].failure().code, 1153);
+}
+
+#[test]
+fn who_has_logged_in_cannot_do_it_again() {
+    let server = Fixture::start(config());
+    let mut client = server.client();
+    for message in [login_start(), login_continue(b"\0root\0".to_vec())] {
+        client.send(0, &message);
+        let failure = client.reply(0).failure();
+        assert_eq!((failure.fatal, &*failure.text), (true, "Unexpected message for polarx rpc."));
+    }
+    client.execute(AUTO | 2, "one").one();
+}
+
+#[test]
+fn who_does_not_log_in_in_time_is_closed() {
+    let server = Fixture::start(config().login_timeout(Duration::from_millis(100)));
+    let mut silent = server.stranger();
+    let mut probing = server.stranger();
+    let mut started = server.stranger();
+    let mut in_time = server.client();
+    started.challenge().expect("a challenge");
+    probing.probe();
+    for client in [&mut silent, &mut probing, &mut started] {
+        assert_eq!(client.rest(), []);
+    }
+    assert_eq!(server.count(Counter::ClosedLoginTimeout), 3);
+    in_time.execute(AUTO | 2, "one").one();
+    drop((silent, probing, started));
+    eventually(LONG, || {
+        let stats = server.stats();
+        (stats.unauthenticated_connections, stats.connections) == (0, 1)
+    });
+}
+
+#[test]
+fn those_who_have_not_logged_in_are_limited_in_all_and_by_address() {
+    for config in
+        [config().max_unauthenticated_connections(5), config().max_unauthenticated_per_address(5)]
+    {
+        let server = Fixture::start(config);
+        let mut inside = server.client();
+        let mut waiting: Vec<_> = (0..5).map(|_| server.stranger()).collect();
+        for client in &mut waiting {
+            client.probe();
+        }
+        for _ in 0..3 {
+            let mut refused = server.stranger();
+            assert_eq!(refused.rest(), []);
+        }
+        assert_eq!(server.count(Counter::LoginsRefused), 3);
+        inside.execute(AUTO | 2, "one").one();
+        // A login frees a place, and so does the end of a connection.
+        waiting[0].login("root", PASSWORD);
+        server.stranger().probe();
+        drop(waiting.pop());
+        eventually(LONG, || server.stats().unauthenticated_connections == 3);
+        server.client().execute(AUTO | 2, "one").one();
+    }
+}
+
+#[test]
+fn who_has_failed_too_often_is_refused_without_a_look() {
+    let server = Fixture::start(config().max_login_failures_per_address(5).max_login_attempts(100));
+    let mut client = server.stranger();
+    let mut refused = 0;
+    for _ in 0..20 {
+        assert_eq!(refusal(&mut client, "root", "wrong"), denied());
+    }
+    refused += server.count(Counter::LoginsRefused);
+    assert!((14..=15).contains(&refused), "{refused}");
+    assert_eq!(server.control.logins().len() as u64, 20 - refused);
+    // The right password gets the same answer, so that the answer tells an attacker nothing.
+    assert_eq!(refusal(&mut client, "root", PASSWORD), denied());
+}
+
+#[test]
+fn a_flood_of_attempts_leaves_those_who_work_alone() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2]);
+    let done = AtomicBool::new(false);
+    let addr = server.addr();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let mut guesser = Client::connect(addr);
+                    for _ in 0..3 {
+                        guesser.try_login("root", "a guess").expect_err("wrong");
+                    }
+                }
+            });
+        }
+        server.wait_for(Counter::LoginsFailed, 60);
+        for _ in 0..lab::often(2000) {
+            client.execute(2, "one").one();
+        }
+        server.wait_for(Counter::LoginsRefused, 100);
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn answers_that_are_held_back_hold_no_thread() {
+    let delay = Duration::from_millis(200);
+    let config = config().login_failure_delay(delay).authenticate_ok_delay(delay);
+    let server = Fixture::start(config.epoll_threads_per_group(1).max_threads(2));
+    let began = Instant::now();
+    let mut clients: Vec<_> = (0..40).map(|_| server.stranger()).collect();
+    for (at, client) in clients.iter_mut().enumerate() {
+        let challenge = client.challenge().expect("a challenge");
+        let password = if at % 2 == 0 { PASSWORD } else { "wrong" };
+        client.send(0, &login_continue(Client::proof("root", password, &challenge)));
+    }
+    let mut probe = server.stranger();
+    probe.probe();
+    for (at, client) in clients.iter_mut().enumerate() {
+        let reply = client.reply(0);
+        assert_eq!(reply.error.is_some(), at % 2 == 1);
+    }
+    assert!(began.elapsed() >= delay, "{:?}", began.elapsed());
+    // In sequence they would have taken 8 s.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    clients[0].execute(AUTO | 2, "one").one();
+    clients[1].challenge().expect("it may try again");
+}
+
+#[test]
+fn who_does_not_wait_for_a_delayed_answer_is_closed() {
+    let server = Fixture::start(config().login_failure_delay(Duration::from_secs(5)));
+    let mut client = server.stranger();
+    let challenge = client.challenge().expect("a challenge");
+    client.send(0, &login_continue(Client::proof("root", "wrong", &challenge)));
+    client.send(0, &login_start());
+    let frames = client.rest();
+    assert_eq!(frames.len(), 1);
+    assert_eq!(frames[0].failure().text, "Authentication messages out of order.");
+}
+
+#[test]
+fn secrets_are_in_no_debug_output() {
+    let server = Fixture::start(config().max_login_attempts(10));
+    let mut client = server.stranger();
+    let challenge = client.challenge().expect("a challenge");
+    let proof = Client::proof("root", "wrong", &challenge);
+    client.prove(proof.clone()).expect_err("wrong");
+    let challenge = client.challenge().expect("a challenge");
+    let good = Client::proof("root", PASSWORD, &challenge);
+    client.prove(good.clone()).expect("right");
+    let seen = server.control.logins();
+    assert_eq!(seen.len(), 2);
+    for (text, proof) in seen.iter().zip([proof, good]) {
+        assert!(text.contains("root"), "{text}");
+        let hex = String::from_utf8_lossy(&proof[proof.len() - 40..]).into_owned();
+        let secret = [&hex[..8], &hex.to_uppercase()[..8], &String::from_utf8_lossy(&challenge)];
+        assert!(secret.iter().all(|secret| !text.contains(*secret)), "{text}");
+    }
+}

@@ -1,0 +1,25 @@
+//! The server's side of the protocol: logins, sessions, requests, flow control, ends.
+//!
+//! The tests of `logs` run in children: the subscriber of a process hears all of its servers.
+#![cfg(feature = "server")]
+
+mod deferred;
+mod ends;
+#[cfg(feature = "client")]
+mod faults;
+mod flow;
+mod glitches;
+mod kill;
+mod limits;
+mod locks;
+mod login;
+mod logs;
+mod malformed;
+mod matrix;
+mod order;
+mod panics;
+mod relay;
+mod requests;
+mod review;
+mod stress;
+mod support;
