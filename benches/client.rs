@@ -1,22 +1,22 @@
-//! Who reads for callers that wait: one of them for all, a thread for each connection, or the workers
-//! of the runtime?
+//! Who reads for callers that wait: one of them for all, a thread for each connection, or the workers of the
+//! runtime?
 //!
 //! ```text
 //! cargo bench --bench client            # a first look: half a minute
 //! cargo bench --bench client -- --long  # for the record: some minutes
 //! ```
 //!
-//! The same exchange (`select 1` in a session) by the same callers over the same connections, in four
-//! ways: three that differ in who reads and do nothing else, and the client of this crate. The server is
-//! a process of its own. All four live side by side and are loaded in short windows in turn, A B C D
-//! D C B A …; what counts is the ratio to the first of the same round, as a median over the rounds.
+//! The same callers make the same exchange (`select 1` in a session) over the same connections in four ways.
+//! Three differ in who reads and do nothing else; the fourth is the client of this crate. The server is a
+//! process of its own. The ways are loaded in short windows in turn, A B C D D C B A …. A ratio compares a way
+//! with the first one in the same round, and its median over the rounds is printed.
 
 #![expect(clippy::print_stdout, reason = "its output is the result")]
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::error::Error;
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
@@ -37,12 +37,16 @@ use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Server, Service, SessionError,
     SessionId,
 };
+use lab::cpu;
+use lab::helper::{Helper, announce};
+use lab::ratio::median;
+use lab::table::markdown;
 
 const WAYS: [&str; 4] = ["caller reads for all", "thread a connection", "workers", "the client"];
 /// Callers and connections.
 const LOADS: [(usize, usize); 5] = [(1, 1), (4, 1), (16, 1), (64, 4), (256, 4)];
 
-fn main() {
+fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "serve") {
         return serve();
@@ -54,14 +58,18 @@ fn main() {
         (true, false) => (3, 200),
         (true, true) => (11, 500),
     };
-    let (mut server, address) = start_server();
-    println!("| callers | connections | who reads | calls/s | ratio | CPU µs/call | p50 µs |");
-    println!("|--:|--:|:--|--:|--:|--:|--:|");
+    let (server, address) = Helper::again(["serve"])?;
+    let headings =
+        ["callers", "connections", "who reads", "calls/s", "ratio", "CPU µs/call", "p50 µs"];
+    let mut table = markdown(&headings);
     for (callers, connections) in LOADS {
-        measure(&address, callers, connections, rounds, Duration::from_millis(window));
+        for row in measure(&address, callers, connections, rounds, Duration::from_millis(window)) {
+            table.add_row(row);
+        }
     }
-    drop(server.stdin.take());
-    let _ = server.wait();
+    println!("{table}");
+    server.finish()?;
+    Ok(())
 }
 
 // The server.
@@ -90,37 +98,22 @@ impl Service for One {
     }
 }
 
-/// Until its input ends.
-fn serve() {
-    let runtime = Runtime::builder().start().expect("started");
-    let listener = runtime.listen("127.0.0.1:0", Server::new(One)).expect("listening");
-    println!("{}", listener.local_addr());
-    let _ = io::stdin().read_to_end(&mut Vec::new());
-}
-
-fn start_server() -> (Child, String) {
-    let program = std::env::current_exe().expect("a program");
-    let mut server = Command::new(program)
-        .arg("serve")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("started");
-    let mut address = String::new();
-    let output = server.stdout.take().expect("piped");
-    BufReader::new(output).read_line(&mut address).expect("its address");
-    (server, address.trim().to_owned())
+/// Serves until the input ends.
+fn serve() -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::builder().start()?;
+    let listener = runtime.listen("127.0.0.1:0", Server::new(One))?;
+    Ok(announce(&listener.local_addr().to_string())?)
 }
 
 // The callers.
 
-/// A session that a caller has for itself.
+/// A session of one caller.
 trait Caller: Send {
     /// One exchange.
     fn call(&mut self);
 }
 
-/// A way to read, and its callers, which work when it is their turn.
+/// A way to read, and its callers, which call only in the windows of this way.
 struct Way {
     turn: Arc<Turn>,
     callers: Vec<JoinHandle<()>>,
@@ -130,7 +123,7 @@ struct Turn {
     runs: AtomicBool,
     over: AtomicBool,
     calls: AtomicU64,
-    /// Of the calls of this turn, in ns.
+    /// Nanoseconds of the calls in this window.
     times: Mutex<Vec<u32>>,
     begin: Barrier,
     end: Barrier,
@@ -154,20 +147,20 @@ impl Way {
         Self { turn, callers }
     }
 
-    /// Calls a second, CPU µs a call, median µs of a call.
+    /// Loads this way. Returns calls a second, CPU µs a call, median µs of a call.
     fn window(&self, length: Duration) -> [f64; 3] {
         let turn = &self.turn;
         turn.runs.store(true, Ordering::Relaxed);
-        let (began, cpu) = (Instant::now(), cpu_time());
+        let (began, cpu) = (Instant::now(), cpu::of_process());
         turn.begin.wait();
         thread::sleep(length);
         turn.runs.store(false, Ordering::Relaxed);
         turn.end.wait();
-        let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_time() - cpu);
+        let cpu = cpu::of_process().saturating_sub(cpu).as_secs_f64();
+        let seconds = began.elapsed().as_secs_f64();
         let calls = turn.calls.swap(0, Ordering::Relaxed) as f64;
-        let mut times = std::mem::take(&mut *lock(&turn.times));
-        times.sort_unstable();
-        let median = times.get(times.len() / 2).map_or(0.0, |&nanos| f64::from(nanos) / 1e3);
+        let times = std::mem::take(&mut *lock(&turn.times));
+        let median = median(times.into_iter().map(|nanos| f64::from(nanos) / 1e3));
         [calls / seconds, cpu * 1e6 / calls.max(1.0), median]
     }
 
@@ -198,19 +191,14 @@ impl Turn {
     }
 }
 
-/// Seconds of CPU that this process has used.
-fn cpu_time() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let own: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
-    let tasks = std::fs::read_dir("/proc/self/task").expect("a /proc");
-    let all: f64 = tasks
-        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok())
-        .filter_map(|text| text.split(' ').next()?.parse::<f64>().ok())
-        .sum();
-    all.max(own) / 1e9
-}
-
-fn measure(address: &str, callers: usize, connections: usize, rounds: usize, window: Duration) {
+/// Rows of the table.
+fn measure(
+    address: &str,
+    callers: usize,
+    connections: usize,
+    rounds: usize,
+    window: Duration,
+) -> Vec<[String; 7]> {
     let runtime = Runtime::builder().start().expect("started");
     let ways: Vec<Way> = vec![
         Way::start(wires(address, callers, connections, Reads::Callers)),
@@ -228,24 +216,21 @@ fn measure(address: &str, callers: usize, connections: usize, rounds: usize, win
         }
         round.into_iter().zip(&mut results).for_each(|(result, all)| all.push(result));
     }
-    for (way, name) in WAYS.iter().enumerate() {
-        let of = |column: usize| median(results[way].iter().map(|result| result[column]));
-        let ratios = results[way].iter().zip(&results[0]).map(|(own, first)| own[0] / first[0]);
-        println!(
-            "| {callers} | {connections} | {name} | {:.0} | {:.2} | {:.1} | {:.0} |",
-            of(0),
-            median(ratios),
-            of(1),
-            of(2)
-        );
-    }
     ways.into_iter().for_each(Way::stop);
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
+    let row = |(own, name): (&Vec<[f64; 3]>, &&str)| {
+        let of = |column: usize| median(own.iter().map(|result| result[column]));
+        let ratios = own.iter().zip(&results[0]).map(|(own, first)| own[0] / first[0]);
+        [
+            callers.to_string(),
+            connections.to_string(),
+            (*name).to_owned(),
+            format!("{:.0}", of(0)),
+            format!("{:.2}", median(ratios)),
+            format!("{:.1}", of(1)),
+            format!("{:.0}", of(2)),
+        ]
+    };
+    results.iter().zip(&WAYS).map(row).collect()
 }
 
 // The client of the crate.
@@ -280,7 +265,7 @@ enum Reads {
     Workers,
 }
 
-/// A connection, and who waits on it.
+/// A connection, and the callers that wait on it.
 struct Wire {
     sink: Mutex<Sink>,
     waiting: Mutex<Waiting>,
@@ -295,9 +280,9 @@ enum Sink {
 
 #[derive(Default)]
 struct Waiting {
-    /// By session: who waits, until the answer has come.
+    /// Callers without an answer, by session.
     callers: HashMap<u64, Thread>,
-    /// One of the callers reads, with this.
+    /// One of the callers reads, with the socket.
     reading: bool,
     socket: Option<(TcpStream, Decoder)>,
 }
@@ -317,7 +302,7 @@ impl Wire {
         }
     }
 
-    /// Tells those whose answers are whole.
+    /// Wakes the callers whose answers are complete.
     fn answered(&self, sessions: &[u64]) {
         let mut waiting = lock(&self.waiting);
         for session in sessions {
@@ -327,7 +312,7 @@ impl Wire {
         }
     }
 
-    /// Reads for all until the answer of one has come, and leaves the reading to another.
+    /// Reads for all callers until the answer of this one is here, then lets another caller read.
     fn read_until(&self, session: u64) {
         let (mut socket, mut decoder) = lock(&self.waiting).socket.take().expect("nobody reads");
         loop {
@@ -366,7 +351,7 @@ impl Caller for OfWire {
     }
 }
 
-/// Sessions whose answers ended.
+/// Receives once. Returns the sessions whose answers are complete.
 fn receive(socket: &mut TcpStream, decoder: &mut Decoder) -> Vec<u64> {
     let mut bytes = [0; 16 << 10];
     let count = socket.read(&mut bytes).expect("received");
@@ -412,7 +397,7 @@ fn wires(address: &str, callers: usize, connections: usize, reads: Reads) -> Vec
     on(&wires, callers)
 }
 
-/// Callers in turn on these connections, their sessions opened.
+/// Callers, spread over the connections, with open sessions.
 fn on(wires: &[Arc<Wire>], callers: usize) -> Vec<Box<dyn Caller>> {
     let make = |number: usize| {
         let (wire, session) = (Arc::clone(&wires[number % wires.len()]), number as u64 + 2);
@@ -441,7 +426,7 @@ fn start_message() -> Vec<u8> {
     encode(0, &ClientMessage::AuthenticateStart(start))
 }
 
-/// The server takes whatever it is told.
+/// The server accepts any proof.
 fn proof_message() -> Vec<u8> {
     let proof = AuthenticateContinue { auth_data: b"\0root\0".to_vec() };
     encode(0, &ClientMessage::AuthenticateContinue(proof))
@@ -460,7 +445,7 @@ fn log_in(socket: &mut TcpStream) -> Decoder {
     decoder
 }
 
-/// The same on the runtime.
+/// A [`Wire`] that is read by the workers of a runtime.
 struct OnWorkers(Arc<Wire>, Arc<Barrier>);
 
 impl Protocol for OnWorkers {

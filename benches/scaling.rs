@@ -1,6 +1,5 @@
-//! Threads that come when handlers wait: how soon the one that everybody waits for runs, and what an
-//! idle runtime costs. Predicts service. Each line asserts its outcome (who waited was freed, the
-//! threads are gone afterwards); the times are for the reader.
+//! Threads that start when handlers wait: the time until the handler runs that the others wait for, and the
+//! cost of an idle runtime. Predicts service. Each line asserts its outcome; the times are for the reader.
 //!
 //! `cargo bench --bench scaling`: about two minutes. As a test (`cargo test --benches`) each case runs
 //! once and small.
@@ -92,7 +91,7 @@ fn run(took: Duration, stats: &Snapshot) -> Run {
     Run { took, threads, why: WHY.map(|counter| stats.get(counter)) }
 }
 
-/// What a frame of one byte asks for.
+/// Requests, each a frame of one byte.
 const WAIT: u8 = b'w';
 const FREE: u8 = b'f';
 const SLEEP: u8 = b's';
@@ -163,12 +162,12 @@ fn answer(mut peer: &TcpStream, frame: u8) {
     assert_eq!(byte[0], frame);
 }
 
-/// From the moment when everybody was told to wait and the last one to free them, until all are free.
+/// Time from the requests to wait, and one to free them, until all are free.
 fn freed(waiters: usize, waits: Waits) -> Run {
     let (runtime, listener) = start(waits, Duration::ZERO);
     let peers: Vec<_> = (0..waiters).map(|_| connect(&listener)).collect();
     let last = connect(&listener);
-    // All are there, and idle.
+    // All are connected and idle.
     for peer in peers.iter().chain([&last]) {
         ask(peer, b'x');
         answer(peer, b'x');
@@ -181,7 +180,7 @@ fn freed(waiters: usize, waits: Waits) -> Run {
     run(began.elapsed(), &runtime.stats())
 }
 
-/// From the question of another connection to its answer, right after the frames that sleep.
+/// Time of a request of another connection, right behind the frames that sleep.
 fn beside_sleepers(sleepers: usize, sleep: Duration) -> Run {
     let (runtime, listener) = start(Waits::Unannounced, sleep);
     let peers: Vec<_> = (0..sleepers).map(|_| connect(&listener)).collect();
@@ -197,13 +196,13 @@ fn beside_sleepers(sleepers: usize, sleep: Duration) -> Run {
     result
 }
 
-/// Voluntary context switches of all threads of the runtime: each is a wake-up that went to sleep again.
+/// Voluntary context switches of all threads of the runtime a second. Each is a wake-up.
 fn idle_wake_ups(time: Duration) -> f64 {
     let (_runtime, listener) = start(Waits::Announced, Duration::ZERO);
     let peer = connect(&listener);
     ask(&peer, b'x');
     answer(&peer, b'x');
-    // Until the lookout and the watchdog have seen that nothing happens.
+    // Time for the lookout and the watchdog to find nothing.
     let (_keep, quiet) = mpsc::channel::<()>();
     let _ = quiet.recv_timeout(Duration::from_secs(2));
     let before = switches();

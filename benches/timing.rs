@@ -1,5 +1,5 @@
-//! How long criterion looks at one thing: so short that all benches together end within ten minutes.
-//! `-- --measurement-time 10` looks longer.
+//! Times of criterion, so short that all benches together end within ten minutes. `-- --measurement-time 10`
+//! measures longer.
 
 use std::time::Duration;
 

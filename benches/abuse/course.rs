@@ -1,18 +1,20 @@
-//! One abuse: quiet, abused with a control beside, quiet again.
+//! One abuse: quiet windows, abused and control windows in turn, quiet windows.
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fs;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lab::abuse::Abuse;
+use lab::helper::Helper;
+use lab::meter::Usage;
+use lab::ratio::{Ratio, Spread};
 use serde::Serialize;
 
-use crate::helper::{Helper, Priority};
-use crate::meter::Reading;
-use crate::options::Options;
-use crate::spread::Spread;
+use crate::args::{self, Options};
 use crate::stand_by::Window;
-use lab::abuse::Abuse;
 
 pub(crate) struct Course<'a> {
     options: &'a Options,
@@ -21,15 +23,15 @@ pub(crate) struct Course<'a> {
     pairs: usize,
 }
 
-/// Everything that was found out.
+/// Results of one abuse.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) peers: usize,
-    /// How long the attack lasted.
+    /// Length of the attack.
     pub(crate) seconds: f64,
-    /// All windows of a kind as one.
+    /// All windows of a kind together.
     pub(crate) quiet: Window,
     pub(crate) abused: Window,
     pub(crate) control: Window,
@@ -40,19 +42,18 @@ pub(crate) struct Outcome {
     pub(crate) windows: Vec<Taken>,
 }
 
-/// Ratios of windows of two kinds, each kind in the order in which they were taken: first by first,
-/// second by second. Abused and control windows take turns, so these are neighbours. Quiet ones lie
-/// before the attack and after it: those of its first half are compared with what was before, those
-/// of the second with what came after.
+/// Ratios of windows of two kinds, paired in the order in which they were taken. Abused and control windows
+/// take turns, so a pair of them are neighbours. One half of the quiet windows lies before the attack, the
+/// other after it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ratios {
-    pub(crate) p50: Option<Spread>,
-    pub(crate) p99: Option<Spread>,
-    pub(crate) p999: Option<Spread>,
-    pub(crate) rate: Option<Spread>,
+    pub(crate) p50: Option<Ratio>,
+    pub(crate) p99: Option<Ratio>,
+    pub(crate) p999: Option<Ratio>,
+    pub(crate) rate: Option<Ratio>,
 }
 
-/// What the server needed.
+/// CPU time and memory of the server.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cost {
     /// CPU seconds a second.
@@ -62,30 +63,30 @@ pub(crate) struct Cost {
     pub(crate) before: Reading,
     /// At the ends of windows.
     pub(crate) peak: Reading,
-    /// When the attackers have gone.
+    /// After the attack.
     pub(crate) after: Reading,
 }
 
-/// What became of them.
+/// CPU time of the attackers, their connections, and how these ended.
 #[derive(Debug, Serialize)]
 pub(crate) struct Attackers {
     /// CPU seconds a second.
     pub(crate) cpu: f64,
-    /// Open at the same time, by the ends of windows.
+    /// Most connections that were open at the end of a window.
     pub(crate) most: u64,
     /// Memory of the server's process for each of those.
     pub(crate) resident_kb_each: f64,
     /// Memory of the sockets of both ends for each of those.
     pub(crate) sockets_kb_each: f64,
-    /// As they have counted themselves.
+    /// Counted by the attackers.
     pub(crate) tally: serde_json::Value,
-    /// What the server has counted.
+    /// Counted by the server.
     pub(crate) counted: BTreeMap<String, u64>,
     /// Seconds until the end of the window in which the server counted the first of a kind.
     pub(crate) first_after: BTreeMap<String, f64>,
 }
 
-/// A window and what it was for.
+/// A window and its kind.
 #[derive(Debug, Serialize)]
 pub(crate) struct Taken {
     pub(crate) kind: Kind,
@@ -119,8 +120,21 @@ impl Kind {
     }
 }
 
+/// The kernel's counts of a server, and of the sockets of the machine.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Reading {
+    /// CPU seconds of the process so far, all threads together.
+    pub(crate) cpu: f64,
+    pub(crate) resident_kb: u64,
+    pub(crate) descriptors: u64,
+    pub(crate) threads: u64,
+    /// Memory of all TCP sockets of the machine, those of both ends.
+    pub(crate) sockets_kb: u64,
+}
+
 const SERVER: usize = 0;
 const TWIN: usize = 1;
+const PAGE_KB: u64 = 4;
 
 type Counts = BTreeMap<String, u64>;
 
@@ -137,8 +151,7 @@ impl<'a> Course<'a> {
         let cpu_quiet = stage.cpu_since(&before)?;
 
         let (counts, began, start) = (stage.counts()?, Instant::now(), stage.reading()?);
-        let args = self.attack_args(&stage);
-        let (attack, _) = Helper::start(self.options.attackers.into(), &args)?;
+        let (attack, _) = self.attack(&stage.address)?;
         let mut watch = Watch::new(began, counts.clone(), start);
         thread::sleep(self.settle());
         for pair in 0..self.pairs {
@@ -147,7 +160,7 @@ impl<'a> Course<'a> {
                 kinds.reverse();
             }
             for kind in kinds {
-                stage.window(kind, self.options.window)?;
+                stage.window(kind, self.options.window())?;
                 watch.look(&mut stage)?;
             }
         }
@@ -197,17 +210,21 @@ impl<'a> Course<'a> {
     }
 
     fn quiet(&self, stage: &mut Stage, windows: usize) -> Result<(), Box<dyn Error>> {
-        (0..windows).try_for_each(|_| stage.window(Kind::Quiet, self.options.window))
+        (0..windows).try_for_each(|_| stage.window(Kind::Quiet, self.options.window()))
     }
 
-    fn attack_args(&self, stage: &Stage) -> Vec<String> {
+    fn attack(&self, address: &str) -> Result<(Helper, String), Box<dyn Error>> {
+        let mut command = match self.options.attackers {
+            args::Attackers::Idle => wrapped("chrt", &["--idle", "0"])?,
+            args::Attackers::Equal => Command::new(std::env::current_exe()?),
+        };
         let (peers, seed) = (self.peers.to_string(), self.options.seed.to_string());
-        ["attack", self.abuse.name, &stage.address, &peers, &seed].map(str::to_owned).to_vec()
+        Helper::start(command.args(["attack", self.abuse.name, address, &peers, &seed]))
     }
 
-    /// Until an attack is under way, or its traces are gone.
+    /// Time until an attack is under way, or its traces are gone.
     fn settle(&self) -> Duration {
-        Duration::from_millis(if self.options.quick { 200 } else { 1000 })
+        Duration::from_millis(if self.options.quick() { 200 } else { 1000 })
     }
 }
 
@@ -216,7 +233,8 @@ impl Ratios {
         let all = |kind: Kind| windows.iter().filter(move |taken| taken.kind == kind);
         let ratio = |value: fn(&Window) -> f64| {
             let pairs = all(of).zip(all(to));
-            Spread::of(pairs.map(|(of, to)| value(&of.window) / value(&to.window)))
+            let ratios = pairs.map(|(of, to)| value(&of.window) / value(&to.window));
+            Spread::of(ratios.collect()).map(|spread| spread.ratio())
         };
         Self {
             p50: ratio(|window| window.p50),
@@ -230,7 +248,7 @@ impl Ratios {
 /// The servers and the bystanders.
 struct Stage {
     servers: [Helper; 2],
-    /// Of the server that is attacked.
+    /// The server that is attacked.
     address: String,
     bystanders: Helper,
     windows: Vec<Taken>,
@@ -239,12 +257,14 @@ struct Stage {
 
 impl Stage {
     fn set(options: &Options) -> Result<Self, Box<dyn Error>> {
-        let serve = ["serve".to_owned()];
-        let (server, address) = Helper::start(Priority::Usual, &serve)?;
-        let (twin, other) = Helper::start(Priority::Usual, &serve)?;
-        let think = options.think.as_millis().to_string();
-        let args = ["stand-by".to_owned(), think, address.clone(), other];
-        let (mut bystanders, _) = Helper::start(Priority::First, &args)?;
+        let (server, address) = Helper::again(["serve"])?;
+        let (twin, other) = Helper::again(["serve"])?;
+        let think = options.think_ms.as_millis().to_string();
+        // Before all others if this user may do that, so that the one who measures adds nothing. The
+        // complaint of `nice` is no news.
+        let mut command = wrapped("nice", &["-n", "-10"])?;
+        let command = command.args(["stand-by", &think, &address, &other]).stderr(Stdio::null());
+        let (mut bystanders, _) = Helper::start(command)?;
         for place in [SERVER, TWIN] {
             bystanders.ask(&format!("window {place} warm 100"))?;
         }
@@ -284,7 +304,35 @@ impl Stage {
     }
 }
 
-/// What is seen of the server while it is attacked.
+impl Reading {
+    fn of(pid: u32) -> Result<Self, Box<dyn Error>> {
+        let usage = Usage::of(pid)?;
+        let sockstat = fs::read_to_string("/proc/net/sockstat")?;
+        let pages = sockstat.lines().find_map(|line| {
+            line.strip_prefix("TCP: ")?.split_once("mem ")?.1.trim().parse::<u64>().ok()
+        });
+        Ok(Self {
+            cpu: usage.cpu.as_secs_f64(),
+            resident_kb: usage.resident_bytes >> 10,
+            descriptors: usage.descriptors,
+            threads: usage.threads,
+            sockets_kb: pages.unwrap_or(0) * PAGE_KB,
+        })
+    }
+
+    /// The larger one of each.
+    fn peak(&self, other: &Self) -> Self {
+        Self {
+            cpu: self.cpu.max(other.cpu),
+            resident_kb: self.resident_kb.max(other.resident_kb),
+            descriptors: self.descriptors.max(other.descriptors),
+            threads: self.threads.max(other.threads),
+            sockets_kb: self.sockets_kb.max(other.sockets_kb),
+        }
+    }
+}
+
+/// Observations of the server while it is attacked.
 struct Watch {
     began: Instant,
     before: Counts,
@@ -340,6 +388,13 @@ const GAUGES: [&str; 3] = ["connections", "sessions", "buffered_bytes"];
 /// Counters of connections that are ended, or not let in.
 pub(crate) fn tells_of_an_end(counter: &str) -> bool {
     counter.starts_with("closed_") || counter.contains("refused")
+}
+
+/// This program behind another one, which replaces itself by it.
+fn wrapped(by: &str, args: &[&str]) -> Result<Command, Box<dyn Error>> {
+    let mut command = Command::new(by);
+    command.args(args).arg(std::env::current_exe()?);
+    Ok(command)
 }
 
 fn rise(before: &Counts, after: &Counts, name: &str) -> u64 {

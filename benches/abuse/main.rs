@@ -2,76 +2,74 @@
 //!
 //! ```text
 //!   attackers ───▶ server ◀─── bystanders      abused    B
-//!                  twin   ◀─── bystanders      control   C: nobody attacks it, the machine is the same
+//!                  twin   ◀─── bystanders      control   C: the same machine, a server without attackers
 //!                  server ◀─── bystanders      quiet     A: before the attack and after it
 //! ```
 //!
 //! Each box is a process. The bystanders ask one of the two servers at a time, in windows of 400 ms:
-//! A A …, B C C B and so on, A A … So a ratio B / C compares neighbours; a ratio B / A compares windows of
-//! the first half of the attack with those before it, and of the second half with those after it. B / A is
-//! all that an abuse costs on this machine; B / C is the part that comes of sharing the *server* with the
-//! attackers and not of sharing the CPUs with them and with what their work costs the server.
+//! A A …, B C C B and so on, A A …. A ratio B / C compares neighbours. A ratio B / A compares windows of the
+//! first half of the attack with those before it, and of the second half with those after it. B / A is the
+//! whole cost of an abuse on this machine. B / C is the part that comes from sharing the *server* with the
+//! attackers, without the part that comes from sharing the CPUs.
 //!
-//! Attackers run at idle priority unless `--attackers equal` says otherwise: real ones have CPUs of
-//! their own. Every answer is compared, and every request must be answered: otherwise this fails.
+//! Attackers run at idle priority unless `--attackers equal` says otherwise, because real ones have CPUs of
+//! their own. Every answer is compared and every request must be answered, or the bench fails.
 //!
-//! `cargo bench --bench abuse`: all of them, in full size. `-- --quick`: a minute. `-- --help`: more.
+//! `cargo bench --bench abuse` runs all of them at full size, `-- --quick` for a minute, and `-- --help` lists
+//! the options.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is the result")]
-
+mod args;
 mod attack;
 mod course;
-mod helper;
-mod meter;
 mod node;
-mod options;
 mod report;
-mod spread;
 mod stand_by;
 
 use std::error::Error;
+use std::io::Write;
 use std::process::ExitCode;
 
+use lab::abuse::ALL;
+use lab::environment::Environment;
+use lab::terminal::Output;
+
+use args::{Cli, Options, Role};
 use course::Course;
-use options::{Command, Options};
 
 fn main() -> ExitCode {
-    let done = match Command::from_env() {
-        Ok(Command::Measure(options)) => measure(&options),
-        Ok(Command::Serve) => node::serve(),
-        Ok(Command::Attack(attack)) => attack::attack(&attack),
-        Ok(Command::StandBy(stand_by)) => stand_by::stand_by(&stand_by),
-        Ok(Command::Help) => {
-            println!("{}", options::HELP);
-            Ok(())
-        }
-        Err(error) => Err(error.into()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("abuse: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    lab::args::run(|cli: Cli, out| match &cli.role {
+        None if cli.options.list => list(out),
+        None => measure(&cli.options, out),
+        Some(Role::Serve) => node::serve(),
+        Some(Role::Attack(attack)) => attack::attack(attack),
+        Some(Role::StandBy(stand_by)) => stand_by::stand_by(stand_by),
+    })
 }
 
-fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
-    lab::load::sys::raise_descriptor_limit()?;
-    let environment = lab::environment::Environment::of("cargo bench --bench abuse");
-    println!("{environment}");
-    let abuses = options.abuses()?;
+fn list(out: &mut Output) -> Result<(), Box<dyn Error>> {
+    for abuse in ALL {
+        writeln!(out, "{:24} {:5} peers: {}", abuse.name, abuse.peers, abuse.about)?;
+    }
+    Ok(())
+}
+
+fn measure(options: &Options, out: &mut Output) -> Result<(), Box<dyn Error>> {
+    lab::load::raise_descriptor_limit()?;
+    let environment = Environment::of("cargo bench --bench abuse");
+    writeln!(out, "{environment}")?;
+    let abuses = options.abuses();
     let mut results = Vec::new();
     for (place, abuse) in abuses.iter().enumerate() {
-        print!("[{}/{}] {}: ", place + 1, abuses.len(), abuse.name);
+        write!(out, "[{}/{}] {}: ", place + 1, abuses.len(), abuse.name)?;
+        out.flush()?;
         let result = Course::new(options, abuse).run()?;
-        println!("{}", report::line(&result));
+        writeln!(out, "{}", report::line(&result))?;
         results.push(result);
         if let Some(dir) = &options.out {
             report::write(dir, &environment, options, &results)?;
         }
     }
-    println!("\n{}", report::table(&results));
+    writeln!(out, "\n{}", report::table(&results))?;
     let wrong: Vec<_> = results.iter().flat_map(report::faults).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ").into()) }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::net::SocketAddr;
 
 use epoll_group::codec::auth::StoredPassword;
 use epoll_group::codec::column::Column;
@@ -12,10 +13,11 @@ use epoll_group::session::{
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, Runtime};
 
-use crate::helper::{obey, say};
+use lab::abuse::Target;
+use lab::helper::{obey, say};
 
-pub(crate) const USER: &str = "root";
-pub(crate) const PASSWORD: &str = "a password";
+const USER: &str = "root";
+const PASSWORD: &str = "a password";
 
 /// Statements: `one`, `echo TEXT`, `source ROWS BYTES`.
 struct Node {
@@ -41,7 +43,7 @@ impl Service for Node {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         let Request::Sql(sql) = request else {
-            return Err(SessionError::unsupported("a node for attackers knows texts alone"));
+            return Err(SessionError::unsupported("this node executes only text"));
         };
         let text = String::from_utf8_lossy(sql.text());
         let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
@@ -78,9 +80,21 @@ fn source(reply: &mut Reply<'_>, rows: usize, bytes: usize) -> Result<(), Sessio
     Ok(())
 }
 
-/// Says its address, and on every line what it has counted.
+/// The server, for those who know its password.
+pub(crate) fn target(address: SocketAddr) -> Target {
+    Target {
+        address,
+        logins: true,
+        user: USER.into(),
+        password: PASSWORD.into(),
+        small: String::new(),
+        large: "source 100000 1000".into(),
+    }
+}
+
+/// Says its address, and for each order its counters.
 pub(crate) fn serve() -> Result<(), Box<dyn Error>> {
-    lab::load::sys::raise_descriptor_limit()?;
+    lab::load::raise_descriptor_limit()?;
     let runtime = Runtime::builder().config(Config::default()).start()?;
     let node = Node { password: StoredPassword::of(PASSWORD.as_bytes()) };
     let listener = runtime.listen("127.0.0.1:0", Server::new(node))?;

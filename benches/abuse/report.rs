@@ -1,17 +1,19 @@
-//! What is printed, and what is kept.
+//! The line, the table and the file of results.
 
 use std::error::Error;
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use crate::course::{Outcome, tells_of_an_end};
-use crate::options::Options;
-use crate::spread::Spread;
-use crate::stand_by::Window;
 use lab::environment::Environment;
+use lab::ratio::Ratio;
+use lab::table::markdown;
+use serde_json::json;
 
-/// What bystanders may wait longer than without the abuse.
+use crate::args::Options;
+use crate::course::{Outcome, tells_of_an_end};
+use crate::stand_by::Window;
+
+/// Ratio of latencies that bystanders are promised at most.
 const PROMISE: f64 = 1.5;
 
 /// One abuse in one line.
@@ -27,14 +29,25 @@ pub(crate) fn line(outcome: &Outcome) -> String {
     )
 }
 
-/// All of them.
+/// A row for each abuse.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
-    let mut text =
-        "| abuse | peers | p50 µs, A / B / C | p99 µs | p99.9 µs | p99 B / A | p99 B / C | \
-        requests/s B / A | server CPU, A → B | attackers' CPU | server MB | sockets MB | threads | \
-        kB a peer: server, sockets | ended by the server (s until the first) |\n\
-        |:--|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|:--|\n"
-            .to_owned();
+    let mut table = markdown(&[
+        "abuse",
+        "peers",
+        "p50 µs, A / B / C",
+        "p99 µs",
+        "p99.9 µs",
+        "p99 B / A",
+        "p99 B / C",
+        "requests/s B / A",
+        "server CPU, A → B",
+        "attackers' CPU",
+        "server MB",
+        "sockets MB",
+        "threads",
+        "kB a peer: server, sockets",
+        "ended by the server (s until the first)",
+    ]);
     for outcome in outcomes {
         let three = |value: fn(&Window) -> f64| {
             let [a, b, c] = [&outcome.quiet, &outcome.abused, &outcome.control].map(value);
@@ -42,40 +55,34 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
         };
         let (server, attackers) = (&outcome.server, &outcome.attackers);
         let megabytes = |before: u64, peak: u64| format!("{} → {}", before >> 10, peak >> 10);
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {:.2} → {:.2} | {:.2} | {} | {} | {} → {} | \
-             {:.1}, {:.1} | {} |",
-            outcome.name,
-            attackers.most,
+        table.add_row([
+            outcome.name.to_owned(),
+            attackers.most.to_string(),
             three(|window| window.p50),
             three(|window| window.p99),
             three(|window| window.p999),
             marked(outcome.against_quiet.p99),
             marked(outcome.against_control.p99),
             ratio(outcome.against_quiet.rate),
-            server.cpu_quiet,
-            server.cpu_abused,
-            attackers.cpu,
+            format!("{:.2} → {:.2}", server.cpu_quiet, server.cpu_abused),
+            format!("{:.2}", attackers.cpu),
             megabytes(server.before.resident_kb, server.peak.resident_kb),
             megabytes(server.before.sockets_kb, server.peak.sockets_kb),
-            server.before.threads,
-            server.peak.threads,
-            attackers.resident_kb_each,
-            attackers.sockets_kb_each,
-            ends(outcome)
-        );
+            format!("{} → {}", server.before.threads, server.peak.threads),
+            format!("{:.1}, {:.1}", attackers.resident_kb_each, attackers.sockets_kb_each),
+            ends(outcome),
+        ]);
     }
-    text
+    table.to_string()
 }
 
-/// What must not be.
+/// Reasons to fail.
 pub(crate) fn faults(outcome: &Outcome) -> Vec<String> {
     let mut faults = Vec::new();
     for (kind, window) in
         [("quiet", &outcome.quiet), ("abused", &outcome.abused), ("control", &outcome.control)]
     {
-        // None at all in a short window: the machine was busy with something else.
+        // A short window may have no request at all, if the machine is busy.
         if window.asked != window.answered + window.failed {
             faults.push(format!("{}: requests of bystanders are lost, {kind}", outcome.name));
         }
@@ -90,7 +97,7 @@ pub(crate) fn faults(outcome: &Outcome) -> Vec<String> {
     faults
 }
 
-/// The page and the numbers.
+/// Writes the page and the numbers.
 pub(crate) fn write(
     dir: &Path,
     environment: &Environment,
@@ -98,22 +105,22 @@ pub(crate) fn write(
     outcomes: &[Outcome],
 ) -> Result<(), Box<dyn Error>> {
     fs::create_dir_all(dir)?;
-    let settings = serde_json::json!({
-        "window_ms": options.window.as_millis() as u64,
-        "think_ms": options.think.as_millis() as u64,
+    let settings = json!({
+        "window_ms": options.window().as_millis() as u64,
+        "think_ms": options.think_ms.as_millis() as u64,
         "attackers": format!("{:?}", options.attackers).to_lowercase(),
         "seed": options.seed,
     });
-    let all = serde_json::json!({
+    let all = json!({
         "environment": environment, "settings": settings, "abuses": outcomes,
     });
     fs::write(dir.join("abuse.json"), serde_json::to_string(&all)? + "\n")?;
-    let page = format!("# Bystanders of abuses\n\n{environment}\n{}", table(outcomes));
+    let page = format!("# Bystanders of abuses\n\n{environment}\n{}\n", table(outcomes));
     fs::write(dir.join("abuse.md"), page)?;
     Ok(())
 }
 
-/// Which counters say so, how often, and when for the first time.
+/// Counters of ended connections, and the time of the first end.
 fn ends(outcome: &Outcome) -> String {
     let attackers = &outcome.attackers;
     let ends = attackers.counted.iter().filter(|(name, _)| tells_of_an_end(name));
@@ -126,14 +133,14 @@ fn ends(outcome: &Outcome) -> String {
     if ends.is_empty() { "nobody".to_owned() } else { ends.join(", ") }
 }
 
-fn ratio(spread: Option<Spread>) -> String {
-    spread.map_or_else(|| "–".to_owned(), |spread| spread.to_string())
+fn ratio(ratio: Option<Ratio>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| ratio.to_string())
 }
 
-/// Bold where it is above what is promised.
-fn marked(spread: Option<Spread>) -> String {
-    match spread {
-        Some(spread) if spread.median > PROMISE => format!("**{spread}**"),
+/// Bold above the promise.
+fn marked(found: Option<Ratio>) -> String {
+    match found {
+        Some(found) if found.median > PROMISE => format!("**{found}**"),
         other => ratio(other),
     }
 }

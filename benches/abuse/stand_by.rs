@@ -4,15 +4,14 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::time::Duration;
 
+use lab::abuse::bystanders::{Bystanders, Habits, Report};
+use lab::helper::{obey, say};
 use serde::{Deserialize, Serialize};
 
-use crate::helper::{obey, say};
-use crate::node::{PASSWORD, USER};
-use crate::options::StandBy;
-use lab::abuse::Target;
-use lab::abuse::bystanders::{Bystanders, Habits, Report};
+use crate::args::StandBy;
+use crate::node;
 
-/// What one window has shown, or many of them together. Times in microseconds.
+/// Results of one window, or of many together. Times are microseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Window {
     pub(crate) asked: u64,
@@ -31,9 +30,9 @@ impl From<&Report> for Window {
         let micros = |part| report.quantile(part).as_nanos() as f64 / 1e3;
         Self {
             asked: report.asked,
-            answered: report.answered,
+            answered: report.requests,
             failed: report.failed,
-            first_failure: report.first_failure.clone(),
+            first_failure: report.first_error.clone(),
             rate: report.rate(),
             p50: micros(0.5),
             p99: micros(0.99),
@@ -43,20 +42,12 @@ impl From<&Report> for Window {
     }
 }
 
-/// Stands by each of the servers. `window PLACE KIND MS` asks one of them for so long, `total KIND`
-/// tells of all windows of that kind.
+/// Connects to each server. The order `window PLACE KIND MS` loads one of them, `total KIND` answers with all
+/// windows of that kind together.
 pub(crate) fn stand_by(options: &StandBy) -> Result<(), Box<dyn Error>> {
     let connect = |address| {
-        let target = Target {
-            address,
-            logins: true,
-            user: USER.into(),
-            password: PASSWORD.into(),
-            small: String::new(),
-            large: String::new(),
-        };
         let habits = Habits { think: options.think, statement: "echo ", ..Habits::default() };
-        Bystanders::connect(&target, habits)
+        Bystanders::connect(&node::target(address), habits)
     };
     let mut crowds: Vec<Bystanders> =
         options.addresses.iter().copied().map(connect).collect::<Result<_, _>>()?;

@@ -3,30 +3,30 @@
 use epoll_group::codec::auth::{Proof, Reply};
 
 pub(crate) const KNOWN: &str = "alice";
-/// As long as the other.
+/// Has the length of the other name.
 pub(crate) const UNKNOWN: &str = "mallo";
 pub(crate) const PASSWORD: &[u8] = b"a password";
 
-/// What somebody sends who wants to get in, and does not.
+/// A login that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A proof of nothing, of a user that exists.
+    /// A wrong proof, of a user that exists.
     Wrong,
-    /// The same, of one that does not exist.
+    /// A wrong proof, of a user that does not exist.
     Unknown,
-    /// So many bytes of the proof are right.
+    /// A proof whose first bytes are right.
     Right(usize),
     /// A proof that is too short, of a user that exists.
     Short,
-    /// The same, of one that does not exist.
+    /// A proof that is too short, of a user that does not exist.
     ShortUnknown,
     /// No proof, of a user that exists and has a password.
     Nothing,
-    /// The same, of one that does not exist.
+    /// No proof, of a user that does not exist.
     NothingUnknown,
 }
 
-/// Place of the bytes that are wrong whatever the kind.
+/// The bytes from here on are wrong in every kind.
 const LAST: usize = 19;
 
 impl Kind {
@@ -48,7 +48,7 @@ impl Kind {
         !matches!(self, Self::Unknown | Self::ShortUnknown | Self::NothingUnknown)
     }
 
-    /// What answers the challenge.
+    /// The answer to a challenge.
     pub(crate) fn answer(self, challenge: &[u8]) -> Vec<u8> {
         let user = if self.user_exists() { KNOWN } else { UNKNOWN };
         let right = Proof::new(PASSWORD, challenge).map(|proof| *proof.as_bytes());

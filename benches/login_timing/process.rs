@@ -1,4 +1,4 @@
-//! In this process: the machine that decides, and nothing around it.
+//! Tests in this process, of the state machine that decides.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -9,7 +9,6 @@ use epoll_group::internal;
 use crate::claims::{Kind, PASSWORD};
 use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
-use lab::random::Random;
 
 const CHALLENGE: [u8; 20] = *b"0123456789abcdefghij";
 
@@ -52,13 +51,13 @@ fn test(
     let answers = kinds.map(|kind| kind.answer(&CHALLENGE));
     let kept = StoredPassword::of(PASSWORD);
     let stored = kinds.map(|kind| kind.user_exists().then_some(kept));
-    // What was written just before is slower to read: an account lies where it has lain for long.
+    // Written long before it is read, because fresh memory is slower to read.
     let stored = black_box(Box::new(stored));
     let mut place = [0; 128];
     let mut times = Vec::with_capacity(tries);
-    let mut random = Random(0x1234_5678_9abc_def0);
+    let mut random = fastrand::Rng::with_seed(0x1234_5678_9abc_def0);
     for warm in (0..tries + tries / 10).rev().map(|left| left >= tries) {
-        let kind = random.below(2) as u8;
+        let kind = random.u8(..2);
         let length = answers[usize::from(kind)].len();
         place[..length].copy_from_slice(&answers[usize::from(kind)]);
         let account = black_box(stored[usize::from(kind)].as_ref());

@@ -1,4 +1,4 @@
-//! Over a socket: a whole server, from the proof that leaves to the error that comes.
+//! Tests of a whole server over a socket, from the proof to the error.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -24,10 +24,8 @@ use socket2::{Domain, Socket, Type};
 use crate::claims::{KNOWN, Kind, PASSWORD, UNKNOWN};
 use crate::welch::{self, Verdict};
 use crate::{Expects, Line};
-use lab::random::Random;
 
-/// May know whom it does not know: to find a name in a table takes another time than not to find it, and
-/// that would be measured.
+/// Finding a name in a table takes another time than not finding it. So the table may hold unknown users, too.
 struct Gate {
     accounts: HashMap<Vec<u8>, Option<StoredPassword>>,
 }
@@ -87,13 +85,13 @@ fn test(
     kinds: [Kind; 2],
     host: &mut u16,
 ) -> Result<Verdict, Box<dyn Error>> {
-    let mut random = Random(0x0fed_cba9_8765_4321);
+    let mut random = fastrand::Rng::with_seed(0x0fed_cba9_8765_4321);
     let mut times = Vec::with_capacity(tries);
     while times.len() < tries {
         *host += 1;
         let mut line = Guesser::connect(address, *host)?;
         for _ in 0..TRIES_PER_CONNECTION.min(tries - times.len()) {
-            let kind = random.below(2) as u8;
+            let kind = random.u8(..2);
             let took = line.fail(kinds[usize::from(kind)])?;
             times.push((u32::try_from(took.as_nanos()).unwrap_or(u32::MAX), kind));
         }
@@ -101,7 +99,7 @@ fn test(
     Ok(welch::compare(&times))
 }
 
-/// One connection of somebody who guesses.
+/// A connection whose logins fail.
 struct Guesser {
     socket: TcpStream,
     decoder: Decoder,
@@ -109,7 +107,7 @@ struct Guesser {
 }
 
 impl Guesser {
-    /// From an address of its own, so that nobody is refused without a look.
+    /// Connects from an address of its own, so that the limit for an address does not apply.
     fn connect(address: SocketAddr, host: u16) -> Result<Self, Box<dyn Error>> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         let [high, low] = host.to_be_bytes();
@@ -120,7 +118,7 @@ impl Guesser {
         Ok(Self { socket: socket.into(), decoder, out: Vec::new() })
     }
 
-    /// From the proof to the error.
+    /// Time from the proof to the error.
     fn fail(&mut self, kind: Kind) -> Result<Duration, Box<dyn Error>> {
         let mech_name = b"MYSQL41".to_vec();
         let start = AuthenticateStart { mech_name, ..AuthenticateStart::default() };
@@ -165,5 +163,5 @@ impl Guesser {
     }
 }
 
-/// The code of a login that fails.
+/// Code of the error of a login that fails.
 const DENIED: u32 = 1045;

@@ -2,20 +2,20 @@
 
 use serde::Serialize;
 
-/// What the times say.
+/// Result of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) tries: usize,
-    /// Nanoseconds, of either kind.
+    /// Nanoseconds of each kind.
     pub(crate) medians: [f64; 2],
-    /// Of all tries.
+    /// The statistic of all tries.
     pub(crate) t: f64,
-    /// Without the tries that are slower than such a part of all, which is 1 at last.
+    /// The test without the slowest tries, for several parts of them. The last one has all tries.
     pub(crate) crops: Vec<Crop>,
     /// The largest |t| of a crop.
     pub(crate) worst: f64,
-    /// The largest |t| that the first half of the tries and the second agree on: of a crop whose
-    /// halves have one sign, the smaller; of those that differ by enough to matter.
+    /// The largest |t| that both halves of the tries agree on. A crop counts if its halves have the same sign
+    /// and its means differ by enough to matter; its value is the smaller |t| of its halves.
     pub(crate) confirmed: f64,
 }
 
@@ -23,14 +23,14 @@ pub(crate) struct Verdict {
 pub(crate) struct Crop {
     pub(crate) kept: f64,
     pub(crate) t: f64,
-    /// Nanoseconds, of the means.
+    /// Difference of the means in nanoseconds.
     pub(crate) difference: f64,
-    /// The statistic of the first half of the tries, and of the second.
+    /// The statistics of both halves of the tries.
     pub(crate) halves: [f64; 2],
 }
 
-/// Means that differ by fewer nanoseconds do not matter. Two million tries in a process see a tenth of
-/// one; from elsewhere, where times vary by 10 µs, telling one nanosecond takes some
+/// Smaller differences of means, in nanoseconds, do not matter. Two million tries in a process can show a
+/// tenth of one. Over a network, where times vary by 10 µs, one nanosecond takes about
 /// 2 (4.5 · 10 000)² = 4 000 000 000 logins.
 const MATTERS: f64 = 1.0;
 
@@ -64,7 +64,7 @@ impl Crop {
     }
 }
 
-/// The statistic, which is the difference of the means by its standard error; and that difference.
+/// The difference of the means divided by its standard error, and the difference.
 fn welch(times: impl Iterator<Item = (u32, u8)>) -> (f64, f64) {
     let mut kinds = [Moments::default(); 2];
     for (time, kind) in times {

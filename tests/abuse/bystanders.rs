@@ -43,7 +43,7 @@ fn bystanders_of_a_good_server_get_all_their_answers() {
     let mut all = window(&mut bystanders);
     // Many windows, because a request left over from one must not be counted in the next.
     (0..10).for_each(|_| all.add(&window(&mut bystanders)));
-    assert_eq!((all.failed, all.times.len()), (0, all.answered), "{all:?}");
+    assert_eq!((all.failed, all.hist.len()), (0, all.requests), "{all:?}");
     assert!(all.quantile(0.5) <= all.quantile(0.99));
 }
 
@@ -53,8 +53,8 @@ fn bystanders_see_wrong_answers_and_errors() {
     let fixture = Fixture::start(config());
     for statement in ["text ", "fail "] {
         let report = window(&mut bystanders(&fixture, statement));
-        assert_eq!((report.answered, report.times.len()), (0, 0), "{report:?}");
-        assert!(report.first_failure.is_some_and(|why| why.contains("asked for")));
+        assert_eq!((report.requests, report.hist.len()), (0, 0), "{report:?}");
+        assert!(report.first_error.is_some_and(|why| why.contains("asked for")));
     }
 }
 
@@ -64,7 +64,7 @@ fn bystanders_whose_connection_is_cut_fail_their_requests_and_connect_again() {
     let fixture = Fixture::start(config());
     let mut bystanders = bystanders(&fixture, "fatal ");
     let report = window(&mut bystanders);
-    assert_eq!((report.answered, report.failed), (0, report.asked), "{report:?}");
+    assert_eq!((report.requests, report.failed), (0, report.asked), "{report:?}");
     // At least one bystander has asked.
     fixture.wait_for(Counter::SessionsClosed, 1);
     let _ = window(&mut bystanders);

@@ -1,12 +1,10 @@
-//! What can stand behind a server: something that answers at once, and SQLite.
+//! Engines behind a server: one that answers at once, and SQLite.
 
 use std::error::Error;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
+use baselines::statements::{Answer, Engine, Outcome};
 use epoll_group::codec::column::Column;
 use epoll_group::codec::reply::GENERAL_STATE;
 use epoll_group::codec::value::Value;
@@ -14,22 +12,16 @@ use epoll_group::session::SessionError;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Rows, Statement};
 
-use super::statements::{Answer, Engine, Outcome};
-
-/// Knows `select 1` and point selects, by their text, and takes no time: what is left is the server.
+/// Knows `select 1` and point selects by their text, and takes no time, so that the server's cost is left.
 #[derive(Debug)]
-pub(crate) struct Constant;
+pub struct Constant;
 
-/// SQLite. A statement borrows a connection, with the statements it has prepared, from a pool.
+/// SQLite. A statement borrows a connection with its prepared statements from a pool.
 #[derive(Debug)]
-pub(crate) struct Sqlite {
+pub struct Sqlite {
     database: PathBuf,
     pool: Mutex<Vec<Connection>>,
 }
-
-/// A place for a database, which goes with this.
-#[derive(Debug)]
-pub(crate) struct Temporary(PathBuf);
 
 /// MySQL's numbers.
 const SYNTAX_ERROR: u32 = 1064;
@@ -40,17 +32,16 @@ const SYNTAX_STATE: &[u8; 5] = b"42000";
 const COLLATION: u64 = 45;
 const TEXT_BYTES: u32 = 480;
 
-/// Connections that are kept while nobody uses them: a thread for each session may well have all of
-/// them in use, since it can lose its CPU inside a statement.
+/// Idle connections that are kept. Threads can lose their CPU inside a statement, so with a thread for each
+/// session all of them may be in use.
 const POOLED: usize = 4096;
-/// More than the point selects of a benchmark need, so that their texts do push each other out.
+/// Prepared statements of a connection. The texts of point selects push each other out.
 const STATEMENTS: usize = 128;
-/// `c` of a sysbench row has groups of digits: so many times eleven, and a `-` between.
+/// Groups of eleven digits in the column `c` of sysbench, with a `-` between.
 const GROUPS: i64 = 10;
 
 impl Engine for Constant {
-    // A function of its own before every architecture: else a profile of one would count it for the
-    // body of a thread, and that of another for the engine.
+    // Not inlined, so that profiles of all architectures show it as the engine.
     #[inline(never)]
     fn execute(&self, sql: &[u8], out: &mut impl Answer) -> Result<Outcome, SessionError> {
         let point = sql.strip_prefix(b"select id, c from sbtest1 where id = ");
@@ -74,8 +65,8 @@ impl Engine for Constant {
 }
 
 impl Sqlite {
-    /// Opens the file and makes `sbtest1` with so many rows, unless it is there.
-    pub(crate) fn open(database: &Path, rows: u32) -> Result<Self, Box<dyn Error>> {
+    /// Opens the file and makes `sbtest1` with this many rows, unless it is there.
+    pub fn open(database: &Path, rows: u32) -> Result<Self, Box<dyn Error>> {
         let engine = Self { database: database.to_owned(), pool: Mutex::default() };
         let mut connection = engine.connect()?;
         fill(&mut connection, rows)?;
@@ -112,30 +103,6 @@ impl Engine for Sqlite {
     }
 }
 
-impl Temporary {
-    pub(crate) fn new() -> Self {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let number = MADE.fetch_add(1, Relaxed);
-        let name = format!("compare-{}-{number}.db", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        for ending in ["", "-wal", "-shm"] {
-            let mut file = self.0.clone().into_os_string();
-            file.push(ending);
-            // It may not be there, and it lies where files are cleaned up anyway.
-            let _ = fs::remove_file(file);
-        }
-    }
-}
-
 fn run(
     connection: &Connection,
     sql: &[u8],
@@ -156,7 +123,7 @@ fn column_names(statement: &Statement<'_>) -> Vec<String> {
     statement.column_names().map(str::to_owned).collect()
 }
 
-/// Columns have the types of the first row's values: enough for a benchmark.
+/// Columns have the types of the first row's values, which is enough for a benchmark.
 fn send_rows(
     names: &[String],
     mut rows: Rows<'_>,
@@ -193,7 +160,7 @@ fn failed(error: rusqlite::Error) -> SessionError {
     SessionError::new(UNKNOWN_ERROR, GENERAL_STATE, error.to_string())
 }
 
-/// The table of sysbench, with the same rows each time.
+/// Makes the table of sysbench, with the same rows each time.
 fn fill(connection: &mut Connection, rows: u32) -> Result<(), rusqlite::Error> {
     if connection.table_exists(None, "sbtest1")? {
         return Ok(());

@@ -1,68 +1,150 @@
-//! What a run leaves behind: a page with its tables, its charts, and the raw numbers.
+//! A report: a folder with a page of tables, and the raw numbers of each suite.
+//!
+//! The page is written again after each section, so that a run that is broken off leaves its results.
 
-use serde_json::Value;
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use super::table::Table;
+use lab::environment::Environment;
+use lab::load::raise_descriptor_limit;
+use lab::ratio::ENOUGH_ROUNDS;
+use lab::terminal::ProgressLine;
+use serde_json::{Value, json};
 
-mod chart;
-mod page;
-mod run;
+use crate::COMMAND;
+use crate::experiment::Plan;
+use crate::suite::Suite;
 
-pub(crate) use run::run;
-
-/// What one suite has found.
+/// Results of one suite.
 #[derive(Debug)]
-pub(crate) struct Section {
-    /// The stem of its files: charts are `NAME-CHART.svg`, raw numbers `NAME.json`.
-    pub(crate) name: &'static str,
-    pub(crate) title: String,
-    pub(crate) blocks: Vec<Block>,
-    pub(crate) raw: Value,
+pub struct Section {
+    pub title: &'static str,
+    /// Paragraphs and tables, in Markdown.
+    pub blocks: Vec<String>,
+    pub raw: Value,
 }
 
-/// What follows one another on the page.
-#[derive(Debug)]
-pub(crate) enum Block {
-    /// Markdown: what was asked, how it was measured, what came out.
-    Text(String),
-    Table(Table),
-    Chart(Chart),
-}
+const QUICK: &str = "target/compare/quick";
+const RECORD: &str = "benches/record";
 
-impl Block {
-    /// How far the machine was not quiet: CPUs that neither a server nor the rig took.
-    pub(crate) fn other_work(cpus: f64) -> Self {
-        Self::Text(format!("Other work took up to {cpus:.2} CPUs meanwhile."))
+impl Section {
+    /// Paragraph on the machine: CPUs that neither a server nor the load took.
+    pub fn other_work(cpus: f64) -> String {
+        format!("Other work took up to {cpus:.2} CPUs meanwhile.")
     }
 }
 
-/// Lines over a common axis.
-#[derive(Debug)]
-pub(crate) struct Chart {
-    pub(crate) name: &'static str,
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) series: Vec<Series>,
+/// Measures the suites, prints the page, and writes it down.
+///
+/// # Errors
+/// A suite fails, which is told when all others are done.
+pub fn run(
+    suites: &[&Suite],
+    plan: &Plan,
+    folder: Option<PathBuf>,
+    out: &mut impl Write,
+) -> Result<(), Box<dyn Error>> {
+    raise_descriptor_limit()?;
+    let environment = Environment::of(COMMAND);
+    let folder = folder.unwrap_or_else(|| match plan.quick {
+        true => root().join(QUICK),
+        false => root().join(RECORD).join(environment.slug()),
+    });
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let head = head(&environment, plan);
+    writeln!(out, "{head}")?;
+    let (mut contents, mut body) = (String::new(), String::new());
+    let mut failed = Vec::new();
+    let mut progress = ProgressLine::new();
+    for (place, suite) in suites.iter().enumerate() {
+        let began = Instant::now();
+        let name = suite.name;
+        let (title, text) = match (suite.run)(plan) {
+            Ok(section) => {
+                let raw = json!({
+                    "environment": environment, "plan": plan, "suite": name, "raw": section.raw,
+                });
+                write(&folder, &format!("{name}.json"), &(serde_json::to_string(&raw)? + "\n"))?;
+                let blocks: String =
+                    section.blocks.iter().map(|block| block.trim().to_owned() + "\n\n").collect();
+                let seconds = began.elapsed().as_secs();
+                let raw = format!("Took {seconds} s; raw numbers: [{name}.json]({name}.json).\n");
+                (section.title, blocks + &raw)
+            }
+            Err(error) => {
+                failed.push(format!("{name}: {error}"));
+                (name, format!("Failed: {error}\n"))
+            }
+        };
+        let text = format!("## {title}\n\n*{}*\n\n{text}", suite.question);
+        writeln!(out, "{text}")?;
+        out.flush()?;
+        let (done, all) = (place + 1, suites.len());
+        progress.step_done(format_args!("{name}, suite {done} of {all}: {:?}", began.elapsed()));
+        contents += &format!("- [{title}](#{}): {}\n", anchor(title), suite.question);
+        body += &format!("\n{text}");
+        write(&folder, "README.md", &format!("{head}\n{contents}{body}"))?;
+    }
+    writeln!(out, "The report is {}.", folder.join("README.md").display())?;
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ").into()) }
 }
 
-#[derive(Debug)]
-pub(crate) struct Axis {
-    pub(crate) label: &'static str,
-    pub(crate) scale: Scale,
+fn head(environment: &Environment, plan: &Plan) -> String {
+    let (rounds, millis) = (plan.cycles, plan.window.as_millis());
+    let (fresh_every, starts) = (plan.fresh_every, plan.cycles.div_ceil(plan.fresh_every));
+    let warning = match rounds {
+        ENOUGH_ROUNDS.. => "",
+        _ => "**A first look: so few rounds say little. Not for the record.**\n\n",
+    };
+    format!(
+        "# epoll-group beside others\n\n{warning}{environment}\n\
+         All servers of a comparison are alive together, each a process of its own, and are loaded in \
+         turn in windows of {millis} ms, {rounds} rounds; every answer is checked. Numbers are medians \
+         of the windows. A ratio is taken round by round: `1.04 [0.97–1.09]` is its median and the \
+         interval that holds the true median with at least 95 % confidence (5 rounds: their range, \
+         93.75 %), by order statistics, if rounds are independent. A **tie** is a ratio whose interval \
+         contains 1.00, or whose median is within 10 % of it with fewer than 41 rounds.\n\n\
+         Two things to keep in mind. Servers and connections are started anew every {fresh_every} \
+         rounds: rounds of one start share the assignment of connections to threads. Where that \
+         matters, with few connections above all, {starts} starts say less than {rounds} independent \
+         rounds would. And loads are closed: a session asks again only when it has its answer, so a \
+         server that stalls is asked less often, and its high quantiles look better than those of an \
+         open load would.\n"
+    )
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
-    Linear,
-    Logarithmic,
-    /// Percentiles: from 90 to 99 as far as from 99 to 99.9.
-    Nines,
+fn write(folder: &Path, file: &str, text: &str) -> Result<(), Box<dyn Error>> {
+    let path = folder.join(file);
+    fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// One line. The names of servers have a colour each, the same in all charts.
-#[derive(Debug)]
-pub(crate) struct Series {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
+/// Link to a heading: lower case, blanks as hyphens, no other signs.
+fn anchor(title: &str) -> String {
+    let kept = title.to_lowercase();
+    let kept = kept.chars().filter(|&c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// Root of the repository: here, or above this package if cargo runs it.
+fn root() -> PathBuf {
+    match env::var_os("CARGO_MANIFEST_DIR") {
+        Some(package) if !Path::new(RECORD).is_dir() => {
+            Path::new(&package).ancestors().nth(2).map_or_else(PathBuf::new, Path::to_owned)
+        }
+        _ => PathBuf::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_are_linked_as_their_readers_do() {
+        assert_eq!(anchor("Select 1: old, new"), "select-1-old-new");
+    }
 }

@@ -1,235 +1,302 @@
-//! Servers as processes: what is started, and what is known of it.
+//! Servers as processes: how they are started, and what runs in them.
+//!
+//! The process of a server says its address, serves until its input ends, and then says how many frames
+//! it has answered if it knows. No server outlives the program that has started it.
+
+#![expect(single_use_lifetimes, reason = "`impl Trait` takes no other on stable")]
 
 use std::env;
 use std::error::Error;
-use std::fmt;
+use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::str::FromStr;
-use std::sync::OnceLock;
+use std::process::Command;
+use std::time::Duration;
 
-use super::process::{Ending, Helper};
-use super::sessions::{PASSWORD, USER};
-use super::spec::{Kind, Spec};
+use baselines::statements::{Account, Answer, Engine, Outcome};
+use baselines::{Kind, Setting, Spec, thread_per_client, thread_per_session};
+use clap::ValueEnum;
+use epoll_group::codec::auth::StoredPassword;
+use epoll_group::codec::column::Column;
+use epoll_group::codec::value::Value;
+use epoll_group::session::{
+    AuthError, Cancel, Login, Peer, Reply, Request, Server as Sessions, Service, SessionError,
+    SessionId,
+};
+use epoll_group::{Runtime, session};
+use lab::cpu;
+use lab::helper::{Helper, announce, say};
+use lab::load::raise_descriptor_limit;
+use lab::sessions::{PASSWORD, USER};
+
+use crate::engine::{Constant, Sqlite};
 
 /// Any server of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Server {
-    /// One that echoes frames.
+pub enum Server {
+    /// Echoes frames.
     Echo(Spec),
-    /// One that runs statements, over a table of so many rows.
-    Sql(Sql, u32),
+    /// Runs statements, over a table with this many rows.
+    Sql(SqlServer, u32),
 }
 
-/// A server that runs statements, as the command line names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sql {
-    /// One of this program.
-    Ours(Architecture, EngineName),
-    /// The example, as built beside this program or elsewhere.
-    Select1(Option<PathBuf>),
+/// A server that runs statements.
+///
+/// *New* is the library. *Old* has a thread for each session, behind a reader for each connection. *Jdbc*
+/// has a thread for each connection, which has one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SqlServer {
+    NewConstant,
+    NewSqlite,
+    OldConstant,
+    OldSqlite,
+    JdbcConstant,
+    JdbcSqlite,
+    /// The example of a whole data node.
+    Select1,
 }
 
-/// What stands before an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Architecture {
-    /// The library.
-    New,
-    /// A thread for each session, behind one that reads for each connection.
-    Old,
-    /// A thread for each connection, which has one session.
-    Jdbc,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EngineName {
-    Constant,
-    Sqlite,
-}
-
-const ARCHITECTURES: [(&str, Architecture); 3] =
-    [("new", Architecture::New), ("old", Architecture::Old), ("jdbc", Architecture::Jdbc)];
-const ANY_PORT: &str = "127.0.0.1:0";
-const GREETING: &str = "listening on ";
+const SCHEMA: &str = "sbtest";
+/// The load has closed its connections by then, so there is nothing to wait for.
+const DRAIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Starts it and returns where it listens.
-    pub(crate) fn start(&self) -> Result<(Helper, SocketAddr), Box<dyn Error>> {
-        let (helper, address) = match self {
-            Self::Echo(spec) => {
-                let binary = match &spec.binary {
-                    Some(binary) => binary.clone(),
-                    None => env::current_exe()?,
-                };
-                let mut command = Command::new(binary);
-                command.arg("serve").arg(spec.without_binary().to_string()).arg(ANY_PORT);
-                Helper::start(&mut command, GREETING)?
-            }
-            Self::Sql(server @ Sql::Ours(..), rows) => {
-                let mut command = Command::new(env::current_exe()?);
-                command.arg("serve-sql").arg(server.to_string());
-                Helper::start(with_account(&mut command, *rows), GREETING)?
-            }
-            Self::Sql(Sql::Select1(binary), rows) => {
-                let mut command = Command::new(select1(binary.as_ref())?);
-                command.arg("serve");
-                Helper::start_ending(with_account(&mut command, *rows), GREETING, Ending::Signal)?
+    /// Starts the process. Returns the address of the server too.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start(&self) -> Result<(Helper, SocketAddr), Box<dyn Error>> {
+        let binary = match self {
+            Self::Echo(Spec { binary: Some(binary), .. }) => binary.clone(),
+            _ => env::current_exe()?,
+        };
+        let mut command = Command::new(binary);
+        match self {
+            Self::Echo(spec) => command.arg("serve").arg(spec.without_binary().to_string()),
+            Self::Sql(server, rows) => {
+                let name = server.to_possible_value().expect("no server is hidden");
+                command.args(["serve-sql", name.get_name(), &rows.to_string()])
             }
         };
+        let (helper, address) = Helper::start(&mut command)?;
         Ok((helper, address.parse()?))
     }
 
-    /// It says at its end how many requests it has answered.
-    pub(crate) fn counts_answers(&self) -> bool {
+    /// True if it says at its end how many requests it has answered.
+    pub fn counts_answers(&self) -> bool {
         matches!(self, Self::Echo(spec) if spec.kind == Kind::EpollGroup)
     }
 }
 
-impl Sql {
-    /// Over how many connections its sessions come, when `shared` are to be had.
-    pub(crate) fn connections(&self, shared: usize, sessions: usize) -> usize {
-        match self {
-            Self::Ours(Architecture::Jdbc, _) => sessions,
-            _ => shared.min(sessions),
+/// Echoes frames until the input ends.
+pub fn echo(spec: &Spec) -> Result<(), Box<dyn Error>> {
+    raise_descriptor_limit()?;
+    if let Some(cpus) = spec.setting(Setting::Cpus) {
+        cpu::bind_to_first(cpus)?;
+    }
+    let server = baselines::Server::start(spec, any())?;
+    announce(&server.address().to_string())?;
+    if let Some(answered) = server.drain(DRAIN) {
+        say(&format!("answered {answered}"))?;
+    }
+    Ok(())
+}
+
+/// Runs statements until the input ends.
+pub fn sql(server: SqlServer, rows: u32) -> Result<(), Box<dyn Error>> {
+    raise_descriptor_limit()?;
+    let folder = tempfile::tempdir()?;
+    let sqlite = || Sqlite::open(&folder.path().join("bench.db"), rows);
+    let account = || Account::new(USER, PASSWORD);
+    let until_told = |address: io::Result<SocketAddr>| Ok(announce(&address?.to_string())?);
+    match server {
+        SqlServer::NewConstant => library(Constant),
+        SqlServer::NewSqlite => library(sqlite()?),
+        SqlServer::OldConstant => until_told(thread_per_session::start(any(), account(), Constant)),
+        SqlServer::OldSqlite => until_told(thread_per_session::start(any(), account(), sqlite()?)),
+        SqlServer::JdbcConstant => until_told(thread_per_client::start(any(), account(), Constant)),
+        SqlServer::JdbcSqlite => until_told(thread_per_client::start(any(), account(), sqlite()?)),
+        SqlServer::Select1 => {
+            let runtime = Runtime::builder().name("select1").start()?;
+            let node = select1::Node::start(runtime, (USER, PASSWORD), SCHEMA, rows)?;
+            announce(&node.address().to_string())?;
+            let _ = node.drain(DRAIN);
+            Ok(())
         }
     }
 }
 
-/// What the servers that run statements are all told.
-fn with_account(command: &mut Command, rows: u32) -> &mut Command {
-    command
-        .args(["--listen", ANY_PORT, "--user", USER, "--password", PASSWORD])
-        .args(["--rows", &rows.to_string()])
+fn any() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
 }
 
-/// The example's binary: cargo puts it beside this one.
-fn select1(binary: Option<&PathBuf>) -> Result<PathBuf, Box<dyn Error>> {
-    if let Some(binary) = binary {
-        return Ok(binary.clone());
-    }
-    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
-    let this = env::current_exe()?;
-    let example = this.with_file_name("select1");
-    BUILT.get_or_init(|| build_select1(&this)).clone()?;
-    if example.exists() {
-        return Ok(example);
-    }
-    let text = "is not there: cargo build --release -p select1, or --servers …@BINARY";
-    Err(format!("{} {text}", example.display()).into())
+fn library(engine: impl Engine) -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::builder().name("new").start()?;
+    let listener = runtime.listen("127.0.0.1:0", Sessions::new(Database::new(engine)))?;
+    announce(&listener.local_addr().to_string())?;
+    let _ = runtime.drain(DRAIN);
+    Ok(())
 }
 
-/// Builds the example as this program was built, when cargo runs it: one that is not there is made,
-/// and one that is older than its source is not measured. Otherwise it is taken as it is.
-fn build_select1(this: &Path) -> Result<(), String> {
-    let (Some(cargo), Some(package)) = (env::var_os("CARGO"), env::var_os("CARGO_MANIFEST_DIR"))
-    else {
-        return Ok(());
-    };
-    let profile = this.parent().and_then(Path::file_name).unwrap_or_default();
-    let target = this.ancestors().nth(2).unwrap_or(this);
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "select1"]);
-    build.arg("--target-dir").arg(target).current_dir(package).stdout(Stdio::null());
-    if profile == "release" {
-        build.arg("--release");
-    }
-    match build.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{build:?}: {status}")),
-        Err(error) => Err(format!("{build:?}: {error}")),
+/// An engine behind the library's sessions.
+pub struct Database<E> {
+    password: StoredPassword,
+    engine: E,
+}
+
+impl<E> Database<E> {
+    pub fn new(engine: E) -> Self {
+        Self { password: StoredPassword::of(PASSWORD.as_bytes()), engine }
     }
 }
 
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Echo(spec) => spec.fmt(f),
-            Self::Sql(server, _) => server.fmt(f),
+impl<E: Engine> Service for Database<E> {
+    type Session = ();
+
+    fn authenticate(&self, login: &Login<'_>) -> Result<session::Account, AuthError> {
+        login.check((login.user() == USER.as_bytes()).then_some(&self.password))?;
+        Ok(session::Account::new(USER))
+    }
+
+    fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
+        Ok(((), Cancel::none()))
+    }
+
+    fn execute(
+        &self,
+        (): &mut (),
+        request: Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Result<(), SessionError> {
+        match request {
+            Request::Sql(sql) if sql.args().is_empty() => {
+                let outcome = self.engine.execute(sql.text(), &mut Rows(reply))?;
+                if let Outcome::Changed(rows) = outcome {
+                    reply.affected(rows);
+                }
+                Ok(())
+            }
+            _ => Err(SessionError::unsupported("Not support for polarx rpc.")),
         }
     }
 }
 
-impl fmt::Display for Sql {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ours(architecture, engine) => write!(f, "{architecture}:{engine}"),
-            Self::Select1(None) => f.write_str("select1"),
-            Self::Select1(Some(binary)) => write!(f, "select1@{}", binary.display()),
-        }
+/// A reply of the library, as engines see it.
+struct Rows<'a, 'r>(&'a mut Reply<'r>);
+
+impl Answer for Rows<'_, '_> {
+    fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
+        self.0.columns(columns)
     }
-}
 
-impl FromStr for Sql {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(("select1", binary)) = text.split_once('@') {
-            return Ok(Self::Select1(Some(binary.into())));
-        }
-        if text == "select1" {
-            return Ok(Self::Select1(None));
-        }
-        let parts = text.split_once(':').and_then(|(architecture, engine)| {
-            let known = ARCHITECTURES.iter().find(|(name, _)| *name == architecture);
-            known.map(|(_, architecture)| (*architecture, engine))
-        });
-        let Some((architecture, engine)) = parts else {
-            return Err(format!(
-                "server {text} is none of select1, select1@BINARY, and new, old, jdbc with \
-                 :constant or :sqlite"
-            ));
-        };
-        Ok(Self::Ours(architecture, engine.parse()?))
-    }
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entry = ARCHITECTURES.iter().find(|(_, architecture)| architecture == self);
-        f.write_str(entry.map_or("", |(name, _)| name))
-    }
-}
-
-impl fmt::Display for EngineName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Constant => "constant",
-            Self::Sqlite => "sqlite",
+    fn row<'v>(
+        &mut self,
+        values: impl Iterator<Item = Result<Value<'v>, SessionError>>,
+    ) -> Result<(), SessionError> {
+        self.0.try_row(|cells| {
+            for value in values {
+                cells.value(value?);
+            }
+            Ok(())
         })
-    }
-}
-
-impl FromStr for EngineName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "constant" => Ok(Self::Constant),
-            "sqlite" => Ok(Self::Sqlite),
-            _ => Err(format!("engine {text} is neither constant nor sqlite")),
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use epoll_group::net::Address;
+    use lab::sessions::{Load, Question, Shape, parts};
+
     use super::*;
 
+    const WINDOW: Duration = Duration::from_millis(50);
+    const ROWS: u32 = 100;
+
+    fn serve(engine: impl Engine) -> SocketAddr {
+        thread_per_session::start(any(), Account::new(USER, PASSWORD), engine).unwrap()
+    }
+
+    fn serve_clients(engine: impl Engine) -> SocketAddr {
+        thread_per_client::start(any(), Account::new(USER, PASSWORD), engine).unwrap()
+    }
+
+    fn shape(question: Question) -> Shape {
+        Shape { connections: 2, sessions: 16, question, rows: ROWS, threads: 2 }
+    }
+
+    fn sqlite(folder: &tempfile::TempDir) -> Sqlite {
+        Sqlite::open(&folder.path().join("test.db"), ROWS).unwrap()
+    }
+
+    fn is_answered(address: SocketAddr, shape: &Shape) {
+        let mut load = Load::connect(address, shape).unwrap();
+        for window in 0..2 {
+            let report = load.run_for(WINDOW).unwrap();
+            assert_eq!((report.errors, &report.first_error), (0, &None), "window {window}");
+            // Each session asks once at least.
+            assert!(report.requests >= 16, "window {window}: {} answers", report.requests);
+            assert!(report.client_cpu > Duration::ZERO);
+        }
+    }
+
     #[test]
-    fn what_is_displayed_is_what_was_parsed() {
-        for text in [
-            "old:sqlite",
-            "old:constant",
-            "jdbc:sqlite",
-            "new:constant",
-            "select1",
-            "select1@/tmp/a:b",
+    fn every_session_of_every_connection_is_answered_by_each_engine() {
+        let folder = tempfile::tempdir().unwrap();
+        for address in [serve(Constant), serve(sqlite(&folder))] {
+            is_answered(address, &shape(Question::SelectOne));
+            is_answered(address, &shape(Question::Text));
+        }
+    }
+
+    #[test]
+    fn a_thread_for_each_client_answers_its_one_session() {
+        let folder = tempfile::tempdir().unwrap();
+        for address in [serve_clients(Constant), serve_clients(sqlite(&folder))] {
+            for question in [Question::SelectOne, Question::Text] {
+                is_answered(address, &Shape { connections: 16, ..shape(question) });
+            }
+        }
+    }
+
+    #[test]
+    fn the_library_answers_before_the_same_engines() {
+        let runtime = Runtime::builder().name("new").start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for listener in [
+            runtime.listen("127.0.0.1:0", Sessions::new(Database::new(sqlite(&folder)))).unwrap(),
+            runtime.listen("127.0.0.1:0", Sessions::new(Database::new(Constant))).unwrap(),
         ] {
-            assert_eq!(text.parse::<Sql>().unwrap().to_string(), text);
+            let &Address::Tcp(address) = listener.local_addr() else { panic!("{listener:?}") };
+            is_answered(address, &shape(Question::SelectOne));
+            is_answered(address, &shape(Question::Text));
         }
-        for text in ["old", "old:mysql", "jdbc", "select2", "select1:2"] {
-            assert!(text.parse::<Sql>().is_err(), "{text}");
-        }
+    }
+
+    #[test]
+    fn a_client_with_a_thread_has_no_second_session() {
+        let address = serve_clients(Constant);
+        let error = Load::connect(address, &shape(Question::SelectOne)).unwrap_err();
+        assert!(error.to_string().contains("One session a connection."), "{error}");
+    }
+
+    #[test]
+    fn an_error_of_the_server_is_reported_with_its_text() {
+        let mut load = Load::connect(serve(Constant), &shape(Question::Plan)).unwrap();
+        let report = load.run_for(WINDOW).unwrap();
+        assert_eq!((report.requests, report.errors), (0, 2));
+        assert!(report.first_error.unwrap().contains("Not support for polarx rpc."));
+    }
+
+    #[test]
+    fn a_wrong_password_opens_no_session() {
+        let account = Account::new(USER, "another");
+        let address = thread_per_session::start(any(), account, Constant).unwrap();
+        let error = Load::connect(address, &shape(Question::SelectOne)).unwrap_err();
+        assert!(error.to_string().contains("Invalid user or password"), "{error}");
+    }
+
+    #[test]
+    fn parts_differ_by_one_at_most() {
+        let parts: Vec<_> = parts(0..10, 4).collect();
+        assert_eq!(parts, [0..2, 2..5, 5..7, 7..10]);
     }
 }

@@ -1,40 +1,38 @@
-//! The suites of a report: each asks one question of several servers.
+//! Suites of a report. Each asks one question of several servers.
 
 use std::error::Error;
 
-use super::experiment::{Plan, Progress};
-use super::report::Section;
+use serde_json::json;
 
-pub(crate) mod echo;
-pub(crate) mod expect;
-pub(crate) mod grid;
-pub(crate) mod hot;
-mod line_up;
-pub(crate) mod locks;
-pub(crate) mod many;
-pub(crate) mod model;
-pub(crate) mod points;
-pub(crate) mod scaling;
-pub(crate) mod select1;
-pub(crate) mod share;
-pub(crate) mod slow_links;
+use crate::experiment::{Experiment, Lane, Plan};
+use crate::measured::Measured;
+use crate::report::Section;
+use crate::table::{self, Column};
+use crate::workload::Workload;
 
-/// One question, and how it is answered.
+mod echo;
+mod hot;
+mod locks;
+pub mod many;
+mod model;
+mod points;
+mod scaling;
+mod select1;
+pub mod servers;
+mod share;
+mod slow_links;
+
+/// One question, and the way to answer it.
 #[derive(Debug)]
-pub(crate) struct Suite {
-    /// As the command line names it.
-    pub(crate) name: &'static str,
-    pub(crate) question: &'static str,
-    /// Roughly how many seconds it takes, to tell how many are left.
-    pub(crate) seconds: fn(&Plan) -> f64,
-    pub(crate) run: Run,
+pub struct Suite {
+    /// Name on the command line, and of the file with the raw numbers.
+    pub name: &'static str,
+    pub question: &'static str,
+    pub run: fn(&Plan) -> Result<Section, Box<dyn Error>>,
 }
 
-/// Measures, as long as the plan says.
-pub(crate) type Run = fn(&Plan, &mut Progress) -> Result<Section, Box<dyn Error>>;
-
-/// In the order of the report.
-pub(crate) const SUITES: &[Suite] = &[
+/// Suites in the order of the report.
+pub const SUITES: &[Suite] = &[
     echo::SUITE,
     select1::SUITE,
     points::SUITE,
@@ -46,3 +44,49 @@ pub(crate) const SUITES: &[Suite] = &[
     scaling::SUITE,
     model::SUITE,
 ];
+
+/// Servers that echo frames. The others are compared with the first.
+const SERVERS: [&str; 10] = [
+    "epoll-group",
+    "limit",
+    "easy-sync",
+    "easy-async",
+    "uv",
+    "percona",
+    "grpc-cq",
+    "thread-per-connection",
+    "thread-per-session",
+    "tokio",
+];
+
+/// All servers under one load, without a count of system calls.
+fn line_up(
+    name: &str,
+    servers: &[&str],
+    workload: &Workload,
+    plan: &Plan,
+) -> Result<Measured, Box<dyn Error>> {
+    let lanes = servers.iter().map(|server| Lane::echo(server, workload.clone()));
+    Experiment::new(name, lanes).run(&Plan { counts_syscalls: false, ..*plan })
+}
+
+/// A heading and a table for each experiment, and a paragraph on other work.
+fn blocks(experiments: &[Measured], columns: &[Column<'_>]) -> Vec<String> {
+    let block = |measured: &Measured| {
+        format!("### {}\n\n{}", measured.name, table::servers(measured, columns))
+    };
+    let others = experiments.iter().map(Measured::other_cpus).fold(0.0, f64::max);
+    experiments.iter().map(block).chain([Section::other_work(others)]).collect()
+}
+
+/// A section of experiments behind a paragraph.
+fn section(
+    title: &'static str,
+    text: impl Into<String>,
+    experiments: &[Measured],
+    columns: &[Column<'_>],
+) -> Section {
+    let mut all = vec![text.into()];
+    all.extend(blocks(experiments, columns));
+    Section { title, blocks: all, raw: json!({ "experiments": experiments }) }
+}

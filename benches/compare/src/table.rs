@@ -1,87 +1,143 @@
-//! Markdown tables whose source can be read as well.
+//! Tables of servers: a row for each, a column for each number.
 
-use std::fmt;
+use lab::ratio::Spread;
+use lab::table::markdown;
+use lab::units::Nanos;
 
-/// Rows of text under a heading; columns are as wide as they need to be.
-#[derive(Debug)]
-pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
-}
+use crate::measured::{Measured, Window};
 
-impl Table {
-    pub(crate) fn new(heading: &[&str]) -> Self {
-        Self { rows: vec![heading.iter().map(|&cell| cell.to_owned()).collect()] }
+/// A column: its heading, and the text of a lane.
+pub type Column<'a> = (&'a str, &'a dyn Fn(&Measured, usize) -> Option<String>);
+
+/// A number of a window.
+pub type Metric = fn(&Window) -> f64;
+
+pub const THROUGHPUT: Metric = |window| window.requests_per_second;
+/// Nanoseconds of the server's CPU time per request.
+pub const CPU: Metric = |window| window.server_cpu_per_request;
+/// Nanoseconds.
+pub const P99: Metric = |window| window.p99 as f64;
+
+const MIB: f64 = (1 << 20) as f64;
+const OURS: usize = 0;
+/// Cell of a server that did not answer any more.
+pub const HANGS: &str = "hangs";
+
+pub const REQUESTS: Column<'static> =
+    ("requests/s", &|measured, lane| number(measured, lane, THROUGHPUT));
+pub const CPU_EACH: Column<'static> =
+    ("CPU/request", &|measured, lane| duration(measured, lane, CPU));
+pub const CPU_RATIO: Column<'static> =
+    ("CPU, ratio to ours", &|measured, lane| ratio(measured, lane, CPU));
+pub const P50: Column<'static> =
+    ("p50", &|measured, lane| duration(measured, lane, |window| window.p50 as f64));
+pub const P99_EACH: Column<'static> = ("p99", &|measured, lane| duration(measured, lane, P99));
+pub const P99_RATIO: Column<'static> =
+    ("p99, ratio to ours", &|measured, lane| ratio(measured, lane, P99));
+pub const P999: Column<'static> =
+    ("p99.9", &|measured, lane| duration(measured, lane, |window| window.p999 as f64));
+/// Switches of threads that had nothing to do, and of threads that another one replaced.
+pub const SWITCHES: Column<'static> = ("switches/request", &|measured, lane| {
+    let voluntary = answered(measured, lane, |window| window.voluntary_switches_per_request)?;
+    let involuntary = answered(measured, lane, |window| window.involuntary_switches_per_request)?;
+    Some(format!("{:.3} + {:.3}", voluntary.median, involuntary.median))
+});
+pub const WAKEUPS: Column<'static> = ("wake-ups/request", &|measured, lane| {
+    let counted = Spread::of(measured.lanes[lane].wakeups_per_request.clone())?;
+    Some(format!("{:.3}", counted.median))
+});
+pub const SYSCALLS: Column<'static> = ("system calls/request", &|measured, lane| {
+    let counted = Spread::of(measured.lanes[lane].syscalls_per_request.clone())?;
+    Some(format!("{:.2}", counted.median))
+});
+pub const THREADS: Column<'static> = ("threads", &|measured, lane| {
+    Some(format!("{:.0}", measured.values(lane, |window| window.threads as f64)?.median))
+});
+pub const RESIDENT: Column<'static> = ("MiB", &|measured, lane| {
+    Some(format!("{:.1}", measured.lanes[lane].memory(|memory| memory.resident)? / MIB))
+});
+pub const PEAK: Column<'static> = ("most memory, MiB", &|measured, lane| {
+    Some(format!("{:.1}", measured.lanes[lane].memory(|memory| memory.peak)? / MIB))
+});
+
+/// Columns of most suites.
+pub const USUAL: [Column<'static>; 10] = [
+    REQUESTS, CPU_EACH, CPU_RATIO, P50, P99_EACH, P99_RATIO, SWITCHES, WAKEUPS, SYSCALLS, RESIDENT,
+];
+
+/// A row for each server.
+pub fn servers(measured: &Measured, columns: &[Column<'_>]) -> String {
+    let mut heading = vec!["server"];
+    heading.extend(columns.iter().map(|(heading, _)| *heading));
+    let mut table = markdown(&heading);
+    for (lane, found) in measured.lanes.iter().enumerate() {
+        let mut row = vec![found.server.clone()];
+        row.extend(columns.iter().map(|(_, cell)| or_dash(cell(measured, lane))));
+        table.add_row(row);
     }
+    table.to_string()
+}
 
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
-        assert_eq!(cells.len(), self.rows[0].len(), "a cell for each column");
-        self.rows.push(cells);
+/// Median of a metric; `hangs` if a window has no answers.
+pub fn number(measured: &Measured, lane: usize, metric: Metric) -> Option<String> {
+    let found = answered(measured, lane, metric);
+    Some(found.map_or_else(|| HANGS.to_owned(), |spread| format!("{:.0}", spread.median)))
+}
+
+/// Median of a metric in nanoseconds.
+pub fn duration(measured: &Measured, lane: usize, metric: Metric) -> Option<String> {
+    Some(time(answered(measured, lane, metric)?.median))
+}
+
+/// Ratio to the first lane.
+pub fn ratio(measured: &Measured, lane: usize, metric: Metric) -> Option<String> {
+    answered(measured, OURS, metric)?;
+    answered(measured, lane, metric)?;
+    match lane {
+        OURS => Some("1".to_owned()),
+        _ => Some(measured.ratio(lane, OURS, metric)?.ratio().to_string()),
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chars = |cell: &String| cell.chars().count();
-        let column = |place: usize| self.rows.iter().map(move |row| chars(&row[place]));
-        let widths: Vec<usize> =
-            (0..self.rows[0].len()).map(|place| column(place).max().unwrap_or(0)).collect();
-        for (place, row) in self.rows.iter().enumerate() {
-            for (cell, width) in row.iter().zip(&widths) {
-                write!(f, "| {cell:width$} ")?;
-            }
-            writeln!(f, "|")?;
-            if place == 0 {
-                for width in &widths {
-                    write!(f, "|{:-<1$}", "", width + 2)?;
-                }
-                writeln!(f, "|")?;
-            }
-        }
-        Ok(())
-    }
+/// Nanoseconds with three digits and a unit.
+pub fn time(nanos: f64) -> String {
+    Nanos(nanos).to_string()
 }
 
-/// `12.3 µs`: three digits and a unit.
-pub(crate) fn time(nanos: f64) -> String {
-    let (value, unit) = match nanos {
-        _ if nanos < 999.5 => (nanos, "ns"),
-        _ if nanos < 999.5e3 => (nanos / 1e3, "µs"),
-        _ => (nanos / 1e6, "ms"),
-    };
-    let decimals = match value {
-        _ if unit == "ns" => 0,
-        _ if value < 9.995 => 2,
-        _ if value < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$} {unit}")
-}
-
-/// What is not known has a dash in its cell.
-pub(crate) fn or_dash(text: Option<String>) -> String {
+/// A dash for an unknown number.
+pub fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
+}
+
+/// `None` if there is a window without answers.
+fn answered(measured: &Measured, lane: usize, metric: Metric) -> Option<Spread> {
+    let least = measured.values(lane, |window| window.requests as f64)?.min;
+    if least > 0.0 { measured.values(lane, metric) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measured::tests::measured;
 
     #[test]
-    fn columns_are_padded_to_their_widest_cell() {
-        let mut table = Table::new(&["a", "load"]);
-        table.row(vec!["µ-long".to_owned(), "1".to_owned()]);
-        let expected = "\
-| a      | load |
-|--------|------|
-| µ-long | 1    |
-";
-        assert_eq!(table.to_string(), expected);
+    fn a_table_has_a_row_for_each_server_and_says_what_is_a_tie() {
+        let found = measured(&[[100.0; 5], [97.0, 99.0, 101.0, 102.0, 103.0], [150.0; 5]]);
+        let table = servers(&found, &[REQUESTS, CPU_EACH, CPU_RATIO, P99_EACH, SYSCALLS, WAKEUPS]);
+        let rows: Vec<_> = table.lines().skip(2).map(|line| line.replace(' ', "")).collect();
+        assert_eq!(rows[0], "|a|10000|100ns|1|2.00µs|2.50|–|");
+        assert_eq!(rows[1], "|b|10000|101ns|1.01[0.97–1.03]tie|2.00µs|2.50|–|");
+        assert_eq!(rows[2], "|c|10000|150ns|1.50[1.50–1.50]|2.00µs|2.50|–|");
     }
 
     #[test]
-    fn times_have_three_digits() {
-        assert_eq!(time(250.4), "250 ns");
-        assert_eq!(time(2_504.0), "2.50 µs");
-        assert_eq!(time(5_120_000.0), "5.12 ms");
+    fn a_server_without_answers_hangs() {
+        let mut found = measured(&[[100.0; 5], [100.0; 5]]);
+        found.rounds[0].windows[1].1.requests = 0;
+        let table = servers(&found, &[REQUESTS, P99_EACH, P99_RATIO, THREADS]);
+        assert!(
+            table.lines().last().unwrap().replace(' ', "").ends_with("|hangs|–|–|1|"),
+            "{table}"
+        );
     }
 }

@@ -1,211 +1,194 @@
-//! The load of a lane, whichever generator makes it.
+//! Loads of a lane.
 
 use std::error::Error;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::thread;
+use std::rc::Rc;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use lab::load::{self, Driver, Heavy, Options, Report, Target, run_together};
+use lab::{cpu, sessions};
 
-use super::affinity;
-use super::cpu;
-use super::experiment::Shape;
-use super::load::{self, Target};
-use super::sessions;
-use super::suite::{locks, many, slow_links};
+/// A load, before its connections are open.
+#[derive(Clone)]
+pub struct Workload {
+    label: String,
+    #[expect(clippy::type_complexity, reason = "a name for it would say no more")]
+    pub connect: Rc<dyn Fn(SocketAddr) -> Result<Box<dyn Load>, Box<dyn Error>>>,
+}
 
-/// What a server is loaded with.
+/// Open connections. They are quiet except inside [`Load::run_for`].
+pub trait Load {
+    /// Asks for this long, then waits for what is in flight.
+    ///
+    /// # Errors
+    /// A connection with anything but the right answers.
+    fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>>;
+
+    /// All answers since the connections were opened.
+    fn answers_total(&self) -> u64;
+
+    /// Closes the connections. Returns all answers that came until then.
+    ///
+    /// # Errors
+    /// A connection that was quiet or in progress, and does not answer now.
+    fn finish(self: Box<Self>) -> Result<u64, Box<dyn Error>> {
+        Ok(self.answers_total())
+    }
+}
+
+/// Frames that must come back as they were sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Workload {
-    /// Frames that are to come back as they are.
-    Frames(Shape),
-    /// The same from so many threads, on the last CPUs of the machine; the connections are shared
-    /// out among them.
-    Crowd(Shape, usize),
-    /// Statements of sessions.
-    Sessions(sessions::Shape),
-    /// Locks that are held between two requests.
-    Locks(locks::Shape),
-    /// Short frames beside large ones that trickle.
-    SlowLinks(slow_links::Shape),
-    /// Frames on some of very many connections.
-    Many(many::Shape),
-}
-
-/// Open connections, quiet but for [`Load::run_for`].
-#[derive(Debug)]
-pub(crate) enum Load {
-    Frames(Box<load::Load>),
-    Crowd(Vec<load::Load>),
-    Sessions(sessions::Load),
-    Locks(locks::Load),
-    SlowLinks(Box<slow_links::Load>),
-    Many(Box<many::Load>),
-}
-
-/// One window: all requests that were asked in it, each with its answer.
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) requests: u64,
-    pub(crate) heavy_requests: u64,
-    pub(crate) seconds: f64,
-    /// Nanoseconds.
-    pub(crate) hist: Histogram<u64>,
-    pub(crate) client_cpu: Duration,
+pub struct Frames {
+    pub connections: usize,
+    pub sessions: usize,
+    pub pipeline: usize,
+    pub frame_bytes: usize,
+    pub think: Duration,
+    pub heavy: Option<Heavy>,
 }
 
 impl Workload {
-    pub(crate) fn connect(&self, address: SocketAddr) -> Result<Load, Box<dyn Error>> {
-        Ok(match self {
-            Self::Frames(shape) => Load::Frames(Box::new(connect_frames(*shape, address)?)),
-            Self::Crowd(shape, threads) => {
-                let share = |thread| Shape {
-                    connections: (shape.connections + thread) / threads,
-                    ..*shape
-                };
-                let loads = (0..*threads).map(|thread| connect_frames(share(thread), address));
-                Load::Crowd(loads.collect::<Result<_, _>>()?)
-            }
-            Self::Sessions(shape) => Load::Sessions(sessions::Load::connect(address, shape)?),
-            Self::Locks(shape) => Load::Locks(locks::Load::connect(address, shape)?),
-            Self::SlowLinks(shape) => {
-                Load::SlowLinks(Box::new(slow_links::Load::connect(address, shape)?))
-            }
-            Self::Many(shape) => Load::Many(Box::new(many::Load::connect(address, shape)?)),
+    pub fn new<L: Load + 'static>(
+        label: impl fmt::Display,
+        connect: impl Fn(SocketAddr) -> Result<L, Box<dyn Error>> + 'static,
+    ) -> Self {
+        let connect = move |address| Ok(Box::new(connect(address)?) as Box<dyn Load>);
+        Self { label: label.to_string(), connect: Rc::new(connect) }
+    }
+
+    /// Frames from one thread.
+    pub fn frames(frames: Frames) -> Self {
+        Self::new(frames, move |address| Ok(frames.connect(address)?))
+    }
+
+    /// Frames from several threads on the last CPUs of the machine, which share the connections out.
+    pub fn crowd(frames: Frames, threads: usize) -> Self {
+        Self::new(format!("{frames} from {threads} threads"), move |address| {
+            Crowd::connect(frames, threads, address)
+        })
+    }
+
+    /// Statements of sessions.
+    pub fn sessions(shape: sessions::Shape) -> Self {
+        Self::new(shape, move |address| sessions::Load::connect(address, &shape))
+    }
+}
+
+impl Frames {
+    /// Connections with one request of 64 bytes in flight each.
+    pub fn plain(connections: usize) -> Self {
+        let think = Duration::ZERO;
+        Self { connections, sessions: 1, pipeline: 1, frame_bytes: 64, think, heavy: None }
+    }
+
+    pub fn connect(&self, address: SocketAddr) -> std::io::Result<load::Load> {
+        load::Load::connect(&Options {
+            connections: self.connections,
+            sessions_per_connection: self.sessions,
+            pipeline: self.pipeline,
+            frame_bytes: self.frame_bytes,
+            think: self.think,
+            heavy: self.heavy,
+            ..Options::new(Target::Tcp(address))
         })
     }
 }
 
-impl Load {
-    /// Asks for so long, then waits for what is in flight.
-    ///
-    /// # Errors
-    /// Any connection on which anything but the right answer came.
-    pub(crate) fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
-        match self {
-            Self::Frames(load) => Ok(frames(load, time)?),
-            Self::Crowd(loads) => ask_all(loads, time),
-            Self::Sessions(load) => {
-                let report = load.run_for(time)?;
-                if let Some(failure) = report.first_error {
-                    let text = format!("{} connections failed, first: {failure}", report.errors);
-                    return Err(io::Error::other(text).into());
-                }
-                Ok(Report {
-                    requests: report.requests,
-                    heavy_requests: 0,
-                    seconds: report.seconds,
-                    hist: report.hist,
-                    client_cpu: report.client_cpu,
-                })
-            }
-            Self::Locks(load) => load.run_for(time),
-            Self::SlowLinks(load) => load.run_for(time),
-            Self::Many(load) => load.run_for(time),
-        }
+impl Load for load::Load {
+    fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
+        Ok(Self::run_for(self, time, |_| ())?.checked()?)
     }
 
-    /// All answers since the connections were opened.
-    pub(crate) fn answers_total(&self) -> u64 {
-        match self {
-            Self::Frames(load) => load.answers_total(),
-            Self::Crowd(loads) => loads.iter().map(load::Load::answers_total).sum(),
-            Self::Sessions(load) => load.answers_total(),
-            Self::Locks(load) => load.answers_total(),
-            Self::SlowLinks(load) => load.answers_total(),
-            Self::Many(load) => load.answers_total(),
-        }
-    }
-
-    /// Closes the connections; all answers that came until then.
-    ///
-    /// # Errors
-    /// What was quiet or under way, and is not answered now.
-    pub(crate) fn finish(self) -> Result<u64, Box<dyn Error>> {
-        match self {
-            Self::SlowLinks(load) => Ok(load.finish()?),
-            Self::Many(load) => load.finish(),
-            other => Ok(other.answers_total()),
-        }
+    fn answers_total(&self) -> u64 {
+        Self::answers_total(self)
     }
 }
 
-fn connect_frames(shape: Shape, address: SocketAddr) -> io::Result<load::Load> {
-    load::Load::connect(&shape.options(Target::Tcp(address)))
+impl Load for sessions::Load {
+    fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
+        Ok(Self::run_for(self, time)?.checked()?)
+    }
+
+    fn answers_total(&self) -> u64 {
+        Self::answers_total(self)
+    }
 }
 
-/// One window of the usual load of frames.
-pub(crate) fn frames(load: &mut load::Load, time: Duration) -> io::Result<Report> {
-    let cpu_before = cpu::of_thread();
-    let report = load.run_for(time, |_| ())?;
-    if let Some(failure) = report.first_error {
-        return Err(io::Error::other(failure.to_string()));
+/// Frames from several threads.
+struct Crowd(Vec<Driver<load::Frames>>);
+
+impl Crowd {
+    fn connect(
+        frames: Frames,
+        threads: usize,
+        address: SocketAddr,
+    ) -> Result<Self, Box<dyn Error>> {
+        let share =
+            |thread| Frames { connections: (frames.connections + thread) / threads, ..frames };
+        let loads = (0..threads).map(|thread| Ok(share(thread).connect(address)?.into_driver()));
+        Ok(Self(loads.collect::<Result<_, Box<dyn Error>>>()?))
     }
-    Ok(Report {
-        requests: report.requests,
-        heavy_requests: report.heavy_requests,
-        seconds: report.seconds,
-        hist: report.hist,
-        client_cpu: cpu::of_thread().saturating_sub(cpu_before),
-    })
 }
 
-/// One window of all threads, each in its own.
-fn ask_all(loads: &mut [load::Load], time: Duration) -> Result<Report, Box<dyn Error>> {
-    let threads = loads.len();
-    let reports: Vec<_> = thread::scope(|scope| {
-        let start = |load| {
-            scope.spawn(move || {
-                affinity::bind_to_last(threads)?;
-                frames(load, time)
-            })
-        };
-        let started: Vec<_> = loads.iter_mut().map(start).collect();
-        let joined = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
-        started.into_iter().map(joined).collect()
-    });
-    let mut reports = reports.into_iter();
-    let mut all = reports.next().ok_or("a load of no threads")??;
-    for report in reports {
-        let report = report?;
-        all.requests += report.requests;
-        all.heavy_requests += report.heavy_requests;
-        all.seconds = all.seconds.max(report.seconds);
-        all.hist.add(&report.hist)?;
-        all.client_cpu += report.client_cpu;
+impl Load for Crowd {
+    fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
+        let threads = self.0.len();
+        Ok(run_together(&mut self.0, time, || cpu::bind_to_last(threads))?.checked()?)
     }
-    Ok(all)
+
+    fn answers_total(&self) -> u64 {
+        self.0.iter().map(Driver::answers_total).sum()
+    }
+}
+
+impl fmt::Display for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.connections)?;
+        if self.sessions > 1 {
+            write!(f, " x {} sessions", self.sessions)?;
+        }
+        write!(f, " x {}", self.pipeline)?;
+        if self.frame_bytes != 64 {
+            write!(f, ", {} bytes", self.frame_bytes)?;
+        }
+        if !self.think.is_zero() {
+            write!(f, ", think {} µs", self.think.as_micros())?;
+        }
+        if let Some(Heavy { connections, burn, pipeline }) = self.heavy {
+            write!(f, ", heavy {connections}:{} x {pipeline}", burn.as_micros())?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Frames(shape) => shape.fmt(f),
-            Self::Crowd(shape, threads) => write!(f, "{shape} from {threads} threads"),
-            Self::Sessions(shape) => shape.fmt(f),
-            Self::Locks(shape) => shape.fmt(f),
-            Self::SlowLinks(shape) => shape.fmt(f),
-            Self::Many(shape) => shape.fmt(f),
-        }
+        f.write_str(&self.label)
+    }
+}
+
+impl fmt::Debug for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use baselines::Server;
+
     use super::*;
-    use crate::test_servers::epoll_group;
 
     #[test]
     fn a_crowd_shares_out_its_connections_and_adds_up_its_answers() {
-        let (_runtime, address) = epoll_group(2);
-        let mut load = Workload::Crowd(Shape::plain(7), 3).connect(address).unwrap();
-        let Load::Crowd(loads) = &load else { panic!("{load:?}") };
+        let any = ([127, 0, 0, 1], 0).into();
+        let server = Server::start(&"epoll-group:2".parse().unwrap(), any).unwrap();
+        let mut load = Crowd::connect(Frames::plain(7), 3, server.address()).unwrap();
         // Each connection is greeted.
-        let answers: Vec<_> = loads.iter().map(load::Load::answers_total).collect();
+        let answers: Vec<_> = load.0.iter().map(Driver::answers_total).collect();
         assert_eq!(answers, [2, 2, 3]);
-        let report = load.run_for(Duration::from_millis(20)).unwrap();
+        let report = Load::run_for(&mut load, Duration::from_millis(20)).unwrap();
         assert!(report.requests >= 7);
         assert_eq!(report.hist.len(), report.requests);
         assert_eq!(load.answers_total(), 7 + report.requests);

@@ -1,102 +1,182 @@
-//! The report for a moment, by the program itself: all servers of the echo, in windows so short
-//! that they say nothing, but with every answer checked.
+//! Suites by the program itself, in windows so short that they say nothing, but with every answer checked.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
-fn compare(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_compare")).args(args).output().unwrap()
+struct Report {
+    folder: TempDir,
+    stdout: String,
+    stderr: String,
 }
 
-fn read(folder: &Path, file: &str) -> String {
-    fs::read_to_string(folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+impl Report {
+    /// One round of short windows.
+    fn of(what: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_compare"))
+            .args(["--quick", "--rounds", "1", "--window-ms", "20"])
+            .args(what)
+            .arg("--out")
+            .arg(folder.path())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(stdout), text(stderr));
+        assert!(status.success(), "{stderr}");
+        Self { folder, stdout, stderr }
+    }
+
+    fn page(&self) -> String {
+        fs::read_to_string(self.folder.path().join("README.md")).unwrap()
+    }
+
+    /// Numbers of a suite.
+    fn raw(&self, suite: &str) -> Value {
+        let text = fs::read_to_string(self.folder.path().join(suite).with_extension("json"));
+        let raw: Value = serde_json::from_str(&text.unwrap()).unwrap();
+        assert_eq!(raw["suite"], suite);
+        assert_eq!(raw["plan"]["cycles"], 1);
+        raw["raw"].clone()
+    }
 }
 
-/// What stands in the parentheses of links and pictures.
-fn links(page: &str) -> Vec<&str> {
-    let after = page.split("](").skip(1);
-    after.filter_map(|rest| Some(rest.split_once(')')?.0)).collect()
+/// The servers of an experiment, and what each answered in its first window.
+fn requests(experiment: &Value) -> Vec<(&str, u64)> {
+    let lanes = experiment["lanes"].as_array().unwrap();
+    let windows = experiment["rounds"][0]["windows"].as_array().unwrap();
+    assert_eq!(windows.len(), lanes.len());
+    let requests = |window: &Value| window[1]["requests"].as_u64().unwrap();
+    let of_lane = |window: &Value| lanes[window[0].as_u64().unwrap() as usize]["server"].as_str();
+    windows.iter().map(|window| (of_lane(window).unwrap(), requests(window))).collect()
+}
+
+/// The name and numbers of the suite's experiments; every server has answered in each.
+fn answered(suite: &str) -> (Report, Value) {
+    let report = Report::of(&["--only", suite]);
+    let raw = report.raw(suite);
+    let experiments = raw["experiments"].as_array().unwrap();
+    assert!(!experiments.is_empty());
+    for experiment in experiments {
+        for (server, requests) in requests(experiment) {
+            assert!(requests > 0, "{}: {server}", experiment["name"]);
+        }
+    }
+    (report, raw)
 }
 
 #[test]
-fn a_report_is_a_page_with_its_charts_and_numbers() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
-    fs::create_dir_all(path).unwrap();
-    fs::write(folder.path().join("echo-of-old.svg"), "an older chart").unwrap();
-    let output = compare(&[
-        "--quick",
-        "--only",
-        "echo",
-        "--rounds",
-        "2",
-        "--window-ms",
-        "10",
-        "--out",
-        path,
-    ]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    assert!(stderr.contains("echo, 32 connections: 2 rounds"), "{stderr}");
-
-    let page = read(folder.path(), "README.md");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("## Echo"));
-    for part in
-        ["Not for the record", "- [Echo](#echo): ", "## Echo", "| connections | epoll-group |"]
-    {
+fn a_report_is_a_page_with_tables_and_its_numbers() {
+    let (report, raw) = answered("echo");
+    let page = report.page();
+    assert!(report.stdout.contains("## Echo"));
+    assert!(report.stderr.contains("echo, suite 1 of 1"), "{}", report.stderr);
+    for part in [
+        "Not for the record",
+        "- [Echo](#echo): ",
+        "## Echo",
+        "| epoll-group ",
+        "raw numbers: [echo.json](echo.json).",
+    ] {
         assert!(page.contains(part), "{part} in {page}");
     }
-    let (charts, others): (Vec<_>, Vec<_>) =
-        links(&page).into_iter().partition(|link| link.ends_with(".svg"));
-    assert_eq!(others, ["#echo", "echo.json"]);
-    assert!(charts.contains(&"echo-throughput.svg"), "{charts:?}");
-    for chart in charts {
-        let text = read(folder.path(), chart);
-        assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"), "{chart}: {text}");
-        assert!(text.contains(">\nepoll-group\n</text>"), "{chart}: {text}");
-    }
-    assert!(!folder.path().join("echo-of-old.svg").exists());
-
-    let raw: Value = serde_json::from_str(&read(folder.path(), "echo.json")).unwrap();
-    assert_eq!(raw["suite"], "echo");
-    assert_eq!(raw["plan"]["cycles"], 2);
-    let experiments = raw["raw"]["servers"]["experiments"].as_array().unwrap();
-    assert_eq!(experiments.len(), 2);
-    for experiment in experiments {
-        for lane in experiment["lanes"].as_array().unwrap() {
-            assert!(lane["resident_bytes"][0].as_u64().unwrap() > 100_000, "{lane}");
-        }
-        for round in experiment["rounds"].as_array().unwrap() {
-            for window in round["windows"].as_array().unwrap() {
-                assert!(window[1]["requests"].as_u64().unwrap() >= 32, "{window}");
-            }
-        }
+    for lane in raw["experiments"][0]["lanes"].as_array().unwrap() {
+        assert!(lane["memory"][0]["resident"].as_u64().unwrap() > 100_000, "{lane}");
     }
 }
 
 #[test]
-fn options_that_make_no_sense_together_are_named() {
-    for (args, named) in [
-        (&["--only", "nothing"][..], "nothing"),
-        (&["--pipeline", "2"], "--pipeline"),
-        (&["--pairs", "2"], "--pairs"),
-        (&["--scenario", "cpu", "--rounds", "5"], "--rounds"),
-        (&["--rounds", "0"], "--rounds 0"),
-    ] {
-        let output = compare(args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
-        assert!(stderr.contains(named), "{args:?}: {stderr}");
+fn any_servers_are_compared_under_any_load() {
+    let load = ["--connections", "3,4", "--sessions", "2", "--pipeline", "2", "--size", "100"];
+    let report = Report::of(
+        &[&["--servers", "limit:1,uv:1", "--think-us", "10", "--heavy", "1:50"], &load[..]]
+            .concat(),
+    );
+    let raw = report.raw("servers");
+    assert_eq!(raw["experiments"].as_array().unwrap().len(), 2);
+    for window in raw["experiments"][0]["rounds"][0]["windows"].as_array().unwrap() {
+        assert!(window[1]["heavy_requests"].as_u64().unwrap() > 0, "{window}");
     }
+    assert!(report.page().contains("think 10 µs"));
 }
 
 #[test]
-fn help_lists_the_suites() {
-    let output = compare(&["--help"]);
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("\n  echo "), "{text}");
+fn sessions_are_answered_by_all_architectures() {
+    let (report, _) = answered("select1");
+    assert!(report.page().contains("| epoll-group, a connection each |"));
+}
+
+#[test]
+fn points_are_answered_whatever_names_them() {
+    let (report, _) = answered("points");
+    assert!(report.page().contains("plan, answered with a chunk"));
+}
+
+#[test]
+fn everybody_answers_beside_a_hot_connection() {
+    answered("hot");
+}
+
+#[test]
+fn everybody_answers_beside_slow_links() {
+    answered("slow_links");
+}
+
+#[test]
+fn quiet_connections_are_there_in_the_end() {
+    let (report, _) = answered("many");
+    assert!(report.page().contains("| bytes/connection |"));
+}
+
+#[test]
+fn work_is_shared_out_over_more_threads() {
+    answered("scaling");
+}
+
+#[test]
+fn samples_are_shared_out_where_perf_is_allowed_to_take_them() {
+    let report = Report::of(&["--only", "share"]);
+    let raw = report.raw("share");
+    let profiles = raw["profiles"].as_array().unwrap();
+    if profiles.is_empty() {
+        assert!(report.page().contains("`perf` is missing or not allowed to"));
+    }
+    for profile in profiles {
+        let counts = profile["counts"].as_array().unwrap();
+        let sum: u64 = counts.iter().map(|count| count.as_u64().unwrap()).sum();
+        assert_eq!(counts.len(), raw["parts"].as_array().unwrap().len());
+        assert_eq!(Some(sum), profile["samples"].as_u64());
+    }
+}
+
+/// Whether the others answer in so short a time is not asked.
+#[test]
+fn a_server_whose_threads_all_wait_hangs_and_the_report_says_so() {
+    let report = Report::of(&["--only", "locks"]);
+    let (raw, page) = (report.raw("locks"), report.page());
+    assert!(raw["releases"].as_array().unwrap().iter().all(|one| one["server"].is_string()));
+    for (server, requests) in requests(&raw["experiments"][0]) {
+        assert!(server != "limit" || requests == 0, "{page}");
+    }
+    let row = page.lines().find(|line| line.starts_with("| limit ")).unwrap();
+    assert!(row.contains("hangs"), "{page}");
+}
+
+#[test]
+fn pools_keep_their_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pool.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_compare"))
+        .args(["pool", "--rounds", "1", "--window-ms", "20", "--capacities", "5", "--json"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let raw: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(raw["experiments"].as_array().unwrap().len(), 2);
+    for lane in raw["experiments"][0]["designs"].as_array().unwrap() {
+        assert_eq!(lane["operations_per_second"].as_array().unwrap().len(), 2, "{lane}");
+    }
 }

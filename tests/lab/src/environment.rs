@@ -18,11 +18,11 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Of a program that was started by this command, with the arguments of this process.
+    /// Environment of a program that this command starts, with the arguments of this process.
     pub fn of(started_by: &str) -> Self {
         let commit = output("git", &["describe", "--always", "--dirty", "--abbrev=10"]);
         let governor = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-        // That of `cargo bench` is not the caller's.
+        // `cargo bench` adds this one.
         let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
         let mut command = vec![started_by.to_owned()];
         command.extend((!args.is_empty()).then(|| "--".to_owned()));
@@ -38,6 +38,12 @@ impl Environment {
             governor: governor.map_or_else(|_| "not visible".to_owned(), |text| trimmed(&text)),
         }
     }
+
+    /// Name of a folder for results: day and machine, such as `2026-11-22-2x-amd-epyc`.
+    pub fn slug(&self) -> String {
+        let day = self.date.split('T').next().unwrap_or_default();
+        format!("{day}-{}x-{}", self.cpus, slug(&self.cpu))
+    }
 }
 
 impl std::fmt::Display for Environment {
@@ -50,6 +56,17 @@ impl std::fmt::Display for Environment {
     }
 }
 
+/// A model of CPU without the words that most of them have: `intel-xeon-platinum-8481c`.
+fn slug(model: &str) -> String {
+    let model = model.to_lowercase().replace("(r)", "").replace("(tm)", "");
+    let model = model.split('@').next().unwrap_or_default();
+    let words = model.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let is_special = |word: &&str| {
+        !word.is_empty() && !matches!(*word, "cpu" | "processor") && !word.ends_with("-core")
+    };
+    words.filter(is_special).collect::<Vec<_>>().join("-")
+}
+
 fn cpu_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut lines = text.lines();
@@ -58,11 +75,11 @@ fn cpu_model() -> String {
     model.map_or_else(architecture, |model| trimmed(model.trim_start_matches([' ', '\t', ':'])))
 }
 
-/// Output of a command, or a text that it is not known. A missing tool must not fail a measurement.
+/// Output of a command, or `unknown`, because no measurement fails without it.
 fn output(program: &str, args: &[&str]) -> String {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => trimmed(&String::from_utf8_lossy(&output.stdout)),
-        _ => unknown(),
+        _ => "unknown".to_owned(),
     }
 }
 
@@ -70,6 +87,16 @@ fn trimmed(text: &str) -> String {
     text.trim().to_owned()
 }
 
-fn unknown() -> String {
-    "unknown".to_owned()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_named_by_their_cpu() {
+        assert_eq!(slug("AMD EPYC"), "amd-epyc");
+        assert_eq!(slug("AMD EPYC 9B14 96-Core Processor"), "amd-epyc-9b14");
+        let intel = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz";
+        assert_eq!(slug(intel), "intel-xeon-platinum-8481c");
+        assert_eq!(slug("aarch64"), "aarch64");
+    }
 }

@@ -10,6 +10,8 @@ pub mod engine;
 pub mod environment;
 pub mod faults;
 pub mod fuzzed;
+pub mod helper;
+pub mod meter;
 pub mod peer;
 pub mod protocol;
 pub mod random;

@@ -1,4 +1,4 @@
-//! Medians of many measurements, ratios of neighbouring windows, and their verdicts.
+//! Medians of many measurements, and ratios of neighbouring windows with a verdict.
 
 use std::fmt;
 
@@ -46,9 +46,9 @@ pub const ENOUGH_ROUNDS: usize = 5;
 const OUTSIDE: f64 = 0.05;
 /// Medians nearer to 1 than this are a tie, because machines and builds differ by as much.
 const TIE: f64 = 0.1;
-/// With so many pairs the interval alone decides.
+/// From this many pairs on, the interval alone decides.
 const MANY_PAIRS: usize = 41;
-/// Beyond it, coins fall like the normal distribution.
+/// Beyond this count the binomial distribution is taken for the normal one.
 const MANY: usize = 500;
 
 impl Spread {
@@ -74,9 +74,9 @@ impl Spread {
         })
     }
 
-    /// The confidence interval of the median, 95 % or as near to it as so few values come: the
-    /// second of eleven values to the tenth; of five, the least to the largest (94 %). It asks of
-    /// the values nothing but that they are independent.
+    /// Confidence interval of the median: 95 % or more, by order statistics, if the values are
+    /// independent. Of eleven values it is the second to the tenth, of five the least to the largest
+    /// (93.75 %).
     pub fn interval(&self) -> (f64, f64) {
         (self.low, self.high)
     }
@@ -101,15 +101,15 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     Spread::of(values.into_iter().collect()).map_or(f64::NAN, |spread| spread.median)
 }
 
-/// Number of values that can be left out at each end, so that the rest holds the median with
-/// that confidence: each value lies above the median or below it like a coin that falls.
+/// Number of values that can be left out at each end, so that the rest holds the median with that
+/// confidence. Each value lies above or below the median with the odds of a coin.
 fn outside_of_median(count: usize) -> usize {
     if count > MANY {
         let count = count as f64;
         return ((count - 1.96 * count.sqrt()) / 2.0 - 1.0) as usize;
     }
     let mut left_out = 0;
-    // The chance that so many of the values lie on one side, and that so many or fewer do.
+    // Chance that this many of the values lie on one side, and that this many or fewer do.
     let mut term = 0.5_f64.powi(count as i32);
     let mut chance = term;
     loop {

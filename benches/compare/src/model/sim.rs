@@ -5,24 +5,76 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use hdrhistogram::Histogram;
 
-use super::dice::Dice;
-use super::system::{Arrivals, System};
-
-/// What was seen after the warm-up.
+/// Queues, the threads that serve them, and clients.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) requests: u64,
-    pub(crate) seconds: f64,
-    /// CPU time per request of the threads of the first so many queues.
-    pub(crate) cpu: Vec<f64>,
+pub struct System {
+    /// 128 at most.
+    pub cores: u32,
+    pub queues: Vec<Queue>,
+    pub threads: Vec<Thread>,
+    /// Queue of each client's requests.
+    pub clients: Vec<usize>,
+    /// CPU time of a request.
+    pub cost: u64,
+    /// Mean time, exponentially distributed, after which a client asks again.
+    pub think: u64,
+    /// Part of each request's cost that is random, exponentially distributed: 0 to 1.
+    pub variation: f64,
+    /// Chance that a request takes longer, and its further cost.
+    pub burn: Option<(f64, u64)>,
+}
+
+/// Jobs that wait for the threads of this queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Queue {
+    /// Jobs that a thread takes at a time.
+    pub batch: usize,
+    /// CPU time of one taking.
+    pub poll: u64,
+    /// Time for each job in which no other thread takes from this queue.
+    pub take: u64,
+    /// Threads that take at the same time.
+    pub pollers: usize,
+    /// Jobs that wait when the second and later thread is woken.
+    pub crowd: usize,
+    /// Time from the first job for sleeping threads until one of them is ready to run.
+    pub wake_delay: u64,
+    /// CPU time of the thread that is woken.
+    pub resume: u64,
+    /// Time between two looks. A thread that has finished nothing between them loses its batch and its
+    /// turn to take. Until it is done, all threads take, one job at a time.
+    pub lookout: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    /// The queue that it serves.
+    pub queue: usize,
+    /// A bit for each core that it may run on.
+    pub cores: u128,
+}
+
+/// Observations after the warm-up.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub requests: u64,
+    pub seconds: f64,
+    /// CPU time per request.
+    pub cpu: f64,
     /// Nanoseconds.
-    pub(crate) latencies: Histogram<u64>,
+    pub latencies: Histogram<u64>,
+}
+
+/// Least requests and nanoseconds to simulate. A quarter of it comes before, and is not counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Length {
+    pub requests: u64,
+    pub nanos: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Job {
     client: usize,
-    hop: usize,
     asked: u64,
 }
 
@@ -32,11 +84,11 @@ enum Event {
     /// A woken thread wants a core.
     Ready(usize),
     Done(usize),
-    /// At a thread, if it is still at that job.
+    /// A look at a thread, if it is still at that job.
     Look(usize, u64),
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct QueueState {
     jobs: VecDeque<Job>,
     sleepers: Vec<usize>,
@@ -45,7 +97,7 @@ struct QueueState {
     free_at: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct ThreadState {
     batch: VecDeque<Job>,
     job: Option<Job>,
@@ -58,59 +110,49 @@ struct ThreadState {
     stuck: bool,
 }
 
-/// What a thread has before others that are ready have their turn.
+/// CPU time of a thread before other ready threads have their turn.
 const SLICE: u64 = 3_000_000;
 /// Latencies beyond are counted as this.
 const MOST: u64 = 60_000_000_000;
 
-#[derive(Debug)]
 struct Simulation<'a> {
     system: &'a System,
     now: u64,
-    /// Events of the same time in the order of their numbers.
+    /// Events of the same time are in the order of their numbers.
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     scheduled: u64,
     queues: Vec<QueueState>,
     threads: Vec<ThreadState>,
     idle_cores: u128,
     ready: VecDeque<usize>,
-    busy: Vec<u64>,
-    dice: Dice,
+    busy: u64,
+    random: fastrand::Rng,
     finished: u64,
     warm: bool,
     latencies: Histogram<u64>,
 }
 
-/// How long is simulated: so many requests, and so many nanoseconds. A quarter of it goes before, and
-/// is not counted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Length {
-    pub(crate) requests: u64,
-    pub(crate) nanos: u64,
-}
-
-pub(crate) fn simulate(system: &System, seed: u64, length: Length) -> Seen {
+pub fn simulate(system: &System, seed: u64, length: Length) -> Seen {
     let mut run = Simulation::new(system, seed);
     run.run_for(Length { requests: length.requests / 4, nanos: length.nanos / 4 });
     let began = run.now;
     run.warm = true;
-    run.busy.fill(0);
+    run.busy = 0;
     run.run_for(length);
-    let per_request = |busy: &u64| *busy as f64 / run.finished as f64;
     Seen {
         requests: run.finished,
         seconds: (run.now - began) as f64 / 1e9,
-        cpu: run.busy.iter().map(per_request).collect(),
+        cpu: run.busy as f64 / run.finished as f64,
         latencies: run.latencies,
     }
 }
 
 impl Seen {
-    pub(crate) fn throughput(&self) -> f64 {
+    pub fn throughput(&self) -> f64 {
         self.requests as f64 / self.seconds
     }
 
-    pub(crate) fn p99(&self) -> f64 {
+    pub fn p99(&self) -> f64 {
         self.latencies.value_at_quantile(0.99) as f64
     }
 }
@@ -118,7 +160,7 @@ impl Seen {
 impl<'a> Simulation<'a> {
     fn new(system: &'a System, seed: u64) -> Self {
         assert!(system.cores <= u128::BITS, "a bit for each core");
-        let mut queues: Vec<_> = system.queues.iter().map(|_| QueueState::default()).collect();
+        let mut queues = vec![QueueState::default(); system.queues.len()];
         for (thread, spec) in system.threads.iter().enumerate() {
             queues[spec.queue].sleepers.push(thread);
         }
@@ -128,21 +170,16 @@ impl<'a> Simulation<'a> {
             events: BinaryHeap::new(),
             scheduled: 0,
             queues,
-            threads: system.threads.iter().map(|_| ThreadState::default()).collect(),
+            threads: vec![ThreadState::default(); system.threads.len()],
             idle_cores: u128::MAX >> (u128::BITS - system.cores),
             ready: VecDeque::new(),
-            busy: vec![0; system.queues.len()],
-            dice: Dice::new(seed),
+            busy: 0,
+            random: fastrand::Rng::with_seed(seed),
             finished: 0,
             warm: false,
             latencies: Histogram::new_with_max(MOST, 3).expect("three digits are allowed"),
         };
-        match system.arrivals {
-            Arrivals::Closed { .. } => {
-                (0..system.routes.len()).for_each(|client| run.think(client))
-            }
-            Arrivals::Open { .. } => run.think(0),
-        }
+        (0..system.clients.len()).for_each(|client| run.think(client));
         run
     }
 
@@ -153,7 +190,7 @@ impl<'a> Simulation<'a> {
             let Reverse((time, _, event)) = self.events.pop().expect("clients ask for ever");
             self.now = time;
             match event {
-                Event::Ask(client) => self.ask(client, None),
+                Event::Ask(client) => self.ask(client),
                 Event::Ready(thread) => self.ready(thread),
                 Event::Done(thread) => self.done(thread),
                 Event::Look(thread, job) => self.look(thread, job),
@@ -167,39 +204,18 @@ impl<'a> Simulation<'a> {
     }
 
     fn think(&mut self, client: usize) {
-        let (Arrivals::Closed { think: mean } | Arrivals::Open { between: mean }) =
-            self.system.arrivals;
-        let time = self.dice.exponential(mean);
+        let time = self.exponential(self.system.think);
         self.at(self.now + time, Event::Ask(client));
     }
 
-    fn ask(&mut self, client: usize, by: Option<usize>) {
-        self.put(Job { client, hop: 0, asked: self.now }, by);
-        if let Arrivals::Open { .. } = self.system.arrivals {
-            let next = self.dice.below(self.system.routes.len());
-            self.think(next);
-        }
+    fn exponential(&mut self, mean: u64) -> u64 {
+        (-(1.0 - self.random.f64()).ln() * mean as f64).round() as u64
     }
 
-    /// Puts a job into the queue of its hop.
-    fn put(&mut self, job: Job, by: Option<usize>) {
-        let place = self.system.routes[job.client][job.hop].queue;
-        if let Some(thread) = by {
-            let time = self.system.queues[place].put;
-            self.threads[thread].debt += self.exclusively(place, time);
-        }
-        self.queues[place].jobs.push_back(job);
-        self.wake(place, by);
-    }
-
-    /// How long it takes to have had a queue for oneself for so long.
-    fn exclusively(&mut self, place: usize, time: u64) -> u64 {
-        if time == 0 {
-            return 0;
-        }
-        let queue = &mut self.queues[place];
-        queue.free_at = queue.free_at.max(self.now) + time;
-        queue.free_at - self.now
+    fn ask(&mut self, client: usize) {
+        let place = self.system.clients[client];
+        self.queues[place].jobs.push_back(Job { client, asked: self.now });
+        self.wake(place);
     }
 
     fn most_takers(&self, place: usize) -> usize {
@@ -207,8 +223,8 @@ impl<'a> Simulation<'a> {
         if stuck > 0 { usize::MAX } else { self.system.queues[place].pollers }
     }
 
-    /// Wakes a thread if there is something that it may take.
-    fn wake(&mut self, place: usize, by: Option<usize>) {
+    /// Wakes a thread if there is a job that it may take.
+    fn wake(&mut self, place: usize) {
         let spec = self.system.queues[place];
         let most = self.most_takers(place);
         let queue = &mut self.queues[place];
@@ -220,11 +236,7 @@ impl<'a> Simulation<'a> {
         queue.takers += 1;
         self.threads[thread].takes = true;
         self.threads[thread].debt += spec.resume;
-        let waker = by.map_or(0, |_| spec.wake);
-        if let Some(by) = by {
-            self.threads[by].debt += waker;
-        }
-        self.at(self.now + waker + spec.wake_delay, Event::Ready(thread));
+        self.at(self.now + spec.wake_delay, Event::Ready(thread));
     }
 
     /// Gives a thread a core, or a place among those that wait for one.
@@ -233,7 +245,7 @@ impl<'a> Simulation<'a> {
         if free == 0 {
             self.ready.push_back(thread);
         } else {
-            // Who may run anywhere leaves the first cores to those who may not.
+            // The last core, so that threads that may run anywhere leave the first ones to the others.
             self.run_on(thread, u128::BITS - 1 - free.leading_zeros());
         }
     }
@@ -260,38 +272,35 @@ impl<'a> Simulation<'a> {
         self.ready.iter().position(may_run)
     }
 
-    /// A thread that has a core begins its next job, or sleeps.
+    /// Lets a thread that has a core begin its next job, or sleep.
     fn next(&mut self, thread: usize) {
+        let place = self.system.threads[thread].queue;
         if self.threads[thread].batch.is_empty() && !self.take_batch(thread) {
-            let place = self.system.threads[thread].queue;
             self.queues[place].sleepers.push(thread);
             return self.leave_core(thread);
         }
-        let place = self.system.threads[thread].queue;
         let state = &mut self.threads[thread];
         let job = state.batch.pop_front().expect("a batch has jobs");
         let debt = std::mem::take(&mut state.debt);
-        let hop = self.system.routes[job.client][job.hop];
-        let varying = hop.cost as f64 * self.system.variation;
-        let mut cost = hop.cost - varying as u64 + self.dice.exponential(varying as u64);
-        if let Some(burn) = self.system.burn
-            && hop.handler
-            && self.dice.chance() < burn.chance
+        let varying = (self.system.cost as f64 * self.system.variation) as u64;
+        let mut cost = self.system.cost - varying + self.exponential(varying);
+        if let Some((chance, burn)) = self.system.burn
+            && self.random.f64() < chance
         {
-            cost += burn.cost;
+            cost += burn;
             if let Some(tick) = self.system.queues[place].lookout {
-                // The look that sees it begin is up to a tick away.
-                let until = debt + tick + (tick as f64 * self.dice.chance()) as u64;
+                // The first of the two looks is up to a tick away.
+                let until = debt + tick + (tick as f64 * self.random.f64()) as u64;
                 let look = Event::Look(thread, self.threads[thread].jobs);
                 self.at(self.now + until, look);
             }
         }
-        self.busy[place] += debt + cost;
+        self.busy += debt + cost;
         self.threads[thread].job = Some(job);
         self.at(self.now + debt + cost, Event::Done(thread));
     }
 
-    /// `false`: there is nothing that this thread may take.
+    /// Returns false if there is no job that this thread may take.
     fn take_batch(&mut self, thread: usize) -> bool {
         let place = self.system.threads[thread].queue;
         let spec = self.system.queues[place];
@@ -300,17 +309,16 @@ impl<'a> Simulation<'a> {
         let state = &mut self.threads[thread];
         let count = queue.jobs.len().min(if queue.stuck > 0 { 1 } else { spec.batch });
         let others = queue.takers - usize::from(state.takes);
-        if count == 0 || others >= most {
-            queue.takers = others;
-            state.takes = false;
+        state.takes = count > 0 && others < most;
+        queue.takers = others + usize::from(state.takes);
+        if !state.takes {
             return false;
         }
-        queue.takers = others + 1;
-        state.takes = true;
         state.batch.extend(queue.jobs.drain(..count));
-        let time = spec.poll + self.exclusively(place, spec.take * count as u64);
-        self.threads[thread].debt += time;
-        self.wake(place, Some(thread));
+        // One thread at a time takes.
+        queue.free_at = queue.free_at.max(self.now) + spec.take * count as u64;
+        state.debt += spec.poll + queue.free_at - self.now;
+        self.wake(place);
         true
     }
 
@@ -321,10 +329,13 @@ impl<'a> Simulation<'a> {
         if std::mem::take(&mut state.stuck) {
             self.queues[self.system.threads[thread].queue].stuck -= 1;
         }
-        if job.hop + 1 < self.system.routes[job.client].len() {
-            self.put(Job { hop: job.hop + 1, ..job }, Some(thread));
-        } else {
-            self.answered(job, thread);
+        self.finished += 1;
+        if self.warm {
+            self.latencies.saturating_record(self.now - job.asked);
+        }
+        match self.system.think {
+            0 => self.ask(job.client),
+            _ => self.think(job.client),
         }
         let state = &self.threads[thread];
         if self.now - state.on_core_since > SLICE && self.waiting_for(state.core).is_some() {
@@ -335,28 +346,15 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn answered(&mut self, job: Job, by: usize) {
-        self.finished += 1;
-        if self.warm {
-            self.latencies.saturating_record(self.now - job.asked);
-        }
-        match self.system.arrivals {
-            Arrivals::Closed { think: 0 } => self.ask(job.client, Some(by)),
-            Arrivals::Closed { .. } => self.think(job.client),
-            Arrivals::Open { .. } => {}
-        }
-    }
-
-    /// Takes from a thread that is stuck what others could do.
+    /// Takes the jobs from a stuck thread that others could do.
     fn look(&mut self, thread: usize, job: u64) {
         if self.threads[thread].jobs != job {
             return;
         }
         let place = self.system.threads[thread].queue;
-        let spec = self.system.queues[place];
         if self.queues[place].sleepers.is_empty() {
-            // Nobody rests, nobody looks.
-            let tick = spec.lookout.expect("it had one before");
+            // Only an idle thread looks.
+            let tick = self.system.queues[place].lookout.expect("it had one before");
             return self.at(self.now + tick, Event::Look(thread, job));
         }
         let (queue, state) = (&mut self.queues[place], &mut self.threads[thread]);
@@ -367,7 +365,126 @@ impl<'a> Simulation<'a> {
             queue.jobs.push_front(job);
         }
         for _ in 0..self.queues[place].jobs.len() {
-            self.wake(place, None);
+            self.wake(place);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One queue and threads with a core each; a job takes 1 µs.
+    fn station(threads: usize, clients: usize, think: u64, variation: f64) -> System {
+        let queue = Queue { batch: 1, crowd: 1, pollers: threads, ..Queue::default() };
+        System {
+            cores: threads as u32,
+            queues: vec![queue],
+            threads: vec![Thread { queue: 0, cores: u128::MAX }; threads],
+            clients: vec![0; clients],
+            cost: 1_000,
+            think,
+            variation,
+            burn: None,
+        }
+    }
+
+    fn run(system: &System) -> Seen {
+        simulate(system, 1, Length { requests: 100_000, nanos: 0 })
+    }
+
+    #[track_caller]
+    fn assert_near(found: f64, expected: f64, tolerance: f64) {
+        let error = (found / expected - 1.0).abs();
+        assert!(error < tolerance, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn a_closed_loop_is_what_mean_value_analysis_says() {
+        let think = 5_000.0;
+        let (mut at_server, mut expected) = (0.0, 0.0);
+        for clients in 1..=12 {
+            let response = 1_000.0 * (1.0 + at_server);
+            expected = f64::from(clients) / (response + think);
+            at_server = expected * response;
+        }
+        let seen = run(&station(1, 12, think as u64, 1.0));
+        assert_near(seen.throughput() / 1e9, expected, 0.01);
+        // Little's law: clients are at the server, or think.
+        assert_near(seen.throughput() / 1e9 * (seen.latencies.mean() + think), 12.0, 0.01);
+    }
+
+    #[test]
+    fn one_server_with_many_clients_that_rarely_ask_waits_as_m_m_1() {
+        let load = 0.7;
+        let clients = 1_000;
+        let think = (f64::from(clients) * 1_000.0 / load) as u64;
+        let seen = run(&station(1, clients as usize, think, 1.0));
+        assert_near(seen.latencies.mean(), 1_000.0 / (1.0 - load), 0.06);
+        // An exponential distribution: the last percent begins at ln 100 means.
+        assert_near(seen.p99(), 100_f64.ln() * 1_000.0 / (1.0 - load), 0.1);
+    }
+
+    #[test]
+    fn four_servers_and_a_closed_loop_are_a_birth_death_process() {
+        let (think, clients) = (2_000.0, 12);
+        let (mut weight, mut total, mut busy) = (1.0, 1.0, 0.0);
+        for present in 1..=clients {
+            let servers = f64::from(present.min(4));
+            weight *= f64::from(clients - present + 1) / think / (servers / 1_000.0);
+            total += weight;
+            busy += servers * weight;
+        }
+        let seen = run(&station(4, 12, think as u64, 1.0));
+        assert_near(seen.throughput() / 1e9, busy / total / 1_000.0, 0.01);
+    }
+
+    #[test]
+    fn no_core_rests_while_a_thread_is_ready() {
+        // More threads than cores, each with a queue that never runs dry.
+        let mut system = station(1, 24, 0, 1.0);
+        system.cores = 2;
+        system.queues = vec![system.queues[0]; 3];
+        system.threads = (0..3).map(|queue| Thread { queue, cores: 3 }).collect();
+        system.clients = (0..24).map(|client| client % 3).collect();
+        let seen = run(&system);
+        assert_near(seen.throughput() * seen.cpu / 1e9, 2.0, 0.001);
+    }
+
+    #[test]
+    fn exclusive_time_polls_and_wake_ups_cost_what_they_should() {
+        let mut system = station(8, 64, 0, 0.0);
+        system.queues[0].take = 250;
+        assert_near(run(&system).throughput(), 4e6, 0.001);
+
+        let mut system = station(1, 16, 0, 0.0);
+        system.queues[0] = Queue { batch: 16, poll: 1_600, ..system.queues[0] };
+        assert_near(run(&system).cpu, 1_100.0, 0.01);
+        system.queues[0].batch = 1;
+        assert_near(run(&system).cpu, 2_600.0, 0.01);
+
+        let mut system = station(1, 1, 10_000, 0.0);
+        system.queues[0] = Queue { wake_delay: 5_000, resume: 500, ..system.queues[0] };
+        let seen = run(&system);
+        assert_eq!(seen.cpu, 1_500.0);
+        assert_eq!((seen.latencies.min(), seen.p99()), (6_500, 6_503.0));
+    }
+
+    #[test]
+    fn a_lookout_frees_the_jobs_behind_a_burner_and_a_crowd_calls_pollers() {
+        let mut system = station(4, 64, 100_000, 0.0);
+        system.queues[0] = Queue { batch: 16, pollers: 1, ..system.queues[0] };
+        system.burn = Some((0.001, 5_000_000));
+        let alone = run(&system).p99();
+        system.queues[0].lookout = Some(500_000);
+        let freed = run(&system).p99();
+        assert!(alone > 4e6 && 3.0 * freed < alone, "{alone} {freed}");
+
+        // Of 8 clients never 9 wait.
+        let mut system = station(4, 8, 0, 0.0);
+        system.queues[0].crowd = 9;
+        assert_near(run(&system).throughput(), 1e6, 0.001);
+        system.queues[0].crowd = 1;
+        assert_near(run(&system).throughput(), 4e6, 0.001);
     }
 }

@@ -13,18 +13,17 @@ use epoll_group::pool::{Limits, Manage, ManageError, Pool, Target};
 pub(super) trait Design: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Does something with a connection of a backend; waits for one if need be.
+    /// Works with a connection of a backend. Waits for one if all are taken.
     fn with(&self, backend: usize, work: &mut dyn FnMut());
 
-    /// There were never more connections than allowed.
+    /// Panics if there were more connections than allowed.
     fn assert_bounded(&self);
 }
 
-/// Places of two of [`all`].
+/// Place of the pool that the others are compared with.
 pub(super) const BASE: usize = 0;
-pub(super) const SUBJECT: usize = 1;
 
-/// Nobody waits for so long.
+/// Longer than any wait.
 const LONG: Duration = Duration::from_secs(60);
 
 pub(super) fn all(
@@ -40,7 +39,7 @@ pub(super) fn all(
     ])
 }
 
-/// How many connections there are, and may be.
+/// Number of connections, and its limit.
 struct Made {
     count: AtomicUsize,
     most: usize,
@@ -61,7 +60,7 @@ impl Made {
     }
 }
 
-/// One mutex around a multi-map; who finds nothing waits for its backend, on a condition of its own.
+/// One mutex around a multi-map, and a condition for each backend whose connections are all taken.
 struct OneMutex {
     names: Vec<String>,
     map: Mutex<HashMap<String, Free>>,
@@ -217,7 +216,7 @@ impl Design for R2d2 {
     }
 }
 
-/// Likewise; a thread blocks on the future.
+/// A pool for each backend. A thread blocks on the future.
 struct Deadpool {
     pools: Vec<deadpool::managed::Pool<DeadpoolNumbers>>,
     made: Arc<Made>,

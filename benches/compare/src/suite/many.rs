@@ -1,109 +1,149 @@
 //! As many connections as descriptors allow, few of which do anything.
 
 use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
 
+use lab::helper::{Helper, say};
+use lab::load::{self, Options, Report, Target, raise_descriptor_limit};
 use serde_json::json;
 
-use super::Suite;
-use super::line_up::{self, CPU, Column, P99, P99_RATIO, REQUESTS, SERVERS, THREADS};
-use crate::experiment::{Measured, Plan, Progress};
-use crate::load::raise_descriptor_limit;
-use crate::process::Helper;
-use crate::report::{Block, Section};
-use crate::workload::Workload;
+use super::{SERVERS, Suite, blocks, line_up};
+use crate::experiment::{Lane, Plan};
+use crate::measured::Measured;
+use crate::report::Section;
+use crate::table::{CPU_EACH, Column, P99_EACH, P99_RATIO, REQUESTS, THREADS};
+use crate::workload::{Frames, Load, Workload};
 
-mod load;
-
-pub(crate) use load::{Load, Shape};
-
-pub(crate) const SUITE: Suite = Suite {
+pub const SUITE: Suite = Suite {
     name: "many",
     question: "What do very many open connections cost, when few of them ask?",
-    seconds,
     run,
 };
 
-/// The servers that may not get so many threads.
+/// Servers that may not get enough threads.
 const HUNGRY: [&str; 2] = ["thread-per-connection", "thread-per-session"];
 const ACTIVE: usize = 256;
 /// Ports of one address that the kernel hands out, less some.
 const MOST: usize = 19_000;
 const FEW: usize = 1500;
-/// Descriptors of a server beside those of its connections, and more than enough.
+/// Descriptors of a server beside those of its connections, with room to spare.
 const OTHER_DESCRIPTORS: usize = 1000;
-/// Connections that are opened, and greeted, in a second.
-const PER_SECOND: f64 = 4000.0;
 
-fn seconds(plan: &Plan) -> f64 {
-    line_up::seconds(plan, connections(plan, MOST) as f64 / PER_SECOND)
-}
-
-fn connections(plan: &Plan, descriptors: usize) -> usize {
-    let most = if plan.quick { FEW } else { MOST };
-    most.min(descriptors.saturating_sub(OTHER_DESCRIPTORS))
-}
-
-fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> {
+fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     let descriptors = usize::try_from(raise_descriptor_limit()?).unwrap_or(usize::MAX);
-    let connections = connections(plan, descriptors);
-    let shape = Shape { active: ACTIVE.min(connections), idle: connections.saturating_sub(ACTIVE) };
+    let most = if plan.quick { FEW } else { MOST };
+    let connections = most.min(descriptors.saturating_sub(OTHER_DESCRIPTORS));
+    let (active, idle) = (ACTIVE.min(connections), connections.saturating_sub(ACTIVE));
     // Opening them takes longer than all windows do.
     let plan = Plan { fresh_every: plan.cycles, ..*plan };
-    let refused = refused(&shape);
+    let refused = refused(active, idle);
     let takes_part = |name: &&str| refused.iter().all(|(refused, _)| refused != name);
-    let servers: Vec<_> = SERVERS.iter().copied().filter(takes_part).collect();
-    let name = format!("{connections} connections, {} of them ask", shape.active);
-    let measured = line_up::run_some(&servers, name, Workload::Many(shape), &plan, progress)?;
+    let servers: Vec<_> = SERVERS.into_iter().filter(takes_part).collect();
+    let name = format!("{connections} connections, {active} of them ask");
+    let found = [line_up(&name, &servers, &workload(active, idle), &plan)?];
     let bytes = |measured: &Measured, lane: usize| {
-        let growth = measured.lanes[lane].resident_growth()?.median;
+        let lane = &measured.lanes[lane];
+        let growth = lane.memory(|memory| memory.resident.saturating_sub(memory.before))?;
         Some(format!("{:.0}", growth / connections as f64))
     };
     let bytes: Column<'_> = ("bytes/connection", &bytes);
-    let columns = [REQUESTS, P99, P99_RATIO, CPU, bytes, THREADS];
-    let mut blocks = vec![
-        Block::Text(format!(
-            "{connections} connections are open, after one exchange on each; {} of them ask without \
-             pause, the others keep quiet. Bytes per connection are resident memory of the server: \
-             what the kernel keeps for sockets and threads is not in it. Each server is started once: \
-             intervals tell how windows differ, not how starts would.",
-            shape.active
-        )),
-        Block::Table(line_up::table(&measured, &columns)),
-    ];
+    let mut all = vec![format!(
+        "{connections} connections are open, after one exchange on each. {active} of them ask without \
+         pause, the others keep quiet. Bytes per connection are resident memory of the server, without \
+         the memory that the kernel keeps for sockets and threads. Each server is started once, so \
+         intervals tell how windows differ, and not how starts would."
+    )];
+    all.extend(blocks(&found, &[REQUESTS, P99_EACH, P99_RATIO, CPU_EACH, bytes, THREADS]));
     for (server, fewer) in &refused {
-        let text = format!(
-            "{server} does not come that far: its threads are too many for this machine. It lives \
-             with {fewer} connections."
-        );
-        blocks.push(Block::Text(text));
+        all.push(format!(
+            "{server} does not come that far, because its threads are too many for this machine. It \
+             lives with {fewer} connections."
+        ));
     }
-    let raw = json!({ "experiments": [measured], "refused": refused });
-    Ok(Section { name: SUITE.name, title: "Very many connections".to_owned(), blocks, raw })
+    let raw = json!({ "experiments": found, "refused": refused });
+    Ok(Section { title: "Very many connections", blocks: all, raw })
 }
 
-/// Those that do not get that many threads, all of them together, and with how many connections they
-/// live instead.
-fn refused(shape: &Shape) -> Vec<(&'static str, usize)> {
+/// Servers that do not get enough threads, all of them together, and the number of connections with which
+/// they live instead.
+fn refused(active: usize, idle: usize) -> Vec<(&'static str, usize)> {
     let (mut refused, mut alive) = (Vec::new(), Vec::new());
     for name in HUNGRY {
-        let mut fewer = *shape;
+        let mut fewer = idle;
         let live = loop {
-            match start(name, &fewer) {
+            match start(name, active, fewer) {
                 Ok(live) => break Some(live),
-                Err(_) if fewer.idle == 0 => break None,
-                Err(_) => fewer.idle = fewer.idle / 4 * 3,
+                Err(_) if fewer == 0 => break None,
+                Err(_) => fewer = fewer / 4 * 3,
             }
         };
-        if fewer.idle == shape.idle {
+        if fewer == idle {
             alive.extend(live);
         } else {
-            refused.push((name, fewer.active + fewer.idle));
+            refused.push((name, active + fewer));
         }
     }
     refused
 }
 
-fn start(server: &str, shape: &Shape) -> Result<(Load, Helper), Box<dyn Error>> {
-    let (server, address) = line_up::server(server).start()?;
-    Ok((Load::connect(address, shape)?, server))
+fn start(name: &str, active: usize, idle: usize) -> Result<(Many, Helper), Box<dyn Error>> {
+    let (server, address) = Lane::echo(name, workload(active, idle)).server.start()?;
+    Ok((Many::connect(address, active, idle)?, server))
+}
+
+fn workload(active: usize, idle: usize) -> Workload {
+    let label = format!("{active} active, {idle} idle");
+    Workload::new(label, move |address| Many::connect(address, active, idle))
+}
+
+/// Active connections, and quiet ones that another process holds, because one process does not have enough
+/// descriptors for both.
+struct Many {
+    active: load::Load,
+    idle: Helper,
+}
+
+impl Many {
+    fn connect(address: SocketAddr, active: usize, idle: usize) -> Result<Self, Box<dyn Error>> {
+        let (idle, _) = Helper::again(["hold", &address.to_string(), &idle.to_string()])?;
+        Ok(Self { active: Frames::plain(active).connect(address)?, idle })
+    }
+}
+
+impl Load for Many {
+    fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
+        Load::run_for(&mut self.active, time)
+    }
+
+    fn answers_total(&self) -> u64 {
+        self.active.answers_total()
+    }
+
+    /// Lets the quiet ones ask as well.
+    fn finish(self: Box<Self>) -> Result<u64, Box<dyn Error>> {
+        let text = self.idle.finish()?;
+        let answers = text.trim().parse::<u64>();
+        let answers = answers.map_err(|_| format!("the idle connections say {text:?}"))?;
+        Ok(self.active.answers_total() + answers)
+    }
+}
+
+/// Body of the other process: opens the connections, and is quiet until the input ends. Then asks once more
+/// on each connection, to check that it was alive, and says how many answers there were.
+pub fn hold(target: Target, connections: usize) -> Result<(), Box<dyn Error>> {
+    raise_descriptor_limit()?;
+    let mut load = load::Load::connect(&Options { connections, ..Options::new(target) })?;
+    say("holding")?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    // On a busy machine a short window can be over before all connections have asked.
+    for millis in [1, 100, 1000, 10_000] {
+        let report = load.run_for(Duration::from_millis(millis), |_| ())?.checked()?;
+        if report.requests >= connections as u64 {
+            say(&load.answers_total().to_string())?;
+            return Ok(());
+        }
+    }
+    Err(format!("{connections} connections have not all answered").into())
 }

@@ -1,383 +1,223 @@
-//! What to expect of machines that are not here: a simulation, fitted to what was measured, held
-//! against what else was measured, and then asked about 64 and 104 cores.
+//! Expectations of machines that are not here: a simulation, fitted to this one, and asked about 64 and 104
+//! cores.
 
 use std::error::Error;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
 
+use baselines::epoll::{self, Epoll};
+use lab::table::markdown;
 use serde_json::json;
 
 use super::Suite;
-use crate::affinity;
-use crate::experiment::{
-    self, Experiment, Lane, Measured, Plan, Processes, Progress, Shape as Frames, Window,
-};
-use crate::model::costs::{Cost, Costs};
-use crate::model::fit::{Fitted, fit};
-use crate::model::measure::micro;
-use crate::model::shapes::{Effort, Load, Machine, Predicted, Shape, predict};
-use crate::model::system::Burn;
+use crate::experiment::{Experiment, Lane, Plan};
+use crate::measured::{Measured, Window};
+use crate::model::shapes::{Costs, Load, Predicted, Shape, predict};
+use crate::model::sim::Length;
 use crate::report::Section;
-use crate::server::Server;
-use crate::workload::Workload;
+use crate::table::{CPU, time};
+use crate::workload::{Frames, Workload};
 
-mod page;
-#[cfg(test)]
-mod tests;
+pub const SUITE: Suite =
+    Suite { name: "model", question: "What is to be expected of 64 and of 104 cores?", run };
 
-pub(crate) const SUITE: Suite = Suite {
-    name: "model",
-    question: "What is to be expected of 64 and of 104 cores?",
-    seconds: |plan| seconds(plan),
-    run,
-};
-
-/// A shape, the server here that has it, and up to how many connections it is asked.
-const SHAPES: [(Shape, &str, usize); 4] = [
-    (Shape::Groups, "epoll-group", usize::MAX),
-    (Shape::Loops, "limit", usize::MAX),
-    (Shape::HandOver, "easy-async", usize::MAX),
-    (Shape::ThreadEach, "thread-per-session", 1_024),
-];
-/// The place of ours.
-const GROUPS: usize = 0;
-/// What the fit looks at, beside one connection.
-const MANY: usize = 256;
-/// Network there and back and what a client does meanwhile, in predictions.
+/// Shapes, and their names on the page.
+const SHAPES: [(Shape, &str); 3] =
+    [(Shape::Loops, "limit"), (Shape::Groups, "epoll-group"), (Shape::EagerGroups, "eager groups")];
+/// Servers that the costs are fitted to.
+const SERVERS: [&str; 2] = ["limit:cpus=1", "epoll-group:cpus=1"];
+const BARE: usize = 0;
+const OURS: usize = 1;
+/// Network there and back and the client's work.
 const THINK: u64 = 100_000;
 /// One request in 500 burns 2 ms: as much CPU time in all as the light ones take.
-const BURN: Burn = Burn { chance: 0.002, cost: 2_000_000 };
-/// Contention in place of the one assumed, to see what it changes.
-const CONTENTIONS: [f64; 3] = [0.0, 0.002, 0.01];
+const BURN: (f64, u64) = (0.002, 2_000_000);
 
-/// One question to the simulation.
-#[derive(Clone, Copy, Debug)]
-struct Question {
-    place: usize,
-    cores: u32,
-    clients: usize,
-    burns: bool,
-    contention: Option<f64>,
-    /// Groups whose workers all take, calm or not.
-    eager: bool,
-}
+const TEXT: &str = "\
+A simulation of queues, the threads that serve them and the cores that these need (`src/model/sim.rs`). Its \
+tests hold it against M/M/1, mean value analysis and a birth-death process of four servers. It knows a loop \
+for each core (`limit`), and groups of 4 workers that share an epoll (`epoll-group`). *Eager groups* let all \
+workers take events at once. Costs are fitted to these servers on one CPU, with 1 and 256 connections; \
+contention and variation are assumed. Its curves say how the shapes compare, and not what a machine will do.
 
-/// What was measured beside what the model says of the same.
-#[derive(Debug)]
-struct Pair {
-    place: usize,
-    cpus: usize,
-    connections: usize,
-    /// It is what the costs were fitted to.
-    fitted: bool,
-    throughput: f64,
-    cpu: f64,
-    p99: f64,
-    model: Predicted,
-}
+Clients are 100 µs away on average. Cells are requests per second, p99, and in brackets the pollers at which \
+calm groups settle.";
 
-#[derive(Debug)]
-struct Answers {
-    all: Vec<(Question, Predicted)>,
-    cores: Vec<u32>,
-    clients: Vec<usize>,
-}
+const ASSUMPTIONS: &str = "\
+### Assumptions
 
-fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> {
-    let cpus = affinity::allowed()?.len();
-    let measured = measure(plan, cpus, progress)?;
-    let costs = costs(&measured, cpus, plan.quick)?;
-    let pairs = compare(&measured, cpus, &costs, plan.quick)?;
-    let answers = Answers::of(&costs, plan.quick);
-    let raw = json!({
-        "costs": costs,
-        "experiments": measured.iter().map(|(_, measured)| measured).collect::<Vec<_>>(),
-        "validation": pairs.iter().map(Pair::raw).collect::<Vec<_>>(),
-        "predictions": answers.raw(),
-    });
-    let others = measured.iter().map(|(_, measured)| measured.other_cpus()).fold(0.0, f64::max);
-    let blocks = page::blocks(&costs, &pairs, &answers, (cpus, others));
-    Ok(Section { name: SUITE.name, title: "Model".to_owned(), blocks, raw })
-}
+`compare --only scaling,model` on a machine with more CPUs gives the numbers that would contradict them.
 
-fn seconds(plan: &Plan) -> f64 {
-    let lanes = (2 * SHAPES.len() * connections(plan).len()) as f64;
-    lanes * plan.seconds_of_lane(0.4) + if plan.quick { 3.0 } else { 60.0 }
-}
+1. The kernel's part of a request costs the same on every core, but for the contention.
+2. Threads that take from one epoll meet at nothing but the time of each event.
+3. A calm group with full batches finds out how many pollers it needs; one whose batches are not full has one.
+4. Connections fall to loops and groups by chance.
+5. Threads run to the end of their slice (3 ms), a free core is found at once, and moving costs nothing.
+6. A lookout sees a stuck worker between 0.5 and 1 ms after it began; then all workers take one event at a \
+time until it is done. The 20 ms for which a group stays open after that are left out.
+7. No memory is missed.";
 
-fn connections(plan: &Plan) -> &'static [usize] {
-    if plan.quick { &[1, MANY] } else { &[1, 32, MANY, 1_024] }
-}
-
-/// All servers on one CPU and on two, by numbers of connections.
-fn measure(
-    plan: &Plan,
-    cpus: usize,
-    progress: &mut Progress,
-) -> Result<Vec<(usize, Measured)>, Box<dyn Error>> {
-    let plan = &Plan { counts_syscalls: false, ..*plan };
+fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     let experiment = |connections: usize| {
-        let lane = |place: usize| {
-            let (_, server, _) = SHAPES[place % SHAPES.len()];
-            let spec = format!("{server}:cpus={}", 1 + place / SHAPES.len());
-            let spec = spec.parse().expect("a server that is written down here");
-            let workload = Workload::Frames(Frames::plain(connections));
-            Lane { server: Server::Echo(spec), workload }
-        };
-        let lanes = SHAPES.len() * cpus.min(2);
-        Experiment {
-            name: format!("model, {connections} connections"),
-            lanes: (0..lanes).map(lane).collect(),
-            groups: vec![(0..lanes).collect()],
-            processes: Processes::OneEach,
-        }
+        let workload = Workload::frames(Frames::plain(connections));
+        let lanes = SERVERS.map(|server| Lane::echo(server, workload.clone()));
+        let experiment = Experiment::new(format!("model, {connections} connections"), lanes);
+        experiment.run(&Plan { counts_syscalls: false, ..*plan })
     };
-    let experiments: Vec<_> =
-        connections(plan).iter().map(|&count| (count, experiment(count))).collect();
-    let windows = experiments.iter().map(|(_, experiment)| experiment.windows());
-    progress.expect(windows.sum::<usize>() * plan.cycles);
-    let run = |(count, experiment)| Ok((count, experiment::run(&experiment, plan, progress)?));
-    experiments.into_iter().map(run).collect()
-}
-
-fn costs(
-    measured: &[(usize, Measured)],
-    cpus: usize,
-    quick: bool,
-) -> Result<Costs, Box<dyn Error>> {
-    let fitted = |place: usize| {
-        Some(Fitted {
-            cpu_of_one: seen(measured, 1, place, |window| window.server_cpu_per_request)?,
-            cpu_of_many: seen(measured, MANY, place, |window| window.server_cpu_per_request)?,
-            client_of_one: seen(measured, 1, place, |window| window.client_cpu_per_request)?,
-            client_of_many: seen(measured, MANY, place, |window| window.client_cpu_per_request)?,
-            latency_of_one: seen(measured, 1, place, |window| window.p50 as f64)?,
-        })
-    };
-    let of = |shape| SHAPES.iter().position(|(known, ..)| *known == shape).and_then(fitted);
-    let (bare, group) = (of(Shape::Loops), of(Shape::Groups));
-    let (Some(bare), Some(group)) = (bare, group) else {
-        return Err("nothing was measured to fit the model to".into());
-    };
-    let mut costs = fit(bare, group, micro()?);
-    let surplus = |wanted: Shape| {
-        let place = SHAPES.iter().position(|(known, ..)| *known == wanted)?;
-        let found = seen(measured, MANY, place, |window| window.server_cpu_per_request)?;
-        let load = Load { clients: MANY, think: 0, burn: None };
-        let model = predict(wanted, here(cpus, 1), load, &costs, effort(quick, false));
-        let source = format!(
-            "{}:cpus=1, measured: CPU time with many connections, less what the costs above make of it",
-            SHAPES[place].1
-        );
-        Some(Cost::new((found - model.cpu).max(0.0), &source))
-    };
-    let both = surplus(Shape::HandOver).zip(surplus(Shape::ThreadEach));
-    let (hand_over, session) = both.ok_or("nothing was measured of those that hand over")?;
-    (costs.hand_over_surplus, costs.session_surplus) = (hand_over, session);
-    Ok(costs)
-}
-
-fn seen(
-    measured: &[(usize, Measured)],
-    connections: usize,
-    lane: usize,
-    metric: fn(&Window) -> f64,
-) -> Option<f64> {
-    let (_, measured) = measured.iter().find(|(count, _)| *count == connections)?;
-    Some(measured.values(lane, metric)?.median)
-}
-
-/// The model of this very machine, the load's thread included.
-fn compare(
-    measured: &[(usize, Measured)],
-    cpus: usize,
-    costs: &Costs,
-    quick: bool,
-) -> Result<Vec<Pair>, Box<dyn Error>> {
-    let mut pairs = Vec::new();
-    for (connections, seen) in measured {
-        for lane in 0..seen.lanes.len() {
-            let (place, server_cpus) = (lane % SHAPES.len(), 1 + lane / SHAPES.len());
-            let median = |metric: fn(&Window) -> f64| {
-                seen.values(lane, metric).map(|spread| spread.median).ok_or("no windows")
-            };
-            let (shape, ..) = SHAPES[place];
-            let machine = here(cpus, server_cpus);
-            let load = Load { clients: *connections, think: 0, burn: None };
-            let fitted = server_cpus == 1
-                && match shape {
-                    Shape::Loops | Shape::Groups => [1, MANY].contains(connections),
-                    _ => *connections == MANY,
-                };
-            pairs.push(Pair {
-                place,
-                cpus: server_cpus,
-                connections: *connections,
-                fitted,
-                throughput: median(|window| window.requests_per_second)?,
-                cpu: median(|window| window.server_cpu_per_request)?,
-                p99: median(|window| window.p99 as f64)?,
-                model: predict(shape, machine, load, costs, effort(quick, false)),
-            });
+    let (one, many) = (experiment(1)?, experiment(256)?);
+    let costs = fit(&one, &many, epoll_costs()?);
+    let mut blocks = vec![TEXT.to_owned(), cost_table(&costs)];
+    let mut predictions = Vec::new();
+    for clients in if plan.quick { vec![1_024] } else { vec![256, 1_024, 16_384] } {
+        for (what, burn) in [("", None), (", one request in 500 burns 2 ms", Some(BURN))] {
+            let load = Load { clients, think: THINK, burn };
+            let (table, raw) = predictions_of(load, &costs, plan.quick);
+            blocks.push(format!("### {clients} connections{what}\n\n{table}"));
+            predictions.extend(raw);
         }
     }
-    Ok(pairs)
+    blocks.push(ASSUMPTIONS.to_owned());
+    let raw = json!({ "costs": costs, "experiments": [one, many], "predictions": predictions });
+    Ok(Section { title: "Model", blocks, raw })
 }
 
-/// This machine, with so many CPUs for the server.
-fn here(cpus: usize, server_cpus: usize) -> Machine {
-    let (cores, server_cores) = (cpus as u32, server_cpus as u32);
-    Machine { cores, server_cores, shared_with_load: true }
-}
-
-/// What burns is rare and takes long: only a longer time shows it.
-fn effort(quick: bool, burns: bool) -> Effort {
-    let nanos = if burns { 60_000_000 } else { 5_000_000 };
-    match quick {
-        true => Effort { requests: 20_000, nanos: nanos / 2, seeds: 1 },
-        false => Effort { requests: 100_000, nanos: 2 * nanos, seeds: 2 },
+/// Costs from servers on one CPU. With one connection each request finds its server asleep; the difference
+/// to a request among many is the cost of sleeping and waking up.
+fn fit(one: &Measured, many: &Measured, (poll, event): (f64, f64)) -> Costs {
+    let seen = |measured: &Measured, lane: usize, metric: fn(&Window) -> f64| {
+        measured.values(lane, metric).map_or(0.0, |spread| spread.median)
+    };
+    // A batch shares its poll.
+    let request = |cpu: f64, batch: f64| (cpu - event - poll / batch).max(0.0);
+    let resume = |cpu: f64, request: f64| (cpu - request - event - poll).max(0.0);
+    let bare = request(seen(many, BARE, CPU), 64.0);
+    let group = request(seen(many, OURS, CPU), 16.0);
+    // Server and client wake up once each.
+    let latency = seen(one, BARE, |window| window.p50 as f64);
+    let client = seen(one, BARE, |window| window.client_cpu_per_request);
+    Costs {
+        request: bare,
+        group_request: group,
+        poll,
+        event,
+        resume: resume(seen(one, BARE, CPU), bare),
+        group_resume: resume(seen(one, OURS, CPU), group),
+        delay: (latency - seen(one, BARE, CPU) - client).max(0.0) / 2.0,
+        contention: 0.002,
+        variation: 0.3,
     }
 }
 
-impl Answers {
-    fn of(costs: &Costs, quick: bool) -> Self {
-        let cores = if quick { vec![1, 4, 16, 64, 104] } else { vec![1, 2, 4, 8, 16, 32, 64, 104] };
-        let clients = if quick { vec![1_024] } else { vec![256, 1_024, 16_384] };
-        let mut questions = Vec::new();
-        for (place, &(_, _, most)) in SHAPES.iter().enumerate() {
-            for &clients in clients.iter().filter(|clients| **clients <= most) {
-                for burns in [false, true] {
-                    let ask = |&cores| Question {
-                        place,
-                        cores,
-                        clients,
-                        burns,
-                        contention: None,
-                        eager: false,
-                    };
-                    questions.extend(cores.iter().map(ask));
-                }
+fn cost_table(costs: &Costs) -> String {
+    let mut table = markdown(&["cost", "value"]);
+    for (name, cost) in [
+        ("request, bare loop", costs.request),
+        ("request, group", costs.group_request),
+        ("one epoll_wait", costs.poll),
+        ("each event of it, one thread at a time", costs.event),
+        ("sleep and wake up, bare loop", costs.resume),
+        ("sleep and wake up, group", costs.group_resume),
+        ("from event to running", costs.delay),
+    ] {
+        table.add_row([name.to_owned(), time(cost)]);
+    }
+    for (name, part) in
+        [("added by each further core", costs.contention), ("part that varies", costs.variation)]
+    {
+        table.add_row([name.to_owned(), format!("{:.1} %", part * 100.0)]);
+    }
+    format!("### Costs\n\n{table}")
+}
+
+/// A row for each number of cores.
+fn predictions_of(load: Load, costs: &Costs, quick: bool) -> (String, Vec<serde_json::Value>) {
+    let mut table = markdown(&["cores", SHAPES[0].1, SHAPES[1].1, SHAPES[2].1]);
+    let mut raw = Vec::new();
+    let cores = if quick { vec![4, 16, 64, 104] } else { vec![1, 2, 4, 8, 16, 32, 64, 104] };
+    for cores in cores {
+        let mut row = vec![cores.to_string()];
+        for (shape, name) in SHAPES {
+            let Predicted { throughput, cpu, p99, pollers } =
+                predicted(shape, cores, load, costs, quick);
+            let text = format!("{:.2} M, {}", throughput / 1e6, time(p99));
+            row.push(if shape == Shape::Groups { format!("{text} [{pollers}]") } else { text });
+            raw.push(json!({
+                "shape": name, "cores": cores, "clients": load.clients,
+                "burns": load.burn.is_some(), "requests_per_second": throughput.round(),
+                "p99": p99, "server_cpu_per_request": cpu.round(), "pollers": pollers,
+            }));
+        }
+        table.add_row(row);
+    }
+    (table.to_string(), raw)
+}
+
+/// Handlers that burn are rare and take long, so only a longer time shows them.
+fn predicted(shape: Shape, cores: u32, load: Load, costs: &Costs, quick: bool) -> Predicted {
+    let nanos = if load.burn.is_some() { 60_000_000 } else { 5_000_000 };
+    let (length, seeds) = match quick {
+        true => (Length { requests: 20_000, nanos: nanos / 2 }, 1),
+        false => (Length { requests: 100_000, nanos: 2 * nanos }, 2),
+    };
+    predict(shape, cores, load, costs, length, seeds)
+}
+
+/// Nanoseconds of an `epoll_wait` that finds nothing, and of each event in one. They are the least of some
+/// batches, because other work on the machine only adds.
+fn epoll_costs() -> Result<(f64, f64), Box<dyn Error>> {
+    const EVENTS: usize = 16;
+    const CALLS: u32 = 500;
+    let smallest = |epoll: &Epoll, expected: usize| {
+        let mut events = epoll::events::<EVENTS>();
+        let batch = |_| {
+            let began = Instant::now();
+            for _ in 0..CALLS {
+                assert_eq!(epoll.wait(&mut events, 0).expect("a wait"), expected);
             }
-            let (clients, cores) = (clients[clients.len() - 1], 104);
-            if clients <= most {
-                let ask = |contention| Question {
-                    place,
-                    cores,
-                    clients,
-                    burns: false,
-                    contention: Some(contention),
-                    eager: false,
-                };
-                questions.extend(CONTENTIONS.map(ask));
-            }
-        }
-        for &clients in &clients {
-            for burns in [false, true] {
-                let ask = |&cores| Question {
-                    place: GROUPS,
-                    cores,
-                    clients,
-                    burns,
-                    contention: None,
-                    eager: true,
-                };
-                questions.extend(cores.iter().map(ask));
-            }
-        }
-        let all = in_parallel(&questions, |question| question.answer(costs, quick));
-        Self { all, cores, clients }
-    }
-
-    fn find(&self, place: usize, cores: u32, clients: usize, burns: bool) -> Option<&Predicted> {
-        let fits = |question: &Question| {
-            question.contention.is_none()
-                && !question.eager
-                && question.place == place
-                && question.cores == cores
-                && question.clients == clients
-                && question.burns == burns
+            began.elapsed().as_nanos() as f64 / f64::from(CALLS)
         };
-        self.all.iter().find(|(question, _)| fits(question)).map(|(_, answer)| answer)
-    }
-
-    /// Groups whose workers all take.
-    fn find_eager(&self, cores: u32, clients: usize, burns: bool) -> Option<&Predicted> {
-        let fits = |question: &Question| {
-            question.eager
-                && question.cores == cores
-                && question.clients == clients
-                && question.burns == burns
-        };
-        self.all.iter().find(|(question, _)| fits(question)).map(|(_, answer)| answer)
-    }
-
-    fn raw(&self) -> serde_json::Value {
-        let raw = |(question, answer): &(Question, Predicted)| {
-            json!({
-                "shape": SHAPES[question.place].1,
-                "cores": question.cores,
-                "clients": question.clients,
-                "burns": question.burns,
-                "contention": question.contention,
-                "eager": question.eager,
-                "requests_per_second": answer.throughput.round(),
-                "p99": answer.p99,
-                "server_cpu_per_request": answer.cpu.round(),
-                "pollers": answer.pollers,
-            })
-        };
-        self.all.iter().map(raw).collect()
-    }
-}
-
-impl Question {
-    fn answer(&self, costs: &Costs, quick: bool) -> Predicted {
-        let mut costs = costs.clone();
-        if let Some(contention) = self.contention {
-            costs.contention.value = contention;
-        }
-        let burn = self.burns.then_some(BURN);
-        let load = Load { clients: self.clients, think: THINK, burn };
-        let shape = if self.eager { Shape::EagerGroups } else { SHAPES[self.place].0 };
-        predict(shape, Machine::of(self.cores), load, &costs, effort(quick, self.burns))
-    }
-}
-
-impl Pair {
-    fn raw(&self) -> serde_json::Value {
-        json!({
-            "shape": SHAPES[self.place].1,
-            "cpus": self.cpus,
-            "connections": self.connections,
-            "fitted": self.fitted,
-            "requests_per_second": [self.throughput.round(), self.model.throughput.round()],
-            "server_cpu_per_request": [self.cpu.round(), self.model.cpu.round()],
-            "p99": [self.p99, self.model.p99],
-        })
-    }
-}
-
-/// Asks all questions, on as many threads as there are CPUs; answers in their order.
-fn in_parallel<Q: Copy + Send + Sync, A: Send>(
-    questions: &[Q],
-    answer: impl Fn(&Q) -> A + Sync,
-) -> Vec<(Q, A)> {
-    let next = AtomicUsize::new(0);
-    let answers = Mutex::new(Vec::new());
-    let work = || {
-        // Relaxed: each number is drawn once, and nothing else is shared through it.
-        while let Some(question) = questions.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let answer = answer(question);
-            let mut answers = answers.lock().expect("nobody panics with it");
-            answers.push((*question, answer));
-        }
+        (0..20).map(batch).fold(f64::INFINITY, f64::min)
     };
-    thread::scope(|scope| {
-        for _ in 1..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    answers.into_inner().expect("nobody panics with it")
+    let (idle, busy) = (Epoll::new()?, Epoll::new()?);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut streams = Vec::new();
+    for _ in 0..EVENTS {
+        let mut from = TcpStream::connect(listener.local_addr()?)?;
+        let (to, _) = listener.accept()?;
+        // Level-triggered and never read, so each wait finds it.
+        busy.add(&to, libc::EPOLLIN)?;
+        from.write_all(&[1])?;
+        streams.push((from, to));
+    }
+    let (poll, full) = (smallest(&idle, 0), smallest(&busy, EVENTS));
+    Ok((poll, (full - poll).max(0.0) / EVENTS as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::tests::measured;
+    use crate::model::shapes::tests::RECORDED;
+
+    #[test]
+    fn the_fit_takes_the_shares_of_polls_and_sleeps_apart() {
+        // 1 000 and 1 640 ns among many, 5 000 and 6 000 ns alone; a client without CPU time, 1 µs.
+        let (many, one) =
+            (measured(&[[1000.0; 5], [1640.0; 5]]), measured(&[[500.0; 5], [6000.0; 5]]));
+        let costs = fit(&one, &many, (640.0, 100.0));
+        assert_eq!((costs.request, costs.group_request), (890.0, 1500.0));
+        assert_eq!((costs.resume, costs.group_resume), (0.0, 3760.0));
+        assert_eq!(costs.delay, 250.0);
+        let (poll, event) = epoll_costs().unwrap();
+        assert!(poll > 0.0 && event.is_finite());
+    }
+
+    #[test]
+    fn every_question_has_its_place_on_the_page() {
+        assert!(cost_table(&RECORDED).contains("| 7.96 µs |"));
+        let load = Load { clients: 32, think: THINK, burn: None };
+        let (table, raw) = predictions_of(load, &RECORDED, true);
+        assert_eq!((table.lines().count(), raw.len()), (2 + 4, 12), "{table}");
+    }
 }

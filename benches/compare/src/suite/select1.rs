@@ -2,155 +2,85 @@
 
 use std::error::Error;
 
-use serde_json::json;
+use lab::sessions::{Question, Shape};
 
-use super::Suite;
-use super::expect::{self, Bound, Expectation};
-use super::grid::{Contender, Found, Grid};
-use crate::experiment::{Plan, Progress};
-use crate::report::{Block, Section};
-use crate::server::{Architecture, EngineName, Server, Sql};
-use crate::sessions::{Question, Shape};
+use super::{Suite, section};
+use crate::experiment::{Experiment, Lane, Plan};
+use crate::report::Section;
+use crate::server::{Server, SqlServer};
+use crate::table::USUAL;
 use crate::workload::Workload;
 
-pub(crate) const SUITE: Suite = Suite {
+pub const SUITE: Suite = Suite {
     name: "select1",
     question: "What does an architecture cost a database, when the statement is nothing?",
-    seconds: |plan| {
-        let grids = [with_sqlite(plan), without_database(plan), over_one_connection(plan)];
-        grids.iter().map(|grid| grid.seconds(plan)).sum()
-    },
     run,
 };
 
-const OURS: &str = "epoll-group";
-const OURS_EACH: &str = "epoll-group, a connection each";
-const OLD: &str = "old";
-const JDBC: &str = "jdbc";
-const EXAMPLE: &str = "select1";
-
-/// What clients with many sessions open.
-const CONNECTIONS: usize = 16;
-/// No statement of these looks at a row: so that the servers start soon.
-const ROWS: u32 = 1000;
-const LOAD_THREADS: usize = 2;
-/// Where the others were expected to be.
+/// Connections that clients with many sessions open.
+pub const CONNECTIONS: usize = 16;
+/// `select 1` looks at no row, so few of them let the servers start soon.
+pub const ROWS: u32 = 1000;
 const CROWD: usize = 1024;
 
-const EXPECTATIONS: [Expectation; 3] = [
-    Expectation { contender: OLD, bound: Bound::AtLeast(1.8), from: CROWD, to: CROWD },
-    Expectation::from(OLD, Bound::AtLeast(1.0), 0),
-    Expectation::from(JDBC, Bound::AtLeast(1.0), 0),
-];
+const TEXT: &str = "\
+Each session asks `select 1` as soon as it has its answer. All servers speak the same protocol with the same \
+codec, before the same engine: SQLite, or one that answers at once, which leaves the architecture alone.
 
-fn run(plan: &Plan, progress: &mut Progress) -> Result<Section, Box<dyn Error>> {
-    let sqlite = with_sqlite(plan).run(plan, progress)?;
-    let constant = without_database(plan).run(plan, progress)?;
-    let one = over_one_connection(plan).run(plan, progress)?;
-    let text = |text: &str| Block::Text(text.to_owned());
-    let mut blocks = vec![text(
-        "Each session asks `select 1` as soon as it has its answer. All servers speak the same \
-         protocol with the same codec, before the same engine, SQLite.\n\n\
-         - **epoll-group**: the library; the sessions share 16 connections. What the sessions of a \
-         connection ask at the same time comes in one write, as the Java client does it.\n\
-         - **epoll-group, a connection each**: likewise, but each session has a connection of its \
-         own, to compare with `jdbc` like with like.\n\
-         - **old**: a thread that reads for each of the 16 connections, a thread for each session, a \
-         queue with mutex and condition variable between.\n\
-         - **jdbc**: a connection and a thread for each session, as classic MySQL serves JDBC.",
-    )];
-    blocks.extend(sqlite.blocks(CROWD));
-    blocks.push(text("### System calls of the server per request"));
-    blocks.push(Block::Table(sqlite.syscalls()));
-    blocks
-        .push(text("### Context switches of the server per request\n\nTo wait, and to make room."));
-    blocks.push(Block::Table(sqlite.switches()));
-    blocks.push(text("### As expected?"));
-    blocks.push(Block::Table(expect::table(&sqlite, &EXPECTATIONS)));
-    blocks.push(text(
-        "### Without the database\n\nThe same before an engine that answers at once: what is left is \
-         the architecture. Beside them `select1`, the example of a whole data node, which reads \
-         MySQL's dialect before it asks SQLite.",
-    ));
-    blocks.extend(numbers(&constant));
-    blocks.push(text(
-        "### All sessions over one connection\n\nSQLite again. A connection is read by one thread at \
-         a time, in both architectures; what its sessions ask is worked off by all.",
-    ));
-    blocks.extend(numbers(&one));
-    let found = [&sqlite, &constant, &one];
-    let other = found.iter().map(|found| found.other_cpus()).fold(0.0, f64::max);
-    blocks.push(Block::other_work(other));
-    let raw = json!({
-        "sqlite": sqlite.raw(), "constant": constant.raw(), "one_connection": one.raw(),
-    });
-    Ok(Section { name: SUITE.name, title: "select 1".to_owned(), blocks, raw })
-}
+- **epoll-group**: the library; the sessions share 16 connections. Requests that the sessions of a connection \
+make at the same time come in one write, as the Java client does it.
+- **epoll-group, a connection each**: the library with a connection for each session, to compare with `jdbc` \
+like with like.
+- **old**: a thread that reads for each of the 16 connections, a thread for each session, a queue with mutex \
+and condition variable between.
+- **jdbc**: a connection and a thread for each session, as classic MySQL serves JDBC.
+- **select1**: the example of a whole data node, which reads MySQL's dialect before it asks SQLite.
 
-/// Short: for loads that are not the main ones.
-fn numbers(found: &Found) -> [Block; 7] {
-    let text = |text: &str| Block::Text(text.to_owned());
-    [
-        text("Requests per second:"),
-        Block::Table(found.throughput()),
-        text("CPU time of the server per request, and its ratio to epoll-group:"),
-        Block::Table(found.cpu()),
-        Block::Table(found.cpu_ratios()),
-        text("p99:"),
-        Block::Table(found.p99()),
-    ]
-}
+A connection is read by one thread at a time in both architectures that share connections; all threads run \
+what its sessions ask.";
 
-fn with_sqlite(plan: &Plan) -> Grid {
-    let loads = match plan.quick {
+fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
+    use SqlServer::{
+        JdbcConstant, JdbcSqlite, NewConstant, NewSqlite, OldConstant, OldSqlite, Select1,
+    };
+    let ours = [("epoll-group", NewSqlite, CONNECTIONS), ("old", OldSqlite, CONNECTIONS)];
+    let each = [
+        ("epoll-group, a connection each", NewSqlite, usize::MAX),
+        ("jdbc", JdbcSqlite, usize::MAX),
+    ];
+    let constant = [
+        ("epoll-group", NewConstant, CONNECTIONS),
+        ("epoll-group, a connection each", NewConstant, usize::MAX),
+        ("old", OldConstant, CONNECTIONS),
+        ("jdbc", JdbcConstant, usize::MAX),
+        ("select1", Select1, CONNECTIONS),
+    ];
+    let one = ours.map(|(name, server, _)| (name, server, 1));
+    let few: &[usize] = if plan.quick { &[CROWD] } else { &[64, CROWD] };
+    let many: Vec<usize> = match plan.quick {
         true => vec![16, CROWD],
         false => (1..=12).map(|power| 1 << power).collect(),
     };
-    grid(contenders(EngineName::Sqlite), loads, shared)
+    let mut found = Vec::new();
+    for (what, servers, loads) in [
+        ("SQLite", &[ours, each].concat()[..], &many[..]),
+        ("without a database", &constant[..], few),
+        ("SQLite, all over one connection", &one[..], few),
+    ] {
+        for &sessions in loads {
+            let lanes = servers.iter().map(|&(name, server, connections)| Lane {
+                name: name.to_owned(),
+                server: Server::Sql(server, ROWS),
+                workload: asking(connections.min(sessions), sessions),
+            });
+            found.push(Experiment::new(format!("{sessions} sessions, {what}"), lanes).run(plan)?);
+        }
+    }
+    Ok(section("select 1", TEXT, &found, &USUAL))
 }
 
-fn without_database(plan: &Plan) -> Grid {
-    let mut contenders = contenders(EngineName::Constant);
-    contenders.push(Contender::new(EXAMPLE, Server::Sql(Sql::Select1(None), ROWS)));
-    grid(contenders, if plan.quick { vec![CROWD] } else { vec![64, CROWD] }, shared)
-}
-
-fn over_one_connection(plan: &Plan) -> Grid {
-    let mut contenders = contenders(EngineName::Sqlite);
-    contenders.retain(|contender| [OURS, OLD].contains(&contender.name.as_str()));
-    let loads = if plan.quick { vec![64] } else { vec![64, CROWD] };
-    grid(contenders, loads, |sessions| asking(1, sessions))
-}
-
-fn grid(contenders: Vec<Contender>, loads: Vec<usize>, workload: fn(usize) -> Workload) -> Grid {
-    Grid { contenders, ours: 0, loads, unit: "sessions", workload }
-}
-
-fn contenders(engine: EngineName) -> Vec<Contender> {
-    let server = |architecture| Server::Sql(Sql::Ours(architecture, engine), ROWS);
-    vec![
-        Contender::new(OURS, server(Architecture::New)),
-        Contender::new(OURS_EACH, server(Architecture::New)).under(alone),
-        Contender::new(OLD, server(Architecture::Old)),
-        Contender::new(JDBC, server(Architecture::Jdbc)).under(alone),
-    ]
-}
-
-fn shared(sessions: usize) -> Workload {
-    asking(CONNECTIONS, sessions)
-}
-
-fn alone(sessions: usize) -> Workload {
-    asking(sessions, sessions)
-}
-
-/// So many sessions that ask `select 1` over so many connections.
-pub(super) fn asking(connections: usize, sessions: usize) -> Workload {
-    Workload::Sessions(Shape {
-        connections,
-        sessions,
-        question: Question::SelectOne,
-        rows: ROWS,
-        threads: LOAD_THREADS,
-    })
+/// Sessions that ask `select 1`.
+pub fn asking(connections: usize, sessions: usize) -> Workload {
+    let question = Question::SelectOne;
+    Workload::sessions(Shape { connections, sessions, question, rows: ROWS, threads: 2 })
 }

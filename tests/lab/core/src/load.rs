@@ -1,356 +1,216 @@
-//! The load generator: many connections, one thread, an epoll loop of its own.
+//! Load generators: many connections on one thread, each answer checked.
 //!
-//! Each connection keeps `sessions × pipeline` requests in flight. An answer is compared byte
-//! by byte with its question, its latency is counted from the send of that question, and its
-//! session asks again, at once or after the think time. The loop is closed: a slow server is
-//! asked less often, so compare latencies at equal rates.
+//! The [`Driver`] has everything that all loads share: sockets, epoll, pauses, windows of time, latencies
+//! and failures. A [`Conversation`] has what differs: the next question of a session, and the check of
+//! its answer.
 //!
-//! ```ignore
-//! let mut load = Load::connect(&Options::new("127.0.0.1:4711".parse()?))?;
-//! let report = load.run_for(Duration::from_secs(1), |_| ())?;   // again and again; quiet between
+//! ```text
+//!            ask                 send                     receive             take
+//!  session ──────▶ out buffer ─────────▶ socket … socket ─────────▶ bytes ──────────▶ answers
+//!     ▲                                                                                  │
+//!     └────────────────────────── at once, or after a pause ◀────────────────────────────┘
 //! ```
 //!
-//! Benches include this file by its path, hence the paths below.
+//! The loop is closed: a session asks again once it has its answer. A slow server is therefore asked
+//! less often, so compare latencies only between servers that answer equally fast.
+//!
+//! [`Load`] drives frames that an echo server sends back. [`crate::sessions`] drives statements, and
+//! [`crate::abuse::bystanders`] the sessions beside an attack.
 
+use std::fmt;
 use std::io;
+use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-mod options;
-mod peer;
+mod driver;
+mod frames;
 mod question;
+mod socket;
 pub mod sys;
-mod window;
 
-pub use options::{Heavy, Options, Target};
-pub use peer::Failure;
+pub use crate::address::Address as Target;
+pub use driver::{Driver, Habit, Pause, Progress};
+pub use frames::{Frames, Heavy, Load, Options, session_id};
 pub use question::HEADER_BYTES;
+pub use socket::{connect, prepare};
 pub use sys::raise_descriptor_limit;
 
-use peer::{Clock, Peer, nanos};
-use question::{HEAVY_FRAME_BYTES, Pattern, Shape};
-use sys::{Events, Poll, Ready, Watch};
-use window::{Again, Arrivals, Phase, Wake, Window};
+/// One connection of a load: its questions, and the check of its answers.
+///
+/// A connection carries sessions, numbered from 0. The answers of one session arrive in the order of
+/// its questions.
+pub trait Conversation {
+    /// Appends the next question of a session to `out`.
+    fn ask(&mut self, session: u32, out: &mut Vec<u8>);
 
-/// Open connections. Quiet except inside [`Load::run_for`].
-#[derive(Debug)]
-pub struct Load {
-    poll: Poll,
-    events: Events,
-    /// Light connections first, then the heavy ones. `None`: given up after a failure.
-    peers: Vec<Option<Peer>>,
-    light: usize,
-    pattern: Pattern,
-    buffer: Vec<u8>,
-    clock: Clock,
-    think: Duration,
-    quiesce: Duration,
-    /// Connections not given up.
-    open: usize,
-    /// Requests that wait for their answer, all connections together.
-    in_flight: u64,
-    answers_total: u64,
-    window: Window,
+    /// Takes the next bytes that have arrived. Appends each complete answer to `answers`, and whatever
+    /// the protocol makes the client send in between to `out`.
+    ///
+    /// # Errors
+    /// Description of bytes after which the connection cannot go on.
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), String>;
 }
 
-/// How far a window has come.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    pub elapsed: Duration,
-    pub answers: u64,
+/// A complete answer to the oldest open question of a session.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub session: u32,
+    /// What is wrong with it. The connection goes on.
+    pub wrong: Option<String>,
 }
 
-/// One window: all requests that were asked in it, each with its answer.
-#[derive(Debug)]
+/// One window: every question that was asked in it is answered or has failed.
+#[derive(Clone)]
 pub struct Report {
-    /// Answers to light connections.
+    pub asked: u64,
+    /// Right answers to light connections.
     pub requests: u64,
+    /// Right answers to heavy connections.
     pub heavy_requests: u64,
-    /// From the first request to the last answer.
+    /// Questions with a wrong answer, or with none because their connection was given up.
+    pub failed: u64,
+    /// From the first question to the last answer.
     pub seconds: f64,
-    /// Nanoseconds, light connections.
+    /// Nanoseconds from question to answer, light connections.
     pub hist: Histogram<u64>,
-    /// Nanoseconds, heavy connections.
+    /// Nanoseconds from question to answer, heavy connections.
     pub heavy_hist: Histogram<u64>,
-    /// Connections given up in this window.
+    /// CPU time of the threads that asked.
+    pub client_cpu: Duration,
+    /// Connections given up.
     pub errors: u64,
-    pub first_error: Option<Failure>,
+    /// Connections among them whose server did not answer in time.
+    pub silent: u64,
+    pub first_error: Option<String>,
 }
 
-/// So many connections are opened at a time, and greeted before the next: a listener's queue is
-/// often 128 long, and what overflows it is tried again only after a second.
-const WAVE: usize = 64;
-const RECEIVE_BYTES: usize = 256 << 10;
-const EVENTS: usize = 256;
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// Latencies beyond this are counted as this.
+const LONGEST_LATENCY: Duration = Duration::from_secs(3600);
 
-impl Load {
-    /// Opens all connections and exchanges one frame on each, so that the first window meets
-    /// a server that knows them all and holds none of them for silent.
+impl Report {
+    pub(crate) fn new() -> Self {
+        Self {
+            asked: 0,
+            requests: 0,
+            heavy_requests: 0,
+            failed: 0,
+            seconds: 0.0,
+            hist: latencies(),
+            heavy_hist: latencies(),
+            client_cpu: Duration::ZERO,
+            errors: 0,
+            silent: 0,
+            first_error: None,
+        }
+    }
+
+    /// True if each question was answered or has failed.
+    pub fn is_complete(&self) -> bool {
+        self.asked == self.requests + self.heavy_requests + self.failed
+    }
+
+    /// Latency that this part of the light answers does not exceed.
+    pub fn quantile(&self, part: f64) -> Duration {
+        Duration::from_nanos(self.hist.value_at_quantile(part))
+    }
+
+    /// Right answers a second, light connections.
+    pub fn rate(&self) -> f64 {
+        self.requests as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Adds a window that followed this one.
+    pub fn add(&mut self, next: &Self) {
+        self.merge(next);
+        self.seconds += next.seconds;
+    }
+
+    /// Adds everything but the time.
+    fn merge(&mut self, other: &Self) {
+        self.asked += other.asked;
+        self.requests += other.requests;
+        self.heavy_requests += other.heavy_requests;
+        self.failed += other.failed;
+        self.hist.add(&other.hist).expect("the bounds are the same");
+        self.heavy_hist.add(&other.heavy_hist).expect("the bounds are the same");
+        self.client_cpu += other.client_cpu;
+        self.errors += other.errors;
+        self.silent += other.silent;
+        if self.first_error.is_none() {
+            self.first_error.clone_from(&other.first_error);
+        }
+    }
+
+    /// The report, or the first error as an error.
     ///
     /// # Errors
-    /// The first connection that cannot be opened, or that does not echo.
-    pub fn connect(options: &Options) -> io::Result<Self> {
-        let heavy =
-            options.heavy.unwrap_or(Heavy { connections: 0, burn: Duration::ZERO, pipeline: 1 });
-        let light_shape = Shape { frame_bytes: options.frame_bytes, burn: None };
-        let heavy_shape = Shape {
-            frame_bytes: options.frame_bytes.max(HEAVY_FRAME_BYTES),
-            burn: Some(heavy.burn),
-        };
-        if options.frame_bytes < HEADER_BYTES {
-            let bytes = options.frame_bytes;
-            let text = format!("a frame of {bytes} bytes is below its header's {HEADER_BYTES}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    /// A connection was given up, or an answer was wrong.
+    pub fn checked(self) -> io::Result<Self> {
+        match &self.first_error {
+            None => Ok(self),
+            Some(error) => {
+                let text = format!("{} connections failed, first: {error}", self.errors);
+                Err(io::Error::other(text))
+            }
         }
-        if options.sessions_per_connection == 0 || options.pipeline.min(heavy.pipeline) == 0 {
-            let text = "a connection needs at least one session and a pipeline of one";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let count = options.connections + heavy.connections;
-        let mut load = Self {
-            poll: Poll::new()?,
-            events: Events::with_room_for(EVENTS),
-            peers: Vec::with_capacity(count),
-            light: options.connections,
-            pattern: Pattern::new(heavy_shape.frame_bytes),
-            buffer: vec![0; RECEIVE_BYTES],
-            clock: Clock::start(),
-            think: options.think,
-            quiesce: options.quiesce,
-            open: 0,
-            in_flight: 0,
-            answers_total: 0,
-            window: Window::new(),
-        };
-        for index in 0..count {
-            let (shape, sessions, pipeline) = if index < options.connections {
-                (light_shape, options.sessions_per_connection, options.pipeline)
-            } else {
-                (heavy_shape, 1, heavy.pipeline)
+    }
+}
+
+impl fmt::Debug for Report {
+    /// Without the histograms, which are long.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Report")
+            .field("asked", &self.asked)
+            .field("requests", &self.requests)
+            .field("heavy_requests", &self.heavy_requests)
+            .field("failed", &self.failed)
+            .field("seconds", &self.seconds)
+            .field("errors", &self.errors)
+            .field("silent", &self.silent)
+            .field("first_error", &self.first_error)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs one window of several drivers at the same time, each on a thread of its own. Each thread calls
+/// `prepare` first.
+///
+/// # Errors
+/// Those of `prepare` and of [`Driver::run_for`].
+pub fn run_together<C: Conversation + Send>(
+    drivers: &mut [Driver<C>],
+    time: Duration,
+    prepare: impl Fn() -> io::Result<()> + Sync,
+) -> io::Result<Report> {
+    let reports: Vec<io::Result<Report>> = thread::scope(|scope| {
+        let start = |driver| {
+            let run = || {
+                prepare()?;
+                Driver::run_for(driver, time, |_| ())
             };
-            let peer = Peer::connect(index, &options.target, shape, sessions, pipeline);
-            load.add(peer.map_err(|error| {
-                let text = format!("connection {index} to {}: {error}", options.target);
-                io::Error::new(error.kind(), text)
-            })?)?;
-            if load.peers.len().is_multiple_of(WAVE) || load.peers.len() == count {
-                load.greet()?;
-            }
-        }
-        Ok(load)
-    }
-
-    /// Asks for so long, then waits for what is in flight. May be called again and again;
-    /// runs on the calling thread, and calls `progress` ten times a second.
-    ///
-    /// # Errors
-    /// Only when the poller itself fails; what happens to a connection is in the report.
-    pub fn run_for(
-        &mut self,
-        time: Duration,
-        mut progress: impl FnMut(&Progress),
-    ) -> io::Result<Report> {
-        sys::wake_precisely()?;
-        self.window = Window::new();
-        let start = self.clock.now();
-        self.begin(start);
-        self.turn_until(start, start + nanos(time), &mut progress)?;
-        self.stop();
-        self.turn_until(start, self.clock.now() + nanos(self.quiesce), &mut progress)?;
-        self.give_up_unanswered();
-
-        let window = std::mem::replace(&mut self.window, Window::new());
-        Ok(Report {
-            requests: window.light.len(),
-            heavy_requests: window.heavy.len(),
-            seconds: window.last_answer.saturating_sub(start).max(1) as f64 / 1e9,
-            hist: window.light,
-            heavy_hist: window.heavy,
-            errors: window.errors,
-            first_error: window.first_error,
-        })
-    }
-
-    /// All answers since the connections were opened, the ones exchanged then included.
-    pub fn answers_total(&self) -> u64 {
-        self.answers_total
-    }
-
-    fn add(&mut self, peer: Peer) -> io::Result<()> {
-        let token = self.peers.len() as u64;
-        self.poll.add(&peer, token, Watch::Reading)?;
-        self.peers.push(Some(peer));
-        self.open += 1;
-        Ok(())
-    }
-
-    /// Exchanges one frame on each connection of the latest wave.
-    fn greet(&mut self) -> io::Result<()> {
-        self.window.phase = Phase::Stopping;
-        let first = (self.peers.len() - 1) / WAVE * WAVE;
-        for index in first..self.peers.len() {
-            if let Some(peer) = &mut self.peers[index] {
-                peer.ask(0);
-                self.send(index)?;
-            }
-        }
-        let now = self.clock.now();
-        self.turn_until(now, now + nanos(self.quiesce), &mut |_| ())?;
-        self.give_up_unanswered();
-        match self.window.first_error.take() {
-            Some(failure) => Err(io::Error::other(failure.to_string())),
-            None => Ok(()),
-        }
-    }
-
-    /// Lets every connection ask. With a think time they are spread over it from the start,
-    /// as they would be after a while.
-    fn begin(&mut self, start: u64) {
-        let light = self.light;
-        let delay = |index| nanos(self.think) * index as u64 / light as u64;
-        let heavy = (light..self.peers.len()).map(|index| (start, index));
-        let light = (0..light).map(|index| (start + delay(index), index));
-        let wakes = heavy.chain(light);
-        let wakes = wakes.map(|(at, peer)| Wake { at, peer, again: Again::AllSessions });
-        self.window.thinking.extend(wakes);
-    }
-
-    fn stop(&mut self) {
-        self.window.phase = Phase::Stopping;
-        self.window.thinking.clear();
-        for peer in self.peers.iter_mut().flatten() {
-            peer.stop_asking();
-        }
-    }
-
-    /// Turns until `end`; when stopping, until nothing is in flight.
-    fn turn_until(
-        &mut self,
-        start: u64,
-        end: u64,
-        progress: &mut impl FnMut(&Progress),
-    ) -> io::Result<()> {
-        let mut next_progress = self.clock.now() + nanos(PROGRESS_EVERY);
-        loop {
-            let now = self.clock.now();
-            let quiet = self.window.phase == Phase::Stopping && self.in_flight == 0;
-            if now >= end || quiet || self.open == 0 {
-                return Ok(());
-            }
-            if now >= next_progress {
-                next_progress = now + nanos(PROGRESS_EVERY);
-                let answers = self.window.light.len() + self.window.heavy.len();
-                progress(&Progress { elapsed: Duration::from_nanos(now - start), answers });
-            }
-            let next_wake = self.wake_thinkers(now)?;
-            let limit = end.min(next_progress).min(next_wake).saturating_sub(self.clock.now());
-            self.poll.wait(&mut self.events, Duration::from_nanos(limit))?;
-            for place in 0..self.events.len() {
-                self.serve(self.events.get(place))?;
-            }
-        }
-    }
-
-    /// Lets those ask whose think time is over; returns when the next one ends.
-    fn wake_thinkers(&mut self, now: u64) -> io::Result<u64> {
-        while let Some(&wake) = self.window.thinking.front() {
-            if wake.at > now {
-                return Ok(wake.at);
-            }
-            self.window.thinking.pop_front();
-            if let Some(peer) = &mut self.peers[wake.peer] {
-                match wake.again {
-                    Again::Session(session) => peer.ask(session),
-                    Again::AllSessions => peer.ask_all(),
-                }
-                if peer.wants_to_send() {
-                    self.send(wake.peer)?;
-                }
-            }
-        }
-        Ok(u64::MAX)
-    }
-
-    /// Takes in all that waits on one connection, then sends what the answers made due.
-    fn serve(&mut self, ready: Ready) -> io::Result<()> {
-        let index = ready.token as usize;
-        if let Err(failure) = self.take_in(index, ready) {
-            self.give_up(index, failure);
-        }
-        match &self.peers[index] {
-            Some(peer) if ready.writable || peer.wants_to_send() => self.send(index),
-            _ => Ok(()),
-        }
-    }
-
-    fn take_in(&mut self, index: usize, ready: Ready) -> Result<(), Failure> {
-        let Some(peer) = &mut self.peers[index] else {
-            return Ok(());
+            scope.spawn(run)
         };
-        while let Some(count) = peer.receive(&mut self.buffer)? {
-            let now = self.clock.now();
-            let light = index < self.light;
-            let thinks = light && !self.think.is_zero();
-            let window = &mut self.window;
-            let mut arrivals = Arrivals {
-                now,
-                peer: index,
-                asks_again: window.phase == Phase::Asking && !thinks,
-                thinking: (window.phase == Phase::Asking && thinks)
-                    .then_some((&mut window.thinking, now + nanos(self.think))),
-                hist: if light { &mut window.light } else { &mut window.heavy },
-                count: 0,
-            };
-            let result = peer.check(&self.buffer[..count], &self.pattern, &mut arrivals);
-            let answers = arrivals.count;
-            self.in_flight -= answers;
-            self.answers_total += answers;
-            window.last_answer = now;
-            result?;
-            // A stream that gave less than asked for is empty; its next bytes are a new edge.
-            if count < self.buffer.len() && !ready.ended {
-                break;
-            }
-        }
-        Ok(())
+        let threads: Vec<_> = drivers.iter_mut().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a load does not panic")).collect()
+    });
+    let mut all = Report::new();
+    for report in reports {
+        let report = report?;
+        all.merge(&report);
+        all.seconds = all.seconds.max(report.seconds);
     }
+    Ok(all)
+}
 
-    fn send(&mut self, index: usize) -> io::Result<()> {
-        let Some(peer) = &mut self.peers[index] else {
-            return Ok(());
-        };
-        let (was_blocked, before) = (peer.is_blocked(), peer.in_flight());
-        let result = peer.send(&self.pattern, self.clock);
-        self.in_flight += peer.in_flight() - before;
-        if let Err(failure) = result {
-            self.give_up(index, failure);
-        } else if peer.is_blocked() != was_blocked {
-            let watch = if peer.is_blocked() { Watch::ReadingAndWriting } else { Watch::Reading };
-            self.poll.modify(&*peer, index as u64, watch)?;
-        }
-        Ok(())
-    }
-
-    fn give_up(&mut self, index: usize, failure: Failure) {
-        if let Some(peer) = self.peers[index].take() {
-            self.in_flight -= peer.in_flight();
-            self.open -= 1;
-            self.window.errors += 1;
-            self.window.first_error.get_or_insert(failure);
-        }
-    }
-
-    fn give_up_unanswered(&mut self) {
-        let waited = self.quiesce;
-        for index in 0..self.peers.len() {
-            let unanswered = self.peers[index].as_ref().filter(|peer| peer.in_flight() > 0);
-            if let Some(peer) = unanswered {
-                let count = peer.in_flight();
-                let failure = peer.failure(format!("{count} requests unanswered after {waited:?}"));
-                self.give_up(index, failure);
-            }
-        }
-    }
+/// An empty histogram of nanoseconds with three significant digits.
+fn latencies() -> Histogram<u64> {
+    let longest = LONGEST_LATENCY.as_nanos() as u64;
+    Histogram::new_with_bounds(1, longest, 3).expect("the bounds are constants in range")
 }

@@ -1,8 +1,8 @@
-//! Well-behaved sessions beside an abuse: what becomes of them, and how long they wait.
+//! Well-behaved sessions beside an abuse: what they lose, and how long they wait.
 //!
-//! Some connections with some sessions each, all on one thread. A session asks for a number, waits
-//! for the answer, compares it, thinks, and asks again. A connection that breaks fails what it had
-//! in flight and is opened again at the start of the next window.
+//! A session asks for a number, waits for the answer, compares it, pauses, and asks again. If a
+//! connection breaks, its open questions have failed, and it is opened again at the start of the next
+//! window.
 //!
 //! ```ignore
 //! let mut bystanders = Bystanders::connect(&target, Habits::default())?;
@@ -12,37 +12,41 @@
 
 #![forbid(unsafe_code)]
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use epoll_group::codec::decoder::Decoder;
+use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::limits::Limits;
+use epoll_group::codec::message::ClientMessage;
+use socket2::Socket;
 
 use super::Target;
-use super::bystander::Line;
-use crate::load::sys::{self, Events, Poll, Watch};
-use crate::random::Random;
+use crate::load::{Answer, Conversation, Driver, Habit, Pause};
+use crate::sessions::login;
+use crate::xrpc::{Datum, Exchange, Reply, Ticket, request};
 
-/// How bystanders behave.
+pub use crate::load::Report;
+
+/// Load of the bystanders.
 #[derive(Clone, Debug)]
 pub struct Habits {
     pub connections: usize,
-    /// Of each connection.
+    /// Sessions of each connection.
     pub sessions: usize,
-    /// Mean time from an answer to the next question of the session; between half of it and
-    /// one and a half.
+    /// Mean pause from an answer to the next question of the session. A pause lasts between a half of
+    /// it and one and a half.
     pub think: Duration,
-    /// What is asked, followed by a number. The answer is one cell: the number, or its text.
+    /// Statement, to which a number is appended. The answer is one cell: the number, or its text.
     pub statement: &'static str,
-    /// How long an answer is waited for.
+    /// Silence of the server after which a window gives up.
     pub patience: Duration,
     pub seed: u64,
 }
 
 impl Default for Habits {
-    /// 16 connections of 4 sessions that think for 10 ms: 6 000 requests a second, a part of what
-    /// one CPU does.
+    /// 16 connections of 4 sessions that pause for 10 ms: 6 000 requests a second, a part of what one
+    /// CPU does.
     fn default() -> Self {
         Self {
             connections: 16,
@@ -55,221 +59,123 @@ impl Default for Habits {
     }
 }
 
-/// Open connections. Silent except inside [`run_for`](Self::run_for).
+/// Open connections. They are silent except inside [`run_for`](Self::run_for).
 pub struct Bystanders {
     target: Target,
     habits: Habits,
-    poll: Poll,
-    events: Events,
-    /// `None`: broken.
-    lines: Vec<Option<Line>>,
-    /// Who asks when: time, connection, session.
-    due: BinaryHeap<Reverse<(Instant, usize, usize)>>,
-    random: Random,
-    next_number: u64,
-    window: Report,
+    driver: Driver<Numbers>,
 }
 
-/// One window: every request that was asked in it is answered or has failed.
-#[derive(Clone, Debug)]
-pub struct Report {
-    pub asked: u64,
-    /// With the right number.
-    pub answered: u64,
-    /// With an error, wrongly, not in time, or not at all because the connection broke.
-    pub failed: u64,
-    pub first_failure: Option<String>,
-    /// From the first question to the last answer.
-    pub seconds: f64,
-    /// Nanoseconds from question to answer, of those that were answered.
-    pub times: Histogram<u64>,
+/// Questions and answers of one connection. All frames are checked against the table of what a client
+/// accepts.
+#[derive(Debug)]
+struct Numbers {
+    statement: &'static str,
+    decoder: Decoder,
+    exchange: Exchange,
+    next: u64,
+    /// Open question of each session, with its number.
+    asked: Vec<Option<(Ticket, u64)>>,
 }
 
-/// A time that no clock of a test reaches.
-const LONGEST: Duration = Duration::from_secs(3600);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-impl Report {
-    fn new() -> Self {
-        let times = Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3);
-        Self {
-            asked: 0,
-            answered: 0,
-            failed: 0,
-            first_failure: None,
-            seconds: 0.0,
-            times: times.expect("bounds that are in order"),
-        }
-    }
-
-    /// Nothing is lost: what was asked was answered or has failed.
-    pub fn is_complete(&self) -> bool {
-        self.asked == self.answered + self.failed
-    }
-
-    /// The time within which such a part of the answers came.
-    pub fn quantile(&self, part: f64) -> Duration {
-        Duration::from_nanos(self.times.value_at_quantile(part))
-    }
-
-    /// Answers a second.
-    pub fn rate(&self) -> f64 {
-        self.answered as f64 / self.seconds.max(1e-9)
-    }
-
-    /// Both windows as one.
-    pub fn add(&mut self, other: &Self) {
-        self.asked += other.asked;
-        self.answered += other.answered;
-        self.failed += other.failed;
-        self.seconds += other.seconds;
-        self.times.add(&other.times).expect("the same bounds");
-        if self.first_failure.is_none() {
-            self.first_failure.clone_from(&other.first_failure);
-        }
-    }
-
-    pub(super) fn fail(&mut self, count: u64, why: impl FnOnce() -> String) {
-        self.failed += count;
-        if count > 0 && self.first_failure.is_none() {
-            self.first_failure = Some(why());
-        }
-    }
-}
+/// Id of the first session.
+const FIRST: u64 = 1;
+/// Numbers differ from one question to the next, and there are few, so that a server may keep what it has
+/// parsed.
+const NUMBERS: u64 = 4096;
 
 impl Bystanders {
-    /// Connects, logs in, opens all sessions.
+    /// Connects, logs in, and opens all sessions.
     ///
     /// # Errors
     /// The first connection that is refused.
     pub fn connect(target: &Target, habits: Habits) -> io::Result<Self> {
-        let (poll, random) = (Poll::new()?, Random(habits.seed));
-        let mut bystanders = Self {
-            target: target.clone(),
-            poll,
-            events: Events::with_room_for(64),
-            lines: (0..habits.connections).map(|_| None).collect(),
-            due: BinaryHeap::new(),
-            random,
-            next_number: 0,
-            window: Report::new(),
-            habits,
-        };
-        bystanders.mend()?;
+        let driver = Driver::new(habits.patience, habits.seed)?;
+        let mut bystanders = Self { target: target.clone(), habits, driver };
+        for place in 0..bystanders.habits.connections {
+            let (socket, numbers, habit) = bystanders.log_in(place)?;
+            bystanders.driver.add(socket, numbers, habit)?;
+        }
         Ok(bystanders)
     }
 
-    /// Asks for so long, then waits for what is in flight.
+    /// Asks for this long, then waits for what is in flight.
     ///
     /// # Errors
-    /// A broken connection that cannot be opened again, or the poller.
+    /// A broken connection cannot be opened again, or epoll fails.
     pub fn run_for(&mut self, time: Duration) -> io::Result<Report> {
-        let until = Instant::now() + time;
-        self.run_while(|| Instant::now() < until)
+        for place in self.driver.given_up() {
+            let (socket, numbers, habit) = self.log_in(place)?;
+            self.driver.replace(place, socket, numbers, habit)?;
+        }
+        self.driver.run_for(time, |_| ())
     }
 
-    /// The same while `goes_on`, which is asked every 20 ms or more often.
-    pub fn run_while(&mut self, mut goes_on: impl FnMut() -> bool) -> io::Result<Report> {
-        sys::wake_precisely()?;
-        self.mend()?;
-        self.window = Report::new();
-        let began = Instant::now();
-        self.begin(began);
-        while goes_on() {
-            self.ask_due();
-            self.turn(LOOK_EVERY)?;
-        }
-        let until = Instant::now() + self.habits.patience;
-        while self.in_flight() > 0 && Instant::now() < until {
-            // Nobody asks again.
-            self.due.clear();
-            self.turn(LOOK_EVERY)?;
-        }
-        for line in 0..self.lines.len() {
-            if self.lines[line].as_ref().is_some_and(|line| line.in_flight() > 0) {
-                self.give_up(line, "no answer in time");
-            }
-        }
-        let mut report = std::mem::replace(&mut self.window, Report::new());
-        report.seconds = began.elapsed().as_secs_f64();
-        Ok(report)
-    }
-
-    /// Connections that are open.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
-        self.lines.iter().flatten().count()
+        self.habits.connections - self.driver.given_up().len()
     }
 
-    fn in_flight(&self) -> u64 {
-        self.lines.iter().flatten().map(Line::in_flight).sum()
+    fn log_in(&self, place: usize) -> io::Result<(Socket, Numbers, Habit)> {
+        let Habits { sessions, statement, patience, think, .. } = self.habits;
+        let account = (self.target.user.as_str(), self.target.password.as_str());
+        let ids = FIRST..FIRST + sessions as u64;
+        let (socket, exchange) = login::connect(self.target.address, account, ids, patience)?;
+        let numbers = Numbers {
+            statement,
+            decoder: Decoder::new(Limits::default()),
+            exchange,
+            next: place as u64,
+            asked: vec![None; sessions],
+        };
+        let pause = Pause::Around(think);
+        Ok((socket, numbers, Habit { sessions: sessions as u32, pipeline: 1, pause, heavy: false }))
+    }
+}
+
+impl Conversation for Numbers {
+    fn ask(&mut self, session: u32, out: &mut Vec<u8>) {
+        self.next = (self.next + 1) % NUMBERS;
+        let sql = format!("{}{}", self.statement, self.next);
+        let message = ClientMessage::ExecSql(request::query(&sql));
+        let id = FIRST + u64::from(session);
+        message.encode(Dialect::Legacy, id, out).expect("it is small");
+        let ticket = self.exchange.sent(id, &message).expect("it is answered");
+        self.asked[session as usize] = Some((ticket, self.next));
     }
 
-    /// Opens what is not open.
-    fn mend(&mut self) -> io::Result<()> {
-        for (token, place) in self.lines.iter_mut().enumerate() {
-            if place.is_none() {
-                let line = Line::open(&self.target, self.habits.sessions, self.habits.patience)?;
-                self.poll.add(line.socket(), token as u64, Watch::ReadingAndWriting)?;
-                *place = Some(line);
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        _: &mut Vec<u8>,
+        answers: &mut Vec<Answer>,
+    ) -> Result<(), String> {
+        self.decoder.feed(bytes);
+        while let Some(frame) = self.decoder.next_frame().map_err(|error| error.to_string())? {
+            let outcome = self.exchange.received(&frame).map_err(|error| format!("{error:?}"))?;
+            for ticket in outcome.ended {
+                let of = |asked: &Option<(Ticket, u64)>| asked.is_some_and(|(of, _)| of == ticket);
+                let session = self.asked.iter().position(of);
+                let (Some(session), Some(reply)) = (session, self.exchange.take(ticket)) else {
+                    continue;
+                };
+                let (_, number) = self.asked[session].take().expect("it was found");
+                let wrong = (!is_answer(&reply, number))
+                    .then(|| format!("asked for {number}, got {reply:?}"));
+                answers.push(Answer { session: session as u32, wrong });
             }
         }
         Ok(())
     }
+}
 
-    /// All sessions are due, spread over the time that they think.
-    fn begin(&mut self, now: Instant) {
-        // Of those who were answered when the last window was over.
-        self.due.clear();
-        for line in 0..self.lines.len() {
-            for session in 0..self.habits.sessions {
-                let wait = self.random.below(self.habits.think.as_nanos().max(1) as u64);
-                self.due.push(Reverse((now + Duration::from_nanos(wait), line, session)));
-            }
-        }
+fn is_answer(reply: &Reply, number: u64) -> bool {
+    if reply.error.is_some() || reply.rows.len() != 1 {
+        return false;
     }
-
-    fn ask_due(&mut self) {
-        while let Some(&Reverse((at, index, session))) = self.due.peek() {
-            if at > Instant::now() {
-                return;
-            }
-            self.due.pop();
-            let Some(line) = &mut self.lines[index] else { continue };
-            // Different for each, and few in all, so that a server may keep what it has parsed.
-            self.next_number = (self.next_number + 1) % 4096;
-            self.window.asked += 1;
-            if let Err(error) = line.ask(session, self.habits.statement, self.next_number) {
-                self.give_up(index, &error.to_string());
-            }
-        }
-    }
-
-    /// Waits until something comes, somebody is due or `limit` has passed, and takes it in.
-    fn turn(&mut self, limit: Duration) -> io::Result<()> {
-        let due = self.due.peek().map(|Reverse((at, ..))| *at);
-        let wait = due.map_or(limit, |at| at.saturating_duration_since(Instant::now()).min(limit));
-        self.poll.wait(&mut self.events, wait)?;
-        for place in 0..self.events.len() {
-            let index = self.events.get(place).token as usize;
-            let Some(line) = &mut self.lines[index] else { continue };
-            let mut answered = Vec::new();
-            let taken = line.take_in(&mut self.window, &mut answered);
-            let now = Instant::now();
-            for session in answered {
-                let think = self.habits.think.as_nanos() as u64;
-                let wait = think / 2 + self.random.below(think.max(1));
-                self.due.push(Reverse((now + Duration::from_nanos(wait), index, session)));
-            }
-            if let Err(error) = taken {
-                self.give_up(index, &error.to_string());
-            }
-        }
-        Ok(())
-    }
-
-    fn give_up(&mut self, index: usize, why: &str) {
-        if let Some(line) = self.lines[index].take() {
-            self.window.fail(line.in_flight(), || format!("connection {index}: {why}"));
-        }
+    match reply.rows[0].as_slice() {
+        [cell] if cell.integer().is_some() => cell.integer() == Some(number.into()),
+        [Datum::Bytes(text)] => *text == number.to_string().into_bytes(),
+        _ => false,
     }
 }

@@ -9,7 +9,6 @@
 //! [`bystanders`] are well-behaved peers, which only want their answers.
 
 pub mod bout;
-mod bystander;
 pub mod bystanders;
 pub mod crowd;
 mod ends;

@@ -7,8 +7,8 @@
 //!                                              done ◀──execute ok── Affected
 //! ```
 //!
-//! Beside these there may be other notices and the end of the budget at any time. The same metadata
-//! and the same notice come again and again: what was decoded once is recognised by its bytes.
+//! Other notices and the end of the budget may arrive in any state. Servers send the same metadata and the
+//! same notice again and again, so a body that was decoded once is recognised by its bytes.
 
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame};
 use epoll_group::codec::column::Column;
@@ -22,7 +22,7 @@ use epoll_group::codec::value::Value;
 
 use super::question::Question;
 
-/// How far the answer to a session's request has come.
+/// State of the answer to a session's request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     step: Step,
@@ -40,13 +40,13 @@ enum Step {
     Affected,
 }
 
-/// What a frame of an answer leads to.
+/// Result of one frame of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     More,
     /// The answer is complete, and right.
     Done,
-    /// The server's cache does not have the text: it is to be asked again with it.
+    /// The server's cache does not have the text. The request must be sent again with it.
     Missed,
     /// The server waits for another budget.
     OutOfTokens,
@@ -57,12 +57,12 @@ pub(super) enum Next {
 pub(super) struct Checker {
     question: Question,
     limits: Limits,
-    /// In their order; all answers have the same.
+    /// Columns in their order. All answers have the same.
     columns: Vec<Known<BlockKind>>,
     notices: Vec<Known<Notice>>,
 }
 
-/// The body of a frame, and what it means.
+/// Body of a frame, and its meaning.
 #[derive(Debug)]
 struct Known<T> {
     body: Vec<u8>,
@@ -75,10 +75,10 @@ impl Checker {
         Self { question, limits: Limits::default(), columns, notices }
     }
 
-    /// Takes the next frame of an answer; `id` is what a point select asked for.
+    /// Takes the next frame of an answer. A point select asked for `id`.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Description of what is wrong with the frame.
     pub(super) fn take(
         &mut self,
         progress: &mut Progress,
@@ -186,7 +186,7 @@ impl Checker {
 
     fn chunk(&self, columns: usize, id: i64, body: &[u8]) -> Result<u32, String> {
         if self.question != Question::PlanChunk {
-            return Err("a chunk that nobody asked for".to_owned());
+            return Err("a chunk without a request for one".to_owned());
         }
         let chunk = ChunkFrame::parse(body).map_err(text)?;
         if chunk.column_count() != columns {
@@ -236,7 +236,7 @@ impl Checker {
     }
 }
 
-/// Usually there is one.
+/// Notices that are recognised. Usually there is one.
 const MOST_NOTICES: usize = 16;
 
 fn text(error: impl std::error::Error) -> String {
@@ -253,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// What the frames lead to, up to the first that is wrong.
+    /// Results of the frames, up to the first that is wrong.
     fn check(
         question: Question,
         write: impl FnOnce(&mut Encoder<'_>) -> Result<(), EncodeError>,

@@ -1,113 +1,90 @@
-//! The start of a connection: capabilities, login, sessions. One step after the other, blocking:
-//! it is over before anything is measured.
+//! The start of a connection: login and sessions. Blocking, because it is over before anything is
+//! measured.
 
-use std::collections::HashSet;
-use std::error::Error;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use epoll_group::codec::auth::{Proof, Reply};
 use epoll_group::codec::decoder::Decoder;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateStart};
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::message::ClientMessage;
+use socket2::Socket;
 
 use super::question::encode;
-use super::{PASSWORD, USER};
+use crate::load::prepare;
+use crate::xrpc::{self, Exchange, Ticket, request};
+
+/// Opens a connection that is logged in and has these sessions. It does not block any more. The exchange
+/// knows the sessions.
+///
+/// # Errors
+/// The server is not there, does not answer in time, breaks the protocol, or refuses.
+pub fn connect(
+    address: SocketAddr,
+    (user, password): (&str, &str),
+    sessions: impl IntoIterator<Item = u64>,
+    patience: Duration,
+) -> io::Result<(Socket, Exchange)> {
+    let socket = TcpStream::connect_timeout(&address, patience)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(patience))?;
+    let mut start = Start {
+        socket,
+        decoder: Decoder::new(Limits::default()),
+        exchange: Exchange::default(),
+        out: Vec::new(),
+    };
+    start.ask(0, &ClientMessage::CapabilitiesGet)?;
+    let challenge = start.ask(0, &request::login_start())?.challenge.unwrap_or_default();
+    let proof = Proof::new(password.as_bytes(), &challenge);
+    let reply = Reply::new(user.as_bytes(), proof).encode().map_err(io::Error::other)?;
+    start.ask(0, &request::login_continue(reply))?;
+    // All sessions in one write.
+    let tickets: Vec<_> =
+        sessions.into_iter().map(|id| start.queue(id, &ClientMessage::SessionNew)).collect();
+    tickets.into_iter().try_for_each(|ticket| start.wait(ticket).map(drop))?;
+    Ok((prepare(start.socket.into())?, start.exchange))
+}
 
 struct Start {
     socket: TcpStream,
     decoder: Decoder,
-}
-
-/// A server that starts some hundred threads at a time takes a while.
-const PATIENCE: Duration = Duration::from_secs(30);
-const RECEIVE_BYTES: usize = 16 << 10;
-
-/// A connection that is logged in and has these sessions open; from here on it does not block.
-pub(super) fn connect(
-    address: SocketAddr,
-    sessions: impl Iterator<Item = u64> + Clone,
-) -> Result<TcpStream, Box<dyn Error>> {
-    let socket = TcpStream::connect(address)?;
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    let mut start = Start { socket, decoder: Decoder::new(Limits::default()) };
-    start.log_in()?;
-    start.open(sessions)?;
-    start.socket.set_nonblocking(true)?;
-    Ok(start.socket)
+    exchange: Exchange,
+    out: Vec<u8>,
 }
 
 impl Start {
-    fn log_in(&mut self) -> Result<(), Box<dyn Error>> {
-        self.send(&ClientMessage::CapabilitiesGet)?;
-        match self.next()? {
-            (0, ServerMessage::Capabilities(_)) => {}
-            other => return unexpected("capabilities", &other),
-        }
-        let start = AuthenticateStart { mech_name: b"MYSQL41".to_vec(), ..Default::default() };
-        self.send(&ClientMessage::AuthenticateStart(start))?;
-        let challenge = match self.next()? {
-            (0, ServerMessage::AuthenticateContinue(message)) => message.auth_data,
-            other => return unexpected("a challenge", &other),
-        };
-        let proof = Proof::new(PASSWORD.as_bytes(), &challenge);
-        let auth_data = Reply::new(USER.as_bytes(), proof).encode()?;
-        self.send(&ClientMessage::AuthenticateContinue(AuthenticateContinue { auth_data }))?;
-        loop {
-            match self.next()? {
-                (0, ServerMessage::AuthenticateOk(_)) => return Ok(()),
-                (0, ServerMessage::Notice(_)) => {}
-                other => return unexpected("the end of the login", &other),
-            }
-        }
+    fn ask(&mut self, session: u64, message: &ClientMessage) -> io::Result<xrpc::Reply> {
+        let ticket = self.queue(session, message);
+        self.wait(ticket)
     }
 
-    /// Opens them all in one write, and waits for each.
-    fn open(&mut self, sessions: impl Iterator<Item = u64> + Clone) -> Result<(), Box<dyn Error>> {
-        let mut bytes = Vec::new();
-        let mut waiting = HashSet::new();
-        for session in sessions {
-            encode(&ClientMessage::SessionNew, session, &mut bytes);
-            waiting.insert(session);
-        }
-        self.socket.write_all(&bytes)?;
-        while !waiting.is_empty() {
-            match self.next()? {
-                (session, ServerMessage::Ok(_)) if waiting.remove(&session) => {}
-                other => return unexpected("a session", &other),
-            }
-        }
-        Ok(())
+    fn queue(&mut self, session: u64, message: &ClientMessage) -> Ticket {
+        encode(message, session, &mut self.out);
+        self.exchange.sent(session, message).expect("it is answered")
     }
 
-    fn send(&mut self, message: &ClientMessage) -> Result<(), Box<dyn Error>> {
-        let mut bytes = Vec::new();
-        encode(message, 0, &mut bytes);
-        Ok(self.socket.write_all(&bytes)?)
-    }
-
-    fn next(&mut self) -> Result<(u64, ServerMessage), Box<dyn Error>> {
-        let mut buffer = [0; RECEIVE_BYTES];
-        loop {
-            if let Some(frame) = self.decoder.next_frame()? {
-                return Ok((frame.session(), frame.server_message(&Limits::default())?));
+    /// Sends what is queued and waits for a reply.
+    fn wait(&mut self, ticket: Ticket) -> io::Result<xrpc::Reply> {
+        self.socket.write_all(&self.out)?;
+        self.out.clear();
+        let mut bytes = [0; 16 << 10];
+        while !self.exchange.reply(ticket).is_some_and(|reply| reply.done) {
+            if let Some(frame) = self.decoder.next_frame().map_err(io::Error::other)? {
+                let received = self.exchange.received(&frame);
+                received.map_err(|error| io::Error::other(error.to_string()))?;
+                continue;
             }
-            match self.socket.read(&mut buffer)? {
-                0 => return Err("closed by the server before its sessions were open".into()),
-                count => self.decoder.feed(&buffer[..count]),
+            match self.socket.read(&mut bytes)? {
+                0 => return Err(io::Error::other("closed before its sessions were open")),
+                count => self.decoder.feed(&bytes[..count]),
             }
         }
+        let reply = self.exchange.take(ticket).expect("it is done");
+        match &reply.error {
+            None => Ok(reply),
+            Some(error) => Err(io::Error::other(format!("refused: {error:?}"))),
+        }
     }
-}
-
-fn unexpected<T>(what: &str, found: &(u64, ServerMessage)) -> Result<T, Box<dyn Error>> {
-    let (session, message) = found;
-    Err(match message {
-        ServerMessage::Error(error) => format!("{error} in place of {what}"),
-        other => format!("kind {} on session {session} in place of {what}", other.kind()),
-    }
-    .into())
 }

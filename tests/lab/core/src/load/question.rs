@@ -1,5 +1,5 @@
-//! What one request looks like, byte by byte, so that its answer can be compared without
-//! keeping the request.
+//! Bytes of one request of an echo load. They follow from the session and a sequence number, so an
+//! answer can be checked although the request was not kept.
 //!
 //! ```text
 //!  0         8        12     13       (17)              25
@@ -9,7 +9,7 @@
 //!  |<------------------- head --------------------------->|<--------- tail -------->|
 //! ```
 //!
-//! The burn time is there in heavy frames only. A short frame ends where its size says.
+//! Only heavy frames have the burn time. A short frame ends where its size says.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ const KIND_BURN: u8 = 0x7e;
 const BURN_BYTES: usize = 4;
 const TAG_BYTES: usize = 8;
 const HEAD_BYTES: usize = HEADER_BYTES + BURN_BYTES + TAG_BYTES;
-/// The pattern starts at one of so many places, so that neighbours differ in every byte.
+/// Number of places at which the pattern can start, so that neighbours differ in every byte.
 const SHIFTS: usize = 4096;
 
-/// The shape that all frames of one connection share.
+/// Size and kind of all frames of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) frame_bytes: usize,
-    /// `Some` makes them heavy frames.
+    /// CPU time that a heavy frame burns in the server.
     pub(super) burn: Option<Duration>,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct Question {
     pub(super) frame_bytes: usize,
 }
 
-/// Pseudo-random bytes that all bodies are cut from.
+/// Pseudo-random bytes that the bodies of all frames are cut from.
 #[derive(Debug)]
 pub(super) struct Pattern {
     bytes: Vec<u8>,
 }
 
-/// Where an answer is not its question.
+/// First byte of an answer that differs from the question.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Difference {
     pub(super) offset: usize,
@@ -85,7 +85,7 @@ impl Question {
         out.extend_from_slice(self.tail(pattern));
     }
 
-    /// Compares what arrived of the answer, from `offset` of the frame on.
+    /// Compares a piece of the answer, which begins at `offset` of the frame.
     pub(super) fn compare(
         &self,
         pattern: &Pattern,
