@@ -1,5 +1,5 @@
-//! Who reads for callers that wait: one of them for all, a thread for each connection, or the workers of the
-//! runtime?
+//! Three ways to read for waiting callers: one of them reads for all, a thread for each connection reads, or
+//! the workers of the runtime read.
 //!
 //! ```text
 //! cargo bench --bench client            # a first look: half a minute
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The same callers make the same exchange (`select 1` in a session) over the same connections in four ways.
-//! Three differ in who reads and do nothing else; the fourth is the client of this crate. The server is a
+//! Three of them only read, as above; the fourth is the client of this crate. The server is a
 //! process of its own. The ways are loaded in short windows in turn, A B C D D C B A …. A ratio compares a way
 //! with the first one in the same round, and its median over the rounds is printed.
 
@@ -256,7 +256,7 @@ fn clients(
         .collect()
 }
 
-// Three ways that differ in who reads.
+// The three ways to read.
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reads {

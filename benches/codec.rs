@@ -1,5 +1,5 @@
-//! What does it cost to decode a request, to encode a result directly and by prost, and a chunk against
-//! rows? Guards regressions.
+//! Cost of decoding a request, of encoding a result directly and by prost, and of a chunk against rows.
+//! Guards regressions.
 //!
 //! Every function that is measured has a name of its own and is not inlined, so that instructions can
 //! be counted where time is noisy (`benches/README.md` says how).
@@ -188,7 +188,7 @@ fn result(c: &mut Criterion) {
     });
     assert_eq!(out, expected);
 
-    // What growing costs, apart from encoding: the same frames appended, one by one.
+    // The cost of growing without encoding: the same frames, appended one by one.
     let mut frames = Vec::new();
     for record in &records {
         let mut frame = Vec::new();

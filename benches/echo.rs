@@ -1,5 +1,5 @@
-//! What does a request cost end to end over loopback, here and in servers that work like others? Predicts
-//! service, client included. `compare` measures with many connections and the server's own CPU time.
+//! Time of a request over loopback, in this crate and in servers that work like other libraries. Predicts
+//! service, client included. `compare` measures many connections and the server's own CPU time.
 
 #![expect(clippy::print_stderr, reason = "a bench reports what criterion does not")]
 

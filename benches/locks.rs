@@ -1,5 +1,5 @@
-//! What does a lock that nobody else wants cost, ours against std's, on a thread of its own and on one
-//! whose waits are heard? They should tie. And what does it cost to announce a wait? Guards regressions.
+//! Cost of a free lock, ours against std's, on an ordinary thread and on a worker, where they should tie, and
+//! of announcing a wait. Guards regressions.
 
 mod timing;
 

@@ -1,5 +1,5 @@
-//! How long does it take from `spawn` to the task's first instruction on a worker that sleeps, and how
-//! many wake-ups found nothing? Predicts service: it is the whole way of a task through a runtime at rest.
+//! Time from `spawn` to the task's first instruction on a worker that sleeps, and number of wake-ups that found
+//! nothing. Predicts service, because it is the whole way of a task through an idle runtime.
 
 #![expect(clippy::print_stderr, reason = "a bench reports what criterion does not")]
 
@@ -53,7 +53,7 @@ fn wake_up(c: &mut Criterion) {
     group.finish();
 }
 
-/// A burst keeps the workers awake: what a task costs when nobody has to be woken for it.
+/// Cost of a task without a wake-up, because a burst keeps the workers awake.
 fn burst(c: &mut Criterion) {
     let runtime = Runtime::builder().groups(1).threads_per_group(2).start().expect("a runtime");
     let handle = runtime.handle();

@@ -1,5 +1,5 @@
-//! What does it cost to push a task and to pop it, alone and against others? Guards regressions; what a
-//! task costs in service is in `park`.
+//! Cost of a push and a pop of a task, on one thread and on several. Guards regressions. `park` measures the
+//! cost of a task in service.
 
 mod timing;
 

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use lab::abuse::{ALL, Abuse, named};
 use lab::args::{milliseconds, within};
 
-/// What do bystanders suffer while somebody abuses the server?
+/// Latency of well-behaved clients while others abuse the server.
 #[derive(Debug, Parser)]
 #[command(name = "abuse", args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -57,13 +57,13 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Attackers {
-    /// What nobody else wants.
+    /// Only the time that is left by all other threads.
     Idle,
-    /// As much as everybody else.
+    /// The same share as other threads.
     Equal,
 }
 
-/// Processes beside the one that measures.
+/// Helper processes of a measurement.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
     #[command(hide = true)]

@@ -260,8 +260,8 @@ impl Stage {
         let (server, address) = Helper::again(["serve"])?;
         let (twin, other) = Helper::again(["serve"])?;
         let think = options.think_ms.as_millis().to_string();
-        // Before all others if this user may do that, so that the one who measures adds nothing. The
-        // complaint of `nice` is no news.
+        // With a high priority if this user may set it, so that the clients' own waiting adds nothing. Without
+        // the permission `nice` complains and starts them all the same.
         let mut command = wrapped("nice", &["-n", "-10"])?;
         let command = command.args(["stand-by", &think, &address, &other]).stderr(Stdio::null());
         let (mut bystanders, _) = Helper::start(command)?;

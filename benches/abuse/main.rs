@@ -1,4 +1,4 @@
-//! What do bystanders suffer while somebody abuses the server? Predicts service.
+//! Latency of well-behaved clients, the bystanders, while others abuse the server. Predicts service.
 //!
 //! ```text
 //!   attackers ───▶ server ◀─── bystanders      abused    B

@@ -52,7 +52,7 @@ enum Expects {
     Nothing,
     /// Shows that the test finds differences.
     Something,
-    /// The difference is known to who sends it, or is no secret that this crate could keep.
+    /// The sender knows the difference, or this crate cannot hide it.
     Whatever,
 }
 

@@ -29,7 +29,7 @@ pub struct Cli {
     length: Length,
     /// Folder of the report. Files of the same names are replaced.
     ///
-    /// Default: benches/record/DATE-MACHINE for all suites at full length, else target/compare/quick.
+    /// Default: benches/record/DATE-MACHINE, with --quick target/compare/quick, with --servers none.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Some of the suites.

@@ -1,4 +1,4 @@
-//! Engines behind a server: one that answers at once, and SQLite.
+//! Engines behind a server: SQLite, and a constant.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

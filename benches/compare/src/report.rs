@@ -41,7 +41,7 @@ impl Section {
 /// Measures the suites, prints the page, and writes it down.
 ///
 /// # Errors
-/// A suite fails, which is told when all others are done.
+/// A suite fails. The others run all the same.
 pub fn run(
     suites: &[&Suite],
     plan: &Plan,

@@ -28,12 +28,12 @@ pub const REQUESTS: Column<'static> =
 pub const CPU_EACH: Column<'static> =
     ("CPU/request", &|measured, lane| duration(measured, lane, CPU));
 pub const CPU_RATIO: Column<'static> =
-    ("CPU, ratio to ours", &|measured, lane| ratio(measured, lane, CPU));
+    ("CPU, ratio to the first", &|measured, lane| ratio(measured, lane, CPU));
 pub const P50: Column<'static> =
     ("p50", &|measured, lane| duration(measured, lane, |window| window.p50 as f64));
 pub const P99_EACH: Column<'static> = ("p99", &|measured, lane| duration(measured, lane, P99));
 pub const P99_RATIO: Column<'static> =
-    ("p99, ratio to ours", &|measured, lane| ratio(measured, lane, P99));
+    ("p99, ratio to the first", &|measured, lane| ratio(measured, lane, P99));
 pub const P999: Column<'static> =
     ("p99.9", &|measured, lane| duration(measured, lane, |window| window.p999 as f64));
 /// Switches of threads that had nothing to do, and of threads that another one replaced.

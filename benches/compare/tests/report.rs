@@ -151,7 +151,7 @@ fn samples_are_shared_out_where_perf_is_allowed_to_take_them() {
     }
 }
 
-/// Whether the others answer in so short a time is not asked.
+/// The other servers may be too slow to answer in so short a time.
 #[test]
 fn a_server_whose_threads_all_wait_hangs_and_the_report_says_so() {
     let report = Report::of(&["--only", "locks"]);

@@ -257,7 +257,7 @@ impl<'a> Simulation<'a> {
         self.next(thread);
     }
 
-    /// Gives the core of a thread to the first one that waits for it.
+    /// Gives the core of a thread to the first waiting thread.
     fn leave_core(&mut self, thread: usize) {
         let core = self.threads[thread].core;
         self.idle_cores |= 1 << core;

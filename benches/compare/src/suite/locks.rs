@@ -33,8 +33,8 @@ pub const SUITE: Suite = Suite {
 };
 
 const CONNECTIONS: usize = 64;
-/// A server with a worker for each connection. Each worker has a queue of its own, in which a request that
-/// would end a wait can stand behind the one that waits.
+/// A server with a worker for each connection. Each worker has a queue of its own, in which the request that
+/// gives a lock back can be queued behind a request that waits for it.
 const POOLED: &str = "easy-async:16:workers=64";
 /// Time in which requests reach the server and find the lock taken.
 const ALL_WAIT: Duration = Duration::from_millis(100);
@@ -294,7 +294,7 @@ mod tests {
         baselines::Server::start(&spec.parse().unwrap(), ANY.parse().unwrap()).unwrap()
     }
 
-    /// One test, because the servers share their locks, and the one that hangs keeps them.
+    /// One test, because the servers share their locks, and a server that hangs keeps them.
     #[test]
     fn every_transaction_ends_unless_the_only_thread_waits() {
         for spec in ["epoll-group:groups=1", "thread-per-connection"] {

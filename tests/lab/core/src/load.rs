@@ -62,7 +62,7 @@ pub trait Conversation {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub session: u32,
-    /// What is wrong with it. The connection goes on.
+    /// The difference to the right answer, if there is one. The connection goes on.
     pub wrong: Option<String>,
 }
 

@@ -22,7 +22,7 @@ pub enum Part {
     Kernel,
 }
 
-/// Parts of names. The leftmost one that is found decides.
+/// Parts of function names. The leftmost match decides.
 const NAMES: [(&str, Part); 19] = [
     ("compare::engine", Part::Handler),
     ("compare::server", Part::Session),

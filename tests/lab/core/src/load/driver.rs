@@ -120,7 +120,7 @@ impl<C: Conversation> Driver<C> {
         self.replace(self.peers.len() - 1, socket, conversation, habit)
     }
 
-    /// Puts a connection in the place of one that was given up.
+    /// Replaces a connection that was given up.
     ///
     /// # Errors
     /// Those of the system.

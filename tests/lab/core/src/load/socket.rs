@@ -16,7 +16,7 @@ pub fn connect(target: &Target) -> io::Result<Socket> {
     prepare(socket)
 }
 
-/// Makes a connection one that does not block, and sends at once.
+/// Makes a connection non-blocking, and sends without delay.
 ///
 /// # Errors
 /// Those of the system.
