@@ -21,7 +21,6 @@ pub mod scripted;
 pub mod sessions;
 pub mod tagged;
 pub mod threads;
-pub mod usage;
 pub mod workers;
 pub mod xrpc;
 
