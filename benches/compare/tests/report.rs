@@ -103,34 +103,40 @@ fn any_servers_are_compared_under_any_load() {
 }
 
 #[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn sessions_are_answered_by_all_architectures() {
     let (report, _) = answered("select1");
     assert!(report.page().contains("| epoll-group, a connection each |"));
 }
 
 #[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn points_are_answered_whatever_names_them() {
     let (report, _) = answered("points");
     assert!(report.page().contains("plan, answered with a chunk"));
 }
 
 #[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn everybody_answers_beside_a_hot_connection() {
     answered("hot");
 }
 
 #[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn everybody_answers_beside_slow_links() {
     answered("slow_links");
 }
 
 #[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn quiet_connections_are_there_in_the_end() {
     let (report, _) = answered("many");
     assert!(report.page().contains("| bytes/connection |"));
 }
 
 #[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn work_is_shared_out_over_more_threads() {
     answered("scaling");
 }
