@@ -7,7 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use lab::address::Address;
 use lab::args::{microseconds, misuse, seconds, within};
-use lab::load::{HEADER_BYTES, Heavy, Load, Options, Report, raise_descriptor_limit};
+use lab::load::{HEADER_BYTES, Heavy, Load, Options, Pace, Report, raise_descriptor_limit};
 use lab::report::{self, Row};
 use lab::terminal::ProgressLine;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
         sessions_per_connection: args.sessions_per_connection,
         pipeline: args.pipeline,
         frame_bytes: args.size,
-        think: args.think_us,
+        pace: Pace::After(args.think_us),
         heavy: args.heavy,
         ..Options::new(args.connect.clone())
     })?;

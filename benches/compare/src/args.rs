@@ -1,13 +1,14 @@
 //! The command line.
 
 use std::error::Error;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use baselines::Spec;
 use clap::{Args, Parser, Subcommand};
 use lab::args::{microseconds, milliseconds, within};
-use lab::load::{HEADER_BYTES, Heavy, Target};
+use lab::load::{HEADER_BYTES, Heavy, Pace, Target};
 use lab::terminal::Output;
 
 use crate::experiment::Plan;
@@ -80,8 +81,19 @@ struct Load {
     size: usize,
     /// Pause between an answer and the next request.
     #[arg(long, value_name = "US", default_value = "0", requires = "servers")]
-    #[arg(value_parser = microseconds(0..=60_000_000))]
+    #[arg(value_parser = microseconds(0..=60_000_000), conflicts_with_all = ["random_us", "bursts"])]
     think_us: Duration,
+    /// Each session asks at random times, once in so long on average.
+    #[arg(long, value_name = "US", requires = "servers", conflicts_with = "bursts")]
+    #[arg(value_parser = microseconds(1..=60_000_000))]
+    random_us: Option<Duration>,
+    /// N connections ask at once, and US microseconds later the next N.
+    #[arg(long, value_name = "N:US", requires = "servers", value_parser = bursts)]
+    bursts: Option<Pace>,
+    /// CPU time that a frame burns in the server.
+    #[arg(long, value_name = "US", default_value = "0", requires = "servers")]
+    #[arg(value_parser = microseconds(0..=10_000_000))]
+    burn_us: Duration,
     /// N more connections, whose frames burn US microseconds of CPU each.
     #[arg(long, value_name = "N:US", requires = "servers", value_parser = heavy)]
     heavy: Option<Heavy>,
@@ -133,6 +145,16 @@ impl Length {
     }
 }
 
+impl Load {
+    fn pace(&self) -> Pace {
+        match (self.random_us, self.bursts) {
+            (_, Some(bursts)) => bursts,
+            (Some(mean), None) => Pace::Random(mean),
+            (None, None) => Pace::After(self.think_us),
+        }
+    }
+}
+
 /// Does what the command line says.
 pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
     let plan = cli.length.plan((11, 300), (2, 100));
@@ -145,13 +167,16 @@ pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
             report::run(&suites, &plan, cli.out, out)
         }
         None => {
-            let Load { sessions, pipeline, size, think_us, heavy, .. } = cli.load;
+            let Load { sessions, pipeline, size, burn_us, heavy, .. } = cli.load;
+            let pace = cli.load.pace();
+            let frame_bytes = size;
             let shape = Frames {
                 connections: 0,
                 sessions,
                 pipeline,
-                frame_bytes: size,
-                think: think_us,
+                frame_bytes,
+                pace,
+                burn: burn_us,
                 heavy,
             };
             suite::servers::run(&cli.servers, &cli.load.connections, shape, plan, cli.out, out)
@@ -178,10 +203,19 @@ fn named_suite(name: &str) -> Result<&'static Suite, String> {
 }
 
 fn heavy(text: &str) -> Result<Heavy, String> {
+    let (connections, burn) = number_and_time(text, 0..=10_000_000)?;
+    Ok(Heavy { connections, burn, pipeline: 1 })
+}
+
+fn bursts(text: &str) -> Result<Pace, String> {
+    let (size, every) = number_and_time(text, 1..=10_000_000)?;
+    Ok(Pace::Bursts { size, every })
+}
+
+fn number_and_time(text: &str, micros: RangeInclusive<u64>) -> Result<(usize, Duration), String> {
     let wrong = || format!("{text} is not N:US, such as 1:5000");
-    let (connections, micros) = text.split_once(':').ok_or_else(wrong)?;
-    let burn = microseconds(0..=10_000_000)(micros)?;
-    Ok(Heavy { connections: within(1..=1000)(connections)?, burn, pipeline: 1 })
+    let (number, time) = text.split_once(':').ok_or_else(wrong)?;
+    Ok((within(1..=1000)(number)?, microseconds(micros)(time)?))
 }
 
 #[cfg(test)]
@@ -191,7 +225,7 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_are_named() {
         for (args, named) in [
-            (&["--only", "nothing"][..], "nothing is none of echo, "),
+            (&["--only", "nothing"][..], "nothing is none of paced, "),
             (&["--pipeline", "2"], "--servers"),
             (&["--servers", "limit", "--only", "echo"], "--only"),
             (&["--servers", "seastar"], "seastar is none of limit, "),

@@ -154,6 +154,7 @@ impl Live {
         time: Duration,
         hist: &mut Histogram<u64>,
     ) -> Result<Window, Box<dyn Error>> {
+        self.load.prepare()?;
         let before = Usage::of(self.server.pid())?;
         // Inside the readings of the server, which take time if it has many threads.
         let busy_before = machine_busy()?;

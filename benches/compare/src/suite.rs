@@ -10,11 +10,13 @@ use crate::report::Section;
 use crate::table::{self, Column};
 use crate::workload::Workload;
 
+mod churn;
 mod echo;
 mod hot;
 mod locks;
 pub mod many;
 mod model;
+mod paced;
 mod points;
 mod scaling;
 mod select1;
@@ -33,6 +35,8 @@ pub struct Suite {
 
 /// Suites in the order of the report.
 pub const SUITES: &[Suite] = &[
+    paced::SUITE,
+    churn::SUITE,
     echo::SUITE,
     select1::SUITE,
     points::SUITE,

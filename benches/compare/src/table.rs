@@ -16,6 +16,8 @@ pub const THROUGHPUT: Metric = |window| window.requests_per_second;
 /// Nanoseconds of the server's CPU time per request.
 pub const CPU: Metric = |window| window.server_cpu_per_request;
 /// Nanoseconds.
+pub const MEDIAN: Metric = |window| window.p50 as f64;
+/// Nanoseconds.
 pub const P99: Metric = |window| window.p99 as f64;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -25,12 +27,15 @@ pub const HANGS: &str = "hangs";
 
 pub const REQUESTS: Column<'static> =
     ("requests/s", &|measured, lane| number(measured, lane, THROUGHPUT));
+pub const REQUESTS_RATIO: Column<'static> =
+    ("ratio to the first", &|measured, lane| ratio(measured, lane, THROUGHPUT));
 pub const CPU_EACH: Column<'static> =
     ("CPU/request", &|measured, lane| duration(measured, lane, CPU));
 pub const CPU_RATIO: Column<'static> =
     ("CPU, ratio to the first", &|measured, lane| ratio(measured, lane, CPU));
-pub const P50: Column<'static> =
-    ("p50", &|measured, lane| duration(measured, lane, |window| window.p50 as f64));
+pub const P50: Column<'static> = ("p50", &|measured, lane| duration(measured, lane, MEDIAN));
+pub const P50_RATIO: Column<'static> =
+    ("p50, ratio to the first", &|measured, lane| ratio(measured, lane, MEDIAN));
 pub const P99_EACH: Column<'static> = ("p99", &|measured, lane| duration(measured, lane, P99));
 pub const P99_RATIO: Column<'static> =
     ("p99, ratio to the first", &|measured, lane| ratio(measured, lane, P99));

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lab::load::{self, Driver, Heavy, Options, Report, Target, run_together};
+use lab::load::{self, Churn, Driver, Heavy, Options, Pace, Report, Target, run_together};
 use lab::{cpu, sessions};
 
 /// A load, before its connections are open.
@@ -19,6 +19,14 @@ pub struct Workload {
 
 /// Open connections. They are quiet except inside [`Load::run_for`].
 pub trait Load {
+    /// Does what belongs before a window and is not measured.
+    ///
+    /// # Errors
+    /// A connection that cannot be opened.
+    fn prepare(&mut self) -> Result<(), Box<dyn Error>> {
+        Ok(())
+    }
+
     /// Asks for this long, then waits for what is in flight.
     ///
     /// # Errors
@@ -44,7 +52,9 @@ pub struct Frames {
     pub sessions: usize,
     pub pipeline: usize,
     pub frame_bytes: usize,
-    pub think: Duration,
+    pub pace: Pace,
+    /// CPU time that each frame burns in the server.
+    pub burn: Duration,
     pub heavy: Option<Heavy>,
 }
 
@@ -69,6 +79,18 @@ impl Workload {
         })
     }
 
+    /// Frames on connections that are opened before each window, after those of the last were closed.
+    pub fn reopened(frames: Frames) -> Self {
+        Self::new(format!("{frames}, just opened"), move |address| {
+            Ok(Reopened { frames, address, load: None, answers_before: 0 })
+        })
+    }
+
+    /// Connections that ask once each, so many at a time.
+    pub fn churn(clients: usize) -> Self {
+        Self::new(format!("{clients} clients"), move |address| Ok(Churn::new(address, clients)))
+    }
+
     /// Statements of sessions.
     pub fn sessions(shape: sessions::Shape) -> Self {
         Self::new(shape, move |address| sessions::Load::connect(address, &shape))
@@ -78,8 +100,8 @@ impl Workload {
 impl Frames {
     /// Connections with one request of 64 bytes in flight each.
     pub fn plain(connections: usize) -> Self {
-        let think = Duration::ZERO;
-        Self { connections, sessions: 1, pipeline: 1, frame_bytes: 64, think, heavy: None }
+        let (pace, burn) = (Pace::AT_ONCE, Duration::ZERO);
+        Self { connections, sessions: 1, pipeline: 1, frame_bytes: 64, pace, burn, heavy: None }
     }
 
     pub fn connect(&self, address: SocketAddr) -> std::io::Result<load::Load> {
@@ -88,7 +110,8 @@ impl Frames {
             sessions_per_connection: self.sessions,
             pipeline: self.pipeline,
             frame_bytes: self.frame_bytes,
-            think: self.think,
+            pace: self.pace,
+            burn: self.burn,
             heavy: self.heavy,
             ..Options::new(Target::Tcp(address))
         })
@@ -112,6 +135,44 @@ impl Load for sessions::Load {
 
     fn answers_total(&self) -> u64 {
         Self::answers_total(self)
+    }
+}
+
+impl Load for Churn {
+    fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
+        Ok(Self::run_for(self, time)?)
+    }
+
+    fn answers_total(&self) -> u64 {
+        Self::answers_total(self)
+    }
+}
+
+/// Frames on connections of which each serves one window.
+struct Reopened {
+    frames: Frames,
+    address: SocketAddr,
+    load: Option<load::Load>,
+    /// Answers on connections that are closed.
+    answers_before: u64,
+}
+
+impl Load for Reopened {
+    fn prepare(&mut self) -> Result<(), Box<dyn Error>> {
+        self.answers_before = self.answers_total();
+        // Closed before the others are opened.
+        self.load = None;
+        self.load = Some(self.frames.connect(self.address)?);
+        Ok(())
+    }
+
+    fn run_for(&mut self, time: Duration) -> Result<Report, Box<dyn Error>> {
+        let load = self.load.as_mut().ok_or("the connections are not open")?;
+        Load::run_for(load, time)
+    }
+
+    fn answers_total(&self) -> u64 {
+        self.answers_before + self.load.as_ref().map_or(0, load::Load::answers_total)
     }
 }
 
@@ -152,8 +213,11 @@ impl fmt::Display for Frames {
         if self.frame_bytes != 64 {
             write!(f, ", {} bytes", self.frame_bytes)?;
         }
-        if !self.think.is_zero() {
-            write!(f, ", think {} µs", self.think.as_micros())?;
+        if self.pace != Pace::AT_ONCE {
+            write!(f, ", {}", self.pace)?;
+        }
+        if !self.burn.is_zero() {
+            write!(f, ", burn {} µs", self.burn.as_micros())?;
         }
         if let Some(Heavy { connections, burn, pipeline }) = self.heavy {
             write!(f, ", heavy {connections}:{} x {pipeline}", burn.as_micros())?;

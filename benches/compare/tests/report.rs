@@ -124,6 +124,19 @@ fn everybody_answers_beside_a_hot_connection() {
 
 #[test]
 #[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
+fn requests_at_their_own_times_are_answered() {
+    let (report, _) = answered("paced");
+    assert!(report.page().contains("### 64 x 1, bursts of 8 each 1000 µs, burn 20 µs"));
+}
+
+#[test]
+fn connections_that_come_and_go_are_answered() {
+    let (report, _) = answered("churn");
+    assert!(report.page().contains("| connections/s |"));
+}
+
+#[test]
+#[ignore = "a whole suite takes seconds of CPU time: for `.ci/run full`"]
 fn everybody_answers_beside_slow_links() {
     answered("slow_links");
 }

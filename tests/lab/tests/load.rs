@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use lab::load::{Heavy, Load, Options};
+use lab::load::{Heavy, Load, Options, Pace};
 use lab::protocol::{Bytes, Frames as Echo, echo};
 use lab::{BOTH, Kind, LONG, Server, config};
 
 const WINDOW: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_micros(500);
 
 fn options(server: &Server) -> Options {
     let target = server.address().to_string().parse().expect("an address");
@@ -22,7 +23,9 @@ fn every_question_of_every_shape_has_its_answer() {
         for options in [
             Options { sessions_per_connection: 3, pipeline: 4, ..patient.clone() },
             Options { frame_bytes: 200_000, heavy: Some(heavy), ..patient.clone() },
-            Options { think: Duration::from_micros(500), frame_bytes: 13, ..patient.clone() },
+            Options { pace: Pace::After(PAUSE), frame_bytes: 13, ..patient.clone() },
+            Options { pace: Pace::Random(PAUSE), burn: PAUSE / 500, ..patient.clone() },
+            Options { pace: Pace::Bursts { size: 2, every: PAUSE }, ..patient.clone() },
         ] {
             let mut load = Load::connect(&options).unwrap();
             let mut answers = load.answers_total();

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use lab::load::Heavy;
+use lab::load::{Heavy, Pace};
 
 use super::{SERVERS, Suite, line_up, section};
 use crate::experiment::Plan;
@@ -53,8 +53,11 @@ fn run(plan: &Plan) -> Result<Section, Box<dyn Error>> {
     let servers: Vec<_> = SERVERS.into_iter().chain(AS_MANY_THREADS).collect();
     let mut found = Vec::new();
     for (name, heavy) in LOADS {
-        let frames =
-            Frames { think: THINK, heavy: Some(heavy), ..Frames::plain(LIGHT_CONNECTIONS) };
+        let frames = Frames {
+            pace: Pace::After(THINK),
+            heavy: Some(heavy),
+            ..Frames::plain(LIGHT_CONNECTIONS)
+        };
         found.push(line_up(name, &servers, &Workload::frames(frames), plan)?);
     }
     let columns = [P50, P99_EACH, P99_RATIO, P999, REQUESTS, HEAVY_REQUESTS, THREADS];

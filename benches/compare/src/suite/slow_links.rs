@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lab::cpu;
-use lab::load::{self, Conversation, Report, sys};
+use lab::load::{self, Conversation, Pace, Report, sys};
 use socket2::{Domain, Socket, Type};
 
 use super::hot::HEAVY_REQUESTS;
@@ -76,7 +76,7 @@ struct Link {
 
 impl SlowLinks {
     fn connect(address: SocketAddr, light: usize, slow: usize) -> io::Result<Self> {
-        let light = Frames { think: THINK, ..Frames::plain(light) }.connect(address)?;
+        let light = Frames { pace: Pace::After(THINK), ..Frames::plain(light) }.connect(address)?;
         let mut slow =
             (0..slow).map(|place| Link::connect(address, place)).collect::<io::Result<Vec<_>>>()?;
         // A server may close a connection that is silent for long, and the load may begin late.

@@ -14,7 +14,7 @@
 //! The loop is closed: a session asks again once it has its answer. A slow server is therefore asked
 //! less often, so compare latencies only between servers that answer equally fast.
 //!
-//! [`Load`] drives frames that an echo server sends back. [`crate::sessions`] drives statements, and
+//! [`Load`] drives frames that an echo server sends back, [`Churn`] connections that ask once. [`crate::sessions`] drives statements, and
 //! [`crate::abuse::bystanders`] the sessions beside an attack.
 
 use std::fmt;
@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+mod churn;
 mod driver;
 mod frames;
 mod question;
@@ -31,8 +32,9 @@ mod socket;
 pub mod sys;
 
 pub use crate::address::Address as Target;
+pub use churn::Churn;
 pub use driver::{Driver, Habit, Pause, Progress};
-pub use frames::{Frames, Heavy, Load, Options, session_id};
+pub use frames::{Frames, Heavy, Load, Options, Pace, session_id};
 pub use question::HEADER_BYTES;
 pub use socket::{connect, prepare};
 pub use sys::raise_descriptor_limit;

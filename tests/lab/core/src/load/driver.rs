@@ -57,6 +57,13 @@ pub enum Pause {
     Exactly(Duration),
     /// At random between a half of this and one and a half.
     Around(Duration),
+    /// At random with this mean and an exponential distribution, as between events of a Poisson process.
+    Random(Duration),
+    /// Until the next of the times `offset`, `offset + every`, … of the driver's clock.
+    Until {
+        every: Duration,
+        offset: Duration,
+    },
 }
 
 /// How far a window has come.
@@ -235,6 +242,14 @@ impl<C: Conversation> Driver<C> {
                         number += 1;
                     }
                 }
+                pause @ (Pause::Random(_) | Pause::Until { .. }) => {
+                    for session in 0..habit.sessions {
+                        for _ in 0..habit.pipeline {
+                            let at = pause.end(start, &mut self.random);
+                            self.pauses.push(Reverse((at, place, session)));
+                        }
+                    }
+                }
             }
         }
     }
@@ -356,16 +371,13 @@ impl<C: Conversation> Driver<C> {
                     window.first_error.get_or_insert(wrong);
                 }
             }
-            if self.asking {
-                let pause = match peer.habit.pause {
-                    Pause::None => {
-                        peer.due.push_back(session);
-                        continue;
-                    }
-                    Pause::Exactly(pause) => nanos(pause),
-                    Pause::Around(mean) => nanos(mean) / 2 + self.random.u64(0..=nanos(mean)),
-                };
-                self.pauses.push(Reverse((now + pause, place, session)));
+            match peer.habit.pause {
+                _ if !self.asking => {}
+                Pause::None => peer.due.push_back(session),
+                pause => {
+                    let end = pause.end(now, &mut self.random);
+                    self.pauses.push(Reverse((end, place, session)));
+                }
             }
         }
     }
@@ -417,6 +429,47 @@ impl<C: Conversation> Driver<C> {
     }
 }
 
+impl Pause {
+    /// End of a pause that begins now.
+    fn end(self, now: u64, random: &mut fastrand::Rng) -> u64 {
+        match self {
+            Self::None => now,
+            Self::Exactly(pause) => now + nanos(pause),
+            Self::Around(mean) => now + nanos(mean) / 2 + random.u64(0..=nanos(mean)),
+            Self::Random(mean) => {
+                let pause = -(1.0 - random.f64()).ln() * mean.as_nanos() as f64;
+                now + pause as u64
+            }
+            Self::Until { every, offset } => {
+                let (every, offset) = (nanos(every).max(1), nanos(offset));
+                let passed = now.checked_sub(offset).map_or(0, |since| since / every + 1);
+                offset + passed * every
+            }
+        }
+    }
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn random_pauses_have_their_mean_and_bursts_their_times() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut pause = |pause: Pause, now| pause.end(now, &mut random) - now;
+        let sum: u64 = (0..100_000).map(|_| pause(Pause::Random(MS), 7)).sum();
+        assert!((99_000_000_000..101_000_000_000).contains(&sum), "{sum}");
+        let longer = (0..100_000).filter(|_| pause(Pause::Random(MS), 7) > 1_000_000).count();
+        // A part of 1/e.
+        assert!((36_000..37_600).contains(&longer), "{longer}");
+        let until = Pause::Until { every: MS, offset: MS / 4 };
+        let ends = [0, 249_999, 250_000, 1_000_000, 1_250_000].map(|now| now + pause(until, now));
+        assert_eq!(ends, [250_000, 250_000, 1_250_000, 1_250_000, 2_250_000]);
+    }
 }

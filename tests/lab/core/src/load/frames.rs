@@ -1,5 +1,6 @@
 //! Load of an echo server: frames that must come back as they were sent.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +18,24 @@ pub struct Options {
     pub pipeline: usize,
     /// Size of a frame with its header.
     pub frame_bytes: usize,
-    /// Pause between an answer and the next request of its session.
-    pub think: Duration,
+    pub pace: Pace,
+    /// CPU time that each frame burns in the server. It needs frames of 25 bytes.
+    pub burn: Duration,
     pub heavy: Option<Heavy>,
     /// Silence of the server after which the end of a window, or connecting, gives up.
     pub quiesce: Duration,
+}
+
+/// When the light connections ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// A pause after the answer, which may be zero.
+    After(Duration),
+    /// At random times, with this mean pause of a session.
+    Random(Duration),
+    /// `size` connections at the same time, and after `every` the next ones, in turn. A connection
+    /// that still waits for its answer leaves its turn out.
+    Bursts { size: usize, every: Duration },
 }
 
 /// Further connections that ask without pause for frames that burn CPU time in the server.
@@ -73,9 +87,40 @@ impl Options {
             sessions_per_connection: 1,
             pipeline: 1,
             frame_bytes: 64,
-            think: Duration::ZERO,
+            pace: Pace::AT_ONCE,
+            burn: Duration::ZERO,
             heavy: None,
             quiesce: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Pace {
+    pub const AT_ONCE: Self = Self::After(Duration::ZERO);
+
+    /// Pauses of one of so many connections.
+    fn pause(self, place: usize, connections: usize) -> Pause {
+        match self {
+            Self::AT_ONCE => Pause::None,
+            Self::After(pause) => Pause::Exactly(pause),
+            Self::Random(mean) => Pause::Random(mean),
+            Self::Bursts { size, every } => {
+                let bursts = connections.div_ceil(size.max(1)) as u32;
+                let offset = every * (place / size.max(1)) as u32;
+                Pause::Until { every: every * bursts, offset }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::After(pause) => write!(f, "think {} µs", pause.as_micros()),
+            Self::Random(mean) => write!(f, "at random, each after {} µs", mean.as_micros()),
+            Self::Bursts { size, every } => {
+                write!(f, "bursts of {size} each {} µs", every.as_micros())
+            }
         }
     }
 }
@@ -99,17 +144,19 @@ impl Load {
             let text = "a connection needs at least one session and a pipeline of one";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let light_shape = Shape { frame_bytes: *frame_bytes, burn: None };
+        let burn = (!options.burn.is_zero()).then_some(options.burn);
+        if burn.is_some() && *frame_bytes < HEAVY_FRAME_BYTES {
+            let bytes = frame_bytes;
+            let text = format!("a frame of {bytes} bytes has no room for its {HEAVY_FRAME_BYTES}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let light_shape = Shape { frame_bytes: *frame_bytes, burn };
         let heavy_shape =
             Shape { frame_bytes: HEAVY_FRAME_BYTES.max(*frame_bytes), burn: Some(heavy.burn) };
-        let light_habit = Habit {
+        let light_habit = |place| Habit {
             sessions: options.sessions_per_connection as u32,
             pipeline: options.pipeline,
-            pause: if options.think.is_zero() {
-                Pause::None
-            } else {
-                Pause::Exactly(options.think)
-            },
+            pause: options.pace.pause(place, *connections),
             heavy: false,
         };
         let heavy_habit =
@@ -119,7 +166,7 @@ impl Load {
         let count = connections + heavy.connections;
         for place in 0..count {
             let (shape, habit) = match place < *connections {
-                true => (light_shape, light_habit),
+                true => (light_shape, light_habit(place)),
                 false => (heavy_shape, heavy_habit),
             };
             let socket = connect(target).map_err(|error| {
