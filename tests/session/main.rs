@@ -3,12 +3,14 @@
 //! The tests of `logs` run in children: the subscriber of a process hears all of its servers.
 #![cfg(feature = "server")]
 
+mod changes;
 mod deferred;
 mod ends;
 #[cfg(feature = "client")]
 mod faults;
 mod flow;
 mod glitches;
+mod groups;
 mod kill;
 mod limits;
 mod locks;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::net::Address;
 use epoll_group::stats::{Counter, Snapshot};
-use epoll_group::{Config, session};
+use epoll_group::{Config, DrainReport, session};
 
 use super::super::xrpc::Client;
 use super::super::{Kind, LONG, Server, eventually, eventually_or};
@@ -104,9 +104,9 @@ impl Fixture {
     }
 
     /// Drains the server. After that, only `control` can be asked.
-    pub fn drain_on_another_thread(&mut self, deadline: Duration) -> JoinHandle<()> {
+    pub fn drain_on_another_thread(&mut self, deadline: Duration) -> JoinHandle<DrainReport> {
         let server = self.server.take().expect("drained once");
-        thread::spawn(move || drop(server.drain(deadline)))
+        thread::spawn(move || server.drain(deadline))
     }
 
     fn check(&mut self) {
