@@ -33,11 +33,12 @@ use super::connection::Connection;
 use super::handler::Erased;
 use super::receive::Recv;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
-use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log_some};
+use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sys::clock;
 use crate::sys::epoll::Interest;
+use crate::sys::eventfd::reserve_descriptor;
 use crate::sys::socket;
 
 /// One socket of a listener.
@@ -77,7 +78,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Whoever binds it next will be told that it is in use.
 fn stays(path: &Path, error: &io::Error) {
-    tracing::warn!(%error, path = %path.display(), "the file of a Unix socket is not removed");
+    log!(warn, %error, path = %path.display(), "the file of a Unix socket is not removed");
 }
 
 impl Drop for Unlink {
@@ -185,7 +186,7 @@ impl Acceptor {
         unlink: Option<Arc<Unlink>>,
     ) -> io::Result<Part> {
         let accept = Accept {
-            reserve: Some(socket::reserve_descriptor()?),
+            reserve: Some(reserve_descriptor()?),
             stopping: false,
             closed: false,
             errors_in_a_row: 0,
@@ -295,12 +296,12 @@ impl Acceptor {
             }
             Policy::PauseAndLog => {
                 self.group.count(Counter::AcceptErrorsOther, 1);
-                tracing::warn!(%error, "accept4: the listener pauses");
+                log!(warn, %error, "accept4: the listener pauses");
                 self.pause(accept, policy);
             }
             Policy::Broken => {
                 self.group.count(Counter::AcceptErrorsOther, 1);
-                tracing::error!(%error, "accept4: the listener is closed");
+                log!(error, %error, "accept4: the listener is closed");
                 self.close(accept);
             }
         }
@@ -361,7 +362,7 @@ impl Acceptor {
             Err(_) => {}
         }
         // If somebody was quicker, the next look tries again.
-        accept.reserve = socket::reserve_descriptor().ok();
+        accept.reserve = reserve_descriptor().ok();
     }
 
     fn close(&self, accept: &mut Accept) {

@@ -16,7 +16,7 @@ use super::pieces::Pieces;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source, TIMER};
-use crate::runtime::{Class, Cost, Group, Origin, TimerId, Token, Usage, serving};
+use crate::runtime::{Class, Cost, Group, Origin, Serving, TimerId, Token, Usage, log};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
@@ -334,7 +334,7 @@ impl Conn {
             && let Err(error) = self.group.rewatch(self.fd(), interest, *token)
         {
             // It has been deregistered meanwhile.
-            tracing::debug!(%error, "epoll_ctl(MOD)");
+            log!(debug, %error, "epoll_ctl(MOD)");
         }
     }
 
@@ -363,7 +363,8 @@ impl Source for Connection {
             return;
         }
         if let Some(running) = conn.recv.notify(marks) {
-            serving(conn.origin, || receive::run(self, running, lent));
+            let _serving = Serving::begin(conn.origin);
+            receive::run(self, running, lent);
         }
     }
 
@@ -393,7 +394,8 @@ impl Source for Connection {
 
     fn resume(&self, lent: &mut Lent<'_>) {
         if let Some(running) = self.0.recv.resume() {
-            serving(self.0.origin, || receive::run(self, running, lent));
+            let _serving = Serving::begin(self.0.origin);
+            receive::run(self, running, lent);
         }
     }
 

@@ -59,7 +59,8 @@ pub(crate) struct Cork(PhantomData<Rc<()>>);
 
 impl Cork {
     pub(crate) fn new() -> Self {
-        STATE.with(|state| state.depth.set(state.depth.get() + 1));
+        // The thread-local is gone if the destructor of another one sends: then nothing is held back.
+        let _ = STATE.try_with(|state| state.depth.set(state.depth.get() + 1));
         Self(PhantomData)
     }
 

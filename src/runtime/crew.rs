@@ -18,6 +18,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 
 use super::group::Group;
+use super::noise::log;
 use super::scale::{Growth, Load, Rules, Scale, Seen};
 use super::seats::{Seat, Seats};
 use super::threads::{Refusal, ThreadKind};
@@ -327,7 +328,7 @@ impl Group {
             Ok(name) => {
                 self.count(reason, 1);
                 if self.config().enable_thread_pool_log {
-                    tracing::debug!(group = self.index(), name, reason = reason.name(), "thread");
+                    log!(debug, group = self.index(), name, reason = reason.name(), "thread");
                 }
                 Ok(())
             }
@@ -338,7 +339,7 @@ impl Group {
                     Refusal::Failed(error) => {
                         self.count(Counter::ThreadStartFailed, 1);
                         if self.config().enable_thread_pool_log {
-                            tracing::debug!(group = self.index(), %error, "no thread");
+                            log!(debug, group = self.index(), %error, "no thread");
                         }
                     }
                 }

@@ -102,6 +102,7 @@ impl Worker {
             }
             if self.now.saturating_duration_since(looked) >= TICK {
                 looked = self.now;
+                self.stay_bound();
                 let before = mem::replace(&mut beats, self.beats_of_others());
                 if before == beats {
                     self.left_door_at = Some(beats);

@@ -24,7 +24,8 @@ pub struct DrainReport {
     pub refused: u64,
     /// Connections that were cut at the deadline, with requests or replies unfinished.
     pub cut: u64,
-    /// Names of threads that were still inside a handler. They end when it does.
+    /// Names of threads that were still inside a handler, or the destructor of a thread-local. They end
+    /// when it does.
     pub stuck: Vec<String>,
     /// How long it took.
     pub took: Duration,

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 
 use super::class::Class;
 use super::source::{CUT, FIRST_OWN_MARK, Lent, OVER, Source};
-use super::task::beside_connections;
 use super::{Cost, Group, Interest, Readiness, Token, guard};
 use crate::sync::runner::{Marks, Runner, Running};
 
@@ -103,8 +102,7 @@ impl Foreign {
                 && let readiness = readiness_of(marks)
                 && !readiness.is_empty()
             {
-                let code = || guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
-                beside_connections(code);
+                guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
                 lent.charge(&self.cost);
             }
             match running.finish() {

@@ -20,6 +20,7 @@ use super::draining::Intake;
 use super::end::{End, RUN};
 use super::lanes::Lanes;
 use super::mode::Mode;
+use super::noise::log;
 use super::park::Park;
 use super::room::Room;
 use super::seats::Seat;
@@ -233,7 +234,7 @@ impl Group {
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>, token: Token) {
         if let Err(error) = self.epoll.delete(fd) {
             // The kernel has forgotten it already, which is what was wanted.
-            tracing::debug!(%error, "epoll_ctl(DEL)");
+            log!(debug, %error, "epoll_ctl(DEL)");
         }
         self.release(token);
     }
@@ -286,8 +287,10 @@ impl Group {
 
     /// After the stop: no timer fires any more, and what they hold (perhaps this group) is dropped.
     pub(super) fn end_timers(&self) {
-        let timers = self.alarm.take_all();
-        guard(self, "drop", || drop(timers));
+        for due in self.alarm.take_all().into_payloads() {
+            // A guard for each: a second destructor that panics while the first one unwinds would abort.
+            guard(self, "drop", || drop(due));
+        }
     }
 
     pub(super) fn cancel_due(&self, id: TimerId) -> Option<Due> {

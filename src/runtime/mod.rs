@@ -65,7 +65,7 @@ pub use timers::Timer;
 pub(crate) use cost::Cost;
 pub(crate) use cost::Pace;
 pub(crate) use group::Group;
-pub(crate) use noise::{Topic, log_some};
+pub(crate) use noise::{Topic, log, log_some};
 #[cfg(feature = "internal")]
 pub(crate) use queue::TaskQueue;
 #[cfg(feature = "internal")]
@@ -73,7 +73,7 @@ pub(crate) use simulated::{Ran, Simulated};
 pub(crate) use slots::Token;
 pub(crate) use source::Lent;
 pub(crate) use stalls::Lap;
-pub(crate) use task::{guard, note_panic, serving};
+pub(crate) use task::{Serving, contain, guard, note_panic};
 #[cfg(feature = "internal")]
 pub(crate) use timer::TimerHeap;
 pub(crate) use timer::TimerId;
@@ -160,7 +160,8 @@ impl Runtime {
     /// 2. When no accepted connection is left, the outgoing ones are drained: each is closed as soon
     ///    as nothing [holds](crate::net::Connection::hold) it, and receives until then.
     /// 3. What is not done at the deadline is cut, whatever it is. Then the threads are joined; one
-    ///    that is still inside a handler is left to itself and named in the report.
+    ///    that is still inside a handler, or the destructor of a thread-local, is left to itself and named
+    ///    in the report.
     ///
     /// So an accepted connection must not wait for an outgoing one to end: nothing ends that before
     /// the deadline. Whoever passes bytes between the two closes the outgoing one when the accepted

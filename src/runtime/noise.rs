@@ -92,7 +92,7 @@ impl Noise {
     fn sum_up(&self, topic: Topic) {
         let suppressed = std::mem::take(&mut lock(&self.0[topic as usize]).suppressed);
         if suppressed > 0 {
-            tracing::warn!(what = topic.name(), suppressed, "log events left out");
+            log!(warn, what = topic.name(), suppressed, "log events left out");
         }
     }
 }
@@ -128,14 +128,24 @@ impl Group {
     }
 }
 
-/// Logs at a level of [`tracing`], unless there is too much of it.
+/// Logs at a level of [`tracing`]. A panic of the host's subscriber ends here.
+macro_rules! log {
+    ($macro:ident, $($event:tt)+) => {
+        $crate::runtime::contain(|| tracing::$macro!($($event)+))
+    };
+}
+pub(crate) use log;
+
+/// The same, unless there is too much of it.
 macro_rules! log_some {
     ($group:expr, $topic:ident, $level:ident, $macro:ident, $($event:tt)+) => {
-        if tracing::enabled!(tracing::Level::$level)
-            && $group.may_log($crate::runtime::Topic::$topic)
-        {
-            tracing::$macro!($($event)+);
-        }
+        $crate::runtime::contain(|| {
+            if tracing::enabled!(tracing::Level::$level)
+                && $group.may_log($crate::runtime::Topic::$topic)
+            {
+                tracing::$macro!($($event)+);
+            }
+        })
     };
 }
 pub(crate) use log_some;

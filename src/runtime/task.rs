@@ -46,7 +46,7 @@ impl Task {
             }
             Self::Run(_, closure) => {
                 group.count(Counter::TasksRun, 1);
-                beside_connections(|| guard(group, "task", closure));
+                guard(group, "task", closure);
             }
             Self::Reclaim(token) => drop(guard(group, "drop", || group.reclaim(token))),
             Self::Discard(remains) => drop(guard(group, "drop", || drop(remains))),
@@ -67,33 +67,29 @@ impl fmt::Debug for Task {
 }
 
 thread_local! {
-    /// Whose progress depends on what this thread, a worker, runs: `None` in a task, a timer or a
-    /// foreign callback.
-    static SERVES: Cell<Option<Origin>> = const { Cell::new(Some(Origin::Accepted)) };
+    /// Origin of the connection on whose behalf this thread runs something. `None` elsewhere: in a task, a
+    /// timer, a destructor, and on threads of the host.
+    static SERVES: Cell<Option<Origin>> = const { Cell::new(None) };
 }
 
-/// Runs code that does not panic and that no connection's progress depends on.
-pub(super) fn beside_connections<R>(code: impl FnOnce() -> R) -> R {
-    serves_while(None, code)
+/// Until this is dropped, a connection waits for what this thread runs.
+pub(crate) struct Serving {
+    before: Option<Origin>,
 }
 
-/// Runs code that does not panic and that a connection's progress depends on.
-pub(crate) fn serving<R>(origin: Origin, code: impl FnOnce() -> R) -> R {
-    match origin {
-        // As it is anyway.
-        Origin::Accepted => code(),
-        Origin::Outgoing => serves_while(Some(origin), code),
+impl Serving {
+    pub(crate) fn begin(origin: Origin) -> Self {
+        Self { before: SERVES.replace(Some(origin)) }
     }
 }
 
-fn serves_while<R>(serves: Option<Origin>, code: impl FnOnce() -> R) -> R {
-    let before = SERVES.replace(serves);
-    let result = code();
-    SERVES.set(before);
-    result
+impl Drop for Serving {
+    fn drop(&mut self) {
+        SERVES.set(self.before);
+    }
 }
 
-/// Of what origin the connection is that this thread, which is a worker, is in a call for.
+/// Origin of the connection that waits for what this thread runs.
 pub(super) fn serves() -> Option<Origin> {
     SERVES.get()
 }
@@ -116,8 +112,22 @@ pub(crate) fn note_panic(group: &Group, what: &str, payload: Box<dyn Any + Send>
     let message = message(&*payload);
     let index = group.index();
     log_some!(group, Panic, ERROR, error, group = index, what, message, "handler panicked");
-    // The payload's own destructor may panic, too.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+    discard(payload);
+}
+
+/// Runs code of the user that has no result, such as a log subscriber. A panic ends here.
+pub(crate) fn contain(code: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(code)) {
+        discard(payload);
+    }
+}
+
+/// Drops the payload of a panic. Its destructor may panic with another such payload, which is leaked:
+/// there may be no end of them.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        Box::leak(next);
+    }
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {

@@ -1,5 +1,6 @@
 //! [`Threads`]: all threads of a runtime: started under a limit, named, owned and joined.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::mem;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 
-use super::drain::Exits;
+use super::drain::{Exit, Exits};
 use super::group::Group;
 use super::guard;
 use super::usage::Usage;
@@ -90,7 +91,7 @@ pub(super) enum Refusal {
 pub(super) struct Thread {
     pub(super) name: String,
     pub(super) handle: JoinHandle<()>,
-    /// Set when it has nothing more to do.
+    /// Set when it has nothing more to do: to join it takes no time.
     pub(super) left: Arc<AtomicBool>,
 }
 
@@ -102,6 +103,12 @@ pub(super) struct Threads {
     pub(super) exits: Arc<Exits>,
     table: Mutex<Table>,
     watchdog: Mutex<Option<JoinHandle<()>>>,
+}
+
+thread_local! {
+    /// Held until the destructors of the other thread-locals have run, because these may wait. Those of a
+    /// thread run in the reverse order of their first use, and this one is used first.
+    static EXIT: Cell<Option<Exit>> = const { Cell::new(None) };
 }
 
 /// Without the watchdog.
@@ -199,7 +206,7 @@ impl Threads {
         let exit = self.exits.enter(&left);
         let (group_2, hooks) = (Arc::clone(group), self.hooks.clone());
         let body = move || {
-            let _exit = exit;
+            EXIT.set(Some(exit));
             run_hook(&group_2, hooks.start.as_ref(), &info);
             let role = if ready.is_some() { Role::StandingBy } else { Role::Called };
             drop(ready);

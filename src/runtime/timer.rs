@@ -118,6 +118,14 @@ impl<T> TimerHeap<T> {
         None
     }
 
+    /// Payloads of the live timers, in any order.
+    pub(crate) fn into_payloads(self) -> impl Iterator<Item = T> {
+        self.slots.into_iter().filter_map(|slot| match slot {
+            Slot::Occupied { payload, .. } => Some(payload),
+            Slot::Vacant { .. } => None,
+        })
+    }
+
     /// Live timers: inserted, neither fired nor cancelled.
     pub(crate) const fn len(&self) -> usize {
         self.live

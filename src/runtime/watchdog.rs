@@ -13,7 +13,7 @@ use super::binding::Binding;
 use super::class::Class;
 use super::group::Group;
 use super::guard;
-use super::noise::log_some;
+use super::noise::{log, log_some};
 use super::scale::Seen;
 use super::seats::Seat;
 use super::threads::ThreadKind;
@@ -90,7 +90,7 @@ impl Watchdog {
         let saturated = self.saturated(now);
         guard(&self.groups[0].group, "watchdog", || {
             if let Err(error) = self.binding.follow_mask() {
-                tracing::debug!(%error, "the mask of the process");
+                log!(debug, %error, "the mask of the process");
             }
         });
         for watched in &mut self.groups {

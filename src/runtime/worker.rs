@@ -13,6 +13,7 @@ use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::lanes::Taste;
 use super::lookout::{Lookout, SHORTEST_TICK};
+use super::noise::log;
 use super::park::{Demand, Rest};
 use super::seats::Seat;
 use super::slots::Token;
@@ -160,7 +161,7 @@ impl Worker {
     }
 
     /// Runs on the CPUs that it is meant to, also when the process was given others.
-    fn stay_bound(&mut self) {
+    pub(super) fn stay_bound(&mut self) {
         let version = self.group.binding.version();
         if version == self.bound {
             return;
@@ -170,7 +171,7 @@ impl Worker {
             Ok(()) => self.count(Counter::AffinitySet, 1),
             Err(error) => {
                 self.count(Counter::AffinityFailed, 1);
-                tracing::debug!(%error, group = self.group.index(), "sched_setaffinity");
+                log!(debug, %error, group = self.group.index(), "sched_setaffinity");
             }
         }
     }
@@ -232,8 +233,8 @@ impl Worker {
         self.asks_at = self.now + self.group.config().dynamic_threads_shrink_time / 2;
     }
 
-    /// Runs queued tasks, one pop at a time, until the queue is empty. Looks into epoll now and
-    /// then, so that tasks never starve the network.
+    /// Runs queued tasks, one pop at a time, until the queue is empty. Now and then looks into epoll, so
+    /// that tasks never starve the network, and at the plan of CPUs.
     fn run_tasks(&mut self) {
         let mut in_a_row = 0;
         let mut looked = self.now;
@@ -248,6 +249,7 @@ impl Worker {
             if in_a_row >= self.group.config().tasks_per_poll || long_ago {
                 in_a_row = 0;
                 looked = self.now;
+                self.stay_bound();
                 if self.polls() && !self.group.door.is_kept(self.now) {
                     self.look();
                 }
@@ -405,7 +407,7 @@ impl Worker {
         self.polled_at = self.now;
         let count = waited.unwrap_or_else(|error| {
             // The descriptor is ours and open, the array is ours: nothing can fail but a bug.
-            tracing::error!(%error, "epoll_wait");
+            log!(error, %error, "epoll_wait");
             0
         });
         self.count(Counter::EpollWaits, 1);
@@ -446,6 +448,12 @@ impl Worker {
                 }
             }
         }
+        if woken {
+            // Perhaps in the place of another worker, which waits on. First of all: while this wake-up
+            // counts as under way, no other one is made.
+            self.group.park.end_waking();
+            self.count_wake_up();
+        }
         if !events.is_empty() {
             // SeqCst: pairs with the fence in `Park::rise`. Either a lookout that gets up sees what this
             // one has, or this look sees that nobody is on the lookout.
@@ -453,11 +461,6 @@ impl Worker {
             if self.group.park.wants_lookout() {
                 self.group.wake_one();
             }
-        }
-        if woken {
-            // Perhaps in the place of another one, who waits on.
-            self.group.park.end_waking();
-            self.count_wake_up();
         }
         // 6. Timers: their callbacks are tasks.
         if timers_due {
@@ -572,6 +575,23 @@ mod tests {
 
     fn does(code: impl Fn() + Send + Sync + 'static) -> Arc<Does<impl Fn() + Send + Sync>> {
         Arc::new(Does(code, Cost::unknown()))
+    }
+
+    #[test]
+    fn a_worker_that_takes_the_wake_up_of_another_one_still_sees_that_nobody_looks_out() {
+        let (_runtime, mut worker) = alone();
+        let group = Arc::clone(&worker.group);
+        let demand = group.mode.demand(worker.now);
+        // Another worker waits in epoll, and is woken.
+        assert_eq!(group.park.rest(false, demand), Rest::Wait);
+        group.wake_one();
+        // Two go to sleep, and the first one, which is the lookout, gets up.
+        let lookout = group.park.rest(false, demand);
+        let sleeper = group.park.rest(false, demand);
+        assert!(lookout.is_lookout() && !sleeper.is_lookout());
+        group.park.rise(lookout);
+        worker.poll(None, demand, Duration::ZERO);
+        assert!(group.park.sleep(sleeper, Some(Duration::ZERO)), "it was woken to look out");
     }
 
     #[test]

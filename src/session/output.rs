@@ -27,6 +27,7 @@ use super::service::Service;
 use crate::codec::buffer::OutBuffer;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::net::{Cork, Sent, flush_corked};
+use crate::runtime::{Origin, Serving};
 use crate::sync::stall;
 use crate::sys::clock;
 
@@ -65,8 +66,10 @@ const STRIDE: usize = 1 << 10;
 impl Output {
     /// Runs `code` with an output for a connection, and sends what is in it at the end.
     pub(super) fn with<R>(line: &Arc<Line>, code: impl FnOnce(&Self) -> R) -> R {
-        let (buffer, kept) =
-            SPARE.take().unwrap_or_else(|| (OutBuffer::new(&line.pages), Arc::default()));
+        let _serving = Serving::begin(Origin::Accepted);
+        // The thread-locals are gone if the destructor of another one finishes a deferred request.
+        let spare = SPARE.try_with(Cell::take).ok().flatten();
+        let (buffer, kept) = spare.unwrap_or_else(|| (OutBuffer::new(&line.pages), Arc::default()));
         let output = Rc::new(Self {
             line: Arc::clone(line),
             current: RefCell::new(Current { buffer, owner: None, since: None }),
@@ -77,7 +80,7 @@ impl Output {
             sent: Cell::new(0),
             pressed: Cell::new(false),
         });
-        OPEN.with_borrow_mut(|open| open.push(Rc::clone(&output)));
+        let _ = OPEN.try_with(|open| open.borrow_mut().push(Rc::clone(&output)));
         stall::before_wait(Some(flush_all));
         let open = Open(output);
         code(&open.0)

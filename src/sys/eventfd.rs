@@ -34,6 +34,12 @@ impl EventFd {
     }
 }
 
+/// A descriptor that is worth nothing but its number, to be given up when there are no others. It needs
+/// no file, which a changed root directory may lack.
+pub(crate) fn reserve_descriptor() -> io::Result<OwnedFd> {
+    EventFd::new().map(|eventfd| eventfd.fd)
+}
+
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -4,43 +4,61 @@ use std::time::Duration;
 
 use super::check;
 
-/// The calling thread's slice, and what it was before anybody changed it.
+/// Time slice of a thread, which only that thread changes.
 ///
 /// A thread with a short slice may interrupt one with a longer slice when it wakes, and is
 /// interrupted sooner itself; its share of the CPU stays the same. Kernels before 6.12 ignore this.
-#[derive(Debug)]
-pub(crate) struct Slice {
-    /// `None` when the thread is not scheduled fairly, or the kernel does not tell.
-    original: Option<libc::sched_attr>,
-    short: bool,
+///
+/// Threads and processes that it starts have the default slice (`SCHED_FLAG_RESET_ON_FORK`). That flag
+/// also raises a negative nice value of theirs to 0, so a thread with such a value keeps its slice.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Slice {
+    /// That of a thread for which no other one was set.
+    Default,
+    Short,
+    /// Left alone: the system refused a change, or the thread is not scheduled fairly.
+    Fixed,
 }
 
 /// The kernel takes 0.1 ms to 100 ms.
 const SHORT: Duration = Duration::from_micros(100);
 
 impl Slice {
-    /// That of the calling thread.
+    /// The default one, which the calling thread gets instead of an inherited one.
     pub(crate) fn of_this_thread() -> Self {
-        Self { original: fair_attributes(), short: false }
+        let mut slice = Self::Short;
+        slice.set_short(false);
+        slice
     }
 
-    /// Makes the slice short, or what it was. Must be called by the thread it belongs to.
+    /// Makes the slice short, or the default again. Must be called by the thread it belongs to.
     pub(crate) fn set_short(&mut self, short: bool) {
-        if self.short == short {
-            return;
-        }
-        self.short = short;
-        let Some(mut attributes) = self.original else { return };
-        if short {
-            attributes.sched_runtime = u64::try_from(SHORT.as_nanos()).unwrap_or(u64::MAX);
-        }
-        // SAFETY: `attributes` is live for the call, and its size is noted inside it.
-        let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-        if result != 0 {
-            // A sandbox that forbids it: go on without.
-            self.original = None;
+        let wanted = if short { Self::Short } else { Self::Default };
+        if *self != wanted && *self != Self::Fixed {
+            *self = if set_slice(short) { wanted } else { Self::Fixed };
         }
     }
+}
+
+/// Changes the slice of the calling thread and nothing else. Returns false if it stays as it is.
+///
+/// The system call also sets policy and nice value. They are read first, because an operator may have
+/// changed them since the last call.
+fn set_slice(short: bool) -> bool {
+    let Some(mut attributes) = fair_attributes() else { return false };
+    // 0 stands for the default.
+    attributes.sched_runtime = 0;
+    if short {
+        if attributes.sched_nice < 0 {
+            return false;
+        }
+        attributes.sched_runtime = u64::try_from(SHORT.as_nanos()).unwrap_or(u64::MAX);
+        // The flag stays set afterwards: only a privileged thread may clear it.
+        attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
+    }
+    // SAFETY: `attributes` is live for the call, and its size is noted inside it.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    result == 0
 }
 
 /// Attributes of the calling thread, if it is scheduled fairly.

@@ -244,8 +244,3 @@ pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<(i32, u32, u32)
     })?;
     Ok((credentials.pid, credentials.uid, credentials.gid))
 }
-
-/// A descriptor that is worth nothing but its number, to be given up when there are no others.
-pub(crate) fn reserve_descriptor() -> io::Result<OwnedFd> {
-    std::fs::File::open("/dev/null").map(OwnedFd::from)
-}

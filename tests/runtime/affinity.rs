@@ -9,7 +9,7 @@ use std::mem;
 use std::time::Duration;
 
 use epoll_group::stats::Counter;
-use epoll_group::{Config, Runtime};
+use epoll_group::{Config, Handle, Runtime};
 use lab::child::{in_child, test_name};
 use lab::threads::{Crowd, Event, How, falls_back, threads};
 use lab::{LONG, eventually};
@@ -161,6 +161,30 @@ fn workers_follow_when_the_process_is_given_other_cpus() {
             });
         }
         assert_eq!(runtime.stats().get(Counter::AffinityFailed), 0);
+    });
+}
+
+/// A task that queues itself again until the runtime drains.
+fn again(handle: &Handle) {
+    let next = handle.clone();
+    let _ = handle.spawn(move || again(&next));
+}
+
+#[test]
+fn workers_follow_beside_tasks_without_end() {
+    with_two_cpus(|cpus| {
+        let runtime = start(config());
+        // Each worker has always a task to run.
+        (0..64).for_each(|_| again(&runtime.handle()));
+        for given in [&cpus[..1], cpus] {
+            bind_all(given);
+            eventually(LONG, || {
+                let mut masks = masks("af-0-");
+                masks.retain(|name, _| !name.contains('r'));
+                masks.values().all(|mask| *mask == list(given))
+            });
+        }
+        assert_eq!(runtime.drain(LONG).stuck.len(), 0);
     });
 }
 

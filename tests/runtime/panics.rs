@@ -7,8 +7,12 @@ use std::time::Duration;
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Handle, Runtime};
+use lab::child::in_child;
+use lab::protocol::{Bytes, echo};
 use lab::workers::{all_rest, threads_named};
 use lab::{LONG, Peer, eventually};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Metadata, Subscriber};
 
 const WORKERS: usize = 3;
 
@@ -71,6 +75,84 @@ fn a_panic_whose_payload_panics_when_dropped_leaves_the_workers() {
     let runtime = named("pp");
     runtime.handle().spawn(|| std::panic::panic_any(Bomb)).expect("room");
     check(&runtime, "pp", 1);
+}
+
+/// Panics with another one of itself when it is dropped.
+struct Endless;
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        std::panic::panic_any(Self);
+    }
+}
+
+#[test]
+fn panics_whose_payloads_panic_again_and_again_when_dropped_leave_the_workers() {
+    let runtime = named("pq");
+    for _ in 0..=WORKERS {
+        runtime.handle().spawn(|| std::panic::panic_any(Endless)).expect("room");
+    }
+    check(&runtime, "pq", WORKERS as u64 + 1);
+    assert_eq!(runtime.drain(LONG).stuck.len(), 0);
+}
+
+/// A log subscriber that panics at each event of the crate.
+struct BrokenLog;
+
+impl Subscriber for BrokenLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("epoll_group")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        panic!("in the log");
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_log_subscriber_that_panics_ends_no_worker_and_keeps_no_connection() {
+    in_child(|| {
+        tracing::subscriber::set_global_default(BrokenLog).expect("the first");
+        let runtime = named("pb");
+        for _ in 0..WORKERS {
+            runtime.handle().spawn(|| panic!("in a task")).expect("room");
+        }
+        let listener = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
+        for _ in 0..=WORKERS {
+            // The end of a connection is logged.
+            Peer::connect(listener.local_addr()).echo(b"hello");
+        }
+        eventually(LONG, || runtime.stats().connections == 0);
+        check(&runtime, "pb", WORKERS as u64);
+        let report = runtime.drain(LONG);
+        assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
+    });
+}
+
+#[test]
+fn two_destructors_of_timers_that_panic_at_the_end_do_not_abort() {
+    in_child(|| {
+        let runtime = named("pf");
+        for _ in 0..2 {
+            let bomb = Bomb;
+            let _ = runtime.handle().after(LONG, move || drop(bomb));
+        }
+        let handle = runtime.handle();
+        assert_eq!(runtime.drain(LONG).stuck.len(), 0);
+        assert_eq!(handle.stats().get(Counter::Panics), 2);
+    });
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 mod outgoing;
 
+use std::cell::Cell;
 use std::io::{Read, Write};
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -10,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
-use epoll_group::{DrainReport, Runtime};
+use epoll_group::{DrainReport, Handle, Interest, Runtime};
 use lab::protocol::{Bytes, echo};
 use lab::workers::{Gate, threads_named, workers};
 use lab::{Kind, LONG, Peer, Server, config, eventually};
@@ -146,6 +149,42 @@ fn a_stuck_task_is_named_too_and_the_others_end() {
     eventually(LONG, || threads_named("sk-") == report.stuck);
     gate.open();
     eventually(LONG, || threads_named("sk-").is_empty());
+}
+
+/// Passes a gate when it is dropped.
+struct PassesAtEnd(Gate);
+
+impl Drop for PassesAtEnd {
+    fn drop(&mut self) {
+        self.0.pass();
+    }
+}
+
+thread_local! {
+    static LAST: Cell<Option<PassesAtEnd>> = const { Cell::new(None) };
+}
+
+#[test]
+fn a_thread_local_whose_destructor_waits_does_not_hold_up_the_drain_and_is_the_one_named() {
+    for workers in [1, 4] {
+        let name = format!("sl{workers}");
+        let runtime = Runtime::builder().groups(1).threads_per_group(workers).name(&name).start();
+        let runtime = runtime.expect("a runtime");
+        let gate = Gate::default();
+        let last = PassesAtEnd(gate.clone());
+        let (tell, told) = mpsc::channel();
+        let task = move || {
+            LAST.set(Some(last));
+            tell.send(thread::current().name().map(str::to_owned)).expect("waited for");
+        };
+        runtime.handle().spawn(task).expect("room");
+        let stuck = told.recv_timeout(LONG).expect("it runs").expect("a name");
+        let report = runtime.drain(Duration::from_millis(100));
+        assert_eq!((report.stuck.as_slice(), report.cut), ([stuck].as_slice(), 0), "{report}");
+        assert_eq!(gate.held(), 1, "the drain did not wait for the destructor");
+        gate.open();
+        eventually(LONG, || threads_named(&name).is_empty());
+    }
 }
 
 #[test]
@@ -294,8 +333,38 @@ fn a_runtime_can_end_in_a_handler_of_its_own_whose_peer_is_still_answered() {
     }
 }
 
+/// Ends its runtime when it is dropped.
+struct EndsWhenDropped(Own, mpsc::Sender<()>);
+
+impl Drop for EndsWhenDropped {
+    fn drop(&mut self) {
+        self.1.send(()).expect("waited for");
+        self.0.end(End::Drain);
+    }
+}
+
 #[test]
 fn a_drain_in_a_task_waits_for_the_one_connection_that_is_busy() {
+    beside_a_busy_connection(|handle, ends| {
+        handle.spawn(move || drop(ends)).expect("room");
+    });
+}
+
+#[test]
+fn a_drain_in_a_destructor_waits_for_the_one_connection_that_is_busy() {
+    beside_a_busy_connection(|handle, ends| {
+        // The code of a registration is dropped by a worker.
+        let (socket, _) = UnixStream::pair().expect("sockets");
+        socket.set_nonblocking(true).expect("set");
+        let code = move |_: BorrowedFd<'_>, _| {
+            let _kept = &ends;
+        };
+        drop(handle.register(socket, Interest::READABLE, code).expect("room"));
+    });
+}
+
+/// Has `begin` end a runtime on a worker of its own, while a connection is busy.
+fn beside_a_busy_connection(begin: impl FnOnce(&Handle, EndsWhenDropped)) {
     let gate = Gate::default();
     let inside = gate.clone();
     let server = Server::start(
@@ -313,12 +382,8 @@ fn a_drain_in_a_task_waits_for_the_one_connection_that_is_busy() {
     let (own, told) = Own::new();
     *own.runtime.lock().expect("no panic") = Some(server.runtime);
     let (begins, begun) = mpsc::channel();
-    let task = move || {
-        begins.send(()).expect("waited for");
-        own.end(End::Drain);
-    };
-    handle.spawn(task).expect("room");
-    begun.recv_timeout(LONG).expect("the task runs");
+    begin(&handle, EndsWhenDropped(own, begins));
+    begun.recv_timeout(LONG).expect("a worker ends it");
     // The drain has begun when it refuses; a moment later it would have given up.
     eventually(LONG, || handle.spawn(|| ()).is_err());
     thread::park_timeout(Duration::from_millis(20));

@@ -1,5 +1,6 @@
 //! Requests that are answered later, from any thread.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
@@ -12,6 +13,7 @@ use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::session::{Deferred, Reply, Row, SessionError};
 use epoll_group::stats::Counter;
 use epoll_group::{net, stall};
+use lab::child::in_child;
 use lab::engine::{Counts, Fixture, Numbers, config, finish_with, one_text};
 use lab::threads::threads;
 use lab::xrpc::AUTO;
@@ -53,6 +55,29 @@ fn one_that_is_dropped_answers_an_error() {
     assert_eq!(client.reply(2).failure().code, 8001);
     client.execute(2, "one").one();
     assert_eq!(server.stats().deferred_requests, 0);
+}
+
+thread_local! {
+    static LAST: Cell<Option<Deferred>> = const { Cell::new(None) };
+}
+
+#[test]
+fn one_that_a_thread_local_drops_after_all_others_answers_an_error() {
+    in_child(|| {
+        let server = Fixture::start(config());
+        let mut client = server.client_with_sessions([2, 3]);
+        client.send_sql(2, query("defer a"));
+        client.send_sql(3, query("defer b"));
+        let [a, b] = ["a", "b"].map(|name| server.control.take_one_deferred(name));
+        let ends = thread::spawn(|| {
+            // Thread-locals are dropped in the reverse order of their first use.
+            LAST.set(Some(a));
+            assert!(net::together(|| finish_with(b, "done")));
+        });
+        ends.join().expect("no panic");
+        assert_eq!(client.reply(3).one().text(), Some("done"));
+        assert_eq!(client.reply(2).failure().code, 8001);
+    });
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::time::Duration;
 use epoll_group::stall;
 use epoll_group::stats::Counter;
 
-use crate::shims::process;
+use crate::shims::{Call, Effect, Fault, Side, builder, on_behalf, process};
 use crate::transfers::Pair;
 use crate::world::{Bystanders, World, answer};
 use lab::child::in_child;
 use lab::protocol::Bytes;
-use lab::{Kind, LONG, Server, config, eventually};
+use lab::{Kind, LONG, Peer, Server, config, eventually};
 
 #[test]
 fn without_memory_for_threads_the_others_go_on_and_later_there_are_more() {
@@ -50,6 +50,20 @@ fn waits(server: &Server) -> mpsc::Sender<()> {
     };
     server.runtime.handle().spawn(code).expect("room");
     tell
+}
+
+#[test]
+fn a_listener_needs_no_file() {
+    let world = World::enter();
+    let runtime = builder(Side::Server, config()).start().expect("a runtime");
+    // As in a changed root directory that is empty.
+    let missing = Fault::new(Side::Server, Call::Open, Effect::Fails(libc::ENOENT)).always().arm();
+    let listen = || runtime.listen("127.0.0.1:0", Bytes::new(answer));
+    let listener = on_behalf(Side::Server, listen).expect("a listener");
+    Peer::connect(listener.local_addr()).echo(b"hello");
+    assert_eq!(missing.hits(), 0);
+    assert!(runtime.drain(LONG).stuck.is_empty());
+    world.is_as_before();
 }
 
 #[test]

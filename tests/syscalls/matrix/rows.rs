@@ -138,7 +138,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(When::Listen, Call::Bind, "its address", &[(&[ENOMEM, EPERM], Fails(BIND))], USUAL),
     row(When::Listen, Call::Listen, "listening", &[(&[ENOMEM, EPERM], Fails(BIND))], USUAL),
     row(When::Listen, Call::Getsockname, "its port", &[(NO_MEMORY, Fails(BIND))], USUAL),
-    row(When::Listen, Call::Open, "reserve descriptor", &[(NO_DESCRIPTOR, Fails(WATCH))], USUAL),
+    row(When::Listen, Call::Eventfd, "reserve descriptor", &[(NO_DESCRIPTOR, Fails(WATCH))], USUAL),
     row(When::Listen, Call::EpollAdd, "watching it", &[(NO_WATCH, Fails(WATCH))], USUAL),
     row(When::ListenUnix, Call::Socket, "the listener", &[(NO_SOCKET, Fails(BIND))], USUAL),
     row(When::ListenUnix, Call::Setsockopt, "its options", &[(NO_MEMORY, Fails(BIND))], USUAL),
@@ -160,7 +160,7 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         When::ListenUnix,
-        Call::Open,
+        Call::Eventfd,
         "reserve descriptor",
         &[(NO_DESCRIPTOR, Fails(WATCH))],
         USUAL,
@@ -177,7 +177,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(When::Adopt, Call::Getsockopt, "whether it listens", &[(NO_MEMORY, Fails(WATCH))], USUAL),
     row(When::Adopt, Call::Getsockname, "its address", &[(NO_MEMORY, Fails(WATCH))], USUAL),
     row(When::Adopt, Call::Setsockopt, "its options", &[(NO_MEMORY, Fails(WATCH))], USUAL),
-    row(When::Adopt, Call::Open, "reserve descriptor", &[(NO_DESCRIPTOR, Fails(WATCH))], USUAL),
+    row(When::Adopt, Call::Eventfd, "reserve descriptor", &[(NO_DESCRIPTOR, Fails(WATCH))], USUAL),
     row(When::Adopt, Call::EpollAdd, "watching it", &[(NO_WATCH, Fails(WATCH))], USUAL),
     row(
         When::Accept,

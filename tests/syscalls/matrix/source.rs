@@ -15,7 +15,6 @@ const DOORS: &[(&str, &[Call])] = &[
     ("Instant::now", &[Call::ClockGettime]),
     ("OwnedFd::from_raw_fd", &[Call::Close]),
     ("Socket::new", &[Call::Socket]),
-    ("fs::File::open", &[Call::Open]),
     ("fs::remove_file", &[Call::Unlink]),
     ("fs::symlink_metadata", &[Call::Statx]),
     ("getrandom::fill", &[Call::Getrandom]),
