@@ -388,7 +388,7 @@ fn one_whose_connection_is_gone_learns_it() {
 
 #[test]
 fn what_was_cancelled_and_is_finished_late_keeps_no_descriptor() {
-    lab::child::in_child(|| {
+    in_child(|| {
         let server = Fixture::start(config());
         let mut client = server.client_with_sessions([2]);
         let before = lab::child::descriptors();
@@ -415,7 +415,7 @@ fn what_was_cancelled_and_is_finished_late_keeps_no_descriptor() {
 
 #[test]
 fn what_is_put_off_again_when_its_session_has_ended_keeps_no_descriptor() {
-    lab::child::in_child(|| {
+    in_child(|| {
         let server = Fixture::start(config());
         let before = lab::child::descriptors();
         let mut client = server.client_with_sessions([2]);
