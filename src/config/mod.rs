@@ -100,7 +100,7 @@ tunables! {
         max_threads: usize = 1024, 2..=MOST_THREADS, Count, live;
         reserve_threads_per_group: usize = 1, 0..=16, Count, start;
 
-        tcp_listen_queue: u32 = 128, 1..=4096, Count, start;
+        tcp_listen_queue: u32 = 0, 0..=4096, Count, start;
         tcp_keep_alive: Duration = 30 * SECOND, SECOND..=7200 * SECOND, Seconds, live;
         tcp_send_buf: usize = 0, zero_or(2 * KIB..=2 * MIB), Bytes, live;
         tcp_recv_buf: usize = 0, zero_or(2 * KIB..=2 * MIB), Bytes, live;

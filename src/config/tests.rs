@@ -85,7 +85,7 @@ ranges! {
     tasker_extend_step 1_usize, 50, 1, "1..=50";
     max_threads 2_usize, 32_768, 1, "2..=32768";
     reserve_threads_per_group 0_usize, 16, 1, "0..=16";
-    tcp_listen_queue 1_u32, 4096, 1, "1..=4096";
+    tcp_listen_queue 0_u32, 4096, 1, "0..=4096";
     tcp_keep_alive SECOND, 7200 * SECOND, STEP, "1s..=7200s";
     tcp_send_buf 2048_usize, 2_097_152, 1, "0 or 2048..=2097152";
     tcp_recv_buf 2048_usize, 2_097_152, 1, "0 or 2048..=2097152";

@@ -199,7 +199,11 @@ fn open_sockets(
     at: Listen,
     options: &Options,
 ) -> Result<(Vec<OwnedFd>, Option<PathBuf>), ListenError> {
-    let backlog = handle.settings().tcp_listen_queue;
+    let backlog = match handle.settings().tcp_listen_queue {
+        // The kernel lowers it to its own limit.
+        0 => i32::MAX,
+        connections => connections.cast_signed(),
+    };
     match at {
         Listen::Ready(socket) => {
             socket::adopt_listener(socket.as_fd(), options).map_err(ListenError::Watch)?;

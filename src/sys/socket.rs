@@ -49,7 +49,7 @@ impl Options {
 pub(crate) fn listen_tcp(
     addr: SocketAddr,
     count: usize,
-    backlog: u32,
+    backlog: i32,
     options: &Options,
 ) -> io::Result<Vec<OwnedFd>> {
     let first = tcp_socket(addr)?;
@@ -70,17 +70,17 @@ pub(crate) fn listen_tcp(
         sockets.push(socket);
     }
     for socket in &sockets {
-        socket.listen(backlog.cast_signed())?;
+        socket.listen(backlog)?;
     }
     Ok(sockets.into_iter().map(OwnedFd::from).collect())
 }
 
 /// Binds and listens on a Unix path. The caller removes the file, unless this fails.
-pub(crate) fn listen_unix(path: &Path, backlog: u32, options: &Options) -> io::Result<OwnedFd> {
+pub(crate) fn listen_unix(path: &Path, backlog: i32, options: &Options) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     options.apply(&socket, false)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    if let Err(error) = socket.listen(backlog.cast_signed()) {
+    if let Err(error) = socket.listen(backlog) {
         // The error says more than one of this could.
         let _ = std::fs::remove_file(path);
         return Err(error);

@@ -91,7 +91,7 @@ pub const BOTH: [Kind; 2] = [Kind::Tcp, Kind::Unix];
 
 /// One group of four workers.
 pub fn config() -> Config {
-    Config::default().epoll_groups(1).tcp_listen_queue(4096)
+    Config::default().epoll_groups(1)
 }
 
 /// A runtime with one listener.
