@@ -21,6 +21,7 @@
 
 use std::fs;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -119,6 +120,8 @@ struct Accept {
     closed: bool,
     /// Errors of connections since anything else.
     errors_in_a_row: u32,
+    /// Connections accepted since the last look at the clock.
+    accepted: u32,
     starving: Option<Starving>,
     wake_up: Option<TimerId>,
 }
@@ -190,6 +193,7 @@ impl Acceptor {
             stopping: false,
             closed: false,
             errors_in_a_row: 0,
+            accepted: 0,
             starving: None,
             wake_up: None,
         };
@@ -223,9 +227,11 @@ impl Acceptor {
     }
 
     fn run(&self, mut running: Running<'_, Accept>, lent: &mut Lent<'_>) {
+        let mut accepted = 0;
         loop {
             let marks = running.take_marks();
             let more = self.turn(&mut running, marks);
+            accepted += mem::take(&mut running.accepted);
             if more {
                 running.mark(READABLE);
                 running.queue();
@@ -239,7 +245,9 @@ impl Acceptor {
                 None => break,
             }
         }
-        lent.charge(&self.cost);
+        // A run that accepts many is no slow handler: nothing waits behind it for longer than behind as
+        // many events of connections.
+        lent.charge_each(&self.cost, accepted);
     }
 
     /// One round. `true` when the budget was spent before the backlog was empty.
@@ -258,6 +266,7 @@ impl Acceptor {
                 Ok((socket, peer)) => {
                     accept.starving = None;
                     accept.errors_in_a_row = 0;
+                    accept.accepted += 1;
                     self.admit(socket, Address::from_raw(&peer));
                 }
                 Err(error) if !asked && policy(&error) == Policy::Pause => {

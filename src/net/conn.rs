@@ -124,6 +124,7 @@ impl Conn {
             Address::Tcp(_) => Family::Tcp,
             Address::Unix(_) => Family::Unix,
         };
+        let cost = Cost::like(protocol.first_cost());
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
             origin,
@@ -148,7 +149,7 @@ impl Conn {
             told: AtomicBool::new(false),
             reason: Mutex::new(None),
             holds: Holds::default(),
-            cost: Cost::unknown(),
+            cost,
             family,
             deadline: Mutex::new(None),
             group,

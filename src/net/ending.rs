@@ -126,8 +126,8 @@ impl Round<'_> {
     pub(super) fn flushed(&self, recv: &mut Recv) {
         let config = self.conn.group.config();
         let nothing_to_lose = recv.ended || !self.conn.sent_any.load(Ordering::Relaxed);
-        let failed = socket::shutdown_write(self.conn.fd()).is_err();
-        if failed || nothing_to_lose || config.linger_timeout.is_zero() {
+        let at_once = nothing_to_lose || config.linger_timeout.is_zero();
+        if at_once || socket::shutdown_write(self.conn.fd()).is_err() {
             self.finish(recv, None);
             return;
         }

@@ -6,9 +6,13 @@ use super::close::{Close, CloseReason};
 use super::connection::Connection;
 use super::read_buf::Input;
 use super::{Protocol, Turn};
+use crate::runtime::Cost;
 
 /// A protocol without its type: what a listener's connections share.
 pub(super) trait Erased: Send + Sync {
+    /// Time that the first request of a connection takes, with which the estimate of a new connection
+    /// begins. Otherwise each new connection would count as slow until its first request is over.
+    fn first_cost(&self) -> &Cost;
     fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler>;
     fn released(&self, conn: &Connection, turn: Turn);
     fn drained(&self, conn: &Connection);
@@ -24,7 +28,16 @@ pub(super) trait Handler: Send {
 }
 
 /// The only implementation of [`Erased`].
-pub(super) struct Typed<P>(pub(super) P);
+pub(super) struct Typed<P> {
+    protocol: P,
+    first_cost: Cost,
+}
+
+impl<P> Typed<P> {
+    pub(super) fn new(protocol: P) -> Self {
+        Self { protocol, first_cost: Cost::quick() }
+    }
+}
 
 struct Session<P: Protocol> {
     protocol: Arc<Typed<P>>,
@@ -32,39 +45,43 @@ struct Session<P: Protocol> {
 }
 
 impl<P: Protocol> Erased for Typed<P> {
+    fn first_cost(&self) -> &Cost {
+        &self.first_cost
+    }
+
     fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler> {
-        let state = self.0.opened(conn);
+        let state = self.protocol.opened(conn);
         Box::new(Session { protocol: self, state })
     }
 
     fn released(&self, conn: &Connection, turn: Turn) {
-        self.0.released(conn, turn);
+        self.protocol.released(conn, turn);
     }
 
     fn drained(&self, conn: &Connection) {
-        self.0.drained(conn);
+        self.protocol.drained(conn);
     }
 
     fn connect_failed(&self, conn: &Connection, reason: &CloseReason) {
-        self.0.connect_failed(conn, reason);
+        self.protocol.connect_failed(conn, reason);
     }
 }
 
 impl<P: Protocol> Handler for Session<P> {
     fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
-        self.protocol.0.received(conn, &mut self.state, input)
+        self.protocol.protocol.received(conn, &mut self.state, input)
     }
 
     fn ended(&mut self, conn: &Connection) -> Result<(), Close> {
-        self.protocol.0.ended(conn, &mut self.state)
+        self.protocol.protocol.ended(conn, &mut self.state)
     }
 
     fn draining(&mut self, conn: &Connection) {
-        self.protocol.0.draining(conn, &mut self.state);
+        self.protocol.protocol.draining(conn, &mut self.state);
     }
 
     fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason) {
         let Self { protocol, state } = *self;
-        protocol.0.closed(conn, state, reason);
+        protocol.protocol.closed(conn, state, reason);
     }
 }

@@ -97,7 +97,7 @@ impl Handle {
         if self.usage().is_draining() {
             return Err(ListenError::Draining);
         }
-        let protocol: Arc<dyn Erased> = Arc::new(Typed(protocol));
+        let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol));
         let options = options(self);
         let (sockets, unlink) = open_sockets(self, at, &options)?;
         let unlink = unlink.map(|path| Arc::new(Unlink::new(path)));
@@ -148,7 +148,7 @@ impl Handle {
             return Err(ConnectError::Limit(limit));
         }
         let socket = socket::connect(&raw, &options(self)).map_err(ConnectError::Io)?;
-        let protocol = Arc::new(Typed(protocol));
+        let protocol = Arc::new(Typed::new(protocol));
         let group = Arc::clone(self.group_here());
         Conn::start(group, socket, to, protocol, self.class(), Recv::outgoing())
             .map_err(ConnectError::Io)

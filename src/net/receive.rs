@@ -177,6 +177,7 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
         received: 0,
         held: false,
         timed: false,
+        first: false,
         observed: conn.group.note_scheduled(lent),
         first_at: None,
     };
@@ -212,6 +213,9 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
     round.release(lent.turn);
     if round.timed {
         lent.charge(conn.cost());
+        if round.first {
+            conn.protocol().first_cost().follow(conn.cost());
+        }
         conn.group.note_run(round.first_at, lent);
     }
 }
@@ -225,6 +229,8 @@ pub(super) struct Round<'a> {
     held: bool,
     /// `received` of the protocol was called, so the time that this took says something.
     timed: bool,
+    /// The peer has sent its first bytes.
+    first: bool,
     /// Histograms are on.
     observed: bool,
     /// When the first receive was done, if anybody wants to know.
@@ -505,6 +511,7 @@ impl Round<'_> {
         }
         recv.heard_at = Some(lent.lap.now);
         if recv.silent_until.take().is_some() {
+            self.first = true;
             self.conn.group.usage().silent_spoke();
             if let Some(idle_until) = self.idle_until(recv, lent.lap.now) {
                 self.conn.arm(idle_until);

@@ -15,7 +15,7 @@ pub(crate) struct Served(Arc<dyn Erased>);
 
 impl Served {
     pub(crate) fn new(protocol: impl Protocol) -> Self {
-        Self(Arc::new(Typed(protocol)))
+        Self(Arc::new(Typed::new(protocol)))
     }
 
     /// Serves a socket, which does not block, or closes it if there are too many.

@@ -43,6 +43,16 @@ impl Cost {
         Self { nanos: AtomicU32::new(UNKNOWN) }
     }
 
+    /// A cost that begins with the estimate of another one.
+    pub(crate) fn like(other: &Self) -> Self {
+        Self { nanos: AtomicU32::new(other.nanos.load(Ordering::Relaxed)) }
+    }
+
+    /// Estimate of runs that are not measured yet and expected to be quick.
+    pub(crate) fn quick() -> Self {
+        Self { nanos: AtomicU32::new(FLOOR_NANOS) }
+    }
+
     pub(crate) fn pace(&self) -> Pace {
         match self.nanos.load(Ordering::Relaxed) {
             UNKNOWN => Pace::Unknown,
@@ -80,7 +90,17 @@ impl Cost {
         } else {
             without_preemption(sample, began)
         };
-        let sample = u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1);
+        self.note(u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1));
+    }
+
+    /// Moves the estimate towards that of another cost, as if this had been measured.
+    pub(crate) fn follow(&self, other: &Self) {
+        if let Some(nanos) = other.nanos() {
+            self.note(nanos);
+        }
+    }
+
+    fn note(&self, sample: u32) {
         let before = self.nanos.load(Ordering::Relaxed);
         let after = match before {
             UNKNOWN => sample,
@@ -223,5 +243,24 @@ mod tests {
             cost.add(QUICK);
         }
         assert_eq!(cost.pace(), Pace::Dear);
+    }
+
+    #[test]
+    fn a_cost_that_follows_another_one_rises_after_two_slow_ones_and_falls_again() {
+        let (first, unknown) = (Cost::quick(), Cost::unknown());
+        first.follow(&unknown);
+        assert_eq!(first.pace(), Pace::Cheap, "nothing was measured");
+        for _ in 0..3 {
+            let run = Cost::like(&first);
+            run.add(SLOW);
+            first.follow(&run);
+        }
+        assert_eq!((first.pace(), Cost::like(&first).pace()), (Pace::Dear, Pace::Dear));
+        for _ in 0..20 {
+            let run = Cost::like(&first);
+            run.add(QUICK);
+            first.follow(&run);
+        }
+        assert_eq!(first.pace(), Pace::Cheap);
     }
 }

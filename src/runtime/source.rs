@@ -73,7 +73,12 @@ pub(crate) struct Lent<'w> {
 impl Lent<'_> {
     /// Notes in `cost` how long it took since the last thing ended that was timed.
     pub(crate) fn charge(&mut self, cost: &Cost) {
-        cost.add_whole(self.lap.end());
+        self.charge_each(cost, 1);
+    }
+
+    /// Notes in `cost` the time of one of so many equal parts of the run.
+    pub(crate) fn charge_each(&mut self, cost: &Cost, parts: u32) {
+        cost.add_whole(self.lap.end() / parts.max(1));
     }
 }
 
@@ -112,3 +117,24 @@ pub(crate) const CUT: Marks = Marks::bit(2);
 /// The drain is over: what nothing finishes ends now.
 pub(crate) const OVER: Marks = Marks::bit(3);
 pub(crate) const FIRST_OWN_MARK: u32 = 4;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::cost::Pace;
+    use super::*;
+    use crate::sys::clock;
+
+    #[test]
+    fn each_part_of_a_run_costs_its_share() {
+        for (parts, pace) in [(0, Pace::Dear), (1, Pace::Dear), (u32::MAX, Pace::Cheap)] {
+            let began = clock::now() - Duration::from_millis(10);
+            let lap = Lap::from(began);
+            let mut lent = Lent { turn: Turn::ALONE, read_buf: &mut [], lap, runnable_at: began };
+            let cost = Cost::unknown();
+            lent.charge_each(&cost, parts);
+            assert_eq!(cost.pace(), pace, "{parts} parts");
+        }
+    }
+}

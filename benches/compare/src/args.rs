@@ -14,7 +14,7 @@ use lab::terminal::Output;
 use crate::experiment::Plan;
 use crate::server::{self, SqlServer};
 use crate::suite::{self, SUITES, Suite, many};
-use crate::workload::Frames;
+use crate::workload::{Frames, Workload};
 use crate::{pools, report};
 
 /// epoll-group beside what it is measured against.
@@ -97,6 +97,11 @@ struct Load {
     /// N more connections, whose frames burn US microseconds of CPU each.
     #[arg(long, value_name = "N:US", requires = "servers", value_parser = heavy)]
     heavy: Option<Heavy>,
+    /// Each client connects, asks once and closes, again and again. `--connections` counts the clients.
+    #[arg(long, requires = "servers")]
+    #[arg(conflicts_with_all = ["sessions", "pipeline", "size", "think_us", "random_us", "bursts"])]
+    #[arg(conflicts_with_all = ["burn_us", "heavy"])]
+    churn: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -179,7 +184,13 @@ pub fn run(cli: Cli, out: &mut Output) -> Result<(), Box<dyn Error>> {
                 burn: burn_us,
                 heavy,
             };
-            suite::servers::run(&cli.servers, &cli.load.connections, shape, plan, cli.out, out)
+            let workloads = cli.load.connections.iter().map(|&connections| match cli.load.churn {
+                true => Workload::churn(connections),
+                false => Workload::frames(Frames { connections, ..shape }),
+            });
+            // Handlers that burn CPU time read the clock all the time, by system calls.
+            let plan = Plan { counts_syscalls: shape.heavy.is_none(), ..plan };
+            suite::servers::run(&cli.servers, workloads, plan, cli.out, out)
         }
         Some(Command::Pool(pool)) => {
             let plan = pool.length.plan((11, 500), (3, 200));

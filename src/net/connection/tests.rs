@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Connection;
 use crate::config::Config;
@@ -87,6 +87,32 @@ impl Pair {
         let pending = self.drained.recv_timeout(LONG).expect("drained is called");
         assert!(pending <= LOW, "{pending} bytes wait");
     }
+}
+
+#[test]
+fn a_new_connection_begins_with_the_estimate_of_first_requests() {
+    let runtime = Runtime::builder().groups(1).start().expect("a runtime");
+    let ((open, opened), (drain, _drained)) = (mpsc::channel(), mpsc::channel());
+    let protocol = Tells { opened: Mutex::new(open), drained: Mutex::new(drain) };
+    let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");
+    let Address::Tcp(to) = listener.local_addr() else { panic!("it is TCP") };
+    let connect = || {
+        let peer = TcpStream::connect(to).expect("connected");
+        (peer, opened.recv_timeout(LONG).expect("a connection"))
+    };
+    let (mut peer, slow) = connect();
+    slow.0.cost().add(Duration::from_secs(1));
+    slow.0.cost().add(Duration::from_secs(1));
+    let expected = || slow.0.protocol().first_cost().nanos();
+    let before = expected();
+    peer.write_all(b"hello").expect("room");
+    let asked = Instant::now();
+    while expected() <= before {
+        assert!(asked.elapsed() < LONG, "the first request was not charged");
+        thread::yield_now();
+    }
+    let (_peer, conn) = connect();
+    assert_eq!(conn.0.cost().nanos(), expected());
 }
 
 #[test]

@@ -14,24 +14,20 @@ use super::blocks;
 use crate::experiment::{Experiment, Lane, Plan};
 use crate::server::Server;
 use crate::table::USUAL;
-use crate::workload::{Frames, Workload};
+use crate::workload::Workload;
 
-/// Measures and prints. With a folder, writes the page and the raw numbers into it.
+/// Measures each workload and prints. With a folder, writes the page and the raw numbers into it.
 pub fn run(
     servers: &[Spec],
-    connections: &[usize],
-    shape: Frames,
+    workloads: impl Iterator<Item = Workload>,
     plan: Plan,
     folder: Option<PathBuf>,
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
     let environment = Environment::of(crate::COMMAND);
-    // Handlers that burn CPU time read the clock all the time, by system calls.
-    let plan = Plan { counts_syscalls: shape.heavy.is_none(), ..plan };
     let mut found = Vec::new();
-    for &connections in connections {
-        let workload = Workload::frames(Frames { connections, ..shape });
+    for workload in workloads {
         let lanes = servers.iter().map(|spec| Lane {
             name: spec.to_string(),
             server: Server::Echo(spec.clone()),
