@@ -3,7 +3,9 @@
 
 mod timing;
 
+use std::hash::Hash;
 use std::hint::black_box;
+use std::marker::PhantomData;
 use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -11,10 +13,13 @@ use epoll_group::pool::{Manage, ManageError, Pool, Target};
 
 const BACKENDS: u64 = 16;
 
-/// Its connections are numbers.
-struct Numbers;
+/// Connections are numbers.
+struct Numbers<K>(PhantomData<K>);
 
-impl<K> Manage<K, u64> for Numbers {
+impl<K: Clone + Eq + Hash + Send + Sync + 'static> Manage for Numbers<K> {
+    type Key = K;
+    type Connection = u64;
+
     fn connect(&self, _: &Target<'_, K>, _: Instant) -> Result<u64, ManageError> {
         Ok(7)
     }
@@ -26,7 +31,7 @@ fn checkout(c: &mut Criterion) {
         b.iter(|| (black_box(Instant::now()), black_box(Instant::now())));
     });
 
-    let pool = Pool::<u64, u64>::builder(Numbers).build().expect("a pool");
+    let pool = Pool::builder(Numbers::<u64>(PhantomData)).build().expect("a pool");
     let backends: Vec<_> =
         (0..BACKENDS).map(|key| pool.backend(&key).expect("it is open")).collect();
     for backend in &backends {
@@ -41,7 +46,7 @@ fn checkout(c: &mut Criterion) {
     });
     assert_eq!(backend.status().totals.connects, 1);
 
-    let named = Pool::<String, u64>::builder(Numbers).build().expect("a pool");
+    let named = Pool::builder(Numbers::<String>(PhantomData)).build().expect("a pool");
     let names: Vec<_> = (0..BACKENDS).map(|key| format!("SPT{key}")).collect();
     for name in &names {
         assert_eq!(*named.get(name).expect("connects"), 7);

@@ -1,85 +1,65 @@
-//! [`Backend`]: a backend under its lock, and the effects of what happens to it.
+//! [`Backend`] and [`Pooled`], and the lock around a [`Stack`].
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::checkout::{Caller, Got, Then, connect_by_host};
 use super::error::GetError;
-use super::jobs::ConnectJob;
-use super::manage::{Key, Target, Version};
-use super::pooled::Pooled;
-use super::seat::Seat;
+use super::guard::{Wait, guarded, in_turn, shielded, waiting};
+use super::manage::{Manage, Target, Version};
 use super::shared::Shared;
-use super::slots::Ticket;
-use super::stack::{Effects, Grant, Stack};
-use super::status::{BackendState, BackendStatus, Discard, Held, Leaving};
-use super::turns::{guarded, in_turn, shielded, waiting};
-use super::{stack, turns};
+use super::stack::{Effects, Fitness, Grant, Ready, Stack, Ticket};
+use super::status::{BackendState, BackendStatus, Discard, Held};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
-/// One backend: its lock is its own, and nothing of the user runs under it.
-pub(super) struct Inner<K: Key, C: Send + 'static> {
-    key: K,
-    stack: Mutex<Stack<C, Caller<K, C>>>,
-    /// Nothing is in use any more, or nobody needs to wait for that.
+/// One backend. While its lock is held, no code of the user runs.
+pub(super) struct Inner<M: Manage> {
+    key: M::Key,
+    stack: Mutex<Machine<M>>,
+    /// Notified when no connection is in use any more, or the state changes.
     quiet: Condvar,
-    shared: Arc<Shared<K, C>>,
+    shared: Arc<Shared<M>>,
 }
 
-/// What is given to a callback.
-pub(super) type Got<K, C> = Result<Pooled<K, C>, GetError>;
+type Machine<M> = Stack<<M as Manage>::Connection, Caller<M>>;
+pub(super) type Fx<M> = Effects<<M as Manage>::Connection, Caller<M>>;
+/// A connection that can be handed out.
+pub(super) type Fit<M> = (<M as Manage>::Connection, Ticket, Version);
 
-/// Somebody who waits.
-pub(super) enum Caller<K: Key, C: Send + 'static> {
-    Thread(Arc<Seat<C>>),
-    Callback(Then<K, C>),
-}
-
-/// A caller that does not wait: what to call, and since when.
-pub(super) struct Then<K: Key, C: Send + 'static> {
-    pub(super) code: Box<dyn FnOnce(Got<K, C>) + Send>,
-    pub(super) asked: Instant,
-}
-
-/// What is done to a backend, and what follows from it.
-pub(super) type Fx<K, C> = Effects<C, Caller<K, C>>;
-
-impl<K: Key, C: Send + 'static> Inner<K, C> {
-    pub(super) fn new(key: K, shared: Arc<Shared<K, C>>, now: Instant) -> Self {
+impl<M: Manage> Inner<M> {
+    pub(super) fn new(key: M::Key, shared: Arc<Shared<M>>, now: Instant) -> Self {
         let stack = Mutex::new(Stack::new(shared.limits(), shared.random(), now));
         Self { key, stack, quiet: Condvar::new(), shared }
     }
 
-    pub(super) const fn key(&self) -> &K {
+    pub(super) const fn key(&self) -> &M::Key {
         &self.key
     }
 
-    pub(super) const fn shared(&self) -> &Arc<Shared<K, C>> {
+    pub(super) const fn shared(&self) -> &Arc<Shared<M>> {
         &self.shared
     }
 
-    pub(super) const fn target(&self, version: Version) -> Target<'_, K> {
+    pub(super) const fn target(&self, version: Version) -> Target<'_, M::Key> {
         Target { key: &self.key, version }
     }
 
-    pub(super) fn version(&self) -> Version {
-        lock(&self.stack).version()
-    }
-
-    /// Does something that has no effects.
+    /// Runs a step without effects under the lock.
     #[inline]
-    pub(super) fn with<R>(&self, step: impl FnOnce(&mut Stack<C, Caller<K, C>>) -> R) -> R {
+    pub(super) fn with<R>(&self, step: impl FnOnce(&mut Machine<M>) -> R) -> R {
         step(&mut lock(&self.stack))
     }
 
-    /// Does something, and then, outside the lock, what follows from it.
+    /// Runs a step under the lock, and then its effects outside of it.
     #[inline]
     pub(super) fn apply<R>(
         self: &Arc<Self>,
-        step: impl FnOnce(&mut Stack<C, Caller<K, C>>, &mut Fx<K, C>) -> R,
+        step: impl FnOnce(&mut Machine<M>, &mut Fx<M>) -> R,
     ) -> R {
-        let mut fx = Fx::default();
+        let mut fx = Fx::<M>::default();
         let result = step(&mut lock(&self.stack), &mut fx);
         if !fx.is_empty() {
             self.run(fx);
@@ -87,9 +67,9 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         result
     }
 
-    /// First who sleeps, then what others do, then what may take long.
+    /// Runs effects: first those that wake threads, last those that may take long.
     #[cold]
-    fn run(self: &Arc<Self>, fx: Fx<K, C>) {
+    fn run(self: &Arc<Self>, fx: Fx<M>) {
         let mut callbacks = Vec::new();
         for (caller, grant) in fx.grants {
             match caller {
@@ -101,8 +81,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
             self.quiet.notify_all();
         }
         for (ticket, version) in fx.connect {
-            let job = ConnectJob::new(Arc::clone(self), ticket, version);
-            self.shared.ask_host(|host| host.spawn(Box::new(|| job.run())));
+            connect_by_host(self, ticket, version);
         }
         if let Some(at) = fx.arm {
             self.arm(at);
@@ -120,56 +99,57 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
 
     fn arm(self: &Arc<Self>, at: Instant) {
         let weak = Arc::downgrade(self);
-        // Timers that follow each other closely are one.
+        // Timers that follow each other closely become one.
         let delay = at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let code = move || {
             if let Some(inner) = weak.upgrade() {
-                inner.due();
+                inner.apply(|stack, fx| stack.due(Instant::now(), fx));
             }
         };
         self.shared.ask_host(|host| host.after(delay, Box::new(code)));
     }
 
-    pub(super) fn due(self: &Arc<Self>) {
-        self.apply(|stack, fx| stack.due(Instant::now(), fx));
-    }
-
-    fn call(self: &Arc<Self>, then: Then<K, C>, grant: Grant<C>) {
+    fn call(self: &Arc<Self>, then: Then<M>, grant: Grant<M::Connection>) {
         let result = match grant {
             Grant::Conn(conn, ticket, version) => {
-                self.handed_out(version, then.asked);
-                Ok(Pooled::new(conn, ticket, version, Arc::clone(self)))
+                Ok(self.hand_out((conn, ticket, version), then.asked))
             }
             Grant::Expired(cause) => {
                 let waited = then.asked.elapsed();
                 Err(self.refused(GetError::Timeout { waited, cause }))
             }
             Grant::Refused(refused) => Err(self.refused(refused.into())),
-            Grant::Connect(..) => unreachable!("only for who has a thread"),
+            Grant::Connect(..) => unreachable!("only for callers with a thread"),
         };
         in_turn(move || (then.code)(result));
     }
 
-    pub(super) fn handed_out(&self, version: Version, asked: Instant) {
+    #[inline]
+    pub(super) fn hand_out(
+        self: &Arc<Self>,
+        (conn, ticket, version): Fit<M>,
+        asked: Instant,
+    ) -> Pooled<M> {
         self.shared.observe(|observer| {
             observer.handed_out(&self.target(version), asked.elapsed());
         });
+        Pooled { conn: Some(conn), ticket, version, backend: Arc::clone(self) }
     }
 
-    /// Tells of an error.
+    /// Tells the observer of an error.
     pub(super) fn refused(&self, error: GetError) -> GetError {
         self.shared.observe(|observer| observer.refused(&self.key, &error));
         error
     }
 
-    /// Drops a connection that is counted no more.
-    pub(super) fn drop_conn(&self, conn: C, version: Version, why: Discard) {
+    /// Drops a connection that is not counted any more.
+    pub(super) fn drop_conn(&self, conn: M::Connection, version: Version, why: Discard) {
         self.shared.observe(|observer| observer.discarded(&self.target(version), why));
         shielded(|| drop(conn));
     }
 
     #[inline]
-    pub(super) fn give_back(self: &Arc<Self>, mut conn: C, ticket: Ticket, version: Version) {
+    fn give_back(self: &Arc<Self>, mut conn: M::Connection, ticket: Ticket, version: Version) {
         let unfit = if std::thread::panicking() {
             Some(Discard::Panicked)
         } else {
@@ -182,16 +162,16 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         self.shared.observe(|observer| observer.returned(&self.target(version)));
     }
 
-    /// Why a connection that comes back cannot be used again.
+    /// Reason for which a returned connection cannot be used again.
     #[inline]
-    fn unfit(&self, conn: &mut C, version: Version) -> Option<Discard> {
-        let target = self.target(version);
-        let mut why = Some(Discard::Panicked);
+    fn unfit(&self, conn: &mut M::Connection, version: Version) -> Option<Discard> {
+        let (target, manage) = (self.target(version), &self.shared.manage);
+        let mut why = None;
         let looked = shielded(|| {
-            why = if self.shared.manage.has_broken(&target, conn) {
+            why = if manage.has_broken(&target, conn) {
                 Some(Discard::Broken)
             } else {
-                self.shared.manage.reset(&target, conn).is_err().then_some(Discard::NotReset)
+                manage.reset(&target, conn).is_err().then_some(Discard::NotReset)
             };
         });
         if looked { why } else { Some(Discard::Panicked) }
@@ -200,7 +180,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
     /// Closes a connection that is in use.
     pub(super) fn discard(
         self: &Arc<Self>,
-        conn: C,
+        conn: M::Connection,
         ticket: Ticket,
         version: Version,
         why: Discard,
@@ -209,29 +189,29 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         self.drop_conn(conn, version, why);
     }
 
-    pub(super) fn detach(self: &Arc<Self>, ticket: Ticket) {
+    fn detach(self: &Arc<Self>, ticket: Ticket) {
         self.apply(|stack, fx| stack.discard(Instant::now(), ticket, fx));
     }
 
-    /// Whether an idle connection can be handed out; else it is closed.
+    /// Checks a connection that was idle. If it cannot be handed out, closes it and returns `None`.
     #[inline]
-    pub(super) fn fit(self: &Arc<Self>, ready: stack::Ready<C>) -> Option<(C, Ticket, Version)> {
-        let stack::Ready { mut conn, ticket, version, fitness, more } = ready;
+    pub(super) fn fit(self: &Arc<Self>, ready: Ready<M::Connection>) -> Option<Fit<M>> {
+        let Ready { mut conn, ticket, version, fitness, more } = ready;
         if more {
-            self.apply(|stack, fx| stack.keep_ahead(Instant::now(), fx));
+            self.apply(|stack, fx| stack.serve(Instant::now(), fx));
         }
-        let target = self.target(version);
-        let why = if fitness == stack::Fitness::TooOld {
+        let (target, manage) = (self.target(version), &self.shared.manage);
+        let why = if fitness == Fitness::TooOld {
             Some(Discard::TooOld)
         } else {
             let mut broken = true;
-            let looked = shielded(|| broken = self.shared.manage.has_broken(&target, &mut conn));
+            let looked = shielded(|| broken = manage.has_broken(&target, &mut conn));
             if !looked {
                 Some(Discard::Panicked)
             } else if broken {
                 Some(Discard::Broken)
-            } else if fitness == stack::Fitness::Check {
-                let valid = guarded(|| self.shared.manage.is_valid(&target, &mut conn));
+            } else if fitness == Fitness::Check {
+                let valid = guarded(|| manage.is_valid(&target, &mut conn));
                 valid.is_err().then_some(Discard::Invalid)
             } else {
                 None
@@ -242,21 +222,26 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         None
     }
 
-    /// Waits until nothing is in use, or the mode is another one. `false`: the deadline passed first.
-    pub(super) fn wait_quiet(&self, mode: stack::Mode, deadline: Option<Instant>) -> bool {
-        waiting(turns::Wait::Other, || {
+    pub(super) fn set_state(self: &Arc<Self>, state: BackendState) {
+        self.apply(|stack, fx| stack.set_state(Instant::now(), state, fx));
+    }
+
+    /// Waits until no connection is in use, or the state is another one. Returns false if the deadline
+    /// passed first.
+    pub(super) fn wait_quiet(&self, state: BackendState, deadline: Option<Instant>) -> bool {
+        waiting(Wait::Other, || {
             let mut stack = lock(&self.stack);
             stack.await_quiet(true);
             let limit = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let busy = |stack: &mut Stack<_, _>| !stack.is_quiet() && stack.mode() == mode;
+            let busy = |stack: &mut Machine<M>| !stack.is_quiet() && stack.state() == state;
             let (mut stack, _) = wait_while(&self.quiet, stack, limit, busy);
             stack.await_quiet(false);
-            stack.is_quiet() || stack.mode() != mode
+            stack.is_quiet() || stack.state() != state
         })
     }
 
-    /// Connections in use for at least so long, and who has them.
-    pub(super) fn held(&self, now: Instant, at_least: Duration) -> Vec<Held<K>> {
+    /// Connections in use for at least this long, and their users.
+    pub(super) fn held(&self, now: Instant, at_least: Duration) -> Vec<Held<M::Key>> {
         let mut held = Vec::new();
         for slot in lock(&self.stack).held() {
             let held_for = now.saturating_duration_since(slot.since);
@@ -277,56 +262,21 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         held.collect()
     }
 
-    pub(super) fn status(&self) -> BackendStatus<K> {
+    pub(super) fn status(&self) -> BackendStatus<M::Key> {
         let key = self.key.clone();
-        let stack = lock(&self.stack);
-        let leaving = stack.leaving().iter().map(|&(version, counts)| Leaving {
-            version,
-            in_use: counts.in_use,
-            connecting: counts.connecting,
-        });
-        let leaving = leaving.collect();
-        let state = match stack.mode() {
-            stack::Mode::Open => BackendState::Open,
-            stack::Mode::Paused => BackendState::Paused,
-            stack::Mode::Disabled => BackendState::Disabled,
-            stack::Mode::Closed => BackendState::Closed,
-        };
-        stack.status(key, state, leaving)
+        lock(&self.stack).status(key)
     }
 }
 
-impl<C, W> Effects<C, W> {
-    #[inline]
-    pub(super) const fn is_empty(&self) -> bool {
-        self.grants.is_empty()
-            && self.close.is_empty()
-            && self.connect.is_empty()
-            && self.arm.is_none()
-            && !self.quiet
-            && !self.unused
-    }
-}
-
-impl From<stack::Refused> for GetError {
-    fn from(refused: stack::Refused) -> Self {
-        match refused {
-            stack::Refused::Disabled => Self::Disabled,
-            stack::Refused::Closed => Self::Closed,
-            stack::Refused::TooMany(max) => Self::TooManyWaiting { max },
-        }
-    }
-}
-
-/// A backend of a pool, found once: [`get`](Self::get) does not look for it again.
+/// A backend of a pool, found once: its methods do not look it up again.
 ///
-/// While there is one its backend does not vanish. When the backend is
-/// [retired](super::Pool::retire), it is of no more use: it says [`GetError::Closed`].
-pub struct Backend<K: Key, C: Send + 'static> {
-    pub(super) inner: Arc<Inner<K, C>>,
+/// *Shape*: a cheap reference. While one exists the backend does not vanish. If the backend is
+/// [retired](super::Pool::retire), all calls return [`GetError::Closed`].
+pub struct Backend<M: Manage> {
+    pub(super) inner: Arc<Inner<M>>,
 }
 
-impl<K: Key, C: Send + 'static> Backend<K, C> {
+impl<M: Manage> Backend<M> {
     /// [`Pool::get`](super::Pool::get).
     ///
     /// # Errors
@@ -334,7 +284,7 @@ impl<K: Key, C: Send + 'static> Backend<K, C> {
     /// The same.
     #[track_caller]
     #[inline]
-    pub fn get(&self) -> Result<Pooled<K, C>, GetError> {
+    pub fn get(&self) -> Result<Pooled<M>, GetError> {
         self.inner.get(None, Location::caller())
     }
 
@@ -344,50 +294,134 @@ impl<K: Key, C: Send + 'static> Backend<K, C> {
     ///
     /// The same.
     #[track_caller]
-    pub fn get_before(&self, deadline: Instant) -> Result<Pooled<K, C>, GetError> {
+    pub fn get_before(&self, deadline: Instant) -> Result<Pooled<M>, GetError> {
         self.inner.get(Some(deadline), Location::caller())
     }
 
     /// [`Pool::try_get`](super::Pool::try_get).
     #[track_caller]
     #[must_use]
-    pub fn try_get(&self) -> Option<Pooled<K, C>> {
+    pub fn try_get(&self) -> Option<Pooled<M>> {
         self.inner.try_get(Location::caller())
     }
 
     /// [`Pool::get_then`](super::Pool::get_then).
     #[track_caller]
-    pub fn get_then(&self, deadline: Instant, then: impl FnOnce(Got<K, C>) + Send + 'static) {
+    pub fn get_then(&self, deadline: Instant, then: impl FnOnce(Got<M>) + Send + 'static) {
         self.inner.get_then(deadline, Box::new(then), Location::caller());
     }
 
-    /// Its key.
+    /// Key of the backend.
     #[must_use]
-    pub fn key(&self) -> &K {
+    pub fn key(&self) -> &M::Key {
         self.inner.key()
     }
 
-    /// Its version at the moment.
+    /// Present version of the backend.
     #[must_use]
     pub fn version(&self) -> Version {
-        self.inner.version()
+        self.inner.with(|stack| stack.version())
     }
 
-    /// How it stands.
+    /// State and numbers of the backend.
     #[must_use]
-    pub fn status(&self) -> BackendStatus<K> {
+    pub fn status(&self) -> BackendStatus<M::Key> {
         self.inner.status()
     }
 }
 
-impl<K: Key, C: Send + 'static> Clone for Backend<K, C> {
+impl<M: Manage> Clone for Backend<M> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner) }
     }
 }
 
-impl<K: Key + fmt::Debug, C: Send + 'static> fmt::Debug for Backend<K, C> {
+impl<M: Manage<Key: fmt::Debug>> fmt::Debug for Backend<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Backend").field("key", self.key()).finish_non_exhaustive()
+    }
+}
+
+/// A connection in use. Its drop returns it to the pool.
+///
+/// If its thread panics meanwhile, the drop closes it instead, because its state is unknown.
+///
+/// What can be done with it beside its connection are functions, not methods: `Pooled::discard(conn)`.
+#[must_use = "dropped, it goes back at once"]
+pub struct Pooled<M: Manage> {
+    /// Present until the drop.
+    conn: Option<M::Connection>,
+    ticket: Ticket,
+    version: Version,
+    backend: Arc<Inner<M>>,
+}
+
+impl<M: Manage> Pooled<M> {
+    /// Key of its backend.
+    #[must_use]
+    pub fn key(this: &Self) -> &M::Key {
+        this.backend.key()
+    }
+
+    /// Version of its backend when it was made. [`fail_over`](super::Pool::fail_over) needs it when the
+    /// connection turns out to be dead.
+    #[must_use]
+    pub const fn version(this: &Self) -> Version {
+        this.version
+    }
+
+    /// Returns true if the backend was failed over since. The connection is closed when it is returned.
+    #[must_use]
+    pub fn is_leaving(this: &Self) -> bool {
+        this.backend.with(|stack| stack.version()) != this.version
+    }
+
+    /// Closes the connection. The first waiter may make another one.
+    pub fn discard(mut this: Self) {
+        if let Some(conn) = this.conn.take() {
+            this.backend.discard(conn, this.ticket, this.version, Discard::Unwanted);
+        }
+    }
+
+    /// Takes the connection out of the pool, which does not count it any more.
+    #[must_use]
+    pub fn detach(mut this: Self) -> M::Connection {
+        let conn = this.conn.take().expect("present until the drop");
+        this.backend.detach(this.ticket);
+        conn
+    }
+}
+
+impl<M: Manage> Drop for Pooled<M> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            self.backend.give_back(conn, self.ticket, self.version);
+        }
+    }
+}
+
+impl<M: Manage> Deref for Pooled<M> {
+    type Target = M::Connection;
+
+    #[inline]
+    fn deref(&self) -> &M::Connection {
+        self.conn.as_ref().expect("present until the drop")
+    }
+}
+
+impl<M: Manage> DerefMut for Pooled<M> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut M::Connection {
+        self.conn.as_mut().expect("present until the drop")
+    }
+}
+
+impl<M: Manage<Key: fmt::Debug>> fmt::Debug for Pooled<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pooled")
+            .field("key", self.backend.key())
+            .field("version", &self.version)
+            .finish_non_exhaustive()
     }
 }

@@ -1,32 +1,69 @@
-//! How a caller comes to a connection: with a thread that waits, or with a callback.
+//! How a caller gets a connection: on a thread that waits, or by a callback.
 
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::backend::{Caller, Got, Inner, Then};
+use super::backend::{Fit, Inner, Pooled};
 use super::error::{Cause, GetError};
-use super::jobs::CheckJob;
-use super::manage::{Key, ManageError, Version};
-use super::pooled::Pooled;
-use super::seat::Seat;
-use super::slots::{Holder, Ticket};
-use super::stack::{Ask, Checkout, Connected, Fitness, Grant, Patience, Refused, Turn, Waiter};
-use super::turns::{Wait, guarded, in_turn, waiting};
+use super::guard::{Wait, guarded, in_turn, waiting};
+use super::manage::{Manage, ManageError, Version};
+use super::stack::{
+    Ask, Checkout, Connected, Fitness, Grant, Holder, Patience, Ready, Ticket, Turn, Waiter,
+};
+use super::status::Discard;
 use crate::sync::mutant::mutant;
+use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
-/// A connection that can be handed out.
-type Fit<C> = (C, Ticket, Version);
+/// Result that a caller gets.
+pub(super) type Got<M> = Result<Pooled<M>, GetError>;
 
-/// What comes of asking again, and waiting.
-enum Asked<C> {
-    Step(Checkout<C>),
-    Got(Fit<C>),
+/// A caller that waits.
+pub(super) enum Caller<M: Manage> {
+    Thread(Arc<Seat<M::Connection>>),
+    Callback(Then<M>),
+}
+
+/// Place where one thread sleeps until it is granted something.
+pub(super) struct Seat<C> {
+    grant: Mutex<Option<Grant<C>>>,
+    filled: Condvar,
+}
+
+/// A callback, and the time of its call.
+pub(super) struct Then<M: Manage> {
+    pub(super) code: Box<dyn FnOnce(Got<M>) + Send>,
+    pub(super) asked: Instant,
+}
+
+impl<C> Seat<C> {
+    fn new() -> Self {
+        Self { grant: Mutex::new(None), filled: Condvar::new() }
+    }
+
+    /// Wakes the thread. Must not be called after the thread has left the queue.
+    pub(super) fn fill(&self, grant: Grant<C>) {
+        *lock(&self.grant) = Some(grant);
+        self.filled.notify_one();
+    }
+
+    /// Sleeps until there is a grant. `None`: the deadline has passed first.
+    fn wait(&self, deadline: Option<Instant>) -> Option<Grant<C>> {
+        let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let guard = lock(&self.grant);
+        wait_while(&self.filled, guard, limit, |grant| grant.is_none()).0.take()
+    }
+}
+
+/// Outcome of asking again, and of the wait.
+enum Asked<M: Manage> {
+    Step(Checkout<M::Connection>),
+    Got(Fit<M>),
     Failed(GetError),
 }
 
-impl<C> Asked<C> {
-    fn granted(grant: Grant<C>, ask: &Ask<'_>) -> Self {
+impl<M: Manage> Asked<M> {
+    fn granted(grant: Grant<M::Connection>, ask: &Ask<'_>) -> Self {
         match grant {
             Grant::Conn(conn, ticket, version) => Self::Got((conn, ticket, version)),
             Grant::Connect(ticket, version) => Self::Step(Checkout::Connect(ticket, version)),
@@ -36,14 +73,15 @@ impl<C> Asked<C> {
     }
 }
 
-impl<K: Key, C: Send + 'static> Inner<K, C> {
-    /// `None`: the limits say how long.
+/// On a thread that waits.
+impl<M: Manage> Inner<M> {
+    /// Gets a connection. Without a deadline the limits decide.
     #[inline]
     pub(super) fn get(
         self: &Arc<Self>,
         deadline: Option<Instant>,
         location: &'static Location<'static>,
-    ) -> Got<K, C> {
+    ) -> Got<M> {
         let asked = Instant::now();
         let holder = Holder::new(location);
         let mut ask = Ask { holder: &holder, asked, deadline, turn: Turn::First };
@@ -58,11 +96,11 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         self.get_slowly(step, ask)
     }
 
-    /// An idle connection, if there is one.
+    /// Gets an idle connection, if there is one.
     pub(super) fn try_get(
         self: &Arc<Self>,
         location: &'static Location<'static>,
-    ) -> Option<Pooled<K, C>> {
+    ) -> Option<Pooled<M>> {
         let holder = Holder::new(location);
         loop {
             let now = Instant::now();
@@ -73,14 +111,8 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         }
     }
 
-    #[inline]
-    fn hand_out(self: &Arc<Self>, (conn, ticket, version): Fit<C>, asked: Instant) -> Pooled<K, C> {
-        self.handed_out(version, asked);
-        Pooled::new(conn, ticket, version, Arc::clone(self))
-    }
-
     #[cold]
-    fn get_slowly(self: &Arc<Self>, mut step: Checkout<C>, mut ask: Ask<'_>) -> Got<K, C> {
+    fn get_slowly(self: &Arc<Self>, mut step: Checkout<M::Connection>, mut ask: Ask<'_>) -> Got<M> {
         loop {
             let outcome = match step {
                 Checkout::Ready(ready) => Ok(self.fit(ready)),
@@ -104,15 +136,15 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         }
     }
 
-    /// Asks once more, and waits if there is still nothing: both under one lock, so that nothing that
-    /// comes back between is missed.
-    fn ask_or_wait(self: &Arc<Self>, ask: &Ask<'_>) -> Asked<C> {
+    /// Asks once more, and waits if there is still no connection. Both happen under one lock, so a
+    /// connection that is returned in between is not missed.
+    fn ask_or_wait(self: &Arc<Self>, ask: &Ask<'_>) -> Asked<M> {
         let seat = Arc::new(Seat::new());
         let now = Instant::now();
         let waits = self.apply(|stack, fx| {
             let deadline = ask.deadline(stack.limits());
             match mutant!(stack.checkout(now, ask), WaitWithoutLook => Checkout::Wait) {
-                // Who has had its turn may be too late by now.
+                // A caller whose turn came to nothing may be too late by now.
                 Checkout::Wait if deadline.is_none_or(|deadline| deadline > now) => {}
                 Checkout::Wait => return Err(Asked::Failed(ask.timeout(stack.expire_now()))),
                 other => return Err(Asked::Step(other)),
@@ -132,7 +164,7 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
             Some(grant) => Asked::granted(grant, ask),
             None => match self.with(|stack| stack.leave(id)) {
                 Some(cause) => Asked::Failed(ask.timeout(cause)),
-                // Somebody took it off the list, and is about to fill the seat.
+                // Another thread has taken the waiter off the queue, and is about to fill the seat.
                 None => mutant!(
                     Asked::granted(seat.wait(None).expect("without a deadline it waits"), ask),
                     ExpiryIgnoresGrant => Asked::Failed(ask.timeout(Cause::Paused))
@@ -141,15 +173,15 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         })
     }
 
-    /// Makes a connection on this thread. `None`: it came to nothing, but there is time left.
+    /// Makes a connection on this thread. `None`: it came to nothing, and there is time left.
     fn connect_here(
         self: &Arc<Self>,
         ticket: Ticket,
         version: Version,
         ask: &Ask<'_>,
-    ) -> Result<Option<Fit<C>>, GetError> {
+    ) -> Result<Option<Fit<M>>, GetError> {
         let now = Instant::now();
-        let (deadline, connect) =
+        let (deadline, timeout) =
             self.with(|stack| (ask.deadline(stack.limits()), stack.limits().connect_timeout));
         if deadline.is_some_and(|deadline| deadline <= now) {
             let cause = self.apply(|stack, fx| {
@@ -158,9 +190,8 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
             });
             return Err(ask.timeout(cause));
         }
-        let limit = now.checked_add(connect);
-        let limit = deadline.into_iter().chain(limit).min().unwrap_or(now + FAR);
-        match self.connect(version, limit) {
+        let limit = after(now, timeout);
+        match self.connect(version, deadline.map_or(limit, |deadline| deadline.min(limit))) {
             Ok(conn) => {
                 let connected = self.apply(|stack, fx| stack.connected(Instant::now(), ticket, fx));
                 match connected {
@@ -168,15 +199,13 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
                     Connected::Unwanted(why) => self.drop_conn(conn, version, why),
                 }
             }
-            Err(error) => {
-                self.apply(|stack, fx| stack.connect_failed(Instant::now(), ticket, error, fx));
-            }
+            Err(error) => self.connect_failed(ticket, error),
         }
         Ok(None)
     }
 
-    /// Calls the manager, and tells of what came of it.
-    pub(super) fn connect(&self, version: Version, deadline: Instant) -> Result<C, ManageError> {
+    /// Calls [`Manage::connect`], and tells the observer of the outcome.
+    fn connect(&self, version: Version, deadline: Instant) -> Result<M::Connection, ManageError> {
         let target = self.target(version);
         let shared = self.shared();
         let began = Instant::now();
@@ -189,19 +218,37 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
         result
     }
 
+    fn connect_failed(self: &Arc<Self>, ticket: Ticket, error: ManageError) {
+        self.apply(|stack, fx| stack.connect_failed(Instant::now(), ticket, error, fx));
+    }
+}
+
+impl Ask<'_> {
+    fn timeout(&self, cause: Cause) -> GetError {
+        GetError::Timeout { waited: self.asked.elapsed(), cause }
+    }
+}
+
+/// Returns `now + timeout`, or a time far away if that cannot be computed.
+fn after(now: Instant, timeout: Duration) -> Instant {
+    now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400))
+}
+
+/// By a callback.
+impl<M: Manage> Inner<M> {
     pub(super) fn get_then(
         self: &Arc<Self>,
         deadline: Instant,
-        code: Box<dyn FnOnce(Got<K, C>) + Send>,
+        code: Box<dyn FnOnce(Got<M>) + Send>,
         location: &'static Location<'static>,
     ) {
         let then = Then { code, asked: Instant::now() };
         self.ask_then(then, deadline, Holder::new(location), Turn::First);
     }
 
-    pub(super) fn ask_then(
+    fn ask_then(
         self: &Arc<Self>,
-        then: Then<K, C>,
+        then: Then<M>,
         deadline: Instant,
         holder: Holder,
         mut turn: Turn,
@@ -216,16 +263,15 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
                 let patience = Patience { deadline: Some(deadline), has_thread: false };
                 let what = Caller::Callback(then.take().expect("taken once"));
                 let waiter = Waiter { what, patience, holder: holder.clone() };
-                match stack.wait(now, waiter, turn, fx) {
-                    Ok(_) => Ok(None),
-                    Err((what, refused)) => Err((what, refused)),
-                }
+                stack.wait(now, waiter, turn, fx).map(|_| None)
             });
             match step {
                 Ok(None) => return,
                 Ok(Some(ready)) if ready.fitness == Fitness::Check => {
                     let then = then.take().expect("it did not wait");
-                    return CheckJob::start(self, ready, then, deadline, holder);
+                    let check = Some(Check { ready, then, deadline, holder });
+                    let job = CheckJob { inner: Arc::clone(self), check };
+                    return self.shared().ask_host(|host| host.spawn(Box::new(|| job.run())));
                 }
                 Ok(Some(ready)) => {
                     if let Some(fit) = self.fit(ready) {
@@ -234,28 +280,85 @@ impl<K: Key, C: Send + 'static> Inner<K, C> {
                     }
                     turn = Turn::Again;
                 }
-                Err((Caller::Callback(then), refused)) => return self.refuse(then, refused),
-                Err((Caller::Thread(_), _)) => unreachable!("it is the one that was given"),
+                Err((Caller::Callback(then), refused)) => {
+                    let error = self.refused(refused.into());
+                    return in_turn(move || (then.code)(Err(error)));
+                }
+                Err((Caller::Thread(_), _)) => unreachable!("a callback was passed"),
             }
         }
     }
 
-    pub(super) fn finish(self: &Arc<Self>, then: Then<K, C>, fit: Fit<C>) {
+    fn finish(self: &Arc<Self>, then: Then<M>, fit: Fit<M>) {
         let conn = self.hand_out(fit, then.asked);
         in_turn(move || (then.code)(Ok(conn)));
     }
+}
 
-    pub(super) fn refuse(&self, then: Then<K, C>, refused: Refused) {
-        let error = self.refused(refused.into());
-        in_turn(move || (then.code)(Err(error)));
+/// Asks the host for a connect.
+pub(super) fn connect_by_host<M: Manage>(inner: &Arc<Inner<M>>, ticket: Ticket, version: Version) {
+    let job = ConnectJob { inner: Arc::clone(inner), connect: Some((ticket, version)) };
+    inner.shared().ask_host(|host| host.spawn(Box::new(|| job.run())));
+}
+
+/// A connect of the host. If the host drops it without running it, it counts as failed.
+struct ConnectJob<M: Manage> {
+    inner: Arc<Inner<M>>,
+    /// Present until it runs.
+    connect: Option<(Ticket, Version)>,
+}
+
+impl<M: Manage> ConnectJob<M> {
+    fn run(mut self) {
+        let Some((ticket, version)) = self.connect.take() else { return };
+        let timeout = self.inner.with(|stack| stack.limits().connect_timeout);
+        match self.inner.connect(version, after(Instant::now(), timeout)) {
+            Ok(conn) => self.inner.apply(|stack, fx| {
+                stack.connected_by_host(Instant::now(), ticket, conn, fx);
+            }),
+            Err(error) => self.inner.connect_failed(ticket, error),
+        }
     }
 }
 
-/// For an instant that cannot be computed because it is too far.
-const FAR: Duration = Duration::from_secs(86_400);
+impl<M: Manage> Drop for ConnectJob<M> {
+    fn drop(&mut self) {
+        if let Some((ticket, _)) = self.connect.take() {
+            self.inner.connect_failed(ticket, "the host did not run it".into());
+        }
+    }
+}
 
-impl Ask<'_> {
-    fn timeout(&self, cause: Cause) -> GetError {
-        GetError::Timeout { waited: self.asked.elapsed(), cause }
+/// A check, by the host, of a connection that was idle for long, for a callback. If the host drops it
+/// without running it, the connection counts as invalid.
+struct CheckJob<M: Manage> {
+    inner: Arc<Inner<M>>,
+    /// Present until it runs.
+    check: Option<Check<M>>,
+}
+
+struct Check<M: Manage> {
+    ready: Ready<M::Connection>,
+    then: Then<M>,
+    deadline: Instant,
+    holder: Holder,
+}
+
+impl<M: Manage> CheckJob<M> {
+    fn run(mut self) {
+        let Some(Check { ready, then, deadline, holder }) = self.check.take() else { return };
+        match waiting(Wait::Network, || self.inner.fit(ready)) {
+            Some(fit) => self.inner.finish(then, fit),
+            None => self.inner.ask_then(then, deadline, holder, Turn::Again),
+        }
+    }
+}
+
+impl<M: Manage> Drop for CheckJob<M> {
+    fn drop(&mut self) {
+        let Some(Check { ready, then, deadline, holder }) = self.check.take() else { return };
+        let Ready { conn, ticket, version, .. } = ready;
+        self.inner.discard(conn, ticket, version, Discard::Invalid);
+        self.inner.ask_then(then, deadline, holder, Turn::Again);
     }
 }

@@ -1,22 +1,24 @@
-//! Why nobody got a connection.
+//! [`GetError`]: reasons for which a caller got no connection.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why there was no connection to be had.
+use super::stack::Refused;
+
+/// Reason for which a caller got no connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum GetError {
     /// The deadline passed.
     Timeout {
-        /// How long it was waited for.
+        /// Time that the caller waited.
         waited: Duration,
-        /// What was in the way when it passed.
+        /// What kept the caller from a connection at that time.
         cause: Cause,
     },
-    /// Too many wait already: this is [`max_waiting`](super::Limits::max_waiting).
+    /// [`max_waiting`](super::Limits::max_waiting) callers wait already.
     TooManyWaiting {
         /// The limit.
         max: usize,
@@ -27,27 +29,27 @@ pub enum GetError {
     Closed,
 }
 
-/// What was in the way when a deadline passed.
+/// What kept a caller from a connection when its deadline passed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Cause {
-    /// All connections that there may be are in use.
+    /// All connections of the backend are in use.
     AllBusy {
-        /// So many are.
+        /// Connections in use.
         in_use: usize,
-        /// So many there may be.
+        /// [`max`](super::Limits::max).
         max: usize,
     },
-    /// Connects were under way, and none of them was done.
+    /// Connects had begun, and none had ended.
     Connecting {
-        /// So many.
+        /// Number of connects.
         connecting: usize,
     },
     /// Connects fail.
     ConnectFails {
-        /// So many since one succeeded.
+        /// Failed connects since one succeeded.
         failures: u32,
-        /// What the last one said.
+        /// Error of the last connect.
         last_error: Arc<dyn Error + Send + Sync>,
     },
     /// The backend is [paused](super::Pool::pause).
@@ -60,7 +62,9 @@ impl fmt::Display for GetError {
             Self::Timeout { waited, cause } => {
                 write!(f, "no connection within {waited:.3?}: {cause}")
             }
-            Self::TooManyWaiting { max } => write!(f, "{max} wait for a connection already"),
+            Self::TooManyWaiting { max } => {
+                write!(f, "max_waiting {max} callers wait for a connection already")
+            }
             Self::Disabled => f.write_str("the backend is disabled"),
             Self::Closed => f.write_str("the pool is closed"),
         }
@@ -87,6 +91,16 @@ impl fmt::Display for Cause {
                 write!(f, "{failures} connects in a row have failed")
             }
             Self::Paused => f.write_str("the backend is paused"),
+        }
+    }
+}
+
+impl From<Refused> for GetError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Disabled => Self::Disabled,
+            Refused::Closed => Self::Closed,
+            Refused::TooMany(max) => Self::TooManyWaiting { max },
         }
     }
 }

@@ -7,15 +7,13 @@ use std::collections::BTreeSet;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use super::limits::Limits;
+use super::config::Limits;
 use super::manage::Version;
-use super::slots::{Holder, Ticket};
 use super::stack::{
-    Ask, Checkout, Connected, Effects, Fitness, Grant, Mode, Patience, Ready, Refused, Stack, Turn,
-    Waiter,
+    Ask, Checkout, Connected, Effects, Fitness, Grant, Holder, Patience, Ready, Refused, Stack,
+    Ticket, Turn, Waiter, WaiterId,
 };
 use super::status::{BackendState, BackendStatus, Discard};
-use super::waiters::WaiterId;
 
 /// Does what the bytes say, two for each operation.
 ///
@@ -36,7 +34,7 @@ struct World {
     now: Instant,
     holder: Holder,
     limits: Limits,
-    mode: Mode,
+    state: BackendState,
     version: Version,
     /// Connections, the hottest last; and in use.
     idle: Vec<u32>,
@@ -75,7 +73,7 @@ impl World {
             now,
             holder: Holder::new(Location::caller()),
             limits,
-            mode: Mode::Open,
+            state: BackendState::Open,
             version: Version::FIRST,
             idle: Vec::new(),
             used: Vec::new(),
@@ -98,7 +96,7 @@ impl World {
             8 => self.end_connect(n, true, &mut fx),
             9 => self.leave(n),
             10 | 11 => self.pass(n, &mut fx),
-            12 => self.set_mode(n, &mut fx),
+            12 => self.set_state(n, &mut fx),
             13 if n.is_multiple_of(4) => self.fail_over(n, &mut fx),
             14 => self.resize(n, &mut fx),
             _ => self.stack.due(self.now, &mut fx),
@@ -146,18 +144,18 @@ impl World {
     }
 
     fn assert_refused(&self, refused: Refused) {
-        assert_eq!((refused, self.mode), (Refused::Disabled, Mode::Disabled));
+        assert_eq!((refused, self.state), (Refused::Disabled, BackendState::Disabled));
     }
 
     fn got(&mut self, ready: Ready<u32>) {
         let Ready { conn, ticket, version, fitness, more } = ready;
         assert_eq!(Some(conn), self.idle.pop(), "last in, first out");
         assert!(self.waiting.is_empty(), "nobody overtakes");
-        assert_eq!((self.mode, version), (Mode::Open, self.version));
+        assert_eq!((self.state, version), (BackendState::Open, self.version));
         self.used.push((conn, ticket, version));
         if more {
             let mut fx = Effects::default();
-            self.stack.keep_ahead(self.now, &mut fx);
+            self.stack.serve(self.now, &mut fx);
             self.take(fx);
         }
         if fitness == Fitness::TooOld {
@@ -174,7 +172,7 @@ impl World {
         let (conn, ticket, version) = self.used.remove(n % self.used.len());
         self.idle.push(conn);
         self.stack.checkin(self.now, ticket, conn, fx);
-        if version != self.version || self.mode != Mode::Open {
+        if version != self.version || self.state != BackendState::Open {
             assert!(fx.close.iter().any(|(closed, ..)| *closed == conn), "not used again");
         }
     }
@@ -232,9 +230,11 @@ impl World {
         self.stack.due(self.now, fx);
     }
 
-    fn set_mode(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
-        self.mode = [Mode::Open, Mode::Open, Mode::Paused, Mode::Disabled][n % 4];
-        self.stack.set_mode(self.now, self.mode, fx);
+    fn set_state(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
+        self.state =
+            [BackendState::Open, BackendState::Open, BackendState::Paused, BackendState::Disabled]
+                [n % 4];
+        self.stack.set_state(self.now, self.state, fx);
     }
 
     fn fail_over(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
@@ -268,7 +268,11 @@ impl World {
             assert!(self.answered.insert(caller), "answered once");
             match grant {
                 Grant::Conn(conn, ticket, version) => {
-                    assert_eq!((at, version, self.mode), (0, self.version, Mode::Open), "in order");
+                    assert_eq!(
+                        (at, version, self.state),
+                        (0, self.version, BackendState::Open),
+                        "in order"
+                    );
                     let at = self.idle.iter().position(|idle| *idle == conn).expect("came back");
                     self.idle.remove(at);
                     self.used.push((conn, ticket, version));
@@ -300,7 +304,7 @@ impl World {
     }
 
     fn status(&self) -> BackendStatus<()> {
-        self.stack.status((), BackendState::Open, Vec::new())
+        self.stack.status(())
     }
 
     fn look(&self) {
@@ -311,15 +315,15 @@ impl World {
             (self.idle.len(), used, connecting)
         );
         assert_eq!(status.waiting, self.waiting.len());
-        let left: usize =
-            self.stack.leaving().iter().map(|(_, left)| left.in_use + left.connecting).sum();
-        assert_eq!(left, self.used.len() + self.connecting.len() - used - connecting);
-        assert!(self.stack.leaving().iter().all(|(_, left)| left.in_use + left.connecting > 0));
+        let left = status.leaving.iter().map(|left| left.in_use + left.connecting);
+        assert!(left.clone().all(|left| left > 0));
+        let others = self.used.len() + self.connecting.len() - used - connecting;
+        assert_eq!(left.sum::<usize>(), others);
         let all = self.idle.len() + self.used.len() + self.closed.len();
         assert_eq!(all, self.conns as usize, "every connection is somewhere");
         assert_eq!(self.stack.held().count(), self.used.len());
         assert_eq!(self.stack.is_quiet(), self.used.is_empty());
-        if self.mode != Mode::Open {
+        if self.state != BackendState::Open {
             assert!(self.idle.is_empty());
         } else {
             let nobody = self.waiting.is_empty() || self.idle.is_empty();
@@ -338,8 +342,8 @@ impl World {
             self.step(3, 0);
         }
         let mut fx = Effects::default();
-        self.mode = Mode::Disabled;
-        self.stack.set_mode(self.now, Mode::Disabled, &mut fx);
+        self.state = BackendState::Disabled;
+        self.stack.set_state(self.now, BackendState::Disabled, &mut fx);
         self.take(fx);
         while !self.connecting.is_empty() {
             self.step(6, 0);
@@ -348,7 +352,7 @@ impl World {
             self.step(3, 0);
         }
         self.look();
-        assert!(self.waiting.is_empty() && self.stack.leaving().is_empty());
+        assert!(self.waiting.is_empty() && self.status().leaving.is_empty());
         assert_eq!(self.closed.len(), self.conns as usize);
     }
 }

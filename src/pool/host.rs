@@ -1,26 +1,71 @@
-//! [`Host`]: who runs what no caller's thread can do.
+//! [`Host`] and [`Observer`]: what the program around a pool does for it and learns from it.
 
 #[cfg(not(loom))]
 pub(super) use thread::OwnThread;
 
 use std::time::Duration;
 
-/// Runs code for a pool: connects for callers that have no thread or no time for it, what is due at
-/// some time, and looks at connections for callers that do not wait.
+use super::error::GetError;
+use super::manage::{ManageError, Target, Version};
+use super::status::Discard;
+
+/// Runs code for a pool: connects for callers that have no thread or no time, checks of connections for
+/// callers that do not wait, and what is due at a certain time.
 ///
-/// A [`Handle`](crate::Handle) is one: everything runs on the workers of its runtime. Without a host a
-/// pool has a thread of its own, named `pool`, for what is due; and starts one named `pool-connect`
-/// for each connect, which ends with it.
+/// A [`Handle`](crate::Handle) is a host: the workers of its runtime run everything. Without a host a
+/// pool has a thread of its own, named `pool`, for what is due. It starts a thread `pool-connect` for
+/// each connect, which ends with the connect.
 ///
-/// Code that a host drops instead of running it does no harm: a connect counts as failed.
+/// A host may drop code instead of running it: a connect then counts as failed.
 pub trait Host: Send + Sync + 'static {
-    /// Runs code soon, on another thread. It may wait for a backend, for as long as
-    /// [`connect_timeout`](super::Limits::connect_timeout), and says so to a runtime.
+    /// Runs code soon, on another thread. The code may wait for a backend for
+    /// [`connect_timeout`](super::Limits::connect_timeout), and announces the wait to a runtime.
     fn spawn(&self, code: Box<dyn FnOnce() + Send>);
 
-    /// Runs code once, at or after `delay` from now, on another thread. It is quick, but for the drop
-    /// of connections.
+    /// Runs code once, on another thread, at or after `delay` from now. The code is quick, apart from
+    /// drops of connections.
     fn after(&self, delay: Duration, code: Box<dyn FnOnce() + Send>);
+}
+
+/// Is told of what happens, for logs and metrics.
+///
+/// *Shape*: called on the thread where it happens, while no lock of the pool is held. Calls are frequent
+/// and should be quick. By default each method does nothing. A panic ends the call and nothing else.
+pub trait Observer<K>: Send + Sync + 'static {
+    /// A connection was made within this time.
+    fn connected(&self, target: &Target<'_, K>, took: Duration) {
+        let _ = (target, took);
+    }
+
+    /// A connection could not be made.
+    fn connect_failed(&self, target: &Target<'_, K>, error: &ManageError) {
+        let _ = (target, error);
+    }
+
+    /// A connection was handed to a caller that had waited for this time.
+    fn handed_out(&self, target: &Target<'_, K>, waited: Duration) {
+        let _ = (target, waited);
+    }
+
+    /// A connection was returned, and can be used again.
+    fn returned(&self, target: &Target<'_, K>) {
+        let _ = target;
+    }
+
+    /// A connection is about to be dropped.
+    fn discarded(&self, target: &Target<'_, K>, why: Discard) {
+        let _ = (target, why);
+    }
+
+    /// A caller got no connection.
+    fn refused(&self, key: &K, error: &GetError) {
+        let _ = (key, error);
+    }
+
+    /// A backend has a new version.
+    fn failed_over(&self, key: &K, from: Version, to: Version) {
+        let _ = (key, from, to);
+    }
 }
 
 #[cfg(not(loom))]
@@ -32,12 +77,12 @@ mod thread {
     use std::time::{Duration, Instant};
 
     use super::Host;
-    use crate::pool::turns::shielded;
+    use crate::pool::guard::shielded;
     use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
     type Code = Box<dyn FnOnce() + Send>;
 
-    /// A thread that waits for deadlines. Ended and joined when this is dropped.
+    /// Thread of a pool that waits for deadlines. It ends and is joined when this is dropped.
     pub(in crate::pool) struct OwnThread {
         agenda: Arc<Agenda>,
         thread: Option<JoinHandle<()>>,
@@ -51,7 +96,7 @@ mod thread {
 
     #[derive(Default)]
     struct State {
-        /// The number tells apart what is due at the same time.
+        /// Keys are unique by a number, because several entries may be due at the same time.
         entries: BTreeMap<(Instant, u64), Code>,
         number: u64,
         ended: bool,
@@ -89,7 +134,7 @@ mod thread {
 
     impl Host for OwnThread {
         fn spawn(&self, code: Code) {
-            // A thread that cannot be started drops the code.
+            // If the thread cannot be started, the code is dropped.
             let _ = thread::Builder::new().name("pool-connect".into()).spawn(|| {
                 shielded(code);
             });
@@ -121,7 +166,7 @@ mod thread {
             if let Some(thread) = self.thread.take()
                 && thread.thread().id() != thread::current().id()
             {
-                // It catches what its code panics with.
+                // The thread catches panics of the code, so there is no error.
                 let _ = thread.join();
             }
         }

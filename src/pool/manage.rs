@@ -1,66 +1,77 @@
-//! [`Manage`]: what the user of a pool knows about its connections.
+//! [`Manage`]: how connections are made and checked.
 
 use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
 use std::time::Instant;
 
-/// Why a connection could not be made, or is of no more use.
+/// Reason for which a connection could not be made, or cannot be used any more.
 pub type ManageError = Box<dyn Error + Send + Sync>;
 
-/// What names a backend: anything that can be cloned, compared and hashed.
-pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
-
-impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
-
-/// Makes connections, and looks at them.
+/// Makes connections and checks them.
 ///
-/// Called on the threads that get and give back connections, and on those of the
-/// [host](super::Host), several at a time; never under a lock of the pool, so that one call holds up
-/// nobody else. A panic counts as a failure.
-pub trait Manage<K, C>: Send + Sync + 'static {
-    /// Makes a connection to this version of this backend, and gives up at the deadline.
+/// *Shape*: one per pool. Several threads call it at a time: those that get and return connections, and
+/// those of the [host](super::Host). No lock of the pool is held meanwhile, so a slow call delays only
+/// its caller. A panic counts as a failure.
+pub trait Manage: Send + Sync + 'static {
+    /// Name of a backend.
+    type Key: Clone + Eq + Hash + Send + Sync + 'static;
+    /// A connection to a backend.
+    type Connection: Send + 'static;
+
+    /// Makes a connection to this version of this backend, before the deadline.
     ///
-    /// What it waits for is announced as a [stall](crate::stall) by the pool.
+    /// The pool announces the call as a [stall](crate::stall).
     ///
     /// # Errors
     ///
-    /// It cannot. Whoever waits goes on waiting, and it is tried again after a pause
-    /// ([`Limits::backoff`](super::Limits::backoff)); the last error is the source of the
+    /// The connection cannot be made. Callers go on waiting, and the pool tries again after a pause
+    /// ([`Limits::backoff`](super::Limits::backoff)). The last error is the source of the
     /// [`GetError`](super::GetError).
-    fn connect(&self, target: &Target<'_, K>, deadline: Instant) -> Result<C, ManageError>;
+    fn connect(
+        &self,
+        target: &Target<'_, Self::Key>,
+        deadline: Instant,
+    ) -> Result<Self::Connection, ManageError>;
 
-    /// Whether the connection still serves, asked before it is handed out if it was idle for
-    /// [`check_after`](super::Limits::check_after). May ask the backend.
+    /// Checks a connection that was idle for [`check_after`](super::Limits::check_after), before it is
+    /// handed out. May ask the backend.
     ///
     /// # Errors
     ///
-    /// It does not: it is closed, and another one is taken.
-    fn is_valid(&self, target: &Target<'_, K>, conn: &mut C) -> Result<(), ManageError> {
+    /// The connection does not work any more. The pool closes it and takes another one.
+    fn is_valid(
+        &self,
+        target: &Target<'_, Self::Key>,
+        conn: &mut Self::Connection,
+    ) -> Result<(), ManageError> {
         let _ = (target, conn);
         Ok(())
     }
 
-    /// Clears what the last user left behind, as the connection comes back, on the thread that gives
-    /// it back.
+    /// Clears the state that the last user left, on the thread that returns the connection.
     ///
     /// # Errors
     ///
-    /// It cannot: the connection is closed.
-    fn reset(&self, target: &Target<'_, K>, conn: &mut C) -> Result<(), ManageError> {
+    /// The state cannot be cleared. The pool closes the connection.
+    fn reset(
+        &self,
+        target: &Target<'_, Self::Key>,
+        conn: &mut Self::Connection,
+    ) -> Result<(), ManageError> {
         let _ = (target, conn);
         Ok(())
     }
 
-    /// Whether the connection is known to be broken: a quick look, without asking the backend, as it
-    /// comes back and before it is handed out.
-    fn has_broken(&self, target: &Target<'_, K>, conn: &mut C) -> bool {
+    /// Returns true if the connection is known to be broken. Called when a connection is returned and
+    /// before it is handed out, so it should not ask the backend.
+    fn has_broken(&self, target: &Target<'_, Self::Key>, conn: &mut Self::Connection) -> bool {
         let _ = (target, conn);
         false
     }
 }
 
-/// Which connection it is about: the key of a backend, and the version of that backend.
+/// Key of a backend, and its version.
 #[derive(Debug)]
 pub struct Target<'a, K> {
     pub(super) key: &'a K,
@@ -68,13 +79,13 @@ pub struct Target<'a, K> {
 }
 
 impl<'a, K> Target<'a, K> {
-    /// The key.
+    /// Key of the backend.
     #[must_use]
     pub const fn key(&self) -> &'a K {
         self.key
     }
 
-    /// How often it was failed over: which of several servers is meant.
+    /// Number of fail-overs of the backend, which decides between its servers.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
@@ -96,12 +107,12 @@ impl<K: fmt::Display> fmt::Display for Target<'_, K> {
     }
 }
 
-/// How often a backend was [failed over](super::Pool::fail_over).
+/// Number of [fail-overs](super::Pool::fail_over) of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Version(u64);
 
 impl Version {
-    /// Never.
+    /// Version of a backend that was never failed over.
     pub const FIRST: Self = Self(0);
 
     /// The number.

@@ -1,4 +1,4 @@
-//! Connections to backends, kept for the next who wants one.
+//! Pools of connections to backends.
 //!
 //! ```text
 //!                 read-mostly map                      a backend: one lock
@@ -10,9 +10,8 @@
 //!                          ▼  ▼
 //! ```
 //!
-//! A [`Pool`] has any number of backends, each named by a key and each with its own lock, idle
-//! connections, waiters and [`Limits`]. What a connection is, it does not know: you say how one is made
-//! and looked at by [`Manage`].
+//! A [`Pool`] has any number of backends. Each has a key, a lock, idle connections, waiters and
+//! [`Limits`] of its own. [`Manage`] says what a connection is, and how it is made and checked.
 //!
 //! ```
 //! use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +21,10 @@
 //!
 //! struct Tcp;
 //!
-//! impl Manage<SocketAddr, TcpStream> for Tcp {
+//! impl Manage for Tcp {
+//!     type Key = SocketAddr;
+//!     type Connection = TcpStream;
+//!
 //!     fn connect(
 //!         &self,
 //!         target: &Target<'_, SocketAddr>,
@@ -46,190 +48,295 @@
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # Promises
 //!
-//! * The connection that was used last is handed out first; the coldest are closed first.
-//! * Who waits is served in order. A connection that comes back while somebody waits is handed to the
-//!   first of them, and nobody who comes later gets it.
-//! * At the maximum nobody gets an error but by its own deadline, and that says what was in the way.
-//! * A connection that breaks frees its place at once for who waits longest.
-//! * Connects run outside every lock, few at a time, with pauses after failures. A backend that is
-//!   dead, slow or silent holds up nobody but who wants that one.
-//! * A panic, in a borrower or in code that the pool calls, costs the connection that it was about,
-//!   and nothing else.
-//! * Nothing of yours runs under a lock of the pool, but the hash, the comparison and the clone of
-//!   keys.
+//! * The connection that was used last is handed out first. The coldest are closed first.
+//! * Waiting callers are served in order. A returned connection goes to the first of them, and no later
+//!   caller gets it.
+//! * At the maximum a caller fails only at its own deadline, and the error says what was in the way.
+//! * A connection that breaks frees its place at once for the first waiting caller.
+//! * Connects run outside every lock, few at a time, with pauses after failures. A backend that is dead,
+//!   slow or silent delays only its own callers.
+//! * A panic, in a user of a connection or in code that the pool calls, costs one connection and nothing
+//!   else.
+//! * While a lock of the pool is held, no code of yours runs but the hash, the comparison and the clone
+//!   of keys.
 //!
-//! # Who connects
+//! # Threads that connect
 //!
-//! When no connection is in use that could come back, who waits on a thread makes one itself, unless
-//! its deadline is closer than [`connect_timeout`](Limits::connect_timeout). Otherwise (also for
-//! callbacks and [`min_idle`](Limits::min_idle)) the [`Host`] does, and the first who waits gets it, or
-//! what comes back before.
+//! If no connection is in use that could be returned, a caller that waits on a thread makes one itself,
+//! unless its deadline is closer than [`connect_timeout`](Limits::connect_timeout). Otherwise (also for
+//! callbacks and [`min_idle`](Limits::min_idle)) the [`Host`] connects. The first waiting caller gets the
+//! new connection, or a returned one if that comes earlier.
 //!
 //! # Fail-over
 //!
-//! A backend has a [`Version`]. [`Pool::fail_over`] makes the next one: idle connections of the old one
-//! are closed, those in use as they come back, and who waits goes over. [`Manage::connect`] is told
-//! the version, and so connects to the stand-by.
+//! A backend has a [`Version`]. [`Pool::fail_over`] makes the next one. Idle connections of the old
+//! version are closed, those in use when they are returned, and waiting callers go over.
+//! [`Manage::connect`] gets the version, and so connects to the stand-by.
 #![forbid(unsafe_code)]
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod backend;
-mod builder;
 mod checkout;
+mod config;
 mod error;
 #[cfg(all(any(test, feature = "internal"), not(loom)))]
 pub(crate) mod exercise;
+mod guard;
 mod host;
-mod jobs;
-mod limits;
 mod manage;
 #[cfg(all(test, loom))]
 mod model;
-mod observe;
-mod operate;
-mod pooled;
-mod seat;
 mod shared;
-mod slots;
 mod stack;
 mod status;
-mod turns;
-mod waiters;
 
-pub use backend::Backend;
-pub use builder::{BuildError, Builder};
+pub use backend::{Backend, Pooled};
+pub use config::{BuildError, Builder, Limits, LimitsError};
 pub use error::{Cause, GetError};
-pub use host::Host;
-pub use limits::{Limits, LimitsError};
-pub use manage::{Key, Manage, ManageError, Target, Version};
-pub use observe::Observer;
-pub use operate::{CloseReport, PauseError};
-pub use pooled::Pooled;
-pub use status::{BackendState, BackendStatus, Discard, Held, Leaving, Totals};
+pub use host::{Host, Observer};
+pub use manage::{Manage, ManageError, Target, Version};
+pub use status::{
+    BackendState, BackendStatus, CloseReport, Discard, Held, Leaving, PauseError, Totals,
+};
 
 use shared::Shared;
 
 /// Connections to backends, by key.
 ///
-/// A cheap reference: clones are the same pool. When the last one is dropped the pool is closed: who
-/// waits gets [`GetError::Closed`], and connections in use are closed as they come back.
-pub struct Pool<K: Key, C: Send + 'static> {
-    owner: Arc<Owner<K, C>>,
+/// *Shape*: a cheap reference; clones are the same pool. The drop of the last one closes the pool: waiting
+/// callers get [`GetError::Closed`], and connections in use are closed when they are returned.
+pub struct Pool<M: Manage> {
+    owner: Arc<Owner<M>>,
 }
 
 /// Closes the pool when it is dropped.
-struct Owner<K: Key, C: Send + 'static> {
-    shared: Arc<Shared<K, C>>,
+struct Owner<M: Manage> {
+    shared: Arc<Shared<M>>,
 }
 
-impl<K: Key, C: Send + 'static> Pool<K, C> {
-    /// Begins to make one, with what knows how to connect.
-    pub fn builder(manage: impl Manage<K, C>) -> Builder<K, C> {
+impl<M: Manage> Pool<M> {
+    /// Returns a builder of a pool whose connections `manage` makes and checks.
+    pub fn builder(manage: M) -> Builder<M> {
         Builder::new(manage)
     }
 
-    /// A connection to a backend; waits for one, for [`Limits::wait_timeout`] at most.
+    /// Returns a connection to a backend. Waits for one, at most for [`Limits::wait_timeout`].
     ///
     /// A worker that waits counts as stalled.
     ///
     /// # Errors
     ///
-    /// There was none in time; see [`GetError`].
+    /// There was no connection in time; see [`GetError`].
     #[track_caller]
     #[inline]
-    pub fn get(&self, key: &K) -> Result<Pooled<K, C>, GetError> {
+    pub fn get(&self, key: &M::Key) -> Result<Pooled<M>, GetError> {
         self.shared().backend(key)?.get(None, Location::caller())
     }
 
-    /// [`get`](Self::get) with another deadline.
+    /// [`get`](Self::get) with a deadline of its own.
     ///
     /// # Errors
     ///
     /// The same.
     #[track_caller]
-    pub fn get_before(&self, key: &K, deadline: Instant) -> Result<Pooled<K, C>, GetError> {
+    pub fn get_before(&self, key: &M::Key, deadline: Instant) -> Result<Pooled<M>, GetError> {
         self.shared().backend(key)?.get(Some(deadline), Location::caller())
     }
 
-    /// An idle connection, if there is one; neither waits nor connects.
+    /// Returns an idle connection, if there is one. Neither waits nor connects.
     #[track_caller]
     #[must_use]
-    pub fn try_get(&self, key: &K) -> Option<Pooled<K, C>> {
+    pub fn try_get(&self, key: &M::Key) -> Option<Pooled<M>> {
         self.shared().find(key)?.try_get(Location::caller())
     }
 
-    /// A connection for a callback: no thread waits, and the call returns at once.
+    /// Gets a connection for a callback. No thread waits, and the call returns at once.
     ///
-    /// The callback is called on this thread, before this returns, when a connection is idle; else on
-    /// the thread of whoever gives one back, or of the [`Host`]. It should be quick, and must not wait
-    /// for another callback. A thread runs callbacks one after the other: one that is due while
-    /// another runs on the same thread is called right after it. A panic goes no further.
+    /// The callback is called exactly once, with [`GetError::Timeout`] within some milliseconds of the
+    /// deadline as long as the host runs. If a connection is idle, this thread calls it before this
+    /// returns. Otherwise the thread that returns a connection does, or the [`Host`].
     ///
-    /// It is called once in any case: with [`GetError::Timeout`] within some milliseconds of the
-    /// deadline, as long as the host runs.
+    /// It should be quick, and must not wait for another callback. A thread runs callbacks one after the
+    /// other: one that becomes due inside another one is called right after it. A panic ends the callback
+    /// and nothing else.
     #[track_caller]
     pub fn get_then(
         &self,
-        key: &K,
+        key: &M::Key,
         deadline: Instant,
-        then: impl FnOnce(Result<Pooled<K, C>, GetError>) + Send + 'static,
+        then: impl FnOnce(Result<Pooled<M>, GetError>) + Send + 'static,
     ) {
         match self.shared().backend(key) {
             Ok(inner) => inner.get_then(deadline, Box::new(then), Location::caller()),
-            Err(error) => turns::in_turn(move || then(Err(error))),
+            Err(error) => guard::in_turn(move || then(Err(error))),
         }
     }
 
-    /// A backend, to be used again and again without a look at the map.
+    /// Returns a backend, for callers that use it again and again.
     ///
     /// # Errors
     ///
     /// [`GetError::Closed`].
-    pub fn backend(&self, key: &K) -> Result<Backend<K, C>, GetError> {
+    pub fn backend(&self, key: &M::Key) -> Result<Backend<M>, GetError> {
         Ok(Backend { inner: self.shared().backend(key)? })
     }
 
-    /// How all backends stand, in no order.
+    /// State and numbers of all backends, in no order.
     #[must_use]
-    pub fn status(&self) -> Vec<BackendStatus<K>> {
+    pub fn status(&self) -> Vec<BackendStatus<M::Key>> {
         self.shared().all().iter().map(|inner| inner.status()).collect()
     }
 
-    /// How a backend stands; `None`: nobody has asked for it, or not for long.
+    /// State and numbers of a backend. `None`: no caller has asked for it, or not for long.
     #[must_use]
-    pub fn status_of(&self, key: &K) -> Option<BackendStatus<K>> {
+    pub fn status_of(&self, key: &M::Key) -> Option<BackendStatus<M::Key>> {
         Some(self.shared().find(key)?.status())
     }
 
-    /// Who has had a connection for so long or longer, the longest first.
+    /// Connections that have been in use for at least this long, the longest first.
     ///
-    /// Each connection remembers where it was asked for, and the thread that did.
+    /// Each entry names the call that asked for the connection, and its thread.
     #[must_use]
-    pub fn leaks(&self, older_than: Duration) -> Vec<Held<K>> {
+    pub fn leaks(&self, older_than: Duration) -> Vec<Held<M::Key>> {
         let (now, all) = (Instant::now(), self.shared().all());
         let mut held: Vec<_> = all.iter().flat_map(|inner| inner.held(now, older_than)).collect();
-        held.sort_by_key(|held| std::cmp::Reverse(held.held_for));
+        held.sort_by_key(|held| Reverse(held.held_for));
         held
     }
 
-    fn shared(&self) -> &Arc<Shared<K, C>> {
+    fn shared(&self) -> &Arc<Shared<M>> {
         &self.owner.shared
     }
 }
 
-impl<K: Key, C: Send + 'static> Clone for Pool<K, C> {
+/// For operators.
+impl<M: Manage> Pool<M> {
+    /// Stops handing out connections to a backend, closes the idle ones, and waits until those in use are
+    /// returned, until the deadline.
+    ///
+    /// Callers that ask meanwhile wait, until their own deadlines. The backend stays paused, also after
+    /// an error, until [`resume`](Self::resume).
+    ///
+    /// # Errors
+    ///
+    /// A connection is still in use, or another caller resumed the backend; see [`PauseError`].
+    pub fn pause(&self, key: &M::Key, deadline: Instant) -> Result<(), PauseError<M::Key>> {
+        let inner = self.shared().backend(key).map_err(|_| PauseError::Interrupted)?;
+        inner.set_state(BackendState::Paused);
+        let quiet = inner.wait_quiet(BackendState::Paused, Some(deadline));
+        if inner.with(|stack| stack.state()) != BackendState::Paused {
+            return Err(PauseError::Interrupted);
+        }
+        if quiet {
+            Ok(())
+        } else {
+            Err(PauseError::StillHeld(inner.held(Instant::now(), Duration::ZERO)))
+        }
+    }
+
+    /// Ends a [`pause`](Self::pause) or [`disable`](Self::disable), and serves waiting callers. Returns
+    /// false if there is no such backend.
+    pub fn resume(&self, key: &M::Key) -> bool {
+        let found = self.shared().find(key);
+        found.inspect(|inner| inner.set_state(BackendState::Open)).is_some()
+    }
+
+    /// Refuses all callers of a backend, also waiting ones, with [`GetError::Disabled`]. Closes its idle
+    /// connections, and those in use when they are returned.
+    ///
+    /// # Errors
+    ///
+    /// [`GetError::Closed`].
+    pub fn disable(&self, key: &M::Key) -> Result<(), GetError> {
+        self.shared().backend(key)?.set_state(BackendState::Disabled);
+        Ok(())
+    }
+
+    /// Makes the next version of a backend, if its present version is `from`.
+    ///
+    /// `from` is the version that failed ([`Pooled::version`]). If several callers see a server die, the
+    /// first one changes the version and the others change nothing.
+    ///
+    /// Idle connections of the old version are closed at once, those in use when they are returned, and
+    /// connects that have begun when they end. Waiting callers go over to the new version, whose connects
+    /// begin without a pause.
+    ///
+    /// # Errors
+    ///
+    /// The present version, if it is not `from`. Nothing was changed.
+    pub fn fail_over(&self, key: &M::Key, from: Version) -> Result<Version, Version> {
+        let inner = self.shared().backend(key).map_err(|_| from)?;
+        let now = Instant::now();
+        let to = inner.apply(|stack, fx| stack.fail_over(now, from, fx))?;
+        self.shared().observe(|observer| observer.failed_over(key, from, to));
+        Ok(to)
+    }
+
+    /// Changes the limits of all backends without limits of their own, and of new backends.
+    ///
+    /// If fewer connections are allowed than before, idle ones are closed at once and others when they
+    /// are returned. If more are allowed, waiting callers are served.
+    ///
+    /// # Errors
+    ///
+    /// A limit is outside its range.
+    pub fn set_limits(&self, limits: Limits) -> Result<(), LimitsError> {
+        limits.check()?;
+        self.shared().set_limits(&limits);
+        Ok(())
+    }
+
+    /// Gives a backend limits of its own.
+    ///
+    /// # Errors
+    ///
+    /// A limit is outside its range.
+    pub fn set_limits_of(&self, key: &M::Key, limits: Limits) -> Result<(), LimitsError> {
+        limits.check()?;
+        if let Ok(inner) = self.shared().backend(key) {
+            inner.apply(|stack, fx| stack.set_limits(Instant::now(), limits, true, fx));
+        }
+        Ok(())
+    }
+
+    /// Forgets a backend, its limits and its version. Waiting callers get [`GetError::Closed`], and
+    /// connections in use are closed when they are returned. Returns false if there is no such backend.
+    ///
+    /// The next caller that asks for the key gets a new backend.
+    pub fn retire(&self, key: &M::Key) -> bool {
+        let found = self.shared().take(key);
+        found.inspect(|inner| inner.set_state(BackendState::Closed)).is_some()
+    }
+
+    /// Closes the pool for good: callers get no connection any more, and idle ones are closed. Waits until
+    /// those in use are returned, until the deadline.
+    pub fn close(&self, deadline: Instant) -> CloseReport<M::Key> {
+        let all = self.shared().close();
+        let (mut held, mut connecting) = (Vec::new(), 0);
+        for inner in all {
+            if !inner.wait_quiet(BackendState::Closed, Some(deadline)) {
+                held.extend(inner.held(Instant::now(), Duration::ZERO));
+            }
+            connecting += inner.status().connecting;
+        }
+        CloseReport { held, connecting }
+    }
+}
+
+impl<M: Manage> Clone for Pool<M> {
     fn clone(&self) -> Self {
         Self { owner: Arc::clone(&self.owner) }
     }
 }
 
-impl<K: Key, C: Send + 'static> Drop for Owner<K, C> {
+impl<M: Manage> Drop for Owner<M> {
     fn drop(&mut self) {
         self.shared.close();
         self.shared.forget_all();
@@ -237,7 +344,7 @@ impl<K: Key, C: Send + 'static> Drop for Owner<K, C> {
     }
 }
 
-impl<K: Key, C: Send + 'static> fmt::Debug for Pool<K, C> {
+impl<M: Manage> fmt::Debug for Pool<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let backends = self.shared().all().len();
         f.debug_struct("Pool").field("backends", &backends).finish_non_exhaustive()

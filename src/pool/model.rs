@@ -7,15 +7,19 @@ use std::time::{Duration, Instant};
 
 use loom::thread;
 
-use super::stack::Mode;
-use super::{Backend, GetError, Host, Limits, Manage, ManageError, Pool, Pooled, Target};
+use super::{
+    Backend, BackendState, GetError, Host, Limits, Manage, ManageError, Pool, Pooled, Target,
+};
 use crate::sync::mutant::{explore, mutants};
 
 /// Makes connections 1, 2, 3 …
 #[derive(Default)]
 struct Numbers(AtomicU32);
 
-impl Manage<u8, u32> for Numbers {
+impl Manage for Numbers {
+    type Key = u8;
+    type Connection = u32;
+
     fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, ManageError> {
         Ok(self.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -32,7 +36,7 @@ impl Host for AtOnce {
 }
 
 /// One backend with one place, and its connection.
-fn one() -> (Pool<u8, u32>, Backend<u8, u32>, Pooled<u8, u32>) {
+fn one() -> (Pool<Numbers>, Backend<Numbers>, Pooled<Numbers>) {
     let limits = Limits::default().max(1).wait_timeout(Duration::MAX).check_after(Duration::MAX);
     let builder = Pool::builder(Numbers::default()).limits(limits).maintained_by(AtOnce);
     let pool = builder.build().expect("within the ranges");
@@ -45,7 +49,7 @@ fn far() -> Instant {
     Instant::now() + Duration::from_secs(3600)
 }
 
-fn assert_at_rest(backend: &Backend<u8, u32>, idle: usize) {
+fn assert_at_rest(backend: &Backend<Numbers>, idle: usize) {
     let status = backend.status();
     let found = (status.idle, status.in_use, status.connecting, status.waiting);
     assert_eq!(found, (idle, 0, 0, 0), "at rest");
@@ -100,8 +104,8 @@ fn a_pause_against_a_get() {
         let caller = thread::spawn(move || drop(here.get().expect("no deadline")));
         let here = backend.clone();
         let operator = thread::spawn(move || {
-            here.inner.apply(|stack, fx| stack.set_mode(Instant::now(), Mode::Paused, fx));
-            assert!(here.inner.wait_quiet(Mode::Paused, None));
+            here.inner.set_state(BackendState::Paused);
+            assert!(here.inner.wait_quiet(BackendState::Paused, None));
             assert_eq!(here.status().in_use, 0, "nothing is in use in a pause");
             pool.resume(&7);
             pool

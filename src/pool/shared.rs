@@ -1,4 +1,4 @@
-//! [`Shared`]: what all backends of a pool have in common, and the map that they are found in.
+//! [`Shared`]: the map of backends, and what they have in common.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -6,38 +6,37 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::backend::{Fx, Inner};
+use super::config::Limits;
 use super::error::GetError;
-use super::host::Host;
-use super::limits::Limits;
-use super::manage::{Key, Manage};
-use super::observe::Observer;
-use super::stack::Mode;
-use super::turns::shielded;
+use super::guard::shielded;
+use super::host::{Host, Observer};
+use super::manage::Manage;
+use super::status::BackendState;
 use crate::sync::shim::{Mutex, RwLock, lock, read, write};
 
 /// One pool.
-pub(super) struct Shared<K: Key, C: Send + 'static> {
-    pub(super) manage: Box<dyn Manage<K, C>>,
-    /// Until the pool is dropped.
+pub(super) struct Shared<M: Manage> {
+    pub(super) manage: M,
+    /// Present until the pool is dropped.
     host: Mutex<Option<Arc<dyn Host>>>,
-    observer: Option<Box<dyn Observer<K>>>,
-    /// Of backends to come.
+    observer: Option<Box<dyn Observer<M::Key>>>,
+    /// Limits of new backends.
     limits: Mutex<Limits>,
-    /// Written only when a backend appears or goes.
-    map: RwLock<Map<K, C>>,
+    /// Written only when a backend is added or removed.
+    map: RwLock<Map<M>>,
 }
 
-struct Map<K: Key, C: Send + 'static> {
-    backends: HashMap<K, Arc<Inner<K, C>>>,
-    /// None appears any more.
+struct Map<M: Manage> {
+    backends: HashMap<M::Key, Arc<Inner<M>>>,
+    /// True if no backend may be added any more.
     closed: bool,
 }
 
-impl<K: Key, C: Send + 'static> Shared<K, C> {
+impl<M: Manage> Shared<M> {
     pub(super) fn new(
-        manage: Box<dyn Manage<K, C>>,
+        manage: M,
         host: Arc<dyn Host>,
-        observer: Option<Box<dyn Observer<K>>>,
+        observer: Option<Box<dyn Observer<M::Key>>>,
         limits: Limits,
     ) -> Self {
         let map = RwLock::new(Map { backends: HashMap::new(), closed: false });
@@ -45,7 +44,7 @@ impl<K: Key, C: Send + 'static> Shared<K, C> {
         Self { manage, host, observer, limits, map }
     }
 
-    /// Asks the host for something; a panic goes no further.
+    /// Calls the host. A panic ends there.
     pub(super) fn ask_host(&self, ask: impl FnOnce(&dyn Host)) {
         let host = lock(&self.host).clone();
         if let Some(host) = host {
@@ -53,7 +52,7 @@ impl<K: Key, C: Send + 'static> Shared<K, C> {
         }
     }
 
-    /// Lets go of the host; a thread of the pool's own ends.
+    /// Drops the host. A thread of the pool's own ends.
     pub(super) fn leave_host(&self) {
         let host = lock(&self.host).take();
         shielded(|| drop(host));
@@ -63,26 +62,26 @@ impl<K: Key, C: Send + 'static> Shared<K, C> {
         lock(&self.limits).clone()
     }
 
-    /// A seed for the random numbers of a backend.
+    /// Returns a seed for the random numbers of a backend.
     pub(super) fn random(&self) -> u64 {
         RandomState::new().hash_one(std::ptr::from_ref(self).addr())
     }
 
     #[inline]
-    pub(super) fn observe(&self, tell: impl FnOnce(&dyn Observer<K>)) {
+    pub(super) fn observe(&self, tell: impl FnOnce(&dyn Observer<M::Key>)) {
         if let Some(observer) = &self.observer {
             shielded(|| tell(&**observer));
         }
     }
 
     #[inline]
-    pub(super) fn find(&self, key: &K) -> Option<Arc<Inner<K, C>>> {
+    pub(super) fn find(&self, key: &M::Key) -> Option<Arc<Inner<M>>> {
         read(&self.map).backends.get(key).map(Arc::clone)
     }
 
-    /// The backend, which appears if it was not there.
+    /// Returns the backend, and adds it if it is new.
     #[inline]
-    pub(super) fn backend(self: &Arc<Self>, key: &K) -> Result<Arc<Inner<K, C>>, GetError> {
+    pub(super) fn backend(self: &Arc<Self>, key: &M::Key) -> Result<Arc<Inner<M>>, GetError> {
         match self.find(key) {
             Some(found) => Ok(found),
             None => self.appear(key),
@@ -90,7 +89,7 @@ impl<K: Key, C: Send + 'static> Shared<K, C> {
     }
 
     #[cold]
-    fn appear(self: &Arc<Self>, key: &K) -> Result<Arc<Inner<K, C>>, GetError> {
+    fn appear(self: &Arc<Self>, key: &M::Key) -> Result<Arc<Inner<M>>, GetError> {
         let now = Instant::now();
         let new = Arc::new(Inner::new(key.clone(), Arc::clone(self), now));
         let inner = {
@@ -102,18 +101,18 @@ impl<K: Key, C: Send + 'static> Shared<K, C> {
             Arc::clone(inner)
         };
         if Arc::ptr_eq(&inner, &new) {
-            // The limits may have changed before it was found by who changed them.
+            // A change of the limits may have missed the new backend.
             let limits = self.limits();
             inner.apply(|stack, fx| stack.set_limits(now, limits, false, fx));
         }
         Ok(inner)
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Inner<K, C>>> {
+    pub(super) fn all(&self) -> Vec<Arc<Inner<M>>> {
         read(&self.map).backends.values().cloned().collect()
     }
 
-    /// Of all backends, and of those to come.
+    /// Changes the limits of all backends, and of new ones.
     pub(super) fn set_limits(&self, limits: &Limits) {
         lock(&self.limits).clone_from(limits);
         for inner in self.all() {
@@ -125,33 +124,33 @@ impl<K: Key, C: Send + 'static> Shared<K, C> {
         }
     }
 
-    /// Takes a backend out; `None`: there is none.
-    pub(super) fn take(&self, key: &K) -> Option<Arc<Inner<K, C>>> {
+    /// Takes a backend out of the map.
+    pub(super) fn take(&self, key: &M::Key) -> Option<Arc<Inner<M>>> {
         write(&self.map).backends.remove(key)
     }
 
-    /// No backend appears any more, and those that are there give out nothing.
-    pub(super) fn close(&self) -> Vec<Arc<Inner<K, C>>> {
+    /// Closes all backends. No backend is added any more.
+    pub(super) fn close(&self) -> Vec<Arc<Inner<M>>> {
         write(&self.map).closed = true;
         let all = self.all();
         for inner in &all {
-            inner.apply(|stack, fx| stack.set_mode(Instant::now(), Mode::Closed, fx));
+            inner.set_state(BackendState::Closed);
         }
         all
     }
 
-    /// Takes out all.
+    /// Takes all backends out of the map.
     pub(super) fn forget_all(&self) {
         let backends = std::mem::take(&mut write(&self.map).backends);
         drop(backends);
     }
 
-    /// Takes out a backend that nobody uses, unless somebody found it meanwhile.
-    pub(super) fn vanish(this: &Arc<Self>, inner: &Arc<Inner<K, C>>) {
-        let mut fx = Fx::default();
+    /// Takes an unused backend out of the map, unless a caller found it meanwhile.
+    pub(super) fn vanish(this: &Arc<Self>, inner: &Arc<Inner<M>>) {
+        let mut fx = Fx::<M>::default();
         let mut map = write(&this.map);
-        // One reference is that of the map, one the caller's; who finds it there clones it under the
-        // map's lock.
+        // One reference is that of the map and one that of this call. A caller that finds the backend
+        // clones it under the map's lock.
         let unused = map
             .backends
             .get(inner.key())
@@ -161,7 +160,7 @@ impl<K: Key, C: Send + 'static> Shared<K, C> {
                 let now = Instant::now();
                 let unused = stack.is_unused(now);
                 if unused {
-                    stack.set_mode(now, Mode::Closed, &mut fx);
+                    stack.set_state(now, BackendState::Closed, &mut fx);
                 }
                 unused
             });

@@ -1,4 +1,4 @@
-//! How things stand: [`BackendStatus`], [`Held`], and why connections are closed.
+//! Numbers and states for operators: [`BackendStatus`], [`Held`], reasons to close a connection.
 
 use std::error::Error;
 use std::fmt;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use super::manage::Version;
 
-/// Why a connection was closed.
+/// Reason for which a connection was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Discard {
-    /// [`has_broken`](super::Manage::has_broken) said so.
+    /// [`has_broken`](super::Manage::has_broken) returned true.
     Broken,
     /// [`is_valid`](super::Manage::is_valid) failed.
     Invalid,
     /// [`reset`](super::Manage::reset) failed.
     NotReset,
-    /// Its user panicked while it had it, or the manager did while it looked at it.
+    /// Its user panicked, or [`Manage`](super::Manage) did while it checked the connection.
     Panicked,
     /// Its user [discarded](super::Pooled::discard) it.
     Unwanted,
@@ -26,29 +26,29 @@ pub enum Discard {
     TooOld,
     /// It was idle for [`idle_timeout`](super::Limits::idle_timeout).
     Idle,
-    /// There are fewer allowed than there are.
+    /// The limit was lowered.
     Resized,
-    /// It is of an old version.
+    /// Its version was failed over.
     FailedOver,
     /// The backend is paused.
     Paused,
     /// The backend is disabled.
     Disabled,
-    /// The pool is closed, or the backend was retired or is not used any more.
+    /// The pool is closed, or the backend was retired or was unused for long.
     Closed,
 }
 
-/// What happened since the backend appeared.
+/// Counts since the backend appeared.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Totals {
     /// Connections that were handed out.
     pub handed_out: u64,
-    /// Of these, to somebody who had to wait until another gave it back.
+    /// Connections that were handed to a caller that waited for their return.
     pub waited: u64,
     /// Callers whose deadline passed.
     pub timed_out: u64,
-    /// Callers that were refused because too many waited.
+    /// Callers refused because too many waited.
     pub refused: u64,
     /// Connections that were made.
     pub connects: u64,
@@ -60,60 +60,71 @@ pub struct Totals {
     pub failed_over: u64,
 }
 
-/// How a backend stands.
+/// State and numbers of a backend.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BackendStatus<K> {
-    /// Its key.
+    /// Key of the backend.
     pub key: K,
-    /// Its version.
+    /// Present version.
     pub version: Version,
-    /// Whether connections are to be had.
+    /// State that operators change.
     pub state: BackendState,
-    /// Connections that nobody uses.
+    /// Idle connections.
     pub idle: usize,
     /// Connections in use.
     pub in_use: usize,
-    /// Connections that are being made.
+    /// Connects that have begun.
     pub connecting: usize,
-    /// The most of the three together.
+    /// Limit of the three together.
     pub max: usize,
-    /// How many wait for one.
+    /// Callers that wait.
     pub waiting: usize,
-    /// Connects that failed since one succeeded.
+    /// Failed connects since one succeeded.
     pub failures: u32,
-    /// What the last connect that failed said.
+    /// Error of the last connect that failed.
     pub last_error: Option<Arc<dyn Error + Send + Sync>>,
-    /// What is left of old versions.
+    /// Connections of old versions.
     pub leaving: Vec<Leaving>,
-    /// What happened so far.
+    /// Counts since the backend appeared.
     pub totals: Totals,
 }
 
-/// What is left of an old version.
+/// Connections that are left of an old version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Leaving {
     /// The version.
     pub version: Version,
-    /// Connections in use, to be closed as they come back.
+    /// Connections in use. They are closed when they are returned.
     pub in_use: usize,
-    /// Connects under way, to be closed when they are done.
+    /// Connects that have begun. What they make is closed.
     pub connecting: usize,
 }
 
-/// Whether a backend gives out connections.
+/// State of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum BackendState {
-    /// It does.
+    /// Connections are handed out.
     Open,
-    /// Who asks waits.
+    /// Callers wait.
     Paused,
-    /// Who asks is refused.
+    /// Callers are refused.
     Disabled,
-    /// It was retired, or the pool is closed.
+    /// The backend was retired, or the pool is closed. This state is final.
     Closed,
+}
+
+impl BackendState {
+    /// Reason for which a connection is closed that is returned in this state.
+    pub(super) const fn discard(self) -> Discard {
+        match self {
+            Self::Open | Self::Paused => Discard::Paused,
+            Self::Disabled => Discard::Disabled,
+            Self::Closed => Discard::Closed,
+        }
+    }
 }
 
 impl fmt::Display for BackendState {
@@ -147,19 +158,19 @@ impl<K: fmt::Display> fmt::Display for BackendStatus<K> {
     }
 }
 
-/// A connection in use, and who has it.
+/// A connection in use, and its user.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Held<K> {
-    /// The key of its backend.
+    /// Key of its backend.
     pub key: K,
-    /// The version of its backend.
+    /// Version of its backend when it was made.
     pub version: Version,
-    /// How long it has been in use.
+    /// Time since it was handed out.
     pub held_for: Duration,
-    /// Where it was asked for.
+    /// Call that asked for it.
     pub location: &'static Location<'static>,
-    /// The name of the thread that asked for it.
+    /// Name of the thread that asked for it.
     pub thread: Option<String>,
 }
 
@@ -171,3 +182,37 @@ impl<K: fmt::Display> fmt::Display for Held<K> {
         write!(f, "{key}#{version} for {held_for:.1?}, from {location} on {thread}")
     }
 }
+
+/// Connections that were left when a pool was [closed](super::Pool::close).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CloseReport<K> {
+    /// Connections that were still in use at the deadline. They are closed when they are returned.
+    pub held: Vec<Held<K>>,
+    /// Connects that had not ended.
+    pub connecting: usize,
+}
+
+/// Reason for which a backend was not quiet at the end of a [pause](super::Pool::pause).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum PauseError<K> {
+    /// These connections were not returned before the deadline. The backend is paused.
+    StillHeld(Vec<Held<K>>),
+    /// The backend was resumed, disabled or closed meanwhile.
+    Interrupted,
+}
+
+impl<K: fmt::Display> fmt::Display for PauseError<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StillHeld(held) => {
+                write!(f, "{} connections are still in use", held.len())?;
+                held.iter().try_for_each(|held| write!(f, "\n  {held}"))
+            }
+            Self::Interrupted => f.write_str("it was resumed, disabled or closed meanwhile"),
+        }
+    }
+}
+
+impl<K: fmt::Debug + fmt::Display> Error for PauseError<K> {}

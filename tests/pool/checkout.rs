@@ -72,7 +72,10 @@ fn at_the_maximum_only_the_deadline_ends_a_wait_and_says_why() {
 /// Manager whose connections are the deadlines that `connect` got.
 struct Told;
 
-impl Manage<Key, Instant> for Told {
+impl Manage for Told {
+    type Key = Key;
+    type Connection = Instant;
+
     fn connect(&self, _: &Target<'_, Key>, deadline: Instant) -> Result<Instant, ManageError> {
         Ok(deadline)
     }

@@ -199,8 +199,7 @@ fn a_pool_that_is_dropped_while_others_wait_refuses_them() {
     let (pool, fake) = pool(limits(1));
     let backend = pool.backend(&A).unwrap();
     let held = backend.get().unwrap();
-    let here = backend.clone();
-    let waiter = thread::spawn(move || here.get().map(drop));
+    let waiter = thread::spawn(move || backend.get().map(drop));
     until_waiting(&pool, A, 1);
     drop(pool);
     assert!(matches!(waiter.join().unwrap(), Err(GetError::Closed)));

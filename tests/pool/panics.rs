@@ -142,7 +142,10 @@ impl Drop for Bomb {
 
 struct Bombs;
 
-impl epoll_group::pool::Manage<u8, Bomb> for Bombs {
+impl epoll_group::pool::Manage for Bombs {
+    type Key = u8;
+    type Connection = Bomb;
+
     fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<Bomb, ManageError> {
         Ok(Bomb)
     }

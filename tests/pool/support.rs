@@ -14,8 +14,8 @@ use lab::workers::Gate;
 use lab::{LONG, eventually};
 
 pub(crate) type Key = &'static str;
-pub(crate) type TestPool = Pool<Key, Conn>;
-pub(crate) type TestPooled = Pooled<Key, Conn>;
+pub(crate) type TestPool = Pool<Backends>;
+pub(crate) type TestPooled = Pooled<Backends>;
 pub(crate) type Got = Result<TestPooled, GetError>;
 
 /// Record of all connections, and the faults that a test orders.
@@ -92,7 +92,10 @@ impl Fake {
     }
 }
 
-impl Manage<Key, Conn> for Backends {
+impl Manage for Backends {
+    type Key = Key;
+    type Connection = Conn;
+
     fn connect(&self, target: &Target<'_, Key>, _: Instant) -> Result<Conn, ManageError> {
         let fake = &self.0;
         fake.connects.fetch_add(1, Ordering::SeqCst);
@@ -139,7 +142,7 @@ pub(crate) fn pool(limits: Limits) -> (TestPool, Arc<Fake>) {
 
 pub(crate) fn build(
     limits: Limits,
-    more: impl FnOnce(Builder<Key, Conn>) -> Builder<Key, Conn>,
+    more: impl FnOnce(Builder<Backends>) -> Builder<Backends>,
 ) -> (TestPool, Arc<Fake>) {
     let fake = Arc::new(Fake { gate: Gate::opened(), ..Fake::default() });
     let builder = Pool::builder(Backends(Arc::clone(&fake))).limits(limits);

@@ -13,11 +13,11 @@ struct Report {
 }
 
 impl Report {
-    /// One round of short windows.
+    /// One round of windows, long enough for each server to get a CPU on a busy machine.
     fn of(what: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_compare"))
-            .args(["--quick", "--rounds", "1", "--window-ms", "20"])
+            .args(["--quick", "--rounds", "1", "--window-ms", "100"])
             .args(what)
             .arg("--out")
             .arg(folder.path())
@@ -188,7 +188,7 @@ fn pools_keep_their_bounds() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pool.json");
     let output = Command::new(env!("CARGO_BIN_EXE_compare"))
-        .args(["pool", "--rounds", "1", "--window-ms", "20", "--capacities", "5", "--json"])
+        .args(["pool", "--rounds", "1", "--window-ms", "100", "--capacities", "5", "--json"])
         .arg(&file)
         .output()
         .unwrap();

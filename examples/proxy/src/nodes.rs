@@ -33,7 +33,7 @@ use crate::failover::Probe;
 pub struct Name(pub Arc<str>);
 
 /// A session of a data node, borrowed.
-pub type Lease = Pooled<Name, Session>;
+pub type Lease = Pooled<Connect>;
 
 /// Settings of a data node.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct Patience {
 /// All data nodes.
 pub struct Nodes {
     list: Vec<Node>,
-    pool: Pool<Name, Session>,
+    pool: Pool<Connect>,
     pub patience: Patience,
     pub handle: Handle,
     next: AtomicUsize,
@@ -70,7 +70,7 @@ pub struct Nodes {
 pub struct Node {
     pub name: Name,
     pub endpoints: Arc<[Endpoint]>,
-    backend: Backend<Name, Session>,
+    backend: Backend<Connect>,
     /// Set while a probe runs.
     pub is_probed: AtomicBool,
 }
@@ -208,13 +208,16 @@ fn endpoint(endpoints: &[Endpoint], version: Version) -> &Endpoint {
 }
 
 /// Knows how to get a session of a data node.
-struct Connect {
+pub struct Connect {
     nodes: Vec<(Name, Arc<[Endpoint]>)>,
     /// A server that takes longer may be gone: it is looked into, and tried again meanwhile.
     silence: Duration,
 }
 
-impl Manage<Name, Session> for Connect {
+impl Manage for Connect {
+    type Key = Name;
+    type Connection = Session;
+
     fn connect(
         &self,
         target: &Target<'_, Name>,

@@ -23,7 +23,7 @@ struct Bench {
 impl Bench {
     fn new(limits: Limits) -> Self {
         let now = Instant::now();
-        let holder = Holder::new(std::panic::Location::caller());
+        let holder = Holder::new(Location::caller());
         Self { stack: Stack::new(limits, 7, now), now, fx: Effects::default(), holder }
     }
 
@@ -115,21 +115,33 @@ fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
     assert!(bench.fx.grants.is_empty());
     bench.pass(Duration::from_secs(8));
     assert_eq!(bench.fx.grants.len(), 10_000);
-    assert_eq!((bench.stack.threadless, bench.stack.expiries.len()), (0, 0));
+    assert!(bench.stack.waiters.is_empty() && bench.stack.waiters.expiries.is_empty());
 }
 
 #[test]
-fn entries_of_who_has_left_are_swept() {
+fn a_waiter_that_leaves_takes_its_deadline_along() {
     let mut bench = Bench::new(Limits::default().max(1));
     bench.connect();
-    for n in 0..10_000 {
+    for n in 0..1000 {
         let id = bench.wait(n, false, Some(bench.now + Duration::from_secs(3600)));
-        assert!(bench.stack.leave(id).is_some());
-        if n % 100 == 0 {
-            bench.pass(Duration::from_millis(1));
-            assert!(bench.stack.expiries.len() <= 64);
-        }
+        assert_eq!(bench.stack.waiters.expiries.len(), 1);
+        assert!(bench.stack.leave(id).is_some() && bench.stack.leave(id).is_none());
+        assert!(bench.stack.waiters.expiries.is_empty());
     }
+}
+
+#[test]
+fn a_waiter_whose_turn_came_to_nothing_is_first_again() {
+    let mut waiters = Waiters::new();
+    let holder = Holder::new(Location::caller());
+    let patience = Patience { deadline: None, has_thread: true };
+    let waiter = |what| Waiter { what, patience, holder: holder.clone() };
+    let ids = [1, 2, 3].map(|n| waiters.add(waiter(n), Turn::First));
+    waiters.add(waiter(0), Turn::Again);
+    waiters.add(waiter(-1), Turn::Again);
+    assert!(waiters.remove(ids[1]).is_some() && waiters.remove(ids[1]).is_none());
+    let order = std::iter::from_fn(|| waiters.pop_first()).map(|waiter| waiter.what);
+    assert_eq!(order.collect::<Vec<_>>(), [-1, 0, 1, 3]);
 }
 
 #[test]
@@ -140,8 +152,8 @@ fn times_of_life_differ() {
         bench.stack.connected(bench.now, ticket, &mut bench.fx);
     }
     let limits = bench.stack.limits().clone();
-    let ages = tickets.iter().map(|&ticket| bench.stack.slots.look(ticket).expires.unwrap());
-    let ages: std::collections::BTreeSet<_> = ages.map(|at| at - bench.now).collect();
+    let ages = tickets.iter().map(|&ticket| bench.stack.slots[ticket.0].expires.unwrap());
+    let ages: BTreeSet<_> = ages.map(|at| at - bench.now).collect();
     assert!(ages.len() > 90, "{}", ages.len());
     assert!(*ages.last().unwrap() <= limits.max_age);
     assert!(*ages.first().unwrap() >= limits.max_age / 10 * 9);

@@ -13,20 +13,23 @@ use lab::LONG;
 /// Connections to nowhere.
 struct Nowhere;
 
-impl Manage<u8, ()> for Nowhere {
+impl Manage for Nowhere {
+    type Key = u8;
+    type Connection = ();
+
     fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<(), ManageError> {
         Ok(())
     }
 }
 
-fn build() -> Result<Pool<u8, ()>, BuildError> {
+fn build() -> Result<Pool<Nowhere>, BuildError> {
     let again = Duration::from_millis(1);
     let limits = Limits::default().max(1).backoff(again, 4 * again);
     on_behalf(Side::Client, || Pool::builder(Nowhere).limits(limits).build())
 }
 
 /// A callback is called with a connection.
-fn serves(pool: &Pool<u8, ()>) {
+fn serves(pool: &Pool<Nowhere>) {
     let (tell, told) = mpsc::channel();
     on_behalf(Side::Client, || {
         pool.get_then(&1, Instant::now() + LONG, move |got| tell.send(got).expect("waited for"));

@@ -126,13 +126,16 @@ impl Design for OneMutex {
 /// The pool of this crate, by key.
 struct Ours {
     names: Vec<String>,
-    pool: Pool<String, u64>,
+    pool: Pool<Numbers>,
     made: Arc<Made>,
 }
 
 struct Numbers(Arc<Made>);
 
-impl Manage<String, u64> for Numbers {
+impl Manage for Numbers {
+    type Key = String;
+    type Connection = u64;
+
     fn connect(&self, _: &Target<'_, String>, _: Instant) -> Result<u64, ManageError> {
         Ok(self.0.one())
     }

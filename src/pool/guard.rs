@@ -1,4 +1,4 @@
-//! User code that a thread runs on the way: never nested, never unwinding into who called.
+//! Calls of the user's code: panics end there, callbacks do not nest, waits are announced.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,12 +7,12 @@ use std::{cell::RefCell, collections::VecDeque};
 
 use super::manage::ManageError;
 
-/// Runs code of the user; a panic becomes an error.
+/// Runs code of the user. A panic becomes an error.
 pub(super) fn guarded<T>(code: impl FnOnce() -> Result<T, ManageError>) -> Result<T, ManageError> {
     catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|payload| Err(panicked(&*payload)))
 }
 
-/// Runs code of the user; a panic goes no further. Whether it returned.
+/// Runs code of the user. Returns false if it panicked.
 pub(super) fn shielded(code: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(code)).is_ok()
 }
@@ -28,14 +28,14 @@ type Code = Box<dyn FnOnce()>;
 
 #[cfg(not(loom))]
 thread_local! {
-    /// What waits for its turn, while some code has it.
+    /// Callbacks that wait until the present one has returned. `None`: no callback runs.
     static TURNS: RefCell<Option<VecDeque<Code>>> = const { RefCell::new(None) };
 }
 
-/// Calls back, at once; or when this thread is in such a call already, right after that one.
+/// Runs a callback at once, or right after the one that this thread is in.
 ///
-/// A callback that gives its connection back serves the next one, whose callback gives it back … They
-/// run one after the other here, on the stack of the first.
+/// A callback that returns its connection serves the next waiter, whose callback returns it in turn. If
+/// they nested, the stack would overflow.
 #[cfg(not(loom))]
 pub(super) fn in_turn(code: impl FnOnce() + 'static) {
     let mut code = Some(code);
@@ -59,7 +59,7 @@ pub(super) fn in_turn(code: impl FnOnce() + 'static) {
     }
 }
 
-/// `None`: there is none, and nobody has a turn from here on.
+/// Takes the next callback. `None`: there is none, and no callback runs from now on.
 #[cfg(not(loom))]
 fn next_turn() -> Option<Code> {
     TURNS.with(|turns| {
@@ -72,22 +72,22 @@ fn next_turn() -> Option<Code> {
     })
 }
 
-/// The threads of a model share what is local to a thread of the system.
+/// In a model the threads share the thread-locals.
 #[cfg(loom)]
 pub(super) fn in_turn(code: impl FnOnce() + 'static) {
     shielded(code);
 }
 
-/// What a thread waits for.
+/// What a thread waits for, for the announcement.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
-    /// A connection, or that they come back.
+    /// A connection, or the return of connections.
     Other,
     /// A backend.
     Network,
 }
 
-/// Runs code that waits, as an announced stall where there is a runtime to hear of it.
+/// Runs code that waits, as an announced stall if the crate has a runtime.
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub(super) fn waiting<T>(wait: Wait, code: impl FnOnce() -> T) -> T {
     use crate::sync::stall;
@@ -99,7 +99,7 @@ pub(super) fn waiting<T>(wait: Wait, code: impl FnOnce() -> T) -> T {
     stall::run_as(wait, code)
 }
 
-/// Likewise, where there is none.
+/// Runs code that waits.
 #[cfg(not(all(feature = "server", target_os = "linux", not(loom))))]
 pub(super) fn waiting<T>(_: Wait, code: impl FnOnce() -> T) -> T {
     code()
