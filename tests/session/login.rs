@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use epoll_group::Config;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::stats::Counter;
-use lab::engine::{Fixture, PASSWORD, config};
+use lab::engine::{Counts, Fixture, PASSWORD, config};
 use lab::xrpc::request::{login_continue, login_start, query};
 use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually};
@@ -299,4 +300,59 @@ fn secrets_are_in_no_debug_output() {
         let secret = [&hex[..8], &hex.to_uppercase()[..8], &String::from_utf8_lossy(&challenge)];
         assert!(secret.iter().all(|secret| !text.contains(*secret)), "{text}");
     }
+}
+
+/// Number of statements after which the clients of [`beside_transactions`] give up.
+const MOST: u64 = 4_000;
+
+/// Runs `code` while 32 clients in transactions execute short statements on two threads and one in
+/// reserve. Returns the number of statements that were executed meanwhile.
+fn beside_transactions(config: Config, code: impl FnOnce(&Fixture)) -> u64 {
+    let config = config
+        .epoll_threads_per_group(2)
+        .max_threads(3)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false);
+    let server = Fixture::start(config);
+    let clients: Vec<_> = (0..32).map(|_| server.client_with_sessions([1])).collect();
+    let executed = || Counts::of(&server.control.counts.executed);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for mut client in clients {
+            let (done, executed) = (&done, &executed);
+            scope.spawn(move || {
+                client.execute(1, "begin").good();
+                while !done.load(Ordering::Relaxed) && executed() < MOST {
+                    client.execute(1, "pause 500").good();
+                }
+            });
+        }
+        // All have begun, and the slow statements are known to be slow.
+        eventually(LONG, || executed() >= 8 * 32);
+        let before = executed();
+        code(&server);
+        done.store(true, Ordering::Relaxed);
+        executed() - before
+    })
+}
+
+#[test]
+fn a_login_gets_through_beside_more_transactions_than_threads() {
+    let executed = beside_transactions(config(), |server| {
+        server.stranger().login("root", PASSWORD);
+    });
+    assert!(executed < MOST / 2, "{executed} statements before the login");
+}
+
+#[test]
+fn a_login_that_takes_too_long_is_closed_beside_more_transactions_than_threads() {
+    // The 32 clients have logged in before.
+    let executed = beside_transactions(config(), |server| {
+        let handle = server.server().runtime.handle();
+        let brief = |config: Config| config.login_timeout(Duration::from_millis(1));
+        handle.reconfigure(brief).expect("within its range");
+        assert_eq!(server.stranger().rest(), []);
+        assert_eq!(server.count(Counter::ClosedLoginTimeout), 1);
+    });
+    assert!(executed < MOST / 2, "{executed} statements before the close");
 }
