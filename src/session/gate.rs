@@ -53,7 +53,8 @@ impl Gate {
             return None;
         };
         line.group().usage().unauthenticated_changed(true);
-        line.conn.set_class(Class::Login);
+        // The login of an operator does not wait behind a flood of others.
+        line.conn.set_class(line.class.or(Class::Login));
         link.later(Class::Login, config.login_timeout, Canceller::Link, |link| {
             if link.peer.get().is_none() {
                 link.line.count(Counter::ClosedLoginTimeout);
@@ -73,7 +74,7 @@ impl<S: Service> Reader<S> {
             guest.place.logged_in();
             let line = &self.link.line;
             line.group().usage().unauthenticated_changed(false);
-            line.conn.set_class(Class::Ordinary);
+            line.conn.set_class(line.class);
         }
     }
 

@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lab::engine::{Fixture, config};
-use lab::xrpc::Client;
+use epoll_group::Class;
+use epoll_group::net::Address;
+use lab::engine::{Fixture, PASSWORD, config};
 use lab::xrpc::request::query;
+use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually, often};
 
 fn waiting(server: &Fixture) -> u64 {
@@ -101,5 +103,44 @@ fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
             waiters.reply(session).good();
             waiters.reply(session).good();
         }
+    }
+}
+
+#[test]
+fn an_operator_is_answered_while_all_ordinary_threads_wait() {
+    let config = config()
+        .epoll_threads_per_group(2)
+        .max_threads(3)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false);
+    let server = Fixture::start(config);
+    let listener = server.listen_as(Class::Admin);
+    let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
+    let operator = || Client::logged_in(addr, "root", PASSWORD);
+    let mut early = operator();
+    early.new_session(1).good();
+    // The end of a transaction leaves the class as it was.
+    early.execute(1, "begin").good();
+    early.execute(1, "commit").good();
+    let mut holder = server.client_with_sessions([1]);
+    holder.execute(1, "lock").good();
+    let mut others = server.client_with_sessions(2..12);
+    for session in 2..12 {
+        others.send_sql(session, query("lock"));
+        others.send_sql(session, query("unlock"));
+    }
+    eventually(LONG, || waiting(&server) >= 2);
+    early.execute(1, "one").one();
+    early.execute(AUTO | 2, "one").one();
+    early.new_session(3).good();
+    early.execute(3, "one").one();
+    early.close(3).good();
+    let mut late = operator();
+    late.execute(AUTO | 1, "one").one();
+    assert_eq!(waiting(&server), 2, "only the operator was served");
+    holder.execute(1, "unlock").good();
+    for session in 2..12 {
+        others.reply(session).good();
+        others.reply(session).good();
     }
 }
