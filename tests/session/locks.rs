@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use epoll_group::Class;
 use epoll_group::net::Address;
+use epoll_group::stats::Counter;
 use lab::engine::{Fixture, PASSWORD, config};
 use lab::xrpc::request::query;
 use lab::xrpc::{AUTO, Client};
@@ -143,4 +144,42 @@ fn an_operator_is_answered_while_all_ordinary_threads_wait() {
         others.reply(session).good();
         others.reply(session).good();
     }
+}
+
+#[test]
+fn sessions_of_operators_keep_places_for_threads_until_they_end() {
+    // Two threads, one in reserve, and places for sixteen more, of which four are always kept.
+    let config = config()
+        .epoll_threads_per_group(2)
+        .max_threads(19)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false);
+    let server = Fixture::start(config);
+    let listener = server.listen_as(Class::Admin);
+    let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
+    let mut holder = server.client_with_sessions([1]);
+    let mut others = server.client_with_sessions(2..42);
+    let mut all_wait = |threads: u64| {
+        let before = server.count(Counter::ThreadsLimited);
+        holder.execute(1, "lock").good();
+        for session in 2..42 {
+            others.send_sql(session, query("lock"));
+            others.send_sql(session, query("unlock"));
+        }
+        let limited = || server.count(Counter::ThreadsLimited) > before;
+        eventually(LONG, || waiting(&server) >= threads && limited());
+        assert_eq!(waiting(&server), threads);
+        holder.execute(1, "unlock").good();
+        for session in 2..42 {
+            others.reply(session).good();
+            others.reply(session).good();
+        }
+    };
+    let mut operator = Client::logged_in(addr, "root", PASSWORD);
+    (1..=12).for_each(|session| drop(operator.new_session(session).good()));
+    // A place for each of twelve sessions, for that of the holder, and for their two connections.
+    all_wait(3);
+    drop(operator);
+    eventually(LONG, || server.stats().sessions == 41 && server.stats().connections == 2);
+    all_wait(14);
 }
