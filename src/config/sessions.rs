@@ -180,7 +180,8 @@ impl Config {
         self
     }
 
-    /// Connections of the runtime that have not logged in yet. More are closed at once.
+    /// Connections of a session server that have not logged in yet. Beyond them, each newcomer takes the
+    /// place of the oldest connection of the address that has the most; that connection is closed.
     ///
     /// *Live.* *Range* 1..=16777216. *Default* 4096: a burst of clients gets in. *Price*: the room
     /// that a flood can take.

@@ -18,10 +18,10 @@ pub enum Class {
     Ordinary,
     /// It may hold what others wait for: a session inside a transaction.
     InProgress,
-    /// Somebody is about to log in. Of these a group's reserve runs no more at a time than
-    /// `reserve_threads_per_group`, so that a flood of logins cannot use it up.
+    /// A login. A group's reserve runs at most `reserve_threads_per_group` of them at a time, so that a
+    /// flood of logins cannot use it up.
     Login,
-    /// An operator's.
+    /// Work of an operator. A connection of a session server keeps this class after its login.
     Admin,
 }
 
@@ -40,6 +40,14 @@ impl Class {
     /// Whether it goes to a lane of its own.
     pub(crate) const fn is_urgent(self) -> bool {
         !matches!(self, Self::Ordinary)
+    }
+
+    /// Returns this class, or `other` if this one is ordinary.
+    pub(crate) const fn or(self, other: Self) -> Self {
+        match self {
+            Self::Ordinary => other,
+            urgent => urgent,
+        }
     }
 
     pub(crate) const fn from_u8(class: u8) -> Self {
@@ -61,6 +69,8 @@ mod tests {
         for class in [Class::Ordinary, Class::InProgress, Class::Login, Class::Admin] {
             assert_eq!(Class::from_u8(class as u8), class);
             assert_eq!(class.is_urgent(), class != Class::Ordinary);
+            assert_eq!(Class::Ordinary.or(class), class);
+            assert_eq!(Class::Admin.or(class), Class::Admin);
         }
     }
 }

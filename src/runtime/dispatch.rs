@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::class::Class;
 use super::end::RUN;
 use super::group::{Group, RECLAIMING};
-use super::lanes::{Lanes, Taste};
+use super::lanes::{First, Lanes, Taste};
 use super::park::{Demand, Wake};
 use super::queue::Pushed;
 use super::seats::Seat;
@@ -142,9 +142,9 @@ impl Group {
         }
     }
 
-    /// The next task, and when it was queued.
-    pub(super) fn pop(&self, taste: Taste) -> Option<(Task, Instant)> {
-        let task = self.lanes.pop(taste)?;
+    /// Takes the next task, and tells when it was queued.
+    pub(super) fn pop(&self, taste: Taste, first: First) -> Option<(Task, Instant)> {
+        let task = self.lanes.pop(taste, first)?;
         self.room.freed();
         Some(task)
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::end::RUN;
 use super::group::Group;
-use super::lanes::Taste;
+use super::lanes::{First, Taste};
 use super::park::Wake;
 use super::slots::Token;
 use super::source::{CUT, Lent, Turn};
@@ -38,7 +38,7 @@ impl Group {
             return;
         }
         let _reset = ResetSweeping(SWEEPING.replace(self));
-        while let Some((task, _)) = self.pop(Taste::Everything) {
+        while let Some((task, _)) = self.pop(Taste::Everything, First::Progress) {
             self.note_ended(&task);
             match task {
                 Task::Source(token) => drop(guard(self, "cut", || self.cut(token))),

@@ -10,13 +10,14 @@ use super::queue::{Pushed, TaskQueue};
 use crate::stats::Snapshot;
 use crate::sys::clock;
 
-/// Four queues: for work in progress (and the operator), for logins, for everything else, and for
-/// what of that has had its share: it has had a whole turn and has more to do, is known to bring much,
-/// came with too many others at once, or only has to be cleared away. Whoever comes with little to do
-/// does not stand behind those with much; and these get their part, see [`Taste::SpentFirst`].
+/// Four queues: for work in progress (and the operator), for logins, for ordinary work, and for
+/// ordinary work that has had its share. The last has had a whole turn and has more to do, is known to
+/// bring much, came with too many others at once, or only has to be cleared away.
 ///
-/// What is pushed is counted before it can be found, so that whoever sees no count, and then announces
-/// its rest, is seen by the push (see [`Park`](super::park)).
+/// The first of these queues goes first, and each of the others has a share, see [`First`].
+///
+/// A task is counted before it can be found. So the push sees each worker that saw no count and then
+/// announced its rest (see [`Park`](super::park)).
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     started: Instant,
@@ -25,8 +26,8 @@ pub(super) struct Lanes<T> {
     ordinary: Lane<T>,
     /// Ordinary, and has had its share.
     spent: Lane<T>,
-    /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped: one
-    /// look on the way of everything that is ordinary.
+    /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped. An
+    /// ordinary task costs one look at it.
     urgent: CachePadded<AtomicUsize>,
 }
 
@@ -51,15 +52,11 @@ struct Seen {
     high_water: AtomicUsize,
 }
 
-/// What a worker may take.
+/// Tasks that a worker may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taste {
-    /// The most urgent first.
+    /// All of them.
     Everything,
-    /// The same, but this time something ordinary first, so that it never starves.
-    OrdinaryFirst,
-    /// The same, but something that has had its share first, or else something ordinary.
-    SpentFirst,
     /// Work in progress and logins.
     Urgent,
     /// Work in progress.
@@ -67,12 +64,37 @@ pub(super) enum Taste {
 }
 
 impl Taste {
-    /// Whether who has it may run this.
+    /// Returns true if a worker with this taste may run a task of this class.
     pub(super) const fn includes(self, class: Class) -> bool {
         match self {
-            Self::Everything | Self::OrdinaryFirst | Self::SpentFirst => true,
+            Self::Everything => true,
             Self::Urgent => class.is_urgent(),
             Self::Progress => matches!(class, Class::InProgress | Class::Admin),
+        }
+    }
+}
+
+/// The lane that a pop looks at first. If that lane is empty, or the taste excludes it, the most
+/// urgent task goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    Progress,
+    Login,
+    Ordinary,
+    /// Ordinary work that has had its share, or else other ordinary work.
+    Spent,
+}
+
+impl First {
+    /// Gives each lane its share of the tasks of a worker, so that endless work in one of them starves
+    /// no other: one in sixteen for logins, one in sixteen for ordinary work. Of the latter only every
+    /// second one has had its share, because its turns are long.
+    pub(super) const fn of(taken: u32) -> Self {
+        match taken % 32 {
+            0 => Self::Ordinary,
+            16 => Self::Spent,
+            8 | 24 => Self::Login,
+            _ => Self::Progress,
         }
     }
 }
@@ -152,34 +174,36 @@ impl<T> Lanes<T> {
         pushed.map_err(|queued| queued.task)
     }
 
-    /// The next task, and when it was queued.
-    pub(super) fn pop(&self, taste: Taste) -> Option<(T, Instant)> {
-        let first = match taste {
-            Taste::OrdinaryFirst => self.ordinary.pop(),
-            Taste::SpentFirst => self.spent.pop().or_else(|| self.ordinary.pop()),
+    /// Takes the next task, and tells when it was queued.
+    pub(super) fn pop(&self, taste: Taste, first: First) -> Option<(T, Instant)> {
+        let all = taste == Taste::Everything;
+        let share = match first {
+            First::Ordinary if all => self.ordinary.pop(),
+            First::Spent if all => self.spent.pop().or_else(|| self.ordinary.pop()),
             _ => None,
         };
-        let queued = first.or_else(|| self.pop_urgent(taste)).or_else(|| match taste {
-            Taste::Everything | Taste::OrdinaryFirst | Taste::SpentFirst => {
-                self.ordinary.pop().or_else(|| self.spent.pop())
-            }
-            Taste::Urgent | Taste::Progress => None,
-        })?;
+        let ordinary = || self.ordinary.pop().or_else(|| self.spent.pop());
+        let queued = share
+            .or_else(|| self.pop_urgent(taste, first))
+            .or_else(|| if all { ordinary() } else { None })?;
         Some((queued.task, self.started + Duration::from_nanos(queued.at)))
     }
 
-    fn pop_urgent(&self, taste: Taste) -> Option<Queued<T>> {
+    fn pop_urgent(&self, taste: Taste, first: First) -> Option<Queued<T>> {
         if self.urgent.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let logins = taste != Taste::Progress;
-        let queued =
-            self.progress.pop().or_else(|| if logins { self.login.pop() } else { None })?;
+        let login = || if taste == Taste::Progress { None } else { self.login.pop() };
+        let queued = if first == First::Login {
+            login().or_else(|| self.progress.pop())
+        } else {
+            self.progress.pop().or_else(login)
+        }?;
         self.urgent.fetch_sub(1, Ordering::Relaxed);
         Some(queued)
     }
 
-    /// Whether there is anything for who has this taste.
+    /// Returns true if there is a task for this taste.
     ///
     /// The count alone does not say so: it is raised before a push, and lowered after a pop.
     pub(super) fn has(&self, taste: Taste) -> bool {
@@ -187,7 +211,7 @@ impl<T> Lanes<T> {
         let progress = || urgent && !self.progress.queue.is_empty();
         let logins = || urgent && !self.login.queue.is_empty();
         match taste {
-            Taste::Everything | Taste::OrdinaryFirst | Taste::SpentFirst => {
+            Taste::Everything => {
                 !self.ordinary.queue.is_empty()
                     || !self.spent.queue.is_empty()
                     || progress()
@@ -280,8 +304,14 @@ mod tests {
         lanes
     }
 
+    const FIRST: [First; 4] = [First::Progress, First::Login, First::Ordinary, First::Spent];
+
     fn drained(lanes: &Lanes<u32>, taste: Taste) -> Vec<u32> {
-        std::iter::from_fn(|| lanes.pop(taste)).map(|(task, _)| task).collect()
+        std::iter::from_fn(|| next(lanes, taste, First::Progress)).collect()
+    }
+
+    fn next(lanes: &Lanes<u32>, taste: Taste, first: First) -> Option<u32> {
+        lanes.pop(taste, first).map(|(task, _)| task)
     }
 
     #[test]
@@ -296,7 +326,7 @@ mod tests {
     #[test]
     fn each_takes_what_it_may() {
         let lanes = filled();
-        assert_eq!(lanes.pop(Taste::OrdinaryFirst).map(|(task, _)| task), Some(1));
+        assert_eq!(next(&lanes, Taste::Everything, First::Ordinary), Some(1));
         assert_eq!(drained(&lanes, Taste::Progress), [3, 4]);
         assert!(!lanes.has(Taste::Progress) && lanes.has(Taste::Urgent));
         assert_eq!(drained(&lanes, Taste::Urgent), [2]);
@@ -315,11 +345,11 @@ mod tests {
         // What is urgent stays so.
         lanes.push_spent(Class::InProgress, 5);
         assert_eq!(lanes.len(), 5);
-        assert_eq!(lanes.pop(Taste::SpentFirst).map(|(task, _)| task), Some(1));
+        assert_eq!(next(&lanes, Taste::Everything, First::Spent), Some(1));
         assert_eq!(drained(&lanes, Taste::Urgent), [5, 4]);
         assert!(!lanes.is_empty());
         assert_eq!(drained(&lanes, Taste::Everything), [3, 2]);
-        assert!(lanes.is_empty() && lanes.pop(Taste::SpentFirst).is_none());
+        assert!(lanes.is_empty() && next(&lanes, Taste::Everything, First::Spent).is_none());
     }
 
     #[test]
@@ -341,11 +371,13 @@ mod tests {
     #[test]
     fn a_push_that_has_only_been_announced_keeps_nobody_awake() {
         let lanes = Lanes::<u32>::new(8, Instant::now());
-        // Somebody is about to push, or has popped and is about to say so.
+        // Another worker is about to push, or has popped and not yet counted that.
         lanes.urgent.fetch_add(1, Ordering::Relaxed);
-        let all = [Taste::Everything, Taste::OrdinaryFirst, Taste::SpentFirst];
-        for taste in all.into_iter().chain([Taste::Urgent, Taste::Progress]) {
-            assert!(!lanes.has(taste) && lanes.pop(taste).is_none(), "{taste:?}");
+        for taste in [Taste::Everything, Taste::Urgent, Taste::Progress] {
+            assert!(!lanes.has(taste), "{taste:?}");
+            for first in FIRST {
+                assert_eq!(next(&lanes, taste, first), None, "{taste:?}, {first:?}");
+            }
         }
     }
 
@@ -358,10 +390,10 @@ mod tests {
         lanes.push(Class::Ordinary, 2);
         let later = Instant::now() + Duration::from_secs(1);
         assert!(lanes.oldest(later) >= Duration::from_secs(1));
-        let (_, at) = lanes.pop(Taste::Everything).expect("two were pushed");
+        let (_, at) = lanes.pop(Taste::Everything, First::Progress).expect("two were pushed");
         assert!(at >= start && at <= Instant::now());
         assert!(lanes.oldest(later) <= later - at);
-        let _ = lanes.pop(Taste::Everything);
+        next(&lanes, Taste::Everything, First::Progress);
         assert_eq!(lanes.oldest(later), Duration::ZERO);
     }
 
@@ -369,8 +401,42 @@ mod tests {
     fn what_has_had_its_share_is_first_when_it_is_its_turn_and_ordinary_work_if_there_is_none() {
         let lanes = filled();
         lanes.push_spent(Class::Ordinary, 6);
-        let next = || lanes.pop(Taste::SpentFirst).map(|(task, _)| task);
+        let next = || next(&lanes, Taste::Everything, First::Spent);
         assert_eq!([next(), next(), next()], [Some(6), Some(1), Some(5)]);
         assert_eq!(next(), Some(3), "nothing of either");
+    }
+    #[test]
+    fn a_login_is_first_when_it_is_its_turn_unless_the_taste_excludes_it() {
+        let lanes = filled();
+        assert_eq!(next(&lanes, Taste::Progress, First::Login), Some(3));
+        assert_eq!(next(&lanes, Taste::Urgent, First::Login), Some(2));
+        assert_eq!(next(&lanes, Taste::Urgent, First::Login), Some(4), "no login is left");
+        assert_eq!(lanes.urgent.load(Ordering::Relaxed), 0);
+        lanes.push(Class::Login, 6);
+        lanes.push(Class::InProgress, 7);
+        assert_eq!(next(&lanes, Taste::Everything, First::Login), Some(6));
+        assert_eq!(next(&lanes, Taste::Everything, First::Login), Some(7));
+        assert_eq!(drained(&lanes, Taste::Everything), [1, 5]);
+    }
+
+    #[test]
+    fn a_turn_of_ordinary_work_gives_none_of_it_to_the_reserve() {
+        for first in [First::Ordinary, First::Spent] {
+            let lanes = filled();
+            lanes.push_spent(Class::Ordinary, 6);
+            let taken = std::iter::from_fn(|| next(&lanes, Taste::Urgent, first));
+            assert_eq!(taken.collect::<Vec<_>>(), [3, 4, 2], "{first:?}");
+        }
+    }
+
+    #[test]
+    fn each_lane_has_its_share_of_the_tasks_of_a_worker() {
+        for start in [0, 7, 1_000_000] {
+            let turns = (start..start + 32).map(First::of);
+            let count = |first| turns.clone().filter(|turn| *turn == first).count();
+            assert_eq!(FIRST.map(count), [28, 2, 1, 1]);
+        }
+        let of = |first| (0..64).filter(|taken| First::of(*taken) == first).collect::<Vec<_>>();
+        assert_eq!(of(First::Login), [8, 24, 40, 56], "no more than fifteen tasks between two");
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::builder::{Builder, StartError};
-use super::lanes::Taste;
+use super::lanes::{First, Taste};
 use super::slots::Token;
 use super::source::{CUT, DRAIN, Lent, OVER, Turn};
 use super::stalls::Lap;
@@ -94,8 +94,8 @@ impl Simulated {
 
     /// Takes the next task: the most urgent, or an ordinary one if there is any.
     pub(crate) fn take_task(&self, ordinary_first: bool) -> bool {
-        let taste = if ordinary_first { Taste::OrdinaryFirst } else { Taste::Everything };
-        let taken = self.group().pop(taste).or_else(|| self.group().pop(Taste::Everything));
+        let first = if ordinary_first { First::Ordinary } else { First::Progress };
+        let taken = self.group().pop(Taste::Everything, first);
         let Some((task, queued_at)) = taken else { return false };
         self.hands.borrow_mut().push(Taken::Task(task, queued_at));
         true

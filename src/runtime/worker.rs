@@ -11,7 +11,7 @@ use super::class::Class;
 use super::cost::{Cost, Pace, was_crowded, watch_cpu_time};
 use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
-use super::lanes::Taste;
+use super::lanes::{First, Taste};
 use super::lookout::{Lookout, SHORTEST_TICK};
 use super::noise::log;
 use super::park::{Demand, Rest};
@@ -65,10 +65,6 @@ const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 8;
 /// So often a reserve thread that was called looks whether it is needed still.
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
-/// Every so many tasks an ordinary one goes first, so that urgent ones without end starve nobody.
-const ORDINARY_SHARE: u32 = 16;
-/// Of these, every so many is one that has had its share: of time that is more, as its turns are long.
-const SPENT_SHARE: u32 = 2;
 
 impl Worker {
     pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind, role: Role) -> Self {
@@ -261,15 +257,7 @@ impl Worker {
     }
 
     fn pop(&mut self) -> Option<(Task, Instant)> {
-        let taste = match self.taste() {
-            Taste::Everything if self.taken.is_multiple_of(ORDINARY_SHARE) => {
-                let share = self.taken / ORDINARY_SHARE;
-                let spent = share % SPENT_SHARE == SPENT_SHARE - 1;
-                if spent { Taste::SpentFirst } else { Taste::OrdinaryFirst }
-            }
-            taste => taste,
-        };
-        let queued = self.group.pop(taste)?;
+        let queued = self.group.pop(self.taste(), First::of(self.taken))?;
         self.taken = self.taken.wrapping_add(1);
         Some(queued)
     }
@@ -666,13 +654,15 @@ mod tests {
         handle.spawn(code).expect("there is room");
     }
 
-    /// What has run, in this order, beside what is without end.
-    fn ran_beside(without_end: Class, ordinary: bool) -> Vec<char> {
+    /// Returns the order of tasks beside endless ones of a class: `.` endless, `l` login, `o` ordinary,
+    /// `s` has had its share.
+    fn ran_beside(without_end: Class, others: &[Class]) -> Vec<char> {
         let (runtime, mut worker) = alone();
         let ran = Arc::default();
         again(&runtime.handle.with_class(without_end), &ran, '.', 320);
-        if ordinary {
-            again(&runtime.handle, &ran, 'o', 10);
+        for class in others {
+            let what = if *class == Class::Login { 'l' } else { 'o' };
+            again(&runtime.handle.with_class(*class), &ran, what, 20);
         }
         for _ in 0..10 {
             let ran = Arc::clone(&ran);
@@ -684,8 +674,19 @@ mod tests {
     }
 
     #[test]
-    fn one_task_in_sixteen_is_not_urgent_and_one_in_32_has_had_its_share_whatever_comes() {
-        let ran = ran_beside(Class::Admin, true);
+    fn one_task_in_sixteen_is_a_login_one_not_urgent_and_one_in_32_has_had_its_share() {
+        for without_end in [Class::Admin, Class::InProgress] {
+            let ran = ran_beside(without_end, &[Class::Login, Class::Ordinary]);
+            for (sixteen, index) in ran.chunks(16).zip(0..) {
+                let others: String = sixteen.iter().filter(|what| **what != '.').collect();
+                assert_eq!(others, ["ol", "sl"][index % 2], "{index}: {ran:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn logins_without_end_leave_ordinary_work_its_share() {
+        let ran = ran_beside(Class::Login, &[Class::Ordinary]);
         for (sixteen, index) in ran.chunks(16).zip(0..) {
             let others: String = sixteen.iter().filter(|what| **what != '.').collect();
             assert_eq!(others, ["o", "s"][index % 2], "{index}: {ran:?}");
@@ -694,7 +695,7 @@ mod tests {
 
     #[test]
     fn one_task_in_32_has_had_its_share_beside_ordinary_ones_without_end() {
-        let ran = ran_beside(Class::Ordinary, false);
+        let ran = ran_beside(Class::Ordinary, &[]);
         for thirty_two in ran.chunks(32) {
             let spent = thirty_two.iter().filter(|what| **what == 's').count();
             assert_eq!(spent, 1, "{ran:?}");

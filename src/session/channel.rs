@@ -129,6 +129,7 @@ pub(super) enum Settled {
 
 impl Channel {
     pub(super) fn new(id: SessionId, line: Arc<Line>, runner: Weak<dyn Wakeable>) -> Self {
+        let class = line.class;
         Self {
             id,
             line,
@@ -136,7 +137,7 @@ impl Channel {
             dead: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             answered: AtomicBool::new(false),
-            class: AtomicU8::new(Class::Ordinary as u8),
+            class: AtomicU8::new(class as u8),
             mail: Mutex::default(),
             waits_for_room: AtomicBool::new(false),
             changed: Condvar::new(),

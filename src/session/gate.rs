@@ -1,8 +1,8 @@
-//! [`Gate`]: who comes in, and the login of each connection.
+//! [`Gate`]: lets connections in, and handles the login of each.
 //!
-//! Until somebody has logged in, a connection is a [`Guest`]: it may be asked for its capabilities and
-//! for proof, in frames of 4 KiB, for `login_timeout`. How many there are is limited, in all and by
-//! address, and so are the logins that fail.
+//! Until it has logged in, a connection is a [`Guest`]: it may be asked for its capabilities and for
+//! proof, in frames of 4 KiB, for `login_timeout`. Guests are limited, in all and by address, and so are
+//! the logins that fail.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 use super::auth::{Claim, Handshake, Login, Step, fresh_salt};
 use super::error::AuthError;
 use super::link::{Canceller, Link};
-use super::logins::{self, Limits, Logins, Origin};
+use super::logins::{self, Admitted, Limits, Logins, Origin};
 use super::server::Reader;
 use super::service::{Peer, Service};
 use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::message::{ClientMessage, ServerMessage};
-use crate::net::Close;
+use crate::net::{Close, Connection};
 use crate::runtime::Class;
 use crate::stats::Counter;
 use crate::sys::clock;
 
-/// Who may try to log in.
+/// Lets connections in, or refuses them.
 #[derive(Debug)]
 pub(super) struct Gate {
-    logins: Arc<Logins>,
+    logins: Arc<Logins<Connection>>,
 }
 
-/// Somebody who has not logged in.
+/// State of a connection that has not logged in.
 #[derive(Debug)]
 pub(super) struct Guest {
     handshake: Handshake,
     /// Its place among those who have not.
-    place: logins::Guest,
+    place: logins::Guest<Connection>,
     /// An answer is held back: until then nothing else may come.
     answered_after: Option<Instant>,
 }
@@ -42,18 +42,25 @@ impl Gate {
         Self { logins: Arc::new(Logins::new()) }
     }
 
-    /// A connection has come. `None`: there are too many, and it is being closed.
+    /// Lets a new connection in. `None`: its address has too many, and it is being closed.
     pub(super) fn admit<S: Service>(&self, link: &Arc<Link<S>>) -> Option<Guest> {
         let line = &link.line;
         let config = line.config();
         let from = Origin::from(line.conn.peer_addr());
-        let Ok(place) = self.logins.begin(from, &Limits::from(config), clock::now()) else {
+        let limits = Limits::from(config);
+        let admitted = self.logins.begin(from, line.conn.clone(), &limits, clock::now());
+        let Some(Admitted { guest: place, displaced }) = admitted else {
             line.count(Counter::LoginsRefused);
             line.conn.close("too many connections that have not logged in");
             return None;
         };
+        for conn in displaced {
+            line.count(Counter::ClosedLoginDisplaced);
+            conn.close("a newcomer took its place before it logged in");
+        }
         line.group().usage().unauthenticated_changed(true);
-        line.conn.set_class(Class::Login);
+        // The login of an operator does not wait behind a flood of others.
+        line.conn.set_class(line.class.or(Class::Login));
         link.later(Class::Login, config.login_timeout, Canceller::Link, |link| {
             if link.peer.get().is_none() {
                 link.line.count(Counter::ClosedLoginTimeout);
@@ -66,18 +73,18 @@ impl Gate {
 }
 
 impl<S: Service> Reader<S> {
-    /// Nobody logs in any more: somebody has, or the connection has ended.
+    /// Ends the login: it has succeeded, or the connection has ended.
     pub(super) fn end_login(&mut self) {
         if let Some(guest) = self.guest.take() {
             self.link.cancel_timer();
             guest.place.logged_in();
             let line = &self.link.line;
             line.group().usage().unauthenticated_changed(false);
-            line.conn.set_class(Class::Ordinary);
+            line.conn.set_class(line.class);
         }
     }
 
-    /// A message of somebody who has not logged in.
+    /// Handles a message on a connection that has not logged in.
     pub(super) fn log_in(&mut self, session: u64, message: ClientMessage) -> Result<(), Close> {
         let Some(guest) = &mut self.guest else { return Err(Close::new("not let in")) };
         if guest.answered_after.is_some_and(|at| self.now < at) {

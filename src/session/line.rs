@@ -19,6 +19,9 @@ use crate::sync::shim::lock;
 
 pub(super) struct Line {
     pub(super) conn: Connection,
+    /// Class of the listener. The connection has it again after the login, and its sessions have it
+    /// outside of transactions.
+    pub(super) class: Class,
     pub(super) dialect: Dialect,
     pub(super) pages: PagePool,
     pub(super) writers: Arc<Writers>,
@@ -44,6 +47,7 @@ impl Line {
         writers: Arc<Writers>,
     ) -> Self {
         Self {
+            class: conn.class(),
             conn,
             dialect,
             pages,
@@ -149,8 +153,8 @@ impl Line {
             || self.conn.is_closed()
     }
 
-    /// A session changes its class. As long as one is urgent the connection is, too: else nobody would
-    /// read its requests when all threads wait for what it holds.
+    /// A session changes its class. While a session is urgent, the connection is urgent too. Otherwise
+    /// no thread would read the requests of a session that all threads wait for.
     pub(super) fn note_class(&self, before: Class, after: Class) {
         self.group().note_urgent(before, after);
         if before.is_urgent() == after.is_urgent() {
@@ -162,7 +166,7 @@ impl Line {
         } else {
             *urgent -= 1;
         }
-        let class = if *urgent == 0 { Class::Ordinary } else { Class::InProgress };
+        let class = if *urgent == 0 { self.class } else { self.class.or(Class::InProgress) };
         if class != self.conn.class() {
             self.conn.set_class(class);
         }

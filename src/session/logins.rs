@@ -1,16 +1,19 @@
-//! Who wants to log in, by address: how many at once, and how often it failed.
+//! Accounts of logins by address: the connections that have not logged in, and the failures.
 //!
-//! 1. A connection that is accepted becomes a [`Guest`], or is refused: too many of them have not
-//!    logged in yet, from its address or in all.
-//! 2. Each login that fails costs its address a part of a minute. An address that owes more than
+//! 1. An accepted connection becomes a [`Guest`]. If its address has too many guests, it is refused.
+//! 2. If there are too many guests in all, the oldest guest of the address with the most guests gives
+//!    up its place to the newcomer. So a peer that holds many places loses its own.
+//! 3. Each login that fails costs its address a part of a minute. An address that owes more than
 //!    a whole minute has its logins refused without a look until time has paid for it.
-//! 3. The guest goes when it has logged in, or with its connection.
+//! 4. The guest goes when it has logged in, or with its connection.
 //!
-//! *Shape*: an entry for each address that has guests, which are limited, and for so many that had
-//! failures and have no guests now; of those the one that has been idle longest is forgotten first.
-//! One lock, under which nothing is called. The time is an argument.
+//! *Shape*: an entry for each address that has guests, which are limited, and for a limited number of
+//! addresses that had failures and have no guests now. Of these, the address that has been idle longest
+//! is forgotten first.
+//! One lock, under which nothing is called. The time is an argument. `C` is a handle of a connection.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::RandomState;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -22,11 +25,11 @@ use crate::config::Config;
 use crate::net::Address;
 use crate::sync::shim::{Mutex, lock};
 
-/// Whose guests and failures are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Address whose guests and failures are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Origin {
     V4(Ipv4Addr),
-    /// The first 64 bits: whoever has one address of a network has all of them.
+    /// The first 64 bits: a peer with one address of a network has all of them.
     V6([u8; 8]),
     /// All Unix sockets.
     Local,
@@ -75,7 +78,7 @@ impl From<&Config> for Limits {
 }
 
 impl Limits {
-    /// What one failure costs.
+    /// Price of one failure.
     fn price(&self) -> Duration {
         let failures = u32::try_from(self.failures_per_minute).unwrap_or(u32::MAX);
         MINUTE / failures.max(1)
@@ -84,44 +87,42 @@ impl Limits {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What an address can owe at most, however many logins fail at the same time: so long it is locked
-/// out, and no longer.
+/// Most that an address can owe, however many logins fail at the same time. It is locked out for this
+/// time at most.
 const MOST_OWED: Duration = Duration::from_secs(120);
 
 /// Idle addresses that are remembered, of about 100 bytes each.
 const MOST_IDLE: usize = 16_384;
 
-/// Why a connection is not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// As many as may, in all, have not logged in yet.
-    All,
-    /// As many as may, from that address.
-    Address,
-}
-
-/// All who want to log in.
+/// All guests and failures of a server.
 #[derive(Debug)]
-pub(super) struct Logins {
-    table: Mutex<Table>,
+pub(super) struct Logins<C> {
+    table: Mutex<Table<C>>,
     most_idle: usize,
 }
 
 #[derive(Debug)]
-struct Table {
-    /// All guests.
-    guests: usize,
+struct Table<C> {
     /// Addresses that have guests.
-    busy: HashMap<Origin, Busy>,
+    busy: HashMap<Origin, Busy<C>>,
+    /// The ranks of these addresses. The last one gives up a place.
+    ranks: BTreeSet<(Rank, Origin)>,
     /// Addresses that have none, but had failures.
     idle: LruCache<Origin, Debt, RandomState>,
+    /// All guests.
+    guests: usize,
+    last_number: u64,
 }
 
 #[derive(Debug)]
-struct Busy {
-    guests: usize,
+struct Busy<C> {
+    /// By number: the oldest is the first.
+    guests: BTreeMap<u64, C>,
     debt: Debt,
 }
+
+/// Number of guests of an address, and its oldest one. Of equal numbers the older oldest ranks higher.
+type Rank = (usize, Reverse<u64>);
 
 /// Failures that are not forgotten yet, as the time when they are.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,110 +140,175 @@ impl Debt {
     }
 }
 
-impl Logins {
+/// A connection that was let in.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Admitted<C> {
+    pub(super) guest: Guest<C>,
+    /// Connections that gave up their places to it, and are to be closed. There is more than one only
+    /// after the limit was lowered.
+    pub(super) displaced: Vec<C>,
+}
+
+impl<C> Logins<C> {
     pub(super) fn new() -> Self {
         Self::with_most_idle(MOST_IDLE)
     }
 
     fn with_most_idle(most_idle: usize) -> Self {
-        let idle = LruCache::unbounded_with_hasher(RandomState::new());
-        let table = Table { guests: 0, busy: HashMap::new(), idle };
+        let table = Table {
+            busy: HashMap::new(),
+            ranks: BTreeSet::new(),
+            idle: LruCache::unbounded_with_hasher(RandomState::new()),
+            guests: 0,
+            last_number: 0,
+        };
         Self { table: Mutex::new(table), most_idle }
     }
 
-    /// A connection is there that has not logged in.
+    /// Lets a connection in that has not logged in. `None`: its address has too many.
     pub(super) fn begin(
         self: &Arc<Self>,
         from: Origin,
+        conn: C,
         limits: &Limits,
         now: Instant,
-    ) -> Result<Guest, Refused> {
+    ) -> Option<Admitted<C>> {
         let mut table = lock(&self.table);
-        if table.guests >= limits.guests {
-            return Err(Refused::All);
+        let same = table.busy.get(&from).map_or(0, |busy| busy.guests.len());
+        if same >= limits.guests_per_address {
+            return None;
         }
-        if let Some(busy) = table.busy.get_mut(&from) {
-            if busy.guests >= limits.guests_per_address {
-                return Err(Refused::Address);
-            }
-            busy.guests += 1;
-        } else {
-            if limits.guests_per_address == 0 {
-                return Err(Refused::Address);
-            }
-            table.forget_paid(now);
-            let debt = table.idle.pop(&from).unwrap_or_default();
-            table.busy.insert(from, Busy { guests: 1, debt });
+        table.forget_paid(now);
+        let number = table.add(from, conn);
+        let mut displaced = Vec::new();
+        // The newcomer is the youngest, and so the last of its address to go.
+        while table.guests > limits.guests.max(1) {
+            displaced.extend(table.displace(self.most_idle));
         }
-        table.guests += 1;
         drop(table);
-        Ok(Guest { logins: Arc::clone(self), from })
+        Some(Admitted { guest: Guest { logins: Arc::clone(self), from, number }, displaced })
     }
 
-    /// How many are there.
+    /// Number of guests.
     #[cfg(test)]
     pub(super) fn guests(&self) -> usize {
         lock(&self.table).guests
     }
-
-    fn end(&self, from: Origin) {
-        let mut table = lock(&self.table);
-        table.guests -= 1;
-        let Some(busy) = table.busy.get_mut(&from) else { return };
-        busy.guests -= 1;
-        if busy.guests > 0 {
-            return;
-        }
-        let debt = busy.debt;
-        table.busy.remove(&from);
-        if debt.until.is_some() {
-            table.idle.put(from, debt);
-            if table.idle.len() > self.most_idle {
-                table.idle.pop_lru();
-            }
-        }
-    }
 }
 
-impl Table {
+impl<C> Table<C> {
     /// Forgets those at the old end of the list who owe nothing any more.
     fn forget_paid(&mut self, now: Instant) {
         while self.idle.peek_lru().is_some_and(|(_, debt)| debt.owed(now).is_zero()) {
             self.idle.pop_lru();
         }
     }
-}
 
-/// A connection that has not logged in. It counts until it is dropped.
-#[derive(Debug)]
-#[must_use]
-pub(super) struct Guest {
-    logins: Arc<Logins>,
-    from: Origin,
-}
-
-impl Guest {
-    /// May a login be looked at, or have too many from this address failed?
-    pub(super) fn may_try(&self, limits: &Limits, now: Instant) -> bool {
-        let table = lock(&self.logins.table);
-        let owed = table.busy.get(&self.from).map_or(Duration::ZERO, |busy| busy.debt.owed(now));
-        owed + limits.price() <= MINUTE
+    /// Adds a guest, and returns its number.
+    fn add(&mut self, from: Origin, conn: C) -> u64 {
+        self.last_number += 1;
+        let mut busy = self.take(from).unwrap_or_else(|| Busy {
+            guests: BTreeMap::new(),
+            debt: self.idle.pop(&from).unwrap_or_default(),
+        });
+        busy.guests.insert(self.last_number, conn);
+        self.put(from, busy);
+        self.last_number
     }
 
-    /// A login was looked at and failed. One that was refused without a look costs nothing.
-    pub(super) fn note_failure(&self, limits: &Limits, now: Instant) {
-        if let Some(busy) = lock(&self.logins.table).busy.get_mut(&self.from) {
-            busy.debt.add(limits.price(), now);
+    /// Removes a guest, unless it was displaced before.
+    fn remove(&mut self, from: Origin, number: u64, most_idle: usize) -> Option<C> {
+        let mut busy = self.take(from)?;
+        let conn = busy.guests.remove(&number);
+        if busy.guests.is_empty() {
+            self.remember(from, busy.debt, most_idle);
+        } else {
+            self.put(from, busy);
+        }
+        conn
+    }
+
+    /// Removes the oldest guest of the address that has the most.
+    fn displace(&mut self, most_idle: usize) -> Option<C> {
+        let ((_, Reverse(oldest)), from) = *self.ranks.last()?;
+        self.remove(from, oldest, most_idle)
+    }
+
+    /// Takes an address out, to change its guests.
+    fn take(&mut self, from: Origin) -> Option<Busy<C>> {
+        let busy = self.busy.remove(&from)?;
+        self.guests -= busy.guests.len();
+        self.ranks.remove(&(busy.rank(), from));
+        Some(busy)
+    }
+
+    fn put(&mut self, from: Origin, busy: Busy<C>) {
+        self.guests += busy.guests.len();
+        self.ranks.insert((busy.rank(), from));
+        self.busy.insert(from, busy);
+    }
+
+    fn remember(&mut self, from: Origin, debt: Debt, most_idle: usize) {
+        if debt.until.is_some() {
+            self.idle.put(from, debt);
+            if self.idle.len() > most_idle {
+                self.idle.pop_lru();
+            }
         }
     }
 
-    /// It is no guest any more.
+    fn debt(&self, from: Origin) -> Debt {
+        let busy = self.busy.get(&from).map(|busy| busy.debt);
+        busy.or_else(|| self.idle.peek(&from).copied()).unwrap_or_default()
+    }
+}
+
+impl<C> Busy<C> {
+    fn rank(&self) -> Rank {
+        let oldest = self.guests.keys().next().copied().unwrap_or(u64::MAX);
+        (self.guests.len(), Reverse(oldest))
+    }
+}
+
+/// A connection that has not logged in. It counts until it is dropped or displaced.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Guest<C> {
+    logins: Arc<Logins<C>>,
+    from: Origin,
+    number: u64,
+}
+
+impl<C> Guest<C> {
+    /// Returns false if too many logins from this address have failed for another look.
+    pub(super) fn may_try(&self, limits: &Limits, now: Instant) -> bool {
+        lock(&self.logins.table).debt(self.from).owed(now) + limits.price() <= MINUTE
+    }
+
+    /// Notes that a login was looked at and failed. A login refused without a look costs nothing.
+    pub(super) fn note_failure(&self, limits: &Limits, now: Instant) {
+        let mut table = lock(&self.logins.table);
+        let mut debt = table.debt(self.from);
+        debt.add(limits.price(), now);
+        match table.busy.get_mut(&self.from) {
+            Some(busy) => busy.debt = debt,
+            // It was displaced during the look, and was the last of its address.
+            None => table.remember(self.from, debt, self.logins.most_idle),
+        }
+    }
+
+    /// Ends the guest after a login.
     pub(super) fn logged_in(self) {}
 }
 
-impl Drop for Guest {
+impl<C> Drop for Guest<C> {
     fn drop(&mut self) {
-        self.logins.end(self.from);
+        let mut table = lock(&self.logins.table);
+        let conn = table.remove(self.from, self.number, self.logins.most_idle);
+        drop(table);
+        // It may be the last handle: not under the lock.
+        drop(conn);
     }
 }
 
@@ -263,9 +329,23 @@ mod tests {
         Origin::V4([10, 0, 0, number].into())
     }
 
-    fn entries(logins: &Logins) -> (usize, usize) {
+    fn entries<C>(logins: &Logins<C>) -> (usize, usize) {
         let table = lock(&logins.table);
+        assert_eq!(table.ranks.len(), table.busy.len());
         (table.busy.len(), table.idle.len())
+    }
+
+    /// Lets a connection in for which there is room.
+    fn begin<C>(
+        logins: &Arc<Logins<C>>,
+        from: u8,
+        conn: C,
+        limits: &Limits,
+        now: Instant,
+    ) -> Guest<C> {
+        let admitted = logins.begin(v4(from), conn, limits, now).expect("room");
+        assert_eq!(admitted.displaced.len(), 0);
+        admitted.guest
     }
 
     #[test]
@@ -281,36 +361,101 @@ mod tests {
     }
 
     #[test]
-    fn guests_are_limited_per_address_and_in_all_until_they_log_in_or_go() {
+    fn guests_are_limited_per_address_until_they_log_in_or_go() {
         let (logins, now) = (Arc::new(Logins::new()), Instant::now());
-        let begin = |number| logins.begin(v4(number), &LIMITS, now);
-        let mut ones = [(); 3].map(|()| begin(1).expect("room")).into_iter();
-        assert_eq!(begin(1).err(), Some(Refused::Address));
-        let two = begin(2).expect("room");
-        let three = begin(3).expect("room");
-        assert_eq!(begin(4).err(), Some(Refused::All));
+        let refused = |number| logins.begin(v4(number), (), &LIMITS, now).is_none();
+        let begin = |number| begin(&logins, number, (), &LIMITS, now);
+        let mut ones = [(); 3].map(|()| begin(1)).into_iter();
+        assert!(refused(1));
+        let two = begin(2);
         ones.next().expect("one of three").logged_in();
-        assert_eq!(logins.guests(), 4);
-        let again = begin(1).expect("room");
+        assert_eq!(logins.guests(), 3);
+        let again = begin(1);
         drop(two);
-        assert_eq!(begin(1).err(), Some(Refused::Address));
-        drop(begin(4).expect("room"));
-        drop((ones, three, again));
+        assert!(refused(1));
+        drop(begin(4));
+        drop((ones, again));
         assert_eq!((logins.guests(), entries(&logins)), (0, (0, 0)));
+    }
+
+    /// Lets connections in, each from its address. Returns their guests, and the connections that
+    /// gave up their places.
+    fn begin_all(
+        logins: &Arc<Logins<usize>>,
+        limits: &Limits,
+        origins: &[u8],
+    ) -> (Vec<Guest<usize>>, Vec<usize>) {
+        let now = Instant::now();
+        let begin =
+            |(conn, from): (usize, &u8)| logins.begin(v4(*from), conn, limits, now).expect("room");
+        let admitted = origins.iter().enumerate().map(begin);
+        let (guests, displaced): (Vec<_>, Vec<_>) =
+            admitted.map(|admitted| (admitted.guest, admitted.displaced)).unzip();
+        (guests, displaced.concat())
+    }
+
+    #[test]
+    fn the_oldest_of_the_address_with_the_most_gives_up_its_place() {
+        let limits = Limits { guests: 6, guests_per_address: 4, ..LIMITS };
+        for (origins, displaced) in [
+            // The address with the most loses one after the other, down to the others.
+            (&[1, 2, 2, 2, 3, 2, 4, 5, 6][..], &[1, 2, 3][..]),
+            // Of equal ones, the oldest of all.
+            (&[1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 1, 2, 3, 4]),
+            // With the newcomer its own address has the most.
+            (&[1, 2, 3, 1, 2, 3, 3, 3, 3], &[2, 5, 6]),
+            // Its own address has as many as another with it.
+            (&[1, 1, 1, 2, 2, 3, 2], &[0]),
+            // All places are those of as many addresses.
+            (&[1, 2, 3, 4, 5, 6, 7, 8, 1], &[0, 1, 2]),
+        ] {
+            let logins = Arc::new(Logins::new());
+            let (guests, gone) = begin_all(&logins, &limits, origins);
+            assert_eq!((&*gone, logins.guests()), (displaced, 6), "{origins:?}");
+            drop(guests);
+            assert_eq!((logins.guests(), entries(&logins)), (0, (0, 0)));
+        }
+    }
+
+    #[test]
+    fn an_address_at_its_limit_displaces_none() {
+        let logins = Arc::new(Logins::new());
+        let limits = Limits { guests: 4, guests_per_address: 2, ..LIMITS };
+        let (_guests, displaced) = begin_all(&logins, &limits, &[1, 1, 2, 2]);
+        assert!(logins.begin(v4(1), 9, &limits, Instant::now()).is_none());
+        assert_eq!((&*displaced, logins.guests()), (&[][..], 4));
+    }
+
+    #[test]
+    fn a_displaced_guest_that_ends_later_is_not_counted_again() {
+        let (logins, now) = (Arc::new(Logins::new()), Instant::now());
+        let limits = Limits { guests: 2, failures_per_minute: 1, ..LIMITS };
+        let (first, second) =
+            (begin(&logins, 1, 1, &limits, now), begin(&logins, 2, 2, &limits, now));
+        let third = logins.begin(v4(3), 3, &limits, now).expect("room");
+        assert_eq!(third.displaced, [1]);
+        // Its login was looked at meanwhile.
+        assert!(first.may_try(&limits, now));
+        first.note_failure(&limits, now);
+        assert!(!first.may_try(&limits, now));
+        assert_eq!((logins.guests(), entries(&logins)), (2, (2, 1)));
+        drop(first);
+        assert_eq!((logins.guests(), entries(&logins)), (2, (2, 1)));
+        drop(second);
+        let again = begin(&logins, 1, 4, &limits, now);
+        assert!(!again.may_try(&limits, now), "the failure is not forgotten");
     }
 
     #[test]
     fn limits_may_change_while_guests_are_there() {
-        let (logins, now) = (Arc::new(Logins::new()), Instant::now());
-        let guests = [(); 3].map(|()| logins.begin(v4(1), &LIMITS, now).expect("room"));
+        let logins = Arc::new(Logins::new());
+        let (_guests, _) = begin_all(&logins, &LIMITS, &[1, 1, 1, 2, 2]);
+        let now = Instant::now();
         let fewer = Limits { guests_per_address: 1, ..LIMITS };
-        assert_eq!(logins.begin(v4(1), &fewer, now).err(), Some(Refused::Address));
-        let none = Limits { guests_per_address: 0, ..LIMITS };
-        assert_eq!(logins.begin(v4(2), &none, now).err(), Some(Refused::Address));
+        assert!(logins.begin(v4(1), 9, &fewer, now).is_none());
         let fewer = Limits { guests: 2, ..LIMITS };
-        assert_eq!(logins.begin(v4(2), &fewer, now).err(), Some(Refused::All));
-        drop(guests);
-        assert!(logins.begin(v4(1), &fewer, now).is_ok());
+        let admitted = logins.begin(v4(3), 9, &fewer, now).expect("room");
+        assert_eq!((admitted.displaced, logins.guests()), (vec![0, 1, 3, 2], 2));
     }
 
     #[test]
@@ -318,13 +463,13 @@ mod tests {
         for failures_per_minute in [1, 7, 60, 65_536] {
             let limits = Limits { failures_per_minute, ..LIMITS };
             let (logins, mut now) = (Arc::new(Logins::new()), Instant::now());
-            let guest = logins.begin(v4(1), &limits, now).expect("room");
+            let guest = begin(&logins, 1, (), &limits, now);
             for _ in 0..failures_per_minute {
                 assert!(guest.may_try(&limits, now), "{failures_per_minute}");
                 guest.note_failure(&limits, now);
             }
             assert!(!guest.may_try(&limits, now), "{failures_per_minute}");
-            let other = logins.begin(v4(2), &limits, now).expect("room");
+            let other = begin(&logins, 2, (), &limits, now);
             assert!(other.may_try(&limits, now), "another address");
             now += limits.price();
             assert!(guest.may_try(&limits, now), "one is forgotten");
@@ -336,23 +481,23 @@ mod tests {
     #[test]
     fn failures_outlive_the_guest_and_are_forgotten_with_time() {
         let (logins, start) = (Arc::new(Logins::new()), Instant::now());
-        let guest = logins.begin(v4(1), &LIMITS, start).expect("room");
+        let guest = begin(&logins, 1, (), &LIMITS, start);
         (0..60).for_each(|_| guest.note_failure(&LIMITS, start));
         drop(guest);
         assert_eq!(entries(&logins), (0, 1));
-        let guest = logins.begin(v4(1), &LIMITS, start).expect("room");
+        let guest = begin(&logins, 1, (), &LIMITS, start);
         assert_eq!(entries(&logins), (1, 0));
         assert!(!guest.may_try(&LIMITS, start));
         assert!(guest.may_try(&LIMITS, start + SECOND));
         drop(guest);
-        drop(logins.begin(v4(2), &LIMITS, start + MINUTE).expect("room"));
+        drop(begin(&logins, 2, (), &LIMITS, start + MINUTE));
         assert_eq!(entries(&logins), (0, 0), "nothing is owed any more");
     }
 
     #[test]
     fn many_that_fail_at_once_lock_their_address_out_for_a_bounded_time() {
         let (logins, now) = (Arc::new(Logins::new()), Instant::now());
-        let guest = logins.begin(v4(1), &LIMITS, now).expect("room");
+        let guest = begin(&logins, 1, (), &LIMITS, now);
         (0..10_000).for_each(|_| guest.note_failure(&LIMITS, now));
         assert!(!guest.may_try(&LIMITS, now + MINUTE));
         assert!(guest.may_try(&LIMITS, now + MINUTE + SECOND));
@@ -362,15 +507,15 @@ mod tests {
     fn of_idle_addresses_the_one_that_is_idle_longest_is_forgotten() {
         let (logins, now) = (Arc::new(Logins::with_most_idle(2)), Instant::now());
         let strict = Limits { failures_per_minute: 1, ..LIMITS };
-        let may_try =
-            |number| logins.begin(v4(number), &strict, now).expect("room").may_try(&strict, now);
+        let begin = |number| begin(&logins, number, (), &strict, now);
+        let may_try = |number| begin(number).may_try(&strict, now);
         for number in 1..=3 {
-            logins.begin(v4(number), &strict, now).expect("room").note_failure(&strict, now);
+            begin(number).note_failure(&strict, now);
         }
         assert_eq!(entries(&logins), (0, 2));
         assert_eq!([1, 2, 3].map(may_try), [true, false, false]);
-        drop(logins.begin(v4(2), &strict, now).expect("room"));
-        logins.begin(v4(4), &strict, now).expect("room").note_failure(&strict, now);
+        drop(begin(2));
+        begin(4).note_failure(&strict, now);
         assert_eq!([2, 3, 4].map(may_try), [false, true, false]);
     }
 
@@ -395,97 +540,88 @@ mod tests {
     /// that fills with time.
     #[derive(Default)]
     struct Naive {
-        guests: Vec<u8>,
-        /// Milliseconds owed by each address; those without guests in the order they became idle.
-        debts: Vec<(u8, u64)>,
+        /// Numbers and addresses, in the order in which they came.
+        guests: Vec<(usize, u8)>,
+        /// Milliseconds owed by each address.
+        debts: [u64; 6],
+        last_number: usize,
     }
 
     impl Naive {
-        fn owed(&self, from: u8) -> u64 {
-            self.debts.iter().find(|(known, _)| *known == from).map_or(0, |(_, owed)| *owed)
+        fn of(&self, from: u8) -> impl Iterator<Item = usize> {
+            self.guests.iter().filter(move |guest| guest.1 == from).map(|guest| guest.0)
         }
 
-        fn begin(&mut self, from: u8, limits: &Limits) -> Result<(), Refused> {
-            let same = self.guests.iter().filter(|guest| **guest == from).count();
-            if self.guests.len() >= limits.guests {
-                return Err(Refused::All);
+        /// Returns the number of the guest that gives up its place. `None`: the newcomer is refused.
+        fn begin(&mut self, from: u8, limits: &Limits) -> Option<Vec<usize>> {
+            if self.of(from).count() >= limits.guests_per_address {
+                return None;
             }
-            if same >= limits.guests_per_address {
-                return Err(Refused::Address);
+            self.last_number += 1;
+            self.guests.push((self.last_number, from));
+            if self.guests.len() <= limits.guests {
+                return Some(Vec::new());
             }
-            self.guests.push(from);
-            Ok(())
+            let most = self.guests.iter().map(|guest| self.of(guest.1).count()).max();
+            let of_those = |guest: &&(usize, u8)| Some(self.of(guest.1).count()) == most;
+            let oldest = self.guests.iter().find(of_those).expect("one has the most").0;
+            self.end(oldest);
+            Some(vec![oldest])
         }
 
-        fn end(&mut self, position: usize, most_idle: usize) {
-            let from = self.guests.swap_remove(position);
-            if !self.guests.contains(&from)
-                && let Some(at) = self.debts.iter().position(|(known, _)| *known == from)
-            {
-                let debt = self.debts.remove(at);
-                self.debts.push(debt);
-                let idle = |(from, _): &(u8, u64)| !self.guests.contains(from);
-                if self.debts.iter().filter(|debt| idle(debt)).count() > most_idle {
-                    let oldest = self.debts.iter().position(idle).expect("more than some");
-                    self.debts.remove(oldest);
-                }
-            }
-        }
-
-        fn fail(&mut self, position: usize, price: u64) {
-            let from = self.guests[position];
-            let owed = (self.owed(from) + price).min(120_000);
-            match self.debts.iter_mut().find(|(known, _)| *known == from) {
-                Some(debt) => debt.1 = owed,
-                None => self.debts.push((from, owed)),
-            }
+        fn end(&mut self, number: usize) {
+            self.guests.retain(|guest| guest.0 != number);
         }
     }
 
     proptest! {
         #[test]
-        fn counts_and_debts_are_those_of_a_naive_twin(
+        fn places_and_debts_are_those_of_a_naive_twin(
             ops in proptest::collection::vec(op(), 0..200),
         ) {
             // Room for all: which one is forgotten has a test of its own.
             let limits = Limits { guests: 6, guests_per_address: 3, failures_per_minute: 10 };
             let logins = Arc::new(Logins::with_most_idle(6));
-            let (mut naive, mut guests) = (Naive::default(), Vec::new());
+            // Of connections that have not ended, also of those that gave up their places.
+            let mut guests: Vec<(usize, u8, Guest<usize>)> = Vec::new();
+            let mut naive = Naive::default();
             let mut now = Instant::now();
             for op in ops {
                 match op {
                     Op::Begin(from) => {
-                        let guest = logins.begin(v4(from), &limits, now);
-                        let refused = naive.begin(from, &limits).err();
-                        prop_assert_eq!(guest.as_ref().err(), refused.as_ref());
-                        guests.extend(guest);
+                        let number = naive.last_number + 1;
+                        let admitted = logins.begin(v4(from), number, &limits, now);
+                        let displaced = naive.begin(from, &limits);
+                        let (guest, gone) = admitted
+                            .map(|admitted| (admitted.guest, admitted.displaced))
+                            .unzip();
+                        prop_assert_eq!(gone, displaced);
+                        guests.extend(guest.map(|guest| (number, from, guest)));
                     }
                     Op::End(at) if !guests.is_empty() => {
-                        let at = at % guests.len();
-                        drop(guests.swap_remove(at));
-                        naive.end(at, 6);
+                        let (number, ..) = guests.swap_remove(at % guests.len());
+                        naive.end(number);
                     }
                     Op::Fail(at) if !guests.is_empty() => {
-                        let at = at % guests.len();
-                        guests[at].note_failure(&limits, now);
-                        naive.fail(at, 6_000);
+                        let (_, from, guest) = &guests[at % guests.len()];
+                        guest.note_failure(&limits, now);
+                        let owed = &mut naive.debts[usize::from(*from)];
+                        *owed = (*owed + 6_000).min(120_000);
                     }
                     Op::Wait(millis) => {
                         now += Duration::from_millis(millis);
-                        naive.debts.iter_mut().for_each(|(_, owed)| *owed = owed.saturating_sub(millis));
+                        naive.debts.iter_mut().for_each(|owed| *owed = owed.saturating_sub(millis));
                     }
                     Op::End(_) | Op::Fail(_) => {}
                 }
                 prop_assert_eq!(logins.guests(), naive.guests.len());
-                for (guest, from) in guests.iter().zip(&naive.guests) {
-                    let expected = naive.owed(*from) + 6_000 <= 60_000;
+                for (_, from, guest) in &guests {
+                    let expected = naive.debts[usize::from(*from)] + 6_000 <= 60_000;
                     prop_assert_eq!(guest.may_try(&limits, now), expected);
                 }
                 let (busy, idle) = entries(&logins);
-                let mut distinct = naive.guests.clone();
-                distinct.sort_unstable();
-                distinct.dedup();
-                prop_assert_eq!(busy, distinct.len());
+                let distinct = (0..6).filter(|from| naive.of(*from).next().is_some()).count();
+                prop_assert_eq!(busy, distinct);
                 prop_assert!(idle <= 6);
             }
             drop(guests);

@@ -82,6 +82,7 @@ impl<S: Service> Session<S> {
     pub(super) fn new(id: SessionId, link: &Arc<Link<S>>) -> Arc<Self> {
         link.line.count(Counter::SessionsOpened);
         link.line.group().session_opened();
+        link.line.group().note_urgent(Class::Ordinary, link.line.class);
         Arc::new_cyclic(|me: &Weak<Self>| {
             let me: Weak<dyn Wakeable> = me.clone();
             let body = Body {
@@ -333,6 +334,7 @@ impl<S: Service> Drop for Session<S> {
             self.link.lingers(false);
         }
         let group = self.link.line.group();
+        group.note_urgent(self.channel.class(), Class::Ordinary);
         group.usage().session_closed();
         group.session_closed();
         group.count(Counter::SessionsClosed, 1);

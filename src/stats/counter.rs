@@ -42,6 +42,8 @@ named! {
     ClosedPanic "closed_panic" "connections ended by a panic in their handler",
     ClosedLoginTimeout "closed_login_timeout"
         "connections ended: not logged in within login_timeout",
+    ClosedLoginDisplaced "closed_login_displaced"
+        "connections ended: not logged in, and max_unauthenticated_connections reached",
     ClosedGlitches "closed_glitches" "connections ended: max_glitches reached",
     ClosedDraining "closed_draining" "connections ended in good order by a drain",
     ClosedCut "closed_cut" "connections cut at the deadline of a drain",
@@ -85,7 +87,7 @@ named! {
     Logins "logins" "logins that succeeded",
     LoginsFailed "logins_failed" "logins that failed: wrong password, unknown user, malformed",
     LoginsRefused "logins_refused"
-        "connections and logins refused without a look: too many, of one address or in all",
+        "connections and logins refused without a look: too many of one address",
 
     SessionsOpened "sessions_opened" "sessions opened",
     SessionsClosed "sessions_closed" "sessions ended, for whatever reason",

@@ -3,9 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lab::engine::{Fixture, config};
-use lab::xrpc::Client;
+use epoll_group::Class;
+use epoll_group::net::Address;
+use epoll_group::stats::Counter;
+use lab::engine::{Fixture, PASSWORD, config};
 use lab::xrpc::request::query;
+use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually, often};
 
 fn waiting(server: &Fixture) -> u64 {
@@ -102,4 +105,81 @@ fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
             waiters.reply(session).good();
         }
     }
+}
+
+#[test]
+fn an_operator_is_answered_while_all_ordinary_threads_wait() {
+    let config = config()
+        .epoll_threads_per_group(2)
+        .max_threads(3)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false);
+    let server = Fixture::start(config);
+    let listener = server.listen_as(Class::Admin);
+    let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
+    let operator = || Client::logged_in(addr, "root", PASSWORD);
+    let mut early = operator();
+    early.new_session(1).good();
+    // The end of a transaction leaves the class as it was.
+    early.execute(1, "begin").good();
+    early.execute(1, "commit").good();
+    let mut holder = server.client_with_sessions([1]);
+    holder.execute(1, "lock").good();
+    let mut others = server.client_with_sessions(2..12);
+    for session in 2..12 {
+        others.send_sql(session, query("lock"));
+        others.send_sql(session, query("unlock"));
+    }
+    eventually(LONG, || waiting(&server) >= 2);
+    early.execute(1, "one").one();
+    early.execute(AUTO | 2, "one").one();
+    early.new_session(3).good();
+    early.execute(3, "one").one();
+    early.close(3).good();
+    let mut late = operator();
+    late.execute(AUTO | 1, "one").one();
+    assert_eq!(waiting(&server), 2, "only the operator was served");
+    holder.execute(1, "unlock").good();
+    for session in 2..12 {
+        others.reply(session).good();
+        others.reply(session).good();
+    }
+}
+
+#[test]
+fn sessions_of_operators_keep_places_for_threads_until_they_end() {
+    // Two threads, one in reserve, and places for sixteen more, of which four are always kept.
+    let config = config()
+        .epoll_threads_per_group(2)
+        .max_threads(19)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false);
+    let server = Fixture::start(config);
+    let listener = server.listen_as(Class::Admin);
+    let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
+    let mut holder = server.client_with_sessions([1]);
+    let mut others = server.client_with_sessions(2..42);
+    let mut all_wait = |threads: u64| {
+        let before = server.count(Counter::ThreadsLimited);
+        holder.execute(1, "lock").good();
+        for session in 2..42 {
+            others.send_sql(session, query("lock"));
+            others.send_sql(session, query("unlock"));
+        }
+        let limited = || server.count(Counter::ThreadsLimited) > before;
+        eventually(LONG, || waiting(&server) >= threads && limited());
+        assert_eq!(waiting(&server), threads);
+        holder.execute(1, "unlock").good();
+        for session in 2..42 {
+            others.reply(session).good();
+            others.reply(session).good();
+        }
+    };
+    let mut operator = Client::logged_in(addr, "root", PASSWORD);
+    (1..=12).for_each(|session| drop(operator.new_session(session).good()));
+    // A place for each of twelve sessions, for that of the holder, and for their two connections.
+    all_wait(3);
+    drop(operator);
+    eventually(LONG, || server.stats().sessions == 41 && server.stats().connections == 2);
+    all_wait(14);
 }

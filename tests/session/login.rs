@@ -1,12 +1,15 @@
 //! Logins: proofs, refusals, and what failed attempts cost the peer.
 
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use epoll_group::Config;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::stats::Counter;
-use lab::engine::{Fixture, PASSWORD, config};
+use lab::engine::{Counts, Fixture, PASSWORD, config};
 use lab::xrpc::request::{login_continue, login_start, query};
 use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually};
@@ -178,29 +181,128 @@ fn who_does_not_log_in_in_time_is_closed() {
 }
 
 #[test]
-fn those_who_have_not_logged_in_are_limited_in_all_and_by_address() {
-    for config in
-        [config().max_unauthenticated_connections(5), config().max_unauthenticated_per_address(5)]
-    {
-        let server = Fixture::start(config);
-        let mut inside = server.client();
-        let mut waiting: Vec<_> = (0..5).map(|_| server.stranger()).collect();
-        for client in &mut waiting {
-            client.probe();
-        }
-        for _ in 0..3 {
-            let mut refused = server.stranger();
-            assert_eq!(refused.rest(), []);
-        }
-        assert_eq!(server.count(Counter::LoginsRefused), 3);
-        inside.execute(AUTO | 2, "one").one();
-        // A login frees a place, and so does the end of a connection.
-        waiting[0].login("root", PASSWORD);
-        server.stranger().probe();
-        drop(waiting.pop());
-        eventually(LONG, || server.stats().unauthenticated_connections == 3);
-        server.client().execute(AUTO | 2, "one").one();
+fn connections_of_one_address_that_have_not_logged_in_are_limited() {
+    let server = Fixture::start(config().max_unauthenticated_per_address(5));
+    let mut inside = server.client();
+    let mut waiting: Vec<_> = (0..5).map(|_| server.stranger()).collect();
+    for client in &mut waiting {
+        client.probe();
     }
+    for _ in 0..3 {
+        let mut refused = server.stranger();
+        assert_eq!(refused.rest(), []);
+    }
+    assert_eq!(server.count(Counter::LoginsRefused), 3);
+    inside.execute(AUTO | 2, "one").one();
+    // Another address has places of its own.
+    from(&server, 2).login("root", PASSWORD);
+    // A login frees a place, and so does the end of a connection.
+    waiting[0].login("root", PASSWORD);
+    server.stranger().probe();
+    drop(waiting.pop());
+    eventually(LONG, || server.stats().unauthenticated_connections == 3);
+    server.client().execute(AUTO | 2, "one").one();
+    assert_eq!(server.count(Counter::ClosedLoginDisplaced), 0);
+}
+
+/// Connects from 127.0.0.`last`.
+fn from(server: &Fixture, last: u8) -> Client {
+    Client::connect_from(Ipv4Addr::new(127, 0, 0, last), server.addr())
+}
+
+/// Connects from 127.0.0.`last`, and waits until the server knows it.
+fn half_open(server: &Fixture, last: u8) -> Client {
+    let mut client = from(server, last);
+    client.probe();
+    client
+}
+
+#[test]
+fn a_newcomer_takes_the_place_of_the_oldest_of_the_address_with_the_most() {
+    let limits = config().max_unauthenticated_connections(6).max_unauthenticated_per_address(4);
+    let server = Fixture::start(limits);
+    let inside = server.client();
+    let mut waiting: Vec<_> = [2, 3, 2, 4, 2, 3].map(|last| half_open(&server, last)).into();
+    // Each newcomer, and the place of the connection that is closed for it among those that wait.
+    for (count, (last, oldest)) in (1..).zip([
+        // 2 has three.
+        (5, 0),
+        // 2 and 3 have two: the oldest of all is of 3.
+        (6, 0),
+        // With the newcomer, 2 has three.
+        (2, 0),
+        // 2 has two.
+        (7, 1),
+        // Each has one.
+        (8, 0),
+        // 3 has two with the newcomer.
+        (3, 0),
+    ]) {
+        waiting.push(half_open(&server, last));
+        assert_eq!(waiting.remove(oldest).rest(), []);
+        assert_eq!(server.count(Counter::ClosedLoginDisplaced), count);
+        waiting.iter_mut().for_each(|client| drop(client.probe()));
+        eventually(LONG, || server.stats().unauthenticated_connections == 6);
+    }
+    waiting.iter_mut().for_each(|client| client.login("root", PASSWORD));
+    waiting.push(inside);
+    for client in &mut waiting {
+        client.execute(AUTO | 2, "one").one();
+    }
+    assert_eq!(server.stats().unauthenticated_connections, 0);
+    assert_eq!(server.count(Counter::LoginsRefused), 0);
+}
+
+#[test]
+fn an_address_at_its_limit_takes_no_place_of_others() {
+    let limits = config().max_unauthenticated_connections(4).max_unauthenticated_per_address(2);
+    let server = Fixture::start(limits);
+    let mut waiting: Vec<_> = [2, 2, 3, 3].map(|last| half_open(&server, last)).into();
+    for last in [2, 3, 2] {
+        assert_eq!(from(&server, last).rest(), []);
+    }
+    waiting.iter_mut().for_each(|client| drop(client.probe()));
+    assert_eq!(server.count(Counter::LoginsRefused), 3);
+    assert_eq!(server.count(Counter::ClosedLoginDisplaced), 0);
+}
+
+#[test]
+fn half_open_logins_from_twenty_addresses_do_not_keep_others_out() {
+    let server = Fixture::start(config().max_unauthenticated_connections(40).login_timeout(LONG));
+    let open = |last| {
+        let mut client = from(&server, last);
+        // Fails if the server has closed the connection already.
+        let _ = client.send_bytes(&[1, 0, 0]);
+        client
+    };
+    let addresses = [2..12, 12..22];
+    // Each address opens three connections, and there is room for two.
+    let all = || addresses.clone().map(|part| part.clone().chain(part.clone()).chain(part));
+    let floods = all().map(|part| part.map(open).collect::<VecDeque<_>>());
+    server.wait_for(Counter::ClosedLoginDisplaced, 20);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for (mut clients, part) in floods.into_iter().zip(all()) {
+            let (open, done) = (&open, &done);
+            scope.spawn(move || {
+                for last in part.cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                    clients.push_back(open(last));
+                    clients.pop_front();
+                }
+            });
+        }
+        // Beside a login there are forty of twenty addresses: one address always has more than one.
+        let logins = scope.spawn(|| {
+            for _ in 0..5 {
+                server.stranger().login("root", PASSWORD);
+            }
+        });
+        let outcome = logins.join();
+        done.store(true, Ordering::Relaxed);
+        outcome.expect("each login succeeds");
+    });
+    assert_eq!(server.count(Counter::Logins), 5);
+    assert_eq!(server.count(Counter::LoginsRefused), 0);
 }
 
 #[test]
@@ -299,4 +401,59 @@ fn secrets_are_in_no_debug_output() {
         let secret = [&hex[..8], &hex.to_uppercase()[..8], &String::from_utf8_lossy(&challenge)];
         assert!(secret.iter().all(|secret| !text.contains(*secret)), "{text}");
     }
+}
+
+/// Number of statements after which the clients of [`beside_transactions`] give up.
+const MOST: u64 = 4_000;
+
+/// Runs `code` while 32 clients in transactions execute short statements on two threads and one in
+/// reserve. Returns the number of statements that were executed meanwhile.
+fn beside_transactions(config: Config, code: impl FnOnce(&Fixture)) -> u64 {
+    let config = config
+        .epoll_threads_per_group(2)
+        .max_threads(3)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false);
+    let server = Fixture::start(config);
+    let clients: Vec<_> = (0..32).map(|_| server.client_with_sessions([1])).collect();
+    let executed = || Counts::of(&server.control.counts.executed);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for mut client in clients {
+            let (done, executed) = (&done, &executed);
+            scope.spawn(move || {
+                client.execute(1, "begin").good();
+                while !done.load(Ordering::Relaxed) && executed() < MOST {
+                    client.execute(1, "pause 500").good();
+                }
+            });
+        }
+        // All have begun, and the slow statements are known to be slow.
+        eventually(LONG, || executed() >= 8 * 32);
+        let before = executed();
+        code(&server);
+        done.store(true, Ordering::Relaxed);
+        executed() - before
+    })
+}
+
+#[test]
+fn a_login_gets_through_beside_more_transactions_than_threads() {
+    let executed = beside_transactions(config(), |server| {
+        server.stranger().login("root", PASSWORD);
+    });
+    assert!(executed < MOST / 2, "{executed} statements before the login");
+}
+
+#[test]
+fn a_login_that_takes_too_long_is_closed_beside_more_transactions_than_threads() {
+    // The 32 clients have logged in before.
+    let executed = beside_transactions(config(), |server| {
+        let handle = server.server().runtime.handle();
+        let brief = |config: Config| config.login_timeout(Duration::from_millis(1));
+        handle.reconfigure(brief).expect("within its range");
+        assert_eq!(server.stranger().rest(), []);
+        assert_eq!(server.count(Counter::ClosedLoginTimeout), 1);
+    });
+    assert!(executed < MOST / 2, "{executed} statements before the close");
 }

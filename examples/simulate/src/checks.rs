@@ -90,6 +90,7 @@ impl World {
             ("counter: closed by a reset", Counter::ClosedReset),
             ("counter: closed by a write time-out", Counter::ClosedWriteTimeout),
             ("counter: closed by a login time-out", Counter::ClosedLoginTimeout),
+            ("counter: logins displaced", Counter::ClosedLoginDisplaced),
             ("counter: logins failed", Counter::LoginsFailed),
             ("counter: logins refused", Counter::LoginsRefused),
             ("counter: protocol errors", Counter::ProtocolErrors),

@@ -31,7 +31,9 @@ impl<S: Service> Session<S> {
             let service = &self.link.server.service;
             let progress =
                 guard(self.link.line.group(), "in_transaction", || service.in_transaction(session));
-            let class = if progress == Some(true) { Class::InProgress } else { Class::Ordinary };
+            let outside = self.channel.line.class;
+            let class =
+                if progress == Some(true) { outside.or(Class::InProgress) } else { outside };
             if class != self.channel.class() {
                 self.channel.set_class(class);
             }
@@ -157,7 +159,7 @@ impl<S: Service> Session<S> {
     }
 
     pub(super) fn part(&self, body: &mut Body<S::Session>) {
-        self.channel.set_class(Class::Ordinary);
+        self.channel.set_class(self.channel.line.class);
         self.channel.set_cancel(Cancel::none());
         if let Some(session) = body.session.take() {
             let service = &self.link.server.service;

@@ -11,6 +11,7 @@
 //! source N [BYTES]        the same from a source
 //! gate NAME               waits at a gate, announced; then a row with the name
 //! gate-unannounced NAME   the same, without an announcement
+//! pause N                 keeps its thread for so many µs
 //! defer NAME              finished by the test, or when the gate opens
 //! lock, unlock            the one row lock; its holder is in a transaction
 //! begin, commit           in a transaction without a lock

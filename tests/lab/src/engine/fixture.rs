@@ -6,9 +6,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use epoll_group::codec::dialect::Dialect;
-use epoll_group::net::Address;
+use epoll_group::net::{Address, Listener};
 use epoll_group::stats::{Counter, Snapshot};
-use epoll_group::{Config, DrainReport, session};
+use epoll_group::{Class, Config, DrainReport, session};
 
 use super::super::xrpc::Client;
 use super::super::{Kind, LONG, Server, eventually, eventually_or};
@@ -49,6 +49,13 @@ impl Fixture {
             Address::Tcp(addr) => *addr,
             other => panic!("not TCP: {other}"),
         }
+    }
+
+    /// Serves the engine on one more address, with connections of this class.
+    pub fn listen_as(&self, class: Class) -> Listener {
+        let engine = Arc::clone(self.engine.as_ref().expect("present until the end"));
+        let handle = self.server().runtime.handle().with_class(class);
+        handle.listen("127.0.0.1:0", session::Server::shared(engine)).expect("a listener")
     }
 
     /// Connected.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::notice::warning::Level;
@@ -76,27 +78,26 @@ impl Session {
             }
             "fail" => Err(SessionError::new(number() as u32, b"42000", "it failed")),
             "fatal" => Err(SessionError::fatal(number() as u32, b"42000", "it failed")),
-            "begin" | "commit" => {
-                self.in_transaction = word == "begin";
-                Ok(())
-            }
+            "begin" | "commit" => self.set_in_transaction(word == "begin"),
             "lock" => {
                 if !self.control.lock(self.id.number(), &self.cancelled) {
                     return Err(SessionError::interrupted());
                 }
-                self.in_transaction = true;
-                Ok(())
+                self.set_in_transaction(true)
             }
             "unlock" => {
                 self.control.unlock(self.id.number());
-                self.in_transaction = false;
-                Ok(())
+                self.set_in_transaction(false)
             }
             "gate" | "gate-unannounced" => {
                 if !self.control.pass(rest, word == "gate", &self.cancelled) {
                     return Err(SessionError::interrupted());
                 }
                 one_text(reply, rest)
+            }
+            "pause" => {
+                thread::sleep(Duration::from_micros(number()));
+                Ok(())
             }
             // Does not care that it was cancelled.
             "stubborn" => {
@@ -148,6 +149,12 @@ impl Session {
             _ if word.starts_with("defer") => self.deferring(word, rest, reply),
             _ => self.source(word, text, number(), number(), reply),
         }
+    }
+
+    /// Begins or ends a transaction.
+    fn set_in_transaction(&mut self, is: bool) -> Result<(), SessionError> {
+        self.in_transaction = is;
+        Ok(())
     }
 
     fn deferring(&self, word: &str, rest: &str, reply: &mut Reply<'_>) -> Result<(), SessionError> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use epoll_group::codec::auth;
@@ -18,6 +18,7 @@ use epoll_group::codec::message::session::kill_session;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use socket2::{Domain, Socket, Type};
 
 use super::super::random::Random;
 use super::DEADLINE;
@@ -110,7 +111,19 @@ impl Client {
 
     #[track_caller]
     pub fn connect_with(to: impl ToSocketAddrs, dialect: Dialect) -> Self {
-        let socket = TcpStream::connect(to).expect("connected");
+        Self::over(TcpStream::connect(to).expect("connected"), dialect)
+    }
+
+    /// Connects from another address of this host.
+    #[track_caller]
+    pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((from, 0)).into()).expect("bound");
+        socket.connect(&to.into()).expect("connected");
+        Self::over(socket.into(), Dialect::Legacy)
+    }
+
+    fn over(socket: TcpStream, dialect: Dialect) -> Self {
         socket.set_nodelay(true).expect("an option that every socket has");
         socket.set_write_timeout(Some(DEADLINE)).expect("a time above 0");
         Self {
