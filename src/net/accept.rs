@@ -458,7 +458,14 @@ impl Source for Watched {
 
 #[cfg(test)]
 mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
     use super::*;
+    use crate::config::Config;
+    use crate::net::handler::Typed;
+    use crate::net::{Close, Input, Protocol};
+    use crate::runtime::Simulated;
 
     #[test]
     fn every_errno_of_accept4_has_its_policy() {
@@ -476,5 +483,65 @@ mod tests {
         for errno in [libc::ENOSYS, libc::ECONNRESET, libc::EPIPE, libc::ENOSPC, libc::EIO] {
             assert_eq!(of(errno), Policy::PauseAndLog);
         }
+    }
+
+    /// Takes nothing in.
+    struct Deaf;
+
+    impl Protocol for Deaf {
+        type State = ();
+
+        fn opened(&self, _: &Connection) {}
+
+        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+            Ok(())
+        }
+    }
+
+    /// Clients that are turned away when a listener meets this error at once, after 0.5 s and after 1 s.
+    fn turned_away(errno: i32) -> u64 {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let group = runtime.group();
+        let name = format!("epoll-group-{}-{errno}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).expect("a name");
+        let listener = UnixListener::bind_addr(&address).expect("a listener");
+        listener.set_nonblocking(true).expect("a socket");
+        let _client = UnixStream::connect_addr(&address).expect("it has a place in the backlog");
+        let acceptor = Acceptor {
+            group: Arc::clone(group),
+            socket: listener.into(),
+            _unlink: None,
+            deal: None,
+            protocol: Arc::new(Typed(Deaf)),
+            class: Class::Ordinary,
+            token: OnceLock::from(Token::decode(Token::FIRST)),
+            accept: Runner::new(quiet()),
+            cost: Cost::unknown(),
+        };
+        let mut accept = quiet();
+        let began = Instant::now();
+        for millis in [0, 500, 1000] {
+            clock::simulate(Some(began + Duration::from_millis(millis)));
+            assert!(acceptor.failed(&mut accept, &io::Error::from_raw_os_error(errno)));
+        }
+        clock::simulate(None);
+        runtime.handle().stats().get(Counter::ConnectionsRefusedDescriptors)
+    }
+
+    fn quiet() -> Accept {
+        Accept {
+            reserve: None,
+            stopping: false,
+            closed: false,
+            errors_in_a_row: 0,
+            starving: None,
+            wake_up: None,
+        }
+    }
+
+    #[test]
+    fn clients_are_turned_away_for_want_of_descriptors_alone() {
+        assert_eq!(turned_away(libc::EMFILE), 1);
+        assert_eq!(turned_away(libc::EIO), 0);
     }
 }

@@ -160,3 +160,57 @@ pub(super) fn hold(conn: &Arc<Conn>) {
         flush_corked();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::net::{Address, Close, Connection, Input, Protocol, Served};
+    use crate::runtime::Simulated;
+
+    /// Takes nothing in.
+    struct Deaf;
+
+    impl Protocol for Deaf {
+        type State = ();
+
+        fn opened(&self, _: &Connection) {}
+
+        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_old_leaves_with_the_next_send_although_the_cork_is_in() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (ours, mut peer) = UnixStream::pair().expect("descriptors");
+        ours.set_nonblocking(true).expect("a socket");
+        peer.set_nonblocking(true).expect("a socket");
+        let address = Address::Unix("".into());
+        let served = Served::new(Deaf);
+        let conn = served.accept(runtime.group(), ours.into(), address).expect("there is room");
+        let mut received = || {
+            let mut bytes = [0; 8];
+            peer.read(&mut bytes).unwrap_or(0)
+        };
+        let began = Instant::now();
+        clock::simulate(Some(began));
+        together(|| {
+            conn.send(b"a");
+            clock::simulate(Some(began + OLD - Duration::from_nanos(1)));
+            conn.send(b"b");
+            assert_eq!(received(), 0, "the first is not old");
+            clock::simulate(Some(began + OLD));
+            conn.send(b"c");
+            assert_eq!(received(), 3, "all of them leave");
+            conn.send(b"d");
+            assert_eq!(received(), 0, "a new age has begun");
+        });
+        clock::simulate(None);
+        assert_eq!(received(), 1);
+    }
+}

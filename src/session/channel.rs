@@ -563,3 +563,58 @@ impl fmt::Debug for Channel {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::buffer::PagePool;
+    use crate::codec::dialect::Dialect;
+    use crate::config::Config;
+    use crate::net::{Address, Close, Connection, Input, Protocol, Served};
+    use crate::runtime::Simulated;
+    use crate::session::post::Errand;
+
+    /// Takes nothing in.
+    struct Deaf;
+
+    impl Protocol for Deaf {
+        type State = ();
+
+        fn opened(&self, _: &Connection) {}
+
+        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+            Ok(())
+        }
+    }
+
+    /// Runs nothing.
+    struct Idle;
+
+    impl Wakeable for Idle {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_mailbox_gives_the_memory_of_a_burst_back() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (ours, _peer) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        ours.set_nonblocking(true).expect("a socket");
+        let served = Served::new(Deaf);
+        let peer = Address::Unix("".into());
+        let conn = served.accept(runtime.group(), ours.into(), peer).expect("there is room");
+        let pages = PagePool::new(PagePool::MIN_PAGE_BYTES, 1);
+        let line = Line::new(conn, Dialect::default(), pages, Arc::default());
+        let id = SessionId { wire: 2, number: 1 };
+        let channel = Channel::new(id, Arc::new(line), Weak::<Idle>::new());
+        for _ in 0..100 {
+            let post = Post::new(Errand::Open, 0, Instant::now());
+            channel.post(&mut Some(post)).expect("there is room");
+        }
+        while channel.next().is_some() {
+            channel.end_request();
+        }
+        assert!(lock(&channel.mail).queue.capacity() >= 100);
+        assert_eq!(channel.settle(), Settled::Idle);
+        assert_eq!(lock(&channel.mail).queue.capacity(), KEPT_POSTS);
+    }
+}

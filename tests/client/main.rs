@@ -6,3 +6,4 @@ mod calls;
 mod ends;
 mod faults;
 mod stress;
+mod waits;

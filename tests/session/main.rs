@@ -25,3 +25,4 @@ mod requests;
 mod review;
 mod stress;
 mod support;
+mod turns;
