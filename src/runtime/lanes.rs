@@ -67,6 +67,15 @@ pub(super) enum Taste {
 }
 
 impl Taste {
+    /// Order in which a worker looks for its next task, after `taken` others.
+    pub(super) const fn of_turn(taken: u32) -> Self {
+        if !taken.is_multiple_of(ORDINARY_SHARE) {
+            return Self::Everything;
+        }
+        let share = taken / ORDINARY_SHARE;
+        if share % SPENT_SHARE == SPENT_SHARE - 1 { Self::SpentFirst } else { Self::OrdinaryFirst }
+    }
+
     /// Whether who has it may run this.
     pub(super) const fn includes(self, class: Class) -> bool {
         match self {
@@ -76,6 +85,11 @@ impl Taste {
         }
     }
 }
+
+/// Every so many tasks an ordinary one goes first, so that urgent ones without end starve none.
+const ORDINARY_SHARE: u32 = 16;
+/// Of these, every so many is one that has had its share: of time that is more, as its turns are long.
+const SPENT_SHARE: u32 = 2;
 
 impl<T> Lanes<T> {
     pub(super) fn new(capacity: usize, now: Instant) -> Self {

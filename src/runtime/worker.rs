@@ -65,10 +65,6 @@ const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 8;
 /// So often a reserve thread that was called looks whether it is needed still.
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
-/// Every so many tasks an ordinary one goes first, so that urgent ones without end starve nobody.
-const ORDINARY_SHARE: u32 = 16;
-/// Of these, every so many is one that has had its share: of time that is more, as its turns are long.
-const SPENT_SHARE: u32 = 2;
 
 impl Worker {
     pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind, role: Role) -> Self {
@@ -262,11 +258,7 @@ impl Worker {
 
     fn pop(&mut self) -> Option<(Task, Instant)> {
         let taste = match self.taste() {
-            Taste::Everything if self.taken.is_multiple_of(ORDINARY_SHARE) => {
-                let share = self.taken / ORDINARY_SHARE;
-                let spent = share % SPENT_SHARE == SPENT_SHARE - 1;
-                if spent { Taste::SpentFirst } else { Taste::OrdinaryFirst }
-            }
+            Taste::Everything => Taste::of_turn(self.taken),
             taste => taste,
         };
         let queued = self.group.pop(taste)?;
