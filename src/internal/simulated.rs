@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::StartError;
 use socket2::{Domain, Socket, Type};
 
-use crate::config::Config;
+use crate::config::{Config, ReconfigureError};
 use crate::net::{Address, Connection, Served};
 use crate::runtime::{self, Ran};
 use crate::session::{Server, Service};
@@ -71,7 +71,7 @@ pub enum Step {
 }
 
 impl Simulated {
-    /// A server with these tunables.
+    /// A server with these tunables, and one group or `epoll_groups`.
     ///
     /// # Errors
     ///
@@ -91,8 +91,8 @@ impl Simulated {
         self.runtime.take_events()
     }
 
-    /// Takes the next task in hand: the most urgent, or an ordinary one if there is any. Says whether
-    /// there was one.
+    /// Takes the next task in hand: that of a worker's turn, or an ordinary one if there is any. Says
+    /// whether there was one.
     pub fn take_task(&self, ordinary_first: bool) -> bool {
         self.runtime.take_task(ordinary_first)
     }
@@ -105,6 +105,23 @@ impl Simulated {
     /// Tasks that were not taken in hand.
     pub fn queued(&self) -> usize {
         self.runtime.queued()
+    }
+
+    /// Largest number of tasks that were queued after another and taken before it.
+    pub fn most_overtakes(&self) -> usize {
+        self.runtime.most_overtakes()
+    }
+
+    /// Changes the tunables that may change while the server runs.
+    ///
+    /// # Errors
+    ///
+    /// A tunable is out of its range, or counts at the start only.
+    pub fn reconfigure(
+        &self,
+        change: impl FnMut(Config) -> Config,
+    ) -> Result<(), ReconfigureError> {
+        self.runtime.handle().reconfigure(change)
     }
 
     /// Does one of those in hand. An event is delivered as if it was the first of `turn` that were

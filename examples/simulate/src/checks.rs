@@ -15,9 +15,15 @@ impl World {
         scene.check(stats.connections <= config.connections as u64, || format!("{stats}"));
         let waiting = config.queued_bytes as u64 + stats.connections * EVERYBODYS;
         scene.check(stats.queued_request_bytes <= waiting, || format!("{stats}"));
-        for (index, connection) in scene.ends.borrow().values() {
-            let (pending, limit) = (connection.pending_bytes(), scene.plan.high_watermark + TURN);
+        let (overtakes, queued) = (scene.server.most_overtakes() as u64, stats.queue_high_water);
+        scene.check(overtakes <= ROUND * (queued + 1), || {
+            format!("a task waits for {overtakes} later ones, and {queued} were queued at most")
+        });
+        for end in scene.ends.borrow().values() {
+            let (pending, limit) =
+                (end.connection.pending_bytes(), scene.plan.high_watermark + TURN);
             scene.check(pending <= limit, || {
+                let index = end.peer;
                 format!("peer {index} has not taken {pending} bytes, more than {limit}")
             });
         }
@@ -36,6 +42,26 @@ impl World {
             });
             let finished = peer.half_closed.is_none() || peer.is_over();
             scene.check(finished, || format!("peer {index} has finished, and is not closed"));
+        }
+    }
+
+    /// Without faults the server has no reason to close a connection before its drain.
+    pub(super) fn check_closed(&self) {
+        let scene = &self.scene;
+        if !scene.plan.faults.are_none() {
+            return;
+        }
+        let stats = scene.server.stats();
+        let closed = Counter::ALL.iter().filter(|counter| counter.name().starts_with("closed_"));
+        for &counter in closed {
+            let count = stats.get(counter);
+            let may = match counter {
+                Counter::ClosedByPeer | Counter::ClosedDraining => u64::MAX,
+                Counter::ClosedByHandler => stats.get(Counter::LoginsRefused),
+                _ => 0,
+            };
+            let name = counter.name();
+            scene.check(count <= may, || format!("{name} is {count} without faults"));
         }
     }
 
@@ -104,6 +130,9 @@ impl World {
         }
     }
 }
+
+/// Tasks of which one is taken from the queue that comes last.
+const ROUND: u64 = 32;
 
 /// Bytes that the server may make for one connection beyond the high watermark: the turn of a source for
 /// each session, and answers.

@@ -16,6 +16,7 @@ use super::statement::{Form, Later};
 pub(super) struct Pieces {
     pub(super) tag: u64,
     pub(super) peer: usize,
+    pub(super) session: u64,
     pub(super) rows: u64,
     pub(super) bytes: u64,
     pub(super) index: u64,
@@ -35,6 +36,7 @@ impl Relay for Pieces {
             said(&scene, self.tag, self.peer, Said::Fine);
             return Ok(Relayed::End(Ending::new().affected(self.tag).last_insert_id(self.tag)));
         }
+        scene.wrote(self.peer, self.session, self.bytes);
         let cell = |text: String| [text.as_bytes(), b"\0"].concat();
         let field = vec![
             cell(format!("{}:{}", self.tag, self.index)),
@@ -72,12 +74,14 @@ pub fn finish(scene: &Scene, waiting: Waiting) {
                 Later::Error => return Err(failure(scene, tag, peer, false)),
                 Later::Fatal => return Err(failure(scene, tag, peer, true)),
                 Later::Panic => {
-                    scene.panicked_later.set(scene.panicked_later.get() + 1);
+                    let session = scene.life(tag, peer, |life| life.session).unwrap_or(0);
+                    scene.note_cause(peer, session, |causes| causes.panicked = true);
                     resume_unwind(Box::new("simulated"))
                 }
                 Later::Rows(rows) => {
                     reply.columns(&columns())?;
-                    source(tag, peer, Form::Source, rows, 100, reply);
+                    let session = scene.life(tag, peer, |life| life.session).unwrap_or(0);
+                    source(tag, (peer, session), Form::Source, rows, 100, reply);
                     return Ok(());
                 }
                 Later::Again => {
@@ -98,6 +102,7 @@ pub fn finish(scene: &Scene, waiting: Waiting) {
         Ok(false) => scene.count("service: put off, and too late"),
         Err(_) => scene.count("service: put off, and panicked"),
     }
+    scene.look_at_step();
 }
 
 /// Latest arrival of a time-out when nothing else is to be done.

@@ -23,7 +23,8 @@
 //! Each answer belongs to its request, whole and in order. A refused request was not executed. An executed
 //! one was executed once, in its session and in its turn. An outcome other than an answer has a reason.
 //! When nothing moves any more, no request waits. Limits hold. At the end no session, byte or timer is
-//! left, and all counters agree.
+//! left, and all counters agree. A written byte leaves when it is 0.1 ms old, a turn of a session ends after
+//! 1 ms, and no task waits for more turns of others than the order of the queues says.
 //!
 //! The same seed does the same again: no code looks at the system's clock, at its random numbers or at
 //! the order of a hash table.
@@ -37,6 +38,7 @@ mod plan;
 mod scene;
 mod service;
 mod statement;
+mod time;
 mod wire;
 mod world;
 

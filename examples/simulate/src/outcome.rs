@@ -7,7 +7,6 @@ use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
 use epoll_group::codec::notice::Notice;
 use epoll_group::codec::reply::code;
-use epoll_group::stats::Counter;
 
 use super::peer::{Asked, Peer};
 use super::scene::{Life, Said, Scene};
@@ -69,9 +68,12 @@ impl Answer {
 
 impl Peer {
     /// Checks that this outcome is a legal one.
-    pub(super) fn judge(&mut self, scene: &Scene, asked: &Asked, result: Result<(), Error>) {
+    pub(super) fn judge(&self, scene: &Scene, asked: &Asked, result: Result<(), Error>) {
         let Some(life) = scene.life(asked.tag, self.index, |life| life.clone()) else { return };
-        self.disturbed |= result.as_ref().is_err_and(Error::is_timeout);
+        let session = asked.asking.session;
+        if result.as_ref().is_err_and(Error::is_timeout) {
+            self.interrupted(scene, session);
+        }
         let verdict = match &result {
             Ok(()) => self.fine(scene, asked, &life).map(|()| "outcome: answered"),
             Err(error) => self.failed(scene, asked, &life, error),
@@ -130,7 +132,9 @@ impl Peer {
             ErrorKind::Lost(_) if self.stopped || self.delayed => {
                 Ok("outcome: the server was silent")
             }
-            ErrorKind::SessionEnded if self.disturbed => Ok("outcome: the session ended"),
+            ErrorKind::SessionEnded if scene.causes(self.index, life.session).closed => {
+                Ok("outcome: the session ended")
+            }
             _ => bad(),
         }
     }
@@ -148,6 +152,7 @@ impl Peer {
         }
         let text = String::from_utf8_lossy(error.message());
         let of = text.parse::<u64>().ok();
+        let causes = scene.causes(self.index, life.session);
         let in_session = |tag: u64| {
             scene.life(tag, self.index, |other| other.session == life.session).unwrap_or(false)
         };
@@ -166,11 +171,8 @@ impl Peer {
             code::SHUTDOWN if scene.drained.get() => Ok("outcome: the server drains"),
             code::CACHE_MISS if life.executed == 0 => Ok("outcome: the text was not known"),
             code::SERVER => match &*text {
-                "Session is killing." if self.disturbed => Ok("outcome: the session was killed"),
-                "Session unexpected killed."
-                    if error.is_fatal()
-                        && scene.panicked.get() + scene.panicked_later.get() > 0 =>
-                {
+                "Session is killing." if causes.closed => Ok("outcome: the session was killed"),
+                "Session unexpected killed." if error.is_fatal() && causes.panicked => {
                     Ok("outcome: a handler panicked")
                 }
                 "The request was dropped without an answer."
@@ -191,22 +193,23 @@ impl Peer {
     }
 
     fn may_be_interrupted(&self, scene: &Scene, life: &Life) -> bool {
-        life.interrupted || self.half_closed.is_some() || scene.drained.get() || self.disturbed
+        let closed = scene.causes(self.index, life.session).closed;
+        life.interrupted || closed || self.half_closed.is_some() || scene.drained.get()
     }
 
     /// When the connection ends in order, whatever was begun has its outcome: also behind a half-close,
     /// unless that takes too long, and in a drain.
     pub(super) fn look_at_end(&self, scene: &Scene) {
-        let slow = scene.server.stats().get(Counter::ClosedWriteTimeout) > 0;
-        let broken =
-            self.wire.is_cut() || self.stopped || self.disturbed || scene.cut.get() || slow;
+        let slow = scene.slow.borrow().contains(&self.index);
+        let broken = self.wire.is_cut() || self.stopped || scene.cut.get() || slow;
         let waited = |since| scene.now() >= since + scene.plan.times.half_close;
         if broken || self.half_closed.is_some_and(waited) || scene.is_spoiled(self.index) {
             return;
         }
         for asked in &self.asked {
             let begun = scene.life(asked.tag, self.index, |life| life.executed > 0);
-            scene.check(begun != Some(true), || {
+            let excused = scene.causes(self.index, asked.asking.session).any();
+            scene.check(begun != Some(true) || excused, || {
                 format!("peer {}: the answer of request {} is lost", self.index, asked.tag)
             });
         }

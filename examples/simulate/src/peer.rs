@@ -9,7 +9,7 @@ use epoll_group::internal::simulated::{Asking, Client, socket_pair};
 use epoll_group::net::Address;
 
 use super::outcome::Answer;
-use super::scene::{Life, Said, Scene};
+use super::scene::{End, Life, Said, Scene};
 use super::service::password;
 use super::statement::Task;
 use super::wire::Wire;
@@ -30,8 +30,6 @@ pub struct Peer {
     pub stopped: bool,
     /// Something was held up on its way: its server may seem to be silent.
     pub delayed: bool,
-    /// It has cancelled, closed or given up something: sessions may be killed for that.
-    pub disturbed: bool,
     pub half_closed: Option<Instant>,
     over: bool,
 }
@@ -58,10 +56,12 @@ impl Peer {
             Address::Tcp(([10, 0, 0, index as u8], 1000).into())
         };
         let connection = scene.server.accept(theirs, address);
+        let wire = Wire::new(index, ours);
         let number = connection.as_ref().map(|connection| connection.id().number());
         if let (Some(number), Some(connection)) = (number, connection) {
             scene.owners.borrow_mut().insert(number, index);
-            scene.ends.borrow_mut().insert(number, (index, connection));
+            let end = End { peer: index, connection, outlet: wire.outlet() };
+            scene.ends.borrow_mut().insert(number, end);
         } else {
             scene.count("server: a connection is refused");
         }
@@ -77,7 +77,7 @@ impl Peer {
         Self {
             index,
             client,
-            wire: Wire::new(index, ours),
+            wire,
             number,
             input: Vec::new(),
             sessions: Vec::new(),
@@ -85,7 +85,6 @@ impl Peer {
             stranger,
             stopped: false,
             delayed: false,
-            disturbed: false,
             half_closed: None,
             over: false,
         }
@@ -109,7 +108,6 @@ impl Peer {
         let session = (!self.sessions.is_empty()).then(|| chance.pick(&self.sessions));
         if let Some(session) = session {
             if chance.happens(faults.cancel) {
-                self.disturbed = true;
                 self.interrupted(scene, session);
                 self.client.cancel(session);
                 scene.count("client: cancels");
@@ -121,7 +119,6 @@ impl Peer {
         let session = session.filter(|session| self.sessions.contains(session));
         if !self.asked.is_empty() && chance.happens(faults.abandon) {
             let asked = self.asked.swap_remove(some);
-            self.disturbed = true;
             scene.life(asked.tag, self.index, |life| life.interrupted = true);
             self.interrupted(scene, asked.asking.session);
             self.client.abandon(asked.asking);
@@ -145,7 +142,8 @@ impl Peer {
     }
 
     /// Marks the requests of the session as ones that may be interrupted.
-    fn interrupted(&self, scene: &Scene, session: u64) {
+    pub(super) fn interrupted(&self, scene: &Scene, session: u64) {
+        scene.note_cause(self.index, session, |causes| causes.cancelled = true);
         for asked in self.asked.iter().filter(|asked| asked.asking.session == session) {
             scene.life(asked.tag, self.index, |life| life.interrupted = true);
         }
@@ -153,7 +151,7 @@ impl Peer {
 
     pub fn close(&mut self, scene: &Scene, session: u64) {
         self.sessions.retain(|&open| open != session);
-        self.disturbed = true;
+        scene.note_cause(self.index, session, |causes| causes.closed = true);
         self.client.close(session, scene.now());
         scene.count("client: closes a session");
         scene.note("close", &[self.index as u64, session]);

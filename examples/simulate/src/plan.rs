@@ -1,5 +1,6 @@
 //! [`Plan`]: what one seed is like: calm or wild, with wide limits or narrow ones.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use epoll_group::Config;
@@ -10,6 +11,7 @@ use super::chance::Chance;
 #[derive(Debug)]
 pub struct Plan {
     pub config: Config,
+    pub session_budget: Cell<usize>,
     pub high_watermark: usize,
     pub times: Times,
     /// Its limits are small.
@@ -55,7 +57,7 @@ pub struct Limits {
 }
 
 /// How often each fault happens, in a million chances.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     pub delay: u32,
     pub corrupt: u32,
@@ -67,6 +69,12 @@ pub struct Faults {
     pub abandon: u32,
     pub close: u32,
     pub short_deadline: u32,
+}
+
+impl Faults {
+    pub fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 const MILLIS: fn(u64) -> Duration = Duration::from_millis;
@@ -89,10 +97,12 @@ impl Plan {
             close: rate(10_000),
             short_deadline: rate(20_000),
         };
+        let write = chance.pick(&[MILLIS(200), MILLIS(10_000)]);
         let times = Times {
             request: chance.pick(&[MILLIS(0), MILLIS(500), MILLIS(20_000), MILLIS(900_000)]),
             half_close: chance.pick(&[MILLIS(0), MILLIS(100), MILLIS(5000)]),
-            write: chance.pick(&[MILLIS(200), MILLIS(10_000)]),
+            // Handlers may keep all others busy for longer than the short one.
+            write: if faults.are_none() { MILLIS(10_000) } else { write },
         };
         let marks = [(256 << 10, 1 << 20), (2048, 8192), (0, 4096), (16 << 10, 64 << 10)];
         let marks = chance.pick(&marks);
@@ -106,9 +116,11 @@ impl Plan {
         } else {
             Limits { sessions: 65_536, connections: 65_536, queued_bytes: 1 << 30 }
         };
-        let config = config(chance, times, marks);
+        let session_budget = chance.pick(&[1, 3, 64]);
+        let config = config(chance, times, marks).session_budget(session_budget);
         Self {
             config: if narrow { self::narrow(config, chance, limits) } else { config },
+            session_budget: Cell::new(session_budget),
             narrow,
             limits,
             high_watermark: marks.1,
@@ -138,10 +150,10 @@ impl Plan {
 fn config(chance: &Chance, times: Times, (low, high): (usize, usize)) -> Config {
     Config::default()
         .request_cache_instances(1)
+        .epoll_groups(chance.pick(&[1, 1, 2, 3]))
         .epoll_work_queue_capacity(128)
         .worker_read_buf_bytes(chance.pick(&[4096, 65_536]))
         .read_budget_bytes(chance.pick(&[4096, 262_144]))
-        .session_budget(chance.pick(&[1, 3, 64]))
         .write_low_watermark_bytes(low)
         .write_high_watermark_bytes(high)
         .request_timeout(times.request)

@@ -18,6 +18,7 @@ use super::chance::Chance;
 use super::plan::Plan;
 use super::service::Engine;
 use super::statement::{Later, Task};
+use super::time::{Outlet, Runs};
 
 pub struct Scene {
     pub chance: Chance,
@@ -32,15 +33,18 @@ pub struct Scene {
     /// Peers by the number of their connection at the server.
     pub owners: RefCell<BTreeMap<u64, usize>>,
     /// Server ends that are open as far as the peer knows, by the same number.
-    pub ends: RefCell<BTreeMap<u64, (usize, Connection)>>,
+    pub ends: RefCell<BTreeMap<u64, End>>,
     /// Timestamps that were given out: the first, how many, to which peer, and whether it has got them.
     pub times: RefCell<Vec<(u64, u64, usize, bool)>>,
     /// Values of the service's session that are alive, and how often it was called.
     pub alive: Cell<i64>,
     pub executed: Cell<u64>,
     pub panicked: Cell<u64>,
-    /// Panics that were caught while a deferred request was finished.
-    pub panicked_later: Cell<u64>,
+    /// Reasons for other outcomes than answers, by peer and session.
+    pub causes: RefCell<BTreeMap<(usize, u64), Causes>>,
+    /// Peers that the server has closed because they took nothing.
+    pub slow: RefCell<BTreeSet<usize>>,
+    pub runs: Runs,
     /// Calls of the service within which others go on.
     pub depth: Cell<u32>,
     /// Peers on whose way a byte was changed: what they ask and get may be anything.
@@ -67,6 +71,30 @@ pub struct Life {
     pub said: Said,
     /// The client wants it to be interrupted: it killed the session, or no longer waits.
     pub interrupted: bool,
+}
+
+/// The server's end of a connection.
+pub struct End {
+    pub peer: usize,
+    pub connection: Connection,
+    pub outlet: Outlet,
+}
+
+/// Reasons for which requests of one session have other outcomes than answers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Causes {
+    /// The client has cancelled or given up a request, or its time was over.
+    pub cancelled: bool,
+    /// The client has closed it.
+    pub closed: bool,
+    /// The service has panicked in it.
+    pub panicked: bool,
+}
+
+impl Causes {
+    pub const fn any(self) -> bool {
+        self.cancelled || self.closed || self.panicked
+    }
 }
 
 /// The service's answer to a request.
@@ -122,7 +150,9 @@ impl Scene {
             alive: Cell::new(0),
             executed: Cell::new(0),
             panicked: Cell::new(0),
-            panicked_later: Cell::new(0),
+            causes: RefCell::default(),
+            slow: RefCell::default(),
+            runs: Runs::default(),
             depth: Cell::new(0),
             spoiled: RefCell::default(),
             resting: Cell::new(None),
@@ -208,6 +238,15 @@ impl Scene {
         requests.get_mut(tag as usize).filter(|life| life.peer == peer).map(code)
     }
 
+    pub fn causes(&self, peer: usize, session: u64) -> Causes {
+        self.causes.borrow().get(&(peer, session)).copied().unwrap_or_default()
+    }
+
+    /// Notes a reason for other outcomes than answers in a session.
+    pub fn note_cause(&self, peer: usize, session: u64, note: impl FnOnce(&mut Causes)) {
+        note(self.causes.borrow_mut().entry((peer, session)).or_default());
+    }
+
     /// Whose connection it is.
     pub fn owner(&self, connection: u64) -> Option<usize> {
         self.owners.borrow().get(&connection).copied()
@@ -231,7 +270,8 @@ impl Scene {
             0 if hands > 0 => {
                 let (which, turn) = (self.chance.index(hands), self.chance.index(3));
                 self.note("run", &[which as u64, turn as u64]);
-                let step = server.run(which, turn);
+                let step = self.runs.within(|| server.run(which, turn));
+                self.look_at_step();
                 self.count(match step {
                     Step::Event => "server: event",
                     Step::Connection => "server: connection as a task",

@@ -99,7 +99,7 @@ impl Service for Engine {
             return Err(SessionError::new(ERROR, b"HY000", "no session"));
         }
         if scene.chance.below(20_000) < trouble {
-            panic(&scene);
+            panic(&scene, index.unwrap_or(usize::MAX), id.wire());
         }
         let told = Arc::<Told>::default();
         let session = Session {
@@ -130,6 +130,7 @@ impl Service for Engine {
         let (tag, task, window) =
             read(&request).ok_or_else(|| SessionError::unsupported("nobody has written this"))?;
         scene.note("execute", &[session.peer as u64, session.wire, tag]);
+        scene.begins(session.peer, session.wire);
         book(&scene, session, tag, task);
         if scene.chance.one_in(2) {
             let longest = scene.plan.longest.as_nanos() as u64;
@@ -153,7 +154,7 @@ impl Service for Engine {
         scene.overlap();
         let index = scene.owner(peer.connection().number());
         if scene.chance.below(10_000) < u64::from(scene.plan.trouble) {
-            panic(&scene);
+            panic(&scene, index.unwrap_or(usize::MAX), 0);
         }
         let mut times = scene.times.borrow_mut();
         let first = times.last().map_or(1, |(first, count, ..)| first + count);
@@ -168,7 +169,8 @@ pub fn password(number: usize) -> String {
 }
 
 /// Without a word on the terminal.
-fn panic(scene: &Scene) -> ! {
+fn panic(scene: &Scene, peer: usize, session: u64) -> ! {
+    scene.note_cause(peer, session, |causes| causes.panicked = true);
     scene.panicked.set(scene.panicked.get() + 1);
     scene.count("service: panicked");
     resume_unwind(Box::new("simulated"));
@@ -249,12 +251,13 @@ impl Doing<'_> {
             Task::Error | Task::Fatal => {
                 return Err(failure(scene, tag, peer, task == Task::Fatal));
             }
-            Task::Panic => panic(scene),
+            Task::Panic => panic(scene, peer, self.session.wire),
             Task::Change | Task::Savepoint | Task::Time(_) => {}
         }
         reply.affected(tag);
         reply.last_insert_id(tag);
         said(scene, tag, peer, Said::Fine);
+        scene.wrote(peer, self.session.wire, END);
         Ok(())
     }
 
@@ -266,6 +269,7 @@ impl Doing<'_> {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError> {
         let (scene, tag, peer) = (self.scene, self.tag, self.session.peer);
+        let session = self.session.wire;
         reply.affected(tag);
         reply.last_insert_id(tag);
         reply.columns(&columns())?;
@@ -273,15 +277,17 @@ impl Doing<'_> {
             Form::Handler if self.fits(rows * (bytes + 64)) => {
                 for index in 0..rows {
                     reply.row(|row| fill(row, tag, index, bytes))?;
+                    scene.wrote(peer, session, bytes);
                     scene.pass(Duration::from_micros(scene.chance.below(20)));
                 }
+                scene.wrote(peer, session, END);
                 scene.count("service: rows of a handler");
                 said(scene, tag, peer, Said::Fine);
             }
             Form::Relay => {
-                reply.relay(Pieces { tag, peer, rows, bytes, index: 0, body: Vec::new() })
+                reply.relay(Pieces { tag, peer, session, rows, bytes, index: 0, body: Vec::new() })
             }
-            _ => source(tag, peer, form, rows, bytes, reply),
+            _ => source(tag, (peer, session), form, rows, bytes, reply),
         }
         Ok(())
     }
@@ -293,7 +299,7 @@ impl Doing<'_> {
             .ends
             .borrow()
             .get(&self.session.connection)
-            .map_or(usize::MAX, |(_, connection)| connection.pending_bytes());
+            .map_or(usize::MAX, |end| end.connection.pending_bytes());
         let high = self.scene.plan.high_watermark as u64;
         (pending as u64).saturating_add(bytes + (64 << 10)) <= high
             && self.window.is_none_or(|window| bytes < window)
@@ -327,7 +333,7 @@ fn fill(row: &mut Row<'_>, tag: u64, index: u64, bytes: u64) {
 
 pub(super) fn source(
     tag: u64,
-    peer: usize,
+    (peer, session): (usize, u64),
     form: Form,
     rows: u64,
     bytes: u64,
@@ -340,7 +346,7 @@ pub(super) fn source(
         if index >= rows / 2 {
             match form {
                 Form::Failing => return Err(failure(&scene, tag, peer, false)),
-                Form::Panicking => panic(&scene),
+                Form::Panicking => panic(&scene, peer, session),
                 _ => {}
             }
         }
@@ -349,8 +355,12 @@ pub(super) fn source(
             said(&scene, tag, peer, Said::Fine);
             return Ok(false);
         }
+        scene.wrote(peer, session, bytes);
         fill(row, tag, index, bytes);
         index += 1;
         Ok(true)
     });
 }
+
+/// Weight of the end of a reply among the bytes that are written.
+const END: u64 = 1 << 10;

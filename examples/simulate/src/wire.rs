@@ -5,10 +5,12 @@
 //!  client ◀── in ◀── down ◀── socket ◀──┘        chance says
 //! ```
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::time::Instant;
 
 use epoll_group::codec::decoder::Decoder;
@@ -17,10 +19,13 @@ use epoll_group::codec::message::ServerMessage;
 use epoll_group::codec::message::generic::error_reply::Severity;
 
 use super::scene::Scene;
+use super::time::Outlet;
 
 pub struct Wire {
     peer: usize,
-    socket: Option<UnixStream>,
+    socket: Option<Rc<UnixStream>>,
+    /// Bytes that were taken from the socket.
+    taken: Rc<Cell<u64>>,
     /// Under way to the server, and to the client.
     up: Vec<u8>,
     down: Vec<u8>,
@@ -40,7 +45,8 @@ impl Wire {
     pub fn new(peer: usize, socket: UnixStream) -> Self {
         Self {
             peer,
-            socket: Some(socket),
+            socket: Some(Rc::new(socket)),
+            taken: Rc::default(),
             up: Vec::new(),
             down: Vec::new(),
             up_at: None,
@@ -51,6 +57,12 @@ impl Wire {
             ended: false,
             tap: Tap::new(),
         }
+    }
+
+    /// The client's end, to look at; for a new wire.
+    pub fn outlet(&self) -> Outlet {
+        let socket = self.socket.as_ref().expect("a new wire has its socket");
+        Outlet::new(socket, &self.taken)
     }
 
     /// The client sends. After a half-close that goes nowhere.
@@ -87,7 +99,7 @@ impl Wire {
         if is_held(self.up_at, scene) || self.finished {
             return 0;
         }
-        let Some(socket) = &mut self.socket else { return 0 };
+        let Some(mut socket) = self.socket.as_deref() else { return 0 };
         let most = most.min(self.up.len());
         let mut sent = 0;
         if most > 0 {
@@ -121,7 +133,7 @@ impl Wire {
         if is_held(self.reads_at, scene) || self.ended || self.down.len() > ROOM {
             return 0;
         }
-        let Some(socket) = &mut self.socket else { return 0 };
+        let Some(mut socket) = self.socket.as_deref() else { return 0 };
         let mut bytes = [0; 65_536];
         let most = most.min(bytes.len());
         match socket.read(&mut bytes[..most]) {
@@ -131,6 +143,7 @@ impl Wire {
                 1
             }
             Ok(count) => {
+                self.taken.set(self.taken.get() + count as u64);
                 if !scene.is_spoiled(self.peer) {
                     self.tap.hear(scene, self.peer, &bytes[..count]);
                 }

@@ -113,7 +113,7 @@ impl World {
             let which = self.scene.chance.index(deferred.len());
             let one = deferred.swap_remove(which);
             drop(deferred);
-            later::finish(&self.scene, one);
+            self.scene.runs.within(|| later::finish(&self.scene, one));
         }
     }
 
@@ -129,6 +129,11 @@ impl World {
     }
 
     fn pass_some(&mut self) {
+        if self.scene.plan.faults.are_none() {
+            let scene = Rc::clone(&self.scene);
+            // Without faults every client reads in time.
+            self.peers.iter_mut().for_each(|peer| _ = peer.pull(&scene, usize::MAX));
+        }
         let most = self.scene.chance.pick(&[20, 20, 100, 100, 1000, 1000, 10_000, 200_000]);
         self.scene.pass(Duration::from_micros(self.scene.chance.below(most)));
         self.look_at_clock();
@@ -141,7 +146,9 @@ impl World {
         for peer in &mut self.peers {
             if peer.client.poll_timeout().is_some_and(|due| due <= now) {
                 // A time-out interrupts the statement, or the one behind it.
-                peer.disturbed |= peer.asked.iter().any(|asked| asked.due <= now);
+                for asked in peer.asked.iter().filter(|asked| asked.due <= now) {
+                    peer.interrupted(&self.scene, asked.asking.session);
+                }
                 peer.client.timeout(now);
                 peer.send();
                 any = true;
@@ -195,7 +202,7 @@ impl World {
         let due = scene.deferred.borrow().iter().position(|waiting| waiting.due <= now);
         if let Some(due) = due {
             let one = scene.deferred.borrow_mut().swap_remove(due);
-            later::finish(&scene, one);
+            scene.runs.within(|| later::finish(&scene, one));
             moved = true;
         }
         moved
@@ -236,11 +243,11 @@ impl World {
             return;
         }
         let ends = scene.ends.borrow();
-        let waits = ends.values().filter(|(index, connection)| {
-            let reads = |peer: &Peer| peer.index == *index && !peer.wire.reads(&scene);
-            connection.pending_bytes() > 0 && self.peers.iter().any(reads)
+        let waits = ends.values().filter(|end| {
+            let reads = |peer: &Peer| peer.index == end.peer && !peer.wire.reads(&scene);
+            end.connection.pending_bytes() > 0 && self.peers.iter().any(reads)
         });
-        let waits: Vec<_> = waits.cloned().collect();
+        let waits: Vec<_> = waits.map(|end| (end.peer, end.connection.clone())).collect();
         drop(ends);
         // Bytes taken before give it a second chance, and a late look a third.
         for _ in 0..if waits.is_empty() { 0 } else { 3 } {
@@ -298,6 +305,7 @@ impl World {
             }
         }
         self.settle();
+        self.check_closed();
         scene.cut.set(true);
         for peer in &mut self.peers {
             peer.wire.cut();
