@@ -512,7 +512,7 @@ mod tests {
             socket: listener.into(),
             _unlink: None,
             deal: None,
-            protocol: Arc::new(Typed(Deaf)),
+            protocol: Arc::new(Typed::new(Deaf)),
             class: Class::Ordinary,
             token: OnceLock::from(Token::decode(Token::FIRST)),
             accept: Runner::new(quiet()),
@@ -534,6 +534,7 @@ mod tests {
             stopping: false,
             closed: false,
             errors_in_a_row: 0,
+            accepted: 0,
             starving: None,
             wake_up: None,
         }
