@@ -25,3 +25,6 @@ mod requests;
 mod review;
 mod stress;
 mod support;
+
+#[global_allocator]
+static ALLOCATOR: lab::allocator::Noting = lab::allocator::LIVE;
