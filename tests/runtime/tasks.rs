@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use epoll_group::net::{Connection, Input};
 use epoll_group::stats::Counter;
 use epoll_group::{Class, Config, Handle, Runtime};
 use lab::protocol::{Bytes, echo};
@@ -149,6 +150,27 @@ fn a_full_queue_says_so_and_how_long_it_is() {
 }
 
 #[test]
+fn connections_go_to_a_list_when_the_queue_is_full() {
+    let gate = Gate::default();
+    let (give, given) = mpsc::channel();
+    let config = lab::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
+    let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+        give.send(conn.clone()).expect("waited for");
+        echo(conn, input)
+    });
+    let server = Server::start(Kind::Tcp, config.max_threads(2).enable_tasker(false), protocol);
+    let mut peer = server.peer();
+    peer.echo(b"here");
+    let conn = given.recv_timeout(LONG).expect("a connection");
+    fill(&server.runtime.handle(), &gate);
+    conn.close("enough");
+    let stats = server.stats();
+    assert_eq!((stats.get(Counter::TasksOverflowed), stats.overflow_len), (1, 1), "{stats}");
+    gate.open();
+    assert!(peer.receive_to_finish().is_empty());
+}
+
+#[test]
 fn those_who_wait_for_room_all_get_it() {
     const WAITERS: usize = 16;
     let runtime = only_one_worker();
@@ -238,6 +260,9 @@ fn peers_are_served_and_timers_fire_beside_tasks_without_end() {
     let _ = handle.after(Duration::ZERO, move || tell.send(()).expect("waited for"));
     told.recv_timeout(LONG).expect("it fires");
     wanted.store(false, Ordering::Relaxed);
+    let stats = server.stats();
+    let (tasks, waits) = (stats.get(Counter::TasksRun), stats.get(Counter::EpollWaits));
+    assert!(tasks <= 64 * (waits + 1), "{tasks} tasks and {waits} looks");
 }
 
 /// Counts the workers that are inside at once. The first `size` workers wait for each other.

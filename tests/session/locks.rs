@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use epoll_group::stats::Counter;
 use lab::engine::{Fixture, config};
 use lab::xrpc::Client;
 use lab::xrpc::request::query;
@@ -101,5 +102,6 @@ fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
             waiters.reply(session).good();
             waiters.reply(session).good();
         }
+        assert!(server.count(Counter::Stalls) >= 2, "two waited at once:\n{}", server.stats());
     }
 }

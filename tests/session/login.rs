@@ -59,6 +59,7 @@ fn after_some_attempts_the_connection_is_closed() {
         assert_eq!(refusal(&mut client, "root", "wrong"), denied());
     }
     assert_eq!(client.rest(), []);
+    assert_eq!(server.count(Counter::LoginsFailed), 3);
     eventually(LONG, || server.stats().unauthenticated_connections == 0);
 }
 
@@ -79,6 +80,7 @@ fn a_challenge_is_used_once() {
     spy.prove(Client::proof("root", "wrong", &challenge)).expect_err("a wrong password");
     spy.prove(Client::proof("root", PASSWORD, &challenge)).expect_err("the challenge is used");
     spy.login("root", PASSWORD);
+    assert_eq!((server.count(Counter::LoginsFailed), server.count(Counter::Logins)), (2, 2));
 }
 
 #[test]
@@ -142,6 +144,7 @@ fn nothing_is_done_for_who_has_not_logged_in() {
     let mut client = server.stranger();
     client.send_bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 5]).expect("sent");
     assert_eq!(client.rest()[0].failure().code, 1153);
+    assert_eq!(server.count(Counter::ProtocolErrors), 15);
 }
 
 #[test]

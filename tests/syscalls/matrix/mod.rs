@@ -108,16 +108,6 @@ fn a_listen_that_fails_leaves_nothing_and_the_runtime_goes_on() {
 }
 
 #[test]
-fn accepting_goes_on_whatever_accept4_says() {
-    run(&[When::Accept], serving::accept);
-}
-
-#[test]
-fn a_failing_call_ends_its_connection_at_most() {
-    run(&[When::Serve, When::ServeUnix], serving::serve);
-}
-
-#[test]
 fn a_login_without_random_numbers_ends_and_the_next_one_succeeds() {
     run(&[When::Login], serving::login);
 }
