@@ -93,7 +93,7 @@ fn the_network_tasks_and_timers_are_served_while_all_workers_but_one_are_blocked
 }
 
 #[test]
-fn what_may_be_slow_is_queued_for_others_and_the_last_one_runs_here() {
+fn what_may_be_slow_is_queued_for_others() {
     let config = lab::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
     let config = config.max_threads(2).enable_tasker(false);
     let server = Server::start(Kind::Tcp, config, Bytes::new(lab::protocol::echo));
@@ -108,7 +108,9 @@ fn what_may_be_slow_is_queued_for_others_and_the_last_one_runs_here() {
     peers.iter_mut().for_each(|peer| peer.send(REQUEST));
     gate.open();
     peers.iter_mut().for_each(|peer| assert_eq!(peer.receive(REQUEST.len()), REQUEST));
-    assert_eq!(server.count(Counter::BatchEventsQueued) - before, 7, "{}", server.stats());
+    let queued = server.count(Counter::BatchEventsQueued) - before;
+    // A worker that only looks whether there is something quick queues the last one, too.
+    assert!((7..=8).contains(&queued), "{queued}:\n{}", server.stats());
 }
 
 #[test]

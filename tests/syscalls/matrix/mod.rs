@@ -98,11 +98,6 @@ fn run(times: &[When], scenario: fn(&Row)) {
 }
 
 #[test]
-fn a_start_that_fails_leaves_nothing_and_says_what_failed() {
-    run(&[When::Start], life::start);
-}
-
-#[test]
 fn a_listen_that_fails_leaves_nothing_and_the_runtime_goes_on() {
     run(&[When::Listen, When::ListenUnix, When::Adopt], life::listen);
 }
