@@ -10,3 +10,6 @@ mod limits;
 mod options;
 mod reuse;
 mod send;
+
+#[global_allocator]
+static ALLOCATOR: lab::allocator::Noting = lab::allocator::LIVE;
