@@ -450,9 +450,10 @@ impl Source for Watched {
         &self.0.cost
     }
 
-    /// Accepting never waits for anybody, and somebody may be about to log in.
+    /// Accepting takes its turn among logins, because a peer may be about to log in. If it went before
+    /// them, a flood of connections would be accepted faster than those that are turned away are closed.
     fn class(&self) -> Class {
-        Class::Admin
+        self.0.class.or(Class::Login)
     }
 }
 

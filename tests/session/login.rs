@@ -286,7 +286,7 @@ fn half_open_logins_from_twenty_addresses_do_not_keep_others_out() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for (mut clients, part) in floods.into_iter().zip(all()) {
-            let (open, done) = (&open, &done);
+            let (open, done, server) = (&open, &done, &server);
             scope.spawn(move || {
                 for last in part.cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
                     // Otherwise the peers could use up the descriptors of this process.
