@@ -246,9 +246,9 @@ impl Config {
         self
     }
 
-    /// Time in which a frame must be complete after its first bytes. It does not run while the
-    /// runtime has stopped reading the connection. Then the connection is closed. A frame is the
-    /// input that the protocol leaves unconsumed.
+    /// Time in which a frame must be complete after its first bytes. Then the connection is closed.
+    /// The time does not run while the runtime has paused reading. A frame is the input that the
+    /// protocol leaves unconsumed.
     ///
     /// *Live.* *Range* 1 ms..=7200 s. *Default* 60 s: the largest frame at one MiB a second.
     /// *Price*: peers that stop in the middle of a frame occupy its memory for longer.
