@@ -1,4 +1,4 @@
-//! Arithmetic of the login: what is hashed, what is compared, and the form of the texts.
+//! Arithmetic of the login: the hashes, their comparison, and the form of the texts.
 //!
 //! Four frames, all on session 0, make a login:
 //!

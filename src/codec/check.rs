@@ -35,11 +35,11 @@ pub(super) struct Field {
 /// Storage of the value of a field, and its greatest count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the message itself.
+    /// Value in the message itself.
     Inline,
-    /// In memory of its own.
+    /// Value in memory of its own.
     Boxed,
-    /// In a list.
+    /// Values in a list.
     List(List),
 }
 

@@ -110,13 +110,13 @@ impl Decimal {
     ///
     /// # Errors
     ///
-    /// [`ValueError::BadDecimal`] without digits, without sign, or with more than one zero nibble
-    /// behind the sign; [`ValueError::OutOfRange`] with more digits than
+    /// [`ValueError::BadDecimal`] without digits, without sign, or if anything but one zero nibble
+    /// follows the sign; [`ValueError::OutOfRange`] with more digits than
     /// [`MAX_DIGITS`](Self::MAX_DIGITS).
     pub fn from_packed(packed: &[u8]) -> Result<Self, ValueError> {
         let (&scale, rest) = packed.split_first().ok_or(ValueError::BadDecimal)?;
         let (&last, before) = rest.split_last().ok_or(ValueError::BadDecimal)?;
-        // The sign is the last nibble, or the one before it with a zero behind.
+        // The sign is the last nibble, or the nibble before it if the last is zero.
         let (sign, extra) = match (last >> 4, last & 0xf) {
             (sign @ 0xa.., 0) => (sign, None),
             (digit @ ..=9, sign @ 0xa..) => (sign, Some(digit)),

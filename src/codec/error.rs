@@ -9,9 +9,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Scope {
-    /// The request alone; its session goes on.
+    /// The request alone; its session continues.
     Request,
-    /// The session; the other sessions of the connection go on.
+    /// The session; the other sessions of the connection continue.
     Session,
     /// The connection and all its sessions.
     Connection,

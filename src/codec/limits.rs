@@ -1,6 +1,6 @@
 //! Limits for bytes of a peer.
 
-/// Upper bounds for what a peer sends, checked before memory is spent on it.
+/// Upper bounds for the input of a peer, checked before memory is spent on it.
 ///
 /// *Shape*: a small `Copy` value, to be handed to every call that reads bytes of a peer. The
 /// defaults accept all legitimate traffic of the existing peers.

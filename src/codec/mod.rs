@@ -19,7 +19,7 @@
 //!
 //! 1. [`decoder`]: bytes in any pieces to frames, or frames in place from the caller's buffer
 //! 2. [`message`]: a frame to a message, one type per kind; [`unknown`] for proxies that change one
-//! 3. [`notice`], [`reply`], [`expect`], [`plan`], [`scalar`], [`cache`]: what messages mean
+//! 3. [`notice`], [`reply`], [`expect`], [`plan`], [`scalar`], [`cache`]: the meaning of messages
 //! 4. [`row`], [`chunk`]: cells of a result to a [`value`]; [`decimal`] and [`temporal`] for the
 //!    types that Rust lacks
 //!

@@ -67,7 +67,7 @@ impl<M: Manage> Inner<M> {
         result
     }
 
-    /// Runs effects: first those that wake threads, last those that may take long.
+    /// Runs effects: first wake-ups of threads, last effects that may take long.
     #[cold]
     fn run(self: &Arc<Self>, fx: Fx<M>) {
         let mut callbacks = Vec::new();

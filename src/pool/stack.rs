@@ -163,7 +163,7 @@ pub(super) struct WaiterId(i64);
 #[derive(Debug)]
 struct Waiters<W> {
     queue: BTreeMap<WaiterId, Waiter<W>>,
-    /// Deadlines of those that have no thread to give up by itself.
+    /// Deadlines of waiters that have no thread to give up by itself.
     expiries: BTreeSet<(Instant, WaiterId)>,
     first: i64,
     last: i64,
@@ -869,7 +869,7 @@ impl<C, W> Stack<C, W> {
             return;
         }
         self.state = state;
-        // Callers of `pause` look at the state, too.
+        // Callers of `pause` also check the state.
         fx.quiet = self.awaiting_quiet > 0;
         if state == BackendState::Open {
             self.last_asked = now;
