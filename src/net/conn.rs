@@ -12,7 +12,6 @@ use super::close::CloseReason;
 use super::connection::{Connection, ConnectionId};
 use super::handler::Erased;
 use super::holds::Holds;
-use super::pieces::Pieces;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source, TIMER};
@@ -90,8 +89,10 @@ pub(super) enum Phase {
     /// No event has been looked at yet.
     Opening,
     Open,
-    /// Nothing more may be sent.
+    /// No new send begins.
     Closing,
+    /// Nothing leaves any more: everything has left, or the socket has failed. Set by the sending side.
+    Shut,
     Closed,
 }
 
@@ -101,6 +102,7 @@ impl Phase {
             0 => Self::Opening,
             1 => Self::Open,
             2 => Self::Closing,
+            3 => Self::Shut,
             _ => Self::Closed,
         }
     }
@@ -417,12 +419,10 @@ impl Conn {
             if self.phase() == Phase::Opening {
                 marks |= WRITABLE;
             }
-            // Not owned and not blocked: whoever sends next begins after this look, and finds the
-            // room that this event is about.
-            if self.send.is_owned_or_flagged()
-                && let Some(running) = self.send.notify(WRITABLE)
-            {
-                self.run_send(running, Pieces::NONE);
+            // If no sender is at work and none was blocked, the next one begins after this look, and finds
+            // the room that this event is about.
+            if self.send.is_owned_or_flagged() {
+                self.mark_send(WRITABLE);
             }
         }
         if readiness.is_readable() {

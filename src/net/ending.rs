@@ -11,6 +11,7 @@ use super::receive::{Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
 use crate::runtime::{Origin, guard, log_some};
 use crate::stats::Counter;
+use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::socket::{self, Received};
 
@@ -110,14 +111,16 @@ impl Round<'_> {
         }
     }
 
-    /// Nothing more may be sent; what was sent leaves first.
+    /// No new send begins; what was sent leaves first. A reason that a `close` has noted counts before
+    /// this one.
     pub(super) fn start_closing(&self, recv: &mut Recv, reason: CloseReason) {
+        let noted = lock(&self.conn.reason).take();
         if matches!(recv.stage, Stage::Flushing | Stage::Lingering { .. } | Stage::Closed) {
             return;
         }
         recv.stage = Stage::Flushing;
         self.set_closing(recv, true);
-        recv.reason = Some(reason);
+        recv.reason = Some(noted.unwrap_or(reason));
         self.conn.advance(Phase::Closing);
         // A mark comes back at once when nothing waits.
         self.conn.tell_when_flushed();

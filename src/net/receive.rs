@@ -330,8 +330,7 @@ impl Round<'_> {
             return Next::Release(marks.only(ENDING) | more);
         }
         if marks.has(CLOSE) {
-            let reason = lock(&self.conn.reason).take();
-            self.start_closing(recv, reason.unwrap_or(CloseReason::ByPeer));
+            self.start_closing(recv, CloseReason::ByPeer);
         }
         if marks.has(DRAIN) {
             self.look_at_drain(recv, next);

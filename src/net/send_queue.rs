@@ -2,11 +2,15 @@
 //!
 //! A [`Runner`](crate::sync::runner::Runner) guards it: send, append to the backlog and noting that
 //! the socket is full are one critical section. A sender that finds another one at work leaves its
-//! bytes in the inbox and a mark; a writable edge leaves a mark. So nobody ever waits for somebody
-//! else's system call, and nothing is sent past the backlog.
+//! bytes in the inbox and a mark; a writable edge leaves a mark. So no sender waits for the system
+//! call of another one, and nothing is sent past the backlog.
+//!
+//! The phase [`Shut`](Phase::Shut) is the end. Backlog and inbox are empty then, or the socket has
+//! failed. A sender that had found the connection open and comes later is refused.
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -29,9 +33,11 @@ use crate::sys::socket::{self, Family};
 pub enum Sent {
     /// The socket has them, and nothing waits before them.
     Sent,
-    /// They wait in the backlog, which now has so many bytes.
+    /// They wait in the backlog, which has so many bytes. They leave later, unless the connection
+    /// fails first.
     Queued(usize),
-    /// They were dropped: the connection has ended, or is about to.
+    /// They were dropped, or what the socket had not taken of them: the connection has ended, or is
+    /// about to.
     Closed,
 }
 
@@ -79,12 +85,9 @@ impl Conn {
         if pieces.is_empty() {
             return Sent::Sent;
         }
-        conn.leave_in_inbox(pieces, true);
+        let Some(waiting) = conn.leave_in_inbox(pieces, true) else { return Sent::Closed };
         cork::hold(conn);
-        match conn.pending.load(Ordering::Relaxed) {
-            0 => Sent::Sent,
-            bytes => Sent::Queued(bytes),
-        }
+        conn.answer(waiting)
     }
 
     /// What was left in the inbox leaves.
@@ -101,31 +104,51 @@ impl Conn {
         if pieces.is_empty() {
             return Sent::Sent;
         }
-        if let Some(running) = self.send.notify(Marks::NONE) {
-            self.run_send(running, pieces);
+        // The connection may be closed by now.
+        let first = if let Some(running) = self.send.notify(Marks::NONE) {
+            self.run_send(running, pieces)
+        } else if let Some(waiting) = self.leave_in_inbox(pieces, false) {
+            self.mark_send(INBOX);
+            Sent::Queued(waiting)
         } else {
-            self.leave_in_inbox(pieces, false);
-            if let Some(running) = self.send.notify(INBOX) {
-                self.run_send(running, Pieces::NONE);
-            }
+            Sent::Closed
+        };
+        match first {
+            Sent::Sent => self.answer(0),
+            Sent::Queued(waiting) => self.answer(waiting),
+            Sent::Closed => Sent::Closed,
         }
-        match self.pending.load(Ordering::Relaxed) {
-            0 => Sent::Sent,
+    }
+
+    /// Answer to a sender whose bytes the socket has taken, or which were among `waiting` bytes.
+    fn answer(&self, waiting: usize) -> Sent {
+        // Acquire: pairs with `note_pending`. Bytes that were dropped are not counted any more, but the
+        // phase was `Shut` before that.
+        match self.pending.load(Ordering::Acquire) {
+            0 if waiting == 0 || self.phase() < Phase::Shut => Sent::Sent,
+            0 => Sent::Queued(waiting),
             bytes => Sent::Queued(bytes),
         }
     }
 
-    fn leave_in_inbox(&self, pieces: Pieces<'_>, corked: bool) {
-        let total = {
+    /// Leaves bytes to the next turn. Returns how many wait then, or `None` if there will be no turn.
+    fn leave_in_inbox(&self, pieces: Pieces<'_>, corked: bool) -> Option<usize> {
+        let (waiting, total) = {
             let mut inbox = lock(&self.inbox);
+            // Under this lock, as in `tell_waiting`: what is left before the end is sent before it.
+            if self.phase() >= Phase::Shut {
+                return None;
+            }
             if corked {
-                // Release: who is told of this and sends something itself finds it.
+                // Release: a sender that is told of this finds it.
                 self.corked.store(true, Ordering::Release);
             }
             pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
-            self.note_pending(0, pieces.len())
+            let total = self.note_pending(0, pieces.len());
+            (self.pending.load(Ordering::Relaxed), total)
         };
         self.keep_budget(total);
+        Some(waiting)
     }
 
     /// The receiving side has paused, because of the backlog or of what is in the inbox: [`RESUME`]
@@ -149,23 +172,25 @@ impl Conn {
         self.mark_send(DISCARD);
     }
 
-    fn mark_send(&self, marks: Marks) {
+    pub(super) fn mark_send(&self, marks: Marks) {
         if let Some(running) = self.send.notify(marks) {
             self.run_send(running, Pieces::NONE);
         }
     }
 
-    /// Does what the marks say, with `pieces` to send behind everything that is there.
-    pub(super) fn run_send(&self, mut running: Running<'_, Outbound>, mut pieces: Pieces<'_>) {
+    /// Does what the marks say, with `pieces` to send behind everything that is there. Returns what the
+    /// first turn did with them.
+    fn run_send(&self, mut running: Running<'_, Outbound>, mut pieces: Pieces<'_>) -> Sent {
+        let mut first_sent = None;
         loop {
             let marks = running.take_marks();
-            self.send_turn(&mut running, marks, pieces);
-            pieces = Pieces::NONE;
+            let turn = self.send_turn(&mut running, marks, mem::replace(&mut pieces, Pieces::NONE));
+            let sent = *first_sent.get_or_insert(turn);
             self.watch_for_room(&mut running);
             running.set_flag(running.blocked);
             match running.finish() {
                 Some(next) => running = next,
-                None => return,
+                None => return sent,
             }
         }
     }
@@ -180,13 +205,13 @@ impl Conn {
         }
     }
 
-    fn send_turn(&self, out: &mut Outbound, marks: Marks, mut pieces: Pieces<'_>) {
+    fn send_turn(&self, out: &mut Outbound, marks: Marks, mut pieces: Pieces<'_>) -> Sent {
         let before = out.backlog.len();
-        if marks.has(DISCARD) || self.phase() == Phase::Closed {
+        if marks.has(DISCARD) || self.phase() >= Phase::Shut {
             self.drop_backlog(out);
-            return;
+            return Sent::Closed;
         }
-        // Acquire: who was told of what a cork holds back sends behind it.
+        // Acquire: a sender that was told of what a cork holds back sends behind it.
         let corked = self.corked.load(Ordering::Acquire);
         if corked || marks.has(INBOX) {
             let mut inbox = lock(&self.inbox);
@@ -197,8 +222,8 @@ impl Conn {
             inbox.shrink_to(KEPT_INBOX);
         }
         self.note_height(out);
-        // Before time is held against the peer, the socket is looked at: it may have room, and nobody
-        // was told, or nobody has heard of it yet.
+        // Before time is held against the peer, the socket is looked at: it may have room, and the edge
+        // that tells of it is still under way.
         let overdue = marks.has(CHECK_DUE) && out.is_overdue(clock::now());
         out.blocked &= !(marks.has(WRITABLE) || overdue);
         let inboxed = out.backlog.len() - before;
@@ -210,14 +235,18 @@ impl Conn {
             }
         }
         if let Err(error) = result {
+            // Behind a gap nothing may follow.
+            self.advance(Phase::Shut);
             self.change_pending(before + inboxed, 0);
             out.backlog.clear();
             self.begin_close(CloseReason::from_io(error), ABORT);
-            return;
+            return Sent::Closed;
         }
+        let mut sent = Sent::Sent;
         if !pieces.is_empty() {
             self.count(Counter::BacklogBytesQueued, pieces.len() as u64);
             pieces.iter().for_each(|piece| out.backlog.append(piece));
+            sent = Sent::Queued(out.backlog.len());
         }
         let after = out.backlog.len();
         if before + inboxed != after {
@@ -226,6 +255,7 @@ impl Conn {
         self.note_height(out);
         self.keep_time(out, marks);
         self.tell_waiting(out, marks);
+        sent
     }
 
     /// Notes that the backlog has been above the high watermark, where a reader pauses.
@@ -323,10 +353,20 @@ impl Conn {
             self.notify_recv(RESUME);
         }
         out.closer_waits |= marks.has(CLOSER_WAITS);
-        if out.closer_waits && out.backlog.is_empty() {
+        if out.closer_waits && out.backlog.is_empty() && self.shut_if_empty() {
             out.closer_waits = false;
             self.notify_recv(FLUSHED);
         }
+    }
+
+    /// Refuses late senders from here on, unless one of them has left something. That sender's mark,
+    /// or the end of its cork, leads to another turn.
+    fn shut_if_empty(&self) -> bool {
+        let inbox = lock(&self.inbox);
+        if inbox.is_empty() {
+            self.advance(Phase::Shut);
+        }
+        inbox.is_empty()
     }
 
     fn drop_backlog(&self, out: &mut Outbound) {
@@ -349,7 +389,8 @@ impl Conn {
 
     /// Keeps the sums, and returns what the runtime buffers in all.
     fn note_pending(&self, before: usize, after: usize) -> usize {
-        self.pending.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        // Release: pairs with `answer`.
+        self.pending.fetch_add(after.wrapping_sub(before), Ordering::Release);
         self.group.usage().buffer_changed(before, after)
     }
 

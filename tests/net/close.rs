@@ -1,7 +1,7 @@
 //! Ends of connections: half-close, our close, panics, listeners that stop.
 
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -166,6 +166,73 @@ fn a_close_from_any_thread_is_reported_once_with_the_first_reason() {
         server.wait_until_empty();
         assert_eq!(ends.all().len(), 20, "one report for each");
         assert_eq!(server.count(Counter::ClosedByHandler), 20);
+    }
+}
+
+#[test]
+fn a_close_comes_before_an_end_that_arrives_after_it() {
+    for kind in BOTH {
+        let (received, (entered, go)) = gated();
+        let (protocol, ends) = Bytes::with_ends(received);
+        let server = Server::start(kind, config(), protocol);
+        for round in 1..=20 {
+            let mut peer = server.peer();
+            peer.send(b"question");
+            let conn = entered.recv_timeout(LONG).expect("a call");
+            conn.close("done");
+            peer.finish();
+            go.send(()).expect("a handler");
+            assert_eq!(ends.wait_for(round)[round - 1], "done", "{kind:?}");
+        }
+        server.wait_for(Counter::ClosedByHandler, 20);
+    }
+}
+
+#[test]
+fn sends_that_overlap_a_close_arrive_whole_or_are_refused() {
+    const SENDERS: u8 = 3;
+    const BACKLOG: usize = 150_000;
+    const MOST: usize = 1000;
+    for kind in BOTH {
+        let (give, given) = mpsc::channel();
+        let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
+            input.take_all();
+            let _ = give.send(conn.clone());
+            Ok::<(), Close>(())
+        });
+        let server = Server::start(kind, config(), protocol);
+        for round in 1..=300 {
+            let mut peer = Peer::try_connect(server.address(), Some(4096)).expect("connected");
+            peer.send(b"?");
+            let conn = given.recv_timeout(LONG).expect("a connection");
+            let mut expected = vec![if round % 2 == 0 { BACKLOG } else { 0 }];
+            assert_ne!(conn.send(&vec![0; expected[0]]), Sent::Closed);
+            let begin = Barrier::new(usize::from(SENDERS) + 1);
+            let got = thread::scope(|scope| {
+                let senders: Vec<_> = (1..=SENDERS)
+                    .map(|sender| {
+                        let (conn, begin) = (conn.clone(), &begin);
+                        scope.spawn(move || {
+                            begin.wait();
+                            let taken = |_: &usize| conn.send(&[sender; 100]) != Sent::Closed;
+                            100 * (0..MOST).take_while(taken).count()
+                        })
+                    })
+                    .collect();
+                begin.wait();
+                conn.close("done");
+                let got = peer.receive_to_finish();
+                expected.extend(senders.into_iter().map(|sender| sender.join().expect("sent")));
+                got
+            });
+            let mut counts = vec![0; expected.len()];
+            got.iter().for_each(|sender| counts[usize::from(*sender)] += 1);
+            assert_eq!(counts, expected, "{kind:?}, round {round}");
+            drop(peer);
+            assert_eq!(ends.wait_for(round)[round - 1], "done", "{kind:?}, round {round}");
+        }
+        server.wait_until_empty();
+        assert_eq!(server.count(Counter::ClosedByHandler), 300);
     }
 }
 
