@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -79,6 +79,38 @@ fn cut<'a>(mut bytes: &'a [u8], random: &mut Random) -> Vec<IoSlice<'a>> {
         bytes = rest;
     }
     slices
+}
+
+#[test]
+fn a_send_after_a_reset_answers_that_its_bytes_were_dropped() {
+    for kind in BOTH {
+        let (inside, entered) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
+        let (tell, answer) = mpsc::channel();
+        let may_go = Mutex::new(may_go);
+        let server = Server::start(
+            kind,
+            config(),
+            Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+                input.take_all();
+                let _ = inside.send(());
+                may_go.lock().expect("unpoisoned").recv_timeout(LONG).expect("told to go on");
+                let _ = tell.send(conn.send(b"answer"));
+                Ok::<(), Close>(())
+            }),
+        );
+        for _ in 0..20 {
+            let mut peer = server.peer();
+            peer.send(b"question");
+            entered.recv_timeout(LONG).expect("a call");
+            peer.reset();
+            go.send(()).expect("a handler");
+            let answer = answer.recv_timeout(LONG).expect("an answer");
+            assert_eq!(answer, Sent::Closed, "{kind:?}");
+        }
+        server.wait_until_empty();
+        assert_eq!(server.stats().buffered_bytes, 0);
+    }
 }
 
 #[test]
