@@ -230,7 +230,8 @@ impl Group {
 
     // ---- stalls ----
 
-    /// A thread of this kind is about to wait, until [`end_stall`](Self::end_stall).
+    /// Counts a thread of this kind that waits from now on, until [`end_stall`](Self::end_stall). Its seat
+    /// shows that already, so that it is not counted among the stuck too.
     pub(super) fn begin_stall(&self, kind: ThreadKind, seat: &Seat) {
         self.count(Counter::Stalls, 1);
         let stalled = self.crew.stalled(kind).fetch_add(1, Ordering::SeqCst) + 1;
@@ -238,7 +239,9 @@ impl Group {
         if kind != ThreadKind::Reserve && stalled > peak.load(Ordering::Relaxed) {
             peak.fetch_max(stalled, Ordering::Relaxed);
         }
-        // Not counted twice.
+        // SeqCst: pairs with the fence in `note_stuck`. Either this look sees that the worker is counted
+        // among the stuck, or the watchdog sees that it waits.
+        fence(Ordering::SeqCst);
         self.end_stuck(seat);
     }
 

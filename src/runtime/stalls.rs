@@ -104,13 +104,15 @@ impl Announce for Stalls {
     fn begin(&self) {
         let now = clock::now();
         self.began.set(Some(now));
+        // First of all: from now on the watchdog does not count it among the stuck.
+        let has_permit = self.seat().state.stall();
         self.group.begin_stall(self.kind, self.seat());
         if self.slow.take() {
             self.group.mode.end_slow(now);
             self.was_slow.set(true);
         }
         // What only this thread could do goes to the others: its permit, its batch, and what is aside.
-        if self.seat().state.stall() {
+        if has_permit {
             self.group.park.give_permit();
         }
         self.group.queue_batch(self.seat(), Counter::BatchEventsQueued);
