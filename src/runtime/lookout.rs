@@ -16,7 +16,7 @@ pub(super) struct Lookout {
     /// Beat of every seat at the last look.
     beats: Vec<u64>,
     tick: Duration,
-    /// For how long nobody ran.
+    /// Time since a worker held something that others could take.
     quiet: Duration,
     /// When to look again in the midst of running.
     passes_at: Option<Instant>,
@@ -36,7 +36,8 @@ struct Relieved {
 /// stuck. Doubles while nothing happens.
 pub(super) const SHORTEST_TICK: Duration = Duration::from_micros(500);
 const LONGEST_TICK: Duration = Duration::from_millis(10);
-/// After so long without anybody running there is nothing to look out for.
+/// Time without a worker that holds something, after which the lookout sleeps. A worker that takes
+/// something wakes it.
 const QUIET: Duration = Duration::from_millis(30);
 
 impl Worker {
@@ -96,13 +97,13 @@ impl Worker {
     /// have set aside, the rest of their batch, and the permit.
     fn relieve_the_stuck(&mut self) -> Relieved {
         let group = Arc::clone(&self.group);
-        let mut anybody_runs = false;
+        let mut any_holds = false;
         let mut relieved = Relieved::default();
         for (seat, beat) in group.crew.seats.iter().zip(&self.lookout.beats) {
             if !seat.state.runs() {
                 continue;
             }
-            anybody_runs = true;
+            any_holds |= seat.holds();
             if seat.beat.load(Ordering::Relaxed) != *beat {
                 continue;
             }
@@ -116,7 +117,7 @@ impl Worker {
             }
         }
         self.note_beats();
-        if anybody_runs {
+        if any_holds {
             self.lookout.quiet = Duration::ZERO;
             self.lookout.tick = SHORTEST_TICK;
         } else {
@@ -148,5 +149,40 @@ impl Worker {
         let beats = self.group.crew.seats.iter().map(|seat| seat.beat.load(Ordering::Relaxed));
         self.lookout.beats.clear();
         self.lookout.beats.extend(beats);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::runtime::Builder;
+    use crate::runtime::threads::ThreadKind;
+    use crate::runtime::worker::Role;
+
+    #[test]
+    fn a_lookout_sleeps_beside_a_handler_that_holds_nothing() {
+        let config = Config::default().epoll_groups(1).epoll_threads_per_group(2).max_threads(2);
+        let config = config.reserve_threads_per_group(0);
+        // No thread runs but this one.
+        let (runtime, _) = Builder::default().config(config).assemble(None).expect("descriptors");
+        let group = Arc::clone(&runtime.handle.shared.groups[0]);
+        let seats = [(); 2].map(|()| group.crew.sit(ThreadKind::Base));
+        let mut lookout = Worker::new(Arc::clone(&group), seats[1], ThreadKind::Base, Role::Called);
+        let blocked = &group.crew.seats[seats[0]].state;
+        for has_permit in [false, true] {
+            blocked.run(has_permit);
+            lookout.lookout = Lookout { tick: SHORTEST_TICK, ..Lookout::default() };
+            lookout.note_beats();
+            let mut looks = 0;
+            let mut permits = 0;
+            while lookout.lookout.quiet < QUIET {
+                permits += u32::from(lookout.relieve_the_stuck().permit);
+                looks += 1;
+                assert!(looks < 10, "a worker with nothing to take keeps the lookout awake");
+            }
+            assert_eq!(permits, u32::from(has_permit), "the permit is taken first");
+        }
+        let _ = blocked.rest();
     }
 }
