@@ -169,7 +169,11 @@ const PIECE: usize = 8 << 10;
 const ROUNDS: u32 = 16;
 
 /// Runs the receiving side until there is nothing to do or its budget is spent.
-pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent: &mut Lent<'_>) {
+pub(super) fn run<'a>(
+    connection: &'a Connection,
+    mut running: Running<'a, Recv>,
+    lent: &mut Lent<'_>,
+) {
     let conn = &*connection.0;
     let mut round = Round {
         connection,
@@ -193,11 +197,15 @@ pub(super) fn run(connection: &Connection, mut running: Running<'_, Recv>, lent:
             break;
         }
         if let Next::Release(marks) = next {
+            // Queued, so that no other worker receives or ends the connection meanwhile.
             running.mark(marks);
             running.queue();
             round.release(lent.turn.ending());
-            conn.push();
-            break;
+            match conn.recv.resume() {
+                Some(again) => running = again,
+                None => break,
+            }
+            continue;
         }
         round.hold();
         match running.finish() {

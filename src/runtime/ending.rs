@@ -55,10 +55,10 @@ impl Group {
         let now = clock::now();
         let mut lent =
             Lent { turn: Turn::ALONE, read_buf: &mut [], lap: Lap::from(now), runnable_at: now };
-        self.with_pinned(token, |source| {
-            // Queued already: the mark stays with it.
+        self.with_pinned(token, &mut lent, |source, lent| {
+            // If it is queued already, the mark stays with it.
             let _ = source.queue_marks(CUT);
-            source.resume(&mut lent);
+            source.resume(lent);
         });
     }
 

@@ -25,7 +25,8 @@ use super::park::Park;
 use super::room::Room;
 use super::seats::Seat;
 use super::slots::{Released, Slots, Token};
-use super::source::{Source, TIMER};
+use super::source::{Lent, Source, TIMER};
+use super::stalls::Lap;
 use super::task::{Task, guard};
 use super::threads::Threads;
 use super::timer::TimerId;
@@ -260,10 +261,22 @@ impl Group {
         }
     }
 
-    /// Runs `f` on a source and gives the caller's reference back.
-    pub(super) fn with_pinned(&self, token: Token, f: impl FnOnce(&dyn Source)) {
-        f(self.pinned(token));
-        self.release(token);
+    /// Runs `f` on a source for a worker, and gives the caller's reference back.
+    ///
+    /// If it was the last one, the worker reclaims the slot at once. It holds no lock here, and a task
+    /// would only wake another worker for what this one would run next.
+    pub(super) fn with_pinned(
+        &self,
+        token: Token,
+        lent: &mut Lent<'_>,
+        f: impl FnOnce(&dyn Source, &mut Lent<'_>),
+    ) {
+        f(self.pinned(token), lent);
+        if self.slots.release(token) == Released::Last {
+            let _ = guard(self, "drop", || self.reclaim(token));
+            // The next run is not charged for it.
+            lent.lap = Lap::from(clock::now());
+        }
     }
 
     #[expect(unsafe_code, reason = "the contract of `Slots::get` is kept by the callers here")]

@@ -176,7 +176,9 @@ impl Simulated {
             Taken::Event(_, token, readiness) => {
                 match turn {
                     Some(_) => {
-                        group.with_pinned(token, |source| source.ready(readiness, &mut lent));
+                        group.with_pinned(token, &mut lent, |source, lent| {
+                            source.ready(readiness, lent)
+                        });
                     }
                     None => group.notify_pinned(token, |source| source.queue_ready(readiness)),
                 }

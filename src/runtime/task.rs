@@ -36,7 +36,7 @@ impl Task {
         match self {
             Self::Source(token) => {
                 lent.turn = Turn::ALONE;
-                group.with_pinned(token, |source| source.resume(lent));
+                group.with_pinned(token, lent, |source, lent| source.resume(lent));
             }
             Self::Work(work) => {
                 lent.turn = Turn::ALONE;

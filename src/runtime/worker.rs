@@ -496,7 +496,7 @@ impl Worker {
         let group = Arc::clone(&self.group);
         self.start(class, pace, self.polled_at, None, |lent| {
             lent.turn = turn;
-            group.with_pinned(token, |source| source.ready(readiness, lent));
+            group.with_pinned(token, lent, |source, lent| source.ready(readiness, lent));
         });
     }
 
