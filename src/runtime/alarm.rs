@@ -1,12 +1,13 @@
 //! [`Alarm`]: the deadlines of a group and the one timer of the kernel that stands for them.
 //!
-//! The kernel's timer is armed for the earliest deadline and wakes exactly one worker, who calls
-//! [`Alarm::take_due`]. Every operation holds the lock for some hundred nanoseconds, and only the
-//! worker that received the edge takes it to expire, so that waiting for it is cheaper than
-//! a try-lock with its recheck; callbacks never run under it.
+//! The kernel's timer is armed for the earliest deadline and wakes exactly one worker, which calls
+//! [`Alarm::take_due`]. Because no second worker competes with it, a plain lock is cheaper than
+//! a try-lock with its recheck. Setting or cancelling a timer holds the lock for some hundred
+//! nanoseconds. Taking expired timers holds it for at most [`BATCH`] of them. Callbacks never run
+//! under it.
 //!
-//! Invariant, kept by whoever releases the lock: when there is a deadline, the kernel's timer is
-//! armed at most [`SLACK`] after it.
+//! Invariant, restored by each lock holder: if there is a deadline, the kernel's timer is armed at most
+//! [`SLACK`] after it.
 
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,10 @@ use crate::sys::timerfd::TimerFd;
 /// A deadline that is earlier than the armed one by no more than this waits for it: moving the
 /// kernel's timer costs a system call, and timers promise 5 ms.
 pub(crate) const SLACK: Duration = Duration::from_millis(1);
+
+/// Number of expired timers that are taken under one lock. It bounds how long a thread that sets or
+/// cancels a timer waits for the lock.
+const BATCH: usize = 256;
 
 /// Sets the kernel's timer. A seam for the model, which has no kernel.
 pub(crate) trait Arm {
@@ -72,13 +77,15 @@ impl<T, A: Arm> Alarm<T, A> {
         lock(&self.state).heap.cancel(id)
     }
 
-    /// Takes what is due, each with its deadline, after the kernel's timer expired.
+    /// Takes the timers that are due, each with its deadline, after the kernel's timer expired. If more
+    /// than [`BATCH`] are due, it takes the earliest, and the kernel's timer expires again at once for
+    /// the rest.
     pub(crate) fn take_due(&self, now: Instant, due: &mut Vec<(Instant, T)>) -> Armed {
         let mut state = lock(&self.state);
         state.armed = state.armed.filter(|armed| mutant!(*armed > now, ArmedIsKept => true));
-        while let Some(deadline) = state.heap.next_deadline()
-            && let Some((_, item)) = state.heap.pop_due(now)
-        {
+        for _ in 0..BATCH {
+            let Some(deadline) = state.heap.next_deadline() else { break };
+            let Some((_, item)) = state.heap.pop_due(now) else { break };
             due.push((deadline, item));
         }
         self.rearm(state, now)
@@ -114,6 +121,43 @@ impl<T, A: Arm> Alarm<T, A> {
         let _lock = mutant!(Some(state), ArmAfterUnlock => { drop(state); None });
         self.armer.arm(earliest.saturating_duration_since(now));
         Armed::Set
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// The delay that the kernel was told last.
+    #[derive(Default)]
+    struct Told(Cell<Option<Duration>>);
+
+    impl Arm for Told {
+        fn arm(&self, delay: Duration) {
+            self.0.set(Some(delay));
+        }
+    }
+
+    #[test]
+    fn timers_that_are_due_together_are_taken_in_batches() {
+        let alarm = Alarm::new(Told::default());
+        let start = Instant::now();
+        let timers = 4 * BATCH + 1;
+        for number in 0..timers {
+            alarm.insert(start, start, number);
+        }
+        let mut due = Vec::new();
+        for _ in 0..4 {
+            let before = due.len();
+            alarm.armer.0.set(None);
+            assert_eq!(alarm.take_due(start, &mut due), Armed::Set, "the rest is waited for");
+            assert_eq!(due.len() - before, BATCH, "timers taken under one lock");
+            assert_eq!(alarm.armer.0.get(), Some(Duration::ZERO), "the rest is due");
+        }
+        assert_eq!(alarm.take_due(start, &mut due), Armed::Kept);
+        assert!(due.iter().map(|&(_, number)| number).eq(0..timers), "each once, in order");
     }
 }
 
