@@ -19,6 +19,7 @@ use super::threads::ThreadKind;
 use super::work::Work;
 use crate::stats::Counter;
 use crate::sync::runner::Marks;
+use crate::sync::stall;
 
 impl Group {
     /// Queues what may not be lost. Who is known to bring much goes behind those who do not.
@@ -135,7 +136,8 @@ impl Group {
                 Err(task) => task,
             };
             let capacity = self.config().epoll_work_queue_capacity;
-            self.room.wait(|| self.lanes.len_of(class) >= capacity && !give_up());
+            // The caller may be a worker of another runtime, whose other tasks must go on.
+            stall::run(|| self.room.wait(|| self.lanes.len_of(class) >= capacity && !give_up()));
             if give_up() {
                 return Err(task);
             }

@@ -92,6 +92,7 @@ use watch::Watch;
 
 use crate::config::{Config, ReconfigureError, Settings};
 use crate::stats::Snapshot;
+use crate::sync::stall;
 
 /// Owns the groups and their threads.
 ///
@@ -180,7 +181,13 @@ impl Runtime {
             // Connections would be ended that are the parent's.
             return DrainReport::default();
         }
-        drain::drain(&self.handle.shared, deadline)
+        let drain = || drain::drain(&self.handle.shared, deadline);
+        if self.handle.shared.threads.is_one() {
+            // Its own worker: a thread added to a runtime that ends would only be in the way.
+            return drain();
+        }
+        // The caller may be a worker of another runtime, whose other tasks must go on.
+        stall::run(drain)
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use epoll_group::Runtime;
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use lab::protocol::Bytes;
@@ -173,4 +174,58 @@ fn what_came_in_one_batch_with_a_blocking_request_is_served_before_it_ends() {
     let rounds = [1, 3, 7, 15, 31].into_iter().chain(std::iter::repeat_n(15, 95));
     let taken_over = rounds.map(a_batch_with_a_blocking_request).find(|taken| *taken > 0);
     assert!(taken_over.is_some(), "no batch had anything behind its blocking request");
+}
+
+/// Lets a task of one runtime wait for another runtime, whose only worker is held at the gate. Asserts
+/// that the next task runs meanwhile, which opens the gate, and that one wait was announced.
+#[track_caller]
+fn others_run_while_a_task<R: Send + 'static>(waits: impl FnOnce(Runtime) -> R + Send + 'static) {
+    let (other, gate) = (workers(1), Gate::default());
+    let blocked = gate.clone();
+    other.handle().spawn(move || blocked.pass()).expect("room");
+    gate.wait_for(1);
+
+    let runtime = workers(1);
+    let (began, has_begun) = mpsc::channel();
+    let (ended, has_ended) = mpsc::channel();
+    let wait = move || {
+        began.send(()).expect("waited for");
+        ended.send(waits(other)).expect("waited for");
+    };
+    runtime.handle().spawn(wait).expect("room");
+    has_begun.recv_timeout(LONG).expect("the task runs");
+    let opened = gate.clone();
+    let (ran, has_run) = mpsc::channel();
+    let next = move || {
+        opened.open();
+        ran.send(()).expect("waited for");
+    };
+    runtime.handle().spawn(next).expect("room");
+    has_run.recv_timeout(LONG).expect("another thread takes its place");
+    let _kept = has_ended.recv_timeout(LONG).expect("the gate is open");
+    assert_eq!(runtime.stats().get(Counter::Stalls), 1);
+}
+
+#[test]
+fn waiting_for_room_in_another_runtime_is_announced() {
+    others_run_while_a_task(|other| {
+        let handle = other.handle();
+        while handle.spawn(|| ()).is_ok() {}
+        handle.spawn_wait(|| ()).expect("nobody drains");
+        // Kept, so that its end is not waited for too.
+        other
+    });
+}
+
+#[test]
+fn draining_another_runtime_is_announced() {
+    others_run_while_a_task(|other| {
+        let report = other.drain(LONG);
+        assert_eq!((report.cut, report.stuck), (0, Vec::new()));
+    });
+}
+
+#[test]
+fn dropping_another_runtime_is_announced() {
+    others_run_while_a_task(drop);
 }
