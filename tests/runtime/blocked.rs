@@ -194,10 +194,9 @@ fn others_run_while_a_task<R: Send + 'static>(waits: impl FnOnce(Runtime) -> R +
     };
     runtime.handle().spawn(wait).expect("room");
     has_begun.recv_timeout(LONG).expect("the task runs");
-    let opened = gate.clone();
     let (ran, has_run) = mpsc::channel();
     let next = move || {
-        opened.open();
+        gate.open();
         ran.send(()).expect("waited for");
     };
     runtime.handle().spawn(next).expect("room");
