@@ -191,7 +191,7 @@ fn so_many_may_wait() {
 }
 
 /// Connects to the address that is the key.
-struct Tcp;
+pub(crate) struct Tcp;
 
 impl Manage for Tcp {
     type Key = SocketAddr;
