@@ -85,6 +85,10 @@ impl Handle {
     /// Serves connections to an address (`"127.0.0.1:3306"`, `"unix:/run/db.sock"`, a
     /// `SocketAddr`, a `Path`) or of a ready `TcpListener` or `UnixListener`.
     ///
+    /// A listener on `[::]` also serves IPv4 peers, unless `net.ipv6.bindv6only` is set. Their
+    /// [`peer_addr`](Connection::peer_addr) is a mapped one, such as `[::ffff:127.0.0.1]:4711`. A ready
+    /// `TcpListener` keeps its own `IPV6_V6ONLY`.
+    ///
     /// # Errors
     ///
     /// See [`ListenError`]; the runtime goes on.

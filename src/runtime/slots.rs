@@ -360,6 +360,29 @@ mod tests {
     }
 
     #[test]
+    fn after_the_last_version_comes_the_first_one_and_never_0() {
+        let slots = Slots::new();
+        let first = slots.insert(0).expect("room");
+        assert_eq!(slots.release(first), Released::Last);
+        assert_eq!(slots.take(first), Some(0));
+        // The slot has been used again 2^32 - 3 times.
+        let slot = slots.slot(first.slot).expect("it exists");
+        slot.word.store(pack(u32::MAX - 1, 0), Ordering::Relaxed);
+        let mut stale = Vec::new();
+        for version in [u32::MAX - 1, u32::MAX, 1, 2] {
+            let token = slots.insert(version).expect("room");
+            assert_eq!((token.slot, token.version), (first.slot, version));
+            assert!(token.encode() >= Token::FIRST && Token::decode(token.encode()) == token);
+            assert!(stale.iter().all(|stale| !slots.pin(*stale)), "{token:?}");
+            assert!(slots.pin(token));
+            assert_eq!(slots.release(token), Released::Alive);
+            assert_eq!(slots.release(token), Released::Last);
+            assert_eq!(slots.take(token), Some(version));
+            stale.push(token);
+        }
+    }
+
+    #[test]
     fn memory_follows_the_largest_number_at_once() {
         let slots = Slots::new();
         let mut capacity = 0;

@@ -555,3 +555,23 @@ fn capabilities() -> ServerMessage {
     let capability = Capability { name: b"polarx_rpc".to_vec(), value: Scalar::unsigned(1).into() };
     ServerMessage::Capabilities(Capabilities { capabilities: vec![capability] })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_the_last_session_number_comes_1_and_never_0() {
+        let shared = Shared {
+            service: Arc::new(()),
+            sql: Cache::new(1, 1, 1),
+            plans: Cache::new(1, 1, 1),
+            gate: Gate::new(),
+            writers: Arc::default(),
+            pages: PagePool::default(),
+            last_number: AtomicU32::new(u32::MAX - 2),
+        };
+        let numbers = [(); 4].map(|()| shared.next_number());
+        assert_eq!(numbers, [u32::MAX - 1, u32::MAX, 1, 2]);
+    }
+}

@@ -1,5 +1,6 @@
 //! A client: sessions, answers, errors, against a server with an engine.
 
+use std::net::Ipv6Addr;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use epoll_group::codec::notice::Notice;
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
 use lab::both::{Both, one, options};
+use lab::engine::Fixture;
 use lab::scripted::{put, serve};
 use lab::{LONG, eventually};
 
@@ -316,4 +318,20 @@ fn notices_in_front_of_timestamps_take_no_memory() {
         encoder.timestamps(7);
     });
     assert_eq!(client.timestamps(1).expect("a timestamp"), 7);
+}
+
+#[test]
+fn a_client_and_a_server_talk_over_ipv6() {
+    if !lab::has_ipv6() {
+        return;
+    }
+    let server = Fixture::start_at((Ipv6Addr::LOCALHOST, 0).into(), lab::engine::config());
+    let runtime = Runtime::builder().config(lab::config()).start().expect("started");
+    let options = options(server.addr()).connections(1);
+    let client = Client::new(&runtime.handle(), options).expect("good options");
+    let mut session = client.session().expect("a session");
+    for n in 0..20 {
+        assert_eq!(one(session.execute(format!("echo {n}"))), n.to_string());
+    }
+    assert_eq!(server.count(Counter::Logins), 1);
 }

@@ -6,6 +6,7 @@ mod churn;
 mod close;
 mod descriptors;
 mod frames;
+mod ipv6;
 mod limits;
 mod options;
 mod reuse;

@@ -1,6 +1,7 @@
 //! Checkout and checkin: order, hand-off, limits, and the errors if there is no connection.
 
 use std::error::Error as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
 use std::thread;
@@ -187,4 +188,43 @@ fn so_many_may_wait() {
     assert!(matches!(error, GetError::TooManyWaiting { max: 1 }), "{error}");
     drop(held);
     waiter.join().unwrap().unwrap();
+}
+
+/// Connects to the address that is the key.
+pub(crate) struct Tcp;
+
+impl Manage for Tcp {
+    type Key = SocketAddr;
+    type Connection = TcpStream;
+
+    fn connect(
+        &self,
+        target: &Target<'_, SocketAddr>,
+        deadline: Instant,
+    ) -> Result<TcpStream, ManageError> {
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        Ok(TcpStream::connect_timeout(target.key(), timeout)?)
+    }
+}
+
+#[test]
+fn addresses_of_ipv6_are_backends_of_their_own() {
+    if !lab::has_ipv6() {
+        return;
+    }
+    let listen = || TcpListener::bind("[::1]:0").expect("a port");
+    let backends = [listen(), listen()];
+    let pool = Pool::builder(Tcp).limits(limits(1)).build().expect("good limits");
+    let keys = backends.each_ref().map(|backend| backend.local_addr().expect("TCP"));
+    for _ in 0..2 {
+        // Each has its only connection in use while the other one hands out its own.
+        let conns = keys.each_ref().map(|key| pool.get(key).expect("a connection"));
+        for (conn, key) in conns.iter().zip(&keys) {
+            assert_eq!(&conn.peer_addr().expect("connected"), key);
+        }
+    }
+    for key in &keys {
+        let status = pool.status_of(key).expect("a backend");
+        assert_eq!((status.idle, status.in_use, status.totals.connects), (1, 0, 1), "{key}");
+    }
 }

@@ -4,6 +4,7 @@
 mod callbacks;
 mod care;
 mod checkout;
+mod descriptors;
 mod operate;
 mod panics;
 mod stress;

@@ -1,7 +1,7 @@
 //! Logins: proofs, refusals, and what failed attempts cost the peer.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use epoll_group::stats::Counter;
 use lab::engine::{Counts, Fixture, PASSWORD, config};
 use lab::xrpc::request::{login_continue, login_start, query};
 use lab::xrpc::{AUTO, Client};
-use lab::{LONG, eventually};
+use lab::{LONG, eventually, has_ipv6, is_dual_stack};
 
 /// Returns code and text of the refusal.
 fn refusal(client: &mut Client, user: &str, password: &str) -> (u32, String) {
@@ -206,6 +206,41 @@ fn connections_of_one_address_that_have_not_logged_in_are_limited() {
     eventually(LONG, || server.stats().unauthenticated_connections == 3);
     server.client().execute(AUTO | 2, "one").one();
     assert_eq!(server.count(Counter::ClosedLoginDisplaced), 0);
+}
+
+#[test]
+fn peers_over_ipv4_are_limited_by_their_ipv4_address_on_a_listener_of_ipv6() {
+    if !has_ipv6() || !is_dual_stack() {
+        return;
+    }
+    let config = config().max_unauthenticated_per_address(2);
+    let server = Fixture::start_at((Ipv6Addr::UNSPECIFIED, 0).into(), config);
+    let v4 = |last| Ipv4Addr::new(127, 0, 0, last);
+    let connect = |from: IpAddr| {
+        let to = match from {
+            IpAddr::V4(_) => v4(1).into(),
+            IpAddr::V6(addr) if addr.to_ipv4_mapped().is_some() => v4(1).to_ipv6_mapped().into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        Client::connect_from(from, SocketAddr::new(to, server.addr().port()))
+    };
+    // The server sees a mapped address, whether the socket of the peer is of IPv4 or of IPv6.
+    let mapped = |last| v4(last).to_ipv6_mapped().into();
+    let full = [v4(2).into(), mapped(2), v4(3).into(), mapped(3)];
+    let local: IpAddr = Ipv6Addr::LOCALHOST.into();
+    let mut waiting: Vec<_> = full.into_iter().chain([local; 2]).map(connect).collect();
+    waiting.iter_mut().for_each(|client| drop(client.probe()));
+    for from in full.into_iter().chain([local]) {
+        assert_eq!(connect(from).rest(), [], "{from}");
+    }
+    assert_eq!(server.count(Counter::LoginsRefused), 5);
+    // Another address has places of its own.
+    connect(v4(4).into()).login("root", PASSWORD);
+    connect(mapped(4)).login("root", PASSWORD);
+    for client in &mut waiting {
+        client.login("root", PASSWORD);
+        client.execute(AUTO | 2, "one").one();
+    }
 }
 
 /// Connects from 127.0.0.`last`.

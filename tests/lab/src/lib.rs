@@ -25,12 +25,14 @@ pub mod workers;
 pub mod xrpc;
 
 use std::fmt;
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Once;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::net::{Address, Listener, Protocol};
+use epoll_group::net::{Address, Listener, Protocol, ToListen};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Config, DrainReport, Runtime};
 
@@ -80,6 +82,22 @@ pub fn make_room() {
     RAISED.call_once(|| drop(load::raise_descriptor_limit()));
 }
 
+/// Returns true if this machine has IPv6. Reports a skipped test otherwise.
+pub fn has_ipv6() -> bool {
+    let bound = TcpListener::bind((Ipv6Addr::LOCALHOST, 0));
+    if let Err(error) = &bound {
+        let text = format!("SKIPPED: {} needs IPv6: {error}", child::test_name());
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+    bound.is_ok()
+}
+
+/// Returns true if an IPv6 socket of this system serves IPv4 peers, too.
+pub fn is_dual_stack() -> bool {
+    let v6_only = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
+    v6_only.is_ok_and(|text| text.trim() == "0")
+}
+
 /// The two kinds of stream socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -103,17 +121,17 @@ pub struct Server {
 
 impl Server {
     pub fn start(kind: Kind, config: Config, protocol: impl Protocol) -> Self {
+        let dir = (kind == Kind::Unix).then(TempDir::new);
+        let at = dir.as_ref().map(|dir| Address::Unix(dir.socket()));
+        let at = at.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into());
+        Self { _dir: dir, ..Self::start_at(at, config, protocol) }
+    }
+
+    pub fn start_at(at: impl ToListen, config: Config, protocol: impl Protocol) -> Self {
         make_room();
         let runtime = Runtime::builder().config(config).start().expect("a runtime");
-        let (listener, dir) = match kind {
-            Kind::Tcp => (runtime.listen("127.0.0.1:0", protocol), None),
-            Kind::Unix => {
-                let dir = TempDir::new();
-                (runtime.listen(dir.socket().as_path(), protocol), Some(dir))
-            }
-        };
-        let listener = listener.expect("a listener");
-        Self { runtime, listener, _dir: dir }
+        let listener = runtime.listen(at, protocol).expect("a listener");
+        Self { runtime, listener, _dir: None }
     }
 
     pub fn drain(self, deadline: Duration) -> DrainReport {

@@ -1,6 +1,6 @@
 //! A server with an engine.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Class, Config, DrainReport, session};
 
 use super::super::xrpc::Client;
-use super::super::{Kind, LONG, Server, eventually, eventually_or};
+use super::super::{LONG, Server, eventually, eventually_or};
 use super::{Control, Engine};
 
 /// Password of all accounts but `empty`.
@@ -33,9 +33,13 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn start(config: Config) -> Self {
+        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), config)
+    }
+
+    pub fn start_at(at: SocketAddr, config: Config) -> Self {
         let engine = Arc::new(Engine::new());
         let protocol = session::Server::shared(Arc::clone(&engine));
-        let server = Server::start(Kind::Tcp, config, protocol);
+        let server = Server::start_at(at, config, protocol);
         let control = Arc::clone(&engine.control);
         Self { server: Some(server), engine: Some(engine), control }
     }

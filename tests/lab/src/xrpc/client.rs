@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use epoll_group::codec::auth;
@@ -116,9 +116,9 @@ impl Client {
 
     /// Connects from another address of this host.
     #[track_caller]
-    pub fn connect_from(from: Ipv4Addr, to: SocketAddr) -> Self {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.bind(&SocketAddr::from((from, 0)).into()).expect("bound");
+    pub fn connect_from(from: impl Into<IpAddr>, to: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::new(from.into(), 0).into()).expect("bound");
         socket.connect(&to.into()).expect("connected");
         Self::over(socket.into(), Dialect::Legacy)
     }
