@@ -7,6 +7,7 @@ mod close;
 mod descriptors;
 mod frames;
 mod limits;
+mod many;
 mod options;
 mod reuse;
 mod send;
