@@ -264,6 +264,15 @@ fn handlers_that_wait_for_room(config: Config) -> (Fixture, Client) {
 
 const WRITERS: std::ops::Range<u64> = 2..6;
 
+/// A handler may notice the end by itself before its session is cancelled, so there may be fewer
+/// cancellations than handlers.
+#[track_caller]
+fn assert_cancelled_with_connection(server: &Fixture) {
+    let cancels = server.control.cancels();
+    assert!(cancels.len() <= WRITERS.count(), "{cancels:?}");
+    assert!(cancels.iter().all(|reason| *reason == CancelReason::Connection), "{cancels:?}");
+}
+
 #[test]
 fn handlers_that_wait_for_room_return_when_net_write_timeout_cuts_their_peer() {
     let config = config().net_write_timeout(Duration::from_millis(300));
@@ -274,7 +283,7 @@ fn handlers_that_wait_for_room_return_when_net_write_timeout_cuts_their_peer() {
         let stats = server.stats();
         (stats.waiting_writers, stats.stalled_threads, stats.sessions) == (0, 0, 1)
     });
-    assert_eq!(server.control.cancels(), [CancelReason::Connection; 4]);
+    assert_cancelled_with_connection(&server);
     assert_eq!((server.count(Counter::WritersCut), server.stats().buffered_bytes), (0, 0));
     bystander.execute(2, "one").one();
     drop(client);
@@ -289,7 +298,7 @@ fn handlers_that_wait_for_room_return_when_their_peer_resets() {
         let stats = server.stats();
         (stats.waiting_writers, stats.stalled_threads) == (0, 0)
     });
-    assert_eq!(server.control.cancels(), [CancelReason::Connection; 4]);
+    assert_cancelled_with_connection(&server);
     assert_eq!((server.count(Counter::ClosedReset), server.stats().buffered_bytes), (1, 0));
 }
 
@@ -300,7 +309,7 @@ fn handlers_that_wait_for_room_return_when_a_drain_cuts_their_peer() {
     let report = drain.join().expect("no panic");
     // The peer does not read, so its connection is cut. No handler keeps its thread.
     assert_eq!((report.cut, report.stuck), (1, Vec::new()));
-    assert_eq!(server.control.cancels(), [CancelReason::Connection; 4]);
+    assert_cancelled_with_connection(&server);
     drop(client);
 }
 
