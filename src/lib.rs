@@ -9,16 +9,16 @@
 //!  │ listener   ──┼──┘  │  │ (edges)│         └─────────┘                     │ send     │
 //!  │ timerfd    ──┼─────┼─▶│        │◀─┐      ┌─────────┐  slow: queued       ▼          │
 //!  │ eventfd    ──┼─────┼─▶└────────┘  └──────│ worker  │◀────────────┐  socket, else    │
-//!  └──────────────┘     │   who waits there    │ asleep …│   task queue│  the connection's│
-//!                       │   depends on how     └─────────┘             │  backlog         │
+//!  └──────────────┘     │   number of waiters  │ asleep …│   task queue│  the connection's│
+//!                       │   depends on handlers└─────────┘             │  backlog         │
 //!  your threads ── spawn, send, close, after ─────────────────────────▶┘                  │
 //!                       └──────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! A [`Runtime`] owns groups of workers. Each connection belongs to one group; any worker of that
 //! group may receive, run your handler and send for it, one at a time. A handler that blocks holds
-//! up its own connection and one worker; the others go on. Nothing is lost when a queue is full, and
-//! a peer that is slow, hostile or gone costs bounded memory and nobody's time.
+//! up its own connection and one worker; the others go on. A full queue loses no work. A slow,
+//! hostile or vanished peer costs bounded memory and delays no other connection.
 //!
 //! # Example
 //!
@@ -77,14 +77,15 @@
 //! # Where to go from here
 //!
 //! * [`session`]: a database server, of which you write the engine
-//! * [`net`]: connections, and what a protocol on top of them sees
+//! * [`net`]: connections, and the view of them that a protocol has
 //! * [`Handle`]: tasks, timers, foreign descriptors
 //! * [`client`]: sessions of another server, blocking or by completion
-//! * [`pool`]: connections to backends, kept for the next who wants one
-//! * [`stall`] and [`sync`]: how a handler says that it is about to wait, and locks that do
+//! * [`pool`]: connections to backends, kept for the next caller
+//! * [`stall`] and [`sync`]: announcements of a handler that is about to wait, and locks that
+//!   announce
 //! * [`Config`]: every tunable limit and time, with range and default
-//! * [`placement`]: which group and worker runs on which CPUs
-//! * [`guide`]: why it is built like this, what it promises, and how its concurrency works
+//! * [`placement`]: the CPUs of each group and worker
+//! * [`guide`]: reasons for the design, promises, and the workings of its concurrency
 //! * [`codec`]: the wire format, alone, without sockets or threads
 //!
 //! # Features
@@ -97,7 +98,7 @@
 //! `pool` (default): [`pool`], on any system. With `server` its waits are announced, and a
 //! [`Handle`] keeps it going.
 //!
-//! `metrics`: what is counted and timed, through the facade of that name.
+//! `metrics`: counters and times, through the facade of that name.
 //!
 //! `serde`: [`Config`] is read from config files and written to them, see [`guide::tuning`].
 //!
@@ -162,7 +163,7 @@ pub use sync::stall;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// For loom only what it models is built: what synchronises, not what calls the system.
+/// Models build only the modules that synchronise, not those that call the system.
 #[cfg(all(feature = "server", target_os = "linux", loom))]
 #[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
 mod runtime {

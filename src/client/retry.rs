@@ -100,6 +100,19 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_is_half_as_long_at_least_and_never_longer_than_it_may_be() {
+        for (random, part) in [(0.0, 0.5), (0.25, 0.625), (1.0, 1.0)] {
+            let (mut retry, now) = (Retry::default(), Instant::now());
+            for whole in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
+                retry.fail(now, &options(), random);
+                let wait = retry.due(now).expect("not at once") - now;
+                assert_eq!(wait, (whole * MILLISECOND).mul_f64(part), "{random}");
+                assert_eq!(retry.due(now + wait), None, "the wait is over");
+            }
+        }
+    }
+
+    #[test]
     fn a_connection_that_was_there_before_does_not_make_it_be_met_more_often() {
         let before = Instant::now();
         let (mut retry, mut now) = (Retry::default(), before + 100 * LONGEST);

@@ -1,4 +1,4 @@
-//! The arithmetic of the login: what is hashed, what is compared, how the texts look.
+//! Arithmetic of the login: the hashes, their comparison, and the form of the texts.
 //!
 //! Four frames, all on session 0, make a login:
 //!
@@ -14,7 +14,7 @@
 //!    │◀─────────────────────────────────────────────────────┤
 //! ```
 //!
-//! The password does not travel, and the server does not know it: it keeps
+//! The password does not travel, and the server does not know it. The server keeps
 //! `SHA1(SHA1(password))`, a [`StoredPassword`]. The client sends a [`Proof`],
 //!
 //! ```text
@@ -22,26 +22,29 @@
 //! proof  = stage1 XOR SHA1(challenge ‖ stage2)
 //! ```
 //!
-//! from which the server computes `stage1` back and hashes it. Comparison is in constant time. An
-//! empty password is proved by sending none.
+//! from which the server computes `stage1` back and hashes it. The comparison takes constant time.
+//! The proof of an empty password is no proof at all.
 //!
 //! # The newer form
 //!
-//! A [`Challenge`] of 21 or 45 bytes says in its last byte that the server expects the user's name
-//! in the first frame already, and that it is not hashed as a whole. With 45 bytes the password is
-//! replaced by its SHA-256-crypt digest ([`crypt_digest`]) before the same arithmetic. Known with
-//! certainty are the layout of the challenge and that of the reply. Not known: whether the salt of
-//! the digest is cut to 16 bytes, as SHA-256-crypt has it elsewhere. Here all 20 bytes count, which
-//! is what MySQL does for the same account. No recorded login of this form was at hand.
+//! The last byte of a [`Challenge`] of 21 or 45 bytes says two things. The server expects the
+//! user's name in the first frame already, and the name is not hashed as a whole. With 45 bytes the
+//! SHA-256-crypt digest of the password ([`crypt_digest`]) replaces the password before the same
+//! arithmetic.
+//!
+//! The layout of the challenge and that of the reply are known with certainty. It is not known
+//! whether the salt of the digest is cut to 16 bytes, as SHA-256-crypt does elsewhere. This module
+//! uses all 20 bytes, as MySQL does for the same account. No recorded login of this form was
+//! available.
 //!
 //! # What it does not protect
 //!
-//! The scheme is SHA-1 without a protected channel. Who reads one login and knows the stored hash
-//! has `SHA1(password)`, and that is all it takes to log in. What comes after the login is neither
-//! encrypted nor signed.
+//! The scheme is SHA-1 without a protected channel. An attacker that reads one login and knows the
+//! stored hash obtains `SHA1(password)`, which suffices to log in. The traffic after the login is
+//! neither encrypted nor signed.
 //!
-//! This module knows no connection and no order of frames. It logs nothing, and what is secret
-//! shows as `..` under `Debug`.
+//! This module knows no connection and no order of frames. It logs nothing. Secret values show as
+//! `..` under `Debug`.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! Where frames are written: pages from a bounded pool.
+//! Output buffers for frames: pages from a bounded pool.
 //!
 //! ```text
 //!  PagePool ── spare pages, for all buffers, up to a number
@@ -10,16 +10,18 @@
 //!                     └────── slices, for a vectored send ──┘
 //! ```
 //!
-//! A frame may span pages; a header, an integer, a date does not. What was written never moves, so a
-//! large result costs no copies of what came before, and what was sent goes back page by page. The
-//! pages are plain `Vec<u8>`, and nothing here is unsafe.
+//! A frame may span pages; a header, an integer or a date does not. Written bytes never move, so a
+//! large result costs no copies of earlier bytes. Sent bytes go back page by page. The pages are
+//! plain `Vec<u8>`, and nothing here is unsafe.
 //!
-//! Why pages, and not one vector that grows: not for speed. A result of 1 000 rows (92 KB) takes the
-//! same 460 instructions and 26 ns a row with pages of 4 KiB, 16 KiB, 64 KiB, or with one of 1 MiB,
-//! which is one vector large enough; growing a vector costs 3 ns a row once (`benches/codec.rs`,
-//! November 2026). What pages buy is memory: a session that once sent a large result keeps ten pages and
-//! not the result, idle sessions keep nothing, and what a slow peer has taken is free for others while
-//! it takes the rest. Pages of 16 KiB make a result of that size six slices for one system call.
+//! Pages replace one growing vector for the sake of memory, not of speed. A result of 1 000 rows
+//! (92 KB) takes the same 460 instructions and 26 ns a row with pages of 4 KiB, 16 KiB or 64 KiB. A
+//! page of 1 MiB, which is one vector large enough, takes the same. Growing a vector costs 3 ns a
+//! row once (`benches/codec.rs`, November 2026).
+//!
+//! A session that once sent a large result keeps ten pages, not the result. Idle sessions keep
+//! nothing. Pages that a slow peer has taken are free for other sessions while it takes the rest.
+//! Pages of 16 KiB make a result of that size six slices for one system call.
 
 mod pool;
 
@@ -33,9 +35,9 @@ use super::wire::Word;
 /// Bytes to be sent, in the order in which they were written.
 ///
 /// *Shape*: owned by one session or connection at a time and written through an
-/// [`Encoder`](super::encoder::Encoder). It grows as long as nobody sends: look at [`len`](Self::len)
-/// between frames, and [`advance`](Self::advance) by what was sent. It holds what was written, one
-/// page that is being filled and up to [`CACHED_PAGES`](Self::CACHED_PAGES) spare ones.
+/// [`Encoder`](super::encoder::Encoder). It grows until its owner sends: look at [`len`](Self::len)
+/// between frames, and [`advance`](Self::advance) by the bytes that were sent. It holds the written
+/// bytes, one page that is being filled and up to [`CACHED_PAGES`](Self::CACHED_PAGES) spare ones.
 ///
 /// ```
 /// use epoll_group::codec::buffer::{OutBuffer, PagePool};
@@ -67,7 +69,7 @@ pub struct OutBuffer {
     spare: Vec<Vec<u8>>,
 }
 
-/// A place in a buffer to come back to. Good as long as nothing before it is sent or taken back.
+/// Position in a buffer to return to. Valid until bytes before it are sent or rolled back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     /// Pages before that of the place.
@@ -103,13 +105,13 @@ impl OutBuffer {
         self.position().saturating_sub(self.sent)
     }
 
-    /// Whether nothing waits to be sent.
+    /// Returns true if no bytes wait to be sent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What waits to be sent, in order, one slice per page, none empty.
+    /// Bytes that wait to be sent, in order, one slice per page, none empty.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let pages = self.full.iter().chain(std::iter::once(&self.open)).enumerate();
         pages
@@ -125,7 +127,7 @@ impl OutBuffer {
             .filter(|slice| !slice.is_empty())
     }
 
-    /// What waits to be sent, copied together.
+    /// Copy of the bytes that wait to be sent.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len());
@@ -133,7 +135,7 @@ impl OutBuffer {
         bytes
     }
 
-    /// Takes `count` bytes away at the front: they were sent. Stops when the buffer is empty.
+    /// Removes `count` sent bytes from the front. Stops when the buffer is empty.
     pub fn advance(&mut self, count: usize) {
         self.sent = self.sent.saturating_add(count);
         while let Some(first) = self.full.front() {
@@ -152,12 +154,12 @@ impl OutBuffer {
         }
     }
 
-    /// Takes everything away, sent or not.
+    /// Removes all bytes, sent or not.
     pub fn clear(&mut self) {
         self.advance(usize::MAX);
     }
 
-    /// Gives the spare pages back to the pool: for a session that will be idle.
+    /// Gives the spare pages back to the pool. For a session that will be idle.
     pub fn trim(&mut self) {
         for page in self.spare.drain(..) {
             self.pool.give(page);
@@ -167,7 +169,8 @@ impl OutBuffer {
         }
     }
 
-    /// Bytes written since the buffer was empty, those sent included: only differences count.
+    /// Bytes written since the buffer was empty, those sent included. Only differences have a
+    /// meaning.
     #[inline]
     pub(super) fn position(&self) -> usize {
         self.full_bytes.saturating_add(self.open.len())
@@ -177,7 +180,7 @@ impl OutBuffer {
     #[inline]
     pub(super) fn put(&mut self, word: Word) {
         self.need_word();
-        // A store of fixed width and a length set back: cheaper than a copy of varying width.
+        // A store of fixed width and a shortened length are cheaper than a copy of varying width.
         let end = self.open.len().saturating_add(word.len());
         self.open.extend_from_slice(&word.to_array());
         self.open.truncate(end);
@@ -205,7 +208,7 @@ impl OutBuffer {
         }
     }
 
-    /// The end of what is written, with room behind it for a word in the same page.
+    /// End of the written bytes, with room behind it for a word in the same page.
     #[inline]
     pub(super) fn mark(&mut self) -> Mark {
         self.need_word();
@@ -218,7 +221,7 @@ impl OutBuffer {
         self.position().saturating_sub(mark.position)
     }
 
-    /// Takes back what was written since `mark`.
+    /// Removes the bytes that were written since `mark`.
     #[cold]
     pub(super) fn roll_back(&mut self, mark: Mark) {
         while self.full.len() > mark.pages {
@@ -230,7 +233,7 @@ impl OutBuffer {
         self.open.truncate(mark.used);
     }
 
-    /// Writes over four bytes, `offset` behind `mark`, which lie in its page.
+    /// Overwrites four bytes, `offset` behind `mark`. They lie in the page of the mark.
     #[inline]
     pub(super) fn patch(&mut self, mark: Mark, offset: usize, value: u32) {
         let page = self.full.get_mut(mark.pages).unwrap_or(&mut self.open);
@@ -285,7 +288,7 @@ impl fmt::Debug for OutBuffer {
 }
 
 impl Default for OutBuffer {
-    /// A buffer with a pool of its own, for one that stays alone.
+    /// Buffer with a pool of its own, for use without other buffers.
     fn default() -> Self {
         Self::new(&PagePool::default())
     }

@@ -1,5 +1,5 @@
-//! What a request gives its server to run: the text, the key under which the server may have it,
-//! or both.
+//! Work that a request gives its server: the text, the key under which the server may have it, or
+//! both.
 //!
 //! A client that wants caching sends the key alone. A server that does not have it answers with
 //! [`CACHE_MISS`](super::reply::code::CACHE_MISS), and the client sends the same request with the
@@ -18,7 +18,7 @@
 use super::message::plan::{AnyPlan, ExecPlan};
 use super::message::sql::StmtExecute;
 
-/// What a request gives its server to run.
+/// Work that a request gives its server.
 ///
 /// *Shape*: borrows from the request. Keys are usually MD5 sums of 16 bytes, but any bytes will do.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub enum Source<'a, T: ?Sized> {
     Text(&'a T),
     /// The text and its key: keep it and run it.
     Store(&'a T, &'a [u8]),
-    /// The key: run what is kept under it, or answer that nothing is.
+    /// The key: run the entry that is kept under it, or answer that there is none.
     Cached(&'a [u8]),
     /// Nothing; an error of the request.
     Neither,
@@ -46,7 +46,7 @@ impl<'a, T: ?Sized> Source<'a, T> {
 }
 
 impl StmtExecute {
-    /// What is to be run.
+    /// Work that the server is to run.
     #[must_use]
     pub fn source(&self) -> Source<'_, [u8]> {
         Source::new(self.stmt.as_deref(), self.stmt_digest.as_deref())
@@ -54,18 +54,18 @@ impl StmtExecute {
 }
 
 impl ExecPlan {
-    /// What is to be run.
+    /// Work that the server is to run.
     #[must_use]
     pub fn source(&self) -> Source<'_, AnyPlan> {
         Source::new(self.plan.as_ref(), self.plan_digest.as_deref())
     }
 
-    /// The request that leaves the plan to the server's cache: without the plan and without its
-    /// text for the audit log, which is kept with it.
+    /// Request that leaves the plan to the server's cache. It lacks the plan and its text for the
+    /// audit log, which is kept with the plan.
     #[must_use]
     pub fn cached(&self, digest: impl Into<Vec<u8>>) -> Self {
-        // Taking the plan out first would need the request to be mutable; copying it is what the
-        // cache is there to avoid.
+        // Taking the plan out first would need a mutable request. Copying the plan is the cost that
+        // the cache avoids.
         Self {
             transaction: self.transaction,
             plan: None,

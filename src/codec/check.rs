@@ -1,23 +1,23 @@
-//! Looks a body over before anything is allocated for it.
+//! Check of a body before memory is allocated for it.
 //!
-//! It walks the wire format along the [`Schema`] of the message and refuses what is cut, deeper,
-//! longer or more than the limits say, or lacks what it must have. The decoder behind it then
-//! meets nothing that it could fail at, and takes no more memory than was added up here.
+//! The check walks the wire format along the [`Schema`] of the message. It refuses a body that is
+//! cut, exceeds a limit of depth, length or count, or lacks a required field. Therefore the decoder
+//! behind it cannot fail, and takes no more memory than the check added up.
 //!
-//! Tolerated, because existing peers send it or a newer one may: varints longer than necessary,
-//! fields in any order, a field that comes twice (the last one counts), unknown fields, values of
-//! optional enums that are not listed.
+//! Some deviations are tolerated, because existing peers send them or a newer peer may. They are:
+//! varints longer than necessary, fields in any order, a field that comes twice (the last one
+//! counts), unknown fields, and unlisted values of optional enums.
 
 use super::error::MessageError;
 use super::limits::Limits;
 use super::reader::{Reader, Tag, WIRE_BYTES, WIRE_FIXED32, WIRE_FIXED64, WIRE_VARINT};
 
-/// What the check must know about a message. Generated from the `.proto` files.
+/// Description of a message for the check. Generated from the `.proto` files.
 #[derive(Debug)]
 pub(super) struct Schema {
     /// Package and name.
     pub(super) name: &'static str,
-    /// Memory of the decoded message, without what it points to.
+    /// Memory of the decoded message, without the memory that it points to.
     pub(super) bytes: usize,
     /// Bit n is set if field n is required.
     pub(super) required: u32,
@@ -32,18 +32,18 @@ pub(super) struct Field {
     pub(super) place: Place,
 }
 
-/// Where the value of a field is kept, and how many there may be.
+/// Storage of the value of a field, and its greatest count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the message itself.
+    /// Value in the message itself.
     Inline,
-    /// In memory of its own.
+    /// Value in memory of its own.
     Boxed,
-    /// In a list.
+    /// Values in a list.
     List(List),
 }
 
-/// Which limit a list has.
+/// Limit that applies to a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     Parameters,
@@ -51,7 +51,7 @@ pub(super) enum List {
     Other,
 }
 
-/// What a field holds.
+/// Type of the value of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Varint,
@@ -59,7 +59,7 @@ pub(super) enum Kind {
     Fixed64,
     /// Payload, bounded by the frame.
     Bytes,
-    /// A name or the like, bounded by itself.
+    /// A name or another short text, bounded by a limit of its own.
     Text,
     /// One of the listed numbers.
     Enum(&'static [i32]),
@@ -90,7 +90,7 @@ impl Schema {
         Self { name, bytes: size_of::<T>(), required, fields }
     }
 
-    /// The field of this number; an unknown one is a [`Field::GAP`].
+    /// Returns the field of this number; an unknown one is a [`Field::GAP`].
     pub(super) fn field(&self, number: u32) -> Field {
         let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
         let field = place.and_then(|place| self.fields.get(place));
@@ -98,7 +98,8 @@ impl Schema {
     }
 }
 
-/// Looks `body` over as a message of this `schema`; says how much memory that takes, at most.
+/// Checks `body` as a message of this `schema`. Returns an upper bound of the memory that decoding
+/// takes.
 pub(super) fn check(
     body: &[u8],
     schema: &'static Schema,
@@ -115,12 +116,13 @@ pub(super) fn check(
 
 struct Check<'a> {
     limits: &'a Limits,
-    /// Memory of what was seen so far, and how much it may become.
+    /// Memory of the fields that were checked so far, at most `most`.
     memory: u64,
     most: u64,
 }
 
-/// Highest number of a field that is a list, and one. The generator of the schemas knows it too.
+/// One more than the highest number of a field that is a list. The generator of the schemas uses
+/// the same value.
 const COUNTED: usize = 9;
 
 /// Least memory of a byte string that is not empty.
@@ -143,7 +145,7 @@ impl Check<'_> {
             }
             // A number above 31 has no field, so nothing of it is required.
             let bit = 1_u32.checked_shl(tag.number).unwrap_or(0);
-            // Of a field that comes twice the last one counts, and it may be none.
+            // If a field comes twice, the last one counts, and it may be an unlisted value.
             if self.value(&mut reader, schema, &field, tag, depth)? {
                 missing &= !bit;
             } else {
@@ -157,7 +159,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Looks one value over and says whether it counts as the field being there.
+    /// Checks one value. Returns true if the value counts as presence of the field.
     fn value(
         &mut self,
         reader: &mut Reader<'_>,
@@ -231,15 +233,15 @@ impl Check<'_> {
             Kind::Message(inner) => inner.bytes,
             _ => size_of::<Vec<u8>>(),
         };
-        // The generator sees to it that every list has a number that is counted.
+        // The generator ensures that every list has a number below `COUNTED`.
         let Some(count) = count else {
             return Err(MessageError::Elements { message: schema.name, field: number, limit: 0 });
         };
         if *count >= limit {
             return Err(MessageError::Elements { message: schema.name, field: number, limit });
         }
-        // A list has room for four elements first and doubles when it is full. While it does, the
-        // old half is still there: half as much again.
+        // A list has room for four elements first and doubles when it is full. The old half exists
+        // until the copy is complete, so growth takes half as much again.
         match *count {
             0 => self.spend(bytes, 6)?,
             full if full >= 4 && full.is_power_of_two() => {

@@ -22,25 +22,25 @@
 //! | FLOAT, DOUBLE | 4 or 8 bytes, little-endian |
 //! | DATE, DATETIME, TIMESTAMP, TIME | varint of the packed form |
 //! | DECIMAL, SET | varint length, cell as in a row |
-//! | ENUM and all that is bytes | varint length + 1, bytes, `00` |
+//! | ENUM and all types of bytes | varint length + 1, bytes, `00` |
 //!
-//! Values stand in one of two members of a column, which are decoded alike: by custom numbers and
-//! times in the fixed one and the others in the variable one.
+//! Values stand in one of two members of a column, which are decoded alike. By custom, numbers and
+//! times use the fixed one and other types the variable one.
 //!
-//! A result with more columns comes as several frames of the same row count, to be joined until all
-//! columns are there. A wider one may be cut anywhere.
+//! A result with more columns comes as several frames of the same row count, which the reader joins
+//! until all columns are there. A chunk may be cut into frames at any column.
 //!
 //! # Reading
 //!
 //! [`ChunkFrame`] is one frame, checked and borrowed. [`ChunkJoiner`] makes a [`Chunk`] out of one
-//! or several, whose rows and columns are read without a copy. A length or a count is compared with
-//! the bytes that are there before it is used, and nothing is allocated by a count of the peer.
+//! or several frames. Its rows and columns are read without a copy. A length or a count is compared
+//! with the bytes that are there before it is used. No allocation depends on a count of the peer.
 //!
 //! # Writing
 //!
-//! [`ChunkWriter`] takes rows, says when a chunk is full, and writes it to an
-//! [`Encoder`](super::encoder::Encoder). Who has whole columns fills
-//! [`ColumnBlock`]s and hands them to [`chunk_bodies`].
+//! [`ChunkWriter`] accepts rows, reports when a chunk is full, and writes it to an
+//! [`Encoder`](super::encoder::Encoder). A server that has whole columns fills [`ColumnBlock`]s and
+//! hands them to [`chunk_bodies`].
 //!
 //! ```
 //! use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter};

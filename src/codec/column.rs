@@ -1,4 +1,4 @@
-//! Metadata of a column: what its values are, and what people call it.
+//! Metadata of a column: the type of its values, and its names.
 
 use super::message::resultset::{ColumnMetaData, FieldType, OriginalType};
 
@@ -6,11 +6,12 @@ mod types;
 
 /// Metadata of one column of a result.
 ///
-/// *Shape*: borrows its names; made anew for each result, or kept by who caches metadata.
+/// *Shape*: borrows its names. It is made anew for each result, or kept by a server that caches
+/// metadata.
 ///
-/// A constructor makes the column as the database itself would describe an expression of that type: a
-/// label, no table, catalog `def`. What differs is set by the methods, or in the fields, which are
-/// those of the wire: `None` is left out there.
+/// A constructor makes the column as the database itself would describe an expression of that type:
+/// a label, no table, catalog `def`. Methods and fields change the rest. The fields are those of
+/// the wire: `None` is left out there.
 ///
 /// ```
 /// use epoll_group::codec::column::Column;
@@ -22,7 +23,7 @@ mod types;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Column<'a> {
-    /// How its values are encoded.
+    /// Encoding of its values.
     pub field_type: FieldType,
     /// Its type in the database.
     pub original_type: OriginalType,
@@ -42,13 +43,13 @@ pub struct Column<'a> {
     pub collation: Option<u64>,
     /// Digits behind the point.
     pub fractional_digits: Option<u32>,
-    /// Display length; of strings in bytes of the result's character set.
+    /// Display length. The length of strings counts bytes of the result's character set.
     pub length: Option<u32>,
     /// Flag bits of this protocol.
     pub flags: Option<u32>,
     /// [`GEOMETRY`](Self::GEOMETRY), [`JSON`](Self::JSON), [`XML`](Self::XML).
     pub content_type: Option<u32>,
-    /// Flag bits of MySQL; the older dialect has no place for them.
+    /// Flag bits of MySQL; the older dialect does not carry them.
     pub original_flags: Option<u32>,
 }
 
@@ -75,7 +76,7 @@ impl<'a> Column<'a> {
     /// [`collation`](Self::collation) of bytes that are no text.
     pub const BINARY: u64 = 63;
 
-    /// A column of which only the types are known.
+    /// A column with known types and no other metadata.
     #[must_use]
     pub const fn of(field_type: FieldType, original_type: OriginalType) -> Self {
         Self {
@@ -96,7 +97,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// As a message of the generated types has it.
+    /// Metadata of a message of the generated types.
     #[must_use]
     pub fn from_message(message: &'a ColumnMetaData) -> Self {
         Self {
@@ -117,7 +118,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// As a message of the generated types, which own their names.
+    /// Message of the generated types, which own their names.
     #[must_use]
     pub fn to_message(&self) -> ColumnMetaData {
         let owned = |name: Option<&[u8]>| name.map(<[u8]>::to_vec);
@@ -139,7 +140,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Without the names: what goes on the wire as compact metadata.
+    /// The column without its names: compact metadata on the wire.
     #[must_use]
     pub const fn compact(self) -> Self {
         Self {
@@ -183,43 +184,43 @@ impl<'a> Column<'a> {
         Self { length: Some(length), ..self }
     }
 
-    /// Never NULL.
+    /// Marks the column as never NULL.
     #[must_use]
     pub const fn not_null(self) -> Self {
         self.flag(Self::FLAG_NOT_NULL, 1)
     }
 
-    /// Part of the primary key.
+    /// Marks the column as part of the primary key.
     #[must_use]
     pub const fn primary_key(self) -> Self {
         self.flag(Self::FLAG_PRIMARY_KEY, 1 << 1)
     }
 
-    /// Part of a unique key.
+    /// Marks the column as part of a unique key.
     #[must_use]
     pub const fn unique_key(self) -> Self {
         self.flag(Self::FLAG_UNIQUE_KEY, 1 << 2)
     }
 
-    /// Part of a key that is neither.
+    /// Marks the column as part of a key that is neither primary nor unique.
     #[must_use]
     pub const fn multiple_key(self) -> Self {
         self.flag(Self::FLAG_MULTIPLE_KEY, 1 << 3)
     }
 
-    /// Numbered by the database.
+    /// Marks the column as numbered by the database.
     #[must_use]
     pub const fn auto_increment(self) -> Self {
         self.flag(Self::FLAG_AUTO_INCREMENT, 1 << 9)
     }
 
-    /// Of an integer: shown with leading zeros.
+    /// Marks an integer column as shown with leading zeros.
     #[must_use]
     pub const fn zerofill(self) -> Self {
         self.flag(Self::FLAG_SPECIAL, 1 << 6)
     }
 
-    /// Sets a flag of this protocol and the one of MySQL that means the same.
+    /// Sets a flag of this protocol and the MySQL flag with the same meaning.
     const fn flag(self, flag: u32, original: u32) -> Self {
         let flags = match self.flags {
             Some(flags) => flags | flag,

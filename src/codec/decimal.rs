@@ -11,15 +11,16 @@ use std::str::FromStr;
 
 use super::value::{Sign, ValueError, within};
 
-/// A decimal number: sign, digits, and how many of them stand behind the point.
+/// Decimal number: sign, digits, and the number of digits behind the point.
 ///
-/// *Shape*: 35 bytes, `Copy`, no allocation. It is kept as it stands on the wire, so that writing one
-/// is a copy.
+/// *Shape*: 35 bytes, `Copy`, no allocation. It is kept in its wire format, so that writing it is a
+/// copy.
 ///
-/// *Units*: up to [`MAX_DIGITS`](Self::MAX_DIGITS) digits, one before the point at least, without
-/// further leading zeros. There is no negative zero.
+/// *Units*: up to [`MAX_DIGITS`](Self::MAX_DIGITS) digits, at least one of them before the point,
+/// without further leading zeros. There is no negative zero.
 ///
-/// Equal are numbers of the same value *and* scale: `1.5` and `1.50` differ, as they do when shown.
+/// Two numbers are equal if value *and* scale are equal: `1.5` and `1.50` differ, as they do when
+/// shown.
 ///
 /// ```
 /// use epoll_group::codec::decimal::Decimal;
@@ -39,10 +40,12 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// Most digits, before and behind the point together: what MySQL's DECIMAL has.
+    /// Greatest number of digits, before and behind the point together: the limit of MySQL's
+    /// DECIMAL.
     pub const MAX_DIGITS: usize = 65;
 
-    /// Most digits behind the point; one stands before it always. MySQL's columns have 30 at most.
+    /// Greatest number of digits behind the point; one digit always precedes the point. MySQL's
+    /// columns have 30 at most.
     pub const MAX_SCALE: u8 = 64;
 
     /// Zero, without digits behind the point.
@@ -69,7 +72,8 @@ impl Decimal {
         Self::from_digits(sign, digits.into_iter(), scale)
     }
 
-    /// From digits 0 to 9, the most significant first; what is missing for the scale is zero.
+    /// Creates a number from digits 0 to 9, the most significant first. Digits that the scale needs
+    /// and the input lacks are zero.
     ///
     /// # Errors
     ///
@@ -82,7 +86,7 @@ impl Decimal {
     ) -> Result<Self, ValueError> {
         within("scale", u64::from(scale), u64::from(Self::MAX_SCALE))?;
         let significant = digits.skip_while(|&digit| digit == 0);
-        // One more than the limit is enough to know, however long the input.
+        // One digit above the limit suffices for the error, however long the input.
         let count = significant.clone().take(Self::MAX_DIGITS.saturating_add(1)).count();
         let least = usize::from(scale).saturating_add(1);
         within("digits", count.max(least) as u64, Self::MAX_DIGITS as u64)?;
@@ -101,17 +105,18 @@ impl Decimal {
 
     /// Reads a cell, or a value of a chunk.
     ///
-    /// More lenient than what is written: leading zeros may be missing or too many, and any of the
-    /// usual sign nibbles is taken (`a`, `c`, `e`, `f` plus, `b`, `d` minus).
+    /// Reading is more lenient than writing. Leading zeros may be missing or too many, and all
+    /// usual sign nibbles are accepted (`a`, `c`, `e`, `f` plus, `b`, `d` minus).
     ///
     /// # Errors
     ///
-    /// [`ValueError::BadDecimal`] without digits, without sign, or with anything but one zero nibble
-    /// behind it; [`ValueError::OutOfRange`] with more digits than [`MAX_DIGITS`](Self::MAX_DIGITS).
+    /// [`ValueError::BadDecimal`] without digits, without sign, or if anything but one zero nibble
+    /// follows the sign; [`ValueError::OutOfRange`] with more digits than
+    /// [`MAX_DIGITS`](Self::MAX_DIGITS).
     pub fn from_packed(packed: &[u8]) -> Result<Self, ValueError> {
         let (&scale, rest) = packed.split_first().ok_or(ValueError::BadDecimal)?;
         let (&last, before) = rest.split_last().ok_or(ValueError::BadDecimal)?;
-        // The sign is the last nibble, or the one before it with a zero behind.
+        // The sign is the last nibble, or the nibble before it if the last is zero.
         let (sign, extra) = match (last >> 4, last & 0xf) {
             (sign @ 0xa.., 0) => (sign, None),
             (digit @ ..=9, sign @ 0xa..) => (sign, Some(digit)),
@@ -128,7 +133,7 @@ impl Decimal {
         Self::from_digits(sign, digits, scale)
     }
 
-    /// As it stands on the wire: scale, packed digits, sign.
+    /// Wire format: scale, packed digits, sign.
     #[inline]
     #[must_use]
     pub fn as_packed(&self) -> &[u8] {
@@ -143,7 +148,7 @@ impl Decimal {
         scale
     }
 
-    /// [`Sign::Plus`] for zero.
+    /// Sign of the number; [`Sign::Plus`] for zero.
     #[must_use]
     pub fn sign(&self) -> Sign {
         let sign = match self.as_packed().last().copied().unwrap_or(PLUS) {
@@ -164,7 +169,7 @@ impl Decimal {
     pub fn coefficient(&self) -> Option<i128> {
         let magnitude = self.digits().try_fold(0_i128, |sum, digit| {
             let digit = i128::from(digit);
-            // Downwards, because the lowest number has no positive twin.
+            // The sum is negative, because the lowest number has no positive counterpart.
             sum.checked_mul(10)?.checked_sub(digit)
         })?;
         if self.sign() == Sign::Minus { Some(magnitude) } else { magnitude.checked_neg() }
@@ -173,7 +178,7 @@ impl Decimal {
     /// The nearest double.
     #[must_use]
     pub fn to_f64(&self) -> f64 {
-        // The standard library rounds correctly, whatever the number of digits.
+        // The standard library rounds correctly for any number of digits.
         self.to_string().parse().unwrap_or(f64::NAN)
     }
 }
@@ -190,8 +195,8 @@ impl From<u64> for Decimal {
     }
 }
 
-/// Digits with a point, without an exponent. With a precision (`{:.2}`) nothing else happens: the
-/// number of digits is part of the value.
+/// Digits with a point, without an exponent. A precision (`{:.2}`) has no effect: the number of
+/// digits is part of the value.
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Sign and point are two characters more.
@@ -224,7 +229,8 @@ impl fmt::Debug for Decimal {
     }
 }
 
-/// `-12.50`, `+3`, `.5`, `7.`: a sign at most, digits, a point at most, no exponent, no spaces.
+/// Accepts `-12.50`, `+3`, `.5`, `7.`: an optional sign, digits, an optional point, no exponent, no
+/// spaces.
 impl FromStr for Decimal {
     type Err = ValueError;
 
@@ -248,7 +254,7 @@ impl FromStr for Decimal {
     }
 }
 
-/// Puts nibbles behind the scale byte, the high one of each byte first.
+/// Writer of nibbles behind the scale byte, the high nibble of each byte first.
 struct Nibbles {
     packed: [u8; MAX_PACKED_BYTES],
     /// Nibbles written, the two of the scale among them.
@@ -263,7 +269,7 @@ impl Nibbles {
     }
 
     fn push(&mut self, nibble: u8) {
-        // The caller has counted: 65 digits and a sign fit.
+        // The caller has checked the count: 65 digits and a sign fit.
         if let Some(place) = self.packed.get_mut(self.count >> 1) {
             *place |= if self.count & 1 == 0 { nibble << 4 } else { nibble };
         }
@@ -276,7 +282,7 @@ impl Nibbles {
     }
 }
 
-/// The scale byte, and 65 digits and the sign, two a byte.
+/// Bytes of the scale, and of 65 digits and the sign, two a byte.
 const MAX_PACKED_BYTES: usize = 1 + 33;
 const PLUS: u8 = 0xc0;
 const MINUS: u8 = 0xd0;

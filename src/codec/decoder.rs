@@ -1,4 +1,4 @@
-//! Bytes in any pieces to whole frames.
+//! Decoder: bytes in any pieces become whole frames.
 //!
 //! ```
 //! use epoll_group::codec::decoder::Decoder;
@@ -28,7 +28,7 @@ use super::header::{Header, HeaderError};
 use super::limits::Limits;
 use super::message::{ClientMessage, ServerMessage};
 
-/// One whole frame, in the buffer in which it came.
+/// One whole frame, in the buffer of its bytes.
 ///
 /// `Debug` shows the header and not the body, which may be a login.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame at the start of `input` and its bytes there, header included; `Ok(None)` asks for
-    /// more bytes. Nothing is copied.
+    /// Returns the frame at the start of `input` and the number of its bytes, header included;
+    /// `Ok(None)` asks for more bytes. It copies nothing.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl<'a> Frame<'a> {
         Ok(Self::cut(input, dialect, header))
     }
 
-    /// The frame at the start of `input`, whose header is known, if all of it is there.
+    /// Returns the frame at the start of `input`, whose header is known, if all of it is there.
     #[inline]
     fn cut(input: &'a [u8], dialect: Dialect, header: Header) -> Option<(Self, usize)> {
         let bytes = input.get(..dialect.frame_bytes(&header))?;
@@ -80,7 +80,7 @@ impl<'a> Frame<'a> {
         self.header.session
     }
 
-    /// What its body is; the numbers mean other things in the other direction.
+    /// Kind of its body. The numbers have other meanings in the other direction.
     #[inline]
     #[must_use]
     pub const fn kind(&self) -> u8 {
@@ -101,25 +101,25 @@ impl<'a> Frame<'a> {
         self.body
     }
 
-    /// All of it, header and body: what a proxy passes on when it changes nothing.
+    /// Bytes of header and body. A proxy that changes nothing passes these on.
     #[inline]
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The message, if a client sent it.
+    /// Decodes the message of a client.
     ///
     /// # Errors
     ///
-    /// A malformed body ends the connection, one beyond `limits` the request: see
-    /// [`MessageError::scope`].
+    /// If the body is malformed, the connection ends. If it is beyond `limits`, only the request
+    /// ends: see [`MessageError::scope`].
     #[inline(always)]
     pub fn client_message(&self, limits: &Limits) -> Result<ClientMessage, MessageError> {
         ClientMessage::decode(self.header.kind, self.body, limits)
     }
 
-    /// The message, if a server sent it.
+    /// Decodes the message of a server.
     ///
     /// # Errors
     ///
@@ -139,65 +139,65 @@ impl fmt::Debug for Frame<'_> {
     }
 }
 
-/// Takes the bytes of one direction of a connection as they come, and gives its frames.
+/// Decoder of one direction of a connection. It accepts the bytes in any pieces and returns their
+/// frames.
 ///
-/// *Shape*: owned by whoever reads the connection. It holds what was fed and not yet taken as
-/// frames, and at most about as much again, never what a header merely announces. What it has room
-/// for goes back when nothing is held.
+/// *Shape*: owned by the reader of the connection. It holds the bytes that were fed and not yet
+/// taken as frames, and at most about as many dead bytes. It never reserves memory for an announced
+/// length. When it holds no bytes, it keeps at most 16 KiB.
 ///
-/// A caller who has its bytes in a buffer already reads them there: [`Frame::parse`].
+/// A caller that has its bytes in a buffer already reads them there: [`Frame::parse`].
 #[derive(Clone)]
 pub struct Decoder {
     limits: Limits,
     dialect: Dialect,
     buffer: Vec<u8>,
-    /// Bytes at the start of `buffer` that were given out as frames.
+    /// Bytes at the start of `buffer` that were returned as frames.
     taken: usize,
-    /// The header at `taken`, once it was let through: limits that change later do not concern it.
+    /// Header at `taken`, after it was accepted. Later limits do not apply to it.
     header: Option<Header>,
     failed: Option<HeaderError>,
 }
 
 impl Decoder {
-    /// For headers of 13 bytes.
+    /// Decoder for headers of 13 bytes.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self::with_dialect(limits, Dialect::Legacy)
     }
 
-    /// For headers of 14 bytes, which all have the same version.
+    /// Decoder for headers of 14 bytes, which all have the same version.
     #[must_use]
     pub const fn galaxy(limits: Limits, version: u8) -> Self {
         Self::with_dialect(limits, Dialect::Galaxy { version })
     }
 
-    /// For a dialect that is known at run time.
+    /// Decoder for a dialect that is known at run time.
     #[must_use]
     pub const fn with_dialect(limits: Limits, dialect: Dialect) -> Self {
         Self { limits, dialect, buffer: Vec::new(), taken: 0, header: None, failed: None }
     }
 
-    /// Other limits for the frames whose headers were not seen yet, as after a login; see
+    /// Sets other limits for frames whose headers were not read yet, for example after a login; see
     /// [`Limits::before_login`].
     pub const fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Bytes that were fed and not yet given out as frames.
+    /// Bytes that were fed and not yet returned as frames.
     #[inline]
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.buffer.len().saturating_sub(self.taken)
     }
 
-    /// Memory that is set aside for bytes.
+    /// Memory reserved for bytes.
     #[must_use]
     pub const fn capacity_bytes(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// The next bytes of the connection, in whatever pieces they come. Behind an error they are
-    /// dropped.
+    /// Adds the next bytes of the connection, in any pieces. After an error they are dropped.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.failed.is_some() {
             return;
@@ -206,12 +206,12 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame; `Ok(None)` asks for more bytes.
+    /// Returns the next whole frame; `Ok(None)` asks for more bytes.
     ///
     /// # Errors
     ///
-    /// All are the peer's fault and end the connection, see [`HeaderError`]. What came before is
-    /// given out first; behind an error there is nothing but the same error.
+    /// All are the peer's fault and end the connection, see [`HeaderError`]. Earlier frames are
+    /// returned first. After an error every call returns the same error.
     #[inline]
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, HeaderError> {
         if let Some(error) = self.failed {
@@ -252,8 +252,8 @@ impl Decoder {
         self.dialect.parse(held, self.limits.frame_bytes)
     }
 
-    /// Forgets what was given out, once that is half of the buffer: so every byte is moved at most
-    /// once on average, and the dead half is never larger than the live one.
+    /// Drops the returned bytes when they are half of the buffer. Therefore every byte is moved at
+    /// most once on average, and the dead half is never larger than the live one.
     fn tidy(&mut self) {
         if self.taken == self.buffer.len() {
             self.buffer.clear();
@@ -264,7 +264,7 @@ impl Decoder {
         } else if self.taken >= self.held_bytes() {
             self.buffer.drain(..self.taken);
             self.taken = 0;
-            // A large frame that has left does not keep its room behind a small rest.
+            // After a large frame has been returned, a small rest does not keep its memory.
             if self.buffer.capacity() > KEEP_BYTES {
                 self.buffer.shrink_to(self.buffer.len().saturating_mul(2));
             }
@@ -284,6 +284,6 @@ impl fmt::Debug for Decoder {
     }
 }
 
-/// Room that a decoder keeps while it holds nothing: so that a connection with small frames does
-/// not allocate for each of them.
+/// Capacity that an empty decoder keeps, so that a connection with small frames does not allocate
+/// for each of them.
 const KEEP_BYTES: usize = 16 << 10;

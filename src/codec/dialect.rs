@@ -5,19 +5,19 @@
 //!  galaxy   │ session, 8 │ version │ length, 4 │ kind │ body …
 //! ```
 //!
-//! Which of them a connection speaks is agreed on beforehand; the bytes do not tell.
+//! Both peers must agree on the dialect of a connection beforehand; the bytes do not tell it.
 
 use super::header::{HEADER_BYTES, Header, HeaderError};
 
-/// The form that the headers of a connection have, the same in both directions.
+/// Form of the headers of a connection, the same in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// 13 bytes. What today's servers and clients speak.
+    /// 13 bytes. Today's servers and clients use this form.
     #[default]
     Legacy,
     /// 14 bytes, one of them a version that must be the same in every frame. The older line of
-    /// servers, which also describes columns in another message.
+    /// servers uses this form, and describes columns in another message.
     Galaxy {
         /// The version; existing clients know only 0.
         version: u8,
@@ -45,8 +45,8 @@ impl Dialect {
 
     /// Reads the header at the start of `input`; `Ok(None)` asks for more bytes.
     ///
-    /// `max_length` bounds the length as it stands on the wire, that is the body and one byte for
-    /// the kind. Nothing is judged before the whole header is there.
+    /// `max_length` bounds the length on the wire, that is the body and one byte for the kind. No
+    /// field is judged before the whole header is there.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The hot path: frames of a server, written straight into the output buffer.
+//! Encoder of the hot path: frames of a server, written straight into the output buffer.
 //!
 //! ```text
 //!  header          tag  len  cell      tag  len  cell
@@ -8,12 +8,12 @@
 //!          └─ patched when the row is complete
 //! ```
 //!
-//! No message is built in memory first. The length of each cell is known before it is written, so only
-//! the one in the header is patched, and no length is padded. Frames of one shape (the end of a
+//! No message is built in memory first. The length of each cell is known before it is written. Only
+//! the length in the header is patched, and no length is padded. Frames of one shape (the end of a
 //! result, a number of rows) are constants and their numbers.
 //!
-//! A frame is whole or not there: when it fails, because it would exceed the limit or because the
-//! closure that fills it fails or panics, what was written of it is taken back.
+//! A frame is written whole or not at all. It fails if it exceeds the limit, or if the closure that
+//! fills it fails or panics. Then its bytes are removed again.
 
 mod frame;
 mod metadata;
@@ -33,34 +33,34 @@ use super::kind::ServerKind;
 use super::message::ServerMessage;
 use super::wire::{Word, varint_bytes};
 
-/// Whether columns are described with their names.
+/// Extent of the description of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Metadata {
-    /// Everything that is known.
+    /// All known metadata.
     #[default]
     Full,
-    /// Without names, as the request can ask for: `compact_metadata`.
+    /// Metadata without names, as the request can ask for: `compact_metadata`.
     Compact,
 }
 
-/// Who loses what by an error.
+/// Severity of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Severity {
     /// The request failed.
     Error,
-    /// The session is lost.
+    /// The session ended.
     Fatal,
 }
 
-/// Why a frame was not written. Nothing of it is in the buffer; the request fails.
+/// Reason why a frame was not written. Nothing of it is in the buffer; the request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The frame would be longer than the peer takes.
+    /// The frame would be longer than the largest that the peer accepts.
     TooLong {
-        /// Length on the wire: body and kind byte, or as much of it as was tried.
+        /// Length on the wire: body and kind byte, or the part of it that was tried.
         length: usize,
         /// Largest length.
         limit: u32,
@@ -68,7 +68,7 @@ pub enum EncodeError {
 }
 
 impl EncodeError {
-    /// What dies: the request; nothing of the frame reaches the peer.
+    /// Scope of the error: the request. Nothing of the frame reaches the peer.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
@@ -85,12 +85,12 @@ impl fmt::Display for EncodeError {
 
 impl Error for EncodeError {}
 
-/// Writes the frames of one session into a buffer.
+/// Writer of the frames of one session into a buffer.
 ///
-/// *Shape*: borrows the buffer for as long as it writes; making one costs a few registers, so it is
-/// made anew for each reply. It keeps no state between frames: their order is the caller's business.
+/// *Shape*: borrows the buffer while it writes. Making one costs a few registers, so it is made
+/// anew for each reply. It keeps no state between frames: the caller decides their order.
 ///
-/// A result, in full:
+/// A whole result:
 ///
 /// ```
 /// use epoll_group::codec::buffer::OutBuffer;
@@ -115,26 +115,27 @@ pub struct Encoder<'b> {
     metadata: Metadata,
 }
 
-/// The header of all frames of a session, with length and kind still to come.
+/// Header of all frames of a session, without length and kind.
 #[derive(Clone, Copy, Debug)]
 struct Template {
     bits: u128,
-    /// Where the length stands: 8, or 9 behind a version byte.
+    /// Offset of the length: 8, or 9 behind a version byte.
     length_at: usize,
 }
 
 impl<'b> Encoder<'b> {
-    /// Largest length of a frame unless [`max_length`](Self::max_length) says otherwise: 64 MiB, what
-    /// both existing peers take.
+    /// Largest length of a frame unless [`max_length`](Self::max_length) sets another: 64 MiB, the
+    /// limit of both existing peers.
     pub const DEFAULT_MAX_LENGTH: u32 = 64 << 20;
 
-    /// Frames of `session`, with the header of 13 bytes.
+    /// Encoder for frames of `session`, with the header of 13 bytes.
     #[must_use]
     pub fn new(buffer: &'b mut OutBuffer, session: u64) -> Self {
         Self::with_dialect(buffer, Dialect::Legacy, session)
     }
 
-    /// Frames of `session` in either dialect: with its header, and its message for metadata.
+    /// Encoder for frames of `session` in either dialect: with its header, and its message for
+    /// metadata.
     #[must_use]
     pub fn with_dialect(buffer: &'b mut OutBuffer, dialect: Dialect, session: u64) -> Self {
         let session = u128::from(session);
@@ -147,24 +148,24 @@ impl<'b> Encoder<'b> {
         Self { buffer, header, max_length: Self::DEFAULT_MAX_LENGTH, metadata: Metadata::Full }
     }
 
-    /// The largest length of a frame, body and kind byte, that the peer takes.
+    /// Sets the largest length of a frame, body and kind byte, that the peer accepts.
     #[must_use]
     pub fn max_length(self, bytes: u32) -> Self {
         Self { max_length: bytes, ..self }
     }
 
-    /// Whether columns are described with their names.
+    /// Sets the extent of the description of columns.
     #[must_use]
     pub fn metadata(self, metadata: Metadata) -> Self {
         Self { metadata, ..self }
     }
 
-    /// The buffer, to look at its length, or to send from it, between frames.
+    /// Buffer of the encoder, for its length, or for sending from it, between frames.
     pub fn buffer(&mut self) -> &mut OutBuffer {
         self.buffer
     }
 
-    /// A row whose cells `fill` writes, one per column, in their order.
+    /// Writes a row. `fill` writes its cells, one per column, in their order.
     ///
     /// # Errors
     ///
@@ -176,11 +177,11 @@ impl<'b> Encoder<'b> {
         row.finish()
     }
 
-    /// A row whose cells come from something that can fail half-way; then nothing of it is written.
+    /// Writes a row whose source can fail half-way. If it fails, nothing of the row is written.
     ///
     /// # Errors
     ///
-    /// What `fill` returns, or [`EncodeError::TooLong`]; the request fails.
+    /// The error that `fill` returns, or [`EncodeError::TooLong`]; the request fails.
     #[inline]
     pub fn try_row<E: From<EncodeError>>(
         &mut self,
@@ -191,14 +192,15 @@ impl<'b> Encoder<'b> {
         Ok(row.finish()?)
     }
 
-    /// A row that is written cell by cell, to be [finished](RowWriter::finish); dropped before, nothing
-    /// of it is written.
+    /// Begins a row that is written cell by cell and then [finished](RowWriter::finish). If it is
+    /// dropped before, nothing of it is written.
     #[inline]
     pub fn begin_row(&mut self) -> RowWriter<'_> {
         RowWriter::new(self.begin(ServerKind::Row))
     }
 
-    /// A frame of any kind whose body is there already, in parts: a chunk, or what a proxy passes on.
+    /// Writes a frame of any kind whose body exists already, in parts: a chunk, or a frame that a
+    /// proxy passes on.
     ///
     /// # Errors
     ///
@@ -216,7 +218,7 @@ impl<'b> Encoder<'b> {
         usize::try_from(self.max_length).unwrap_or(usize::MAX).saturating_sub(1)
     }
 
-    /// A chunk whose body is there already, in parts.
+    /// Writes a chunk whose body exists already, in parts.
     ///
     /// # Errors
     ///
@@ -225,13 +227,13 @@ impl<'b> Encoder<'b> {
         self.frame(ServerKind::Chunk.number(), body)
     }
 
-    /// A message of the generated types: for replies that are rare.
+    /// Writes a message of the generated types: for rare replies.
     ///
     /// # Errors
     ///
     /// [`EncodeError::TooLong`]; the request fails.
     pub fn message(&mut self, message: &ServerMessage) -> Result<(), EncodeError> {
-        // The length first, so that a message that is too long is not built at all.
+        // The length is computed first, so that a message that is too long is not built at all.
         let length = message.body_bytes().saturating_add(1);
         if u32::try_from(length).is_ok_and(|length| length <= self.max_length) {
             let mut body = Vec::with_capacity(length);
@@ -242,7 +244,7 @@ impl<'b> Encoder<'b> {
         }
     }
 
-    /// An error: the last frame of a reply.
+    /// Writes an error: the last frame of a reply.
     ///
     /// `sql_state` is five characters, `text` in the character set of the result.
     ///
@@ -268,13 +270,13 @@ impl<'b> Encoder<'b> {
         frame.finish()
     }
 
-    /// The end of the rows, and of the results of this request.
+    /// Writes the end of the rows, and of the results of this request.
     pub fn fetch_done(&mut self) {
         self.constant(ServerKind::FetchDone, Word::constant([]));
     }
 
-    /// The end of the rows, with feedback: rows that were looked at, indexes that were used (with `;`
-    /// between).
+    /// Writes the end of the rows, with feedback: the number of examined rows and the used indexes
+    /// (separated by `;`).
     ///
     /// # Errors
     ///
@@ -290,22 +292,23 @@ impl<'b> Encoder<'b> {
         frame.finish()
     }
 
-    /// The end of the rows; the metadata of another result follows.
+    /// Writes the end of the rows; the metadata of another result follows.
     pub fn fetch_done_more_resultsets(&mut self) {
         self.constant(ServerKind::FetchDoneMoreResultsets, Word::constant([]));
     }
 
-    /// The budget of the result is used up: no rows until the peer offers more.
+    /// Writes that the budget of the result is used up: no rows follow until the peer offers more.
     pub fn token_done(&mut self) {
         self.constant(ServerKind::TokenDone, Word::constant([]));
     }
 
-    /// The end of a statement.
+    /// Writes the end of a statement.
     pub fn execute_ok(&mut self) {
         self.constant(ServerKind::StmtExecuteOk, Word::constant([]));
     }
 
-    /// The reply to whatever returns nothing; that to a new session can name the connection.
+    /// Writes the reply to a request that returns nothing. The reply to a new session can name the
+    /// connection.
     pub fn ok(&mut self, connection_id: Option<u32>) {
         let body = match connection_id {
             None => Word::constant([]),
@@ -314,20 +317,20 @@ impl<'b> Encoder<'b> {
         self.constant(ServerKind::Ok, body);
     }
 
-    /// A run of timestamps from `first` on.
+    /// Writes a run of timestamps from `first` on.
     pub fn timestamps(&mut self, first: u64) {
         self.constant(ServerKind::Tso, Word::constant([0x08, 0, 0x10]).then(Word::varint(first)));
     }
 
-    /// A frame with a body so short that it is a word. No limit is looked at: the smallest that makes
-    /// sense is above it.
+    /// Writes a frame whose body is so short that it is a word. The limit is not checked: the
+    /// smallest sensible limit is above it.
     #[inline]
     fn constant(&mut self, kind: ServerKind, body: Word) {
         self.buffer.put(self.header.word(kind.number(), body.len()));
         self.buffer.put(body);
     }
 
-    /// The start of a frame, to be finished, or taken back.
+    /// Begins a frame, to be finished or rolled back.
     #[inline]
     fn begin(&mut self, kind: ServerKind) -> Frame<'_> {
         self.begin_any(kind.number())
@@ -340,7 +343,7 @@ impl<'b> Encoder<'b> {
 }
 
 impl Template {
-    /// The header of a frame with a body of `body_bytes`, which is short.
+    /// Header of a frame with a body of `body_bytes`, which is short.
     #[inline]
     const fn word(self, kind: u8, body_bytes: usize) -> Word {
         let length = body_bytes.saturating_add(1) as u128 | (kind as u128) << 32;

@@ -1,23 +1,23 @@
-//! What can be wrong with the body of a frame, and what dies of it.
+//! Errors in the body of a frame, and their scope.
 //!
-//! What can be wrong with a header stands in [`header`](super::header).
+//! Errors in a header are described in [`header`](super::header).
 
 use std::error::Error;
 use std::fmt;
 
-/// What an error takes with it: the question a server or a proxy asks first.
+/// Part of the traffic that ends with an error: the question a server or a proxy asks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Scope {
-    /// The request alone; its session goes on.
+    /// The request alone; its session continues.
     Request,
-    /// The session; the other sessions of the connection go on.
+    /// The session; the other sessions of the connection continue.
     Session,
     /// The connection and all its sessions.
     Connection,
 }
 
-/// Why a body is not the message it should be.
+/// Reason why a body is not the message that its kind names.
 ///
 /// *Shape*: a small `Copy` value. Offsets count bytes from the start of the body; fields are named
 /// by their number in the `.proto` file of the message.
@@ -26,23 +26,24 @@ pub enum Scope {
 pub enum MessageError {
     /// The body, or a message inside it, ends in the middle of a field.
     Truncated {
-        /// Where the part that is cut begins.
+        /// Offset of the part that is cut.
         offset: u32,
-        /// Bytes that it says it has, as far as that is known.
+        /// Bytes that the part needs, as far as its length is known.
         needs: u64,
-        /// Bytes that are there.
+        /// Bytes that the body has for it.
         has: u32,
     },
     /// A number in the wire format is longer than ten bytes or than 64 bits.
     Varint {
-        /// Where it begins.
+        /// Offset of the number.
         offset: u32,
     },
-    /// No field can begin like this: its number is 0 or too large, or its wire type is none.
+    /// A field begins with an invalid tag: its number is 0 or too large, or its wire type does not
+    /// exist.
     Tag {
-        /// Where it begins.
+        /// Offset of the tag.
         offset: u32,
-        /// What stands there.
+        /// Value of the tag.
         tag: u64,
     },
     /// A known field has the wire type of another kind of field.
@@ -54,8 +55,7 @@ pub enum MessageError {
         /// The wire type that is there.
         found: u8,
     },
-    /// A field without which the message means nothing is not there, or its value is none of
-    /// those that the `.proto` file lists.
+    /// A required field is absent, or its value is none of those that the `.proto` file lists.
     Missing {
         /// The message that lacks the field.
         message: &'static str,
@@ -98,8 +98,9 @@ pub enum MessageError {
 }
 
 impl MessageError {
-    /// What dies: the connection when the body is malformed, as nothing that such a peer says can
-    /// be relied on; the request when the body is right but beyond a limit of ours.
+    /// Scope of the error. If the body is malformed, the connection ends, because nothing from such
+    /// a peer can be relied on. If the body is well-formed but beyond a limit of ours, only the
+    /// request ends.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         match self {
@@ -144,7 +145,7 @@ impl fmt::Display for MessageError {
 
 impl Error for MessageError {}
 
-/// A message that no frame can hold. The caller's mistake: nothing was written.
+/// Error of the caller: no frame can hold the message. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TooLarge {
@@ -155,7 +156,7 @@ pub struct TooLarge {
 }
 
 impl TooLarge {
-    /// What dies: the request; nothing of it reached the peer.
+    /// Scope of the error: the request. Nothing of it reached the peer.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request

@@ -1,18 +1,18 @@
-//! Expect blocks: requests that run only while all before them went well. The older server line
-//! only; the engine of today has `reset_error` in the requests instead.
+//! Expect blocks: requests that run only if all earlier requests of the block succeeded. Only the
+//! older server line knows them; the engine of today has `reset_error` in the requests instead.
 //!
 //! ```text
 //! EXPECT_OPEN no error │ request │ request │ … │ EXPECT_CLOSE
 //! ```
 //!
-//! Each is answered. Behind a failure every further request of the block fails with
+//! Each request is answered. After a failure every further request of the block fails with
 //! [`EXPECT_FAILED`](super::reply::code::EXPECT_FAILED), and so does the end of the block.
 
 use super::message::expect::Open;
 use super::message::expect::open::condition::ConditionOperation;
 use super::message::expect::open::{Condition, CtxOperation};
 
-/// Number of the condition "no error so far", the only one that clients use.
+/// Number of the condition "no error so far", the only condition that clients use.
 pub const NO_ERROR: u32 = 1;
 
 /// One change to the conditions of a block.
@@ -28,14 +28,14 @@ pub enum Change<'a> {
 }
 
 impl Open {
-    /// A block in which no request may fail, inside whatever block is around it.
+    /// Block in which no request may fail, inside the block around it, if any.
     #[must_use]
     pub fn no_error() -> Self {
         let condition = Condition { condition_key: NO_ERROR, ..Condition::default() };
         Self { op: None, cond: vec![condition] }
     }
 
-    /// Whether the block starts from the conditions of the block around it.
+    /// Returns true if the block starts from the conditions of the block around it.
     #[must_use]
     pub fn inherits(&self) -> bool {
         self.op() == CtxOperation::ExpectCtxCopyPrev
@@ -50,7 +50,8 @@ impl Open {
         })
     }
 
-    /// Whether no request may fail in this block, given whether none may in the block around it.
+    /// Returns true if no request may fail in this block. `around` is the answer of the block
+    /// around it.
     #[must_use]
     pub fn expects_no_error(&self, around: bool) -> bool {
         let start = around && self.inherits();

@@ -1,4 +1,4 @@
-//! The frame header: which session, how long, what kind.
+//! Frame header: session, length and kind.
 //!
 //! ```text
 //!  byte   0                               8              12  13
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! On the wire the length counts the kind byte and the body, so the smallest legal length is 1.
-//! [`Header`] carries the size of the body instead: "length minus one" is computed in one place,
-//! here, after zero has been refused.
+//! [`Header`] carries the size of the body instead. "Length minus one" is computed only here, after
+//! zero has been refused.
 //!
 //! # Examples
 //!
@@ -42,7 +42,7 @@ pub const HEADER_BYTES: usize = 13;
 pub struct Header {
     /// Session that the frame belongs to.
     pub session: u64,
-    /// What the body is. Every value is accepted here; its meaning is a matter of the layers above.
+    /// Kind of the body. Every value is accepted here; the layers above know its meaning.
     pub kind: u8,
     /// Bytes of the body that follows the header, at most [`Header::MAX_BODY_BYTES`].
     pub body_bytes: u32,
@@ -52,12 +52,12 @@ impl Header {
     /// Largest body that the wire can express: the length field counts the kind byte too.
     pub const MAX_BODY_BYTES: u32 = u32::MAX - 1;
 
-    /// A header for a body of `body_bytes`.
+    /// Creates a header for a body of `body_bytes`.
     ///
     /// # Panics
     ///
     /// When `body_bytes` is above [`Self::MAX_BODY_BYTES`]: there is no header for such a body.
-    /// What [`Self::parse`] returns is never above it.
+    /// [`Self::parse`] never returns a larger one.
     #[must_use]
     pub const fn new(session: u64, kind: u8, body_bytes: u32) -> Self {
         assert!(body_bytes <= Self::MAX_BODY_BYTES, "body exceeds what the length field can hold");
@@ -66,14 +66,14 @@ impl Header {
 
     /// Reads the header at the start of `input`; `Ok(None)` asks for more bytes.
     ///
-    /// `max_length` bounds the length as it stands on the wire, that is the body and one byte for
-    /// the kind. The answer for some input is the same however it was cut on its way here: nothing
-    /// is judged before all [`HEADER_BYTES`] are there.
+    /// `max_length` bounds the length on the wire, that is the body and one byte for the kind. The
+    /// answer does not depend on how the input was split: no field is judged before all
+    /// [`HEADER_BYTES`] are there.
     ///
     /// # Errors
     ///
-    /// Both are the peer's fault, and the stream cannot be read any further, so the connection
-    /// ends: [`HeaderError::ZeroLength`], [`HeaderError::TooLong`].
+    /// Both are the peer's fault: [`HeaderError::ZeroLength`], [`HeaderError::TooLong`]. The rest
+    /// of the stream cannot be read, so the connection ends.
     #[inline]
     pub const fn parse(input: &[u8], max_length: u32) -> Result<Option<Self>, HeaderError> {
         let Some(&[s0, s1, s2, s3, s4, s5, s6, s7, l0, l1, l2, l3, kind]) =
@@ -92,7 +92,7 @@ impl Header {
         Ok(Some(Self { session, kind, body_bytes }))
     }
 
-    /// The header as it goes on the wire.
+    /// Header in its wire format.
     ///
     /// A `body_bytes` set by hand above [`Self::MAX_BODY_BYTES`] is written as that maximum.
     #[must_use]
@@ -110,20 +110,20 @@ impl Header {
     }
 }
 
-/// Why the bytes at the start of the input are no header. Ends the connection.
+/// Reason why the bytes at the start of the input are no header. Ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// The length is 0, but it counts the kind byte and so is at least 1.
     ZeroLength,
-    /// The length is above what the receiver accepts.
+    /// The length is above the largest that the receiver accepts.
     TooLong {
         /// Length on the wire: body and kind byte.
         length: u32,
         /// Largest length accepted.
         limit: u32,
     },
-    /// The version is not the one of this connection; in the galaxy dialect alone.
+    /// The version differs from that of this connection. Only in the galaxy dialect.
     Version {
         /// Version in the header.
         found: u8,
@@ -133,7 +133,7 @@ pub enum HeaderError {
 }
 
 impl HeaderError {
-    /// What dies: always the connection, because where the next frame begins is not known.
+    /// Scope of the error: always the connection, because the start of the next frame is unknown.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Connection

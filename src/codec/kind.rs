@@ -1,4 +1,4 @@
-//! The numbers in the kind byte, one list per direction.
+//! Numbers in the kind byte, one list per direction.
 
 macro_rules! kinds {
     (
@@ -26,13 +26,13 @@ macro_rules! kinds {
                 }
             }
 
-            /// Its number.
+            /// Number of the kind.
             #[must_use]
             pub const fn number(self) -> u8 {
                 self as u8
             }
 
-            /// What the protocol calls it.
+            /// Name of the kind in the protocol.
             #[must_use]
             pub const fn protocol_name(self) -> &'static str {
                 match self {
@@ -44,13 +44,13 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// What a client sends.
+    /// Kind of a message that a client sends.
     ///
-    /// The engine of today answers to [`CapabilitiesGet`](Self::CapabilitiesGet), the login,
-    /// the sessions, the plans, `EXEC_SQL`, the flow control, the timestamps, the savepoints and
-    /// the files; on others it closes the connection.
+    /// The engine of today answers to [`CapabilitiesGet`](Self::CapabilitiesGet), the login, the
+    /// sessions, the plans, `EXEC_SQL`, the flow control, the timestamps, the savepoints and the
+    /// files. On any other kind it closes the connection.
     ClientKind;
-    /// Asks for the capabilities; also the probe for being alive.
+    /// Asks for the capabilities; also serves as the liveness probe.
     CapabilitiesGet = 1 "CON_CAPABILITIES_GET";
     /// Asks for other capabilities.
     CapabilitiesSet = 2 "CON_CAPABILITIES_SET";
@@ -60,23 +60,23 @@ kinds! {
     AuthenticateStart = 4 "SESS_AUTHENTICATE_START";
     /// Later steps of logging in.
     AuthenticateContinue = 5 "SESS_AUTHENTICATE_CONTINUE";
-    /// Puts a session back to its start.
+    /// Resets a session to its initial state.
     SessionReset = 6 "SESS_RESET";
     /// Closes a session.
     SessionClose = 7 "SESS_CLOSE";
     /// Runs a statement, the older number of [`Self::ExecSql`].
     StmtExecute = 12 "SQL_STMT_EXECUTE";
-    /// Of the document store; carried as bytes.
+    /// Request of the document store; carried as bytes.
     CrudFind = 17 "CRUD_FIND";
-    /// Of the document store; carried as bytes.
+    /// Request of the document store; carried as bytes.
     CrudInsert = 18 "CRUD_INSERT";
-    /// Of the document store; carried as bytes.
+    /// Request of the document store; carried as bytes.
     CrudUpdate = 19 "CRUD_UPDATE";
-    /// Of the document store; carried as bytes.
+    /// Request of the document store; carried as bytes.
     CrudDelete = 20 "CRUD_DELETE";
-    /// Opens a block of requests that expect something.
+    /// Opens a block of requests with conditions, see [`expect`](super::expect).
     ExpectOpen = 24 "EXPECT_OPEN";
-    /// Closes it.
+    /// Closes such a block.
     ExpectClose = 25 "EXPECT_CLOSE";
     /// Runs an execution plan.
     ExecPlan = 100 "EXEC_PLAN_READ";
@@ -98,38 +98,38 @@ kinds! {
     GetFileInfo = 116 "FILE_OPERATION_GET_FILE_INFO";
     /// Reads or writes part of a file.
     TransferFileData = 117 "FILE_OPERATION_TRANSFER_FILE_DATA";
-    /// Does something with files.
+    /// Manages files.
     ManageFile = 118 "FILE_OPERATION_FILE_MANAGE";
 }
 
 kinds! {
-    /// What a server sends.
+    /// Kind of a message that a server sends.
     ServerKind;
-    /// Done, nothing to say.
+    /// Success without a result.
     Ok = 0 "OK";
-    /// Failed.
+    /// Error.
     Error = 1 "ERROR";
     /// The capabilities.
     Capabilities = 2 "CONN_CAPABILITIES";
     /// A challenge.
     AuthenticateContinue = 3 "SESS_AUTHENTICATE_CONTINUE";
-    /// Logged in.
+    /// The login succeeded.
     AuthenticateOk = 4 "SESS_AUTHENTICATE_OK";
-    /// Said beside the results.
+    /// Notice beside the results.
     Notice = 11 "NOTICE";
     /// One column of a result.
     ColumnMetaData = 12 "RESULTSET_COLUMN_META_DATA";
     /// One row.
     Row = 13 "RESULTSET_ROW";
-    /// The rows are at their end.
+    /// End of the rows.
     FetchDone = 14 "RESULTSET_FETCH_DONE";
-    /// More rows wait for a request; never sent.
+    /// End of this batch of rows; a request fetches more. Never sent.
     FetchSuspended = 15 "RESULTSET_FETCH_SUSPENDED";
-    /// The rows are at their end, another result follows.
+    /// End of the rows; another result follows.
     FetchDoneMoreResultsets = 16 "RESULTSET_FETCH_DONE_MORE_RESULTSETS";
-    /// The statement is done.
+    /// End of the statement.
     StmtExecuteOk = 17 "SQL_STMT_EXECUTE_OK";
-    /// The rows are at their end, output parameters follow; never sent.
+    /// End of the rows; output parameters follow. Never sent.
     FetchDoneMoreOutParams = 18 "RESULTSET_FETCH_DONE_MORE_OUT_PARAMS";
     /// The budget of the result is used up.
     TokenDone = 19 "RESULTSET_TOKEN_DONE";
@@ -137,17 +137,17 @@ kinds! {
     Tso = 20 "RESULTSET_TSO";
     /// Rows in columnar form.
     Chunk = 21 "RESULTSET_CHUNK";
-    /// About files.
+    /// Properties of files.
     FileInfo = 22 "RESULTSET_GET_FILE_INFO_OK";
-    /// Part of a file, or how writing it went.
+    /// Part of a file, or the outcome of writing it.
     FileData = 23 "RESULTSET_TRANSFER_FILE_DATA_OK";
-    /// How doing something with files went.
+    /// Outcome of managing files.
     FileManaged = 24 "RESULTSET_FILE_MANAGE_OK";
 }
 
 impl ServerKind {
-    /// The kind with this number, also by the second numbers that another line of servers gives
-    /// to three of them: 100 [`Self::TokenDone`], 101 [`Self::Tso`], 102 [`Self::Chunk`].
+    /// Returns the kind with this number. Accepts the second numbers that another line of servers
+    /// gives to three kinds: 100 [`Self::TokenDone`], 101 [`Self::Tso`], 102 [`Self::Chunk`].
     #[must_use]
     pub const fn from_number_or_alias(number: u8) -> Option<Self> {
         match number {

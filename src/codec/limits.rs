@@ -1,9 +1,9 @@
-//! How much of a peer's bytes is believed.
+//! Limits for bytes of a peer.
 
-/// Upper bounds for what a peer sends, checked before memory is spent on it.
+/// Upper bounds for the input of a peer, checked before memory is spent on it.
 ///
 /// *Shape*: a small `Copy` value, to be handed to every call that reads bytes of a peer. The
-/// defaults accept all that the existing peers send in earnest.
+/// defaults accept all legitimate traffic of the existing peers.
 ///
 /// ```
 /// use epoll_group::codec::limits::Limits;
@@ -15,50 +15,50 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Largest length of a frame as it stands on the wire: the body and one byte for the kind.
+    /// Largest length of a frame on the wire: the body and one byte for the kind.
     ///
-    /// Default 64 MiB, as both existing peers have it. Raising it lets each connection hold that
-    /// much of a frame that is not complete, if the peer really sends it.
+    /// Default 64 MiB, as in both existing peers. If it is raised, each connection can hold that
+    /// much of an incomplete frame, provided the peer really sends it.
     pub frame_bytes: u32,
-    /// The same for a peer that has not logged in, see [`Self::before_login`].
+    /// Largest length of a frame from a peer that has not logged in, see [`Self::before_login`].
     ///
     /// Default 4 KiB: no message of the login is longer than a few hundred bytes.
     pub login_frame_bytes: u32,
-    /// How deep messages may lie inside one another; a message whose fields are all plain has
-    /// depth 0.
+    /// Greatest nesting depth of messages. A message whose fields are all plain has depth 0.
     ///
-    /// Default 99, about what protobuf decoders are used to. It can be lowered but not raised: more
-    /// counts as 99. A plan needs two levels per node.
+    /// Default 99, close to the usual limit of protobuf decoders. It can be lowered but not raised:
+    /// a larger value counts as 99. A plan needs two levels per node.
     pub depth: u32,
-    /// Most arguments of a statement and parameters of a plan.
+    /// Greatest number of arguments of a statement and of parameters of a plan.
     ///
     /// Default 65535, the most placeholders that MySQL counts in a statement.
     pub parameters: u32,
-    /// Most fields of a row and columns of a chunk.
+    /// Greatest number of fields of a row and of columns of a chunk.
     ///
     /// Default 4096, the most columns that a MySQL table has.
     pub columns: u32,
-    /// Most elements of any other list: operands, keys, capabilities and so on, each list by itself.
+    /// Greatest number of elements of any other list: operands, keys, capabilities and so on, each
+    /// list by itself.
     ///
     /// Default 65535.
     pub elements: u32,
-    /// Most bytes of a text that is no payload: names of methods, schemas, variables and operators,
-    /// SQL states, the words of an error.
+    /// Greatest length in bytes of a text that is no payload: names of methods, schemas, variables
+    /// and operators, SQL states, the text of an error.
     ///
     /// Default 64 KiB. Statements and values are bounded by [`Self::frame_bytes`] alone.
     pub text_bytes: u32,
     /// Memory that a decoded message may take beyond four times its body.
     ///
-    /// An element of a list takes a few bytes on the wire and up to some hundred in memory, so
-    /// that short bodies could be made to cost much. What a message will cost is added up before
-    /// it is decoded, growing lists included.
+    /// An element of a list takes a few bytes on the wire and up to some hundred in memory, so a
+    /// short body could cost much memory. The memory of a message is added up before it is decoded,
+    /// growing lists included.
     ///
     /// Default 32 MiB: enough for the largest number of [`Self::parameters`].
     pub overhead_bytes: u32,
 }
 
 impl Limits {
-    /// These limits for a peer that has not logged in: frames are limited to
+    /// Returns these limits for a peer that has not logged in. Frames are limited to
     /// [`Self::login_frame_bytes`].
     #[must_use]
     pub const fn before_login(self) -> Self {
@@ -86,6 +86,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The decoder behind the check counts to this and no further.
+    /// Limit that the decoder behind the check has of its own.
     pub(super) const MAX_DEPTH: u32 = 99;
 }

@@ -1,10 +1,10 @@
-//! The messages: what the body of a frame says, per direction.
+//! Messages in the bodies of frames, per direction.
 //!
 //! [`ClientMessage`] and [`ServerMessage`] have a variant for every kind. Their contents are types
 //! generated from `.proto` files, one module per concern.
 //!
-//! The files say `string` where the protocol does, but the types hold `Vec<u8>` there: text is in
-//! whatever character set the database is set to, and neither existing peer checks it.
+//! The files say `string` where the protocol does, but the types hold `Vec<u8>` there. Text is in
+//! the character set of the database, and neither existing peer checks it.
 //!
 //! ```
 //! use epoll_group::codec::dialect::Dialect;
@@ -45,21 +45,21 @@ macro_rules! generated {
 }
 
 generated! {
-    /// What concerns the connection and no session.
+    /// Messages about the connection and no session.
     connection;
-    /// Expectations: what must hold for the requests of a block to run. The older server line only.
+    /// Expectations: conditions for the requests of a block. The older server line only.
     expect;
     /// Transfer of tablespace files.
     file;
     /// Answers that any request can get.
     generic;
-    /// Notices: what a server says beside the results.
+    /// Notices: messages of a server beside the results.
     notice;
-    /// Execution plans: what to read, without a statement to parse.
+    /// Execution plans: reads without a statement to parse.
     plan;
     /// Results: metadata, rows, chunks, ends.
     resultset;
-    /// Logging in; sessions come and go.
+    /// Login; start and end of sessions.
     session;
     /// Statements in text form and the flow control of their results.
     sql;
@@ -89,12 +89,12 @@ macro_rules! messages {
                 $full($ty),
             )*
             $($(#[$more_doc])* $more($more_ty),)*
-            /// A kind that is not known, or whose body is not described: its number and its body.
+            /// Kind that is not known, or whose body is not described: its number and its body.
             Unknown(u8, Vec<u8>),
         }
 
         impl $name {
-            /// The number that goes into the header.
+            /// Number of the kind in the header.
             #[must_use]
             pub const fn kind(&self) -> u8 {
                 match self {
@@ -116,7 +116,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Appends the body to `out`, the fields by number.
+            /// Appends the body to `out`, with the fields in the order of their numbers.
             pub fn encode_body(&self, out: &mut Vec<u8>) {
                 match self {
                     $(Self::$empty => {})*
@@ -130,8 +130,8 @@ macro_rules! messages {
             ///
             /// # Errors
             ///
-            /// [`TooLarge`], and nothing is appended, when no frame can hold the body. Most peers
-            /// refuse frames above 64 MiB already.
+            /// [`TooLarge`] when no frame can hold the body; nothing is appended. Most peers refuse
+            /// frames above 64 MiB already.
             pub fn encode(
                 &self,
                 dialect: Dialect,
@@ -146,7 +146,7 @@ macro_rules! messages {
             }
 
             /// Appends the whole frame to `out`, with the unknown fields of the message from which
-            /// this one was made.
+            /// this message was made.
             ///
             /// # Errors
             ///
@@ -168,7 +168,7 @@ macro_rules! messages {
                 self.encode_body(&mut plain);
                 let mut body = Vec::new();
                 if unknown.merge(&plain, schema, &mut body).is_err() {
-                    // Neither what was encoded nor what was taken out of a good body is cut.
+                    // Neither the encoded body nor the fields taken out of a good body can be cut.
                     body = plain;
                 }
                 let header = header(session, self.kind(), body.len())?;
@@ -202,7 +202,7 @@ macro_rules! messages {
                 })
             }
 
-            /// What the body of this kind looks like, if that is described.
+            /// Schema of the body of this kind, if it is described.
             const fn schema_of(kind: $kinds) -> Option<&'static Schema> {
                 match kind {
                     $($kinds::$empty => Some(&schema::$empty_schema),)*
@@ -216,10 +216,10 @@ macro_rules! messages {
 }
 
 messages! {
-    /// What a client says.
+    /// Message of a client.
     ///
-    /// *Shape*: owns what it says. Unknown fields are not in it, see
-    /// [`unknown`](super::unknown) for those who pass messages on.
+    /// *Shape*: owns its contents. Unknown fields are not in it; for programs that pass messages
+    /// on, see [`unknown`](super::unknown).
     ClientMessage, ClientKind;
     empty {
         CapabilitiesGet CONNECTION_CAPABILITIES_GET;
@@ -250,10 +250,10 @@ messages! {
 }
 
 messages! {
-    /// What a server says.
+    /// Message of a server.
     ///
-    /// *Shape*: owns what it says. Unknown fields are not in it, see
-    /// [`unknown`](super::unknown) for those who pass messages on.
+    /// *Shape*: owns its contents. Unknown fields are not in it; for programs that pass messages
+    /// on, see [`unknown`](super::unknown).
     ServerMessage, ServerKind;
     empty {
         FetchSuspended RESULTSET_FETCH_SUSPENDED;
@@ -279,19 +279,20 @@ messages! {
         FileManaged(file::FileManageOperatorResponse) FILE_FILE_MANAGE_OPERATOR_RESPONSE;
     }
     more {
-        /// [`ServerKind::ColumnMetaData`] in the galaxy dialect, which numbers the fields otherwise.
+        /// [`ServerKind::ColumnMetaData`] in the galaxy dialect, which numbers the fields
+        /// differently.
         ColumnMetaDataGalaxy(resultset::ColumnMetaDataCompatible) ColumnMetaData
             RESULTSET_COLUMN_META_DATA_COMPATIBLE;
     }
 }
 
 impl ClientMessage {
-    /// The message of this kind in `body`.
+    /// Decodes the message of this kind in `body`.
     ///
     /// # Errors
     ///
-    /// A malformed body ends the connection, one beyond `limits` the request: see
-    /// [`MessageError::scope`]. An unknown kind is no error here.
+    /// If the body is malformed, the connection ends. If it is beyond `limits`, only the request
+    /// ends: see [`MessageError::scope`]. An unknown kind is no error here.
     #[inline(always)]
     pub fn decode(kind: u8, body: &[u8], limits: &Limits) -> Result<Self, MessageError> {
         if kind == ClientKind::ExecSql.number()
@@ -299,7 +300,7 @@ impl ClientMessage {
         {
             return Ok(Self::ExecSql(statement));
         }
-        // Out of its own place: so the message above is written where the caller wants it.
+        // Decoding out of line lets the compiler write the message above where the caller wants it.
         #[expect(clippy::needless_question_mark, reason = "15 ns a statement less")]
         Ok(Self::decode_long(kind, body, limits)?)
     }
@@ -314,9 +315,9 @@ impl ClientMessage {
 }
 
 impl ClientMessage {
-    /// Memory beyond the message itself that it takes when it is decoded from this `body`, at most: what
-    /// a queue of messages is bounded by, as an element of a list may take a hundred times as much in
-    /// memory as on the wire.
+    /// Upper bound of the memory beyond the message itself that decoding this `body` takes. Queues
+    /// of messages are bounded by it, because an element of a list may take a hundred times as much
+    /// in memory as on the wire.
     ///
     /// # Errors
     ///
@@ -330,7 +331,7 @@ impl ClientMessage {
 }
 
 impl ClientMessage {
-    /// The fields of this `body` that are not known, for [`Self::encode_with`].
+    /// Unknown fields of this `body`, for [`Self::encode_with`].
     ///
     /// # Errors
     ///
@@ -345,7 +346,7 @@ impl ClientMessage {
 }
 
 impl ServerMessage {
-    /// The fields of this `body` that are not known, for [`Self::encode_with`].
+    /// Unknown fields of this `body`, for [`Self::encode_with`].
     ///
     /// # Errors
     ///
@@ -365,10 +366,11 @@ impl ServerMessage {
         unknown_fields(schema, body, limits)
     }
 
-    /// The message of this kind in `body`. The dialect matters for the description of columns.
+    /// Decodes the message of this kind in `body`. The dialect matters for the description of
+    /// columns.
     ///
-    /// The second numbers that some kinds have are accepted
-    /// ([`ServerKind::from_number_or_alias`]); encoding gives the first.
+    /// Accepts the second numbers of some kinds ([`ServerKind::from_number_or_alias`]); encoding
+    /// writes the first.
     ///
     /// # Errors
     ///
@@ -404,14 +406,15 @@ fn unknown_fields(
     }
 }
 
-/// Looks `body` over and decodes it.
+/// Checks `body` and decodes it.
 pub(super) fn decode<M: Message + Default>(
     body: &[u8],
     schema: &'static Schema,
     limits: &Limits,
 ) -> Result<M, MessageError> {
     check(body, schema, limits)?;
-    // What passes the check can be decoded; were it not so, the depth would be what differs.
+    // A body that passes the check can be decoded. Only a different depth limit could make the
+    // decoder fail.
     M::decode(body).map_err(|_| MessageError::Depth { limit: limits.depth.min(Limits::MAX_DEPTH) })
 }
 

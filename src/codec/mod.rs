@@ -9,29 +9,28 @@
 //! └──────────────────────┴──────────────┴──────────────────────┴──────────
 //! ```
 //!
-//! The codec is sans-I/O. It knows no socket, clock, thread or configuration: the caller owns the
-//! buffers and says in [`Limits`](limits::Limits) how much is believed. More bytes needed is a
-//! value (`Ok(None)`), not an error. What a peer sends, whatever it is, never panics and takes
-//! memory for what really came, not for what it announces.
+//! The codec is sans-I/O. It knows no socket, clock, thread or configuration. The caller owns the
+//! buffers and bounds the input with [`Limits`](limits::Limits). The need for more bytes is a value
+//! (`Ok(None)`), not an error. Bytes of a peer never cause a panic. They take memory for the bytes
+//! that really came, not for the announced number.
 //! `cargo check --no-default-features` builds this module alone.
 //!
-//! # The way in
+//! # Input
 //!
 //! 1. [`decoder`]: bytes in any pieces to frames, or frames in place from the caller's buffer
 //! 2. [`message`]: a frame to a message, one type per kind; [`unknown`] for proxies that change one
-//! 3. [`notice`], [`reply`], [`expect`], [`plan`], [`scalar`], [`cache`]: what messages mean
+//! 3. [`notice`], [`reply`], [`expect`], [`plan`], [`scalar`], [`cache`]: the meaning of messages
 //! 4. [`row`], [`chunk`]: cells of a result to a [`value`]; [`decimal`] and [`temporal`] for the
 //!    types that Rust lacks
 //!
-//! # The way out
+//! # Output
 //!
-//! 1. [`encoder`]: results straight into the output buffer, without a message between; [`mod@column`]
-//!    describes what it sends, [`buffer`] is where the bytes go
+//! 1. [`encoder`]: results straight into the output buffer, without a message between;
+//!    [`mod@column`] describes the columns of a result, [`buffer`] holds the bytes
 //! 2. [`message`]: everything else
-//! 3. [`auth`]: the arithmetic of the login, both sides
+//! 3. [`auth`]: arithmetic of the login, both sides
 //!
-//! Errors are small values that say what is wrong, and where, and what dies of it
-//! ([`error::Scope`]).
+//! Errors are small values that tell the fault, its place and its scope ([`error::Scope`]).
 
 #![forbid(unsafe_code)]
 #![warn(

@@ -1,4 +1,4 @@
-//! Notices by what they say.
+//! Notices by their content.
 //!
 //! ```
 //! use epoll_group::codec::limits::Limits;
@@ -22,15 +22,15 @@ use super::message::value::Scalar;
 use super::message::{decode, schema};
 use super::scalar::ScalarValue;
 
-/// What a notice says.
+/// Content of a notice.
 ///
-/// *Shape*: owns what it says.
+/// *Shape*: owns its data.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Notice {
     /// A warning of the database about the statement.
     Warning(Warning),
-    /// A session variable has another value.
+    /// New value of a session variable.
     VariableChanged(SessionVariableChanged),
     /// First automatic number of the statement.
     InsertId(u64),
@@ -40,20 +40,20 @@ pub enum Notice {
     RowsFound(u64),
     /// Rows that the statement matched.
     RowsMatched(u64),
-    /// Text for people about the statement, in whatever character set the results have.
+    /// Text for people about the statement, in the character set of the results.
     Produced(Vec<u8>),
     /// Number of the connection.
     ClientId(u64),
-    /// Bits about the server; 1: its leadership goes to another.
+    /// Bits of the server's state; 1: its leadership moves to another server.
     ServerState(u64),
-    /// Another parameter, or one of those above with a value of another type.
+    /// Another parameter, or a parameter listed above with a value of another type.
     StateChanged(SessionStateChanged),
     /// A notice of another type: the type and the payload.
     Other(u32, Vec<u8>),
 }
 
 impl Notice {
-    /// What this notice says.
+    /// Reads the content of this notice.
     ///
     /// # Errors
     ///
@@ -102,8 +102,8 @@ impl Notice {
         }
     }
 
-    /// The notice that says this. Its scope is the statement, but for the state of the server and
-    /// for [`Self::Other`], which concern everyone; set another one if need be.
+    /// Frame of this notice. Its scope is the statement, except for the state of the server and for
+    /// [`Self::Other`], whose scope is global. Set another scope if need be.
     #[must_use]
     pub fn to_frame(&self) -> Frame {
         let state = |param: Parameter, value| {

@@ -1,7 +1,7 @@
 //! Execution plans: building them, and reading them node by node.
 //!
 //! On the wire a node is a type and one optional member per type. [`AnyPlan::node`] and
-//! [`Expr::node`](super::message::plan::Expr::node) give the member that the type names; the
+//! [`Expr::node`](super::message::plan::Expr::node) return the member that the type names; the
 //! constructors set both.
 //!
 //! ```
@@ -49,7 +49,7 @@ use super::message::plan::{
 use super::message::value::Scalar;
 use super::message::value::scalar::Type;
 
-/// What a node of a plan is.
+/// Content of a node of a plan.
 ///
 /// *Shape*: borrows from the plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,7 +72,7 @@ pub enum Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The node from which this one takes its rows; tables have none.
+    /// Node that supplies the rows of this one; tables have none.
     #[must_use]
     pub fn input(&self) -> Option<&'a AnyPlan> {
         match self {
@@ -86,12 +86,11 @@ impl<'a> Node<'a> {
 }
 
 impl AnyPlan {
-    /// What the node is.
+    /// Returns the content of the node.
     ///
     /// # Errors
     ///
-    /// [`PlanError::Node`], which the request dies of, when the member that the type names is not
-    /// there.
+    /// [`PlanError::Node`] when the member that the type names is absent. The request ends.
     pub fn node(&self) -> Result<Node<'_>, PlanError> {
         let kind = self.plan_type;
         let node = match PlanType::try_from(kind).map_err(|_| PlanError::Node { kind })? {
@@ -200,7 +199,7 @@ impl IndexInfo {
 }
 
 impl GetExpr {
-    /// A key: columns and their values, a prefix of the columns of the index in its order.
+    /// Creates a key: columns and their values, a prefix of the columns of the index in its order.
     #[must_use]
     pub fn new(columns: impl IntoIterator<Item = (Scalar, Scalar)>) -> Self {
         let key = |(field, value)| KeyExpr { field, value };
@@ -209,11 +208,11 @@ impl GetExpr {
 }
 
 impl ExecPlan {
-    /// The value of a scalar in the plan: the parameter, if it is a placeholder.
+    /// Returns the value of a scalar in the plan: the parameter, if it is a placeholder.
     ///
     /// # Errors
     ///
-    /// [`PlanError::Placeholder`], which the request dies of, when there is no such parameter.
+    /// [`PlanError::Placeholder`] when there is no such parameter. The request ends.
     pub fn resolve<'a>(&'a self, scalar: &'a Scalar) -> Result<&'a Scalar, PlanError> {
         match (Type::try_from(scalar.r#type), scalar.v_position) {
             (Ok(Type::VPlaceholder), Some(position)) => self.parameter(position),
@@ -221,12 +220,12 @@ impl ExecPlan {
         }
     }
 
-    /// The name of a table, schema, index or column: clients write it to the member for strings
-    /// whatever type they say it has, or send it as a parameter.
+    /// Returns the name of a table, schema, index or column. Clients write it to the member for
+    /// strings, whatever its stated type, or send it as a parameter.
     ///
     /// # Errors
     ///
-    /// [`PlanError::Placeholder`] and [`PlanError::Name`], which the request dies of.
+    /// [`PlanError::Placeholder`] and [`PlanError::Name`]. The request ends.
     pub fn name<'a>(&'a self, scalar: &'a Scalar) -> Result<&'a [u8], PlanError> {
         let scalar = self.resolve(scalar)?;
         let name = scalar.v_string.as_ref().or(scalar.v_identifier.as_ref());
@@ -240,16 +239,16 @@ impl ExecPlan {
     }
 }
 
-/// What is wrong with a plan that was decoded. The request dies of it, nothing else.
+/// Fault of a decoded plan. Only the request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A node lacks the member that its type names, or the type is none.
+    /// A node lacks the member that its type names, or the type is unknown.
     Node {
         /// The type.
         kind: i32,
     },
-    /// An expression lacks the member that its type names, or the type is none.
+    /// An expression lacks the member that its type names, or the type is unknown.
     Expr {
         /// The type.
         kind: i32,
@@ -258,7 +257,7 @@ pub enum PlanError {
     Placeholder {
         /// Its number, from 0.
         position: u32,
-        /// How many there are.
+        /// Number of parameters.
         parameters: usize,
     },
     /// A name is no text.
@@ -269,7 +268,7 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// What dies: the request.
+    /// Scope of the error: the request.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request

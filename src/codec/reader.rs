@@ -1,4 +1,4 @@
-//! Reads the protobuf wire format: tags, varints, lengths.
+//! Reader of the protobuf wire format: tags, varints, lengths.
 //!
 //! It allocates nothing and knows no message. Offsets in its errors count from the start of the
 //! body, also inside nested messages.
@@ -12,20 +12,20 @@ pub(super) const WIRE_BYTES: u8 = 2;
 const WIRE_GROUP_END: u8 = 4;
 pub(super) const WIRE_FIXED32: u8 = 5;
 
-/// How a field begins.
+/// Number and wire type at the start of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag {
     /// Number of the field, from 1.
     pub(super) number: u32,
-    /// How its value is written: one of the numbers above but the end of a group.
+    /// Wire type: one of the constants above except the end of a group.
     pub(super) wire: u8,
 }
 
-/// What is left of a body, or of a message inside it.
+/// Unread part of a body, or of a message inside it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
-    /// Where `rest` ends, from the start of the body.
+    /// Offset of the end of `rest`, from the start of the body.
     end: usize,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         u32::try_from(self.end.saturating_sub(self.rest.len())).unwrap_or(u32::MAX)
     }
 
-    /// How the next field begins; `None` at the end.
+    /// Reads the tag of the next field; `None` at the end.
     pub(super) fn tag(&mut self) -> Result<Option<Tag>, MessageError> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -71,9 +71,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next varint; more bytes than necessary are accepted.
+    /// Reads the next varint; more bytes than necessary are accepted.
     pub(super) fn varint(&mut self) -> Result<u64, MessageError> {
-        // Most are one byte.
+        // Most varints are one byte.
         if let Some((&byte, rest)) = self.rest.split_first()
             && byte < 0x80
         {
@@ -100,13 +100,13 @@ impl<'a> Reader<'a> {
         Err(self.truncated(offset, u64::try_from(self.rest.len()).unwrap_or(0).saturating_add(1)))
     }
 
-    /// The next value with a length, without the length.
+    /// Reads the next value with a length, without the length.
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], MessageError> {
         let length = self.varint()?;
         self.take(length)
     }
 
-    /// The next message inside this one.
+    /// Reads the next message inside this one.
     pub(super) fn message(&mut self) -> Result<Self, MessageError> {
         let rest = self.bytes()?;
         Ok(Self { rest, end: self.end.saturating_sub(self.rest.len()) })
@@ -126,13 +126,13 @@ impl<'a> Reader<'a> {
         MessageError::Truncated { offset, needs, has }
     }
 
-    /// Passes over the value of a field, whatever it is.
+    /// Skips the value of a field of any wire type.
     pub(super) fn skip(&mut self, tag: Tag) -> Result<(), MessageError> {
         self.skip_within(tag, Limits::MAX_DEPTH, Limits::MAX_DEPTH)
     }
 
-    /// The same where groups, which nobody writes any more, may nest to `depth`. The `limit` is
-    /// for the error.
+    /// Skips a value in which groups may nest to `depth`. No known peer writes groups any more. The
+    /// error carries `limit`.
     pub(super) fn skip_within(
         &mut self,
         tag: Tag,
@@ -182,8 +182,8 @@ mod tests {
 
     use super::*;
 
-    /// What a varint is, by the book: seven bits a byte, the low ones first, the last byte without
-    /// the high bit, 64 bits in all. The value and its bytes.
+    /// Value and length of a varint by its definition: seven bits a byte, the low ones first, the
+    /// last byte without the high bit, 64 bits in all.
     fn naive(bytes: &[u8]) -> Option<(u64, usize)> {
         let used = bytes.iter().position(|byte| byte & 0x80 == 0)?.checked_add(1)?;
         let mut value = 0_u128;

@@ -1,4 +1,4 @@
-//! The errors that a server answers with: numbers, SQL states, what is lost.
+//! Errors in a server's answers: numbers, SQL states, and scope.
 
 use std::error::Error;
 use std::fmt;
@@ -11,19 +11,19 @@ use super::message::generic::{ErrorReply, error_reply::Severity};
 pub mod code {
     /// The digest is not in the cache: send the text too.
     pub const CACHE_MISS: u32 = 8000;
-    /// The same, of older servers.
+    /// Number of the same error in older servers.
     pub const CACHE_MISS_OLD: u32 = 6000;
-    /// Any error of the server itself that has no number of its own.
+    /// Error of the server itself without a number of its own.
     pub const SERVER: u32 = 8001;
-    /// First of the file transfer's: a file cannot be opened.
+    /// First number of the file transfer: a file cannot be opened.
     pub const FILE_FIRST: u32 = 8100;
-    /// Last of the file transfer's: out of memory.
+    /// Last number of the file transfer: out of memory.
     pub const FILE_LAST: u32 = 8110;
     /// Wrong user or password.
     pub const ACCESS_DENIED: u32 = 1045;
     /// The server shuts down.
     pub const SHUTDOWN: u32 = 1053;
-    /// An error that MySQL has no number for.
+    /// An error without a number in MySQL.
     pub const UNKNOWN: u32 = 1105;
     /// A frame is longer than the server accepts.
     pub const PACKET_TOO_LARGE: u32 = 1153;
@@ -31,31 +31,31 @@ pub mod code {
     pub const INTERRUPTED: u32 = 1317;
     /// The server cannot open sessions yet.
     pub const NOT_READY: u32 = 3168;
-    /// An expect block is closed that was not opened.
+    /// A request closes an expect block that was not opened.
     pub const EXPECT_NOT_OPEN: u32 = 5158;
-    /// What the expect block expects does not hold.
+    /// A condition of the expect block does not hold.
     pub const EXPECT_FAILED: u32 = 5159;
     /// A condition of an expect block is not known.
     pub const EXPECT_BAD_CONDITION: u32 = 5160;
-    /// The argument of a condition means nothing.
+    /// The argument of a condition has no meaning.
     pub const EXPECT_BAD_VALUE: u32 = 5161;
 }
 
-/// The SQL state of errors that have no other.
+/// SQL state of errors that have no other.
 pub const GENERAL_STATE: &[u8; 5] = b"HY000";
-/// The SQL state of what was interrupted.
+/// SQL state of an interrupted statement.
 pub const INTERRUPTED_STATE: &[u8; 5] = b"70100";
-/// The SQL state of a frame that is too long.
+/// SQL state of a frame that is too long.
 pub const PACKET_TOO_LARGE_STATE: &[u8; 5] = b"S1000";
 
 impl ErrorReply {
-    /// An error that only the statement dies of.
+    /// Creates an error that ends only the statement.
     #[must_use]
     pub fn error(code: u32, sql_state: &[u8; 5], msg: impl Into<Vec<u8>>) -> Self {
         Self::with(Severity::Error, code, sql_state, msg.into())
     }
 
-    /// An error that the session dies of; on session 0, the connection.
+    /// Creates an error that ends the session; on session 0, the connection.
     #[must_use]
     pub fn fatal(code: u32, sql_state: &[u8; 5], msg: impl Into<Vec<u8>>) -> Self {
         Self::with(Severity::Fatal, code, sql_state, msg.into())
@@ -65,17 +65,17 @@ impl ErrorReply {
         Self { severity: Some(severity.into()), code, msg, sql_state: sql_state.to_vec() }
     }
 
-    /// Whether the digest of the request is not in the server's cache, so that the request is to
-    /// be sent again with its text. The session is as it was.
+    /// Returns true if the digest of the request is not in the server's cache. Then the client
+    /// sends the request again with its text. The session is unchanged.
     #[must_use]
     pub const fn is_cache_miss(&self) -> bool {
         matches!(self.code, code::CACHE_MISS | code::CACHE_MISS_OLD)
     }
 
-    /// What dies: the request, or with a fatal error its session.
+    /// Scope of the error: the request, or for a fatal error its session.
     ///
-    /// A fatal error about the connection comes on session 0, before the server closes it; whoever
-    /// reads frames sees that in their header.
+    /// A fatal error about the connection comes on session 0, before the server closes it. A reader
+    /// of frames sees that session in their header.
     #[must_use]
     pub fn scope(&self) -> Scope {
         match self.severity() {

@@ -1,4 +1,4 @@
-//! Rows: the bytes of each cell, both ways.
+//! Rows: the bytes of each cell, for reading and writing.
 //!
 //! A row is a list of cells in the order of the columns. A cell without bytes is NULL; every other
 //! value has one byte at least:
@@ -15,13 +15,13 @@
 //!  Set               (length, bytes) of each member; 00 without members
 //! ```
 //!
-//! Trailing zero parts of a [`DateTime`] and a [`Time`] are left out. The year of a [`DateTime`] has
-//! two bytes also where one would do, as the existing server writes it and existing readers expect;
-//! other varints are as short as possible. Readers take any varint, trailing zeros, and the sign
-//! nibbles and leading zeros that [`Decimal::from_packed`] takes.
+//! Trailing zero parts of a [`DateTime`] and a [`Time`] are left out. The year of a [`DateTime`]
+//! always has two bytes, because the existing server writes it so and existing readers expect it.
+//! Other varints are as short as possible. Readers accept any varint, trailing zeros, and the sign
+//! nibbles and leading zeros that [`Decimal::from_packed`] accepts.
 //!
-//! What a cell is, only its column says: the bytes do not. [`Cell`] has one reader per type;
-//! [`Cell::value`] picks it by the types of the metadata.
+//! Only the column tells the type of a cell; the bytes do not. [`Cell`] has one reader per type;
+//! [`Cell::value`] selects the reader by the types of the metadata.
 
 mod cell;
 pub(super) mod field;
@@ -34,13 +34,13 @@ use super::temporal::{Date, DateTime, Time};
 use super::value::{Set, Value, ValueError};
 use super::wire::{Reader, WireError, WireType};
 
-/// The cells of the row with this body, one after the other; what is no cell is passed over.
+/// Returns the cells of the row with this body, one after the other. Other fields are skipped.
 ///
-/// *Shape*: borrows the body, allocates nothing. After an error there is nothing more.
+/// *Shape*: borrows the body, allocates nothing. After an error the iterator ends.
 ///
 /// # Errors
 ///
-/// [`WireError`], when the body is broken at this place. It spoils the request.
+/// [`WireError`], when the body is malformed at this place. It ends the request.
 pub fn cells(body: &[u8]) -> impl Iterator<Item = Result<Cell<'_>, WireError>> {
     let mut reader = Reader::new(body);
     let mut failed = false;
@@ -65,10 +65,10 @@ fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError>
     Ok(None)
 }
 
-/// Finds the cells of rows, so that they can be read in any order.
+/// Index of the cells of a row, for reads in any order.
 ///
-/// *Shape*: kept by who reads a result and used for all its rows, whose bytes it borrows. It holds
-/// eight bytes per column, allocated with the first row.
+/// *Shape*: owned by the reader of a result and used for all its rows, whose bytes it borrows. It
+/// holds eight bytes per column, allocated with the first row.
 ///
 /// ```
 /// use epoll_group::codec::row::RowReader;
@@ -83,16 +83,16 @@ fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError>
 /// ```
 #[derive(Clone, Debug)]
 pub struct RowReader {
-    /// Where each cell begins and ends.
+    /// Begin and end of each cell.
     places: Vec<(u32, u32)>,
     max_columns: usize,
 }
 
 impl RowReader {
-    /// Columns that the default reader takes: as many as a MySQL table can have.
+    /// Greatest number of columns of the default reader: as many as a MySQL table can have.
     pub const DEFAULT_MAX_COLUMNS: usize = 4096;
 
-    /// Takes rows of up to `max_columns`.
+    /// Creates a reader for rows of up to `max_columns`.
     #[must_use]
     pub const fn new(max_columns: usize) -> Self {
         Self { places: Vec::new(), max_columns }
@@ -102,8 +102,8 @@ impl RowReader {
     ///
     /// # Errors
     ///
-    /// [`ValueError::Wire`] when the body is broken, [`ValueError::TooManyColumns`]; either spoils the
-    /// request. The values of the cells are not looked at.
+    /// [`ValueError::Wire`] when the body is malformed, [`ValueError::TooManyColumns`]; either ends
+    /// the request. The values of the cells are not checked.
     pub fn row<'a>(&'a mut self, body: &'a [u8]) -> Result<Row<'a>, ValueError> {
         self.places.clear();
         let mut reader = Reader::new(body);
@@ -129,11 +129,10 @@ impl Default for RowReader {
 
 /// A row whose cells are read by their number, from 0.
 ///
-/// *Shape*: borrows the body of the frame and the reader that made it. What it returns borrows the
-/// body.
+/// *Shape*: borrows the body of the frame and the reader that made it. Its results borrow the body.
 ///
-/// Each typed reader returns `None` for NULL. It is the caller who knows the type of the column: the
-/// bytes of another type are misread without notice, or are an error.
+/// Each typed reader returns `None` for NULL. The caller must know the type of the column: bytes of
+/// another type are misread without notice, or are an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     body: &'a [u8],
@@ -146,7 +145,7 @@ macro_rules! typed {
         ///
         /// # Errors
         ///
-        /// [`ValueError`], also [`ValueError::NoColumn`]; it spoils the request.
+        /// [`ValueError`], also [`ValueError::NoColumn`]; it ends the request.
         #[inline]
         pub fn $name(&self, index: usize) -> Result<Option<$type>, ValueError> {
             self.cell(index)?.$name()
@@ -161,13 +160,13 @@ impl<'a> Row<'a> {
         self.places.len()
     }
 
-    /// Whether there are no cells.
+    /// Returns true if there are no cells.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The cell of a column.
+    /// Returns the cell of a column.
     ///
     /// # Errors
     ///
@@ -180,11 +179,11 @@ impl<'a> Row<'a> {
         place.map(Cell::new).ok_or(ValueError::NoColumn { index, columns: self.len() })
     }
 
-    /// The value of a column, read as its metadata says.
+    /// Reads the value of a column by the types of its metadata.
     ///
     /// # Errors
     ///
-    /// [`ValueError`], also [`ValueError::NoColumn`]; it spoils the request.
+    /// [`ValueError`], also [`ValueError::NoColumn`]; it ends the request.
     pub fn value(&self, index: usize, column: &Column<'_>) -> Result<Value<'a>, ValueError> {
         self.cell(index)?.value(column.field_type, column.original_type)
     }
@@ -194,7 +193,7 @@ impl<'a> Row<'a> {
         signed -> i64;
         /// An unsigned integer, or a year.
         unsigned -> u64;
-        /// The bits of a BIT column as a number.
+        /// A BIT column as a number.
         bit -> u64;
         /// A FLOAT.
         float -> f32;

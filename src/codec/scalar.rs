@@ -1,7 +1,7 @@
-//! Scalars by what they mean: arguments of statements, names and literals of plans.
+//! Scalars by their meaning: arguments of statements, names and literals of plans.
 //!
-//! On the wire a [`Scalar`] is a type and a dozen optional members. [`Scalar::value`] gives the one
-//! that the type names, and the constructors set both.
+//! On the wire a [`Scalar`] is a type and a dozen optional members. [`Scalar::value`] returns the
+//! member that the type names, and the constructors set both.
 //!
 //! ```
 //! use epoll_group::codec::message::value::{Any, Scalar};
@@ -19,10 +19,9 @@ use super::error::Scope;
 use super::message::value::scalar::{Octets, String, Type};
 use super::message::value::{Any, Array, Object, Scalar, any};
 
-/// What a scalar means.
+/// Meaning of a scalar.
 ///
-/// *Shape*: borrows its bytes from the scalar. Texts are in whatever character set their collation
-/// belongs to.
+/// *Shape*: borrows its bytes from the scalar. Texts are in the character set of their collation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ScalarValue<'a> {
@@ -44,14 +43,14 @@ pub enum ScalarValue<'a> {
     String(&'a [u8], Option<u64>),
     /// Number of a parameter, from 0.
     Placeholder(u32),
-    /// Name of something.
+    /// Name in a statement or plan.
     Identifier(&'a [u8]),
-    /// Text that goes into a statement as it is. Whoever splices it trusts the peer with the
+    /// Text that goes into a statement unchanged. A server that splices it trusts the peer with the
     /// statement.
     RawString(&'a [u8]),
 }
 
-/// A scalar or an `Any` without the member that its type names, or with a type that is none.
+/// A scalar or an `Any` without the member that its type names, or with an unknown type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScalarError {
@@ -60,7 +59,7 @@ pub struct ScalarError {
 }
 
 impl ScalarError {
-    /// What dies: the request that has the scalar.
+    /// Scope of the error: the request that has the scalar.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
@@ -76,14 +75,14 @@ impl fmt::Display for ScalarError {
 impl Error for ScalarError {}
 
 impl Scalar {
-    /// What it means.
+    /// Returns the meaning of the scalar.
     ///
     /// An identifier is taken from the member for identifiers or from that for strings, because
     /// existing clients write it to either.
     ///
     /// # Errors
     ///
-    /// [`ScalarError`], which the request dies of, when the member that the type names is not there.
+    /// [`ScalarError`] when the member that the type names is absent. The request ends.
     pub fn value(&self) -> Result<ScalarValue<'_>, ScalarError> {
         let kind = self.r#type;
         let value = match Type::try_from(kind).map_err(|_| ScalarError { kind })? {
@@ -153,14 +152,14 @@ impl Scalar {
         Self { v_bool: Some(value), ..Self::of(Type::VBool) }
     }
 
-    /// A text, and the number of its MySQL collation if it is to be named.
+    /// A text, and the number of its MySQL collation if the peer is to know it.
     #[must_use]
     pub fn string(value: impl Into<Vec<u8>>, collation: Option<u64>) -> Self {
         let string = String { value: value.into(), collation };
         Self { v_string: Some(string), ..Self::of(Type::VString) }
     }
 
-    /// Text that goes into a statement as it is.
+    /// Text that goes into a statement unchanged.
     #[must_use]
     pub fn raw_string(value: impl Into<Vec<u8>>) -> Self {
         let string = String { value: value.into(), collation: None };
@@ -192,7 +191,7 @@ impl Scalar {
     }
 }
 
-/// What an [`Any`] means.
+/// Meaning of an [`Any`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AnyValue<'a> {
@@ -205,11 +204,11 @@ pub enum AnyValue<'a> {
 }
 
 impl Any {
-    /// What it means.
+    /// Returns the meaning of the `Any`.
     ///
     /// # Errors
     ///
-    /// [`ScalarError`], which the request dies of, when the member that the type names is not there.
+    /// [`ScalarError`] when the member that the type names is absent. The request ends.
     pub fn value(&self) -> Result<AnyValue<'_>, ScalarError> {
         let kind = self.r#type;
         let value = match any::Type::try_from(kind).map_err(|_| ScalarError { kind })? {

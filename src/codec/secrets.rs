@@ -1,10 +1,10 @@
-//! `Debug` for the messages that carry a proof of the password: what it says may end up in a log.
+//! `Debug` for messages that carry a proof of the password, because its output may end up in a log.
 
 use std::fmt;
 
 use super::message::session::{AuthenticateContinue, AuthenticateStart};
 
-/// Says how long it is.
+/// Shows only the length of a secret.
 struct Hidden(usize);
 
 impl fmt::Debug for Hidden {

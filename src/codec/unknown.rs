@@ -1,8 +1,8 @@
 //! Fields that a newer peer sends and this crate does not know, for proxies that pass them on.
 //!
-//! Decoding drops them. A proxy that passes a frame on as it is has its bytes
-//! ([`Frame::bytes`](super::decoder::Frame::bytes)). One that changes a message takes the unknown
-//! fields out of the old body and encodes the new message with them:
+//! Decoding drops them. A proxy that passes a frame on unchanged has its bytes
+//! ([`Frame::bytes`](super::decoder::Frame::bytes)). A proxy that changes a message takes the
+//! unknown fields out of the old body and encodes the new message with them:
 //!
 //! ```
 //! use epoll_group::codec::dialect::Dialect;
@@ -26,27 +26,27 @@ use super::check::{Kind, Place, Schema};
 use super::error::MessageError;
 use super::reader::{Reader, Tag};
 
-/// The unknown fields of one body, also those inside nested messages.
+/// Unknown fields of one body, also those inside nested messages.
 ///
-/// *Shape*: what is left of the body when the known fields are taken out and only the messages
-/// around unknown ones stay; never larger than the body, and without memory when there are none.
+/// *Shape*: the body without its known fields, except the messages around unknown fields. Never
+/// larger than the body, and without memory if there are no unknown fields.
 ///
-/// They go back to where they were: the same nested message, for elements of a list the one at the
-/// same place. What has no such place any more is dropped. Where they stand among the known fields
-/// is not kept: they come behind them, which means the same.
+/// Each field returns to its place: the same nested message, and for list elements the element with
+/// the same index. Fields without such a place are dropped. Their order among the known fields is
+/// not kept: they follow the known fields, which means the same.
 #[derive(Clone, Debug, Default)]
 pub struct UnknownFields {
     left: Vec<u8>,
 }
 
 impl UnknownFields {
-    /// Whether there are none.
+    /// Returns true if there are no unknown fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// Those of a body that passed the check against this schema.
+    /// Unknown fields of a body that passed the check against this schema.
     pub(super) fn of(body: &[u8], schema: &'static Schema) -> Result<Self, MessageError> {
         let mut left = Vec::new();
         if strip(Reader::new(body), schema, &mut left)? {
@@ -67,9 +67,9 @@ impl UnknownFields {
     }
 }
 
-/// Appends what is not known, and says whether there was any. Elements of lists leave an empty
-/// message when nothing in them is unknown, so that those behind them keep their place; so does a
-/// message with such elements, which may come once more and go on with the list.
+/// Appends the unknown fields and returns true if there were any. Elements of lists leave an empty
+/// message if nothing in them is unknown, so that later elements keep their index. A message with
+/// such elements also leaves an empty message, because it may come once more and continue the list.
 fn strip(
     mut reader: Reader<'_>,
     schema: &'static Schema,
@@ -110,16 +110,16 @@ fn strip(
     }
 }
 
-/// Appends `body` and, at its end and those of its nested messages, what `left` has for them, which
-/// may come in several parts. The parts are borrowed at every depth, so that deep messages cost no
-/// more than flat ones.
+/// Appends `body`. The fields of `left` go to its end and to the ends of its nested messages;
+/// `left` may come in several parts. The parts are borrowed at every depth, so deep messages cost
+/// no more than flat ones.
 fn merge(
     mut body: Reader<'_>,
     left: &[&[u8]],
     schema: &'static Schema,
     out: &mut Vec<u8>,
 ) -> Result<(), MessageError> {
-    // How far `left` was looked through for each list.
+    // Progress through `left`, for each list.
     let mut lists = Vec::<(u32, Messages<'_, '_>)>::new();
     loop {
         let before = body.rest();
@@ -169,7 +169,7 @@ fn merge(
     Ok(())
 }
 
-/// The messages that are the values of one field, in all parts of a message.
+/// Messages that are the values of one field, in all parts of a message.
 struct Messages<'l, 'a> {
     part: Reader<'a>,
     later: std::slice::Iter<'l, &'a [u8]>,
@@ -199,7 +199,7 @@ impl<'a> Iterator for Messages<'_, 'a> {
     }
 }
 
-/// The next message that is the value of this field.
+/// Returns the next message that is the value of this field.
 fn next_message<'a>(
     reader: &mut Reader<'a>,
     number: u32,
@@ -213,13 +213,13 @@ fn next_message<'a>(
     Ok(None)
 }
 
-/// The bytes between where the reader was and where it is.
+/// Bytes between the former and the current position of the reader.
 fn passed<'a>(before: &'a [u8], now: &Reader<'_>) -> &'a [u8] {
     let bytes = before.len().saturating_sub(now.rest().len());
     before.get(..bytes).unwrap_or_default()
 }
 
-/// Appends a field with a length, which is known only when its value is there.
+/// Appends a field with a length, which is known only after the value is written.
 fn with_length<T>(
     out: &mut Vec<u8>,
     tag: Tag,

@@ -1,4 +1,4 @@
-//! Values of columns, and why some bytes or numbers are none.
+//! Values of columns, and reasons why bytes or numbers are no value.
 
 use std::error::Error;
 use std::fmt;
@@ -10,8 +10,8 @@ use super::wire::{Reader, WireError, put_varint};
 
 /// One cell of a result, of any column type.
 ///
-/// *Shape*: at most 40 bytes, `Copy`; text and blobs borrow, from the frame they were read from or
-/// from whoever wants them written.
+/// *Shape*: at most 40 bytes, `Copy`. Text and blobs borrow from the frame they were read from, or
+/// from the caller that writes them.
 ///
 /// Bytes of text are in the character set of the result, which the codec does not convert. JSON and
 /// geometry are [`Bytes`](Self::Bytes), a year is [`Unsigned`](Self::Unsigned), a timestamp is a
@@ -82,7 +82,7 @@ impl<T: Into<Self>> From<Option<T>> for Value<'_> {
     }
 }
 
-/// Whether a decimal or a time is below zero.
+/// Sign of a decimal or a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third sign")]
 pub enum Sign {
@@ -92,10 +92,10 @@ pub enum Sign {
     Plus,
 }
 
-/// The members of a SET cell, in the bytes in which they stand on the wire.
+/// Members of a SET cell, in their wire format.
 ///
-/// *Shape*: a borrowed slice that has been checked once; going through it copies nothing. A set whose
-/// only member has no name cannot be told from the empty set on the wire, and is read as that.
+/// *Shape*: a borrowed slice that was checked once; iteration copies nothing. On the wire a set
+/// whose only member has an empty name equals the empty set, and is read as the empty set.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Set<'a> {
     members: &'a [u8],
@@ -105,7 +105,7 @@ impl<'a> Set<'a> {
     /// The set without members.
     pub const EMPTY: Self = Self { members: &[] };
 
-    /// A set of these members, put together in `place`, whose former content goes.
+    /// Creates a set of these members. Its bytes replace the former content of `place`.
     pub fn new<T: AsRef<[u8]>>(
         members: impl IntoIterator<Item = T>,
         place: &'a mut Vec<u8>,
@@ -119,7 +119,7 @@ impl<'a> Set<'a> {
         if members == [0] { Self::EMPTY } else { Self { members } }
     }
 
-    /// From the bytes of a cell. A single byte, 0 or 1, is the empty set.
+    /// Reads the bytes of a cell. A single byte, 0 or 1, is the empty set.
     pub(super) fn from_cell(cell: &'a [u8]) -> Result<Self, ValueError> {
         if matches!(cell, [0 | 1]) {
             return Ok(Self::EMPTY);
@@ -131,21 +131,21 @@ impl<'a> Set<'a> {
         Ok(Self { members: cell })
     }
 
-    /// The members as they stand on the wire; nothing for the empty set.
+    /// Members in their wire format; no bytes for the empty set.
     pub(super) const fn as_wire(&self) -> &'a [u8] {
         self.members
     }
 
-    /// Whether there is no member.
+    /// Returns true if there is no member.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// The members, in the order of the wire, which is that of the column's definition.
+    /// Members in the order of the wire, which is that of the column's definition.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let mut reader = Reader::new(self.members);
-        // Checked at construction, so the reader fails at the end and nowhere else.
+        // The bytes were checked at construction, so the reader fails only at the end.
         std::iter::from_fn(move || reader.bytes().ok())
     }
 }
@@ -156,31 +156,31 @@ impl fmt::Debug for Set<'_> {
     }
 }
 
-/// Why some bytes, a number or a text is no value of a type.
+/// Reason why bytes, a number or a text is no value of a type.
 ///
-/// In a result it is the peer's fault and spoils the request; in a constructor it is the caller's.
+/// In a result it is the peer's fault and ends the request; in a constructor it is the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ValueError {
     /// The bytes of a cell are broken.
     Wire(WireError),
-    /// A cell goes on behind its value.
+    /// A cell has bytes behind its value.
     Trailing {
         /// Bytes behind the value.
         bytes: usize,
     },
     /// A string without the zero that ends it.
     Unterminated,
-    /// A part of a value is above what it can be.
+    /// A part of a value is above its maximum.
     OutOfRange {
-        /// Which part: `year`, `hour`, `scale` …
+        /// Name of the part: `year`, `hour`, `scale` …
         part: &'static str,
-        /// What it was.
+        /// Value of the part.
         value: u64,
-        /// The largest that it can be.
+        /// Largest valid value of the part.
         max: u64,
     },
-    /// A packed decimal without digits, without sign, or with something behind the sign.
+    /// A packed decimal lacks digits or a sign, or has bytes behind the sign.
     BadDecimal,
     /// A text that does not have the form of the type.
     Syntax,
@@ -188,20 +188,20 @@ pub enum ValueError {
     NotUtf8,
     /// A column that the row does not have.
     NoColumn {
-        /// Which was asked for.
+        /// Index of the requested column.
         index: usize,
-        /// How many there are.
+        /// Number of columns of the row.
         columns: usize,
     },
-    /// More columns than the reader takes.
+    /// More columns than the reader accepts.
     TooManyColumns {
-        /// How many it takes.
+        /// Greatest number of columns that the reader accepts.
         max: usize,
     },
 }
 
 impl ValueError {
-    /// What dies, when a peer sent it: the request; the frames behind it can be read.
+    /// Scope of the error if a peer sent the value: the request. The frames behind it can be read.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
@@ -239,7 +239,7 @@ impl From<WireError> for ValueError {
     }
 }
 
-/// `value` as it is, if it is not above `max`.
+/// Returns `value` if it is not above `max`.
 pub(super) const fn within(part: &'static str, value: u64, max: u64) -> Result<u64, ValueError> {
     if value <= max { Ok(value) } else { Err(ValueError::OutOfRange { part, value, max }) }
 }

@@ -1,4 +1,4 @@
-//! Protobuf primitives: what the hot path is written with and what cells are read with.
+//! Protobuf primitives: writers for the hot path, and readers for cells.
 //!
 //! ```text
 //!  varint 300         ┌─────────┬─────────┐     seven bits a byte, lowest first;
@@ -9,12 +9,12 @@
 //!                     └──────┴──────────┴──────────┄
 //! ```
 //!
-//! Varints are written as short as possible. A reader takes longer ones too, up to
-//! [`MAX_VARINT_BYTES`], because the reference server pads some; what does not fit into 64 bits is an
-//! error. Integers of fixed width are little-endian on the wire, whatever the machine.
+//! Varints are written as short as possible. A reader accepts longer ones too, up to
+//! [`MAX_VARINT_BYTES`], because the reference server pads some. A value that does not fit into 64
+//! bits is an error. Integers of fixed width are little-endian on the wire, on every machine.
 //!
 //! Writing goes through `Word`: up to 16 bytes that are put together in registers and stored at
-//! once, which is how a whole row field costs one bounds check.
+//! once. Therefore a whole row field costs one bounds check.
 
 mod word;
 
@@ -58,13 +58,13 @@ pub const fn unzigzag(value: u64) -> i64 {
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, value: u64) {
     let word = Word::varint(value);
-    // A store of fixed width and a length set back: cheaper than a copy of varying width.
+    // A store of fixed width and a shortened length are cheaper than a copy of varying width.
     let end = out.len().saturating_add(word.len());
     out.extend_from_slice(&word.to_array());
     out.truncate(end);
 }
 
-/// How the content of a field is delimited.
+/// Encoding of the content of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WireType {
@@ -72,14 +72,14 @@ pub enum WireType {
     Varint,
     /// Eight bytes: double, fixed64.
     Fixed64,
-    /// A varint with the length, then so many bytes: strings, bytes, messages.
+    /// A varint with the length, then that many bytes: strings, bytes, messages.
     Bytes,
     /// Four bytes: float, fixed32.
     Fixed32,
 }
 
 impl WireType {
-    /// The tag of field `number`: what stands before its content.
+    /// Tag of field `number`, which precedes its content.
     #[inline]
     #[must_use]
     pub const fn tag(self, number: u32) -> u64 {
@@ -93,8 +93,8 @@ impl WireType {
     }
 }
 
-/// Why bytes are not what they should be. The peer's fault; ends the request or the connection, as
-/// the caller decides who knows where the bytes came from.
+/// Reason why bytes are not the expected primitive. It is the peer's fault. The caller knows the
+/// origin of the bytes and decides whether the request or the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WireError {
@@ -123,8 +123,8 @@ impl Error for WireError {}
 
 /// Reads primitives from the front of some bytes.
 ///
-/// *Shape*: a slice that gets shorter; it copies nothing, and what it returns borrows from the bytes
-/// and not from the reader. After an error its position is unspecified.
+/// *Shape*: a slice that gets shorter. It copies nothing, and its results borrow from the bytes,
+/// not from the reader. After an error its position is unspecified.
 ///
 /// ```
 /// use epoll_group::codec::wire::{Reader, WireError, WireType};
@@ -150,21 +150,21 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Whether everything was read.
+    /// Returns true if all bytes were read.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// What was not read yet.
+    /// Bytes that were not read yet.
     #[inline]
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// One byte.
+    /// Reads one byte.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
         Ok(first)
     }
 
-    /// A varint of any length up to [`MAX_VARINT_BYTES`].
+    /// Reads a varint of any length up to [`MAX_VARINT_BYTES`].
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
         Err(WireError::VarintTooLong)
     }
 
-    /// Number and wire type of the next field; `Ok(None)` at the end.
+    /// Reads number and wire type of the next field; `Ok(None)` at the end.
     ///
     /// # Errors
     ///
@@ -244,7 +244,7 @@ impl<'a> Reader<'a> {
         Ok(Some((number as u32, kind)))
     }
 
-    /// A length, and so many bytes.
+    /// Reads a length and that many bytes.
     ///
     /// # Errors
     ///
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).map_err(|_| WireError::Truncated)?)
     }
 
-    /// `count` bytes.
+    /// Reads `count` bytes.
     ///
     /// # Errors
     ///
@@ -269,7 +269,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Four bytes.
+    /// Reads four bytes.
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     ///
     /// # Errors
     ///
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Passes over the content of a field that nobody asked for.
+    /// Skips the content of a field that the caller does not need.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Tests that what is written about the tunables agrees with the table.
+//! Tests that the documentation of the tunables agrees with the table.
 
 mod tables;
 
@@ -49,7 +49,8 @@ fn plain(prose: &str) -> String {
 fn the_guide_has_every_tunable_once_with_default_range_and_when() {
     let mut missing: Vec<_> = Config::FIELDS.iter().map(Field::name).collect();
     for row in rows(GUIDE, "default") {
-        // A table without names of ours has those of the original, less a prefix that is accepted.
+        // A table without our names lists the names of the original, without a prefix that is
+        // accepted.
         let name = row.get("ours").unwrap_or_else(|| &row["original"]).trim_matches('`');
         let field = Field::named(name).unwrap_or_else(|_| panic!("{name} is unknown"));
         let name = field.name();

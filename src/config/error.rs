@@ -1,44 +1,43 @@
-//! What is wrong with a configuration.
+//! Errors of a configuration.
 
 use std::error::Error;
 use std::fmt;
 
 use super::fields::Unit;
 
-/// A tunable is outside its range, or was not understood: a mistake of whoever configured the
-/// runtime.
+/// Error of an operator: a tunable is outside its range, or its text is malformed.
 ///
-/// `Display` says it in one line: `epoll_groups 200 is outside 0..=128`.
+/// `Display` is one line: `epoll_groups 200 is outside 0..=128`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigError {
-    /// Name of the tunable; empty if there is none of the name that was given.
+    /// Name of the tunable; empty if there is no tunable of the given name.
     pub field: &'static str,
-    /// The value it was given, as text with its unit; if there is no such tunable, the name.
+    /// The given value, as text with its unit; if there is no such tunable, the name.
     pub value: String,
-    /// What is allowed, as text with its unit; empty for an unknown tunable.
+    /// Valid range, as text with its unit; empty for an unknown tunable.
     pub range: String,
-    /// What is wrong with it.
+    /// Kind of the error.
     pub kind: ConfigErrorKind,
 }
 
-/// What is wrong with a tunable.
+/// Kind of an error in a tunable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigErrorKind {
     /// The value is outside the range.
     OutOfRange,
-    /// The text is no value of a tunable that counts in this unit.
+    /// The text is no value of a tunable with this unit.
     Malformed(Unit),
     /// There is no tunable of that name.
     Unknown {
-        /// One that is spelled nearly so.
+        /// The tunable with the most similar name, if one is similar.
         nearest: Option<&'static str>,
     },
 }
 
 impl ConfigError {
-    /// `Debug` of a number is the number, and of a `Duration` it is `1.5s`.
+    /// `Debug` prints a number as the number, and a `Duration` as `1.5s`.
     pub(super) fn out_of_range(field: &'static str, value: impl fmt::Debug, range: String) -> Self {
         let kind = ConfigErrorKind::OutOfRange;
         Self { field, value: format!("{value:?}"), range, kind }
@@ -55,7 +54,7 @@ impl ConfigError {
     }
 }
 
-/// What was not understood is quoted, so that it stays one line whatever it holds.
+/// Text of an operator is quoted, so that the message stays one line.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, value, range, kind } = self;

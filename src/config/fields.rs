@@ -1,4 +1,4 @@
-//! The table of the tunables: what is known of each beside its value.
+//! Table of the tunables: their properties beside the value.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::Config;
 use super::error::ConfigError;
 use super::value::nearest;
 
-/// What a tunable counts, and so what a plain number means to [`Config::set`].
+/// Unit of a tunable, and therefore the unit of a plain number in [`Config::set`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
@@ -35,9 +35,9 @@ impl fmt::Display for Unit {
     }
 }
 
-/// One tunable of [`Config`]: what an admin command or a config file has to know of it.
+/// One tunable of [`Config`], for admin commands and config files.
 ///
-/// *Shape*: an entry of [`Config::FIELDS`], there for the life of the process.
+/// *Shape*: an entry of [`Config::FIELDS`], which lives as long as the process.
 ///
 /// ```
 /// use epoll_group::Config;
@@ -66,19 +66,19 @@ impl Field {
         self.name
     }
 
-    /// What it counts.
+    /// Unit of its value.
     #[must_use]
     pub const fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// May it change while the runtime runs?
+    /// Returns true if it may change while the runtime runs.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         self.live
     }
 
-    /// What is allowed, as text: `0..=128`, `1ms..=10s`, `true or false`.
+    /// Valid range, as text: `0..=128`, `1ms..=10s`, `true or false`.
     #[must_use]
     pub fn range(&self) -> String {
         (self.range)()
@@ -104,7 +104,7 @@ impl Field {
         (self.write)(config, text)
     }
 
-    /// The tunable that an operator calls so.
+    /// Returns the tunable for an operator's name of it.
     pub(super) fn named(given: &str) -> Result<&'static Self, ConfigError> {
         let mut name = given.trim().to_ascii_lowercase();
         for prefix in ["polarx_rpc_", "epoll_group_"] {
@@ -131,7 +131,7 @@ impl fmt::Debug for Field {
     }
 }
 
-/// Makes of the table the struct with its defaults, and [`Config::FIELDS`].
+/// Makes the struct with its defaults, and [`Config::FIELDS`], from the table.
 macro_rules! tunables {
     (
         $(#[$meta:meta])*
@@ -145,7 +145,7 @@ macro_rules! tunables {
         }
 
         impl Default for $config {
-            /// The defaults that each setter names.
+            /// Defaults that the documentation of each setter names.
             fn default() -> Self {
                 Self { $($name: $default,)+ }
             }

@@ -1,12 +1,12 @@
 //! Every tunable of a runtime, with its range, default and unit.
 //!
-//! A [`Config`] is built by value, checked once when the runtime starts, and read from then on as
-//! an immutable snapshot ([`settings`]). Each tunable stands once in the table below, from which
-//! come the field, its default and its check, the way to it by name and what serde reads; beside
-//! it only its setter, with the documentation, is written.
+//! A [`Config`] is built by value and checked once when the runtime starts. From then on it is read
+//! as an immutable snapshot ([`settings`]). Each tunable stands once in the table below. The table
+//! yields the field, its default, its check, its access by name and its serde form. Only the
+//! setter, with its documentation, is written beside the table.
 //!
-//! Sizes are bytes and counts are counts unless the type is a [`Duration`]. Where 0 means
-//! something of its own (automatic, leave it to the kernel), the tunable says so.
+//! Sizes are bytes and counts are counts unless the type is a [`Duration`]. If 0 has a meaning of
+//! its own (automatic, leave it to the kernel), the tunable documents it.
 
 #![forbid(unsafe_code)]
 
@@ -42,11 +42,11 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 tunables! {
-    /// The tunables of one runtime.
+    /// Tunables of one runtime.
     ///
     /// *Shape*: a plain value; [`Default`] is fit for service, and each setter takes and returns
-    /// it. A *live* tunable can get another value while the runtime runs, one that is *start only*
-    /// cannot; where it says *for new connections*, those that are open keep what they have.
+    /// it. A *live* tunable may change while the runtime runs; a *start only* tunable may not. If a
+    /// tunable is live *for new connections*, open connections keep their value.
     ///
     /// ```
     /// use epoll_group::Config;
@@ -59,8 +59,9 @@ tunables! {
     /// assert_eq!(error.to_string(), "epoll_groups 200 is outside 0..=128");
     /// ```
     ///
-    /// By name, for environment variables, admin commands and files ([`set`](Self::set); with the
-    /// feature `serde` also `Deserialize` and `Serialize`, as a map from names to values):
+    /// The tunables are also accessible by name, for environment variables, admin commands and
+    /// files. See [`set`](Self::set); with the feature `serde` also `Deserialize` and `Serialize`,
+    /// as a map from names to values:
     ///
     /// ```
     /// # use epoll_group::{Config, ConfigError};
@@ -74,7 +75,7 @@ tunables! {
     /// ```
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Config {
-        // name: type = default, range, unit, when it may change
+        // name: type = default, range, unit, time of change
         auto_cpu_affinity: bool = true, SWITCH, Switch, start;
         multi_affinity_in_group: bool = true, SWITCH, Switch, start;
         force_all_cores: bool = false, SWITCH, Switch, start;
@@ -171,12 +172,12 @@ tunables! {
 const MOST_THREADS: usize = 32_768;
 
 impl Config {
-    /// Checks every tunable; starting a runtime does it too.
+    /// Checks every tunable. The start of a runtime makes the same check.
     ///
     /// # Errors
     ///
-    /// The first tunable that is outside its range, with its value and that range. Nothing was
-    /// started, nothing ends.
+    /// The first tunable that is outside its range, with its value and that range. The check has no
+    /// effect on a runtime.
     pub fn validate(&self) -> Result<(), ConfigError> {
         Self::FIELDS.iter().try_for_each(|field| field.check(self))?;
         let [low, high] = [self.write_low_watermark_bytes, self.write_high_watermark_bytes];
@@ -187,7 +188,7 @@ impl Config {
         Ok(())
     }
 
-    /// Checks that the threads a runtime of so many groups starts with are allowed.
+    /// Checks that `max_threads` allows the threads with which a runtime of `groups` groups starts.
     pub(crate) fn validate_threads(&self, groups: usize) -> Result<(), ConfigError> {
         let [base, reserve] = [self.epoll_threads_per_group, self.reserve_threads_per_group];
         let least = groups.saturating_mul(base.saturating_add(reserve));
@@ -207,21 +208,21 @@ impl Config {
     ///
     /// *Values*: counts as `8`; sizes in bytes, or as `64KiB`, `1MiB`, `1GiB` (and `64K`, `1M`,
     /// `1G`); switches as `true`, `on`, `1` or `false`, `off`, `0`; times as `250ms`, `1.5s`,
-    /// `10s`, `1m`, `1h`, and a plain number counts in the tunable's own [`Unit`]. What
+    /// `10s`, `1m`, `1h`, and a plain number counts in the tunable's own [`Unit`]. The text that
     /// [`get`](Self::get) returns is read back as the same value.
     ///
     /// # Errors
     ///
-    /// No tunable has that name, or the value is not of its kind or outside its range. What two
-    /// tunables demand of each other is left to [`validate`](Self::validate), so that the order in
-    /// which they are set does not matter.
+    /// No tunable has that name, or the value is not of its kind or outside its range. Constraints
+    /// between two tunables are left to [`validate`](Self::validate), so that the order of the
+    /// calls does not matter.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self, ConfigError> {
         Field::named(name)?.write(&mut self, value)?;
         Ok(self)
     }
 
-    /// The value of the tunable with that name, as text that [`set`](Self::set) understands;
-    /// `None` if there is no such tunable. Names as for [`set`](Self::set).
+    /// Returns the value of the tunable with that name, as text that [`set`](Self::set)
+    /// understands. `None` if there is no such tunable. Names are as for [`set`](Self::set).
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
         Field::named(name).ok().map(|field| field.value_in(self))

@@ -1,8 +1,8 @@
 //! A configuration as a map from names to values, for files and environments.
 //!
 //! Integers, booleans and strings are read as [`Config::set`] reads their text, so that there is
-//! one grammar. What is written back: switches as booleans, counts and sizes as integers, times as
-//! strings with their unit.
+//! one grammar. Switches are written as booleans, counts and sizes as integers, times as strings
+//! with their unit.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::fields::{Field, Unit};
 use super::{Config, ConfigError};
 
-/// From a map of names to integers, booleans or strings, as in TOML, JSON or YAML. Names and texts
-/// are those of [`Config::set`]; tunables that are missing have their defaults. Unknown names, one
-/// that is given twice, wrong types and what [`Config::validate`] refuses are errors that name the
+/// Reads a map of names to integers, booleans or strings, as in TOML, JSON or YAML. Names and texts
+/// are those of [`Config::set`]; missing tunables have their defaults. Errors are: unknown names,
+/// repeated names, wrong types, and configurations that [`Config::validate`] refuses. They name the
 /// tunable, the value and the range.
 ///
-/// The format has to say of what type a value is: formats that do not (such as bincode) fail.
+/// The format must tell the type of a value. Formats that do not (such as bincode) fail.
 impl<'de> Deserialize<'de> for Config {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Tunables)
@@ -72,7 +72,7 @@ impl Assign<'_> {
 impl Visitor<'_> for Assign<'_> {
     type Value = ();
 
-    /// Stands behind `invalid type: sequence, expected `.
+    /// The text follows `invalid type: sequence, expected `.
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [name, range] = [self.field.name(), &self.field.range()];
         match self.field.unit() {
@@ -100,13 +100,13 @@ impl Visitor<'_> for Assign<'_> {
     }
 }
 
-/// As a map of all tunables that reads back equal.
+/// Writes a map of all tunables that reads back equal.
 impl Serialize for Config {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(Self::FIELDS.len()))?;
         for field in Self::FIELDS {
             let text = field.value_in(self);
-            // TOML's integers end at i64::MAX; what is above is written as a string.
+            // TOML's integers end at i64::MAX; larger values are written as strings.
             if let Ok(switch) = text.parse::<bool>() {
                 map.serialize_entry(field.name(), &switch)?;
             } else if let Ok(number) = text.parse::<i64>() {

@@ -1,13 +1,14 @@
-//! The configuration of a runtime that runs: immutable snapshots, of which one is current.
+//! Configuration of a running runtime: immutable snapshots, of which one is current.
 //!
-//! 1. A reader loads the number of the current snapshot and has a reference to it, for as long as
-//!    the runtime lives. It sees all of one configuration, never parts of two, and never waits.
-//! 2. A writer checks the new configuration, looks whether it was in use before, appends it if not,
-//!    and then makes its number the current one. Writers take turns.
+//! 1. A reader loads the number of the current snapshot and gets a reference to it, for the life of
+//!    the runtime. It sees one whole configuration, never parts of two, and never waits.
+//! 2. A writer checks the new configuration and searches it among the earlier snapshots. It appends
+//!    the configuration if it is new, and then makes its number the current one. Writers take
+//!    turns.
 //!
-//! Snapshots are never freed before the runtime is, which is why readers need no count and no
-//! lock; the price is a bound on how many there may be. A runtime that is switched to and fro
-//! between some configurations does not come near it.
+//! Snapshots are never freed before the runtime is. Therefore readers need no count and no lock.
+//! The price is a bound on the number of snapshots. A runtime that is switched to and fro between
+//! some configurations stays far below the bound.
 
 use std::error::Error;
 use std::fmt;
@@ -17,28 +18,28 @@ use std::sync::{Mutex, PoisonError};
 use super::Config;
 use super::error::ConfigError;
 
-/// Different configurations in the life of a runtime, of about 1.3 KB each.
+/// Greatest number of different configurations in the life of a runtime, of about 1.3 KB each.
 const MOST_SNAPSHOTS: usize = 4096;
 
-/// The configuration of a runtime, which readers see as a whole and writers replace as a whole.
+/// Configuration of a runtime. Readers see it as a whole, and writers replace it as a whole.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Number 0: that of a runtime which nobody reconfigures is found with the fewest steps.
+    /// Snapshot number 0. A runtime that is never reconfigured finds it in the fewest steps.
     first: Config,
-    /// Numbers 1 and on. Readers: anybody. Writers: appended to by the holder of `replacing`, no two
-    /// of them equal.
+    /// Snapshots from number 1 on, no two of them equal. Readers: any thread. Writer: the holder of
+    /// `replacing` appends.
     later: boxcar::Vec<Config>,
-    /// Number of the snapshot that counts. Readers: anybody. Writers: the holder of `replacing`.
-    /// It is always the number of a snapshot that is complete.
+    /// Number of the current snapshot. Readers: any thread. Writer: the holder of `replacing`.
+    /// Invariant: the snapshot of this number is complete.
     current: AtomicUsize,
     replacing: Mutex<()>,
     groups: usize,
-    /// How many snapshots there may be.
+    /// Greatest number of snapshots.
     limit: usize,
 }
 
 impl Settings {
-    /// The settings of a runtime that has so many groups.
+    /// Creates the settings of a runtime that has `groups` groups.
     pub(crate) fn new(config: Config, groups: usize) -> Result<Self, ConfigError> {
         Self::with_limit(config, groups, MOST_SNAPSHOTS)
     }
@@ -50,7 +51,7 @@ impl Settings {
         Ok(Self { first: config, later: boxcar::Vec::new(), current, replacing, groups, limit })
     }
 
-    /// The configuration that counts now. Read it once for what has to fit together.
+    /// Current configuration. A caller that needs consistent values reads it once.
     pub(crate) fn current(&self) -> &Config {
         // Acquire pairs with the Release in `replace_if`: the snapshot is complete.
         self.number(self.current.load(Ordering::Acquire))
@@ -63,14 +64,14 @@ impl Settings {
         }
     }
 
-    /// Puts another configuration in place of the current one, or changes nothing.
+    /// Replaces the current configuration. On an error it stays as it is.
     #[cfg(test)]
     pub(crate) fn replace(&self, config: Config) -> Result<(), ReconfigureError> {
         self.replace_if(None, config).map(|_| ())
     }
 
-    /// Changes the current configuration. `change` runs again if somebody else replaced meanwhile
-    /// what it started from, so that no change is lost; it runs outside the lock.
+    /// Changes the current configuration. If another thread replaced it meanwhile, `change` runs
+    /// again on the new one, so that no change is lost. `change` runs outside the lock.
     pub(crate) fn update(
         &self,
         mut change: impl FnMut(Config) -> Config,
@@ -84,7 +85,8 @@ impl Settings {
         }
     }
 
-    /// False, and nothing done, if `expected` is not the current snapshot any more.
+    /// Replaces the configuration if `expected` is still the current snapshot. Otherwise returns
+    /// false and changes nothing.
     fn replace_if(
         &self,
         expected: Option<usize>,
@@ -121,25 +123,25 @@ fn refuse_not_live(old: &Config, new: &Config) -> Result<(), ReconfigureError> {
     Ok(())
 }
 
-/// A running runtime was not given another configuration; it goes on with the one it had.
+/// Reason why a running runtime kept its configuration instead of a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReconfigureError {
     /// A tunable is outside its range.
     Invalid(ConfigError),
-    /// A tunable differs that counts at the start only.
+    /// A tunable differs that cannot change after the start.
     NotLive {
-        /// Its name.
+        /// Name of the tunable.
         field: &'static str,
         /// The value with which the runtime was started, as text.
         current: String,
-        /// The value that was asked for, as text.
+        /// The requested value, as text.
         asked: String,
     },
-    /// The runtime has had so many different configurations that it keeps no more. Those that it
-    /// had can still be taken up again.
+    /// The runtime has had as many different configurations as it can keep. It can still return to
+    /// an earlier one.
     TooMany {
-        /// How many it keeps.
+        /// Greatest number of configurations.
         limit: usize,
     },
 }
@@ -184,7 +186,7 @@ mod tests {
         Settings::new(Config::default(), 2).expect("the default is valid")
     }
 
-    /// Two tunables that belong together.
+    /// Configuration of two tunables with a constraint between them.
     fn watermarks(high: usize) -> Config {
         Config::default().write_high_watermark_bytes(high).write_low_watermark_bytes(high / 4)
     }
@@ -245,7 +247,7 @@ mod tests {
         const LIMIT: usize = 64;
         assert_eq!(settings().limit, MOST_SNAPSHOTS);
         assert!(size_of::<Config>() < 1400, "the guide says how much a snapshot takes");
-        // The default is one of them.
+        // The default is one of the snapshots.
         let settings = Settings::with_limit(Config::default(), 2, LIMIT).expect("valid");
         for tasks in 1..=LIMIT {
             settings.replace(Config::default().tasks_per_poll(tasks)).expect("room");

@@ -1,4 +1,4 @@
-//! Every tunable: its setter, its range, and the way to it by name.
+//! Tests of every tunable: its setter, its range, and its access by name.
 
 use super::*;
 
@@ -6,9 +6,9 @@ fn text(config: &Config) -> String {
     config.validate().expect_err("this is out of range").to_string()
 }
 
-/// Sets one field to a value: accepted at both ends of the range, refused one step beyond, with
-/// field, value and range in the text; by the setter and by name. The step is 1 for a count and
-/// 1 ns for a time.
+/// Sets one field, by the setter and by name. Values at both ends of the range are accepted. Values
+/// one step beyond are refused, with field, value and range in the text. The step is 1 for a count
+/// and 1 ns for a time.
 macro_rules! ranges {
     ($($field:ident $low:expr, $high:expr, $step:expr, $range:literal;)+) => {
         const RANGES: &[&str] = &[$(stringify!($field)),+];
@@ -41,7 +41,7 @@ macro_rules! ranges {
     };
 }
 
-/// Both values are set and read, by the setter and by name.
+/// Sets and reads both values, by the setter and by name.
 macro_rules! switches {
     ($($field:ident)+) => {
         const SWITCHES: &[&str] = &[$(stringify!($field)),+];

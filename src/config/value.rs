@@ -1,4 +1,4 @@
-//! Values as text: what an operator may write, and what is allowed.
+//! Values as text: the accepted texts, and the valid ranges.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::error::ConfigError;
 use super::fields::Unit;
 
-/// Why a text is no value.
+/// Reason why a text is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoValue {
-    /// It is not of that kind.
+    /// The text has another form.
     Malformed,
-    /// It is, but no such value can even be held.
+    /// The text has the right form, but the type cannot hold its value.
     Beyond,
 }
 
@@ -75,7 +75,7 @@ impl Value for Duration {
         };
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let whole = integer::<u64>(whole)?.checked_mul(nanos).ok_or(NoValue::Beyond)?;
-        // Nine digits are a nanosecond of a second; what is finer is no value of ours.
+        // Nine digits are a nanosecond of a second; the type holds no finer value.
         if fraction.len() > 9 || fraction.starts_with('-') {
             return Err(NoValue::Malformed);
         }
@@ -89,7 +89,7 @@ impl Value for Duration {
     }
 }
 
-/// Digits and nothing else; with a minus before them they are a number out of every range.
+/// Accepts digits only. A minus before them makes a number out of every range.
 fn integer<T: std::str::FromStr>(text: &str) -> Result<T, NoValue> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -98,13 +98,13 @@ fn integer<T: std::str::FromStr>(text: &str) -> Result<T, NoValue> {
     text.parse().map_err(|_| NoValue::Beyond)
 }
 
-/// The number and what stands behind it.
+/// Returns the number and the text behind it.
 fn split(text: &str) -> (&str, &str) {
     let end = text.find(char::is_alphabetic).unwrap_or(text.len());
     (text[..end].trim_end(), &text[end..])
 }
 
-/// The values that a tunable may have.
+/// Valid values of a tunable.
 #[derive(Clone, Debug)]
 pub(super) enum Allowed<T> {
     Any,
@@ -112,7 +112,7 @@ pub(super) enum Allowed<T> {
     ZeroOr(RangeInclusive<T>),
 }
 
-/// On or off, which is all that the type has.
+/// On or off, the only values of the type.
 pub(super) const SWITCH: Allowed<bool> = Allowed::Any;
 
 /// 0 has a meaning of its own, outside the range.
@@ -168,7 +168,7 @@ impl<T: fmt::Debug> fmt::Display for Allowed<T> {
     }
 }
 
-/// The name that was probably meant: at most one in four letters has to change.
+/// Returns the name that was probably meant: at most one in four letters has to change.
 pub(super) fn nearest(
     given: &str,
     names: impl Iterator<Item = &'static str>,

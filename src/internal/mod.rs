@@ -1,4 +1,4 @@
-//! A door for benches and fuzzers into what the crate does not promise. Nothing here is stable.
+//! Access for benches and fuzzers to parts that the crate does not promise. Nothing here is stable.
 
 #[cfg(all(feature = "server", target_os = "linux"))]
 mod server;

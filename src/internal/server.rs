@@ -8,8 +8,8 @@ use crate::codec::auth::{SALT_BYTES, StoredPassword};
 use crate::runtime::{TaskQueue, TimerHeap, TimerId};
 use crate::stall::{self, Announce};
 
-/// A whole login without a connection: whether who answers the challenge so gets into an account of
-/// which this is kept. `None` is an account that does not exist.
+/// Runs a whole login without a connection. Returns true if `answer` opens the account whose stored
+/// password is `stored`. `None` is an account that does not exist.
 #[must_use]
 pub fn login(challenge: [u8; SALT_BYTES], answer: &[u8], stored: Option<&StoredPassword>) -> bool {
     crate::session::attempt(challenge, answer, stored)
@@ -20,65 +20,65 @@ pub fn login(challenge: [u8; SALT_BYTES], answer: &[u8], stored: Option<&StoredP
 pub struct Queue(TaskQueue<u64>);
 
 impl Queue {
-    /// With so many places.
+    /// Creates a queue with `capacity` places.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self(TaskQueue::new(capacity))
     }
 
-    /// `false` when it is full.
+    /// Adds a task. Returns `false` if the queue is full.
     pub fn try_push(&self, task: u64) -> bool {
         self.0.try_push(task).is_ok()
     }
 
-    /// Never refuses.
+    /// Adds a task. Never refuses it.
     pub fn push(&self, task: u64) {
         self.0.push(task);
     }
 
-    /// The next one.
+    /// Takes the next task.
     pub fn pop(&self) -> Option<u64> {
         self.0.pop()
     }
 }
 
-/// The deadlines of a group.
+/// Deadlines of a group.
 #[derive(Debug)]
 pub struct Timers(TimerHeap<u64>);
 
-/// One of its deadlines.
+/// One deadline of [`Timers`].
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(TimerId);
 
 impl Timers {
-    /// None yet.
+    /// Creates an empty set of deadlines.
     #[must_use]
     pub fn new() -> Self {
         Self(TimerHeap::new())
     }
 
-    /// Sets one.
+    /// Sets a deadline.
     pub fn insert(&mut self, at: Instant, payload: u64) -> Deadline {
         Deadline(self.0.insert(at, payload))
     }
 
-    /// Its payload, unless it has fired or was cancelled.
+    /// Cancels a deadline. Returns its payload, unless it has fired or was cancelled.
     pub fn cancel(&mut self, deadline: Deadline) -> Option<u64> {
         self.0.cancel(deadline.0)
     }
 
-    /// Payload of the next one that is due.
+    /// Takes the payload of the next deadline that is due.
     pub fn pop_due(&mut self, now: Instant) -> Option<u64> {
         self.0.pop_due(now).map(|(_, payload)| payload)
     }
 
-    /// How many wait.
+    /// Number of pending deadlines.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// None waits.
+    /// Returns true if no deadline is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -109,7 +109,7 @@ impl Announce for Count {
 }
 
 impl Stalls {
-    /// None yet.
+    /// Installs a counter on this thread, starting at zero.
     #[must_use]
     pub fn listen() -> Self {
         let count = Rc::<Count>::default();
@@ -117,7 +117,7 @@ impl Stalls {
         Self(count)
     }
 
-    /// How many there were.
+    /// Number of waits since [`listen`](Self::listen).
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.0.get()

@@ -1,5 +1,5 @@
-//! A server that is simulated: its sessions, connections, tasks and timers on one thread, a step at a
-//! time, by a clock and random numbers of whoever steps.
+//! Simulated server: its sessions, connections, tasks and timers run on one thread, a step at a
+//! time. The caller of the steps supplies the clock and the random numbers.
 
 use std::fmt;
 use std::io;
@@ -20,22 +20,22 @@ use crate::sys::{clock, random};
 #[cfg(feature = "client")]
 pub use crate::client::simulated::{Asking, Connection as Client};
 
-/// From now on it is `now` on this thread; with `None` the system's clock says.
+/// Sets the time of this thread to `now`; `None` restores the system's clock.
 pub fn set_time(now: Option<Instant>) {
     clock::simulate(now);
 }
 
-/// From now on random numbers are those of `seed` on this thread; with `None` the system's.
+/// Makes random numbers on this thread those of `seed`; `None` restores the system's.
 pub fn set_random(seed: Option<u64>) {
     random::simulate(seed);
 }
 
-/// Two ends of a connection, which do not block, with so much room in each direction; with 0 as much as the
-/// system gives.
+/// Creates two ends of a connection, which do not block, with `room` bytes in each direction. With
+/// 0 the size is the system's default.
 ///
 /// # Errors
 ///
-/// What the system says.
+/// Errors of the system calls.
 pub fn socket_pair(room: usize) -> io::Result<(UnixStream, UnixStream)> {
     let (ours, theirs) = Socket::pair(Domain::UNIX, Type::STREAM, None)?;
     for end in [&ours, &theirs] {
@@ -47,52 +47,53 @@ pub fn socket_pair(room: usize) -> io::Result<(UnixStream, UnixStream)> {
     Ok((ours.into(), theirs.into()))
 }
 
-/// A server without threads. What it does is said by its steps; each can be taken from within another,
-/// in a call of the service, as if other threads went on meanwhile.
+/// Server without threads. Its steps do all its work. A call of the service may take steps within a
+/// step, as if other threads went on meanwhile.
 pub struct Simulated {
     runtime: runtime::Simulated,
     served: Served,
 }
 
-/// What a step was.
+/// Kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Step {
     /// An event was delivered, or queued.
     Event,
-    /// A connection was run that had been queued.
+    /// A queued connection ran.
     Connection,
-    /// A session was.
+    /// A queued session ran.
     Session,
-    /// A timer's code was.
+    /// The code of a timer ran.
     Timer,
-    /// What was left of something was dropped.
+    /// The remains of an ended object were dropped.
     Remains,
 }
 
 impl Simulated {
-    /// A server with these tunables, and one group or `epoll_groups`.
+    /// Creates a server with these tunables, and one group or `epoll_groups`.
     ///
     /// # Errors
     ///
-    /// A tunable out of its range, or what the system says to new descriptors.
+    /// A tunable is out of its range, or the system refuses new descriptors.
     pub fn new(config: Config, service: impl Service) -> Result<Self, StartError> {
         let served = Served::new(Server::new(service));
         Ok(Self { runtime: runtime::Simulated::new(config)?, served })
     }
 
-    /// Serves a socket, which does not block, of a client from there. `None`: there are too many.
+    /// Serves a non-blocking socket of a client with this address. `None`: there are too many
+    /// connections.
     pub fn accept(&self, socket: impl Into<OwnedFd>, peer: Address) -> Option<Connection> {
         self.served.accept(self.runtime.group(), socket.into(), peer)
     }
 
-    /// Takes the events that there are in hand, and says how many.
+    /// Takes the present events in hand. Returns their number.
     pub fn take_events(&self) -> usize {
         self.runtime.take_events()
     }
 
-    /// Takes the next task in hand: that of a worker's turn, or an ordinary one if there is any. Says
-    /// whether there was one.
+    /// Takes the next task in hand: that of a worker's turn, or first an ordinary one if
+    /// `ordinary_first` is set. Returns false if there was none.
     pub fn take_task(&self, ordinary_first: bool) -> bool {
         self.runtime.take_task(ordinary_first)
     }
@@ -102,7 +103,7 @@ impl Simulated {
         self.runtime.in_hands()
     }
 
-    /// Tasks that were not taken in hand.
+    /// Tasks that are queued and not in hand.
     pub fn queued(&self) -> usize {
         self.runtime.queued()
     }
@@ -116,7 +117,7 @@ impl Simulated {
     ///
     /// # Errors
     ///
-    /// A tunable is out of its range, or counts at the start only.
+    /// A tunable is out of its range, or cannot change after the start.
     pub fn reconfigure(
         &self,
         change: impl FnMut(Config) -> Config,
@@ -124,12 +125,12 @@ impl Simulated {
         self.runtime.handle().reconfigure(change)
     }
 
-    /// Does one of those in hand. An event is delivered as if it was the first of `turn` that were
-    /// received together, or queued with 0.
+    /// Runs one of the events and tasks in hand. If `turn` is not 0, an event is delivered as the
+    /// first of `turn` events that were received together. If it is 0, the event is queued.
     ///
     /// # Panics
     ///
-    /// There are not so many.
+    /// `which` is not below the number of those in hand.
     pub fn run(&self, which: usize, turn: usize) -> Step {
         let turn = (turn > 0).then_some((0, turn));
         match self.runtime.run(which, turn) {
@@ -146,17 +147,17 @@ impl Simulated {
         self.runtime.fire_due();
     }
 
-    /// When a timer is due next.
+    /// Deadline of the next timer.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.runtime.next_deadline()
     }
 
-    /// The drain begins.
+    /// Begins the drain.
     pub fn start_draining(&self) {
         self.runtime.start_draining();
     }
 
-    /// Its deadline has come: what is left is cut.
+    /// Ends the drain at its deadline: cuts the remaining connections.
     pub fn cut(&self) {
         self.runtime.end_draining(true);
     }
@@ -166,7 +167,7 @@ impl Simulated {
         self.runtime.handle().usage().urgent_units()
     }
 
-    /// What was counted so far, and how things stand.
+    /// Counters and gauges of the server.
     pub fn stats(&self) -> Snapshot {
         self.runtime.handle().stats()
     }

@@ -450,9 +450,10 @@ impl Source for Watched {
         &self.0.cost
     }
 
-    /// Accepting never waits for anybody, and somebody may be about to log in.
+    /// Accepting takes its turn among logins, because a peer may be about to log in. If it went before
+    /// them, a flood of connections would be accepted faster than those that are turned away are closed.
     fn class(&self) -> Class {
-        Class::Admin
+        self.0.class.or(Class::Login)
     }
 }
 
@@ -512,7 +513,7 @@ mod tests {
             socket: listener.into(),
             _unlink: None,
             deal: None,
-            protocol: Arc::new(Typed(Deaf)),
+            protocol: Arc::new(Typed::new(Deaf)),
             class: Class::Ordinary,
             token: OnceLock::from(Token::decode(Token::FIRST)),
             accept: Runner::new(quiet()),
@@ -534,6 +535,7 @@ mod tests {
             stopping: false,
             closed: false,
             errors_in_a_row: 0,
+            accepted: 0,
             starving: None,
             wake_up: None,
         }

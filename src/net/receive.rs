@@ -424,7 +424,10 @@ impl Round<'_> {
         loop {
             if self.is_high() {
                 // The mark comes back at once when the backlog is low again already.
-                self.conn.count(Counter::ReadsPaused, 1);
+                // An event of a paused connection comes by here too.
+                if !recv.paused {
+                    self.conn.count(Counter::ReadsPaused, 1);
+                }
                 self.set_paused(recv, true);
                 self.conn.resume_when_low();
                 return Next::Paused;

@@ -67,7 +67,7 @@ impl<M: Manage> Inner<M> {
         result
     }
 
-    /// Runs effects: first those that wake threads, last those that may take long.
+    /// Runs effects: first wake-ups of threads, last effects that may take long.
     #[cold]
     fn run(self: &Arc<Self>, fx: Fx<M>) {
         let mut callbacks = Vec::new();
@@ -281,7 +281,7 @@ impl<M: Manage> Backend<M> {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`Pool::get`](super::Pool::get).
     #[track_caller]
     #[inline]
     pub fn get(&self) -> Result<Pooled<M>, GetError> {
@@ -292,7 +292,7 @@ impl<M: Manage> Backend<M> {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`Pool::get_before`](super::Pool::get_before).
     #[track_caller]
     pub fn get_before(&self, deadline: Instant) -> Result<Pooled<M>, GetError> {
         self.inner.get(Some(deadline), Location::caller())
@@ -346,7 +346,8 @@ impl<M: Manage<Key: fmt::Debug>> fmt::Debug for Backend<M> {
 ///
 /// If its thread panics meanwhile, the drop closes it instead, because its state is unknown.
 ///
-/// What can be done with it beside its connection are functions, not methods: `Pooled::discard(conn)`.
+/// Its own operations are functions, not methods, because it dereferences to the connection:
+/// `Pooled::discard(conn)`.
 #[must_use = "dropped, it goes back at once"]
 pub struct Pooled<M: Manage> {
     /// Present until the drop.

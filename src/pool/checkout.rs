@@ -1,4 +1,4 @@
-//! How a caller gets a connection: on a thread that waits, or by a callback.
+//! Checkout of a connection: on a thread that waits, or by a callback.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl<M: Manage> Inner<M> {
         let waits = self.apply(|stack, fx| {
             let deadline = ask.deadline(stack.limits());
             match mutant!(stack.checkout(now, ask), WaitWithoutLook => Checkout::Wait) {
-                // A caller whose turn came to nothing may be too late by now.
+                // A caller that asks again may be past its deadline by now.
                 Checkout::Wait if deadline.is_none_or(|deadline| deadline > now) => {}
                 Checkout::Wait => return Err(Asked::Failed(ask.timeout(stack.expire_now()))),
                 other => return Err(Asked::Step(other)),
@@ -173,7 +173,8 @@ impl<M: Manage> Inner<M> {
         })
     }
 
-    /// Makes a connection on this thread. `None`: it came to nothing, and there is time left.
+    /// Makes a connection on this thread. `None`: the connect failed or its result is unwanted, and
+    /// there is time left.
     fn connect_here(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -234,7 +235,7 @@ fn after(now: Instant, timeout: Duration) -> Instant {
     now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400))
 }
 
-/// By a callback.
+/// Checkout by a callback.
 impl<M: Manage> Inner<M> {
     pub(super) fn get_then(
         self: &Arc<Self>,

@@ -70,7 +70,7 @@ impl Limits {
         self
     }
 
-    /// Idle connections that are kept although no caller asks.
+    /// Idle connections that are kept although no caller needs them.
     ///
     /// *Range* 0..=[`max`](Self::max). *Default* 0. The [host](super::Host) makes them ahead. They go
     /// when the backend is not used for [`unused_after`](Self::unused_after).
@@ -133,7 +133,7 @@ impl Limits {
         self
     }
 
-    /// Idle time after which [`is_valid`](super::Manage::is_valid) is asked before a connection is
+    /// Idle time after which [`is_valid`](super::Manage::is_valid) checks a connection before it is
     /// handed out.
     ///
     /// *Default* 500 ms, so that a connection that is used often costs no check.
@@ -227,14 +227,14 @@ impl<M: Manage> Builder<M> {
         self
     }
 
-    /// Sets the observer, which is told of what happens.
+    /// Sets the observer, which receives the events of the pool.
     pub fn observer(mut self, observer: impl Observer<M::Key>) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
 
-    /// Sets the host, which runs what no caller's thread can do. Without it the pool has a thread of its
-    /// own.
+    /// Sets the host, which runs the code that needs another thread than a caller's. Without it the
+    /// pool has a thread of its own.
     pub fn maintained_by(mut self, host: impl Host) -> Self {
         self.host = Some(Arc::new(host));
         self

@@ -15,7 +15,7 @@ pub enum GetError {
     Timeout {
         /// Time that the caller waited.
         waited: Duration,
-        /// What kept the caller from a connection at that time.
+        /// Reason at that time why the caller had no connection.
         cause: Cause,
     },
     /// [`max_waiting`](super::Limits::max_waiting) callers wait already.
@@ -29,7 +29,7 @@ pub enum GetError {
     Closed,
 }
 
-/// What kept a caller from a connection when its deadline passed.
+/// Reason why a caller had no connection when its deadline passed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Cause {

@@ -1,7 +1,8 @@
-//! The [`Stack`] beside a naive twin: lists, searched from end to end, that know what it may do.
+//! [`Stack`] beside a naive twin: lists, searched from end to end, that know its permitted
+//! behaviour.
 //!
-//! Operations come as bytes, from a fuzzer or at random; after each one the state of both is compared,
-//! and the rules are looked at that [`Stack`] states.
+//! Operations come as bytes, from a fuzzer or at random. After each operation the test compares the
+//! states of both, and checks the rules that [`Stack`] states.
 
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -15,11 +16,11 @@ use super::stack::{
 };
 use super::status::{BackendState, BackendStatus, Discard};
 
-/// Does what the bytes say, two for each operation.
+/// Runs the operations of the bytes, two bytes each.
 ///
 /// # Panics
 ///
-/// The stack does what it must not.
+/// The stack breaks a rule.
 pub(crate) fn exercise(bytes: &[u8]) {
     let mut world = World::new();
     for op in bytes.chunks_exact(2) {
@@ -39,11 +40,11 @@ struct World {
     /// Connections, the hottest last; and in use.
     idle: Vec<u32>,
     used: Vec<(u32, Ticket, Version)>,
-    /// Connects, and who does each: a waiter, a new caller, or the host.
+    /// Connects, each with its maker: a waiter, a new caller, or the host.
     connecting: Vec<(Ticket, Version, By)>,
-    /// In order, with their deadlines.
+    /// Waiters in order, with their deadlines.
     waiting: Vec<(u32, Option<WaiterId>, Option<Instant>)>,
-    /// Every connection that is closed, and every waiter that was answered.
+    /// Every closed connection, and every answered waiter.
     closed: BTreeSet<u32>,
     answered: BTreeSet<u32>,
     conns: u32,
@@ -126,7 +127,7 @@ impl World {
             return self.got(ready);
         }
         let full = self.waiting.len() >= self.limits.max_waiting;
-        // Served in the same call, it is first taken for waiting.
+        // A caller that is served in the same call first counts as waiting.
         self.waiting.push((caller, None, deadline));
         match self.stack.wait(self.now, Waiter { what: caller, patience, holder }, Turn::First, fx)
         {
@@ -213,7 +214,7 @@ impl World {
         }
     }
 
-    /// Somebody with a thread leaves, also one that has left before.
+    /// A waiter with a thread leaves, possibly a waiter that has left before.
     fn leave(&mut self, n: usize) {
         if self.waiting.is_empty() {
             return;
@@ -252,13 +253,13 @@ impl World {
         self.stack.set_limits(self.now, self.limits.clone(), false, fx);
     }
 
-    /// Effects, as the twin would have had them.
+    /// Compares the effects with those of the twin.
     fn take(&mut self, fx: Effects<u32, u32>) {
         for (conn, _, why) in fx.close {
             assert!(self.closed.insert(conn), "closed once");
             let at = self.idle.iter().position(|idle| *idle == conn).expect("nobody uses it");
             self.idle.remove(at);
-            // The one that just came back was pushed last.
+            // The connection that was just returned was pushed last.
             assert!(at == 0 || at == self.idle.len() || why == Discard::TooOld, "coldest first");
         }
         for (caller, grant) in fx.grants {
@@ -296,7 +297,7 @@ impl World {
         assert!(self.mine().0 + self.mine().1 + self.idle.len() < self.limits.max);
     }
 
-    /// In use and connecting, of this version.
+    /// Numbers of connections in use and of connects, of this version.
     fn mine(&self) -> (usize, usize) {
         let used = self.used.iter().filter(|(.., version)| *version == self.version).count();
         let version = |connect: &&(Ticket, Version, By)| connect.1 == self.version;
@@ -336,7 +337,7 @@ impl World {
         }
     }
 
-    /// Everything comes back, and is gone in the end.
+    /// Returns all connections, and checks that all are gone in the end.
     fn end(mut self) {
         while !self.used.is_empty() {
             self.step(3, 0);

@@ -32,7 +32,7 @@ thread_local! {
     static TURNS: RefCell<Option<VecDeque<Code>>> = const { RefCell::new(None) };
 }
 
-/// Runs a callback at once, or right after the one that this thread is in.
+/// Runs a callback at once, or right after the running callback of this thread.
 ///
 /// A callback that returns its connection serves the next waiter, whose callback returns it in turn. If
 /// they nested, the stack would overflow.
@@ -78,7 +78,7 @@ pub(super) fn in_turn(code: impl FnOnce() + 'static) {
     shielded(code);
 }
 
-/// What a thread waits for, for the announcement.
+/// Reason for which a thread waits, for the announcement.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
     /// A connection, or the return of connections.

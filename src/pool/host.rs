@@ -1,4 +1,4 @@
-//! [`Host`] and [`Observer`]: what the program around a pool does for it and learns from it.
+//! [`Host`] and [`Observer`]: services of the program around a pool, and events for it.
 
 #[cfg(not(loom))]
 pub(super) use thread::OwnThread;
@@ -9,14 +9,14 @@ use super::error::GetError;
 use super::manage::{ManageError, Target, Version};
 use super::status::Discard;
 
-/// Runs code for a pool: connects for callers that have no thread or no time, checks of connections for
-/// callers that do not wait, and what is due at a certain time.
+/// Runner of code for a pool: connects for callers without a thread or without time, checks of
+/// connections for callers that do not wait, and code that is due at a certain time.
 ///
-/// A [`Handle`](crate::Handle) is a host: the workers of its runtime run everything. Without a host a
-/// pool has a thread of its own, named `pool`, for what is due. It starts a thread `pool-connect` for
-/// each connect, which ends with the connect.
+/// A [`Handle`](crate::Handle) is a host: the workers of its runtime run everything. Without a host
+/// a pool has a thread of its own, named `pool`, for code that is due. It starts a thread
+/// `pool-connect` for each connect, which ends with the connect.
 ///
-/// A host may drop code instead of running it: a connect then counts as failed.
+/// A host may drop code instead of running it. A connect then counts as failed.
 pub trait Host: Send + Sync + 'static {
     /// Runs code soon, on another thread. The code may wait for a backend for
     /// [`connect_timeout`](super::Limits::connect_timeout), and announces the wait to a runtime.
@@ -27,10 +27,11 @@ pub trait Host: Send + Sync + 'static {
     fn after(&self, delay: Duration, code: Box<dyn FnOnce() + Send>);
 }
 
-/// Is told of what happens, for logs and metrics.
+/// Receiver of the events of a pool, for logs and metrics.
 ///
-/// *Shape*: called on the thread where it happens, while no lock of the pool is held. Calls are frequent
-/// and should be quick. By default each method does nothing. A panic ends the call and nothing else.
+/// *Shape*: called on the thread of the event, while no lock of the pool is held. Calls are
+/// frequent and should be quick. By default each method does nothing. A panic ends the call and
+/// nothing else.
 pub trait Observer<K>: Send + Sync + 'static {
     /// A connection was made within this time.
     fn connected(&self, target: &Target<'_, K>, took: Duration) {

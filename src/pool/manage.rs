@@ -1,4 +1,4 @@
-//! [`Manage`]: how connections are made and checked.
+//! [`Manage`]: makes and checks connections.
 
 use std::error::Error;
 use std::fmt;

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A [`Pool`] has any number of backends. Each has a key, a lock, idle connections, waiters and
-//! [`Limits`] of its own. [`Manage`] says what a connection is, and how it is made and checked.
+//! [`Limits`] of its own. [`Manage`] defines the type of a connection, and makes and checks
+//! connections.
 //!
 //! ```
 //! use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -53,7 +54,7 @@
 //! * The connection that was used last is handed out first. The coldest are closed first.
 //! * Waiting callers are served in order. A returned connection goes to the first of them, and no later
 //!   caller gets it.
-//! * At the maximum a caller fails only at its own deadline, and the error says what was in the way.
+//! * At the maximum a caller fails only at its own deadline, and the error names the reason.
 //! * A connection that breaks frees its place at once for the first waiting caller.
 //! * Connects run outside every lock, few at a time, with pauses after failures. A backend that is dead,
 //!   slow or silent delays only its own callers.
@@ -144,7 +145,7 @@ impl<M: Manage> Pool<M> {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Those of [`get`](Self::get).
     #[track_caller]
     pub fn get_before(&self, key: &M::Key, deadline: Instant) -> Result<Pooled<M>, GetError> {
         self.shared().backend(key)?.get(Some(deadline), Location::caller())
@@ -163,9 +164,9 @@ impl<M: Manage> Pool<M> {
     /// deadline as long as the host runs. If a connection is idle, this thread calls it before this
     /// returns. Otherwise the thread that returns a connection does, or the [`Host`].
     ///
-    /// It should be quick, and must not wait for another callback. A thread runs callbacks one after the
-    /// other: one that becomes due inside another one is called right after it. A panic ends the callback
-    /// and nothing else.
+    /// The callback should be quick, and must not wait for another callback. A thread runs
+    /// callbacks one after the other. If a callback becomes due inside another one, it is called
+    /// right after that. A panic ends the callback and nothing else.
     #[track_caller]
     pub fn get_then(
         &self,
@@ -216,7 +217,7 @@ impl<M: Manage> Pool<M> {
     }
 }
 
-/// For operators.
+/// Methods for operators.
 impl<M: Manage> Pool<M> {
     /// Stops handing out connections to a backend, closes the idle ones, and waits until those in use are
     /// returned, until the deadline.

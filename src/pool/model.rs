@@ -1,6 +1,6 @@
-//! Loom models of a backend: callers, borrowers and an operator, on the shipped code. Left out: time.
-//! A wait with a deadline is over at once, the host connects where it is asked to, and what is due
-//! later is not.
+//! Loom models of a backend: callers, borrowers and an operator, on the shipped code. They leave
+//! out time: a wait with a deadline times out at once, the host connects immediately, and `due` is
+//! never called later.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

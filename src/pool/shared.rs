@@ -1,4 +1,4 @@
-//! [`Shared`]: the map of backends, and what they have in common.
+//! [`Shared`]: the map of backends, and their common parts.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -149,8 +149,8 @@ impl<M: Manage> Shared<M> {
     pub(super) fn vanish(this: &Arc<Self>, inner: &Arc<Inner<M>>) {
         let mut fx = Fx::<M>::default();
         let mut map = write(&this.map);
-        // One reference is that of the map and one that of this call. A caller that finds the backend
-        // clones it under the map's lock.
+        // The map has one reference, and this call another. A caller that finds the backend clones
+        // it under the map's lock.
         let unused = map
             .backends
             .get(inner.key())

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The stack knows no lock, no thread and no clock. Each call gets the time, changes the state, and
-//! returns in [`Effects`] what the caller does outside its lock. `C` is a connection, `W` the way to
-//! reach a waiting caller. Rules:
+//! returns in [`Effects`] the work that the caller does outside its lock. `C` is a connection, `W`
+//! the way to reach a waiting caller. Rules:
 //!
 //! * Connections are handed out last in, first out. Waiters are served first in, first out. While a
 //!   caller waits no connection is idle: a returned one goes to the first waiter.
@@ -163,7 +163,7 @@ pub(super) struct WaiterId(i64);
 #[derive(Debug)]
 struct Waiters<W> {
     queue: BTreeMap<WaiterId, Waiter<W>>,
-    /// Deadlines of those that have no thread to give up by itself.
+    /// Deadlines of waiters that have no thread to give up by itself.
     expiries: BTreeSet<(Instant, WaiterId)>,
     first: i64,
     last: i64,
@@ -177,7 +177,7 @@ pub(super) struct Waiter<W> {
     pub(super) holder: Holder,
 }
 
-/// How long and how a caller waits.
+/// Duration and manner of a caller's wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     pub(super) deadline: Option<Instant>,
@@ -257,13 +257,13 @@ pub(super) struct Ready<C> {
     pub(super) more: bool,
 }
 
-/// What a caller has to do with a connection first.
+/// Work of a caller on a connection before it uses the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fitness {
     Fresh,
-    /// It was idle for long: ask whether it is valid.
+    /// The connection was idle for long: call `is_valid`.
     Check,
-    /// It is past its age: discard it.
+    /// The connection is past its age: discard it.
     TooOld,
 }
 
@@ -292,25 +292,25 @@ impl Ask<'_> {
     }
 }
 
-/// Place of a caller in the queue: at its end, or in front if its turn came to nothing.
+/// Place of a caller in the queue: at its end, or in front if it asks again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
     First,
     Again,
 }
 
-/// What a waiter gets.
+/// Result for a waiter.
 #[derive(Debug)]
 pub(super) enum Grant<C> {
     Conn(C, Ticket, Version),
-    /// It may make a connection. Only for waiters with a thread.
+    /// The waiter may make a connection. Only for waiters with a thread.
     Connect(Ticket, Version),
     Refused(Refused),
-    /// Its deadline has passed. Only for waiters without a thread.
+    /// The deadline of the waiter has passed. Only for waiters without a thread.
     Expired(Cause),
 }
 
-/// What is to be done outside the lock.
+/// Work to be done outside the lock.
 #[derive(Debug)]
 pub(super) struct Effects<C, W> {
     pub(super) grants: Vec<(W, Grant<C>)>,
@@ -353,7 +353,7 @@ pub(super) enum Connected {
     Unwanted(Discard),
 }
 
-/// Handing out and taking back.
+/// Checkout and checkin.
 impl<C, W> Stack<C, W> {
     pub(super) fn new(limits: Limits, random: u64, now: Instant) -> Self {
         Self {
@@ -456,14 +456,14 @@ impl<C, W> Stack<C, W> {
         Ok(id)
     }
 
-    /// Removes a waiter whose deadline has passed, and returns why nothing came. `None`: it was served,
-    /// and its grant is on the way.
+    /// Removes a waiter whose deadline has passed. Returns the reason why it got nothing. `None`:
+    /// it was served, and its grant will arrive.
     pub(super) fn leave(&mut self, id: WaiterId) -> Option<Cause> {
         self.waiters.remove(id)?;
         Some(self.expire_now())
     }
 
-    /// Counts a caller whose deadline has passed, and returns why there is no connection.
+    /// Counts a caller whose deadline has passed. Returns the reason why there is no connection.
     pub(super) fn expire_now(&mut self) -> Cause {
         self.totals.timed_out += 1;
         self.cause()
@@ -546,7 +546,7 @@ impl<C, W> Stack<C, W> {
         self.forget(ticket);
     }
 
-    /// Frees a slot, and forgets old versions of which nothing is left.
+    /// Frees a slot, and removes old versions without connections.
     fn forget(&mut self, ticket: Ticket) {
         self.slots.remove(ticket.0);
         self.leaving.retain(|(_, counts)| *counts != Counts::default());
@@ -575,7 +575,7 @@ impl<C, W> Stack<C, W> {
 /// Lives of connections are shorter by up to one part in this many.
 const JITTER: u32 = 10;
 
-/// Connecting.
+/// Connects.
 impl<C, W> Stack<C, W> {
     fn may_connect(&self, now: Instant) -> bool {
         // After a failure one connect at a time finds out whether the backend is back.
@@ -631,8 +631,8 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Returns true if a connect may begin for a waiter or for `min_idle`, when the host makes so many.
-    /// Never true after a call.
+    /// Returns true if a connect may begin for a waiter or for `min_idle`, given the number that
+    /// the host makes. Never true after a call.
     #[cfg(all(any(test, feature = "internal"), not(loom)))]
     pub(super) fn could_serve(&self, now: Instant, by_host: usize) -> bool {
         let spare = self.idle.len() + by_host.saturating_sub(self.waiters.len());
@@ -764,7 +764,7 @@ impl<C, W> Stack<C, W> {
     }
 }
 
-/// What happens at certain times.
+/// Work that is due at certain times.
 impl<C, W> Stack<C, W> {
     /// Does what has become due: expires waiters without a thread, closes idle connections, ends a pause
     /// between connects, and reports a backend that is not used. A call too many does no harm.
@@ -804,8 +804,8 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Returns true if no caller has asked for long, nothing is in use, and nothing that was set for the
-    /// backend would be forgotten with it.
+    /// Returns true if no caller has asked for long, no connection is in use, and the backend has
+    /// no settings that would be lost with it.
     pub(super) fn is_unused(&self, now: Instant) -> bool {
         self.may_vanish()
             && self.counts == Counts::default()
@@ -849,7 +849,7 @@ impl<C, W> Stack<C, W> {
     }
 }
 
-/// What an operator does and sees.
+/// Changes and reports for operators.
 impl<C, W> Stack<C, W> {
     pub(super) const fn state(&self) -> BackendState {
         self.state
@@ -869,7 +869,7 @@ impl<C, W> Stack<C, W> {
             return;
         }
         self.state = state;
-        // Callers of `pause` look at the state, too.
+        // Callers of `pause` also check the state.
         fx.quiet = self.awaiting_quiet > 0;
         if state == BackendState::Open {
             self.last_asked = now;
@@ -930,7 +930,7 @@ impl<C, W> Stack<C, W> {
         self.own_limits
     }
 
-    /// Closes the coldest idle connections until so many are left.
+    /// Closes the coldest idle connections until `keep` are left.
     fn close_idle(&mut self, keep: usize, why: Discard, fx: &mut Effects<C, W>) {
         while self.idle.len() > keep {
             self.close_coldest(why, fx);
@@ -989,7 +989,7 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// What keeps waiters from a connection.
+    /// Reason why waiters have no connection.
     fn cause(&self) -> Cause {
         let Counts { in_use, connecting } = self.counts;
         match (&self.trouble.last_error, self.trouble.failures) {

@@ -98,9 +98,13 @@ impl Mode {
     /// A calm poller took so many events, as many as it could or not. The first one of them also
     /// judges.
     pub(crate) fn note_batch(&self, now: Instant, events: usize, full: bool, first: bool) {
-        let before = self.state.events.fetch_add(events as u64, Ordering::Relaxed);
+        self.state.events.fetch_add(events as u64, Ordering::Relaxed);
         if first {
-            let extra = lock(&self.climb).note(now, before + events as u64, full);
+            let mut climb = lock(&self.climb);
+            // Read under the lock. So the climb never sees fewer events than before, also if this
+            // worker waited for the lock while another poller noted its batch.
+            let events = self.state.events.load(Ordering::Relaxed);
+            let extra = climb.note(now, events, full);
             self.state.extra.store(extra, Ordering::Relaxed);
         }
     }
@@ -118,7 +122,29 @@ impl Mode {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn a_poller_that_is_preempted_before_the_lock_notes_the_events_of_the_others_too() {
+        let mode = Mode::new(4, 2);
+        let second = mode.started + Duration::from_millis(50);
+        let first = second - Duration::from_millis(25);
+        thread::scope(|scope| {
+            let mut climb = lock(&mode.climb);
+            let late = scope.spawn(|| mode.note_batch(second, 5, true, true));
+            while mode.state.events.load(Ordering::Relaxed) < 5 {
+                thread::yield_now();
+            }
+            // Another poller read its clock earlier and takes the lock first.
+            mode.state.events.fetch_add(10, Ordering::Relaxed);
+            climb.note(first, 15, true);
+            drop(climb);
+            late.join().expect("no count runs backwards");
+        });
+        assert_eq!(mode.state.events.load(Ordering::Relaxed), 15);
+    }
 
     #[test]
     fn crowded_for_a_while_after_it_was_noted() {

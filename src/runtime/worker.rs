@@ -517,12 +517,15 @@ impl Worker {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::io::Write;
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
     use std::thread;
 
     use super::*;
     use crate::config::Config;
-    use crate::runtime::{Builder, Handle, Runtime, Work};
+    use crate::runtime::{Builder, Handle, Interest, Runtime, Work};
     use crate::sync::stall;
 
     const LONG_RUN: Duration = Duration::from_millis(5);
@@ -580,6 +583,50 @@ mod tests {
         group.park.rise(lookout);
         worker.poll(None, demand, Duration::ZERO);
         assert!(group.park.sleep(sleeper, Some(Duration::ZERO)), "it was woken to look out");
+    }
+
+    #[test]
+    fn a_wake_up_is_useful_if_there_is_work_and_futile_if_there_is_none() {
+        let (runtime, mut worker) = alone();
+        let group = Arc::clone(&worker.group);
+        let demand = group.mode.demand(worker.now);
+        let counters = [Counter::WakeupsSent, Counter::WakeupsUseful, Counter::WakeupsFutile];
+        let counts = || counters.map(|counter| runtime.stats().get(counter));
+        // Another worker waits in epoll, and the test takes its wake-up.
+        assert_eq!(group.park.rest(false, demand), Rest::Wait);
+        group.wake_one();
+        worker.poll(None, demand, Duration::ZERO);
+        assert_eq!(counts(), [1, 0, 1]);
+        runtime.handle.spawn(|| ()).expect("there is room");
+        worker.poll(None, demand, Duration::ZERO);
+        assert_eq!(counts(), [2, 1, 1]);
+        worker.run_tasks();
+    }
+
+    #[test]
+    fn an_event_of_a_source_that_is_gone_is_counted_and_reaches_no_other() {
+        let (runtime, mut worker) = alone();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let watch = |name| {
+            let (ours, other) = UnixStream::pair().expect("descriptors");
+            let heard = Arc::clone(&heard);
+            let code = move |_: BorrowedFd<'_>, _| heard.lock().expect("no panic").push(name);
+            (runtime.handle.register(ours, Interest::READABLE, code).expect("watched"), other)
+        };
+        let (registration, mut other) = watch("old");
+        other.write_all(b"!").expect("sent");
+        let mut events = [Event::EMPTY; MOST_EVENTS];
+        let count = worker.group.epoll.wait(&mut events, None).expect("an event");
+        assert_eq!(count, 1);
+        // The event is on its way. Its source ends, and another one takes its slot.
+        drop(registration);
+        worker.run_tasks();
+        let _successor = watch("new");
+        assert_eq!(runtime.stats().slots_allocated - runtime.stats().slots_free, 1);
+        worker.deliver(&events[..count], false);
+        worker.run_tasks();
+        assert_eq!(runtime.stats().get(Counter::StaleEvents), 1);
+        assert!(heard.lock().expect("no panic").is_empty());
     }
 
     #[test]

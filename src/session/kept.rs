@@ -146,3 +146,40 @@ impl fmt::Debug for Replies {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::codec::buffer::PagePool;
+    use crate::codec::encoder::Encoder;
+    use crate::codec::header::HEADER_BYTES;
+
+    /// Keeps a reply of this length. Returns true if it is time to send.
+    fn add(kept: &Kept, bytes: usize, now: Instant) -> bool {
+        let mut buffer = OutBuffer::new(&PagePool::default());
+        let body = vec![0; bytes - HEADER_BYTES];
+        Encoder::new(&mut buffer, 1).frame(13, &[&body]).expect("short enough");
+        assert_eq!(buffer.len(), bytes);
+        kept.add(&mut buffer, &None, now)
+    }
+
+    #[test]
+    fn replies_wait_until_they_are_many() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        assert!(!add(&kept, 100, now));
+        assert!(!add(&kept, FULL - 101, now), "one byte is missing");
+        assert!(add(&kept, HEADER_BYTES, now));
+        assert!(add(&Kept::default(), FULL, now));
+    }
+
+    #[test]
+    fn replies_wait_until_the_first_is_old() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        let nanosecond = Duration::from_nanos(1);
+        assert!(!add(&kept, HEADER_BYTES, now));
+        assert!(!add(&kept, HEADER_BYTES, now + OLD - nanosecond));
+        assert!(add(&kept, HEADER_BYTES, now + OLD), "the age is that of the first");
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::table::named;
 
 named! {
-    /// The name of one counter. All of them only ever rise.
+    /// Name of one counter. Counters only ever rise.
     Counter;
 
     ConnectionsAccepted "connections_accepted" "connections accepted and served",
@@ -136,13 +136,13 @@ named! {
     Reconfigured "reconfigured" "times the configuration was changed",
 }
 
-/// One block of counters, all of them, starting at zero.
+/// One block with all counters, starting at zero.
 ///
-/// *Shape*: three quarters of a KiB, aligned so that two blocks share no cache line. A worker owns one and
-/// uses [`bump`](Self::bump); everybody else shares another and uses [`add`](Self::add).
+/// *Shape*: three quarters of a KiB, aligned so that two blocks share no cache line. A worker owns
+/// one and uses [`bump`](Self::bump); other threads share another and use [`add`](Self::add).
 #[repr(align(128))]
 pub(crate) struct Counters {
-    /// Written by the owner of the block or, through `add`, by many; read by `Snapshot::absorb`.
+    /// Writers: the owner of the block or, through `add`, many threads. Reader: `Snapshot::absorb`.
     pub(super) values: [AtomicU64; COUNTERS],
 }
 
@@ -156,8 +156,8 @@ impl Counters {
         self.values[counter as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Adds `n` without a locked instruction. Only the one thread that owns this block may call
-    /// it: two at once would lose counts (and nothing worse).
+    /// Adds `n` without a locked instruction. Only the one thread that owns this block may call it:
+    /// two at once would lose counts (and cause no other harm).
     pub(crate) fn bump(&self, counter: Counter, n: u64) {
         let value = &self.values[counter as usize];
         value.store(value.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -176,7 +176,7 @@ impl fmt::Debug for Counters {
     }
 }
 
-/// How many counters there are.
+/// Number of counters.
 pub(super) const COUNTERS: usize = Counter::ALL.len();
 
 /// Columns of the longest name.

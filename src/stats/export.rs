@@ -1,4 +1,4 @@
-//! Snapshots through the facade `metrics`.
+//! Export of snapshots through the facade `metrics`.
 
 use metrics::{Key, KeyName, Metadata, Recorder, Unit};
 
@@ -12,15 +12,15 @@ const METADATA: Metadata<'static> =
 
 /// Hands snapshots to the recorder that the host installed for the facade `metrics`.
 ///
-/// *Shape*: one handle per name; names are registered and described once, when it is made, those
-/// of histograms when a snapshot first has some. It takes no snapshots and starts no thread: call
-/// [`export`](Self::export) as often as the metrics system looks. Make one per runtime, each with
-/// a prefix of its own.
+/// *Shape*: one handle per name. Names are registered and described once, when the exporter is
+/// made. The names of histograms are registered when a snapshot first has some. It takes no
+/// snapshots and starts no thread: call [`export`](Self::export) as often as the metrics system
+/// reads. Make one per runtime, each with a prefix of its own.
 ///
-/// Names are the prefix and a name of [`Snapshot::to_lines`]. What is a counter there is a counter
-/// here, set to its absolute value. Everything else is a gauge: also the number of samples of a
-/// histogram, because a reset lowers it, and its quantiles, because the facade takes samples, not
-/// buckets.
+/// Names are the prefix and a name of [`Snapshot::to_lines`]. A counter there is a counter here,
+/// set to its absolute value. Everything else is a gauge. The number of samples of a histogram is a
+/// gauge, because a reset lowers it. Its quantiles are gauges, because the facade accepts samples,
+/// not buckets.
 ///
 /// *Units*: `Seconds` for times, `Bytes` for memory, `Count` for the rest.
 ///
@@ -54,7 +54,7 @@ pub struct Exporter {
     prefix: String,
     totals: Vec<metrics::Counter>,
     levels: Vec<metrics::Gauge>,
-    /// For each stage the number of samples, then the quantiles. Empty until there are histograms.
+    /// Number of samples of each stage, then its quantiles. Empty until there are histograms.
     stages: Vec<metrics::Gauge>,
 }
 
@@ -68,8 +68,8 @@ impl Exporter {
         Self::with_prefix(Self::PREFIX)
     }
 
-    /// Registers every name under this prefix with the recorder that is installed. Without one,
-    /// nothing that is exported goes anywhere, even if one is installed later.
+    /// Registers every name under this prefix with the recorder that is installed. If there is
+    /// none, exported values are lost, even if one is installed later.
     #[must_use]
     pub fn with_prefix(prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
@@ -88,7 +88,7 @@ impl Exporter {
         Self { prefix, totals, levels, stages: Vec::new() }
     }
 
-    /// Sets everything to what it is in the snapshot.
+    /// Sets all metrics to the values of the snapshot.
     pub fn export(&mut self, snapshot: &Snapshot) {
         for (total, &counter) in self.totals.iter().zip(Counter::ALL) {
             total.absolute(snapshot.get(counter));

@@ -1,7 +1,7 @@
-//! How long things took: recorded by many, read as a plain value.
+//! Histograms of durations: recorded by many threads, read as a plain value.
 //!
-//! Buckets are those of an H2 histogram: 32 for each power of two, exact below 64 ns. So the
-//! memory is fixed, a sample costs one addition, and what is read back is wrong by 1/32 at most.
+//! Buckets are those of an H2 histogram: 32 for each power of two, exact below 64 ns. Thus the
+//! memory is fixed, a sample costs one addition, and read values are wrong by 1/32 at most.
 
 use std::ops::{Add, AddAssign};
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ use super::snapshot::Snapshot;
 use super::table::named;
 
 named! {
-    /// A part of the way of an event or a task that has a [`Histogram`] of its own.
+    /// Part of the way of an event or a task that has a [`Histogram`] of its own.
     Stage;
 
     WorkQueue "work_queue" "time that a task waited in the queue",
@@ -41,13 +41,13 @@ const CONFIG: Config = match Config::new(GROUPING_POWER, MAX_VALUE_POWER) {
 
 const LONGEST_NS: u64 = (1 << MAX_VALUE_POWER) - 1;
 
-/// One histogram per stage, to be recorded into from any thread.
+/// One histogram per stage. Any thread may record into it.
 ///
 /// *Shape*: 24 bytes until it is first switched on, from then on 57 KiB more (6 stages of 1216
-/// buckets of 8 bytes), kept until it is dropped so that nobody ever waits for a recorder. Each
-/// group owns one.
+/// buckets of 8 bytes). That memory is kept until it is dropped, so that no thread ever waits for a
+/// recorder. Each group owns one.
 ///
-/// Off, as at first, it costs its users one relaxed load:
+/// While it is off, as at first, a use costs one relaxed load:
 ///
 /// ```text
 /// let from = histograms.is_on().then(Instant::now);
@@ -56,7 +56,7 @@ const LONGEST_NS: u64 = (1 << MAX_VALUE_POWER) - 1;
 /// ```
 #[derive(Debug)]
 pub(crate) struct Histograms {
-    /// Written by `switch`, read by everybody. Relaxed: a recorder that sees it before the
+    /// Writer: `switch`. Readers: any thread. Relaxed: a recorder that sees the flag before the
     /// buckets loses its sample.
     on: AtomicBool,
     /// Set once, by the first `switch(true)`.
@@ -68,14 +68,14 @@ impl Histograms {
         Self { on: AtomicBool::new(false), stages: OnceLock::new() }
     }
 
-    /// To be asked before the time is taken.
+    /// Returns true if samples are recorded. A caller checks it before it reads the clock.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Counts a sample, from any thread, unless this is off. What is longer than 73 minutes counts
-    /// as that.
+    /// Counts a sample, from any thread, unless this is off. Longer times than 73 minutes count as
+    /// 73 minutes.
     #[cold]
     #[inline(never)]
     pub(crate) fn record(&self, stage: Stage, took: Duration) {
@@ -87,7 +87,7 @@ impl Histograms {
         }
     }
 
-    /// Starts or stops recording. What was recorded stays.
+    /// Starts or stops recording. Recorded samples stay.
     pub(crate) fn switch(&self, on: bool) {
         if on {
             self.stages.get_or_init(|| {
@@ -97,9 +97,8 @@ impl Histograms {
         self.on.store(on, Ordering::Relaxed);
     }
 
-    /// Forgets what was recorded, and keeps the memory. Bucket after bucket goes to zero in one
-    /// step: a sample that another thread records meanwhile is either forgotten as well or stays,
-    /// whole.
+    /// Removes all samples, and keeps the memory. Each bucket goes to zero in one step: a sample
+    /// that another thread records meanwhile is removed as well or stays, as a whole.
     pub(crate) fn reset(&self) {
         let Some(stages) = self.stages.get() else { return };
         let mut forgotten = Buckets::with_config(&CONFIG);
@@ -108,7 +107,7 @@ impl Histograms {
         }
     }
 
-    /// Adds what was recorded, if this was ever on.
+    /// Adds the recorded samples, if this was ever on.
     pub(crate) fn add_to(&self, snapshot: &mut Snapshot) {
         let Some(stages) = self.stages.get() else { return };
         let sums = snapshot.histograms.get_or_insert_default();
@@ -118,7 +117,7 @@ impl Histograms {
     }
 }
 
-/// `Duration` cannot be made of more than 2^64 seconds, which no sum of these reaches.
+/// Converts nanoseconds. `Duration` holds at most 2^64 seconds, and these sums stay below.
 fn from_nanos(nanoseconds: u128) -> Duration {
     let seconds = u64::try_from(nanoseconds / 1_000_000_000).unwrap_or(u64::MAX);
     Duration::new(seconds, (nanoseconds % 1_000_000_000) as u32)
@@ -128,17 +127,18 @@ fn in_range(took: Duration) -> u64 {
     u64::try_from(took.as_nanos()).map_or(LONGEST_NS, |nanoseconds| nanoseconds.min(LONGEST_NS))
 }
 
-/// How long something took, over many samples.
+/// Distribution of many samples of a duration.
 ///
-/// *Shape*: a plain value with 9.5 KiB on the heap, however many samples it holds.
+/// *Shape*: a plain value with 9.5 KiB on the heap, for any number of samples.
 ///
 /// *Units*: samples are kept in nanoseconds up to 73 minutes; longer ones count as that. Durations
-/// that are read back are rounded to a bucket, and are exact below 64 ns and wrong by at most
-/// 1/32 (3.1 %) above.
+/// that are read back are rounded to a bucket. They are exact below 64 ns and wrong by at most 1/32
+/// (3.1 %) above.
 ///
 /// `Display` prints a line of the usual quantiles, and one line for each power of two between the
-/// fastest and the slowest sample: how many there were, their share, the share of those that were
-/// slower still, and a bar. Bars are logarithmic, so that a single slow sample among millions shows.
+/// fastest and the slowest sample. A line has the number of samples, their share, the share of
+/// slower samples, and a bar. Bars are logarithmic, so that a single slow sample among millions
+/// shows.
 ///
 /// ```
 /// use std::time::Duration;
@@ -170,13 +170,13 @@ impl Histogram {
         self.buckets.as_slice().iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Sum of the samples, each taken for the middle of its bucket.
+    /// Sum of the samples, each counted as the middle of its bucket.
     #[must_use]
     pub fn sum(&self) -> Duration {
         from_nanos(self.sum_ns())
     }
 
-    /// Average of the samples. It hides what the quantiles show.
+    /// Average of the samples. It hides differences that the quantiles show.
     #[must_use]
     pub fn mean(&self) -> Option<Duration> {
         self.sum_ns().checked_div(self.count().into()).map(from_nanos)
@@ -188,8 +188,8 @@ impl Histogram {
         self.buckets.iter().map(twice).sum::<u128>() / 2
     }
 
-    /// The time within which this part of the samples (0.99: 99 % of them) was done, rounded up to
-    /// the end of its bucket. None if there are no samples, or if `part` is not in 0 to 1.
+    /// Upper bound of the fastest samples that make up this part (0.99: 99 % of them), rounded up
+    /// to the end of its bucket. None if there are no samples, or if `part` is not in 0 to 1.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let bucket = self.buckets.quantile_bucket(part).ok()??;
@@ -209,11 +209,12 @@ impl Histogram {
         self.quantile(1.0)
     }
 
-    /// The samples by powers of two, from the shortest to the longest one, empty ones between them
-    /// too: the end of the bucket, and how many samples were below it, but not below its half.
+    /// Samples by powers of two, from the shortest to the longest one, with the empty ranges
+    /// between them. Each item is the end of the bucket, and the number of samples below it but not
+    /// below its half.
     ///
-    /// The first possible bucket (2 ns) also counts samples of 0 ns, the last one (2^42 ns) also
-    /// those that were longer.
+    /// The first possible bucket (2 ns) also counts samples of 0 ns. The last one (2^42 ns) also
+    /// counts longer samples.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let mut counts = [0_u64; MAX_VALUE_POWER as usize];
         for bucket in self.buckets.iter() {
@@ -225,7 +226,7 @@ impl Histogram {
         ends.zip(counts).take(to).skip(from)
     }
 
-    /// Samples that came after `earlier`, as far as that can be known: if any bucket has fewer
+    /// Samples that came after `earlier`, as far as that can be known. If any bucket has fewer
     /// samples now, there was a reset in between, and all of these are later.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut later = self.clone();
@@ -241,7 +242,7 @@ impl Histogram {
 }
 
 impl Default for Histogram {
-    /// Without samples.
+    /// Creates a histogram without samples.
     fn default() -> Self {
         Self { buckets: Buckets::with_config(&CONFIG) }
     }
@@ -258,7 +259,7 @@ impl FromIterator<Duration> for Histogram {
 }
 
 impl AddAssign<&Self> for Histogram {
-    /// As if every sample of the other had been recorded here.
+    /// Adds every sample of the other histogram.
     fn add_assign(&mut self, other: &Self) {
         let counts = self.buckets.as_mut_slice().iter_mut();
         for (count, more) in counts.zip(other.buckets.as_slice()) {

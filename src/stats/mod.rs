@@ -1,18 +1,17 @@
-//! What the runtime counts and times, and how a host reads it.
+//! Counters and histograms of the runtime, and their export to a host.
 //!
-//! Writers own a block of counters each, so that nothing is shared where it is hot; a reader
-//! sums the blocks into a [`Snapshot`], a plain value without locks or references. Counting never
-//! orders anything: every access is relaxed, and a snapshot that is taken while the runtime works
-//! may see one counter of a story and not yet the other.
+//! Each writer owns a block of counters, so that hot paths share no memory. A reader sums the
+//! blocks into a [`Snapshot`], a plain value without locks or references. Counting never orders
+//! anything: every access is relaxed. A snapshot that is taken while the runtime works may see one
+//! counter of an operation and not yet the other.
 //!
-//! How long each [`Stage`] of the work takes is recorded in a [`Histogram`] per stage and group,
+//! The duration of each [`Stage`] of the work is recorded in a [`Histogram`] per stage and group,
 //! while that is switched on.
 //!
-//! A snapshot leaves as text for people (`Display`), as lines for programs
-//! ([`Snapshot::to_lines`]) or, with the feature `metrics`, through the facade of that name
-//! (`Exporter`).
+//! A snapshot leaves as text for people (`Display`), as lines for programs ([`Snapshot::to_lines`])
+//! or, with the feature `metrics`, through the facade of that name (`Exporter`).
 //!
-//! This module knows names and numbers, not what they are about.
+//! This module knows names and numbers, not their subjects.
 
 #![forbid(unsafe_code)]
 

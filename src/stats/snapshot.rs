@@ -1,4 +1,4 @@
-//! The sum of everything that was counted, as a plain value.
+//! Sum of all counters, as a plain value.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,13 +33,13 @@ impl From<Duration> for Value {
 /// Declares [`Snapshot`] from one table, so that no gauge is forgotten in a text form.
 macro_rules! snapshot {
     ($($name:ident: $type:ty, $help:literal;)+) => {
-        /// Everything that was counted, and how things stood, when it was taken.
+        /// Counters and gauges of a runtime at the time when it was taken.
         ///
-        /// *Shape*: a plain value of about 1000 bytes, without locks or references, and another
-        /// 57 KiB on the heap if histograms have ever been on. Counters rise for the life of the
+        /// *Shape*: a plain value of about 1000 bytes, without locks or references, and another 57
+        /// KiB on the heap if histograms have ever been on. Counters rise for the life of the
         /// runtime; [`since`](Self::since) subtracts two snapshots for a rate. The public fields
-        /// are gauges: they go up and down. Over all groups they are sums, unless they say
-        /// otherwise.
+        /// are gauges: they go up and down. Over all groups they are sums, unless their
+        /// documentation differs.
         ///
         /// `Display` prints one aligned line for each gauge and each counter that is not zero, and
         /// then each histogram.
@@ -48,7 +48,7 @@ macro_rules! snapshot {
         pub struct Snapshot {
             $(#[doc = concat!("Gauge: ", $help, ".")] pub $name: $type,)+
             pub(super) counters: [u64; COUNTERS],
-            /// By stage. None until histograms are on for the first time.
+            /// Histograms by stage. None until they are on for the first time.
             pub(super) histograms: Option<Box<[Histogram; STAGES]>>,
         }
 
@@ -61,7 +61,7 @@ macro_rules! snapshot {
         }
 
         impl Default for Snapshot {
-            /// All zero, without histograms.
+            /// Creates a snapshot with all values zero, without histograms.
             fn default() -> Self {
                 Self {
                     $($name: Default::default(),)+
@@ -118,18 +118,19 @@ impl Snapshot {
         self.counters[counter as usize]
     }
 
-    /// How long one stage took. None if histograms have never been on.
+    /// Durations of one stage. None if histograms have never been on.
     #[must_use]
     pub fn histogram(&self, stage: Stage) -> Option<&Histogram> {
         self.histograms.as_ref().map(|histograms| &histograms[stage as usize])
     }
 
-    /// What happened between two snapshots of one runtime: counters and histograms are the
-    /// differences, gauges are those of the later one, which is `self`. Divided by the time
-    /// between them, that is a rate.
+    /// Difference between two snapshots of one runtime. Counters and histograms are subtracted;
+    /// gauges are those of the later one, which is `self`. Divided by the time between them, that
+    /// is a rate.
     ///
-    /// Histograms that were reset in between hold what came after the reset, unless every bucket
-    /// has been filled again beyond what it had, which cannot be told from no reset.
+    /// If histograms were reset in between, the result holds the samples after the reset. There is
+    /// one exception: if every bucket has since been filled beyond its earlier count, the reset
+    /// cannot be detected.
     ///
     /// ```
     /// use std::thread;

@@ -15,7 +15,7 @@ macro_rules! named {
         }
 
         impl $enum {
-            /// All of them, in the order of the text form.
+            /// All variants, in the order of the text form.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             /// Name in snake case, fit for a metrics system.
@@ -26,7 +26,7 @@ macro_rules! named {
                 }
             }
 
-            /// What it stands for, in one line.
+            /// Meaning, in one line.
             #[must_use]
             pub const fn help(self) -> &'static str {
                 match self {

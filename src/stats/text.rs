@@ -1,4 +1,4 @@
-//! How counts and times look: for people, and in lines for programs.
+//! Text of counts and times: for people, and in lines for programs.
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::counter::{Counter, NAME_WIDTH};
 use super::histogram::{Histogram, Stage};
 use super::snapshot::{Gauge, Snapshot, Value};
 
-/// The quantiles that leave with a snapshot, and their names.
+/// Quantiles in every text form, and their names.
 pub(super) const QUANTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)];
 
-/// Columns of the longest bar, and of the only one if all are equally long.
+/// Columns of the longest bar. If the largest count is 1, a bar of one sample has this length.
 const BAR_WIDTH: f64 = 40.0;
 
 impl Display for Histogram {
@@ -42,8 +42,8 @@ impl Display for Histogram {
     }
 }
 
-/// Columns of the bar for so many samples, but not none: one for one, and with every factor
-/// equally many more.
+/// Columns of the bar for `count` samples, at least one. The length is logarithmic: each factor
+/// adds equally many columns.
 fn bar(count: u64, most: u64) -> usize {
     let part = if most == 1 { 1.0 } else { (count as f64).ln() / (most as f64).ln() };
     1 + (part * (BAR_WIDTH - 1.0)).round() as usize
@@ -72,7 +72,8 @@ impl Display for Short {
     }
 }
 
-/// A part in per cent, in three digits; never 0 for some, nor 100 for less than all.
+/// A share in per cent, in three digits. It never shows 0 for a positive count, nor 100 for less
+/// than all.
 struct Share {
     part: u64,
     of: u64,
@@ -126,12 +127,12 @@ impl Display for Snapshot {
 }
 
 impl Snapshot {
-    /// Everything in lines of a name, a space and a value, for programs.
+    /// Returns all values in lines of a name, a space and a value, for programs.
     ///
-    /// First the gauges, then all counters, zero or not, each under its name. Then, if they have
-    /// ever been on, the histograms: for each stage `work_queue_samples`, the number of samples,
-    /// and their quantiles `work_queue_p50_seconds`, `_p90_`, `_p99_`, `_p999_` and
-    /// `work_queue_max_seconds`, which are zero if there are no samples.
+    /// First come the gauges, then all counters, zero or not, each under its name. If histograms
+    /// have ever been on, they follow. Each stage has `work_queue_samples`, the number of samples,
+    /// and the quantiles `work_queue_p50_seconds`, `_p90_`, `_p99_`, `_p999_` and
+    /// `work_queue_max_seconds`. The quantiles are zero if there are no samples.
     ///
     /// *Units*: counts are whole numbers. Times are seconds with nine decimals, and names of times
     /// end in `_seconds`; amounts of memory say `bytes`.

@@ -1,8 +1,8 @@
 //! `Mutex`, `RwLock` and `Condvar` that announce a stall, and only when they really block.
 //!
-//! They are std's, with one thing added to the ways that wait: try, try again for about as long as
-//! std spins, and only then say so and wait as std does. Whoever gets the lock at the first try pays
-//! for that try and nothing else.
+//! They are std's, with one addition to the methods that wait. Such a method tries, and tries again
+//! for about as long as std spins. Only then it announces the wait, and waits as std does. If the
+//! first try succeeds, the caller pays for that try and nothing else.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -26,69 +26,69 @@ use super::stall::{self, Wait};
 ///
 /// static ACCOUNTS: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 ///
-/// ACCOUNTS.lock().expect("nobody panicked").push(7);
+/// ACCOUNTS.lock().expect("no panic").push(7);
 /// ```
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Unlocked.
+    /// Creates an unlocked mutex.
     #[inline]
     pub const fn new(value: T) -> Self {
         Self(sync::Mutex::new(value))
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
     ///
-    /// It is poisoned; the error holds the value.
+    /// The mutex is poisoned; the error holds the value.
     pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Locks it; waits until nobody else has it, as [`Wait::Lock`].
+    /// Locks the mutex. Waits until no other thread holds it, as [`Wait::Lock`].
     ///
     /// # Errors
     ///
-    /// It is poisoned: somebody panicked while holding it. The error holds the guard.
+    /// The mutex is poisoned: a thread panicked while it held the mutex. The error holds the guard.
     ///
     /// # Panics
     ///
-    /// Like std's, it may panic when this thread has it already; or wait forever.
+    /// Like std's, it may panic, or wait forever, when this thread holds the mutex already.
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         acquire(|| self.0.try_lock(), || self.0.lock())
     }
 
-    /// Locks it, if nobody has it.
+    /// Locks the mutex, if no thread holds it.
     ///
     /// # Errors
     ///
-    /// Somebody has it, or it is poisoned.
+    /// A thread holds the mutex, or it is poisoned.
     #[inline]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         self.0.try_lock()
     }
 
-    /// Somebody panicked while holding it.
+    /// Returns true if a thread panicked while it held the mutex.
     #[inline]
     pub fn is_poisoned(&self) -> bool {
         self.0.is_poisoned()
     }
 
-    /// From now on it is not poisoned.
+    /// Makes the mutex not poisoned.
     pub fn clear_poison(&self) {
         self.0.clear_poison();
     }
 
-    /// The value, without locking.
+    /// Returns a reference to the value, without locking.
     ///
     /// # Errors
     ///
-    /// It is poisoned; the error holds the reference.
+    /// The mutex is poisoned; the error holds the reference.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
@@ -114,87 +114,87 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// Unlocked.
+    /// Creates an unlocked lock.
     #[inline]
     pub const fn new(value: T) -> Self {
         Self(sync::RwLock::new(value))
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
     ///
-    /// It is poisoned; the error holds the value.
+    /// The lock is poisoned; the error holds the value.
     pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks it for reading; waits until nobody writes or waits to, as [`Wait::Lock`].
+    /// Locks for reading. Waits until no thread writes or waits to write, as [`Wait::Lock`].
     ///
     /// # Errors
     ///
-    /// It is poisoned: somebody panicked while writing. The error holds the guard.
+    /// The lock is poisoned: a thread panicked while writing. The error holds the guard.
     ///
     /// # Panics
     ///
-    /// Like std's, it may panic when this thread has it already; or wait forever.
+    /// Like std's, it may panic, or wait forever, when this thread holds the lock already.
     #[inline]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         acquire(|| self.0.try_read(), || self.0.read())
     }
 
-    /// Locks it for reading, if nobody writes or waits to.
+    /// Locks for reading, if no thread writes or waits to write.
     ///
     /// # Errors
     ///
-    /// Somebody does, or it is poisoned.
+    /// A thread writes or waits to write, or the lock is poisoned.
     #[inline]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         self.0.try_read()
     }
 
-    /// Locks it for writing; waits until nobody reads or writes, as [`Wait::Lock`].
+    /// Locks for writing. Waits until no thread reads or writes, as [`Wait::Lock`].
     ///
     /// # Errors
     ///
-    /// It is poisoned: somebody panicked while writing. The error holds the guard.
+    /// The lock is poisoned: a thread panicked while writing. The error holds the guard.
     ///
     /// # Panics
     ///
-    /// Like std's, it may panic when this thread has it already; or wait forever.
+    /// Like std's, it may panic, or wait forever, when this thread holds the lock already.
     #[inline]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         acquire(|| self.0.try_write(), || self.0.write())
     }
 
-    /// Locks it for writing, if nobody reads or writes.
+    /// Locks for writing, if no thread reads or writes.
     ///
     /// # Errors
     ///
-    /// Somebody does, or it is poisoned.
+    /// A thread reads or writes, or the lock is poisoned.
     #[inline]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         self.0.try_write()
     }
 
-    /// Somebody panicked while writing.
+    /// Returns true if a thread panicked while writing.
     #[inline]
     pub fn is_poisoned(&self) -> bool {
         self.0.is_poisoned()
     }
 
-    /// From now on it is not poisoned.
+    /// Makes the lock not poisoned.
     pub fn clear_poison(&self) {
         self.0.clear_poison();
     }
 
-    /// The value, without locking.
+    /// Returns a reference to the value, without locking.
     ///
     /// # Errors
     ///
-    /// It is poisoned; the error holds the reference.
+    /// The lock is poisoned; the error holds the reference.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
@@ -214,21 +214,23 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
 
 /// [`std::sync::Condvar`] for handlers: a worker that waits on it counts as stalled.
 ///
-/// The interface is std's, and so are the guards: it works with a [`Mutex`] of this crate and with
-/// one of std. A wait is a [`Wait::Other`], from before the mutex is released until it is locked
-/// again; it is announced with the mutex held, so who holds it up may wait while a thread starts.
+/// The interface is std's, and so are the guards. It works with a [`Mutex`] of this crate and with
+/// a mutex of std. A wait is a [`Wait::Other`], from before the mutex is released until it is
+/// locked again. The wait is announced with the mutex held. Therefore another thread that needs the
+/// mutex may wait while a worker starts.
 #[derive(Default)]
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// Nobody waits.
+    /// Creates a condition variable without waiters.
     #[must_use]
     #[inline]
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
     }
 
-    /// Releases the mutex, waits for a notification, locks it again. May return without one.
+    /// Releases the mutex, waits for a notification, and locks the mutex again. May return without
+    /// a notification.
     ///
     /// # Errors
     ///
@@ -241,7 +243,8 @@ impl Condvar {
         stall::run(|| self.0.wait(guard))
     }
 
-    /// Waits as long as the condition holds. When it does not at first, nothing is announced.
+    /// Waits while the condition holds. If the condition does not hold at first, nothing is
+    /// announced.
     ///
     /// # Errors
     ///
@@ -299,13 +302,13 @@ impl Condvar {
         self.0.wait_timeout_while(guard, timeout, announced(condition))
     }
 
-    /// Wakes one that waits, if there is one.
+    /// Wakes one waiting thread, if there is one.
     #[inline]
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiting threads.
     #[inline]
     pub fn notify_all(&self) {
         self.0.notify_all();
@@ -350,7 +353,8 @@ fn contend<G>(
     stall::run_as(Wait::Lock, block)
 }
 
-/// The condition, and one stall from when it first holds until it is dropped with the wait.
+/// Wraps the condition. The first time that it holds, a stall begins, which lasts until the wrapper
+/// is dropped with the wait.
 fn announced<T>(mut condition: impl FnMut(&mut T) -> bool) -> impl FnMut(&mut T) -> bool {
     let mut stall = None;
     move |value| {

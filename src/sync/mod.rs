@@ -1,10 +1,10 @@
 //! Locks for handlers: drop-in [`Mutex`], [`RwLock`] and [`Condvar`] that tell the runtime when
 //! they really wait.
 //!
-//! Use them where a handler may wait for another one: a lock that is held across a request, a
+//! Use them where a handler may wait for another handler: a lock that is held across a request, a
 //! condition that another session brings about. The runtime then knows that the worker waits, and
-//! starts another when too many do (see [`stall`]). For a lock that is held for some
-//! instructions only, std's does as well; ours costs the same.
+//! starts another when too many do (see [`stall`]). For a lock that is held for some instructions
+//! only, std's does as well; ours costs the same.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -18,20 +18,20 @@
 //! for _ in 0..3 {
 //!     let gate = gate.clone();
 //!     runtime.handle().spawn(move || {
-//!         let open = gate.0.lock().expect("nobody panicked");
+//!         let open = gate.0.lock().expect("no panic");
 //!         drop(gate.1.wait_while(open, |open| !*open));
 //!     })?;
 //! }
-//! *gate.0.lock().expect("nobody panicked") = true;
+//! *gate.0.lock().expect("no panic") = true;
 //! gate.1.notify_all();
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! On a thread that is no worker of a runtime they are std's and nothing more.
+//! On a thread that is no worker of a runtime they behave exactly like std's.
 //!
-//! Where the lock is free, it costs what std's costs. Where it is not, a worker tries for about as
-//! long as std spins, and only then announces the wait: what is over in a moment starts no thread.
+//! A free lock costs as much as std's. If it is not free, a worker tries for about as long as std
+//! spins, and only then announces the wait. Therefore a very short wait starts no thread.
 #![allow(unsafe_code)]
 
 #[cfg(all(feature = "server", not(loom)))]

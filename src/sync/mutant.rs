@@ -1,8 +1,8 @@
-//! Mistakes on purpose: what the loom models must notice.
+//! Deliberate mistakes that the loom models must detect.
 //!
-//! A model that passes says little until it was seen to fail. So the lines that a model is about are
-//! written as `mutant!(right, Name => wrong)`: outside of models that is `right` and nothing else. A
-//! test of [`mutants!`] runs a model with `wrong`, and the model has to fail.
+//! A model that passes says little until it was seen to fail. Therefore the lines that a model
+//! checks are written as `mutant!(right, Name => wrong)`. Outside of models that is exactly
+//! `right`. A test of [`mutants!`] runs a model with `wrong`, and the model has to fail.
 
 #[cfg(not(all(test, loom)))]
 macro_rules! mutant {
@@ -24,9 +24,9 @@ macro_rules! mutant {
 
 pub(crate) use mutant;
 
-/// Tests that `model` fails with `message` when `Name` is made.
+/// Tests that `model` fails with `message` when mistake `Name` is made.
 ///
-/// Each runs in a process of its own: when loom finds a deadlock, destructors end the process.
+/// Each test runs in a process of its own: when loom finds a deadlock, destructors end the process.
 #[cfg(all(test, loom))]
 macro_rules! mutants {
     ($($test:ident: $name:ident, $model:expr, $message:expr;)*) => {$(
@@ -78,7 +78,7 @@ mod making {
         RiseWithoutAlert,
         RiseAtOnceWithoutAlert,
         WatchWithoutFence,
-        // Park, and those who use it
+        // Park and its users
         StallShowsPermit,
         LookoutNotReplaced,
         PollWithoutFence,
@@ -103,7 +103,7 @@ mod making {
         StopPostsNobody,
         StopNotPassedOn,
         EndWithoutFence,
-        // Draining, and what waits for room, holds and descriptors
+        // Draining, and waits for room, holds and descriptors
         DrainWithoutFence,
         LookForDrainWithoutFence,
         ChangeToldWithoutLock,
@@ -117,7 +117,7 @@ mod making {
         HoldsAskedRelaxed,
         StarveWithoutFence,
         CloseWithoutFence,
-        // A relay that is told
+        // Notification of a relay
         ToldRelaxed,
         LookBehindTheFrames,
         // Pool
@@ -140,13 +140,13 @@ mod making {
         MADE.get() == Some(mutant)
     }
 
-    /// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS`, and says how many that
-    /// were (to be seen with `--nocapture`).
+    /// Runs a model in every interleaving with at most `LOOM_MAX_PREEMPTIONS`. Prints their number
+    /// (visible with `--nocapture`).
     pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
         explore_up_to(usize::MAX, model);
     }
 
-    /// The same for a model that is too large for more than `most` preemptions.
+    /// Runs a model that is too large for more than `most` preemptions.
     pub(crate) fn explore_up_to(most: usize, model: impl Fn() + Send + Sync + 'static) {
         let runs = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&runs);
@@ -162,7 +162,7 @@ mod making {
             .expect("stderr");
     }
 
-    /// Set in the process that makes a mistake.
+    /// Variable that is set in the process that makes a mistake.
     const CHILD: &str = "EPOLL_GROUP_MUTANT";
 
     pub(crate) fn must_fail(test: &str, mutant: Mutant, message: &str, model: impl FnOnce()) {

@@ -1,23 +1,23 @@
-//! [`Runner`]: one at a time, nobody waits, nothing is forgotten.
+//! [`Runner`]: one thread at a time, no thread waits, no notification is lost.
 //!
-//! Many threads learn that there is something to do with a thing (bytes to receive on a
-//! connection, room to send); one of them may do it; the others must neither wait nor be
-//! forgotten. A `Runner` is the thing together with one word:
+//! Many threads learn of work on a thing (bytes to receive on a connection, room to send). One of
+//! them may do it. The others must not wait, and their notifications must not be lost. A `Runner`
+//! is the thing together with one word:
 //!
 //! ```text
 //!            notify: taken                    queue
 //!   idle ────────────────────▶ running ────────────────────▶ queued
 //!    ▲                          │    ▲                          │
-//!    │ finish, no mark was left │    │ finish, a mark was left  │ resume (whoever popped it)
+//!    │ finish, no mark was left │    │ finish, a mark was left  │ resume (after the pop)
 //!    └──────────────────────────┘    └─── look again ◀──────────┘
 //! ```
 //!
-//! A notifier that finds it running or queued leaves its marks in the word and goes away. Who runs
+//! A notifier that finds it running or queued leaves its marks in the word and returns. The owner
 //! takes the marks, and cannot finish while a mark is left. That is a try-lock whose holder
 //! rechecks, as a single atomic word.
 //!
-//! It knows nothing of tasks: who calls [`Running::queue`] pushes it somewhere, and who takes it
-//! from there calls [`Runner::resume`].
+//! It knows nothing of tasks. The caller of [`Running::queue`] pushes the right to run to a queue.
+//! The thread that pops it calls [`Runner::resume`].
 
 use std::fmt;
 use std::mem;
@@ -27,20 +27,20 @@ use super::mutant::mutant;
 use super::shim::atomic::{AtomicU32, Ordering};
 use super::shim::{MutPtr, UnsafeCell};
 
-/// What happened, as a set of bits. A layer gives its own names to the 16 that there are.
+/// Set of events, as bits. A layer gives its own names to the 16 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Marks(u32);
 
 impl Marks {
     pub(crate) const NONE: Self = Self(0);
 
-    /// The mark with number `n`, 0 to 15.
+    /// Mark with number `n`, 0 to 15.
     pub(crate) const fn bit(n: u32) -> Self {
         assert!(n < 16, "a Runner has 16 marks");
         Self(1 << (MARKS_SHIFT + n))
     }
 
-    /// `|` where a constant is wanted.
+    /// `|` for constants.
     pub(crate) const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -49,7 +49,7 @@ impl Marks {
         self.0 & other.0 != 0
     }
 
-    /// Those that are in `other`, too.
+    /// Marks that are also in `other`.
     pub(crate) const fn only(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -79,11 +79,12 @@ impl fmt::Debug for Marks {
     }
 }
 
-/// A value that one thread at a time may work on; see the module's page.
+/// Value that one thread at a time may work on; see the module's page.
 pub(crate) struct Runner<T> {
-    /// Written by all, by read-modify-write only. `OWNED`: somebody may touch `value`, or a queue
-    /// holds the right to. `QUEUED`, only together with `OWNED`: a queue holds it. `FLAG`: a note
-    /// of the owner for those who only look. The rest are marks that nobody took yet.
+    /// Writers: all threads, by read-modify-write only. `OWNED`: a thread may access `value`, or a
+    /// queue holds the right to. `QUEUED`, only together with `OWNED`: a queue holds it. `FLAG`: a
+    /// note of the owner for threads that only read the word. The other bits are marks that no
+    /// owner has taken yet.
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -105,12 +106,12 @@ impl<T> Runner<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Leaves `marks`; gives the right to run when nobody has it.
+    /// Leaves `marks`. Returns the right to run if no thread has it.
     ///
-    /// `None`: who has it will see the marks before it finishes.
+    /// `None`: the owner will see the marks before it finishes.
     #[must_use]
     pub(crate) fn notify(&self, marks: Marks) -> Option<Running<'_, T>> {
-        // The usual case, idle and no marks: the marks need not pass through the word.
+        // In the usual case, idle and no marks, the marks need not pass through the word.
         let idle = self.word.load(Ordering::Relaxed);
         if idle & (OWNED | MARKS) == 0 {
             // Acquire: pairs with the Release of `finish`, so the value is seen as the last owner
@@ -125,22 +126,24 @@ impl<T> Runner<T> {
                 return Some(self.running(marks));
             }
         }
-        // Acquire: as above. Release: what the notifier did before is seen by who takes the marks.
+        // Acquire: as above. Release: the thread that takes the marks sees the notifier's earlier
+        // writes.
         let ordering = mutant!(Ordering::AcqRel, NotifyWithoutRelease => Ordering::Acquire);
         let before = self.word.fetch_or(marks.0 | OWNED, ordering);
         (before & OWNED == 0).then(|| self.running(Marks::NONE))
     }
 
-    /// Takes over what a [`Running::queue`] left; `None` when nothing is queued.
+    /// Takes over the right that [`Running::queue`] left; `None` if none is queued.
     pub(crate) fn resume(&self) -> Option<Running<'_, T>> {
         // Acquire: pairs with the Release of `queue`.
         let before = self.word.fetch_and(!QUEUED, Ordering::AcqRel);
         (before & QUEUED != 0).then(|| self.running(Marks::NONE))
     }
 
-    /// Whether a notification could matter: somebody runs, or left the flag.
+    /// Returns true if a notification could matter: a thread owns the value, or an owner left the
+    /// flag.
     ///
-    /// `false` means that whoever runs next starts after this look.
+    /// `false` means that the next run starts after this call.
     pub(crate) fn is_owned_or_flagged(&self) -> bool {
         let bits = mutant!(OWNED | FLAG, LookAtFlagOnly => FLAG);
         self.word.load(Ordering::Acquire) & bits != 0
@@ -166,15 +169,15 @@ impl<T> fmt::Debug for Runner<T> {
     }
 }
 
-/// The right to work on the value of a [`Runner`].
+/// Right to work on the value of a [`Runner`].
 ///
-/// Dropped without [`finish`](Self::finish) or [`queue`](Self::queue) — by a panic — it lets go and
-/// leaves the marks for the next notifier.
+/// If it is dropped without [`finish`](Self::finish) or [`queue`](Self::queue), by a panic, it
+/// gives up the right and leaves the marks for the next notifier.
 #[must_use = "marks are looked at by `finish`"]
 pub(crate) struct Running<'a, T> {
     runner: &'a Runner<T>,
     value: MutPtr<T>,
-    /// Marks that the owner has already, beside those in the word.
+    /// Marks that the owner has taken already, beside those in the word.
     marks: Marks,
 }
 
@@ -182,7 +185,7 @@ impl<T> Running<'_, T> {
     /// Takes the marks that were left so far.
     pub(crate) fn take_marks(&mut self) -> Marks {
         let mut marks = mem::take(&mut self.marks);
-        // A mark that this look misses is found by `finish`.
+        // If this load misses a mark, `finish` finds it.
         if self.runner.word.load(Ordering::Relaxed) & MARKS != 0 {
             // Acquire: pairs with the Release of `notify`.
             marks |= Marks(self.runner.word.fetch_and(!MARKS, Ordering::AcqRel) & MARKS);
@@ -190,7 +193,8 @@ impl<T> Running<'_, T> {
         marks
     }
 
-    /// Leaves marks for oneself, to be found by `take_marks`: now, or after `queue` by who resumes.
+    /// Leaves marks for a later `take_marks`: by this owner, or after `queue` by the thread that
+    /// resumes.
     pub(crate) fn mark(&mut self, marks: Marks) {
         self.marks |= marks;
     }
@@ -204,7 +208,8 @@ impl<T> Running<'_, T> {
         }
     }
 
-    /// Ends the run, unless a mark was left meanwhile: then the right comes back, to look again.
+    /// Ends the run. If a mark was left meanwhile, returns the right again, and the owner has to
+    /// recheck.
     pub(crate) fn finish(self) -> Option<Self> {
         if !self.marks.is_empty() {
             return Some(self);
@@ -228,8 +233,8 @@ impl<T> Running<'_, T> {
         Some(runner.running(Marks::NONE))
     }
 
-    /// Ends the run; or, if a mark was left meanwhile, gives the right to a queue: `true`, and the
-    /// caller pushes it there. The marks stay for who resumes.
+    /// Ends the run. If a mark was left meanwhile, gives the right to a queue and returns `true`:
+    /// the caller pushes it there. The marks stay for the thread that resumes.
     pub(crate) fn finish_or_queue(self) -> bool {
         let again = self.finish();
         again.map(Self::queue).is_some()
@@ -256,8 +261,8 @@ impl<T> Deref for Running<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: `OWNED` was clear when this `Running` was made and is set until it ends, so
-        // nobody else has access; the borrow of `self` bounds the reference.
+        // SAFETY: `OWNED` was clear when this `Running` was made and is set until it ends, so no
+        // other thread has access; the borrow of `self` bounds the reference.
         unsafe { self.value.deref() }
     }
 }

@@ -1,4 +1,4 @@
-//! The one place that says where atomics, locks and cells come from: std, or loom in a model.
+//! Only source of atomics, locks and cells: std, or loom in a model.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -41,12 +41,12 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Where the value is; in a model, an access that loom watches for as long as it lives.
+    /// Pointer to the value. In a model, it is an access that loom watches while it lives.
     pub(crate) fn get_mut(&self) -> MutPtr<T> {
         MutPtr(self.0.get())
     }
 
-    /// The same for reading.
+    /// Pointer to the value for reading.
     pub(crate) fn get(&self) -> ConstPtr<T> {
         ConstPtr(self.0.get())
     }
@@ -61,7 +61,7 @@ pub(crate) struct MutPtr<T>(*mut T);
 impl<T> MutPtr<T> {
     /// # Safety
     ///
-    /// The cell is alive, and nobody else reads or writes its content meanwhile.
+    /// The cell is alive, and no other thread reads or writes its content meanwhile.
     #[expect(clippy::mut_from_ref, reason = "loom's signature; the caller has exclusive access")]
     pub(crate) unsafe fn deref(&self) -> &mut T {
         // SAFETY: the caller keeps the contract above.
@@ -78,7 +78,7 @@ pub(crate) struct ConstPtr<T>(*const T);
 impl<T> ConstPtr<T> {
     /// # Safety
     ///
-    /// The cell is alive, and nobody writes its content meanwhile.
+    /// The cell is alive, and no thread writes its content meanwhile.
     pub(crate) unsafe fn deref(&self) -> &T {
         // SAFETY: the caller keeps the contract above.
         unsafe { &*self.0 }
@@ -87,25 +87,25 @@ impl<T> ConstPtr<T> {
 
 /// Locks, whether or not a thread panicked while it held the lock.
 ///
-/// What our locks guard is valid after every statement, and handlers never run under one.
+/// The data that our locks guard are valid after every statement, and handlers never run under one.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks for reading, likewise.
+/// Locks for reading, whether or not a thread panicked.
 #[cfg(feature = "pool")]
 pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks for writing, likewise.
+/// Locks for writing, whether or not a thread panicked.
 #[cfg(feature = "pool")]
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits as long as `condition` holds, and no longer than the limit, if there is one. Whether that was
-/// over first.
+/// Waits while `condition` holds, at most for the limit, if there is one. Returns true if the limit
+/// passed first.
 #[cfg(not(loom))]
 pub(crate) fn wait_while<'a, T>(
     condvar: &Condvar,
@@ -122,7 +122,7 @@ pub(crate) fn wait_while<'a, T>(
     (guard, result.timed_out())
 }
 
-/// In a model a limited wait is over at once.
+/// In a model a wait with a limit times out at once.
 #[cfg(loom)]
 pub(crate) fn wait_while<'a, T>(
     condvar: &Condvar,

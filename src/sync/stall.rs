@@ -1,9 +1,10 @@
-//! A handler says that it is about to wait, so that its runtime can put another thread to work.
+//! Announcement of a handler that it is about to wait, so that its runtime can put another thread
+//! to work.
 //!
 //! A runtime has about as many workers as CPUs. A handler that sleeps, waits for a lock or asks
-//! another server takes one of them away without using its CPU; when enough of them wait, nobody is
-//! left for whoever they wait for. So tell the runtime: it counts the workers that wait, and starts
-//! others in their place when there are too many.
+//! another server takes one of them away without using its CPU. If enough handlers wait, no worker
+//! is left to run the code that they wait for. Therefore announce such waits. The runtime counts
+//! the workers that wait, and starts others in their place when there are too many.
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -17,9 +18,9 @@
 //! let (done, finished) = mpsc::channel();
 //!
 //! runtime.handle().spawn(move || {
-//!     question.send("row 7?").expect("somebody listens");
+//!     question.send("row 7?").expect("a listener");
 //!     let row = stall::run(|| answers.recv());
-//!     done.send(row).expect("somebody listens");
+//!     done.send(row).expect("a listener");
 //! })?;
 //!
 //! assert_eq!(questions.recv()?, "row 7?");
@@ -29,26 +30,29 @@
 //! # }
 //! ```
 //!
-//! # Who uses it
+//! # Users
 //!
-//! Whoever calls something that may block for longer than a thread switch takes: a channel, a
-//! blocking client, a foreign library with locks of its own, `thread::sleep`. A library may announce
-//! its waits without knowing who calls it: on a thread that is no worker it does nothing. Waits may
-//! nest; together they count once, from the first to the last.
+//! A handler announces every call that may block for longer than a thread switch: a channel, a
+//! blocking client, a foreign library with locks of its own, `thread::sleep`. A library may
+//! announce its waits without knowing its caller. On a thread that is no worker the announcement
+//! does nothing. Waits may nest. Together they count once, from the first to the last.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! On a thread that is no worker one look at a thread-local variable. On a worker some counters more,
-//! and for the outermost wait what the runtime does about it: at most the start of a thread.
+//! On a thread that is no worker it costs one read of a thread-local variable. On a worker it costs
+//! a few counters more. The outermost wait also costs the reaction of the runtime: at most the
+//! start of a thread.
 //!
-//! # What not to do
+//! # Mistakes to avoid
 //!
-//! Do not announce work that keeps the CPU busy: the thread that is added competes for the same CPU,
-//! and everything becomes slower. Do not announce what almost never waits, either: announce when it
-//! does, after a try that failed. Do not keep a [`Stall`] longer than the wait: what runs under it
-//! counts as waiting, and one that is forgotten ([`mem::forget`](std::mem::forget)) makes its worker
-//! count as waiting for good. While a guard is kept from one handler to the next, later waits of that
-//! thread are part of its wait, and nobody hears of them.
+//! Do not announce work that keeps the CPU busy: the added thread competes for the same CPU, and
+//! everything becomes slower. If a call almost never waits, announce only its real waits, after a
+//! try that failed. Do not keep a [`Stall`] longer than the wait, because code that runs under it
+//! counts as waiting.
+//!
+//! A forgotten guard ([`mem::forget`](std::mem::forget)) makes its worker count as waiting for
+//! good. While a guard is kept from one handler to the next, later waits of that thread are part of
+//! its wait, and are not announced.
 #![forbid(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -56,7 +60,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-/// What a thread waits for.
+/// Reason for which a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Wait {
@@ -74,12 +78,12 @@ pub enum Wait {
     Disk,
     /// A write to become durable (`fsync`), a log to be flushed; not counted.
     Sync,
-    /// A group commit, in which one writes for all that wait; not counted.
+    /// A group commit, in which one thread writes for all waiting ones; not counted.
     Commit,
 }
 
 impl Wait {
-    /// Whether the runtime may add a thread for it.
+    /// Returns true if the runtime may add a thread for it.
     ///
     /// [`Disk`](Self::Disk), [`Sync`](Self::Sync) and [`Commit`](Self::Commit) do not count: they are
     /// short, they end without the help of another session, and more threads would only queue for
@@ -93,17 +97,19 @@ impl Wait {
     }
 }
 
-/// This thread waits, until the guard is dropped; the same as [`enter_as`] with [`Wait::Other`].
+/// Marks this thread as waiting, until the guard is dropped; the same as [`enter_as`] with
+/// [`Wait::Other`].
 pub fn enter() -> Stall {
     enter_as(Wait::Other)
 }
 
-/// This thread waits for such a thing, until the guard is dropped.
+/// Marks this thread as waiting for the given reason, until the guard is dropped.
 ///
-/// Guards may be dropped in any order: the thread waits as long as one of them lives.
+/// Guards may be dropped in any order: the thread counts as waiting until the last one is dropped.
 pub fn enter_as(wait: Wait) -> Stall {
     let hooked = Hooked::begin();
-    // The thread-local is gone when another one's destructor waits: that is no worker any more.
+    // The thread-local is gone if the destructor of another one waits. Such a thread is no worker
+    // any more.
     let waiter = WAITER.try_with(|waiter| waiter.borrow().clone());
     let waiting = waiter.ok().flatten().and_then(|waiter| waiter.begin(wait.is_counted()));
     Stall { waiting, _hooked: hooked }
@@ -116,7 +122,7 @@ pub fn run<R>(code: impl FnOnce() -> R) -> R {
     run_as(Wait::Other, code)
 }
 
-/// Runs code that waits for such a thing.
+/// Runs code that waits for the given reason.
 pub fn run_as<R>(wait: Wait, code: impl FnOnce() -> R) -> R {
     let _stall = enter_as(wait);
     code()
@@ -137,41 +143,41 @@ impl fmt::Debug for Stall {
     }
 }
 
-/// What a runtime installs for its workers. Called on the thread that waits.
+/// Announcer that a runtime installs for its workers. Called on the thread that waits.
 ///
-/// Its code may wait and announce that again: such waits are part of the one that it is told of, and
-/// it hears nothing of them.
+/// Its code may wait and announce that again. Such waits are part of the announced one, and the
+/// announcer is not called for them.
 pub(crate) trait Announce {
-    /// The first counted wait begins. It may panic: the wait then ends at once, and `end` follows.
+    /// Begins the first counted wait. If it panics, the wait ends at once, and `end` follows.
     fn begin(&self);
-    /// The last counted wait is over. Perhaps the thread is unwinding: it must not panic.
+    /// Ends the last counted wait. It must not panic, because the thread may be unwinding.
     fn end(&self);
-    /// A wait that does not count begins, outside of any other.
+    /// Begins a wait that does not count, outside of any other.
     fn uncounted(&self);
 }
 
-/// From now on the waits of this thread are announced there, or nowhere.
+/// Installs the announcer of this thread's waits; `None` removes it.
 ///
-/// A wait in progress ends where it began.
+/// A wait in progress ends with the announcer with which it began.
 pub(crate) fn install(announce: Option<Rc<dyn Announce>>) {
     let waiter = announce.map(|announce| Rc::new(Waiter::new(announce)));
-    // What was installed before is dropped after the borrow: it may announce something.
+    // The earlier announcer is dropped after the borrow, because its drop may announce a wait.
     let _before = WAITER.try_with(|place| place.replace(waiter));
 }
 
-/// Whether somebody is told of this thread's waits.
+/// Returns true if this thread has an announcer or a hook.
 pub(crate) fn is_heard() -> bool {
     HOOK.with(|hook| hook.code.get().is_some())
         || WAITER.try_with(|waiter| waiter.borrow().is_some()).unwrap_or(false)
 }
 
-/// From now on this is called on this thread before a wait, counted or not, or nothing; returns what
-/// was called so far.
+/// Sets the hook that this thread calls before a wait, counted or not; `None` removes it. Returns
+/// the earlier hook.
 ///
-/// It is called for the outermost wait, before that is announced, and also where nothing is announced:
-/// the place to let go of what others may wait for, such as replies that are held back. Waits that it
-/// makes itself are announced as any other, and it is not called for them. If it panics, the wait does
-/// not begin.
+/// The hook is called for the outermost wait, before that is announced, and also on threads without
+/// an announcer. It releases resources that other threads may wait for, such as replies that are
+/// held back. Waits of the hook itself are announced as any other, and the hook is not called for
+/// them. If it panics, the wait does not begin.
 pub(crate) fn before_wait(hook: Option<fn()>) -> Option<fn()> {
     HOOK.with(|place| place.code.replace(hook))
 }
@@ -181,27 +187,27 @@ thread_local! {
 }
 
 thread_local! {
-    /// Without a destructor, so that it is there as long as the thread is.
+    /// Hook of the thread. It has no destructor, so that it lives as long as the thread.
     static HOOK: Hook = const { Hook { code: Cell::new(None), waits: Cell::new(0) } };
 }
 
-/// See [`before_wait`].
+/// Hook of a thread; see [`before_wait`].
 struct Hook {
     code: Cell<Option<fn()>>,
     /// Waits in progress that began while there was a hook.
     waits: Cell<usize>,
 }
 
-/// One of its waits.
+/// One wait in [`Hook::waits`].
 struct Hooked(PhantomData<Rc<()>>);
 
 impl Hooked {
-    /// Without a hook one look.
+    /// Counts a wait and calls the hook. Without a hook it costs one read.
     fn begin() -> Option<Self> {
         HOOK.with(|hook| {
             let code = hook.code.get()?;
             let before = hook.waits.replace(hook.waits.get() + 1);
-            // From here on it counts until it is dropped, also by a panic.
+            // From here on the wait counts until the guard is dropped, also by a panic.
             let hooked = Self(PhantomData);
             if before == 0 {
                 code();
@@ -217,13 +223,13 @@ impl Drop for Hooked {
     }
 }
 
-/// One thread, as long as one announcer is installed for it.
+/// State of one thread while one announcer is installed for it.
 struct Waiter {
     announce: Rc<dyn Announce>,
-    /// Waits in progress that count, and that do not.
+    /// Waits in progress: those that count, and those that do not.
     counted: Cell<usize>,
     uncounted: Cell<usize>,
-    /// The announcer runs.
+    /// True while the announcer runs.
     busy: Cell<bool>,
 }
 
@@ -233,7 +239,7 @@ impl Waiter {
         Self { announce, counted, uncounted, busy: Cell::new(false) }
     }
 
-    /// `None`: it is the announcer itself that waits.
+    /// Begins a wait. `None`: the announcer itself waits.
     fn begin(self: Rc<Self>, counted: bool) -> Option<Waiting> {
         if self.busy.get() {
             return None;
@@ -256,7 +262,7 @@ impl Waiter {
     }
 }
 
-/// One of its waits.
+/// One wait of a [`Waiter`].
 struct Waiting {
     waiter: Rc<Waiter>,
     counted: bool,
@@ -285,7 +291,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The flag is set for as long as this lives.
+/// Sets the flag while it lives.
 struct Busy<'a>(&'a Cell<bool>);
 
 impl<'a> Busy<'a> {

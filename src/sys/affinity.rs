@@ -1,8 +1,8 @@
-//! The CPUs that a thread may run on: asking, and binding.
+//! CPUs that a thread may run on: query and binding.
 //!
-//! The masks of the C library's `cpu_set_t` end at 1024 CPUs. The system calls do not: they take a
-//! buffer of any length, and one that is too short for the machine is refused with `EINVAL`. So
-//! the buffer grows until it is taken.
+//! The masks of the C library's `cpu_set_t` end at 1024 CPUs. The system calls do not: they accept
+//! a buffer of any length, and refuse a shorter one than the machine needs with `EINVAL`.
+//! Therefore the buffer grows until it is accepted.
 
 use std::io;
 use std::num::NonZero;
@@ -11,30 +11,30 @@ use std::thread;
 use super::check;
 use super::cpu_set::{CpuSet, MAX_CPU};
 
-/// What a thread may use of the machine.
+/// Part of the machine that a thread may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Usable {
-    /// The CPUs that it may run on.
+    /// CPUs that it may run on.
     pub(crate) cpus: CpuSet,
-    /// How many threads can really run at once, at least 1: the CPUs, or fewer where a quota gives
-    /// the process less time than that.
+    /// Number of threads that can really run at once, at least 1: the CPUs, or fewer if a quota
+    /// gives the process less time.
     ///
-    /// The quota is found by [`thread::available_parallelism`]. On Linux that is the smaller of the
-    /// number of CPUs in the calling thread's mask and the smallest quota on the way from the
-    /// process's cgroup up to the root (`cpu.max`, in version 1 `cpu.cfs_quota_us` by
-    /// `cpu.cfs_period_us`), rounded down to whole CPUs (its documentation, and std's
-    /// `sys/thread/unix.rs`, of Rust 1.95). It knows masks up to 1024 CPUs only, so ours counts as
-    /// well.
+    /// [`thread::available_parallelism`] finds the quota. On Linux that is the smaller of two
+    /// numbers. One is the number of CPUs in the calling thread's mask. The other is the smallest
+    /// quota from the process's cgroup up to the root, rounded down to whole CPUs. The quota is
+    /// `cpu.max`, in version 1 `cpu.cfs_quota_us` by `cpu.cfs_period_us`. (Sources: its
+    /// documentation, and std's `sys/thread/unix.rs`, of Rust 1.95.) It knows masks up to 1024 CPUs
+    /// only, so this field is also bounded by our mask.
     pub(crate) parallelism: usize,
 }
 
 impl Usable {
-    /// As the calling thread's mask says: what the process was given, unless somebody bound this
-    /// thread to less.
+    /// CPUs of the calling thread's mask. They are those of the process, unless this thread was
+    /// bound to fewer.
     ///
     /// # Errors
     ///
-    /// Where a sandbox forbids asking.
+    /// A sandbox forbids the query.
     pub(crate) fn by_mask() -> io::Result<Self> {
         let cpus = allowed()?;
         let parallelism = thread::available_parallelism().map_or(usize::MAX, NonZero::get);
@@ -42,14 +42,15 @@ impl Usable {
         Ok(Self { cpus, parallelism })
     }
 
-    /// Of `wanted` what the kernel would let the calling thread have if it asked: a mask (taskset)
-    /// can be widened, a cpuset (of a container) cannot. So nothing in here is refused later on.
+    /// CPUs of `wanted` that the kernel would allow the calling thread. A mask (taskset) can be
+    /// widened, a cpuset (of a container) cannot. Therefore a later binding to the result is not
+    /// refused.
     ///
-    /// It binds the calling thread to `wanted`, looks, and binds it back.
+    /// It binds the calling thread to `wanted`, reads the result, and binds it back.
     ///
     /// # Errors
     ///
-    /// Where the kernel gives none of `wanted`, or a sandbox forbids to ask or bind.
+    /// The kernel allows none of `wanted`, or a sandbox forbids the query or the binding.
     pub(crate) fn by_force(wanted: &CpuSet) -> io::Result<Self> {
         let before = allowed()?;
         bind(wanted)?;
@@ -59,11 +60,11 @@ impl Usable {
     }
 }
 
-/// The CPUs that the calling thread may run on.
+/// CPUs that the calling thread may run on.
 ///
 /// # Errors
 ///
-/// Where a sandbox forbids asking.
+/// A sandbox forbids the query.
 pub(crate) fn allowed() -> io::Result<CpuSet> {
     let mut words = WORDS_AT_FIRST;
     loop {
@@ -76,23 +77,24 @@ pub(crate) fn allowed() -> io::Result<CpuSet> {
     }
 }
 
-/// Lets the calling thread run on these CPUs only. Of those that are offline or outside of the
-/// process's cpuset the kernel takes no notice, as long as one is left.
+/// Restricts the calling thread to these CPUs. The kernel ignores CPUs that are offline or outside
+/// of the process's cpuset, as long as one is left.
 ///
 /// # Errors
 ///
-/// `EINVAL` when the thread may run on none of them; others where a sandbox forbids it. The thread
-/// then stays where it was.
+/// `EINVAL` when the thread may run on none of them; others if a sandbox forbids it. The binding of
+/// the thread is then unchanged.
 pub(crate) fn bind(cpus: &CpuSet) -> io::Result<()> {
     let mask = mask_of(cpus);
     let bytes = size_of_val(mask.as_slice());
-    // SAFETY: `mask` is live for the call and has as many bytes as are passed; the kernel only
-    // reads them, and sees in them an array of longs, whatever the length of `cpu_set_t`.
+    // SAFETY: `mask` is live for the call and has as many bytes as are passed. The kernel only
+    // reads them, as an array of longs, whatever the length of `cpu_set_t`.
     check(unsafe { libc::sched_setaffinity(0, bytes, mask.as_ptr().cast()) })?;
     Ok(())
 }
 
-/// A CPU is bit `cpu % 64` of word `cpu / 64` (32 where a long has 32), in the machine's own order.
+/// Word of a mask. A CPU is bit `cpu % 64` of word `cpu / 64` (32 if a long has 32 bits), in the
+/// machine's own order.
 type Word = libc::c_ulong;
 
 const BITS: usize = Word::BITS as usize;
@@ -102,8 +104,8 @@ const WORDS_AT_MOST: usize = (MAX_CPU + 1) / BITS;
 fn mask(words: usize) -> io::Result<Vec<Word>> {
     let mut mask: Vec<Word> = vec![0; words];
     let bytes = size_of_val(mask.as_slice());
-    // SAFETY: `mask` is live for the call and has as many bytes as are passed; the kernel writes no
-    // more than those, as an array of longs, whatever the length of `cpu_set_t`.
+    // SAFETY: `mask` is live for the call and has as many bytes as are passed. The kernel writes no
+    // more bytes than that, as an array of longs, whatever the length of `cpu_set_t`.
     check(unsafe { libc::sched_getaffinity(0, bytes, mask.as_mut_ptr().cast()) })?;
     Ok(mask)
 }
@@ -129,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// On a thread of its own, so that no other test is bound.
+    /// Runs a test on a thread of its own, so that no other test is bound.
     fn apart<T: Send>(test: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| scope.spawn(test).join().expect("the test's thread"))
     }

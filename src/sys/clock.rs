@@ -1,6 +1,6 @@
-//! The time: the system's, or on a thread of a simulation the simulated one.
+//! Clock: the system's, or on a thread of a simulation the simulated one.
 //!
-//! Runtime, connections and sessions take the time from here, so that a simulation can let hours pass at
+//! Runtime, connections and sessions read the time here, so that a simulation can skip hours at
 //! once. The simulated time exists only in tests and with the feature `internal`.
 
 #[cfg(any(test, feature = "internal"))]
@@ -12,7 +12,7 @@ thread_local! {
     static SIMULATED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// What time it is.
+/// Present time.
 #[inline]
 pub(crate) fn now() -> Instant {
     #[cfg(any(test, feature = "internal"))]
@@ -22,19 +22,19 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// So much later; in a hundred years if the clock does not go as far.
+/// Time `delay` after `from`; in a hundred years if the clock does not reach that far.
 pub(crate) fn later(from: Instant, delay: Duration) -> Instant {
     from.checked_add(delay).unwrap_or_else(|| from + FAR)
 }
 
 const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Nanoseconds from one to the other, for an atomic; none if they are the other way round.
+/// Nanoseconds from `from` to `to`, for an atomic; 0 if `to` is earlier.
 pub(crate) fn nanos_between(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// From now on it is `now` on this thread, until it is set again; with `None` the system says.
+/// Sets the time of this thread to `now`, until the next call; `None` restores the system's clock.
 #[cfg(any(test, feature = "internal"))]
 pub(crate) fn simulate(now: Option<Instant>) {
     SIMULATED.set(now);

@@ -1,4 +1,4 @@
-//! A set of CPUs, as the kernel writes it: `0-3,8`.
+//! Set of CPUs, in the kernel's notation: `0-3,8`.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpuSet {
-    /// Ascending; between two of them at least one CPU is missing.
+    /// Ascending ranges. Invariant: between two of them at least one CPU is missing.
     ranges: Vec<RangeInclusive<usize>>,
 }
 
@@ -33,7 +33,7 @@ impl CpuSet {
         Self { ranges: Vec::new() }
     }
 
-    /// Whether a CPU belongs to it.
+    /// Returns true if the set contains the CPU.
     #[must_use]
     pub fn contains(&self, cpu: usize) -> bool {
         let at = self.ranges.partition_point(|range| *range.end() < cpu);
@@ -46,7 +46,7 @@ impl CpuSet {
         self.ranges.iter().map(|range| range.end() - range.start() + 1).sum()
     }
 
-    /// Whether it has none.
+    /// Returns true if the set has no CPU.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -57,13 +57,13 @@ impl CpuSet {
         self.ranges.iter().cloned().flatten()
     }
 
-    /// The CPUs that both have.
+    /// CPUs that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.iter().filter(|&cpu| other.contains(cpu)).collect()
     }
 
-    /// Whether the other one has each of these.
+    /// Returns true if the other set contains each CPU of this one.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.iter().all(|cpu| other.contains(cpu))
@@ -141,15 +141,15 @@ fn number(digits: &str, item: &str) -> Result<usize, ParseCpuSetError> {
     }
 }
 
-/// Largest CPU number that is read or bound to. Kernels are built for 8192 CPUs at most.
+/// Largest CPU number that can be read or bound to. Kernels are built for 8192 CPUs at most.
 pub(crate) const MAX_CPU: usize = 65_535;
 
-/// So many characters of a wrong text are repeated in the error.
+/// Characters of a malformed text that the error repeats.
 const SHOWN: usize = 32;
 
-/// Why a text is no list of CPUs.
+/// Reason why a text is no list of CPUs.
 ///
-/// It concerns nothing but that text.
+/// It concerns only that text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseCpuSetError {
@@ -159,7 +159,7 @@ pub enum ParseCpuSetError {
         /// The item, or its first 32 characters.
         item: String,
     },
-    /// A number is larger than any CPU's.
+    /// A number is larger than that of any CPU.
     #[non_exhaustive]
     TooLarge {
         /// The number, or its first 32 digits.
@@ -168,9 +168,9 @@ pub enum ParseCpuSetError {
     /// A range ends before it begins.
     #[non_exhaustive]
     Backwards {
-        /// What stands before the `-`.
+        /// Number before the `-`.
         first: usize,
-        /// What stands behind it.
+        /// Number behind it.
         last: usize,
     },
 }

@@ -18,17 +18,17 @@ impl Epoll {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointer is passed.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: the kernel just returned this descriptor and nobody else has it.
+        // SAFETY: the kernel just returned this descriptor, and it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd })
     }
 
-    /// Registers `fd`, edge-triggered. What is ready already is reported by the next wait.
+    /// Registers `fd`, edge-triggered. If it is ready already, the next wait reports it.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, interest: Interest, data: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, interest, data)
     }
 
-    /// Registers `fd` anew, for something else. What is ready is reported by the next wait.
+    /// Registers `fd` anew, with another interest. If it is ready, the next wait reports it.
     pub(crate) fn modify(
         &self,
         fd: BorrowedFd<'_>,
@@ -67,15 +67,15 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits until something is ready, fills `events` and returns how many there are.
+    /// Waits until a descriptor is ready, fills `events` and returns their number.
     ///
-    /// Without a limit until something is, whatever signals come; with one, none when the time is over
-    /// or a signal has come: to wait on from the start of the time would be, among many, to wait on for
-    /// ever.
+    /// Without a limit, signals do not end the wait. With a limit, the wait returns no events when
+    /// the time is over or a signal interrupts it. If it restarted with the whole limit after each
+    /// signal, many signals could make it wait for ever.
     pub(crate) fn wait(&self, events: &mut [Event], limit: Option<Duration>) -> io::Result<usize> {
         let capacity = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
         let timeout = limit.map_or(-1, |limit| {
-            // Rounded up: a wait for less than a millisecond would not wait at all.
+            // The limit is rounded up: a limit of less than a millisecond would not wait at all.
             let millis = limit.as_micros().div_ceil(1000);
             libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX)
         });
@@ -128,18 +128,18 @@ impl fmt::Debug for Event {
     }
 }
 
-/// What a descriptor is watched for. Errors and hang-ups are always reported.
+/// Events for which a descriptor is watched. Errors and hang-ups are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest(u32);
 
 impl Interest {
-    /// Bytes (or a connection, or an expiry) can be read.
+    /// Bytes, a connection, or an expiry can be read.
     pub const READABLE: Self = Self(libc::EPOLLIN as u32);
     /// Bytes can be written.
     pub const WRITABLE: Self = Self(libc::EPOLLOUT as u32);
-    /// Everything a stream socket can report, but for room.
+    /// All events of a stream socket except room to write.
     pub(crate) const INPUT: Self = Self((libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32);
-    /// Everything a stream socket can report: in, out, peer finished, urgent data.
+    /// All events of a stream socket: in, out, peer finished, urgent data.
     pub(crate) const STREAM: Self =
         Self((libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32);
 }
@@ -152,7 +152,7 @@ impl BitOr for Interest {
     }
 }
 
-/// What the kernel reported about a descriptor.
+/// State of a descriptor that the kernel reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Readiness(u32);
 
@@ -169,12 +169,13 @@ impl Readiness {
         self.0 == 0
     }
 
-    /// There is an urgent byte.
+    /// Returns true if there is an urgent byte.
     pub(crate) const fn is_urgent(self) -> bool {
         self.0 & libc::EPOLLPRI as u32 != 0
     }
 
-    /// What the layers above tell apart, in four bits: in, out, hung up or urgent, error.
+    /// Conditions that the layers above distinguish, in four bits: in, out, hung up or urgent,
+    /// error.
     pub(crate) fn condensed(self) -> u8 {
         let hung_up = libc::EPOLLHUP | libc::EPOLLRDHUP | libc::EPOLLPRI;
         let all = [libc::EPOLLIN | libc::EPOLLPRI, libc::EPOLLOUT, hung_up, libc::EPOLLERR];
@@ -182,32 +183,32 @@ impl Readiness {
         all.into_iter().enumerate().fold(0, |sum, (n, bits)| sum | u8::from(set(bits)) << n)
     }
 
-    /// The same again.
+    /// Inverse of [`condensed`](Self::condensed).
     pub(crate) fn from_condensed(bits: u8) -> Self {
         let all = [libc::EPOLLIN, libc::EPOLLOUT, libc::EPOLLHUP, libc::EPOLLERR];
         let set = all.into_iter().enumerate().filter(|(n, _)| bits >> n & 1 != 0);
         Self(set.fold(0, |sum, (_, bit)| sum | bit.cast_unsigned()))
     }
 
-    /// There is something to read, which may be the end of the stream.
+    /// Returns true if there is input to read, which may be the end of the stream.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         self.0 & (libc::EPOLLIN | libc::EPOLLPRI) as u32 != 0 || self.is_hung_up()
     }
 
-    /// There is room to write.
+    /// Returns true if there is room to write.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.0 & libc::EPOLLOUT as u32 != 0
     }
 
-    /// The peer finished sending, or the descriptor is broken: read on to the end.
+    /// Returns true if the peer finished sending, or the descriptor is broken: read on to the end.
     #[must_use]
     pub const fn is_hung_up(self) -> bool {
         self.0 & (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32 != 0
     }
 
-    /// An error is pending on the descriptor.
+    /// Returns true if an error is pending on the descriptor.
     #[must_use]
     pub const fn is_error(self) -> bool {
         self.0 & libc::EPOLLERR as u32 != 0
@@ -237,23 +238,23 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything here takes.
+    /// Longer than any wait of these tests.
     const LONG: Duration = Duration::from_secs(30);
 
     extern "C" fn ignore(_: libc::c_int) {}
 
     #[test]
     fn a_signal_ends_a_wait_that_is_limited() {
-        // Ignored by everybody else, and a signal that is ignored ends no wait.
+        // The default action of SIGURG is to ignore it, and an ignored signal ends no wait.
         let ignore: extern "C" fn(libc::c_int) = ignore;
-        // SAFETY: the handler does nothing, and is one for a signal.
+        // SAFETY: the handler does nothing, and has the signature of a signal handler.
         unsafe { libc::signal(libc::SIGURG, ignore as libc::sighandler_t) };
         let waiter = thread::spawn(|| {
             let epoll = Epoll::new().expect("a descriptor");
             epoll.wait(&mut [Event::EMPTY], Some(10 * LONG)).expect("nothing wrong")
         });
         let began = Instant::now();
-        // It may not wait yet.
+        // The thread may not wait yet, so the signal is repeated.
         while !waiter.is_finished() {
             assert!(began.elapsed() < LONG, "it waits on");
             // SAFETY: the thread was not joined yet.

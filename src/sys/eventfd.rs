@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{check, check_len, retry};
 
-/// A counter whose every increment is an edge for an edge-triggered epoll.
+/// Counter whose every increment is an edge for an edge-triggered epoll.
 ///
-/// It is never read: the edge alone is the message. The counter could only overflow after
-/// 2^64 − 2 signals.
+/// It is never read: the edge alone is the message. The counter could only overflow after 2^64 − 2
+/// signals.
 #[derive(Debug)]
 pub(crate) struct EventFd {
     fd: OwnedFd,
@@ -18,7 +18,7 @@ impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: no pointer is passed.
         let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the kernel just returned this descriptor and nobody else has it.
+        // SAFETY: the kernel just returned this descriptor, and it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd })
     }
@@ -34,8 +34,8 @@ impl EventFd {
     }
 }
 
-/// A descriptor that is worth nothing but its number, to be given up when there are no others. It needs
-/// no file, which a changed root directory may lack.
+/// Opens a descriptor that reserves a number, to be closed when there are no others. It needs no
+/// file, because a changed root directory may lack it.
 pub(crate) fn reserve_descriptor() -> io::Result<OwnedFd> {
     EventFd::new().map(|eventfd| eventfd.fd)
 }

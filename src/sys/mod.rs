@@ -1,12 +1,12 @@
-//! The operating-system layer: every descriptor and every system call of the crate is in here.
+//! Operating-system layer: it contains every descriptor and every system call of the crate.
 //!
-//! What it promises to the layers above:
+//! Its promises to the layers above:
 //!
-//! * a descriptor is an [`OwnedFd`](std::os::fd::OwnedFd) from the moment the kernel returned it,
-//!   closed exactly once, and never inherited by a child process (`CLOEXEC`);
-//! * `errno` becomes an [`io::Error`](std::io::Error) at the call, before anything else can change
-//!   it, and `EINTR` is retried here, so nobody above has to think of it;
-//! * nothing here blocks, except [`Epoll::wait`](epoll::Epoll::wait), whose purpose it is.
+//! * A descriptor is an [`OwnedFd`](std::os::fd::OwnedFd) from the moment the kernel returned it.
+//!   It is closed exactly once, and never inherited by a child process (`CLOEXEC`).
+//! * `errno` becomes an [`io::Error`](std::io::Error) at the call, before any other call can change
+//!   it. `EINTR` is retried here, so the layers above need not handle it.
+//! * Nothing here blocks, except [`Epoll::wait`](epoll::Epoll::wait), whose purpose it is.
 //!
 //! It knows nothing of groups, connections or bytes of a protocol.
 #![allow(unsafe_code)]
@@ -24,7 +24,7 @@ pub(crate) mod topology;
 
 use std::io;
 
-/// Turns the `-1` convention of the C library into a result, taking `errno` at once.
+/// Turns the `-1` convention of the C library into a result, and reads `errno` at once.
 fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
     if returned == -1 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
@@ -34,7 +34,7 @@ fn check_len(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }
 
-/// Repeats a call for as long as a signal interrupts it.
+/// Repeats a call while signals interrupt it.
 fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

@@ -1,4 +1,4 @@
-//! Random numbers: the system's, but on a thread that simulates those of a seed.
+//! Random numbers: the system's; on a thread of a simulation those of a seed.
 
 #[cfg(any(test, feature = "internal"))]
 use std::cell::Cell;
@@ -9,7 +9,7 @@ thread_local! {
     static SIMULATED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Fills `bytes` with what nobody can foresee.
+/// Fills `bytes` with unpredictable numbers.
 pub(crate) fn fill(bytes: &mut [u8]) -> io::Result<()> {
     #[cfg(any(test, feature = "internal"))]
     if let Some(seed) = SIMULATED.get() {
@@ -34,7 +34,7 @@ fn fill_from(mut state: u64, bytes: &mut [u8]) -> u64 {
     state
 }
 
-/// From now on the numbers are those of `seed` on this thread; with `None` the system's.
+/// Makes the numbers on this thread those of `seed`; `None` restores the system's.
 #[cfg(any(test, feature = "internal"))]
 pub(crate) fn simulate(seed: Option<u64>) {
     SIMULATED.set(seed);

@@ -4,34 +4,35 @@ use std::time::Duration;
 
 use super::check;
 
-/// Time slice of a thread, which only that thread changes.
+/// Time slice of a thread. Only that thread changes it.
 ///
 /// A thread with a short slice may interrupt one with a longer slice when it wakes, and is
 /// interrupted sooner itself; its share of the CPU stays the same. Kernels before 6.12 ignore this.
 ///
-/// Threads and processes that it starts have the default slice (`SCHED_FLAG_RESET_ON_FORK`). That flag
-/// also raises a negative nice value of theirs to 0, so a thread with such a value keeps its slice.
+/// Threads and processes that the thread starts have the default slice
+/// (`SCHED_FLAG_RESET_ON_FORK`). That flag also raises a negative nice value of theirs to 0.
+/// Therefore a thread with a negative nice value keeps its slice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
-    /// That of a thread for which no other one was set.
+    /// Slice of a thread for which no other one was set.
     Default,
     Short,
-    /// Left alone: the system refused a change, or the thread is not scheduled fairly.
+    /// Unchangeable slice: the system refused a change, or the thread is not scheduled fairly.
     Fixed,
 }
 
-/// The kernel takes 0.1 ms to 100 ms.
+/// Shortest slice: the kernel accepts 0.1 ms to 100 ms.
 const SHORT: Duration = Duration::from_micros(100);
 
 impl Slice {
-    /// The default one, which the calling thread gets instead of an inherited one.
+    /// Gives the calling thread the default slice instead of an inherited one.
     pub(crate) fn of_this_thread() -> Self {
         let mut slice = Self::Short;
         slice.set_short(false);
         slice
     }
 
-    /// Makes the slice short, or the default again. Must be called by the thread it belongs to.
+    /// Makes the slice short, or the default again. The caller must be the thread of the slice.
     pub(crate) fn set_short(&mut self, short: bool) {
         let wanted = if short { Self::Short } else { Self::Default };
         if *self != wanted && *self != Self::Fixed {
@@ -40,7 +41,7 @@ impl Slice {
     }
 }
 
-/// Changes the slice of the calling thread and nothing else. Returns false if it stays as it is.
+/// Changes only the slice of the calling thread. Returns false if it stays as it is.
 ///
 /// The system call also sets policy and nice value. They are read first, because an operator may have
 /// changed them since the last call.
@@ -74,8 +75,8 @@ fn fair_attributes() -> Option<libc::sched_attr> {
     (result == 0 && fair.contains(&attributes.sched_policy)).then_some(attributes)
 }
 
-/// CPU time that the process has used so far, on all CPUs together. `None` in a sandbox that forbids
-/// to ask.
+/// CPU time that the process has used so far, on all CPUs together. `None` in a sandbox that
+/// forbids the query.
 pub(crate) fn process_cpu_time() -> Option<Duration> {
     cpu_time(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -88,17 +89,17 @@ fn cpu_time(clock: libc::clockid_t) -> Option<Duration> {
     Some(Duration::new(seconds.ok()?, nanos.ok()?))
 }
 
-/// What a thread has used so far.
+/// Resources that a thread has used so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadUsage {
-    /// To the nanosecond; that of `getrusage` is as of the last tick.
+    /// CPU time to the nanosecond; that of `getrusage` is as of the last tick.
     pub(crate) cpu_time: Duration,
-    /// How often it gave up its CPU to wait for something.
+    /// Number of times that it gave up its CPU to wait.
     pub(crate) waits: libc::c_long,
 }
 
 impl ThreadUsage {
-    /// Of the calling thread. `None` in a sandbox that forbids to ask.
+    /// Usage of the calling thread. `None` in a sandbox that forbids the query.
     pub(crate) fn now() -> Option<Self> {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: the kernel writes to `usage`, which is live for the call.

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::{check, check_len, retry};
 
-/// Options that accepted sockets inherit from the listener, and outgoing ones are given.
+/// Options that accepted sockets inherit from the listener, and that outgoing sockets get.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     pub(crate) keep_alive: Duration,
@@ -44,8 +44,8 @@ impl Options {
 
 /// Binds and listens on a TCP address, once or for `count` listeners of one port.
 ///
-/// The first bind is made without `SO_REUSEPORT`, so that a port in use is an error and never a
-/// share of somebody else's connections.
+/// The first bind is made without `SO_REUSEPORT`. Therefore a port in use is an error, and the
+/// listener never shares the connections of another program.
 pub(crate) fn listen_tcp(
     addr: SocketAddr,
     count: usize,
@@ -81,7 +81,7 @@ pub(crate) fn listen_unix(path: &Path, backlog: i32, options: &Options) -> io::R
     options.apply(&socket, false)?;
     socket.bind(&SockAddr::unix(path)?)?;
     if let Err(error) = socket.listen(backlog) {
-        // The error says more than one of this could.
+        // The error of `listen` matters more than that of a failed removal.
         let _ = std::fs::remove_file(path);
         return Err(error);
     }
@@ -99,7 +99,7 @@ pub(crate) fn adopt_listener(fd: BorrowedFd<'_>, options: &Options) -> io::Resul
     options.apply(&socket, tcp)
 }
 
-/// Starts to connect. The socket becomes writable when that is done, one way or the other.
+/// Starts to connect. The socket becomes writable when the connect has succeeded or failed.
 pub(crate) fn connect(to: &SockAddr, options: &Options) -> io::Result<OwnedFd> {
     let tcp = to.as_socket().is_some();
     let protocol = tcp.then_some(Protocol::TCP);
@@ -124,36 +124,36 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SockAddr)
             // SAFETY: `storage` and `len` are live and describe one `sockaddr_storage`.
             check(unsafe { libc::accept4(listener.as_raw_fd(), storage, len, flags) })
         })?;
-        // SAFETY: the kernel just returned this descriptor and nobody else has it.
+        // SAFETY: the kernel just returned this descriptor, and it has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     };
     // SAFETY: on success `accept4` has initialised the address up to the length that it wrote.
     unsafe { SockAddr::try_init(|storage, len| accept(storage.cast(), len)) }
 }
 
-/// What kind of stream a socket is.
+/// Kind of a stream socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Tcp,
     Unix,
 }
 
-/// What one receive brought.
+/// Result of one receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     /// 0 is the end of the stream.
     pub(crate) bytes: usize,
-    /// It ended behind bytes that came with descriptors, which were dropped: there may be more, of
-    /// which no edge tells. Only on a Unix socket.
+    /// True if the receive ended behind bytes that came with descriptors, which were dropped. More
+    /// bytes may be there, for which no edge comes. Only on a Unix socket.
     pub(crate) cut: bool,
 }
 
-/// Receives what is there, at most `buf.len()` bytes.
+/// Receives the available bytes, at most `buf.len()`.
 pub(crate) fn recv(fd: BorrowedFd<'_>, family: Family, buf: &mut [u8]) -> io::Result<Received> {
     recv_raw(fd, family, buf.as_mut_ptr(), buf.len())
 }
 
-/// Receives into the spare capacity of `buf`, of which there must be some.
+/// Receives into the spare capacity of `buf`, which must not be empty.
 pub(crate) fn recv_append(
     fd: BorrowedFd<'_>,
     family: Family,
@@ -163,7 +163,7 @@ pub(crate) fn recv_append(
     debug_assert!(!spare.is_empty(), "0 bytes asked would look like the end of the stream");
     let received = recv_raw(fd, family, spare.as_mut_ptr().cast(), spare.len())?;
     let len = buf.len() + received.bytes;
-    // SAFETY: the kernel initialised so many bytes of the spare capacity.
+    // SAFETY: the kernel initialised that many bytes of the spare capacity.
     unsafe { buf.set_len(len) };
     Ok(received)
 }
@@ -177,7 +177,7 @@ fn recv_raw(fd: BorrowedFd<'_>, family: Family, buf: *mut u8, len: usize) -> io:
         return Ok(Received { bytes, cut: false });
     }
     let mut piece = libc::iovec { iov_base: buf.cast(), iov_len: len };
-    // SAFETY: of all fields 0 is a value; no place for descriptors.
+    // SAFETY: 0 is a valid value of all fields; it means no place for descriptors.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut piece;
     message.msg_iovlen = 1;
@@ -188,23 +188,23 @@ fn recv_raw(fd: BorrowedFd<'_>, family: Family, buf: *mut u8, len: usize) -> io:
     Ok(Received { bytes, cut: message.msg_flags & libc::MSG_CTRUNC != 0 })
 }
 
-/// Sends as much as the socket takes.
+/// Sends as much as the socket accepts.
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     retry(|| {
-        // SAFETY: `bytes` is live for the call and as long as it says.
+        // SAFETY: `bytes` is live for the call, and its own length is passed.
         check_len(unsafe {
             libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
         })
     })
 }
 
-/// The same for bytes in several pieces, of which there may be `IOV_MAX`.
+/// Sends bytes in several pieces, of which there may be `IOV_MAX`.
 pub(crate) fn send_slices(fd: BorrowedFd<'_>, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let socket = SockRef::from(&fd);
     retry(|| socket.send_vectored_with_flags(slices, libc::MSG_NOSIGNAL))
 }
 
-/// Says that nothing more will be sent.
+/// Ends the sending direction.
 pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) -> io::Result<()> {
     SockRef::from(&fd).shutdown(std::net::Shutdown::Write)
 }
@@ -214,12 +214,12 @@ pub(crate) fn shutdown_both(fd: BorrowedFd<'_>) -> io::Result<()> {
     SockRef::from(&fd).shutdown(std::net::Shutdown::Both)
 }
 
-/// The error that waits on the socket, if any.
+/// Takes the pending error of the socket, if any.
 pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     SockRef::from(&fd).take_error()
 }
 
-/// The other end, of which there is none before a connection is made, nor when that failed.
+/// Address of the other end. There is none before a connection is made, nor after it failed.
 pub(crate) fn peer_addr(fd: BorrowedFd<'_>) -> io::Result<SockAddr> {
     SockRef::from(&fd).peer_addr()
 }
@@ -228,7 +228,7 @@ pub(crate) fn local_addr(fd: BorrowedFd<'_>) -> io::Result<SockAddr> {
     SockRef::from(&fd).local_addr()
 }
 
-/// Process, user and group at the other end of a Unix socket, as they were when it connected.
+/// Process, user and group at the other end of a Unix socket, at the time when it connected.
 pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<(i32, u32, u32)> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);

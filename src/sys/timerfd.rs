@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::check;
 
-/// A timer whose expiry is an edge for an edge-triggered epoll.
+/// Timer whose expiry is an edge for an edge-triggered epoll.
 ///
-/// It is never read: setting it again clears what expired before.
+/// It is never read: setting it again clears earlier expiries.
 #[derive(Debug)]
 pub(crate) struct TimerFd {
     fd: OwnedFd,
@@ -19,14 +19,14 @@ impl TimerFd {
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
         // SAFETY: no pointer is passed.
         let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        // SAFETY: the kernel just returned this descriptor and nobody else has it.
+        // SAFETY: the kernel just returned this descriptor, and it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd })
     }
 
-    /// Expires once, `delay` from now; what was set before is forgotten.
+    /// Sets the timer to expire once, `delay` from now. It replaces the earlier setting.
     ///
-    /// A zero delay expires at once (the kernel would take zero for "off").
+    /// A zero delay expires at once (the kernel would read zero as "off").
     pub(crate) fn arm(&self, delay: Duration) -> io::Result<()> {
         let delay = delay.max(Duration::from_nanos(1));
         let spec = libc::itimerspec {

@@ -1,4 +1,4 @@
-//! How the CPUs of the machine belong together: what sysfs says of packages, nodes and cores.
+//! Topology of the machine's CPUs: packages, nodes and cores from sysfs.
 //!
 //! ```text
 //! devices/system/cpu/online                          0-3,8       the CPUs that are there
@@ -10,7 +10,7 @@
 //! devices/system/node/node1/cpulist                  4-7         their CPUs
 //! ```
 //!
-//! A pure parser: it is handed a function that reads a file. What is missing or makes no sense is
+//! A pure parser: its argument is a function that reads a file. Missing or malformed data is
 //! unknown, and unknown is 0. Sources: the kernel's `Documentation/admin-guide/cputopology.rst` and
 //! `Documentation/ABI/` (`sysfs-devices-system-cpu`, `sysfs-devices-node`).
 
@@ -22,10 +22,10 @@ use std::path::Path;
 
 use super::cpu_set::CpuSet;
 
-/// Where a CPU sits. What is not known is 0.
+/// Place of a CPU. Unknown numbers are 0.
 ///
-/// The numbers are the kernel's and tell places apart, no more: packages can be 36 and 8442. A core
-/// is counted within its cluster, die and package.
+/// The numbers are the kernel's and only tell places apart: packages can be 36 and 8442. A core is
+/// counted within its cluster, die and package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Cpu {
@@ -39,24 +39,24 @@ pub struct Cpu {
     pub cluster: u32,
     /// Core.
     pub core: u32,
-    /// Which of the core's hardware threads, from 0.
+    /// Number of the core's hardware thread, from 0.
     pub thread: u32,
-    /// Strength relative to the machine's strongest CPUs, which have 1024; 0 when all are equal or
-    /// nobody knows.
+    /// Strength relative to the machine's strongest CPUs, which have 1024; 0 if all are equal or it
+    /// is unknown.
     pub capacity: u32,
 }
 
-/// What sysfs says of the machine.
+/// Topology of the machine from sysfs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Topology {
     online: CpuSet,
-    /// One for each of `online`, in its order.
+    /// Place of each CPU of `online`, in its order.
     cpus: Vec<(usize, Cpu)>,
 }
 
 impl Topology {
-    /// From the sysfs below `root`, which is normally `/sys`. Reads about six small files for each
-    /// CPU: for the start, not for the way.
+    /// Reads the sysfs below `root`, which is normally `/sys`. It reads about six small files for
+    /// each CPU, so it is meant for the start only.
     pub(crate) fn read(root: &Path) -> Self {
         Self::parse(|path| {
             let mut text = String::new();
@@ -66,7 +66,7 @@ impl Topology {
         })
     }
 
-    /// From a function that returns the text of a file, by its path below the root, or `None`.
+    /// Parses the texts that `read` returns for files, by their path below the root, or `None`.
     pub(crate) fn parse(read: impl Fn(&str) -> Option<String>) -> Self {
         let list = |path: &str| read(path).and_then(|text| text.parse::<CpuSet>().ok());
         let online = list("devices/system/cpu/online").unwrap_or_default();
@@ -101,19 +101,19 @@ impl Topology {
         Self { online, cpus }
     }
 
-    /// The CPUs that are running; empty when that is unknown.
+    /// CPUs that are running; empty if that is unknown.
     pub(crate) fn online(&self) -> &CpuSet {
         &self.online
     }
 
-    /// Where a CPU sits; all zero for one that is not online.
+    /// Place of a CPU; all zero if the CPU is not online.
     pub(crate) fn cpu(&self, cpu: usize) -> Cpu {
         let found = self.cpus.binary_search_by_key(&cpu, |&(number, _)| number);
         found.map(|at| self.cpus[at].1).unwrap_or_default()
     }
 }
 
-/// Longer than the longest list that the kernel can write of 8192 CPUs.
+/// Bound above the longest list that the kernel can write of 8192 CPUs.
 const LONGEST_FILE_BYTES: u64 = 64 * 1024;
 
 #[cfg(test)]

@@ -11,3 +11,6 @@ mod logins;
 mod memory;
 mod slow;
 mod tokens;
+
+#[global_allocator]
+static ALLOCATOR: lab::allocator::Noting = lab::allocator::LIVE;

@@ -1,11 +1,11 @@
 //! Memory that attackers took is given back when they have left.
-#![allow(unsafe_code, reason = "malloc_trim is the allocator's own call")]
 
 use std::time::Duration;
 
 use epoll_group::stats::Counter;
 use lab::abuse::bout::{Bout, alone};
-use lab::child::{in_child, resident_bytes};
+use lab::allocator::held_bytes;
+use lab::child::in_child;
 use lab::engine::{Fixture, config};
 
 /// Abuses that take much memory for a moment, each with a counter that shows it, and the count for
@@ -33,8 +33,9 @@ fn memory_is_given_back() {
                     .bytes_each(16 << 20)
                     .run_against(&server, |seen| seen.count(counter) >= each * seen.peers);
             }
+            server.control.forget();
         };
-        // By now each worker and each arena of the allocator has handled the largest sizes once.
+        // By now most workers have handled the largest sizes once.
         for _ in 0..2 {
             round();
         }
@@ -43,17 +44,7 @@ fn memory_is_given_back() {
             round();
         }
         let after = held_bytes();
-        // About a hundred MiB went through the server.
-        assert!(after < before + (24 << 20), "from {before} to {after} bytes");
+        // About a hundred MiB went through the server. A worker may keep a buffer more.
+        assert!(after < before + (512 << 10), "from {before} to {after} bytes");
     });
-}
-
-/// Resident memory without the allocator's free pages, which differ from run to run.
-fn held_bytes() -> usize {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: it only gives free pages back to the system.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-    resident_bytes()
 }

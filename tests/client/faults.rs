@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -164,6 +164,53 @@ fn no_more_connections_are_made_at_a_time_than_allowed() {
     assert_eq!(status.waiting, 16);
     client.close();
     assert_eq!(accepted.load(Ordering::SeqCst), 3);
+}
+
+/// A server that closes its first connection and says nothing on the others. Its client has tried once.
+fn failed_once(change: impl FnOnce(Options) -> Options) -> (Client, Runtime, Arc<AtomicUsize>) {
+    let first = AtomicBool::new(true);
+    let (address, accepted) = bad_server(move |stream| {
+        if !first.swap(false, Ordering::SeqCst) {
+            silent(stream);
+        }
+    });
+    let patient = |options: Options| options.login_timeout(LONG).connections(8).max_connecting(3);
+    let (client, runtime) = client(|options| change(patient(options)), address);
+    client.session().expect_err("closed");
+    assert_eq!((client.status().failed, accepted.load(Ordering::SeqCst)), (1, 1));
+    (client, runtime, accepted)
+}
+
+fn connecting(client: &Client) -> usize {
+    let connections = client.status().connections;
+    connections.iter().filter(|connection| connection.phase == ConnectionPhase::Connecting).count()
+}
+
+#[test]
+fn after_a_failure_one_connection_is_made_at_a_time() {
+    let (client, _runtime, accepted) = failed_once(|options| options);
+    for _ in 0..16 {
+        client.session_then(drop);
+    }
+    eventually(LONG, || accepted.load(Ordering::SeqCst) == 2);
+    // The next caller makes the client look for places again.
+    client.session_then(drop);
+    assert_eq!((connecting(&client), client.status().waiting), (1, 17));
+    client.close();
+    assert_eq!(accepted.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn after_a_failure_nothing_is_connected_before_the_pause_is_over() {
+    let hour = Duration::from_secs(3600);
+    let pauses = |options: Options| options.reconnect_min(hour).reconnect_max(hour);
+    let (client, _runtime, accepted) = failed_once(pauses);
+    for _ in 0..16 {
+        client.session_then(drop);
+    }
+    assert_eq!((connecting(&client), client.status().waiting), (0, 16));
+    client.close();
+    assert_eq!(accepted.load(Ordering::SeqCst), 1);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Rules for the source and its pages. They do not concern the behaviour of the library.
 
+#[cfg(all(feature = "client", feature = "pool"))]
+mod functions;
 mod layering;
 #[cfg(all(feature = "client", feature = "pool"))]
 mod promises;

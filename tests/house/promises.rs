@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use epoll_group::{Config, stats};
 use tables::rows;
 
+use crate::functions::{functions, reached, reads};
+
 const PAGES: [&str; 2] =
     [include_str!("../../src/guide/promises.md"), include_str!("../../src/guide/weaknesses.md")];
 
@@ -89,8 +91,9 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns true if a test has this name: `file::function` or `module::function`.
-fn is_test(name: &str) -> bool {
+/// Text of the tests of this name, `file::function` or `module::function`, and of their helpers in
+/// the same file. None if no test has this name.
+fn test_text(name: &str) -> Option<String> {
     let (place, function) = name.rsplit_once("::").expect("a file and a function");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let inside = place.replace("::", "/");
@@ -98,12 +101,17 @@ fn is_test(name: &str) -> bool {
     let example = place
         .strip_prefix("examples::")
         .map(|inside| root.join("examples").join(inside.replace("::", "/")));
-    let head = format!("fn {function}(");
-    places
-        .into_iter()
-        .chain(example)
-        .flat_map(|place| sources(&place))
-        .any(|file| fs::read_to_string(file).expect("it can be read").contains(&head))
+    let files = places.into_iter().chain(example).flat_map(|place| sources(&place));
+    let texts: Vec<_> = files
+        .filter_map(|file| {
+            let source = fs::read_to_string(file).expect("it can be read");
+            // Few files have the name, and only these are taken apart.
+            let all = source.contains(function).then(|| functions(&source))?;
+            let test = all.iter().find(|found| found.name == function && found.is_test())?;
+            Some(reached(&all, test))
+        })
+        .collect();
+    (!texts.is_empty()).then(|| texts.concat())
 }
 
 /// Converts a number or a time of the page to the form of a tunable: `64 MiB` to `67108864`.
@@ -136,9 +144,23 @@ fn counters() -> BTreeSet<String> {
 fn each_test_on_the_page_is_there() {
     for item in PAGES.into_iter().flat_map(promises) {
         for (name, _) in item.tests() {
-            assert!(is_test(name), "no test {name}");
+            assert!(test_text(name).is_some(), "no test {name}");
         }
     }
+}
+
+#[test]
+fn each_counter_of_a_promise_is_read_by_one_of_its_tests() {
+    let counters = counters();
+    let mut unread = Vec::new();
+    for item in promises(PAGES[0]) {
+        let tests = item.tests();
+        let text: String = tests.iter().filter_map(|(name, _)| test_text(name)).collect();
+        let named = names(item.promise).into_iter().map(|(name, _)| name);
+        let missing = named.filter(|&name| counters.contains(name) && !reads(&text, name));
+        unread.extend(missing.map(|name| format!("{name}: {}", item.promise)));
+    }
+    assert!(unread.is_empty(), "{unread:#?}");
 }
 
 #[test]

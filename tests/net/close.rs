@@ -41,6 +41,7 @@ fn an_end_that_arrives_while_the_handler_runs_is_seen() {
             assert_eq!(peer.receive_to_finish(), b"question");
             assert_eq!(ends.wait_for(round)[round - 1], "the peer finished", "{kind:?}");
         }
+        server.wait_for(Counter::ClosedByPeer, 20);
     }
 }
 

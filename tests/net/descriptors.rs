@@ -82,6 +82,8 @@ fn without_descriptors_clients_are_told_by_a_close_and_nothing_spins() {
     // One for each client that arrives, and one for each look.
     let bound = CLIENTS as u64 + 12 + 2 * took.as_secs();
     assert!(errors.max(pauses) <= bound, "{errors} errors, {pauses} pauses in {took:?}");
+    // Each refusal comes after a failed accept and a pause.
+    assert!(errors.min(pauses) >= refused, "{errors} errors, {pauses} pauses, {refused} refused");
     let used = server.cpu_ticks() - cpu;
     assert!(used <= 10 + took.as_secs() * 5, "{used} ticks of CPU in {took:?}");
     assert_eq!(server.number("connections_accepted"), 0);
@@ -112,7 +114,9 @@ fn once_descriptors_are_free_the_backlog_is_served_without_a_new_connection() {
     assert_eq!(starved.server.number("connections_refused_descriptors"), 0);
     assert_eq!(starved.server.number("connections_accepted"), CLIENTS as u64);
     let errors = starved.server.number("accept_errors_resources");
+    let pauses = starved.server.number("accept_pauses");
     assert!(errors <= 2 * CLIENTS as u64 + 20, "{errors} failed accepts");
+    assert!(errors.min(pauses) > 0, "{errors} failed accepts, {pauses} pauses");
 }
 
 #[test]

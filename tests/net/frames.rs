@@ -6,7 +6,8 @@ use std::thread;
 use epoll_group::codec::header::HEADER_BYTES;
 use epoll_group::net::Close;
 use epoll_group::stats::Counter;
-use lab::child::{grown_since, in_child, resident_bytes};
+use lab::allocator::held_bytes;
+use lab::child::in_child;
 use lab::peer::{End, frame, header_with_length};
 use lab::protocol::{Bytes, Frames};
 use lab::{BOTH, Kind, LONG, Server, config, eventually, pattern};
@@ -16,13 +17,17 @@ fn a_frame_that_comes_byte_by_byte_is_echoed_whole() {
     for kind in BOTH {
         let server = Server::start(kind, config(), Frames::default());
         let mut peer = server.peer();
+        let mut sent = 0;
         for (session, size) in (0..).zip([0, 1, 300]) {
             let frame = frame(session, &pattern(size));
             for byte in frame.chunks(1) {
                 peer.send(byte);
+                sent += 1;
+                server.wait_for(Counter::BytesReceived, sent);
             }
             assert!(peer.receive_frame() == frame, "{kind:?}, body of {size}");
         }
+        assert_eq!(server.count(Counter::RecvCalls), sent, "{kind:?}");
     }
 }
 
@@ -64,7 +69,7 @@ fn memory_follows_the_bytes_received_and_not_the_length_claimed() {
     in_child(|| {
         let server = Server::start(Kind::Tcp, config(), Frames::default());
         server.peer().echo(&frame(1, b"warm"));
-        let before = resident_bytes();
+        let before = held_bytes();
         let mut peers: Vec<_> = (0..PEERS).map(|_| server.peer()).collect();
         for peer in &mut peers {
             peer.send(&header_with_length(64 << 20));
@@ -73,8 +78,9 @@ fn memory_follows_the_bytes_received_and_not_the_length_claimed() {
         server.wait_for(Counter::BytesReceived, sent + frame(1, b"warm").len() as u64);
         // A first buffer of 4 KiB each, and not 64 MiB.
         eventually(LONG, || server.stats().buffered_bytes == (PEERS * 4096) as u64);
-        let grown = grown_since(before);
-        assert!(grown < 10 << 20, "{PEERS} claims cost {grown} bytes");
+        // Each has its connection and the test's peer, too.
+        let each = (held_bytes() - before) / PEERS;
+        assert!((4096..4096 + 2048).contains(&each), "a claim costs {each} bytes");
         // More arrives, and memory follows it: at most twice as much.
         for peer in &mut peers {
             peer.send(&pattern(20_000));

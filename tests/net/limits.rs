@@ -307,6 +307,8 @@ fn with_an_accept_budget_of_one_all_who_came_at_once_are_served() {
         gate.open();
         peers.iter_mut().for_each(|peer| peer.echo(b"served"));
         assert_eq!(server.count(Counter::ConnectionsAccepted), 20, "{kind:?}");
+        drop(peers);
+        server.wait_for(Counter::ConnectionsClosed, 20);
     }
 }
 

@@ -11,3 +11,6 @@ mod many;
 mod options;
 mod reuse;
 mod send;
+
+#[global_allocator]
+static ALLOCATOR: lab::allocator::Noting = lab::allocator::LIVE;

@@ -93,6 +93,34 @@ fn the_network_tasks_and_timers_are_served_while_all_workers_but_one_are_blocked
 }
 
 #[test]
+fn what_may_be_slow_is_queued_for_others() {
+    let config = lab::config().epoll_threads_per_group(1).reserve_threads_per_group(0);
+    let config = config.max_threads(2).enable_tasker(false);
+    let slow = |conn: &Connection, input: &mut Input<'_>| {
+        let request = input.take_all();
+        // Slow enough to be known as slow.
+        thread::sleep(Duration::from_millis(1));
+        conn.send(request);
+        Ok(())
+    };
+    let server = Server::start(Kind::Tcp, config, Bytes::new(slow));
+    let mut peers: Vec<_> = (0..8).map(|_| server.peer()).collect();
+    // The estimate of a new connection is low, and two slow requests in a row raise it.
+    (0..3).for_each(|_| peers.iter_mut().for_each(|peer| peer.echo(REQUEST)));
+    let gate = Gate::default();
+    let hold = gate.clone();
+    server.runtime.handle().spawn(move || hold.pass()).expect("room");
+    gate.wait_for(1);
+    let before = server.count(Counter::BatchEventsQueued);
+    peers.iter_mut().for_each(|peer| peer.send(REQUEST));
+    gate.open();
+    peers.iter_mut().for_each(|peer| assert_eq!(peer.receive(REQUEST.len()), REQUEST));
+    let queued = server.count(Counter::BatchEventsQueued) - before;
+    // A worker that only looks whether there is something quick queues the last one, too.
+    assert!((7..=8).contains(&queued), "{queued}:\n{}", server.stats());
+}
+
+#[test]
 fn all_blocked_at_once_and_then_everything_is_served() {
     let gate = Gate::default();
     let server = server(&gate, Kind::Tcp, 4);

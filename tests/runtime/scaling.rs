@@ -61,8 +61,11 @@ fn closures_that_wait_for_one_more_all_finish_and_the_threads_leave() {
             // The last one may have to wait for the lock of the others.
             let waits = crowd + 1;
             assert!(most <= (waits + base + RESERVE) as u64, "{how:?} {crowd}: {most}\n{stats}");
-            let [by_stall, backlog, watchdog, _] = started(&stats);
+            let [_, backlog, watchdog, _] = started(&stats);
             assert_eq!((backlog, watchdog), (0, 0), "{how:?} {crowd} on {base}:\n{stats}");
+            let by_stall = stats.get(Counter::ThreadsStartedStall);
+            let stalls = stats.get(Counter::Stalls);
+            assert!(by_stall == 0 || stalls > 0, "{how:?} {crowd} on {base}:\n{stats}");
             // Each waits on a thread of its own.
             assert!(by_stall as usize + base >= crowd, "{how:?} {crowd} on {base}:\n{stats}");
         }

@@ -56,9 +56,10 @@ fn hammer(mut peer: Peer, begun: &AtomicUsize) -> usize {
     }
 }
 
+const CLIENTS: usize = 24;
+
 /// Drains while clients hammer; `(seen, answered, report)`.
 fn drain_under_load(kind: Kind, wait: Duration) -> (usize, usize, DrainReport) {
-    const CLIENTS: usize = 24;
     let seen = Arc::new(AtomicUsize::new(0));
     let protocol = Bytes::new(answer_after(wait, Arc::clone(&seen)));
     let server = Server::start(kind, config(), protocol);
@@ -71,7 +72,10 @@ fn drain_under_load(kind: Kind, wait: Duration) -> (usize, usize, DrainReport) {
             })
             .collect();
         eventually(LONG, || begun.load(Ordering::SeqCst) == CLIENTS);
+        let handle = server.runtime.handle();
         let report = server.runtime.drain(Duration::from_secs(5));
+        let drained = handle.stats().get(Counter::ClosedDraining);
+        assert_eq!(drained, CLIENTS as u64, "{kind:?}, {wait:?}: {report}");
         let answered = clients.into_iter().map(|client| client.join().expect("no panic"));
         (seen.load(Ordering::SeqCst), answered.sum(), report)
     })
@@ -84,7 +88,7 @@ fn under_full_load_each_accepted_request_is_answered() {
             let (seen, answered, report) = drain_under_load(kind, Duration::from_millis(wait));
             assert_eq!((report.cut, report.stuck.len()), (0, 0), "{report}");
             assert_eq!(answered, seen, "{kind:?}, {wait} ms: {report}");
-            assert_eq!(report.finished, 24, "{report}");
+            assert_eq!(report.finished, CLIENTS as u64, "{report}");
         }
     }
 }
@@ -247,6 +251,7 @@ fn a_drain_with_no_time_returns_and_says_what_it_cut() {
     let handle = server.runtime.handle();
     let report = server.runtime.drain(Duration::ZERO);
     assert_eq!(report.finished + report.cut, 4, "{report}");
+    assert_eq!((report.cut, handle.stats().get(Counter::ClosedCut)), (4, 4), "{report}");
     assert!(report.took < LONG / 6, "{report}");
     assert!(handle.spawn(|| ()).is_err());
 }

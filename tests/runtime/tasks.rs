@@ -1,6 +1,8 @@
 //! Spawned closures: each runs once, whatever the workers do at the moment.
 
 use std::hint;
+use std::io::Read;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
@@ -149,6 +151,25 @@ fn a_full_queue_says_so_and_how_long_it_is() {
 }
 
 #[test]
+fn connections_go_to_a_list_when_the_queue_is_full() {
+    let (gate, listener) = (Gate::default(), TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let runtime = only_one_worker();
+    let handle = runtime.handle();
+    let address = listener.local_addr().expect("an address");
+    // It receives nothing, so its work cannot count as long, which would have a queue of its own.
+    let conn = handle.connect(address, Bytes::new(echo)).expect("a connection");
+    let (mut peer, _) = listener.accept().expect("it comes");
+    eventually(LONG, || runtime.stats().get(Counter::ConnectionsConnected) == 1);
+    all_rest(&runtime);
+    fill(&handle, &gate);
+    conn.close("enough");
+    let stats = runtime.stats();
+    assert_eq!((stats.get(Counter::TasksOverflowed), stats.overflow_len), (1, 1), "{stats}");
+    gate.open();
+    assert_eq!(peer.read_to_end(&mut Vec::new()).expect("it ends"), 0);
+}
+
+#[test]
 fn those_who_wait_for_room_all_get_it() {
     const WAITERS: usize = 16;
     let runtime = only_one_worker();
@@ -238,6 +259,9 @@ fn peers_are_served_and_timers_fire_beside_tasks_without_end() {
     let _ = handle.after(Duration::ZERO, move || tell.send(()).expect("waited for"));
     told.recv_timeout(LONG).expect("it fires");
     wanted.store(false, Ordering::Relaxed);
+    let stats = server.stats();
+    let (tasks, waits) = (stats.get(Counter::TasksRun), stats.get(Counter::EpollWaits));
+    assert!(tasks <= 64 * (waits + 1), "{tasks} tasks and {waits} looks");
 }
 
 /// Counts the workers that are inside at once. The first `size` workers wait for each other.

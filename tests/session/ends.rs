@@ -7,6 +7,7 @@ use std::time::Duration;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::session::CancelReason;
+use epoll_group::stats::Counter;
 use lab::engine::backend::{Backend, end, meta, row};
 use lab::engine::{Control, Counts, Fixture, config, finish_with};
 use lab::xrpc::request::{query, update};
@@ -122,6 +123,8 @@ fn a_reset_ends_all_sessions_whatever_they_do() {
     }
     let counts = &server.control.counts;
     assert_eq!(Counts::of(&counts.sources_dropped), u64::from(often(20)));
+    // Those that were opened, and the one for a single statement.
+    assert_eq!(server.count(Counter::SessionsClosed), 9 * u64::from(often(20)));
 }
 
 /// Drains the server after `prepare`. Returns the server, and the client with the frames that it

@@ -46,6 +46,7 @@ fn a_source_without_credit_holds_no_thread() {
     eventually(LONG, || server.stats().running_threads == 0);
     let stats = server.stats();
     assert_eq!((stats.stalled_threads, stats.waiting_writers), (0, 0), "{stats}");
+    assert_eq!(stats.get(Counter::TokenWaits), 38, "{stats}");
     assert_eq!(threads(&stats), before, "{stats}");
     client.execute(41, "one").one();
     for session in 2..40 {

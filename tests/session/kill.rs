@@ -4,6 +4,7 @@ use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::session::kill_session::Type;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::session::CancelReason;
+use epoll_group::stats::Counter;
 use lab::engine::{Counts, Fixture, config, finish_with};
 use lab::xrpc::reply::Failure;
 use lab::xrpc::request::{kill, query, update};
@@ -179,6 +180,7 @@ fn interrupting_hits_the_oldest_request_and_no_other() {
     server.control.wait_at("c", 1);
     client.kill_query(2);
     assert_eq!(client.reply(2).failure(), interrupted());
+    assert_eq!(server.count(Counter::RequestsCancelled), 2);
 }
 
 #[test]
@@ -379,4 +381,7 @@ fn nothing_of_a_killed_session_reaches_its_successor() {
         client.close(2).good();
     }
     assert_eq!(client.strays(), []);
+    let killed = u64::from(often(200));
+    assert_eq!(server.count(Counter::SessionsKilled), killed);
+    server.wait_for(Counter::FramesOfDeadSessionsDropped, killed);
 }

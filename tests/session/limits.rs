@@ -1,12 +1,15 @@
 //! Limits on waiting requests, on their bytes, and on sessions. Only the peer that exceeds a limit
 //! pays.
 
+use std::time::Duration;
+
 use epoll_group::Config;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::session::{CancelReason, SessionError};
 use epoll_group::stats::Counter;
-use lab::child::{grown_since, in_child, resident_bytes};
+use lab::allocator::leaves_nothing;
+use lab::child::in_child;
 use lab::engine::{Counts, Fixture, config, finish_with};
 use lab::xrpc::request::{query, timestamps};
 use lab::xrpc::{Asked, Client};
@@ -351,7 +354,8 @@ fn sessions_that_were_killed_have_their_place_until_they_have_ended() {
         let auto = lab::xrpc::AUTO | session;
         assert_eq!(client.execute(auto, "one").failure().text, "max_connections limit exceed");
     }
-    assert_eq!(server.stats().sessions, 4);
+    let stats = server.stats();
+    assert_eq!((stats.sessions, stats.get(Counter::SessionsRefusedLimit)), (4, 2 * 44), "{stats}");
     server.control.open("a");
     eventually(LONG, || server.stats().sessions == 0);
     for session in 50..54 {
@@ -363,7 +367,7 @@ fn sessions_that_were_killed_have_their_place_until_they_have_ended() {
 fn opening_and_closing_leaves_memory_flat() {
     in_child(|| {
         let pairs = std::env::var("EG_TEST_PAIRS").ok();
-        let pairs = pairs.map_or(20_000, |text| text.parse::<u64>().expect("a number"));
+        let pairs = pairs.map_or(8_000, |text| text.parse::<u64>().expect("a number"));
         // Sessions that are not used are glitches.
         let server = Fixture::start(config().max_glitches(0));
         let mut client = server.client();
@@ -392,18 +396,25 @@ fn opening_and_closing_leaves_memory_flat() {
                 }
             }
         };
-        open_and_close(pairs / 80);
-        let before = resident_bytes();
-        open_and_close(pairs / 8);
-        let grown = grown_since(before);
-        assert!(grown < 2 << 20, "{grown} bytes more than {before}");
+        let mut rounds = 0;
+        let mut round = || {
+            open_and_close(pairs / 8);
+            server.wait_until_even();
+            rounds += 1;
+        };
+        round();
+        leaves_nothing(pairs as usize, round);
+        let counters = [Counter::SessionsOpened, Counter::SessionsClosed];
+        assert_eq!(counters.map(|counter| server.count(counter)), [rounds * pairs; 2]);
     });
 }
 
 #[test]
 fn coming_and_going_leaves_memory_flat() {
+    const ROUNDS: usize = 500;
     in_child(|| {
-        let server = Fixture::start(config());
+        // The timer of a half-closed connection stays for this time.
+        let server = Fixture::start(config().half_close_timeout(Duration::from_millis(1)));
         let come_and_go = |rounds| {
             for round in 0..rounds {
                 let mut client = server.client_with_sessions([2, 3]);
@@ -425,10 +436,15 @@ fn coming_and_going_leaves_memory_flat() {
             }
             server.wait_until_even();
         };
-        come_and_go(200);
-        let before = resident_bytes();
-        come_and_go(2000);
-        let grown = grown_since(before);
-        assert!(grown < 2 << 20, "{grown} bytes more than {before}");
+        let round = || {
+            come_and_go(ROUNDS);
+            server.control.forget();
+            eventually(LONG, || {
+                let stats = server.stats();
+                (stats.connections, stats.timers_pending) == (0, 0)
+            });
+        };
+        round();
+        leaves_nothing(ROUNDS, round);
     });
 }

@@ -104,6 +104,7 @@ fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
             waiters.reply(session).good();
             waiters.reply(session).good();
         }
+        assert!(server.count(Counter::Stalls) >= 2, "two waited at once:\n{}", server.stats());
     }
 }
 
@@ -131,6 +132,7 @@ fn an_operator_is_answered_while_all_ordinary_threads_wait() {
         others.send_sql(session, query("unlock"));
     }
     eventually(LONG, || waiting(&server) >= 2);
+    let urgent = server.count(Counter::UrgentTasks);
     early.execute(1, "one").one();
     early.execute(AUTO | 2, "one").one();
     early.new_session(3).good();
@@ -138,6 +140,7 @@ fn an_operator_is_answered_while_all_ordinary_threads_wait() {
     early.close(3).good();
     let mut late = operator();
     late.execute(AUTO | 1, "one").one();
+    assert!(server.count(Counter::UrgentTasks) > urgent);
     assert_eq!(waiting(&server), 2, "only the operator was served");
     holder.execute(1, "unlock").good();
     for session in 2..12 {

@@ -62,6 +62,7 @@ fn after_some_attempts_the_connection_is_closed() {
         assert_eq!(refusal(&mut client, "root", "wrong"), denied());
     }
     assert_eq!(client.rest(), []);
+    assert_eq!(server.count(Counter::LoginsFailed), 3);
     eventually(LONG, || server.stats().unauthenticated_connections == 0);
 }
 
@@ -82,6 +83,7 @@ fn a_challenge_is_used_once() {
     spy.prove(Client::proof("root", "wrong", &challenge)).expect_err("a wrong password");
     spy.prove(Client::proof("root", PASSWORD, &challenge)).expect_err("the challenge is used");
     spy.login("root", PASSWORD);
+    assert_eq!((server.count(Counter::LoginsFailed), server.count(Counter::Logins)), (2, 2));
 }
 
 #[test]
@@ -145,6 +147,7 @@ fn nothing_is_done_for_who_has_not_logged_in() {
     let mut client = server.stranger();
     client.send_bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 5]).expect("sent");
     assert_eq!(client.rest()[0].failure().code, 1153);
+    assert_eq!(server.count(Counter::ProtocolErrors), 15);
 }
 
 #[test]
@@ -283,9 +286,11 @@ fn half_open_logins_from_twenty_addresses_do_not_keep_others_out() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for (mut clients, part) in floods.into_iter().zip(all()) {
-            let (open, done) = (&open, &done);
+            let (open, done, server) = (&open, &done, &server);
             scope.spawn(move || {
                 for last in part.cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+                    // Otherwise the peers could use up the descriptors of this process.
+                    eventually(LONG, || server.stats().connections < 500);
                     clients.push_back(open(last));
                     clients.pop_front();
                 }
@@ -440,7 +445,9 @@ fn beside_transactions(config: Config, code: impl FnOnce(&Fixture)) -> u64 {
 #[test]
 fn a_login_gets_through_beside_more_transactions_than_threads() {
     let executed = beside_transactions(config(), |server| {
+        let urgent = server.count(Counter::UrgentTasks);
         server.stranger().login("root", PASSWORD);
+        assert!(server.count(Counter::UrgentTasks) > urgent);
     });
     assert!(executed < MOST / 2, "{executed} statements before the login");
 }

@@ -26,3 +26,6 @@ mod review;
 mod stress;
 mod support;
 mod turns;
+
+#[global_allocator]
+static ALLOCATOR: lab::allocator::Noting = lab::allocator::LIVE;

@@ -322,6 +322,7 @@ fn every_message_in_every_state() {
     }
     eventually(LONG, || server.stats().connections == 0);
     assert_eq!(server.count(Counter::Panics), 0);
+    assert_eq!(server.count(Counter::ProtocolErrors), 278);
     assert_eq!(table.trim(), TABLE.trim(), "\n{table}");
 }
 

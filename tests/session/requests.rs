@@ -4,7 +4,7 @@
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::plan::AnyPlan;
+use epoll_group::codec::message::plan::{AnyPlan, ExecPlan};
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::codec::message::tso::{AutoSp, auto_sp::Operation};
 use epoll_group::codec::message::value::{Any, Scalar};
@@ -245,6 +245,22 @@ fn accounts_do_not_see_what_others_have_kept() {
     let stolen = plan(template.clone(), []).cached(plan_digest(&template));
     let failure = thief.run_plan(2, stolen).failure();
     assert_eq!((failure.code, &*failure.text), (8000, "do not exist plan!"));
+}
+
+#[test]
+fn what_has_no_room_in_the_cache_leaves_it_and_is_counted() {
+    let server = Fixture::start(config().request_cache_number(128).request_cache_instances(1));
+    let mut client = server.client_with_sessions([2]);
+    for number in 1..=131 {
+        client.run_cached(2, query(&format!("text {number}"))).one();
+    }
+    for number in 1_u64..=130 {
+        let plan_digest = Some(number.to_le_bytes().to_vec());
+        let template = AnyPlan { plan_type: 8, ..AnyPlan::default() };
+        client.run_plan(2, ExecPlan { plan_digest, ..plan(template, []) }).good();
+    }
+    let evicted = [Counter::SqlEvict, Counter::PlanEvict].map(|counter| server.count(counter));
+    assert_eq!(evicted, [3, 2]);
 }
 
 /// Seen with a proxy that corrupts bytes: a text with an error in it came with a digest that had none,

@@ -8,7 +8,7 @@ use crate::codec::error::Scope;
 /// Random bytes of a challenge, and bytes of an account's salt.
 pub const SALT_BYTES: usize = 20;
 
-/// What a server asks the client to hash.
+/// Bytes that a server asks the client to hash.
 ///
 /// ```text
 /// Classic  any bytes, 20 by custom
@@ -20,17 +20,17 @@ pub const SALT_BYTES: usize = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Challenge<'a> {
-    /// All of these are hashed. An empty one is legal here, but some servers mean an error by it:
-    /// a client ends the login rather than answer.
+    /// All of these are hashed. An empty one is legal here, but some servers use it for an error: a
+    /// client ends the login rather than answer.
     Classic(&'a [u8]),
     /// The newer form, for an account whose password is kept as a twofold SHA-1.
     Salted {
-        /// What is hashed.
+        /// Bytes that are hashed.
         salt: &'a [u8; SALT_BYTES],
     },
     /// The newer form, for an account whose password is kept as a SHA-256-crypt digest.
     Crypted {
-        /// What is hashed.
+        /// Bytes that are hashed.
         salt: &'a [u8; SALT_BYTES],
         /// Rounds of the digest, a multiple of 1000.
         rounds: u32,
@@ -40,11 +40,11 @@ pub enum Challenge<'a> {
 }
 
 impl<'a> Challenge<'a> {
-    /// Tells the forms apart: 21 bytes that end in `0` and 45 that end in `1` are the newer ones,
-    /// everything else is classic.
+    /// Recognises the form: 21 bytes that end in `0` and 45 bytes that end in `1` are the newer
+    /// forms, all others are classic.
     ///
-    /// A classic challenge of 21 or 45 bytes may look the same by chance. Who knows that the server
-    /// speaks only the classic form makes a [`Challenge::Classic`] of the bytes.
+    /// A classic challenge of 21 or 45 bytes may look the same by chance. A client that knows that
+    /// the server speaks only the classic form makes a [`Challenge::Classic`] of the bytes.
     ///
     /// # Errors
     ///
@@ -73,12 +73,12 @@ impl<'a> Challenge<'a> {
         Ok(Self::Crypted { salt, rounds: thousands.saturating_mul(1000), account_salt })
     }
 
-    /// The bytes to send.
+    /// Returns the bytes to send.
     ///
     /// # Errors
     ///
-    /// [`ChallengeError::Rounds`]: they are no multiple of 1000 in 1000..=4095000. The caller's
-    /// mistake.
+    /// [`ChallengeError::Rounds`]: the rounds are no multiple of 1000 in 1000..=4095000. It is the
+    /// caller's mistake.
     pub fn encode(&self) -> Result<Vec<u8>, ChallengeError> {
         match *self {
             Self::Classic(data) => Ok(data.to_vec()),
@@ -95,7 +95,7 @@ impl<'a> Challenge<'a> {
         }
     }
 
-    /// The part that goes into the hash.
+    /// Part of the challenge that is hashed.
     #[must_use]
     pub const fn hashed(&self) -> &'a [u8] {
         match *self {
@@ -104,10 +104,10 @@ impl<'a> Challenge<'a> {
         }
     }
 
-    /// The client's proof that it knows `password`; `None` where that is empty.
+    /// Returns the client's proof that it knows `password`; `None` if the password is empty.
     ///
-    /// The digest of [`Challenge::Crypted`] costs two SHA-256 blocks or so a round, and the server
-    /// chooses the rounds: `max_rounds` bounds them. 0 refuses that form. MySQL's own default is
+    /// The digest of [`Challenge::Crypted`] costs about two SHA-256 blocks a round, and the server
+    /// chooses the rounds. `max_rounds` bounds them; 0 refuses that form. MySQL's own default is
     /// 5000 rounds.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl<'a> Challenge<'a> {
 
 /// Makes a salt for a challenge out of random bytes: printable 7-bit characters without `$`.
 ///
-/// Such a salt passes through everything that takes it for text. It carries 6.5 random bits a byte.
+/// Such a salt survives software that treats it as text. It carries 6.5 random bits a byte.
 ///
 /// # Examples
 ///
@@ -145,7 +145,7 @@ impl<'a> Challenge<'a> {
 pub const fn printable_salt(mut random: [u8; SALT_BYTES]) -> [u8; SALT_BYTES] {
     let mut rest: &mut [u8] = &mut random;
     while let [byte, after @ ..] = rest {
-        // 93 characters from '!' to '~' but '$', whose place the last one takes.
+        // There are 93 characters from '!' to '~' except '$'. The last one, '~', replaces '$'.
         let place = (*byte % 93).saturating_add(b'!');
         *byte = if place == b'$' { b'~' } else { place };
         rest = after;
@@ -153,7 +153,7 @@ pub const fn printable_salt(mut random: [u8; SALT_BYTES]) -> [u8; SALT_BYTES] {
     random
 }
 
-/// Why a challenge cannot be read, written or answered.
+/// Reason why a challenge cannot be read, written or answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChallengeError {
@@ -163,12 +163,13 @@ pub enum ChallengeError {
     NoSeparator,
     /// There are no rounds, or more than the caller allows.
     Rounds {
-        /// What the challenge asks for.
+        /// Rounds of the challenge.
         rounds: u32,
-        /// What is allowed.
+        /// Greatest number of rounds allowed.
         limit: u32,
     },
-    /// The password is above [`MAX_CRYPT_PASSWORD_BYTES`], which no account of that kind has.
+    /// The password is longer than [`MAX_CRYPT_PASSWORD_BYTES`]; no account of that kind has such a
+    /// password.
     Password {
         /// Its length in bytes.
         length: usize,
@@ -176,7 +177,7 @@ pub enum ChallengeError {
 }
 
 impl ChallengeError {
-    /// What dies: the login; whether the connection lives is the caller's choice.
+    /// Scope of the error: the login. The caller decides whether the connection lives.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
@@ -198,7 +199,7 @@ impl fmt::Display for ChallengeError {
 
 impl Error for ChallengeError {}
 
-/// What three hexadecimal digits can say.
+/// Largest value of three hexadecimal digits.
 const MAX_THOUSANDS: u32 = 0xfff;
 const MAX_ROUNDS: u32 = MAX_THOUSANDS * 1000;
 

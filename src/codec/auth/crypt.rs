@@ -6,15 +6,15 @@ use sha2::{Digest, Sha256};
 /// Characters of a digest.
 pub const CRYPT_DIGEST_BYTES: usize = 43;
 
-/// Longest password that has a digest: what MySQL allows for such accounts. The time of the first
+/// Longest password that has a digest: the limit of MySQL for such accounts. The time of the first
 /// step grows with the square of the length.
 pub const MAX_CRYPT_PASSWORD_BYTES: usize = 256;
 
-/// The digest of SHA-256-crypt: what follows the salt in its text form.
+/// Digest of SHA-256-crypt: the part behind the salt in its text form.
 ///
-/// All bytes of `salt` count. Plain SHA-256-crypt cuts it at 16 and starts at 1000 rounds; who
-/// wants exactly that passes such values. `None`: the password is above
-/// [`MAX_CRYPT_PASSWORD_BYTES`].
+/// All bytes of `salt` count. Plain SHA-256-crypt cuts the salt at 16 bytes and starts at 1000
+/// rounds. A caller that needs exactly that passes such values. Returns `None` if the password is
+/// longer than [`MAX_CRYPT_PASSWORD_BYTES`].
 ///
 /// Takes about a millisecond for 5000 rounds.
 ///
@@ -71,7 +71,7 @@ fn first_digest(password: &[u8], salt: &[u8]) -> Sum {
     hash.finalize().into()
 }
 
-/// The digest of `part` so many times, over and over until it is as long as one `part`.
+/// Hashes `part` repeated `times` times, and repeats the digest until it is as long as one `part`.
 fn spread(part: &[u8], times: usize) -> Vec<u8> {
     let mut hash = Sha256::new();
     for _ in 0..times {
@@ -84,7 +84,7 @@ fn filled(digest: &Sum, length: usize) -> Vec<u8> {
     digest.iter().copied().cycle().take(length).collect()
 }
 
-/// Three bytes become four characters, low bits first, in the order that the description fixes.
+/// Encodes three bytes as four characters, low bits first, in the order that the description fixes.
 fn text(digest: Sum) -> [u8; CRYPT_DIGEST_BYTES] {
     let [
         d0,

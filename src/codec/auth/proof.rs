@@ -6,20 +6,21 @@ use subtle::ConstantTimeEq;
 
 use crate::codec::error::Scope;
 
-/// Bytes of a proof, and of the hash that it is checked against: those of a SHA-1.
+/// Bytes of a proof, and of the hash that it is checked against: the length of a SHA-1.
 pub const PROOF_BYTES: usize = 20;
 
 /// Bytes of either as text: `*` and two digits a byte.
 pub const PROOF_TEXT_BYTES: usize = 41;
 
-/// What a client sends to show that it knows the password, for one challenge only.
+/// Proof that a client knows the password, for one challenge only.
 ///
 /// *Shape*: 20 bytes, `Copy`. `Debug` hides them; `==` takes the same time for any two.
 #[derive(Clone, Copy)]
 pub struct Proof([u8; PROOF_BYTES]);
 
 impl Proof {
-    /// The proof for `password`, or `None` for an empty one, which is proved by sending none.
+    /// Computes the proof for `password`. Returns `None` for an empty one, for which the client
+    /// sends no proof.
     ///
     /// `challenge` may have any length and hold any bytes: all of them are hashed.
     #[must_use]
@@ -48,12 +49,12 @@ impl Proof {
     ///
     /// # Errors
     ///
-    /// The text is none of that form: [`TextError`]. The login fails, the connection may live.
+    /// [`TextError`]: the text has another form. The login fails, the connection may live.
     pub fn parse(text: &[u8]) -> Result<Self, TextError> {
         parse(text).map(Self)
     }
 
-    /// `*` and 40 lower-case hexadecimal digits, as clients send it.
+    /// Text form: `*` and 40 lower-case hexadecimal digits, as clients send it.
     #[must_use]
     pub fn to_text(&self) -> [u8; PROOF_TEXT_BYTES] {
         format(&self.0, LOWER)
@@ -74,15 +75,16 @@ impl fmt::Debug for Proof {
     }
 }
 
-/// What a server keeps of a password: `SHA1(SHA1(password))`, or that there is none.
+/// Form in which a server stores a password: `SHA1(SHA1(password))`, or the fact that there is
+/// none.
 ///
-/// *Shape*: 21 bytes, `Copy`. `Debug` says only whether there is a password; `==` takes the same
+/// *Shape*: 21 bytes, `Copy`. `Debug` shows only the presence of a password; `==` takes the same
 /// time for any two hashes.
 #[derive(Clone, Copy)]
 pub struct StoredPassword(Option<[u8; PROOF_BYTES]>);
 
 impl StoredPassword {
-    /// What is to be kept of `password`; an empty one is none.
+    /// Stored form of `password`; an empty one is no password.
     #[must_use]
     pub fn of(password: &[u8]) -> Self {
         if password.is_empty() {
@@ -108,7 +110,7 @@ impl StoredPassword {
     ///
     /// # Errors
     ///
-    /// The text is none of that form: [`TextError`].
+    /// [`TextError`]: the text has another form.
     pub fn parse(text: &[u8]) -> Result<Self, TextError> {
         if text.is_empty() {
             return Ok(Self(None));
@@ -116,16 +118,16 @@ impl StoredPassword {
         parse(text).map(|hash| Self(Some(hash)))
     }
 
-    /// `*` and 40 upper-case hexadecimal digits, unless there is no password.
+    /// Text form: `*` and 40 upper-case hexadecimal digits, unless there is no password.
     #[must_use]
     pub fn to_text(&self) -> Option<[u8; PROOF_TEXT_BYTES]> {
         self.0.as_ref().map(|hash| format(hash, UPPER))
     }
 
-    /// Does `proof` show that the client knows the password?
+    /// Returns true if `proof` shows that the client knows the password.
     ///
-    /// `challenge` is what was hashed: [`Challenge::hashed`](super::Challenge::hashed) of the one
-    /// that was sent. An account without a password accepts exactly a missing proof.
+    /// `challenge` is the hashed part: [`Challenge::hashed`](super::Challenge::hashed) of the
+    /// challenge that was sent. An account without a password accepts only a missing proof.
     #[must_use]
     pub fn accepts(&self, challenge: &[u8], proof: Option<&Proof>) -> bool {
         match (&self.0, proof) {
@@ -157,11 +159,11 @@ impl fmt::Debug for StoredPassword {
     }
 }
 
-/// Why a text is no proof and no stored password.
+/// Reason why a text is no proof and no stored password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TextError {
-    /// It has not [`PROOF_TEXT_BYTES`] bytes.
+    /// Its length is not [`PROOF_TEXT_BYTES`].
     Length {
         /// Its length in bytes.
         length: usize,
@@ -170,13 +172,13 @@ pub enum TextError {
     NoAsterisk,
     /// A byte is no hexadecimal digit.
     NoDigit {
-        /// Where it stands, from the start of the text, where the `*` is 0.
+        /// Offset of the byte from the start of the text; that of `*` is 0.
         at: usize,
     },
 }
 
 impl TextError {
-    /// What dies: the login; another may follow on the connection.
+    /// Scope of the error: the login. Another one may follow on the connection.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request

@@ -4,7 +4,7 @@ use std::fmt;
 use super::proof::{Proof, TextError};
 use crate::codec::error::Scope;
 
-/// What the client answers to a challenge: who it is, and the proof.
+/// Client's answer to a challenge: its name, and the proof.
 ///
 /// ```text
 /// schema 00 user 00 [ * 40 hexadecimal digits ]
@@ -17,9 +17,9 @@ use crate::codec::error::Scope;
 pub struct Reply<'a> {
     /// Database to check access to; sessions do not start in it. Clients leave it empty.
     pub schema: &'a [u8],
-    /// Account name. An empty one can be read here; a server refuses it.
+    /// Account name. An empty name can be read here; a server refuses it.
     pub user: &'a [u8],
-    /// What shows that the password is known; none for an empty password.
+    /// Proof that the client knows the password; none for an empty password.
     pub proof: Option<Proof>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Reply<'a> {
     ///
     /// # Errors
     ///
-    /// The bytes have not the form above: [`ReplyError`]. The login fails, the connection may live.
+    /// [`ReplyError`]: the bytes have another form. The login fails, the connection may live.
     pub fn parse(data: &'a [u8]) -> Result<Self, ReplyError> {
         let (schema, rest) = until_nul(data).ok_or(ReplyError::NoSeparator { found: 0 })?;
         let (user, proof) = until_nul(rest).ok_or(ReplyError::NoSeparator { found: 1 })?;
@@ -45,12 +45,12 @@ impl<'a> Reply<'a> {
         Ok(Self { schema, user, proof })
     }
 
-    /// The bytes to send.
+    /// Returns the bytes to send.
     ///
     /// # Errors
     ///
-    /// [`ReplyError::NulInName`]: schema or user hold a 00, which separates them. The caller's
-    /// mistake.
+    /// [`ReplyError::NulInName`]: schema or user hold a 00, which separates them. It is the
+    /// caller's mistake.
     pub fn encode(&self) -> Result<Vec<u8>, ReplyError> {
         if self.schema.contains(&0) || self.user.contains(&0) {
             return Err(ReplyError::NulInName);
@@ -61,23 +61,23 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Why bytes are no reply, or a reply has no bytes.
+/// Reason why bytes are no reply, or a reply has no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// Two 00 separate the three parts, and there are fewer.
+    /// Fewer than two 00 separate the three parts.
     NoSeparator {
-        /// How many there are.
+        /// Number of 00 bytes.
         found: u8,
     },
-    /// What follows the user is neither empty nor a proof.
+    /// The bytes behind the user are neither empty nor a proof.
     Proof(TextError),
     /// A name to be sent holds a 00.
     NulInName,
 }
 
 impl ReplyError {
-    /// What dies: the login; another may follow on the connection.
+    /// Scope of the error: the login. Another one may follow on the connection.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
@@ -103,7 +103,7 @@ impl Error for ReplyError {
     }
 }
 
-/// The bytes before the first 00 and those behind it.
+/// Returns the bytes before the first 00 and those behind it.
 fn until_nul(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = data.iter().position(|&byte| byte == 0)?;
     let (before, rest) = data.split_at_checked(at)?;

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A bounded number of spare pages that buffers share.
 ///
-/// *Shape*: a cheap handle; clones are the same pool. It may be used from any thread: its lock is held
-/// while one page is pushed or popped, and nothing is allocated or freed under it. It bounds what is
-/// kept, not what is handed out: a buffer always gets its page, new if need be.
+/// *Shape*: a cheap handle; clones share one pool. It may be used from any thread. Its lock is held
+/// while one page is pushed or popped, and no page is allocated or freed under it. The pool bounds
+/// the spare pages, not the pages in use: a buffer always gets its page, new if need be.
 ///
 /// *Units*: at most `max_pages` × `page_bytes` bytes are kept.
 #[derive(Clone)]
@@ -31,8 +31,8 @@ impl PagePool {
     /// Pages that the default pool keeps: 4 MiB.
     pub const DEFAULT_PAGES: usize = 256;
 
-    /// A pool of pages of `page_bytes`, at least [`MIN_PAGE_BYTES`](Self::MIN_PAGE_BYTES), which keeps
-    /// at most `max_pages`. Nothing is allocated yet.
+    /// Creates a pool of pages of `page_bytes`, at least [`MIN_PAGE_BYTES`](Self::MIN_PAGE_BYTES).
+    /// The pool keeps at most `max_pages`, and allocates nothing yet.
     #[must_use]
     pub fn new(page_bytes: usize, max_pages: usize) -> Self {
         let page_bytes = page_bytes.max(Self::MIN_PAGE_BYTES);
@@ -45,7 +45,7 @@ impl PagePool {
         self.shared.page_bytes
     }
 
-    /// Pages that lie ready.
+    /// Spare pages in the pool.
     #[must_use]
     pub fn spare_pages(&self) -> usize {
         self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -53,7 +53,7 @@ impl PagePool {
 
     /// An empty page.
     pub(super) fn take(&self) -> Vec<u8> {
-        // A statement of its own, so that the lock is free again before anything is allocated.
+        // A separate statement frees the lock before a page is allocated.
         let spare = self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.unwrap_or_else(|| Vec::with_capacity(self.shared.page_bytes))
     }

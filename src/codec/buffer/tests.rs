@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The twin is one vector.
+    /// The naive twin is one vector.
     #[test]
     fn any_steps_leave_what_a_vector_would_hold(steps in prop::collection::vec(step(), 0..60)) {
         let (_, mut buffer) = small();

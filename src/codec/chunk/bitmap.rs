@@ -1,19 +1,19 @@
-//! Which rows of a column are NULL: one bit a row, the highest of the first byte first.
+//! Bitmap of the NULL rows of a column: one bit a row, the highest of the first byte first.
 
-/// Bytes of the bitmap of so many rows.
+/// Bytes of the bitmap of `rows` rows.
 pub(super) const fn bytes(rows: usize) -> usize {
     rows.div_ceil(8)
 }
 
-/// Is `row` marked? A row behind the end is not.
+/// Returns true if `row` is marked. A row behind the end is not.
 pub(super) fn is_marked(bitmap: &[u8], row: usize) -> bool {
     bitmap.get(row / 8).is_some_and(|byte| byte & mask(row) != 0)
 }
 
-/// How many of the first `rows` are marked.
+/// Number of marked rows among the first `rows`.
 pub(super) fn marked(bitmap: &[u8], rows: usize) -> usize {
     let (whole, rest) = bitmap.split_at(bitmap.len().min(rows / 8));
-    // Bits behind the last row are padding, whatever they say.
+    // Bits behind the last row are padding of any value.
     let padding = 0xff_u8.checked_shr(shift(rows)).unwrap_or(0);
     let rest = rest.first().map_or(0, |byte| byte & !padding);
     // A bitmap is far shorter than a `usize` of bits can count.
@@ -22,7 +22,7 @@ pub(super) fn marked(bitmap: &[u8], rows: usize) -> usize {
     })
 }
 
-/// Marks `row`, and makes room for it.
+/// Marks `row`, and grows the bitmap if need be.
 pub(super) fn mark(bitmap: &mut Vec<u8>, row: usize) {
     let at = row / 8;
     if at >= bitmap.len() {
@@ -33,10 +33,10 @@ pub(super) fn mark(bitmap: &mut Vec<u8>, row: usize) {
     }
 }
 
-/// Forgets everything from row `rows` on.
+/// Removes the marks from row `rows` on.
 pub(super) fn cut(bitmap: &mut Vec<u8>, rows: usize) {
     bitmap.truncate(bytes(rows));
-    // Without a rest the last byte is whole, or there is none.
+    // Without a remainder the last byte is whole, or there is none.
     if !rows.is_multiple_of(8)
         && let Some(last) = bitmap.last_mut()
     {
@@ -50,7 +50,7 @@ fn mask(row: usize) -> u8 {
 }
 
 fn shift(row: usize) -> u32 {
-    // Three bits.
+    // The remainder has three bits.
     u32::try_from(row % 8).unwrap_or(0)
 }
 

@@ -4,9 +4,10 @@ use super::kind::BlockKind;
 use crate::codec::value::Value;
 use crate::codec::wire::Reader;
 
-/// One column of a chunk as it stands in its frame.
+/// One column of a chunk in the bytes of its frame.
 ///
-/// *Shape*: two borrowed slices, `Copy`. What they mean takes the row count and the [`BlockKind`].
+/// *Shape*: two borrowed slices, `Copy`. Their meaning depends on the row count and the
+/// [`BlockKind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Block<'a> {
@@ -14,11 +15,11 @@ pub struct Block<'a> {
     pub nulls: Option<&'a [u8]>,
     /// The values of the rows that are not NULL, one behind the other.
     pub values: &'a [u8],
-    /// Where the values stand.
+    /// Member of the column that holds the values.
     pub member: Member,
 }
 
-/// The two places where values can stand in a column. They are read alike.
+/// The two members of a column that can hold values. They are read alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "the message has these two")]
 pub enum Member {
@@ -29,26 +30,26 @@ pub enum Member {
 }
 
 impl<'a> Block<'a> {
-    /// A column without a check.
+    /// Creates a column without a check.
     #[must_use]
     pub const fn new(nulls: Option<&'a [u8]>, values: &'a [u8], member: Member) -> Self {
         Self { nulls, values, member }
     }
 
-    /// How many of the first `rows` are NULL.
+    /// Number of NULLs among the first `rows`.
     #[must_use]
     pub fn null_count(&self, rows: u32) -> u32 {
         let marked = bitmap::marked(self.nulls.unwrap_or_default(), index(rows));
-        // Not more than there are rows.
+        // The number is at most that of the rows.
         u32::try_from(marked).unwrap_or(rows)
     }
 
-    /// The values of `rows` rows, NULLs among them, once the lengths are known to fit.
+    /// Returns the values of `rows` rows, NULLs among them, after a check of the lengths.
     ///
     /// # Errors
     ///
-    /// [`ChunkError::BitmapLength`], [`ChunkError::ValueCount`]: the lengths do not fit. The
-    /// result ends. `column` is what they name.
+    /// [`ChunkError::BitmapLength`], [`ChunkError::ValueCount`]: the lengths do not fit. The result
+    /// ends. The errors name `column`.
     pub fn values(
         &self,
         kind: BlockKind,
@@ -78,10 +79,10 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Goes through the values of one column, row by row.
+/// Cursor over the values of one column, row by row.
 ///
-/// *Shape*: a cursor, forward only, that copies nothing. Behind the last row it checks that there
-/// are no bytes left. After an error it is at its end.
+/// *Shape*: moves forward only and copies nothing. Behind the last row it checks that no bytes are
+/// left. After an error it is at its end.
 #[derive(Clone, Debug)]
 pub struct BlockValues<'a> {
     kind: BlockKind,
@@ -93,12 +94,12 @@ pub struct BlockValues<'a> {
 }
 
 impl<'a> BlockValues<'a> {
-    /// The value of the next row; `Ok(None)` behind the last.
+    /// Returns the value of the next row; `Ok(None)` behind the last.
     ///
     /// # Errors
     ///
     /// [`ChunkError::Value`]: the bytes are no value of this kind. [`ChunkError::Trailing`]: bytes
-    /// are left behind the last. Either ends the result.
+    /// follow the last value. Either ends the result.
     #[inline]
     pub fn next_value(&mut self) -> Result<Option<Value<'a>>, ChunkError> {
         let row = self.row;
@@ -144,8 +145,8 @@ impl<'a> Iterator for BlockValues<'a> {
     }
 }
 
-/// A row number, for what is indexed in memory.
+/// A row number as an index in memory.
 pub(super) fn index(row: u32) -> usize {
-    // A 16-bit `usize` saturates, and finds nothing there.
+    // A 16-bit `usize` saturates, and no row has that index.
     usize::try_from(row).unwrap_or(usize::MAX)
 }

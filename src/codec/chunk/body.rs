@@ -5,16 +5,16 @@ use super::frame::{COLUMN, FIXED, NULL_BITMAP, ROW_COUNT, VALUE, VARIABLE};
 use crate::codec::encoder::{EncodeError, Encoder};
 use crate::codec::wire::{WireType, put_varint, varint_bytes};
 
-/// Most columns of one chunk frame. A reader takes any number.
+/// Greatest number of columns that a writer puts into one chunk frame. A reader accepts any number.
 pub const MAX_FRAME_COLUMNS: usize = 10;
 
-/// The bodies of the frames of one chunk: columns go on in the next one behind the tenth, and
-/// before that where a body would be above `max_body_bytes`.
+/// Returns the bodies of the frames of one chunk. A new frame begins behind the tenth column, and
+/// earlier if a body would be above `max_body_bytes`.
 ///
 /// # Errors
 ///
-/// [`ChunkWriteError::RowCountDiffers`], [`ChunkWriteError::TooLarge`] for a column that makes a
-/// larger body alone. The caller's mistakes.
+/// [`ChunkWriteError::RowCountDiffers`]; [`ChunkWriteError::TooLarge`] if one column alone makes a
+/// larger body. They are the caller's mistakes.
 ///
 /// # Examples
 ///
@@ -117,9 +117,9 @@ impl ChunkBody<'_> {
     ///
     /// # Errors
     ///
-    /// [`EncodeError`], and nothing was written: the body is above what the encoder allows.
+    /// [`EncodeError`]: the body is above the limit of the encoder. Nothing was written.
     pub fn write_to(&self, out: &mut Encoder<'_>) -> Result<(), EncodeError> {
-        // What stands before bitmaps and values, and where in it these follow.
+        // Bytes before bitmaps and values, and the offsets in them at which these follow.
         let mut heads = Vec::new();
         let mut ends = Vec::new();
         put_count(self.rows, &mut heads);
@@ -165,7 +165,7 @@ fn put_count(rows: u32, out: &mut Vec<u8>) {
     put_varint(out, rows.into());
 }
 
-/// Appends what stands before the bitmap, or without one before the values.
+/// Appends the bytes before the bitmap, or without one before the values.
 fn put_column_head(block: &Block<'_>, sizes: &Sizes, out: &mut Vec<u8>) {
     put_head(COLUMN, sizes.column, out);
     if let Some(nulls) = block.nulls {
@@ -173,7 +173,7 @@ fn put_column_head(block: &Block<'_>, sizes: &Sizes, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what stands between the bitmap and the values.
+/// Appends the bytes between the bitmap and the values.
 fn put_values_head(block: &Block<'_>, sizes: &Sizes, out: &mut Vec<u8>) {
     let member = match block.member {
         Member::Fixed => FIXED,
@@ -189,7 +189,7 @@ fn put_head(field: u32, bytes: usize, out: &mut Vec<u8>) {
     put_varint(out, bytes as u64);
 }
 
-/// Bytes of the messages in a column, which stand before them.
+/// Sizes of the nested messages in a column, which precede them.
 struct Sizes {
     /// The member with the values.
     member: usize,
@@ -208,7 +208,7 @@ impl Sizes {
     }
 }
 
-/// Bytes of a field of so many bytes. All tags here have one byte.
+/// Bytes of a field whose content has `bytes`. All tags here have one byte.
 const fn with_tag(bytes: usize) -> usize {
     bytes.saturating_add(varint_bytes(bytes as u64)).saturating_add(1)
 }

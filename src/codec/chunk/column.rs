@@ -5,9 +5,9 @@ use super::kind::{self, BlockKind};
 use crate::codec::value::Value;
 use crate::codec::wire::{MAX_VARINT_BYTES, put_varint, zigzag};
 
-/// One column of a chunk in the making.
+/// One column of a chunk under construction.
 ///
-/// *Shape*: owns its values as they go on the wire, and a bit a row once there is a NULL. Clearing
+/// *Shape*: owns its values in their wire format, and a bit a row once there is a NULL. Clearing
 /// keeps the memory.
 ///
 /// # Examples
@@ -26,7 +26,7 @@ use crate::codec::wire::{MAX_VARINT_BYTES, put_varint, zigzag};
 #[derive(Clone, Debug)]
 pub struct ColumnBlock {
     kind: BlockKind,
-    /// What the next value may take, see [`next_bytes`].
+    /// Bytes that the next value may take, see [`next_bytes`].
     next_bytes: usize,
     rows: u32,
     /// Empty while no row is NULL.
@@ -35,7 +35,7 @@ pub struct ColumnBlock {
 }
 
 impl ColumnBlock {
-    /// Without rows.
+    /// Creates a column without rows.
     #[must_use]
     pub const fn new(kind: BlockKind) -> Self {
         let next_bytes = next_bytes(kind);
@@ -48,7 +48,7 @@ impl ColumnBlock {
         self.kind
     }
 
-    /// How many rows it has.
+    /// Number of rows.
     #[must_use]
     pub const fn row_count(&self) -> u32 {
         self.rows
@@ -60,7 +60,7 @@ impl ColumnBlock {
         self.values.len()
     }
 
-    /// One more row.
+    /// Appends one row.
     ///
     /// # Errors
     ///
@@ -74,11 +74,11 @@ impl ColumnBlock {
         Ok(())
     }
 
-    /// More rows.
+    /// Appends rows.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::push`]; the values before stay.
+    /// Those of [`Self::push`]; the values before the failed one stay.
     #[allow(single_use_lifetimes, reason = "it cannot be left out here")]
     pub fn extend<'a>(
         &mut self,
@@ -87,27 +87,27 @@ impl ColumnBlock {
         values.into_iter().try_for_each(|value| self.push(&value))
     }
 
-    /// Its content.
+    /// Content of the column.
     #[must_use]
     pub fn as_block(&self) -> Block<'_> {
         let nulls = Some(&self.nulls[..]).filter(|nulls| !nulls.is_empty());
         Block::new(nulls, &self.values, self.kind.member())
     }
 
-    /// No rows any more.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         self.rows = 0;
         self.nulls.clear();
         self.values.clear();
     }
 
-    /// Where the column ends now, for [`Self::cut_to`].
+    /// End of the column now, for [`Self::cut_to`].
     #[inline]
     pub(super) const fn end(&self) -> ColumnEnd {
         ColumnEnd { rows: self.rows, values: self.values.len(), nulls: !self.nulls.is_empty() }
     }
 
-    /// Takes back what was pushed since.
+    /// Removes the rows that were pushed since `end`.
     pub(super) fn cut_to(&mut self, end: ColumnEnd) {
         self.rows = end.rows;
         self.values.truncate(end.values);
@@ -118,7 +118,7 @@ impl ColumnBlock {
         }
     }
 
-    /// Can `value` be in this column? `column` is for the error.
+    /// Checks that `value` can be in this column. The error names `column`.
     #[inline]
     pub(super) fn check_kind(
         &self,
@@ -133,18 +133,18 @@ impl ColumnBlock {
         }
     }
 
-    /// One more row, where there can be one, after [`Self::check_kind`].
+    /// Appends one row after [`Self::check_kind`] succeeded and a row count below the limit.
     #[inline]
     pub(super) fn push_checked(&mut self, value: &Value<'_>) {
         let row = self.rows;
         self.rows = row.saturating_add(1);
         match value {
-            // What there is most of is inlined.
+            // The most frequent kinds are inlined.
             Value::Signed(value) => put_varint(&mut self.values, zigzag(*value)),
             Value::Null => bitmap::mark(&mut self.nulls, index(row)),
             value => kind::put(value, &mut self.values),
         }
-        // Once there is a bitmap it has a bit for each row.
+        // If there is a bitmap, it has a bit for each row.
         if !self.nulls.is_empty() {
             self.fill_nulls();
         }
@@ -155,19 +155,19 @@ impl ColumnBlock {
         self.nulls.resize(bitmap::bytes(index(self.rows)), 0);
     }
 
-    /// May the next value not fit into a block of `block_bytes`?
+    /// Returns true if the next value may not fit into a block of `block_bytes`.
     #[inline]
     pub(super) const fn nearly_full(&self, block_bytes: usize) -> bool {
         self.values.len().saturating_add(self.next_bytes) > block_bytes
     }
 }
 
-/// Where a column ended.
+/// Former end of a column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ColumnEnd {
     rows: u32,
     values: usize,
-    /// Whether there was a bitmap.
+    /// True if there was a bitmap.
     nulls: bool,
 }
 
@@ -181,6 +181,6 @@ const fn next_bytes(kind: BlockKind) -> usize {
     }
 }
 
-/// What is kept free for a value of any length: a prefix of five bytes, 32 of the value, and the
-/// byte that ends it.
+/// Bytes kept free for a value of any length: a prefix of five bytes, 32 of the value, and the byte
+/// that ends it.
 const VARIABLE_BYTES: usize = 5 + 32 + 1;

@@ -6,67 +6,67 @@ use crate::codec::error::Scope;
 use crate::codec::value::ValueError;
 use crate::codec::wire::WireError;
 
-/// Why bytes are no chunk, or not the one that the metadata promise. The peer's fault; the result
-/// cannot be read any further, and its request ends.
+/// Reason why bytes are no chunk, or differ from the metadata. It is the peer's fault. The rest of
+/// the result cannot be read, and its request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// The message is broken.
+    /// The message is malformed.
     Wire(WireError),
     /// A field of the message has another wire type than it must have.
     WireType {
-        /// Number of the field, in whichever message it stands.
+        /// Number of the field in its message.
         field: u32,
     },
     /// The row count is missing.
     NoRowCount,
     /// The row count is above 2³² − 1.
     RowCountTooLarge {
-        /// What it was.
+        /// Row count of the chunk.
         rows: u64,
     },
     /// A column has no values, not even of length 0, or has them twice, fixed and variable.
     NoValues {
-        /// Which column of the frame.
+        /// Number of the column in the frame.
         column: u32,
     },
     /// Rows without columns.
     NoColumns {
-        /// How many rows there should be.
+        /// Number of rows announced.
         rows: u32,
     },
     /// The bitmap does not have one bit a row.
     BitmapLength {
-        /// Which column.
+        /// Number of the column.
         column: u32,
         /// Bytes of the bitmap.
         bytes: usize,
         /// Rows of the chunk.
         rows: u32,
     },
-    /// So many values cannot have so many bytes.
+    /// The number of values does not fit the number of bytes.
     ValueCount {
-        /// Which column.
+        /// Number of the column.
         column: u32,
         /// Bytes of the values.
         bytes: usize,
         /// Rows that are not NULL.
         values: u32,
     },
-    /// A value is none of its kind.
+    /// A value is invalid for its kind.
     Value {
-        /// Which column.
+        /// Number of the column.
         column: u32,
-        /// Which row.
+        /// Number of the row.
         row: u32,
-        /// What is wrong with it.
+        /// Fault of the value.
         error: ValueError,
     },
-    /// Bytes are left behind the last value.
+    /// Bytes follow the last value.
     Trailing {
-        /// Which column.
+        /// Number of the column.
         column: u32,
-        /// How many bytes.
+        /// Number of bytes.
         bytes: usize,
     },
     /// The frames have more columns than the metadata.
@@ -78,22 +78,22 @@ pub enum ChunkError {
     },
     /// Frames that belong together differ in the row count.
     RowCountDiffers {
-        /// Of this frame.
+        /// Row count of this frame.
         rows: u32,
-        /// Of those before it.
+        /// Row count of the frames before it.
         expected: u32,
     },
-    /// The frames that belong together are larger than the reader takes. A limit of ours.
+    /// The frames of one chunk are larger than the reader's limit. A limit of ours.
     TooLarge {
         /// Bytes of the bodies so far.
         bytes: usize,
-        /// Bytes that the reader takes.
+        /// Largest number of bytes that the reader accepts.
         limit: usize,
     },
 }
 
 impl ChunkError {
-    /// What dies: the request whose result it is; the frames behind it can be read.
+    /// Scope of the error: the request of the result. The frames behind it can be read.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
@@ -146,14 +146,14 @@ impl From<WireError> for ChunkError {
     }
 }
 
-/// Why something cannot be written into a chunk. The caller's mistake, or a limit of the peer; what
-/// was written before is as it was.
+/// Reason why rows or columns cannot be written into a chunk. It is the caller's mistake, or a
+/// limit of the peer. Earlier content is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChunkWriteError {
     /// A value of another kind than its column.
     Kind {
-        /// Which column; 0 where only one is written.
+        /// Number of the column; 0 if only one is written.
         column: usize,
         /// Kind of the column.
         expected: BlockKind,
@@ -164,33 +164,33 @@ pub enum ChunkWriteError {
     RowWidth {
         /// Values of the row.
         values: usize,
-        /// Columns.
+        /// Number of columns.
         columns: usize,
     },
     /// Columns of different length.
     RowCountDiffers {
-        /// Which column.
+        /// Number of the column.
         column: usize,
         /// Its rows.
         rows: u32,
-        /// Rows of the first one.
+        /// Rows of the first column.
         expected: u32,
     },
-    /// There is no room for one more row: a chunk counts them in 32 bits.
+    /// A chunk counts rows in 32 bits, and has no room for one more.
     TooManyRows,
     /// One column makes a larger frame than allowed.
     TooLarge {
-        /// Which column.
+        /// Number of the column.
         column: usize,
         /// Bytes of the body with this column alone.
         bytes: usize,
-        /// Bytes that are allowed.
+        /// Largest number of bytes allowed.
         limit: usize,
     },
 }
 
 impl ChunkWriteError {
-    /// What dies: the request; nothing of the chunk reaches the peer.
+    /// Scope of the error: the request. Nothing of the chunk reaches the peer.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request

@@ -3,10 +3,10 @@ use super::error::ChunkError;
 use crate::codec::message::resultset;
 use crate::codec::wire::{Reader, WireType};
 
-/// The body of one chunk frame, checked and borrowed.
+/// Body of one chunk frame, checked and borrowed.
 ///
-/// *Shape*: the bytes, the row count and the column count, `Copy`. Columns are found by going
-/// through the bytes once more, which skips values and does not read them.
+/// *Shape*: the bytes, the row count and the column count, `Copy`. Iteration over the columns walks
+/// the bytes once more; it skips values and does not read them.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkFrame<'a> {
     body: &'a [u8],
@@ -15,13 +15,13 @@ pub struct ChunkFrame<'a> {
 }
 
 impl<'a> ChunkFrame<'a> {
-    /// Checks the message, and that each column has one set of values; not the values.
+    /// Checks the message, and that each column has one set of values. The values are not checked.
     ///
-    /// Fields may come in any order, and unknown ones are passed over.
+    /// Fields may come in any order, and unknown ones are skipped.
     ///
     /// # Errors
     ///
-    /// [`ChunkError`], of which those that know kinds or several frames do not occur.
+    /// [`ChunkError`], except the variants that depend on kinds or on several frames.
     pub fn parse(body: &'a [u8]) -> Result<Self, ChunkError> {
         let mut reader = Reader::new(body);
         let mut rows = None;
@@ -50,13 +50,13 @@ impl<'a> ChunkFrame<'a> {
         Ok(Self { body, rows, columns })
     }
 
-    /// How many rows the chunk has.
+    /// Number of rows of the chunk.
     #[must_use]
     pub const fn row_count(&self) -> u32 {
         self.rows
     }
 
-    /// How many columns this frame has.
+    /// Number of columns of this frame.
     #[must_use]
     pub const fn column_count(&self) -> usize {
         self.columns
@@ -67,7 +67,7 @@ impl<'a> ChunkFrame<'a> {
         let mut reader = Reader::new(self.body);
         std::iter::from_fn(move || {
             loop {
-                // Checked when it was parsed: it ends at the end and nowhere else.
+                // The body was checked when it was parsed, so an error occurs only at its end.
                 match reader.field().ok()?? {
                     (COLUMN, _) => return block(reader.bytes().ok()?, 0).ok(),
                     (_, wire) => reader.skip(wire).ok()?,
@@ -76,7 +76,7 @@ impl<'a> ChunkFrame<'a> {
         })
     }
 
-    /// The same as a message that owns its bytes.
+    /// Copy as a message that owns its bytes.
     #[must_use]
     pub fn to_message(&self) -> resultset::Chunk {
         let columns = self.columns().map(|block| {
@@ -120,7 +120,7 @@ fn block(bytes: &[u8], column: u32) -> Result<Block<'_>, ChunkError> {
         expect(field, wire, WireType::Bytes)?;
         let found = value(reader.bytes()?)?;
         values = match values {
-            // Of a member that comes in pieces the later one counts, as anywhere in protobuf.
+            // If a member comes in pieces, the later one counts, as anywhere in protobuf.
             Some((other, before)) if other == member => Some((member, found.or(before))),
             None => Some((member, found)),
             Some(_) => return Err(ChunkError::NoValues { column }),

@@ -4,11 +4,11 @@ use super::frame::ChunkFrame;
 use super::kind::BlockKind;
 use crate::codec::value::Value;
 
-/// Makes chunks out of frames: one of up to ten columns, or several.
+/// Joins frames to chunks: one frame of up to ten columns, or several.
 ///
 /// *Shape*: owns the kinds of the columns, and a buffer for frames that wait for the rest of their
 /// columns. A chunk that comes in one frame is borrowed from it. The buffer never holds more than
-/// the limit that it was made with, and keeps its memory for the next chunk.
+/// `max_bytes`, and keeps its memory for the next chunk.
 ///
 /// # Examples
 ///
@@ -28,30 +28,30 @@ use crate::codec::value::Value;
 pub struct ChunkJoiner {
     kinds: Vec<BlockKind>,
     max_bytes: usize,
-    /// Bodies of the frames before, one behind the other: as it happens with messages, that is one
-    /// body with the columns of all.
+    /// Bodies of earlier frames, one behind the other. By the rules of protobuf that is one body
+    /// with the columns of all.
     body: Vec<u8>,
     columns: usize,
     rows: u32,
-    /// The body belongs to a chunk that was handed out.
+    /// True if the body belongs to a chunk that was returned.
     done: bool,
 }
 
 impl ChunkJoiner {
-    /// For columns of these kinds, in the order of the metadata, and chunks whose frames have up
-    /// to `max_bytes` together where they are several.
+    /// Creates a joiner for columns of these kinds, in the order of the metadata. If a chunk has
+    /// several frames, they may have up to `max_bytes` together.
     #[must_use]
     pub fn new(kinds: &[BlockKind], max_bytes: usize) -> Self {
         let kinds = kinds.to_vec();
         Self { kinds, max_bytes, body: Vec::new(), columns: 0, rows: 0, done: false }
     }
 
-    /// Takes the next frame; the chunk, if all columns are there.
+    /// Accepts the next frame. Returns the chunk, if all columns are there.
     ///
     /// # Errors
     ///
-    /// [`ChunkError::TooManyColumns`], [`ChunkError::RowCountDiffers`], [`ChunkError::TooLarge`]. The
-    /// frames before are forgotten; the result ends.
+    /// [`ChunkError::TooManyColumns`], [`ChunkError::RowCountDiffers`], [`ChunkError::TooLarge`].
+    /// The joiner drops the earlier frames; the result ends.
     pub fn push<'a>(&'a mut self, frame: ChunkFrame<'a>) -> Result<Option<Chunk<'a>>, ChunkError> {
         if std::mem::take(&mut self.done) {
             self.clear();
@@ -63,7 +63,7 @@ impl ChunkJoiner {
             return Err(ChunkError::TooManyColumns { columns, expected });
         }
         let first = self.body.is_empty();
-        // Rows of nothing are legal, with columns and without.
+        // A frame without rows is legal, with columns and without.
         if first && (columns == expected || frame.column_count() == 0) {
             return Ok(Some(Chunk { frame, kinds: &self.kinds }));
         }
@@ -92,7 +92,7 @@ impl ChunkJoiner {
         if self.done { 0 } else { self.columns }
     }
 
-    /// Forgets frames that wait for others.
+    /// Drops frames that wait for others.
     pub fn clear(&mut self) {
         self.body.clear();
         self.columns = 0;
@@ -110,7 +110,7 @@ pub struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    /// How many rows.
+    /// Number of rows.
     #[must_use]
     pub const fn row_count(&self) -> u32 {
         self.frame.row_count()
@@ -121,7 +121,7 @@ impl<'a> Chunk<'a> {
         self.kinds.iter().copied().zip(self.frame.columns())
     }
 
-    /// The values of one column, row by row. A column that is not there has none.
+    /// Returns the values of one column, row by row. An absent column has none.
     pub fn values(
         &self,
         column: usize,
@@ -154,9 +154,9 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// Goes through the rows of a chunk.
+/// Cursor over the rows of a chunk.
 ///
-/// *Shape*: a cursor a column and one row of values, which is lent and then used again.
+/// *Shape*: a cursor a column and one row of values, which is lent and then reused.
 #[derive(Clone, Debug)]
 pub struct ChunkRows<'a> {
     columns: Vec<BlockValues<'a>>,
@@ -167,18 +167,18 @@ pub struct ChunkRows<'a> {
 }
 
 impl<'a> ChunkRows<'a> {
-    /// The values of the next row; `Ok(None)` behind the last.
+    /// Returns the values of the next row; `Ok(None)` behind the last.
     ///
     /// # Errors
     ///
-    /// [`ChunkError`], as [`BlockValues`] and [`Block::values`] have it, for the first column
-    /// concerned. The result ends; calls that follow say the same.
+    /// [`ChunkError`], as for [`BlockValues`] and [`Block::values`], for the first column
+    /// concerned. The result ends; later calls return the same error.
     pub fn next_row(&mut self) -> Result<Option<&[Value<'a>]>, ChunkError> {
         if let Some(error) = self.error {
             return Err(error);
         }
         let Some(rows) = self.rows.checked_sub(1) else {
-            // Each column looks for bytes behind its last value.
+            // Each column checks for bytes behind its last value.
             for column in &mut self.columns {
                 if let Err(error) = column.next_value() {
                     self.error = Some(error);
@@ -202,7 +202,7 @@ impl<'a> ChunkRows<'a> {
     }
 }
 
-/// A column's place, as errors name it.
+/// Number of a column in errors.
 fn number(column: usize) -> u32 {
     u32::try_from(column).unwrap_or(u32::MAX)
 }

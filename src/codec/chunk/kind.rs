@@ -5,7 +5,7 @@ use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::{Set, Value, ValueError};
 use crate::codec::wire::{MAX_VARINT_BYTES, Reader, put_varint, unzigzag, zigzag};
 
-/// How the values of one column of a chunk are encoded: what its metadata say of it.
+/// Encoding of the values of one column of a chunk, derived from its metadata.
 ///
 /// *Shape*: one byte, `Copy`. There is one for each variant of [`Value`] but NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ impl BlockKind {
         Self::Set,
     ];
 
-    /// The kind of a column whose metadata say these types.
+    /// Returns the kind of a column with these types in its metadata.
     ///
     /// `None`: a DATETIME that is neither a date nor a point in time.
     ///
@@ -90,7 +90,7 @@ impl BlockKind {
         })
     }
 
-    /// The kind of columns that hold `value`; `None` for NULL, which any column holds.
+    /// Returns the kind of columns that hold `value`; `None` for NULL, which any column holds.
     #[must_use]
     pub const fn of(value: &Value<'_>) -> Option<Self> {
         Some(match value {
@@ -110,7 +110,7 @@ impl BlockKind {
         })
     }
 
-    /// The member of a column in which values of this kind are written.
+    /// Member of a column to which values of this kind are written.
     #[must_use]
     pub const fn member(self) -> Member {
         match self {
@@ -119,14 +119,14 @@ impl BlockKind {
         }
     }
 
-    /// Fewest bytes of one value, and most where there is a bound.
+    /// Least number of bytes of one value, and the greatest if there is a bound.
     pub(super) const fn size(self) -> (usize, Option<usize>) {
         match self {
             Self::Float => (4, Some(4)),
             Self::Double => (8, Some(8)),
             Self::Decimal => (3, None),
             Self::Set => (2, None),
-            // The length is 1 at least, and then stands the byte that ends it.
+            // The length is 1 at least; the end byte follows.
             Self::Bytes | Self::Enum => (2, None),
             _ => (1, Some(MAX_VARINT_BYTES)),
         }
@@ -148,7 +148,7 @@ impl BlockKind {
             Self::Bytes => Value::Bytes(terminated(reader.bytes()?)?),
             Self::Enum => Value::Enum(terminated(reader.bytes()?)?),
             Self::Set => match reader.bytes()? {
-                // One byte is the empty set; none at all says nothing.
+                // One byte is the empty set; no bytes at all are invalid.
                 [] => return Err(ValueError::Unterminated),
                 members => Value::Set(Set::from_cell(members)?),
             },
@@ -156,7 +156,7 @@ impl BlockKind {
     }
 }
 
-/// Appends `value` as it stands in a chunk; NULL is nothing.
+/// Appends `value` in the format of a chunk; NULL has no bytes.
 pub(super) fn put(value: &Value<'_>, out: &mut Vec<u8>) {
     match value {
         Value::Null => {}

@@ -70,7 +70,7 @@ fn temporal_values_have_the_published_bytes() {
     }
 }
 
-/// The one value of a column of one row.
+/// Value of a column with one row.
 fn one(kind: BlockKind, values: &[u8]) -> Result<Vec<Value<'_>>, ChunkError> {
     Block::new(None, values, Member::Variable).values(kind, 1, 7)?.collect()
 }
@@ -108,7 +108,7 @@ fn counts_are_compared_with_the_bytes_before_anything_is_read() {
     assert_eq!(check(None, &[0; 7], BlockKind::Double, 1), count(7, 1));
     assert_eq!(check(None, &[0; 9], BlockKind::Double, 1), count(9, 1));
     assert_eq!(check(Some(&[0x80]), &[0], BlockKind::Signed, 1), count(1, 0));
-    // Padding of the bitmap means nothing.
+    // Padding of the bitmap has no meaning.
     assert_eq!(check(Some(&[0x7f]), &[0], BlockKind::Signed, 1), Ok(1));
     assert_eq!(check(Some(&[]), &[], BlockKind::Signed, 0), Ok(0));
 }
@@ -204,7 +204,7 @@ fn a_chunk_that_is_too_large_is_kept_and_one_without_rows_not_written() {
     let error = ChunkWriteError::TooLarge { column: 1, bytes: 110, limit: 109 };
     assert_eq!(writer.write_to(&mut out), Err(error));
     assert!(buffer.is_empty() && writer.row_count() == 1);
-    // One column each: the one in the middle has no room beside it.
+    // One column per frame: the one in the middle has no room for another beside it.
     let mut out = Encoder::new(&mut buffer, 2).max_length(111);
     writer.write_to(&mut out).unwrap();
     assert!(writer.is_empty());
@@ -271,7 +271,7 @@ fn a_row_written_value_by_value_is_the_same_and_a_broken_one_leaves_nothing() {
         let row = [Value::Signed(number), second];
         whole.row(&row).unwrap();
 
-        // Given up half-way, too short, too long, of another kind: as if they had not been.
+        // Rows that are given up half-way, too short, too long, or of another kind leave no trace.
         let mut given_up = pieces.begin_row();
         given_up.value(&Value::Null);
         drop(given_up);

@@ -5,26 +5,27 @@ use super::kind::BlockKind;
 use crate::codec::encoder::{EncodeError, Encoder};
 use crate::codec::value::Value;
 
-/// Collects rows into a chunk and says when it is time to send it.
+/// Collects rows into a chunk and reports when the chunk is full.
 ///
 /// *Shape*: one [`ColumnBlock`] a column, whose memory is kept from chunk to chunk. With
 /// [`ChunkCut::default`] a column holds about 4 KiB, unless single values are larger.
 ///
-/// A chunk that is full takes further rows; it is the caller who sends it.
+/// A full chunk accepts further rows; the caller has to send it.
 #[derive(Clone, Debug)]
 pub struct ChunkWriter {
     columns: Vec<ColumnBlock>,
     cut: ChunkCut,
     rows: u32,
-    /// A column is nearly full.
+    /// True if a column is nearly full.
     full: bool,
-    /// Where the columns ended before the row that [`ChunkRow`] writes.
+    /// Ends of the columns before the row that [`ChunkRow`] writes.
     ends: Vec<ColumnEnd>,
 }
 
 /// One row of a chunk, written value by value.
 ///
-/// *Shape*: borrows the writer. Dropped without [`finish`](Self::finish) it leaves nothing behind.
+/// *Shape*: borrows the writer. If it is dropped without [`finish`](Self::finish), nothing of the
+/// row remains.
 #[derive(Debug)]
 pub struct ChunkRow<'w> {
     writer: &'w mut ChunkWriter,
@@ -34,7 +35,7 @@ pub struct ChunkRow<'w> {
 }
 
 impl ChunkRow<'_> {
-    /// The value of the next column. One that cannot be in it makes the row fail as a whole.
+    /// Writes the value of the next column. A value of another kind makes the whole row fail.
     pub fn value(&mut self, value: &Value<'_>) {
         let at = self.values;
         self.values = at.saturating_add(1);
@@ -51,11 +52,11 @@ impl ChunkRow<'_> {
         }
     }
 
-    /// The row is complete.
+    /// Completes the row.
     ///
     /// # Errors
     ///
-    /// As of [`ChunkWriter::row`]; nothing of the row is kept.
+    /// Those of [`ChunkWriter::row`]; nothing of the row is kept.
     pub fn finish(mut self) -> Result<(), ChunkWriteError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -82,16 +83,16 @@ impl Drop for ChunkRow<'_> {
     }
 }
 
-/// When a chunk is full.
+/// Limits at which a chunk is full.
 ///
-/// The defaults are those of the servers at hand. A reader must not rely on them.
+/// The defaults are those of the known servers. A reader must not rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChunkCut {
-    /// Rows at which it is; default 4096. 0 is taken as 1.
+    /// Rows at which a chunk is full; default 4096. 0 counts as 1.
     pub max_rows: u32,
-    /// Bytes of values of any one column at which the next value may not fit any more; default
-    /// 4096. Larger blocks mean fewer frames, and more memory and delay a chunk.
+    /// Bytes of values of any one column at which the next value may no longer fit; default 4096.
+    /// Larger blocks mean fewer frames, and more memory and delay per chunk.
     pub block_bytes: usize,
 }
 
@@ -102,7 +103,7 @@ impl Default for ChunkCut {
 }
 
 impl ChunkWriter {
-    /// For columns of these kinds.
+    /// Creates a writer for columns of these kinds.
     #[must_use]
     pub fn new(kinds: &[BlockKind]) -> Self {
         let columns = kinds.iter().map(|&kind| ColumnBlock::new(kind)).collect();
@@ -110,19 +111,19 @@ impl ChunkWriter {
         Self { columns, cut: ChunkCut::default(), rows: 0, full: false, ends }
     }
 
-    /// With another idea of when a chunk is full.
+    /// Sets other limits at which a chunk is full.
     #[must_use]
     pub const fn cut(mut self, cut: ChunkCut) -> Self {
         self.cut = cut;
         self
     }
 
-    /// One more row, a value a column.
+    /// Appends one row, a value a column.
     ///
     /// # Errors
     ///
     /// [`ChunkWriteError::RowWidth`], [`ChunkWriteError::Kind`], [`ChunkWriteError::TooManyRows`].
-    /// The caller's mistakes; nothing of the row is kept.
+    /// They are the caller's mistakes; nothing of the row is kept.
     pub fn row(&mut self, values: &[Value<'_>]) -> Result<(), ChunkWriteError> {
         if values.len() != self.columns.len() {
             let columns = self.columns.len();
@@ -141,7 +142,7 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// One more row, to be written value by value.
+    /// Begins a row that is written value by value.
     pub fn begin_row(&mut self) -> ChunkRow<'_> {
         self.ends.clear();
         ChunkRow { writer: self, values: 0, failed: None }
@@ -159,19 +160,19 @@ impl ChunkWriter {
         self.rows
     }
 
-    /// Is there no row?
+    /// Returns true if there is no row.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Is it time to send what was collected?
+    /// Returns true if it is time to send the rows.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.full || (self.rows > 0 && self.rows >= self.cut.max_rows)
     }
 
-    /// The bodies of the frames for what was collected; see [`chunk_bodies`].
+    /// Returns the bodies of the frames for the collected rows; see [`chunk_bodies`].
     ///
     /// # Errors
     ///
@@ -180,13 +181,13 @@ impl ChunkWriter {
         chunk_bodies(&self.columns, max_body_bytes)
     }
 
-    /// Writes the frames for what was collected and begins the next chunk. Without rows it writes
+    /// Writes the frames for the collected rows and begins the next chunk. Without rows it writes
     /// nothing.
     ///
     /// # Errors
     ///
-    /// [`ChunkWriteError::TooLarge`]: one column alone is above what the encoder allows. Nothing was
-    /// written, and the rows are still here.
+    /// [`ChunkWriteError::TooLarge`]: one column alone is above the limit of the encoder. Nothing
+    /// was written, and the rows are still here.
     ///
     /// # Examples
     ///
@@ -214,7 +215,7 @@ impl ChunkWriter {
             return Ok(());
         }
         for body in self.bodies(out.max_body_bytes())? {
-            // It was measured, so it fits.
+            // The body was measured, so it fits.
             if let Err(EncodeError::TooLong { length, .. }) = body.write_to(out) {
                 let limit = out.max_body_bytes();
                 return Err(ChunkWriteError::TooLarge { column: 0, bytes: length, limit });
@@ -224,7 +225,7 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// The columns collected.
+    /// Collected columns.
     #[must_use]
     pub fn columns(&self) -> &[ColumnBlock] {
         &self.columns

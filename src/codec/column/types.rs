@@ -1,4 +1,4 @@
-//! Columns as the database describes an expression of each type.
+//! Columns that describe an expression of each type, as the database does.
 
 use super::Column;
 use crate::codec::message::resultset::{FieldType, OriginalType};
@@ -59,7 +59,7 @@ impl<'a> Column<'a> {
         Self::named(name, FieldType::Uint, OriginalType::MysqlTypeYear, flags).length(4)
     }
 
-    /// BIT of so many bits, 1 to 64.
+    /// BIT of `bits` bits, 1 to 64.
     #[must_use]
     pub fn bit(name: &'a (impl AsRef<[u8]> + ?Sized), bits: u32) -> Self {
         Self::named(name, FieldType::Bit, OriginalType::MysqlTypeBit, UNSIGNED).length(bits)
@@ -95,7 +95,7 @@ impl<'a> Column<'a> {
         column.length(10).digits(0)
     }
 
-    /// DATETIME with so many fractional digits, 0 to 6.
+    /// DATETIME with `digits` fractional digits, 0 to 6.
     #[must_use]
     pub fn datetime(name: &'a (impl AsRef<[u8]> + ?Sized), digits: u32) -> Self {
         let original = OriginalType::MysqlTypeDatetime;
@@ -103,7 +103,7 @@ impl<'a> Column<'a> {
         column.length(with_fraction(19, digits)).digits(digits)
     }
 
-    /// TIMESTAMP with so many fractional digits, 0 to 6.
+    /// TIMESTAMP with `digits` fractional digits, 0 to 6.
     #[must_use]
     pub fn timestamp(name: &'a (impl AsRef<[u8]> + ?Sized), digits: u32) -> Self {
         let original = OriginalType::MysqlTypeTimestamp;
@@ -111,7 +111,7 @@ impl<'a> Column<'a> {
         column.special().length(with_fraction(19, digits)).digits(digits)
     }
 
-    /// TIME with so many fractional digits, 0 to 6.
+    /// TIME with `digits` fractional digits, 0 to 6.
     #[must_use]
     pub fn time(name: &'a (impl AsRef<[u8]> + ?Sized), digits: u32) -> Self {
         let column = Self::named(name, FieldType::Time, OriginalType::MysqlTypeTime, BINARY);

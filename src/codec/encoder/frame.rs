@@ -1,4 +1,4 @@
-//! A frame in the making: finished, or taken back.
+//! Unfinished frame: finished, or rolled back.
 
 use super::{EncodeError, Template};
 use crate::codec::buffer::{Mark, OutBuffer};
@@ -6,8 +6,8 @@ use crate::codec::wire::Word;
 
 /// A frame that has been begun.
 ///
-/// Dropped without having been finished, by an error or by a panic of whoever fills it, it leaves the
-/// buffer as it was.
+/// If it is dropped before it is finished, because of an error or of a panic in the closure that
+/// fills it, the buffer is as before.
 #[derive(Debug)]
 pub(super) struct Frame<'b> {
     buffer: &'b mut OutBuffer,
@@ -30,7 +30,7 @@ impl<'b> Frame<'b> {
         Self { buffer, header, mark, max_length, finished: false }
     }
 
-    /// Appends a word. Words are short and few; whether they fit is looked at in the end.
+    /// Appends a word. Words are short and few; `finish` checks the limit.
     #[inline]
     pub(super) fn word(&mut self, word: Word) {
         self.buffer.put(word);
@@ -58,7 +58,7 @@ impl<'b> Frame<'b> {
         self.word(tag.then(Word::varint(content_bytes as u64)));
     }
 
-    /// Whether so many bytes more fit.
+    /// Checks that `more` bytes fit.
     #[inline]
     pub(super) fn check(&self, more: usize) -> Result<(), EncodeError> {
         let length = self.length().saturating_add(more);
@@ -68,7 +68,7 @@ impl<'b> Frame<'b> {
         }
     }
 
-    /// Writes the length; from now on the frame is there.
+    /// Writes the length. From now on the frame is part of the buffer.
     #[inline]
     pub(super) fn finish(mut self) -> Result<(), EncodeError> {
         self.check(0)?;

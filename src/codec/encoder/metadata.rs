@@ -7,7 +7,7 @@ use crate::codec::kind::ServerKind;
 use crate::codec::wire::{WireType, Word};
 
 impl Encoder<'_> {
-    /// The metadata of one column; a result begins with that of all.
+    /// Writes the metadata of one column; a result begins with the metadata of all columns.
     ///
     /// # Errors
     ///
@@ -21,7 +21,8 @@ impl Encoder<'_> {
         let mut frame = self.begin(ServerKind::ColumnMetaData);
         let original_type = Some(number(column.original_type as i32));
         put_number(&mut frame, 1, Some(number(column.field_type as i32)));
-        // The older dialect has the original type at the end, and all others one number lower.
+        // The older dialect has the original type at the end, and all other fields one number
+        // lower.
         let shift = if is_galaxy { 1 } else { 0 };
         if !is_galaxy {
             put_number(&mut frame, 2, original_type);
@@ -72,7 +73,7 @@ const fn tag(field: u32, shift: u32, kind: WireType) -> Word {
     Word::varint(kind.tag(field.saturating_sub(shift)))
 }
 
-/// An enum's number, of which none is negative.
+/// Number of an enum value; none is negative.
 fn number(value: i32) -> u64 {
     u64::from(value.unsigned_abs())
 }

@@ -1,7 +1,7 @@
-//! Notices: what goes with a result beside its rows.
+//! Notices: information beside the rows of a result.
 //!
-//! A number that goes with a statement is always of one shape, which two constants and the number
-//! make:
+//! A number that goes with a statement always has one shape, which consists of two constants and
+//! the number:
 //!
 //! ```text
 //!  08 03  10 02  1a len  08 param  12 len  08 02  18 number
@@ -15,27 +15,28 @@ use crate::codec::message::notice::warning::Level;
 use crate::codec::wire::{Word, varint_bytes};
 
 impl Encoder<'_> {
-    /// How many rows the statement changed; 0 for a query. Every statement that succeeds has one.
+    /// Writes the number of rows that the statement changed; 0 for a query. Every successful
+    /// statement has this notice.
     pub fn rows_affected(&mut self, rows: u64) {
         self.number(LOCAL, Parameter::RowsAffected, rows);
     }
 
-    /// The first number that the database gave to a row of the statement.
+    /// Writes the first number that the database gave to a row of the statement.
     pub fn last_insert_id(&mut self, id: u64) {
         self.number(LOCAL, Parameter::GeneratedInsertId, id);
     }
 
-    /// Bits about the server; 1 says that its leadership goes to another.
+    /// Writes bits of the server's state; 1 means that its leadership moves to another server.
     pub fn server_state(&mut self, bits: u64) {
         self.number(GLOBAL, Parameter::ExtraServerState, bits);
     }
 
-    /// Any number that goes with the statement.
+    /// Writes any number that goes with the statement.
     pub fn state(&mut self, parameter: Parameter, value: u64) {
         self.number(LOCAL, parameter, value);
     }
 
-    /// Text for people about the statement: `Records: 3  Duplicates: 0  Warnings: 0`.
+    /// Writes text for people about the statement: `Records: 3  Duplicates: 0  Warnings: 0`.
     ///
     /// # Errors
     ///
@@ -59,7 +60,7 @@ impl Encoder<'_> {
         frame.finish()
     }
 
-    /// A warning; `text` is in the character set of the result.
+    /// Writes a warning; `text` is in the character set of the result.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The cells of a row.
+//! Cells of a row.
 
 use super::EncodeError;
 use super::frame::Frame;
@@ -9,10 +9,10 @@ use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::{Set, Value};
 use crate::codec::wire::{Word, varint_bytes};
 
-/// Writes the cells of one row, one call per column, in the order of the columns.
+/// Writer of the cells of one row, one call per column, in the order of the columns.
 ///
-/// *Shape*: lives for the closure that fills the row, or until it is finished. A cell that does not fit makes the row fail as a
-/// whole; what is written behind it is taken back with the rest.
+/// *Shape*: lives for the closure that fills the row, or until it is finished. A cell that does not
+/// fit makes the whole row fail. Cells behind it are rolled back with the rest.
 #[derive(Debug)]
 pub struct RowWriter<'b> {
     frame: Frame<'b>,
@@ -25,7 +25,7 @@ impl<'b> RowWriter<'b> {
         Self { frame, failed: None }
     }
 
-    /// The row is complete.
+    /// Completes the row.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl<'b> RowWriter<'b> {
         self.frame.word(field::field(Word::varint(value)));
     }
 
-    /// The bits of a BIT column as a number, the first bit being the highest.
+    /// A BIT column as a number, the first bit being the highest.
     #[inline]
     pub fn bit(&mut self, bits: u64) {
         self.uint(bits);
@@ -98,8 +98,8 @@ impl<'b> RowWriter<'b> {
         self.frame.word(field::field(field::time(value)));
     }
 
-    /// A string, a blob, the name of an ENUM's member, JSON or a geometry: in the character set of the
-    /// result, without an end mark.
+    /// A string, a blob, the name of an ENUM's member, JSON or a geometry, without an end mark.
+    /// Text is in the character set of the result.
     #[inline]
     pub fn text(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
@@ -108,7 +108,7 @@ impl<'b> RowWriter<'b> {
         self.frame.word(Word::constant([0]));
     }
 
-    /// The same as [`text`](Self::text), for what is none.
+    /// Bytes that are no text; otherwise the same as [`text`](Self::text).
     #[inline]
     pub fn bytes(&mut self, bytes: impl AsRef<[u8]>) {
         self.text(bytes);
@@ -148,7 +148,7 @@ impl<'b> RowWriter<'b> {
         }
     }
 
-    /// A cell as it was read elsewhere, not looked at: for a proxy.
+    /// A cell that was read elsewhere, unchecked: for a proxy.
     #[inline]
     pub fn cell(&mut self, cell: Cell<'_>) {
         self.raw(cell.as_bytes());

@@ -30,7 +30,7 @@ use inputs::{cell, metadata};
 
 const SID: u64 = 0x8000_0000_0000_0003;
 
-/// What `write` leaves in a buffer whose pages are so small that frames span them.
+/// Bytes that `write` leaves in a buffer whose pages are so small that frames span them.
 fn written(write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
     let mut buffer = OutBuffer::new(&PagePool::new(64, 8));
     write(&mut Encoder::new(&mut buffer, SID));
@@ -124,7 +124,7 @@ fn a_row_at_the_limit_passes_and_one_byte_more_leaves_nothing() {
         let ints = out.row(|row| (0..60).for_each(|_| row.int(-1)));
         assert!(matches!(ints, Err(EncodeError::TooLong { length: 181, limit: 104 })));
         assert_eq!(out.buffer().len(), 13 + 13 + 103);
-        // What does not fit is not copied first, and what follows it is not either.
+        // A cell that does not fit is not copied first, and neither are the cells behind it.
         let far = out.row(|row| {
             row.text(vec![0; 1 << 20]);
             row.text(vec![0; 1 << 20]);

@@ -2,7 +2,7 @@
 /// Opens a block (client kind 24).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Open {
-    /// What the block starts from.
+    /// Conditions with which the block starts.
     #[prost(
         enumeration = "open::CtxOperation",
         optional,
@@ -36,7 +36,7 @@ pub mod open {
     }
     /// Nested message and enum types in `Condition`.
     pub mod condition {
-        /// What becomes of the condition.
+        /// Change of the condition.
         #[derive(
             Clone,
             Copy,
@@ -76,7 +76,7 @@ pub mod open {
             }
         }
     }
-    /// What the block starts from.
+    /// Conditions with which the block starts.
     #[derive(
         Clone,
         Copy,

@@ -8,7 +8,7 @@ pub struct TableInfo {
     /// Its name.
     #[prost(bytes = "vec", required, tag = "2")]
     pub table_name: ::prost::alloc::vec::Vec<u8>,
-    /// Whether it has partitions.
+    /// True if it has partitions.
     #[prost(bool, required, tag = "3")]
     pub partitioned: bool,
     /// Its partitions.
@@ -21,7 +21,7 @@ pub struct TableInfo {
 /// A file.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FileInfo {
-    /// Where it is.
+    /// Its path.
     #[prost(bytes = "vec", required, tag = "1")]
     pub directory: ::prost::alloc::vec::Vec<u8>,
     /// Its name.
@@ -33,10 +33,10 @@ pub struct FileInfo {
     /// Its size in bytes.
     #[prost(uint64, optional, tag = "4")]
     pub data_size: ::core::option::Option<u64>,
-    /// Whether it is there.
+    /// True if it exists.
     #[prost(bool, optional, tag = "5")]
     pub existence: ::core::option::Option<bool>,
-    /// Whether it is a temporary copy.
+    /// True if it is a temporary copy.
     #[prost(bool, optional, tag = "6")]
     pub temp_file: ::core::option::Option<bool>,
 }
@@ -52,14 +52,14 @@ pub struct DiskInfo {
     /// Bytes that are free.
     #[prost(uint64, optional, tag = "3")]
     pub free_size: ::core::option::Option<u64>,
-    /// Bytes that are not.
+    /// Bytes that are used.
     #[prost(uint64, optional, tag = "4")]
     pub used_size: ::core::option::Option<u64>,
 }
-/// Asks about files (client kind 116) and answers (server kind 22).
+/// Query about files (client kind 116) and its answer (server kind 22).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetFileInfoOperator {
-    /// What is asked.
+    /// Kind of the query.
     #[prost(enumeration = "get_file_info_operator::Type", required, tag = "1")]
     pub operator_type: i32,
     /// The table in question.
@@ -71,7 +71,7 @@ pub struct GetFileInfoOperator {
 }
 /// Nested message and enum types in `GetFileInfoOperator`.
 pub mod get_file_info_operator {
-    /// What is asked.
+    /// Kind of the query.
     #[derive(
         Clone,
         Copy,
@@ -85,17 +85,17 @@ pub mod get_file_info_operator {
     )]
     #[repr(i32)]
     pub enum Type {
-        /// Whether the source file is there.
+        /// Existence of the source file.
         CheckSrcFileExistence = 1,
-        /// Whether the target file is there.
+        /// Existence of the target file.
         CheckTarFileExistence = 2,
         /// Folder of the target.
         GetTarIbdDir = 3,
         /// Bytes of the source file.
         GetSrcFileLen = 4,
-        /// Free bytes where the source is.
+        /// Free bytes at the source.
         GetSrcDirFreeSpace = 5,
-        /// Free bytes where the target is.
+        /// Free bytes at the target.
         GetTarDirFreeSpace = 6,
         /// Folder of the temporary copy of the source.
         GetSrcIbdTempDir = 7,
@@ -138,7 +138,7 @@ pub mod get_file_info_operator {
 /// Reads or writes part of a file (client kind 117) and answers (server kind 23).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TransferFileDataOperator {
-    /// Which way the bytes go.
+    /// Direction of the bytes.
     #[prost(enumeration = "transfer_file_data_operator::Type", required, tag = "1")]
     pub operator_type: i32,
     /// The file.
@@ -153,13 +153,13 @@ pub struct TransferFileDataOperator {
     /// The bytes.
     #[prost(bytes = "vec", optional, tag = "5")]
     pub buffer: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
-    /// Where in the file.
+    /// Offset in the file.
     #[prost(uint64, required, tag = "6")]
     pub offset: u64,
 }
 /// Nested message and enum types in `TransferFileDataOperator`.
 pub mod transfer_file_data_operator {
-    /// Which way the bytes go.
+    /// Direction of the bytes.
     #[derive(
         Clone,
         Copy,
@@ -199,19 +199,19 @@ pub mod transfer_file_data_operator {
         }
     }
 }
-/// Does something with the files of a table (client kind 118).
+/// Manages the files of a table (client kind 118).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FileManageOperator {
-    /// What to do.
+    /// Action.
     #[prost(enumeration = "file_manage_operator::Type", required, tag = "1")]
     pub operator_type: i32,
-    /// With which table.
+    /// The table.
     #[prost(message, optional, tag = "2")]
     pub table_info: ::core::option::Option<TableInfo>,
 }
 /// Nested message and enum types in `FileManageOperator`.
 pub mod file_manage_operator {
-    /// What to do.
+    /// Action.
     #[derive(
         Clone,
         Copy,
@@ -273,13 +273,13 @@ pub mod file_manage_operator {
         }
     }
 }
-/// How that went (server kind 24).
+/// Outcome of an action (server kind 24).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FileManageOperatorResponse {
-    /// Whether it went well.
+    /// True if the action succeeded.
     #[prost(bool, required, tag = "1")]
     pub result: bool,
-    /// What did not.
+    /// Text of the error.
     #[prost(bytes = "vec", optional, tag = "2")]
     pub detail: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }

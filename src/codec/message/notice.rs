@@ -2,10 +2,10 @@
 /// A notice (server kind 11).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Frame {
-    /// A value of `Type`, or one of tomorrow's.
+    /// A value of `Type`, or of a newer version of it.
     #[prost(uint32, required, tag = "1")]
     pub r#type: u32,
-    /// Whom the notice concerns.
+    /// Scope of the notice.
     #[prost(enumeration = "frame::Scope", optional, tag = "2", default = "Global")]
     pub scope: ::core::option::Option<i32>,
     /// A message, serialized.
@@ -14,7 +14,7 @@ pub struct Frame {
 }
 /// Nested message and enum types in `Frame`.
 pub mod frame {
-    /// What the payload is; a number, so that unknown ones can be passed over.
+    /// Type of the payload; a number, so that a reader can skip unknown ones.
     #[derive(
         Clone,
         Copy,
@@ -67,7 +67,7 @@ pub mod frame {
             }
         }
     }
-    /// Whom the notice concerns.
+    /// Scope of the notice.
     #[derive(
         Clone,
         Copy,
@@ -81,7 +81,7 @@ pub mod frame {
     )]
     #[repr(i32)]
     pub enum Scope {
-        /// Everyone.
+        /// All clients.
         Global = 1,
         /// The statement that runs.
         Local = 2,
@@ -110,7 +110,7 @@ pub mod frame {
 /// A warning of the database.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Warning {
-    /// How bad it is.
+    /// Severity.
     #[prost(enumeration = "warning::Level", optional, tag = "1", default = "Warning")]
     pub level: ::core::option::Option<i32>,
     /// Number of the condition.
@@ -122,7 +122,7 @@ pub struct Warning {
 }
 /// Nested message and enum types in `Warning`.
 pub mod warning {
-    /// How bad it is.
+    /// Severity.
     #[derive(
         Clone,
         Copy,
@@ -136,9 +136,9 @@ pub mod warning {
     )]
     #[repr(i32)]
     pub enum Level {
-        /// Good to know.
+        /// Information.
         Note = 1,
-        /// Not as it should be.
+        /// Warning.
         Warning = 2,
         /// An error that did not stop the statement.
         Error = 3,
@@ -166,7 +166,7 @@ pub mod warning {
         }
     }
 }
-/// A session variable has another value; never sent.
+/// New value of a session variable; never sent.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SessionVariableChanged {
     /// Name of the variable.
@@ -179,7 +179,7 @@ pub struct SessionVariableChanged {
 /// A number that goes with the statement or the session.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SessionStateChanged {
-    /// Which number.
+    /// Kind of the number.
     #[prost(enumeration = "session_state_changed::Parameter", required, tag = "1")]
     pub param: i32,
     /// The number.
@@ -188,7 +188,7 @@ pub struct SessionStateChanged {
 }
 /// Nested message and enum types in `SessionStateChanged`.
 pub mod session_state_changed {
-    /// Which number.
+    /// Kind of the number.
     #[derive(
         Clone,
         Copy,
@@ -204,7 +204,7 @@ pub mod session_state_changed {
     pub enum Parameter {
         /// Default database.
         CurrentSchema = 1,
-        /// The account is no longer good.
+        /// The account has expired.
         AccountExpired = 2,
         /// First automatic number of the statement.
         GeneratedInsertId = 3,
@@ -222,7 +222,7 @@ pub mod session_state_changed {
         ProducedMessage = 10,
         /// Number of the connection.
         ClientIdAssigned = 11,
-        /// Bits about the server; 1: its leadership goes to another.
+        /// Bits of the server's state; 1: its leadership moves to another server.
         ExtraServerState = 12,
     }
     impl Parameter {

@@ -20,7 +20,7 @@ pub struct ExecPlan {
     /// KiB of result that may be sent before the next offer; -1 is no limit.
     #[prost(int32, optional, tag = "6", default = "-1")]
     pub token: ::core::option::Option<i32>,
-    /// Run even if the request before failed; if false, fail the same way.
+    /// Run even if the previous request failed; if false, fail with its error.
     #[prost(bool, optional, tag = "7", default = "true")]
     pub reset_error: ::core::option::Option<bool>,
     /// Leave the names out of the column metadata.
@@ -38,10 +38,10 @@ pub struct ExecPlan {
     /// Read at the current snapshot.
     #[prost(bool, optional, tag = "12")]
     pub use_cts_transaction: ::core::option::Option<bool>,
-    /// Tell in FETCH_DONE what the plan cost.
+    /// Report the cost of the plan in FETCH_DONE.
     #[prost(bool, optional, tag = "13")]
     pub feed_back: ::core::option::Option<bool>,
-    /// Goes in front of the audit text.
+    /// Prefix of the audit text.
     #[prost(bytes = "vec", optional, tag = "14")]
     pub trace_id: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
     /// The plan for the audit log, readable; sent and cached together with the plan.
@@ -53,7 +53,7 @@ pub struct ExecPlan {
     /// The transaction spans servers.
     #[prost(bool, optional, tag = "17")]
     pub mark_distributed: ::core::option::Option<bool>,
-    /// Read what is only left in the flashback area.
+    /// Read data that exist only in the flashback area.
     #[prost(bool, optional, tag = "18")]
     pub query_via_flashback_area: ::core::option::Option<bool>,
 }
@@ -63,10 +63,10 @@ pub mod exec_plan {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Transaction {}
 }
-/// One node of a plan: `plan_type` says which member it is.
+/// One node of a plan: `plan_type` selects the member.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AnyPlan {
-    /// Which of the members below is the node.
+    /// Member below that is the node.
     #[prost(enumeration = "any_plan::PlanType", required, tag = "1")]
     pub plan_type: i32,
     /// Node of a GET.
@@ -93,7 +93,7 @@ pub struct AnyPlan {
 }
 /// Nested message and enum types in `AnyPlan`.
 pub mod any_plan {
-    /// Which member is meant.
+    /// Selected member.
     #[derive(
         Clone,
         Copy,
@@ -172,7 +172,7 @@ pub struct IndexInfo {
     /// Its name, or the placeholder of it.
     #[prost(message, required, tag = "1")]
     pub name: super::value::Scalar,
-    /// How many of its columns count.
+    /// Number of its columns that are used.
     #[prost(int32, optional, tag = "2")]
     pub use_parts: ::core::option::Option<i32>,
 }
@@ -215,7 +215,7 @@ pub struct TableScanPlan {
     /// The index.
     #[prost(message, optional, tag = "2")]
     pub index_info: ::core::option::Option<IndexInfo>,
-    /// From the end to the start; the engine does not look at it.
+    /// True for the order from the end to the start; the engine ignores it.
     #[prost(bool, optional, tag = "3")]
     pub reverse: ::core::option::Option<bool>,
 }
@@ -240,10 +240,10 @@ pub struct RangeScan {
     /// Last key.
     #[prost(message, optional, tag = "6")]
     pub end_key: ::core::option::Option<GetExpr>,
-    /// The engine does not look at it.
+    /// Ignored by the engine.
     #[prost(bool, optional, tag = "8")]
     pub reverse: ::core::option::Option<bool>,
-    /// The engine does not look at it.
+    /// Ignored by the engine.
     #[prost(int64, optional, tag = "9")]
     pub flag: ::core::option::Option<i64>,
 }
@@ -265,7 +265,7 @@ pub struct KeyOnlyRangeScan {
     /// Last key.
     #[prost(message, optional, tag = "6")]
     pub end_key: ::core::option::Option<GetExpr>,
-    /// From the end to the start.
+    /// True for the order from the end to the start.
     #[prost(bool, optional, tag = "8")]
     pub reverse: ::core::option::Option<bool>,
     /// Not described.
@@ -275,7 +275,7 @@ pub struct KeyOnlyRangeScan {
 /// Some columns of a table.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TableProject {
-    /// Where the rows come from.
+    /// Source of the rows.
     #[prost(message, required, boxed, tag = "1")]
     pub sub_read_plan: ::prost::alloc::boxed::Box<AnyPlan>,
     /// The columns, by number (V_UINT) or by name.
@@ -285,7 +285,7 @@ pub struct TableProject {
 /// Expressions over rows.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Project {
-    /// Where the rows come from.
+    /// Source of the rows.
     #[prost(message, required, boxed, tag = "1")]
     pub sub_read_plan: ::prost::alloc::boxed::Box<AnyPlan>,
     /// Names of the results.
@@ -298,32 +298,32 @@ pub struct Project {
 /// Rows for which an expression holds.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Filter {
-    /// Where the rows come from.
+    /// Source of the rows.
     #[prost(message, required, boxed, tag = "1")]
     pub sub_read_plan: ::prost::alloc::boxed::Box<AnyPlan>,
-    /// What must hold.
+    /// Condition of the rows.
     #[prost(message, required, tag = "2")]
     pub expr: Expr,
 }
 /// One value over all rows.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Aggr {
-    /// Where the rows come from.
+    /// Source of the rows.
     #[prost(message, required, boxed, tag = "1")]
     pub sub_read_plan: ::prost::alloc::boxed::Box<AnyPlan>,
-    /// What is computed.
+    /// Function.
     #[prost(enumeration = "aggr::AggrType", required, tag = "2")]
     pub r#type: i32,
     /// Name of the result.
     #[prost(message, required, tag = "3")]
     pub field: super::value::Scalar,
-    /// What it is computed over.
+    /// Argument of the function.
     #[prost(message, required, tag = "4")]
     pub expr: Expr,
 }
 /// Nested message and enum types in `Aggr`.
 pub mod aggr {
-    /// What is computed.
+    /// Function.
     #[derive(
         Clone,
         Copy,
@@ -403,10 +403,10 @@ pub struct BloomFilter {
     #[prost(bytes = "vec", required, tag = "4")]
     pub data: ::prost::alloc::vec::Vec<u8>,
 }
-/// An expression: `type` says which member it is.
+/// An expression: `type` selects the member.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Expr {
-    /// Which of the members below is the expression.
+    /// Member below that is the expression.
     #[prost(enumeration = "expr::Type", required, tag = "1")]
     pub r#type: i32,
     /// Expression of type IDENT.
@@ -439,7 +439,7 @@ pub struct Expr {
 }
 /// Nested message and enum types in `Expr`.
 pub mod expr {
-    /// Which member is meant.
+    /// Selected member.
     #[derive(
         Clone,
         Copy,
@@ -540,7 +540,7 @@ pub struct Operator {
 /// Expressions by name.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Object {
-    /// In the order of the sender.
+    /// Members in the order of the sender.
     #[prost(message, repeated, tag = "1")]
     pub fld: ::prost::alloc::vec::Vec<object::ObjectField>,
 }
@@ -583,7 +583,7 @@ pub struct ColumnIdentifier {
 /// One step of a path into a document.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DocumentPathItem {
-    /// What the step does.
+    /// Kind of the step.
     #[prost(enumeration = "document_path_item::Type", required, tag = "1")]
     pub r#type: i32,
     /// Name of the member.
@@ -595,7 +595,7 @@ pub struct DocumentPathItem {
 }
 /// Nested message and enum types in `DocumentPathItem`.
 pub mod document_path_item {
-    /// What a step does.
+    /// Kind of a step.
     #[derive(
         Clone,
         Copy,

@@ -2,7 +2,7 @@
 /// One column of a result (server kind 12).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ColumnMetaData {
-    /// How its values are encoded.
+    /// Encoding of its values.
     #[prost(enumeration = "FieldType", required, tag = "1")]
     pub r#type: i32,
     /// Its type in the database.
@@ -32,7 +32,7 @@ pub struct ColumnMetaData {
     /// Digits behind the point.
     #[prost(uint32, optional, tag = "10")]
     pub fractional_digits: ::core::option::Option<u32>,
-    /// Display length; of strings in bytes.
+    /// Display length; for strings in bytes.
     #[prost(uint32, optional, tag = "11")]
     pub length: ::core::option::Option<u32>,
     /// Flag bits of this protocol.
@@ -48,7 +48,7 @@ pub struct ColumnMetaData {
 /// One column of a result, in the older dialect (server kind 12).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ColumnMetaDataCompatible {
-    /// How its values are encoded.
+    /// Encoding of its values.
     #[prost(enumeration = "FieldType", required, tag = "1")]
     pub r#type: i32,
     /// Label.
@@ -75,7 +75,7 @@ pub struct ColumnMetaDataCompatible {
     /// Digits behind the point.
     #[prost(uint32, optional, tag = "9")]
     pub fractional_digits: ::core::option::Option<u32>,
-    /// Display length; of strings in bytes.
+    /// Display length; for strings in bytes.
     #[prost(uint32, optional, tag = "10")]
     pub length: ::core::option::Option<u32>,
     /// Flag bits of this protocol.
@@ -125,30 +125,30 @@ pub struct FixedSizeColumn {
     #[prost(bytes = "vec", required, tag = "1")]
     pub value: ::prost::alloc::vec::Vec<u8>,
 }
-/// Values of texts and such.
+/// Values of texts and other types of variable size.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VariableSizeColumn {
     /// The values with their lengths, one after the other, NULLs left out.
     #[prost(bytes = "vec", required, tag = "1")]
     pub value: ::prost::alloc::vec::Vec<u8>,
 }
-/// The rows are at their end (server kind 14).
+/// End of the rows (server kind 14).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchDone {
-    /// Rows that were looked at; only as feedback.
+    /// Number of examined rows; only as feedback.
     #[prost(uint64, optional, tag = "1")]
     pub examined_row_count: ::core::option::Option<u64>,
-    /// Indexes that were used, `db.table.index`, with `;` between; only as feedback.
+    /// Used indexes, `db.table.index`, separated by `;`; only as feedback.
     #[prost(bytes = "vec", optional, tag = "2")]
     pub chosen_index: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
-/// More rows wait for a request (server kind 15); never sent.
+/// End of this batch of rows; a request fetches more (server kind 15). Never sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchSuspended {}
-/// The rows are at their end, another result follows (server kind 16).
+/// End of the rows; another result follows (server kind 16).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchDoneMoreResultsets {}
-/// The rows are at their end, output parameters follow (server kind 18); never sent.
+/// End of the rows; output parameters follow (server kind 18). Never sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchDoneMoreOutParams {}
 /// The budget of the result is used up (server kind 19).
@@ -158,7 +158,7 @@ pub struct TokenDone {
     #[prost(int32, optional, tag = "1", default = "0")]
     pub token_left: ::core::option::Option<i32>,
 }
-/// How the values of a column are encoded.
+/// Encoding of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum FieldType {

@@ -6,7 +6,7 @@ pub struct AuthenticateStart {
     /// Name of the method, `MYSQL41` for the classic one.
     #[prost(bytes = "vec", required, tag = "1")]
     pub mech_name: ::prost::alloc::vec::Vec<u8>,
-    /// What the method wants to say first; the classic one says nothing.
+    /// Initial bytes of the method; the classic one sends none.
     #[prost(bytes = "vec", optional, tag = "2")]
     pub auth_data: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
     /// Not used.
@@ -24,32 +24,32 @@ pub struct AuthenticateContinue {
 /// The client is logged in (server kind 4).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AuthenticateOk {
-    /// Last word of the method; the engine sends it empty.
+    /// Final bytes of the method; the engine sends none.
     #[prost(bytes = "vec", optional, tag = "1")]
     pub auth_data: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
 /// Opens the session in the header (client kind 110).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NewSession {}
-/// Puts a session back to its start (client kind 6); the engine knows it not.
+/// Resets a session to its initial state (client kind 6); the engine does not know it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reset {}
 /// Closes the session in the header (client kind 7).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Close {}
-/// Interrupts what a session is doing (client kind 111).
+/// Interrupts the work of a session (client kind 111).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KillSession {
-    /// How much is to end.
+    /// Scope of the kill.
     #[prost(enumeration = "kill_session::Type", required, tag = "1")]
     pub r#type: i32,
-    /// The session; servers look at the one in the header instead.
+    /// Number of the session; servers use the number in the header instead.
     #[prost(uint64, required, tag = "2")]
     pub x_session_id: u64,
 }
 /// Nested message and enum types in `KillSession`.
 pub mod kill_session {
-    /// How much is to end.
+    /// Scope of the kill.
     #[derive(
         Clone,
         Copy,

@@ -26,7 +26,7 @@ pub struct StmtExecute {
     /// KiB of result that may be sent before the next offer; -1 is no limit.
     #[prost(int32, optional, tag = "8", default = "-1")]
     pub token: ::core::option::Option<i32>,
-    /// Run even if the request before failed; if false, fail the same way.
+    /// Run even if the previous request failed; if false, fail with its error.
     #[prost(bool, optional, tag = "9", default = "true")]
     pub reset_error: ::core::option::Option<bool>,
     /// Timestamp to read at.
@@ -38,7 +38,7 @@ pub struct StmtExecute {
     /// Key of the text in the server's cache; clients take the MD5 of the text.
     #[prost(bytes = "vec", optional, tag = "12")]
     pub stmt_digest: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
-    /// Goes in front of the text.
+    /// Prefix of the text.
     #[prost(bytes = "vec", optional, tag = "13")]
     pub hint: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
     /// Send columns (chunks) instead of rows.
@@ -47,7 +47,7 @@ pub struct StmtExecute {
     /// Read at the current snapshot.
     #[prost(bool, optional, tag = "15", default = "false")]
     pub use_cts_transaction: ::core::option::Option<bool>,
-    /// Tell in FETCH_DONE what the statement cost.
+    /// Report the cost of the statement in FETCH_DONE.
     #[prost(bool, optional, tag = "16", default = "false")]
     pub feed_back: ::core::option::Option<bool>,
     /// Capability bits of the MySQL client protocol.
@@ -56,21 +56,21 @@ pub struct StmtExecute {
     /// The transaction spans servers.
     #[prost(bool, optional, tag = "18", default = "false")]
     pub mark_distributed: ::core::option::Option<bool>,
-    /// Read what is only left in the flashback area.
+    /// Read data that exist only in the flashback area.
     #[prost(bool, optional, tag = "19", default = "false")]
     pub query_via_flashback_area: ::core::option::Option<bool>,
 }
-/// The statement is done (server kind 17).
+/// End of a statement (server kind 17).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StmtExecuteOk {}
 /// Grants more result to a session (client kind 112).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TokenOffer {
-    /// KiB from here on, in place of what was left; a negative one is ignored.
+    /// KiB from here on, which replace the rest of the earlier grant; a negative number is ignored.
     #[prost(int32, optional, tag = "1", default = "-1")]
     pub token: ::core::option::Option<i32>,
 }
-/// Runs a prepared statement (client kind 102); the engine knows it not.
+/// Runs a prepared statement (client kind 102); the engine does not know it.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GalaxyPrepareExecute {
     /// Text.
@@ -79,7 +79,7 @@ pub struct GalaxyPrepareExecute {
     /// Key of the text in the server's cache.
     #[prost(bytes = "vec", optional, tag = "2")]
     pub stmt_digest: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
-    /// Goes in front of the text.
+    /// Prefix of the text.
     #[prost(bytes = "vec", optional, tag = "3")]
     pub hint: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
     /// The tables of the text.
@@ -103,7 +103,7 @@ pub struct GalaxyPrepareExecute {
     /// KiB of result that may be sent before the next offer; -1 is no limit.
     #[prost(int32, optional, tag = "10", default = "-1")]
     pub token: ::core::option::Option<i32>,
-    /// Run even if the request before failed.
+    /// Run even if the previous request failed.
     #[prost(bool, optional, tag = "11", default = "true")]
     pub reset_error: ::core::option::Option<bool>,
     /// Timestamp to read at.
@@ -115,7 +115,7 @@ pub struct GalaxyPrepareExecute {
     /// Read at the current snapshot.
     #[prost(bool, optional, tag = "14")]
     pub use_cts_transaction: ::core::option::Option<bool>,
-    /// How the result comes.
+    /// Format of the result.
     #[prost(
         enumeration = "galaxy_prepare_execute::ResultSetType",
         optional,
@@ -123,7 +123,7 @@ pub struct GalaxyPrepareExecute {
         default = "Row"
     )]
     pub result_set_type: ::core::option::Option<i32>,
-    /// Tell in FETCH_DONE what the statement cost.
+    /// Report the cost of the statement in FETCH_DONE.
     #[prost(bool, optional, tag = "16")]
     pub feed_back: ::core::option::Option<bool>,
     /// Number of values.
@@ -151,7 +151,7 @@ pub mod galaxy_prepare_execute {
         #[prost(bytes = "vec", required, tag = "3")]
         pub table_name: ::prost::alloc::vec::Vec<u8>,
     }
-    /// How the result comes.
+    /// Format of the result.
     #[derive(
         Clone,
         Copy,

@@ -2,17 +2,17 @@
 /// Asks for timestamps (client kind 113).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetTso {
-    /// Who is believed to lead; clients send it empty.
+    /// Presumed leader; clients send it empty.
     #[prost(bytes = "vec", required, tag = "1")]
     pub leader_name: ::prost::alloc::vec::Vec<u8>,
-    /// How many, at least 1.
+    /// Number of timestamps, at least 1.
     #[prost(int32, required, tag = "2")]
     pub batch_count: i32,
 }
 /// A batch of timestamps (server kind 20).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResultTso {
-    /// 0: done. 1: the service is not there. 2: its lease is over.
+    /// 0: success. 1: the service is not available. 2: its lease has expired.
     #[prost(int32, required, tag = "1")]
     pub error_no: i32,
     /// First timestamp of the batch.
@@ -22,19 +22,19 @@ pub struct ResultTso {
 /// Sets, releases or goes back to a savepoint (client kind 115).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AutoSp {
-    /// What to do.
+    /// Action.
     #[prost(enumeration = "auto_sp::Operation", required, tag = "1")]
     pub op: i32,
     /// Name of the savepoint.
     #[prost(bytes = "vec", required, tag = "2")]
     pub sp_name: ::prost::alloc::vec::Vec<u8>,
-    /// Run even if the request before failed; if false, fail the same way.
+    /// Run even if the previous request failed; if false, fail with its error.
     #[prost(bool, optional, tag = "3", default = "true")]
     pub reset_error: ::core::option::Option<bool>,
 }
 /// Nested message and enum types in `AutoSp`.
 pub mod auto_sp {
-    /// What to do.
+    /// Action.
     #[derive(
         Clone,
         Copy,
@@ -50,7 +50,7 @@ pub mod auto_sp {
     pub enum Operation {
         /// Set it.
         Set = 0,
-        /// Forget it.
+        /// Release it.
         Release = 1,
         /// Go back to it.
         Rollback = 2,

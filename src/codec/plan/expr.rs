@@ -8,13 +8,13 @@ use crate::codec::message::plan::{
 };
 use crate::codec::message::value::Scalar;
 
-/// What an expression is.
+/// Content of an expression.
 ///
 /// *Shape*: borrows from the expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ExprNode<'a> {
-    /// A column by name. The servers of today do not survive it; never pass it to one.
+    /// A column by name. The servers of today crash on it; never pass it to one.
     Column(&'a ColumnIdentifier),
     /// A value.
     Literal(&'a Scalar),
@@ -26,16 +26,16 @@ pub enum ExprNode<'a> {
     Operator(&'a Operator),
     /// A parameter by number, from 0.
     Placeholder(u32),
-    /// Expressions by name. As with [`Self::Column`].
+    /// Expressions by name. The servers of today crash on it, as on [`Self::Column`].
     Object(&'a Object),
-    /// Expressions in order. As with [`Self::Column`].
+    /// Expressions in order. The servers of today crash on it, as on [`Self::Column`].
     Array(&'a Array),
     /// A column by number, from 0.
     Reference(u32),
 }
 
 impl<'a> ExprNode<'a> {
-    /// The expressions in this one.
+    /// Operands of this expression.
     pub fn operands(&self) -> impl Iterator<Item = &'a Expr> + use<'a> {
         let (listed, named): (&[Expr], &[ObjectField]) = match *self {
             Self::Call(call) => (&call.param, &[]),
@@ -49,12 +49,11 @@ impl<'a> ExprNode<'a> {
 }
 
 impl Expr {
-    /// What the expression is.
+    /// Returns the content of the expression.
     ///
     /// # Errors
     ///
-    /// [`PlanError::Expr`], which the request dies of, when the member that the type names is not
-    /// there.
+    /// [`PlanError::Expr`] when the member that the type names is absent. The request ends.
     pub fn node(&self) -> Result<ExprNode<'_>, PlanError> {
         let kind = self.r#type;
         let node = match Type::try_from(kind).map_err(|_| PlanError::Expr { kind })? {

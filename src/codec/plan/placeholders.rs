@@ -1,19 +1,19 @@
-//! Every placeholder of a plan has a parameter.
+//! Check that every placeholder of a plan has a parameter.
 
 use super::{ExprNode, Node, PlanError};
 use crate::codec::message::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
 use crate::codec::message::value::Scalar;
 
 impl ExecPlan {
-    /// Looks at every node, expression and placeholder of the plan once, so that what runs the
-    /// plan need not be afraid of them. Without a plan there is nothing to look at.
+    /// Checks every node, expression and placeholder of the plan once, so that the code that runs
+    /// the plan can rely on them. A request without a plan passes.
     ///
-    /// It goes down as deep as the plan does: what was decoded is bounded by
+    /// The recursion is as deep as the plan. The depth of a decoded plan is bounded by
     /// [`Limits::depth`](crate::codec::limits::Limits::depth).
     ///
     /// # Errors
     ///
-    /// [`PlanError`], which the request dies of.
+    /// [`PlanError`]. The request ends.
     pub fn check_placeholders(&self) -> Result<(), PlanError> {
         self.plan.as_ref().map_or(Ok(()), |plan| self.check_plan(plan))
     }

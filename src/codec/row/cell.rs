@@ -1,4 +1,4 @@
-//! From the bytes of a cell to its value.
+//! Conversion of the bytes of a cell to its value.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::codec::wire::{Reader, unzigzag};
 
 /// One cell of a row, as its bytes.
 ///
-/// *Shape*: a borrowed slice. Each reader returns `None` for NULL, and an error, which spoils the
-/// request, for bytes that are no value of that type.
+/// *Shape*: a borrowed slice. Each reader returns `None` for NULL. Bytes that are no value of the
+/// type are an error, which ends the request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cell<'a> {
     bytes: &'a [u8],
@@ -24,20 +24,20 @@ impl<'a> Cell<'a> {
         Self { bytes }
     }
 
-    /// The bytes as they stand on the wire.
+    /// Bytes on the wire.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Whether it is NULL.
+    /// Returns true if the cell is NULL.
     #[must_use]
     pub const fn is_null(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The value, read as the metadata of its column says: `DATETIME` is a [`Value::Date`] when the
-    /// original type is one of a date.
+    /// Reads the value by the types of the column's metadata: `DATETIME` is a [`Value::Date`] when
+    /// the original type is one of a date.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl<'a> Cell<'a> {
         self.read(|reader| Ok(reader.varint()?))
     }
 
-    /// The bits of a BIT column as a number, the first bit being the highest.
+    /// A BIT column as a number, the first bit being the highest.
     ///
     /// # Errors
     ///
@@ -122,14 +122,14 @@ impl<'a> Cell<'a> {
         if self.is_null() { Ok(None) } else { Decimal::from_packed(self.bytes).map(Some) }
     }
 
-    /// A DATE. Parts behind the day are taken when they are zero.
+    /// A DATE. Parts behind the day are accepted when they are zero.
     ///
     /// # Errors
     ///
     /// [`ValueError::Wire`], [`ValueError::Trailing`], [`ValueError::OutOfRange`], also for a time
     /// that is not midnight.
     pub fn date(self) -> Result<Option<Date>, ValueError> {
-        // The packed form knows what a time of a date is.
+        // The packed form checks the time of a date.
         self.datetime()?.map(|at| Date::from_packed(at.to_packed())).transpose()
     }
 
@@ -197,7 +197,7 @@ impl<'a> Cell<'a> {
         if self.is_null() { Ok(None) } else { Set::from_cell(self.bytes).map(Some) }
     }
 
-    /// All of the cell, if there is any.
+    /// Applies `read` to all bytes of the cell, unless it is NULL.
     #[inline]
     fn read<T>(
         self,
@@ -224,7 +224,7 @@ impl fmt::Debug for Cell<'_> {
     }
 }
 
-/// Hour, minute, second, microsecond, as many as there are.
+/// Reads hour, minute, second and microsecond; trailing parts may be absent.
 #[inline]
 fn clock(reader: &mut Reader<'_>) -> Result<[u64; 4], ValueError> {
     let mut parts = [0; 4];

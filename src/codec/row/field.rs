@@ -1,4 +1,4 @@
-//! From a value to the bytes of its cell, for values that are at most 16 bytes long.
+//! Conversion of a value to the bytes of its cell, for values that are at most 16 bytes long.
 //!
 //! A field of a row is its tag, its length and the cell: [`Word`]s of at most 12 bytes, so each such
 //! field is one store.
@@ -35,7 +35,7 @@ pub(in crate::codec) const fn double(value: f64) -> Word {
     Word::new(value.to_bits() as u128, 8)
 }
 
-/// The year as the varint that it is: one byte or two.
+/// A date with its year as a varint of minimal length: one byte or two.
 #[inline]
 pub(in crate::codec) const fn date(value: Date) -> Word {
     let month = Word::new(value.month() as u128, 1);
@@ -43,7 +43,7 @@ pub(in crate::codec) const fn date(value: Date) -> Word {
     Word::varint(value.year() as u64).then(month).then(day)
 }
 
-/// The year in two bytes, always; parts that are zero to the end left out.
+/// A date-time with its year in two bytes, always, and without trailing zero parts.
 #[inline]
 pub(in crate::codec) const fn datetime(value: DateTime) -> Word {
     let (date, year) = (value.date(), value.date().year() as u128);
@@ -64,7 +64,7 @@ pub(in crate::codec) const fn datetime(value: DateTime) -> Word {
     Word::new(bits, len)
 }
 
-/// The sign, and parts that are zero to the end left out.
+/// A sign and a time without trailing zero parts.
 #[inline]
 pub(in crate::codec) const fn time(value: Time) -> Word {
     let sign = Word::new((value.sign() as u8 == Sign::Minus as u8) as u128, 1);

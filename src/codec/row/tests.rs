@@ -13,7 +13,7 @@ fn datetime(text: &str) -> DateTime {
     text.parse().expect(text)
 }
 
-/// One cell, as the protocol's description has it.
+/// One cell, by the protocol's description.
 #[test]
 fn known_cells_are_read() {
     let cell = Cell::new;
@@ -101,7 +101,7 @@ const FIELD_TYPES: [FieldType; 11] = [
 ];
 
 proptest! {
-    /// What is read from any bytes is written to bytes that are read as the same.
+    /// A value that was read from any bytes is written to bytes that are read as the same value.
     #[test]
     fn any_bytes_are_a_value_or_an_error(
         bytes in prop_oneof![

@@ -3,12 +3,12 @@
 use super::{HMS_BITS, MAX_MICROSECOND, MAX_MINUTE, MAX_SECOND, MICROSECOND_BITS, split};
 use crate::codec::value::{ValueError, within};
 
-/// A day, or what MySQL stores for none: `0000-00-00`, `2024-02-00`.
+/// A day, or MySQL's incomplete dates: `0000-00-00`, `2024-02-00`.
 ///
 /// *Shape*: 4 bytes, `Copy`, ordered by time.
 ///
-/// *Units*: year 0 to 9999, month 0 to 12, day 0 to 31. Whether the month has that day is not looked
-/// at, because MySQL can be told not to look either.
+/// *Units*: year 0 to 9999, month 0 to 12, day 0 to 31. The day is not checked against the length
+/// of the month, because MySQL can be configured to skip that check too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Date {
     year: u16,
@@ -23,7 +23,7 @@ impl Date {
     /// The last day, `9999-12-31`.
     pub const MAX: Self = Self { year: 9999, month: 12, day: 31 };
 
-    /// A day.
+    /// Creates a day.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl Date {
         Self::from_parts(year as u64, month as u64, day as u64)
     }
 
-    /// From parts of any size, as they come from the wire.
+    /// Creates a day from parts of any size, as they come from the wire.
     #[expect(clippy::cast_possible_truncation, reason = "each is compared with its maximum")]
     pub(in crate::codec) const fn from_parts(
         year: u64,
@@ -47,21 +47,21 @@ impl Date {
         }
     }
 
-    /// 0 to 9999.
+    /// Year, 0 to 9999.
     #[inline]
     #[must_use]
     pub const fn year(self) -> u16 {
         self.year
     }
 
-    /// 0 (none) to 12.
+    /// Month, 0 (none) to 12.
     #[inline]
     #[must_use]
     pub const fn month(self) -> u8 {
         self.month
     }
 
-    /// 0 (none) to 31.
+    /// Day, 0 (none) to 31.
     #[inline]
     #[must_use]
     pub const fn day(self) -> u8 {
@@ -74,7 +74,7 @@ impl Date {
         DateTime { date: self, hour: 0, minute: 0, second: 0, microsecond: 0 }
     }
 
-    /// One integer, as chunks have it: that of [`midnight`](Self::midnight).
+    /// Packed integer of chunks: that of [`midnight`](Self::midnight).
     #[must_use]
     pub const fn to_packed(self) -> u64 {
         self.midnight().to_packed()
@@ -101,8 +101,8 @@ impl Date {
 ///
 /// *Shape*: 12 bytes, `Copy`, ordered by time.
 ///
-/// *Units*: a [`Date`], hour 0 to 23, minute and second 0 to 59, microsecond 0 to 999 999. There is no
-/// time zone: a TIMESTAMP comes in that of the session.
+/// *Units*: a [`Date`], hour 0 to 23, minute and second 0 to 59, microsecond 0 to 999 999. There is
+/// no time zone: a TIMESTAMP is in the time zone of the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DateTime {
     date: Date,
@@ -116,11 +116,11 @@ impl DateTime {
     /// `0000-00-00 00:00:00`.
     pub const ZERO: Self = Date::ZERO.midnight();
 
-    /// The last one, `9999-12-31 23:59:59.999999`.
+    /// The last valid time, `9999-12-31 23:59:59.999999`.
     pub const MAX: Self =
         Self { date: Date::MAX, hour: 23, minute: 59, second: 59, microsecond: 999_999 };
 
-    /// A time of a day.
+    /// Creates a time of a day.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl DateTime {
         Self::from_parts(date, hour as u64, minute as u64, second as u64, microsecond as u64)
     }
 
-    /// From parts of any size, as they come from the wire.
+    /// Creates a time from parts of any size, as they come from the wire.
     #[expect(clippy::cast_possible_truncation, reason = "each is compared with its maximum")]
     pub(in crate::codec) const fn from_parts(
         date: Date,
@@ -170,35 +170,35 @@ impl DateTime {
         self.date
     }
 
-    /// 0 to 23.
+    /// Hour, 0 to 23.
     #[inline]
     #[must_use]
     pub const fn hour(self) -> u8 {
         self.hour
     }
 
-    /// 0 to 59.
+    /// Minute, 0 to 59.
     #[inline]
     #[must_use]
     pub const fn minute(self) -> u8 {
         self.minute
     }
 
-    /// 0 to 59.
+    /// Second, 0 to 59.
     #[inline]
     #[must_use]
     pub const fn second(self) -> u8 {
         self.second
     }
 
-    /// 0 to 999 999.
+    /// Microsecond, 0 to 999 999.
     #[inline]
     #[must_use]
     pub const fn microsecond(self) -> u32 {
         self.microsecond
     }
 
-    /// One integer that orders like the value, as chunks have it:
+    /// Packed integer of chunks, which orders like the value:
     ///
     /// ```text
     ///  63      46 45  41 40  36 35   30 29   24 23          0

@@ -1,8 +1,8 @@
-//! `2024-02-29`, `2024-02-29 13:05:09.000123`, `-838:59:59`: shown and parsed.
+//! Display and parsing: `2024-02-29`, `2024-02-29 13:05:09.000123`, `-838:59:59`.
 //!
-//! Without a precision the fraction is as long as it must be, and left out when it is zero;
-//! with one (`{:.3}`), so many digits are shown, up to six, as a column of that many fractional digits
-//! has them.
+//! Without a precision the fraction is as short as possible, and left out when it is zero. With a
+//! precision (`{:.3}`) that many digits are shown, up to six. A column with that many fractional
+//! digits shows the same.
 
 use std::fmt;
 use std::str::FromStr;
@@ -52,7 +52,7 @@ fn write_fraction(f: &mut fmt::Formatter<'_>, microsecond: u32) -> fmt::Result {
     if digits == 0 { Ok(()) } else { write!(f, ".{shown:0digits$}") }
 }
 
-/// Four digits, two, two, between hyphens.
+/// Accepts four digits, two and two, separated by hyphens.
 impl FromStr for Date {
     type Err = ValueError;
 
@@ -68,7 +68,7 @@ impl FromStr for Date {
     }
 }
 
-/// A date, a space or `T`, and a time with up to six digits behind the point.
+/// Accepts a date, a space or `T`, and a time with up to six digits behind the point.
 impl FromStr for DateTime {
     type Err = ValueError;
 
@@ -79,7 +79,8 @@ impl FromStr for DateTime {
     }
 }
 
-/// A minus at most, two or three digits of hours, minutes, seconds, up to six behind the point.
+/// Accepts an optional minus, two or three digits of hours, minutes, seconds, and up to six digits
+/// behind the point.
 impl FromStr for Time {
     type Err = ValueError;
 
@@ -118,7 +119,7 @@ fn clock(text: &str, hour_digits: usize) -> Result<[u64; 4], ValueError> {
 
 fn number(digits: Option<&str>, least: usize, most: usize) -> Result<u64, ValueError> {
     let digits = digits.ok_or(ValueError::Syntax)?;
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     if digits.len() < least || digits.len() > most || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(ValueError::Syntax);
     }

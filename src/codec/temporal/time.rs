@@ -30,7 +30,7 @@ impl Time {
     /// `-838:59:59.999999`.
     pub const MIN: Self = Self { sign: Sign::Minus, ..Self::MAX };
 
-    /// A duration; the sign of zero does not count.
+    /// Creates a duration; the sign of zero is ignored.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Time {
         Self::from_parts(sign, hour as u64, minute as u64, second as u64, microsecond as u64)
     }
 
-    /// From parts of any size, as they come from the wire.
+    /// Creates a duration from parts of any size, as they come from the wire.
     #[expect(clippy::cast_possible_truncation, reason = "each is compared with its maximum")]
     pub(in crate::codec) const fn from_parts(
         sign: Sign,
@@ -74,7 +74,7 @@ impl Time {
         }
     }
 
-    /// From a number of microseconds.
+    /// Creates a duration from a number of microseconds.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Time {
         Self::from_parts(sign, minutes / 60, minutes % 60, second, microsecond)
     }
 
-    /// As a number of microseconds.
+    /// Number of microseconds.
     #[must_use]
     pub const fn as_micros(self) -> i64 {
         let minutes = (self.hour as i64).wrapping_mul(60).wrapping_add(self.minute as i64);
@@ -99,42 +99,42 @@ impl Time {
         }
     }
 
-    /// [`Sign::Plus`] for zero.
+    /// Sign of the duration; [`Sign::Plus`] for zero.
     #[inline]
     #[must_use]
     pub const fn sign(self) -> Sign {
         self.sign
     }
 
-    /// 0 to 838.
+    /// Hour, 0 to 838.
     #[inline]
     #[must_use]
     pub const fn hour(self) -> u16 {
         self.hour
     }
 
-    /// 0 to 59.
+    /// Minute, 0 to 59.
     #[inline]
     #[must_use]
     pub const fn minute(self) -> u8 {
         self.minute
     }
 
-    /// 0 to 59.
+    /// Second, 0 to 59.
     #[inline]
     #[must_use]
     pub const fn second(self) -> u8 {
         self.second
     }
 
-    /// 0 to 999 999.
+    /// Microsecond, 0 to 999 999.
     #[inline]
     #[must_use]
     pub const fn microsecond(self) -> u32 {
         self.microsecond
     }
 
-    /// One integer that orders like the value, as chunks have it: of the magnitude
+    /// Packed integer of chunks, which orders like the value. It is made of the magnitude
     ///
     /// ```text
     ///  45   36 35   30 29   24 23          0

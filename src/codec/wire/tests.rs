@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// As the definition says it, one group of seven bits at a time.
+/// Varint by its definition, one group of seven bits at a time.
 fn naive_varint(mut value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     loop {
@@ -22,7 +22,7 @@ fn naive_varint(mut value: u64) -> Vec<u8> {
     }
 }
 
-/// In arithmetic wide enough for ten full groups.
+/// Reads a varint in arithmetic wide enough for ten full groups.
 fn naive_read(bytes: &[u8]) -> Result<(u64, usize), WireError> {
     let mut value = 0_u128;
     for (at, &byte) in bytes.iter().enumerate().take(MAX_VARINT_BYTES) {
@@ -40,7 +40,7 @@ fn naive_read(bytes: &[u8]) -> Result<(u64, usize), WireError> {
     })
 }
 
-/// All magnitudes equally likely, not only those near 2⁶⁴.
+/// Numbers of which all magnitudes are equally likely, not only those near 2⁶⁴.
 fn number() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0_u32..64).prop_map(|(value, shift)| value >> shift)
 }

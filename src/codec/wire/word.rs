@@ -1,11 +1,11 @@
-//! A few bytes in registers.
+//! Short byte strings in registers.
 
 use super::varint_len;
 
-/// Up to 16 bytes in the making, in registers.
+/// Up to 16 bytes under construction, in registers.
 ///
-/// Byte 0 on the wire is the lowest of the number, so putting pieces together is shifting, and the
-/// result is stored little-endian on any machine. What is beyond `len` is zero.
+/// Byte 0 on the wire is the lowest of the number. Therefore words are joined by shifting, and the
+/// result is stored little-endian on any machine. Bytes beyond `len` are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::codec) struct Word {
     bits: u128,
@@ -13,7 +13,7 @@ pub(in crate::codec) struct Word {
 }
 
 impl Word {
-    /// Most that fits.
+    /// Greatest length.
     pub(in crate::codec) const MAX_BYTES: usize = 16;
 
     /// The low `len` bytes of `bits`, the others of which are zero.
@@ -60,7 +60,7 @@ impl Word {
         self.len as usize
     }
 
-    /// This, and `next` behind it; both together are at most 16 bytes.
+    /// Joins this word and `next` behind it; both together are at most 16 bytes.
     #[inline]
     pub(in crate::codec) const fn then(self, next: Self) -> Self {
         let len = self.len.wrapping_add(next.len);
@@ -68,7 +68,7 @@ impl Word {
         Self { bits: self.bits | next.bits.wrapping_shl(self.len.wrapping_mul(8)), len }
     }
 
-    /// The same with `bits` set in bytes that were zero.
+    /// Returns this word with `bits` set in bytes that were zero.
     #[inline]
     pub(in crate::codec) const fn with(self, bits: u128) -> Self {
         Self::new(self.bits | bits, self.len)
@@ -80,7 +80,7 @@ impl Word {
         self.bits.to_le_bytes()
     }
 
-    /// The bytes, kept in `place`.
+    /// Bytes of the word, stored in `place`.
     #[cfg(test)]
     pub(in crate::codec) fn as_bytes(self, place: &mut [u8; Self::MAX_BYTES]) -> &[u8] {
         *place = self.to_array();

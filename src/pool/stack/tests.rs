@@ -144,13 +144,43 @@ fn a_waiter_whose_turn_came_to_nothing_is_first_again() {
     assert_eq!(order.collect::<Vec<_>>(), [-1, 0, 1, 3]);
 }
 
-#[test]
-fn times_of_life_differ() {
-    let mut bench = Bench::new(Limits::default().max(100).max_connecting(100));
+/// A hundred connections that were made now.
+fn hundred(bench: &mut Bench) -> Vec<Ticket> {
     let tickets: Vec<_> = (0..100).map(|_| bench.connect()).collect();
     for &ticket in &tickets {
         bench.stack.connected(bench.now, ticket, &mut bench.fx);
     }
+    tickets
+}
+
+#[test]
+fn connections_are_idle_for_nine_tenths_of_the_time_at_least_and_end_at_different_times() {
+    let mut bench = Bench::new(Limits::default().max(100).max_connecting(100));
+    let tickets = hundred(&mut bench);
+    let timeout = bench.stack.limits().idle_timeout;
+    for (conn, &ticket) in (0..).zip(&tickets) {
+        bench.stack.checkin(bench.now, ticket, conn, &mut bench.fx);
+    }
+    let times = tickets.iter().map(|&ticket| bench.stack.slots[ticket.0].idle_timeout);
+    let times: BTreeSet<_> = times.collect();
+    assert!(times.len() > 90, "{}", times.len());
+    let step = timeout / 100;
+    bench.pass(step * 90 - Duration::from_nanos(1));
+    assert_eq!(bench.fx.close.len(), 0);
+    let mut closed = BTreeSet::new();
+    for _ in 0..10 {
+        bench.pass(step);
+        closed.insert(bench.fx.close.len());
+    }
+    bench.pass(Duration::from_nanos(1));
+    assert_eq!(bench.fx.close.len(), 100);
+    assert!(closed.len() > 2, "they do not end at once: {closed:?}");
+}
+
+#[test]
+fn times_of_life_differ() {
+    let mut bench = Bench::new(Limits::default().max(100).max_connecting(100));
+    let tickets = hundred(&mut bench);
     let limits = bench.stack.limits().clone();
     let ages = tickets.iter().map(|&ticket| bench.stack.slots[ticket.0].expires.unwrap());
     let ages: BTreeSet<_> = ages.map(|at| at - bench.now).collect();

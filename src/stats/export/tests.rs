@@ -8,7 +8,7 @@ use metrics::{Histogram, SharedString};
 use super::*;
 use crate::stats::{Counters, Histograms};
 
-/// Keeps what it is given, under its name.
+/// Recorder that keeps the given values under their names.
 #[derive(Default)]
 struct Kept {
     descriptions: Mutex<Vec<(String, Unit, String)>>,

@@ -172,7 +172,7 @@ fn powers_of_two_run_from_the_shortest_to_the_longest_sample() {
     assert_eq!(buckets(&[1023, 1024]), [(1024, 1), (2048, 1)]);
 }
 
-/// Samples of all magnitudes, rather than almost only long ones.
+/// Samples of all magnitudes; a uniform choice would yield almost only long ones.
 fn samples() -> impl Strategy<Value = Vec<u64>> {
     vec((0_u32..42, any::<u64>()).prop_map(|(bits, value)| value & ((2 << bits) - 1)), 1..200)
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use super::*;
 
-/// Passes on what it is told, and at the end of a wait whether the lock is taken then.
+/// Announcer that forwards its calls. At the end of a wait it adds the state of the lock.
 struct Fake {
     tell: Sender<&'static str>,
     is_taken: Box<dyn Fn() -> bool>,
@@ -33,7 +33,7 @@ fn install(is_taken: impl Fn() -> bool + 'static) -> Receiver<&'static str> {
     heard
 }
 
-/// Runs `code` on a thread that is heard; calls `blocked` when that begins to wait.
+/// Runs `code` on a thread with an announcer. Calls `blocked` when the thread begins to wait.
 fn while_blocked<R: Send + 'static>(
     is_taken: impl Fn() -> bool + Send + 'static,
     code: impl FnOnce() -> R + Send + 'static,
@@ -175,7 +175,7 @@ fn poison_is_seen_and_cleared() {
     assert_eq!(lock.into_inner().expect("no poison"), 1);
 }
 
-/// A mutex with a flag, and who waits for the flag.
+/// Waits, by `wait`, for a flag under a mutex, and sets the flag when the wait has begun.
 fn wait_for_flag(
     wait: impl FnOnce(&Condvar, MutexGuard<'_, bool>) + Send + 'static,
 ) -> Vec<&'static str> {
@@ -195,7 +195,7 @@ fn wait_for_flag(
 
 #[test]
 fn a_wait_is_announced_until_the_mutex_is_locked_again() {
-    // It may wake up without a reason, and waits again.
+    // The thread may wake up spuriously, and waits again.
     let heard = wait_for_flag(|condvar, mut guard| {
         while !*guard {
             guard = condvar.wait(guard).expect("no poison");

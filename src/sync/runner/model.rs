@@ -1,9 +1,9 @@
 //! Loom models of the [`Runner`].
 //!
-//! The first model is receiving: notifiers with different marks, one of which queues. The second is one
-//! run by a task, that goes back to the queue for what was left meanwhile. In the third a run ends by
-//! a panic. The fourth is sending: the order of calls is that of `net`, reduced to a counter of bytes;
-//! the socket is a lock around its room, as in the kernel.
+//! The first model is receiving: notifiers with different marks, one of which queues. In the
+//! second, a task goes back to the queue because of a mark that was left meanwhile. In the third a
+//! run ends by a panic. The fourth is sending: the order of calls is that of `net`, reduced to a
+//! counter of bytes. The socket is a lock around its room, as in the kernel.
 //!
 //! Left out: more than three threads, and more marks than threads.
 
@@ -16,11 +16,11 @@ use crate::sync::mutant::{explore, mutants};
 
 const MARKS: [Marks; 3] = [Marks::bit(0), Marks::bit(1), Marks::bit(2)];
 
-/// A thing with something to do for each mark.
+/// Object with work for each mark.
 struct Thing {
-    /// How often each mark was taken.
+    /// Number of times that each mark was taken.
     runner: Runner<[u32; 3]>,
-    /// What happened before the mark was left.
+    /// Work that happened before the mark was left.
     happened: [AtomicBool; 3],
 }
 
@@ -61,7 +61,7 @@ fn every_mark_is_taken_once() {
             let Some(mut running) = here.notify(1) else {
                 return false;
             };
-            // As one whose budget is spent: what it took is left for who resumes.
+            // An owner without budget leaves its marks for the thread that resumes.
             let marks = running.take_marks();
             running.mark(marks);
             running.queue();
@@ -70,7 +70,7 @@ fn every_mark_is_taken_once() {
         if let Some(running) = thing.notify(2) {
             thing.run(running);
         }
-        // Whoever resumes may know of the queueing by the word alone.
+        // The resuming thread may know of the queueing by the word alone.
         let resumed = thing.runner.resume().map(|running| thing.run(running)).is_some();
         let queued = queues.join().expect("no panic");
         if queued && !resumed {
@@ -83,7 +83,7 @@ fn every_mark_is_taken_once() {
     });
 }
 
-/// Who finds a mark at its end queues, and the marks are there for who resumes.
+/// An owner that finds a mark at its end queues. The thread that resumes sees the marks.
 fn what_is_left_is_queued() {
     explore(|| {
         let thing = Arc::new(Thing { runner: Runner::new([0; 3]), happened: Default::default() });
@@ -110,7 +110,7 @@ fn what_is_left_is_queued() {
     });
 }
 
-/// A run ends by a panic: what others left meanwhile is there for the next one.
+/// A run ends by a panic. Marks that were left meanwhile are there for the next run.
 fn a_panic_lets_go() {
     explore(|| {
         let thing = Arc::new(Thing { runner: Runner::new([0; 3]), happened: Default::default() });
@@ -152,7 +152,7 @@ struct Outbound {
 struct Socket {
     room: u32,
     taken: u32,
-    /// A send found no room: there will be an edge when there is some.
+    /// True if a send found no room. There will be an edge when there is some.
     wants_edge: bool,
 }
 
@@ -194,14 +194,14 @@ impl Conn {
         }
     }
 
-    /// The peer reads; `true` when that is an edge.
+    /// Reads as the peer does. Returns `true` if that causes an edge.
     fn make_room(&self) -> bool {
         let mut socket = self.socket.lock().expect("no panic");
         socket.room += 1;
         std::mem::take(&mut socket.wants_edge)
     }
 
-    /// What a worker does with a writable edge.
+    /// Handles a writable edge, as a worker does.
     fn writable(&self) {
         if self.send.is_owned_or_flagged()
             && let Some(running) = self.send.notify(WRITABLE)
@@ -228,7 +228,7 @@ fn what_is_sent_leaves() {
                     here.writable();
                 }
             }
-            // An edge that came for another reason.
+            // An edge for another reason.
             here.writable();
         });
         conn.send_one();

@@ -3,7 +3,7 @@ use std::thread;
 
 use super::*;
 
-/// Writes down what it is told, and waits itself when it is.
+/// Announcer that logs its calls, and waits itself on request.
 #[derive(Default)]
 struct Log {
     heard: RefCell<Vec<&'static str>>,
@@ -191,7 +191,7 @@ thread_local! {
     static FAILS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Waits, and counts.
+/// Hook that waits, and counts its calls.
 fn hook() {
     run(|| run_as(Wait::Disk, || CALLS.set(CALLS.get() + 1)));
     assert!(!FAILS.get(), "told to fail");
@@ -287,7 +287,7 @@ fn a_thread_may_wait_while_it_ends() {
         static AFTER: RefCell<Vec<Late>> = const { RefCell::new(Vec::new()) };
     }
 
-    // Destructors run in an order that is nobody's promise: one on either side of ours.
+    // The order of destructors is unspecified, so the test has one on either side of ours.
     let ends = thread::spawn(|| {
         before_wait(Some(|| ()));
         BEFORE.with_borrow_mut(|late| late.push(Late));

@@ -121,22 +121,6 @@ pub fn obey(mut act: impl FnMut(&str) -> String) {
     }
 }
 
-/// Memory of this process that is in RAM, in bytes.
-pub fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages = statm.split_whitespace().nth(1).expect("the second field");
-    pages.parse::<usize>().expect("a number") * 4096
-}
-
-/// Growth of the process's memory in bytes. Always 0 under a sanitizer, which keeps freed memory to
-/// notice its use.
-pub fn grown_since(before_bytes: usize) -> usize {
-    match std::env::var_os("SANITIZER") {
-        Some(_) => 0,
-        None => resident_bytes().saturating_sub(before_bytes),
-    }
-}
-
 /// Open descriptors of this process.
 pub fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("Linux").count()

@@ -39,6 +39,8 @@ fn a_wait_that_outlives_its_handler_leaves_the_network_served() {
     let server = Server::start(Kind::Unix, config, echo());
     let handle = server.runtime.handle();
     let mut peer = server.peer();
+    handle.spawn(|| KEPT.set(Some(stall::enter()))).expect("room");
+    eventually(LONG, || server.stats().stalled_threads == 1);
     for round in 0..60 {
         let (tell, told) = mpsc::channel();
         for _ in 0..8 {

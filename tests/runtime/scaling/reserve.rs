@@ -6,7 +6,7 @@ use std::time::Duration;
 use epoll_group::Config;
 use epoll_group::stats::{Counter, Snapshot};
 use lab::rows::{COMMIT, LOCK, PING, Rows, Served, TOUCH};
-use lab::threads::{Observer, falls_back, started};
+use lab::threads::{Observer, falls_back};
 use lab::{LONG, Peer, eventually, often};
 
 const BASE: usize = 4;
@@ -113,6 +113,9 @@ fn a_flood_of_logins_alone_does_not_stop_the_holder_of_a_lock() {
         holder.echo(&[COMMIT, 0]);
         answered(&mut logins);
     }
+    let stats = served.runtime.stats();
+    // The statement of each login.
+    assert!(stats.get(Counter::UrgentTasks) >= 100 * u64::from(often(10)), "{stats}");
 }
 
 #[test]
@@ -133,5 +136,5 @@ fn the_reserve_keeps_its_place_while_its_threads_come_and_go() {
         falls_back(&served.runtime.handle(), "sr-p", BASE + 1);
     }
     let stats = served.runtime.stats();
-    assert!(started(&stats)[3] > 0, "the reserve has grown:\n{stats}");
+    assert!(stats.get(Counter::ThreadsStartedReserve) > 0, "the reserve has grown:\n{stats}");
 }

@@ -29,9 +29,13 @@ fn closures_that_wait_for_one_more(name: &str, how: How, crowd: usize, base: usi
     falls_back(&handle, name, base + RESERVE);
     let (most, stats) = (observer.end(), runtime.stats());
     assert!(most <= (crowd + 1 + base + RESERVE) as u64, "{how:?} {crowd}: {most}\n{stats}");
-    let [stall, backlog, watchdog, _] = started(&stats);
+    let [stall, backlog, ..] = started(&stats);
     assert_eq!((stall, backlog), (0, 0), "{how:?} {crowd} on {base}:\n{stats}");
-    assert!(watchdog as usize + base > crowd, "{how:?} {crowd} on {base}:\n{stats}");
+    let added = stats.get(Counter::ThreadsStartedWatchdog);
+    assert!(added as usize + base > crowd, "{how:?} {crowd} on {base}:\n{stats}");
+    let looks = stats.get(Counter::WatchdogChecks);
+    // The number that a look adds doubles, so `n` looks add at most `2^n - 1` threads.
+    assert!(added < 1 << looks.min(63), "{added} in {looks} looks");
 }
 
 #[test]
@@ -143,6 +147,7 @@ fn taskers_that_hear_nothing_do_not_hide_that_nobody_does() {
     eventually(LONG, || server.stats().tasks_in_progress == 0);
     the_network_is_heard(&server, &gate);
     assert!(server.stats().tasker_threads > 0, "{}", server.stats());
+    assert!(server.count(Counter::ThreadsStartedBacklog) > 0, "{}", server.stats());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::net::{Close, CloseReason, ConnectError, Connection, Hold, Input, Protocol};
+use epoll_group::stats::Counter;
 use epoll_group::{Class, DrainReport, Handle, Runtime};
 use lab::protocol::{Bytes, echo};
 use lab::workers::{Gate, only_one_worker};
@@ -254,6 +255,7 @@ fn requests_in_progress_get_the_answers_that_they_ask_for_during_the_drain() {
     for questions in [1, 2, 7] {
         let scene = Scene::new(start(), Asks::WhenItDrains, questions);
         let Scene { runtime, mut server, mut client, told } = scene;
+        let handle = runtime.handle();
         client.send(REQUEST);
         expect(&told, &Event::Requested);
         let ((), report) = drain_while(runtime, || {
@@ -268,6 +270,7 @@ fn requests_in_progress_get_the_answers_that_they_ask_for_during_the_drain() {
             drop(server);
         });
         assert_eq!((report.finished, report.cut, report.stuck.len()), (2, 0, 0), "{report}");
+        assert_eq!(handle.stats().get(Counter::ClosedDraining), 2);
         let order = [drained(Event::FrontCloses), Event::Drains, drained(Event::Closes)];
         assert_eq!(told.try_iter().collect::<Vec<_>>(), order);
     }
@@ -330,8 +333,10 @@ fn a_server_that_does_not_answer_is_cut_with_its_client_at_the_deadline() {
     client.send(REQUEST);
     assert_eq!(server.receive(MESSAGE), QUESTION);
     expect(&told, &Event::Requested);
+    let handle = runtime.handle();
     let report = runtime.drain(Duration::from_millis(20));
     assert_eq!((report.finished, report.cut, report.stuck.len()), (0, 2, 0), "{report}");
+    assert_eq!(handle.stats().get(Counter::ClosedCut), 2);
     // The connection may be cut before it has been told to drain.
     let mut ends: Vec<_> = told.try_iter().filter(|event| *event != Event::FrontDrains).collect();
     ends.sort_by_key(|end| matches!(end, Event::Closes(_)));

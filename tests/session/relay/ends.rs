@@ -93,6 +93,7 @@ fn one_that_nobody_wakes_ends_at_the_deadline() {
     }
     assert!(backends.iter().all(|backend| backend.dropped() == 1));
     assert_eq!(server.control.cancels(), [CancelReason::Deadline; 8]);
+    assert_eq!(server.count(Counter::RequestsExpired), 8);
 }
 
 #[test]

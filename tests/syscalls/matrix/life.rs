@@ -11,7 +11,7 @@ use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime};
 
 use super::serving::{Serving, place, victim};
-use super::{Outcome, Row, When};
+use super::{Outcome, Row, When, run};
 use crate::shims::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
 use crate::world::answer;
 use lab::protocol::Bytes;
@@ -34,7 +34,12 @@ fn small() -> Config {
     config().epoll_groups(2).epoll_threads_per_group(2).auto_cpu_affinity(true)
 }
 
-pub(super) fn start(row: &Row) {
+#[test]
+fn a_start_that_fails_leaves_nothing_and_says_what_failed() {
+    run(&[When::Start], start);
+}
+
+fn start(row: &Row) {
     row.each(|errno, outcome| match outcome {
         Outcome::Fails(begins) => {
             // The first one, and one when others are there.

@@ -98,23 +98,8 @@ fn run(times: &[When], scenario: fn(&Row)) {
 }
 
 #[test]
-fn a_start_that_fails_leaves_nothing_and_says_what_failed() {
-    run(&[When::Start], life::start);
-}
-
-#[test]
 fn a_listen_that_fails_leaves_nothing_and_the_runtime_goes_on() {
     run(&[When::Listen, When::ListenUnix, When::Adopt], life::listen);
-}
-
-#[test]
-fn accepting_goes_on_whatever_accept4_says() {
-    run(&[When::Accept], serving::accept);
-}
-
-#[test]
-fn a_failing_call_ends_its_connection_at_most() {
-    run(&[When::Serve, When::ServeUnix], serving::serve);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use epoll_group::stats::Counter;
 use epoll_group::{Config, Runtime, session, stall};
 
 use super::life::{ends, held, words};
-use super::{Outcome, Row, When};
+use super::{Outcome, Row, When, run};
 use crate::shims::{Armed, Call, Effect, Fault, Side, builder, on_behalf};
 use crate::world::{Bystanders, WHO, answer};
 use lab::engine::{Engine, PASSWORD, config as engine_config};
@@ -79,7 +79,12 @@ const fn fault(call: Call, errno: i32) -> Fault {
 
 const QUESTION: &[u8] = b"a question";
 
-pub(super) fn accept(row: &Row) {
+#[test]
+fn accepting_goes_on_whatever_accept4_says() {
+    run(&[When::Accept], accept);
+}
+
+fn accept(row: &Row) {
     BOTH.into_iter().for_each(|kind| accept_of(kind, row));
 }
 
@@ -134,7 +139,12 @@ fn forbidden(server: &Serving) {
     waiting.echo(QUESTION);
 }
 
-pub(super) fn serve(row: &Row) {
+#[test]
+fn a_failing_call_ends_its_connection_at_most() {
+    run(&[When::Serve, When::ServeUnix], serve);
+}
+
+fn serve(row: &Row) {
     match (row.when, row.call) {
         (When::ServeUnix, Call::Getsockopt) => nobody(row),
         (_, Call::Getsockopt) => reset(row),

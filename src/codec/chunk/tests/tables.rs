@@ -1,4 +1,4 @@
-//! Whole tables of any shape, and bytes that are none.
+//! Whole tables of any shape, and bytes that are no tables.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::codec::decimal::Decimal;
 use crate::codec::encoder::Encoder;
 use crate::codec::header::Header;
 
-/// A value that owns what it shows.
+/// A value that owns its content.
 #[derive(Clone, Debug)]
 enum Cell {
     Plain(Value<'static>),
@@ -104,7 +104,7 @@ proptest! {
     fn rows_come_back_from_any_table_and_cut((kinds, rows) in table(), limit in 500..5000_usize) {
         let writer = write(&kinds, &rows);
         let mut joiner = ChunkJoiner::new(&kinds, LIMIT);
-        // Twice, because the joiner uses its memory again.
+        // The second pass checks that the joiner reuses its memory correctly.
         for _ in 0..2 {
             let bodies = bodies(&writer, limit);
             for (at, body) in bodies.iter().enumerate() {

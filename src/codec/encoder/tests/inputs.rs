@@ -6,7 +6,7 @@ use crate::codec::message::resultset::{ColumnMetaData, FieldType, OriginalType};
 use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::{Set, Value};
 
-/// One cell, and the bytes that it should be by the rules, spelled out.
+/// One cell, and its expected bytes, derived by hand.
 pub(super) fn cell() -> impl Strategy<Value = (Value<'static>, Vec<u8>)> {
     let number = (any::<u64>(), 0_u32..64).prop_map(|(value, shift)| value >> shift);
     let varint = |value: u64| {
@@ -78,7 +78,7 @@ fn any_clock() -> impl Strategy<Value = [u32; 4]> {
     [part(0..839).boxed(), part(0..60).boxed(), part(0..60).boxed(), part(0..1_000_000).boxed()]
 }
 
-/// Varints, without those that are zero to the end.
+/// Varints without trailing zeros.
 fn parts(values: [u32; 4]) -> Vec<u8> {
     let count = values.iter().rposition(|&value| value != 0).map_or(0, |last| last + 1);
     let mut out = Vec::new();

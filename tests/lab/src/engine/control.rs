@@ -223,6 +223,12 @@ impl Control {
         lock(&self.logins).clone()
     }
 
+    /// Forgets the logins and cancels so far, and frees their memory.
+    pub fn forget(&self) {
+        *lock(&self.logins) = Vec::new();
+        *lock(&self.cancels) = Vec::new();
+    }
+
     pub(super) fn timestamps(&self, count: u32) -> u64 {
         self.last_timestamp.fetch_add(count.into(), Ordering::SeqCst)
     }
