@@ -98,7 +98,7 @@ impl Outcomes {
     fn keep_asking(&self, thread: usize, client: &Client, pool: &Pool<Sessions>) {
         let over = || self.over.load(Ordering::Relaxed);
         while !over() {
-            if thread % 2 == 0 {
+            if thread.is_multiple_of(2) {
                 // No session means that no server listens at the moment.
                 let Ok(mut session) = client.session() else { continue };
                 while session.is_alive() && !over() {
