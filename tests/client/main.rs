@@ -5,5 +5,7 @@ mod answers;
 mod calls;
 mod ends;
 mod faults;
+#[cfg(feature = "pool")]
+mod restart;
 mod stress;
 mod waits;

@@ -8,6 +8,7 @@ mod descriptors;
 mod frames;
 mod ipv6;
 mod limits;
+mod many;
 mod options;
 mod reuse;
 mod send;

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use epoll_group::Config;
+use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::message::sql::StmtExecute;
 use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
@@ -239,6 +241,77 @@ fn a_client_that_does_not_read_costs_bounded_memory_and_no_thread() {
         eventually(LONG, || server.stats().connections == 1 && server.stats().sessions == 1);
         eventually(LONG, || server.stats().waiting_writers == 0);
     }
+}
+
+/// Server, and its client that does not read, with handlers of sessions 2 to 5 that wait for room.
+fn handlers_that_wait_for_room(config: Config) -> (Fixture, Client) {
+    let high = 64 << 10;
+    let server = Fixture::start(
+        config
+            .tcp_send_buf(16 << 10)
+            .write_high_watermark_bytes(high)
+            .write_low_watermark_bytes(high / 2),
+    );
+    let mut client = server.client_with_sessions(WRITERS);
+    // They leave in one write, because a connection with a backlog is not read.
+    for session in WRITERS {
+        client.queue(session, &ClientMessage::ExecSql(update("rows 1000000 1000")));
+    }
+    client.flush();
+    // The kernel's buffers are full when no handler writes any more.
+    eventually(LONG, || server.stats().waiting_writers == WRITERS.count() as u64);
+    (server, client)
+}
+
+const WRITERS: std::ops::Range<u64> = 2..6;
+
+/// A handler may notice the end by itself before its session is cancelled, so there may be fewer
+/// cancellations than handlers.
+#[track_caller]
+fn assert_cancelled_with_connection(server: &Fixture) {
+    let cancels = server.control.cancels();
+    assert!(cancels.len() <= WRITERS.count(), "{cancels:?}");
+    assert!(cancels.iter().all(|reason| *reason == CancelReason::Connection), "{cancels:?}");
+}
+
+#[test]
+fn handlers_that_wait_for_room_return_when_net_write_timeout_cuts_their_peer() {
+    let config = config().net_write_timeout(Duration::from_millis(300));
+    let (server, client) = handlers_that_wait_for_room(config);
+    let mut bystander = server.client_with_sessions([2]);
+    server.wait_for(Counter::ClosedWriteTimeout, 1);
+    eventually(LONG, || {
+        let stats = server.stats();
+        (stats.waiting_writers, stats.stalled_threads, stats.sessions) == (0, 0, 1)
+    });
+    assert_cancelled_with_connection(&server);
+    assert_eq!((server.count(Counter::WritersCut), server.stats().buffered_bytes), (0, 0));
+    bystander.execute(2, "one").one();
+    drop(client);
+}
+
+#[test]
+fn handlers_that_wait_for_room_return_when_their_peer_resets() {
+    let (server, client) = handlers_that_wait_for_room(config());
+    client.reset();
+    server.wait_until_even();
+    eventually(LONG, || {
+        let stats = server.stats();
+        (stats.waiting_writers, stats.stalled_threads) == (0, 0)
+    });
+    assert_cancelled_with_connection(&server);
+    assert_eq!((server.count(Counter::ClosedReset), server.stats().buffered_bytes), (1, 0));
+}
+
+#[test]
+fn handlers_that_wait_for_room_return_when_a_drain_cuts_their_peer() {
+    let (mut server, client) = handlers_that_wait_for_room(config());
+    let drain = server.drain_on_another_thread(Duration::from_millis(50));
+    let report = drain.join().expect("no panic");
+    // The peer does not read, so its connection is cut. No handler keeps its thread.
+    assert_eq!((report.cut, report.stuck), (1, Vec::new()));
+    assert_cancelled_with_connection(&server);
+    drop(client);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! TAG echo        a row with the tag
 //! TAG rows N      so many rows with the tag
 //! TAG late MS     the same as `echo`, after that time, or interrupted before
+//! TAG held        the same as `echo`, once the gate is open; an announced wait
 //! TAG fail        an error with the tag
 //! TAG fatal       the same, and the session ends
 //! ```
@@ -20,14 +21,17 @@ use epoll_group::session::{
     Account, AuthError, Cancel, Deferred, Login, Peer, Reply, Request, Service, SessionError,
     SessionId,
 };
-use epoll_group::{Handle, Timer};
+use epoll_group::{Handle, Timer, stall};
 
 use super::engine::PASSWORD;
+use super::workers::Gate;
 
 pub struct Tagged {
     handle: Handle,
     password: StoredPassword,
     executed: Mutex<HashMap<u64, u32>>,
+    /// Holds back the statements `held`.
+    pub gate: Gate,
 }
 
 /// A deferred request, until it is finished.
@@ -39,7 +43,7 @@ pub struct Session(Arc<Mutex<Option<Later>>>);
 impl Tagged {
     pub fn new(handle: Handle) -> Self {
         let password = StoredPassword::of(PASSWORD.as_bytes());
-        Self { handle, password, executed: Mutex::default() }
+        Self { handle, password, executed: Mutex::default(), gate: Gate::default() }
     }
 
     /// Statements executed, with a tag or what looks like one.
@@ -101,6 +105,10 @@ impl Service for Tagged {
         match what {
             Some("echo") => text(reply, tag, 1),
             Some("rows") => text(reply, tag, number.unwrap_or(1)),
+            Some("held") => {
+                stall::run(|| self.gate.pass());
+                text(reply, tag, 1)
+            }
             Some("late") => {
                 let later: Later = Arc::new(Mutex::new(Some(reply.defer())));
                 *lock(&session.0) = Some(Arc::clone(&later));
