@@ -4,7 +4,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use epoll_group::Runtime;
 use epoll_group::net::{
