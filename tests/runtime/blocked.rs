@@ -9,7 +9,7 @@ use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
 use lab::protocol::Bytes;
 use lab::workers::{Gate, workers};
-use lab::{Kind, LONG, Peer, Server};
+use lab::{Kind, LONG, Peer, Server, often};
 
 const WORKERS: usize = 4;
 const REQUEST: &[u8] = b"question";
@@ -139,8 +139,9 @@ fn all_blocked_at_once_and_then_everything_is_served() {
     }
 }
 
-/// Holds all workers while requests arrive, the blocking one first, and then releases the workers.
-/// Returns the number of events of a batch that the lookout took over.
+/// Holds all workers while requests arrive, the blocking one first. Then releases one worker, which takes
+/// the whole batch, and the others when the first one is blocked. Returns the number of events of the
+/// batch that another worker took over.
 fn a_batch_with_a_blocking_request(peers: usize) -> u64 {
     let gate = Gate::default();
     let server = server(&gate, Kind::Unix, 16);
@@ -149,16 +150,18 @@ fn a_batch_with_a_blocking_request(peers: usize) -> u64 {
     // Under a sanitizer the accept handlers are slow. For 20 ms after a slow handler the runtime
     // makes no batches.
     thread::park_timeout(Duration::from_millis(25));
-    let hold = Gate::default();
-    for _ in 0..WORKERS {
-        let hold = hold.clone();
+    let (first, others) = (Gate::default(), Gate::default());
+    for worker in 0..WORKERS {
+        let hold = if worker == 0 { first.clone() } else { others.clone() };
         server.runtime.handle().spawn(move || hold.pass()).expect("room");
     }
-    hold.wait_for(WORKERS);
+    first.wait_for(1);
+    others.wait_for(WORKERS - 1);
     heavy.send(BLOCK);
     light.iter_mut().for_each(|peer| peer.send(REQUEST));
-    hold.open();
+    first.open();
     gate.wait_for(1);
+    others.open();
     for peer in &mut light {
         assert_eq!(peer.receive(REQUEST.len()), REQUEST);
     }
@@ -169,11 +172,12 @@ fn a_batch_with_a_blocking_request(peers: usize) -> u64 {
 
 #[test]
 fn what_came_in_one_batch_with_a_blocking_request_is_served_before_it_ends() {
-    // The kernel decides how events are spread over workers and batches, so one good round is
-    // enough.
-    let rounds = [1, 3, 7, 15, 31].into_iter().chain(std::iter::repeat_n(15, 95));
-    let taken_over = rounds.map(a_batch_with_a_blocking_request).find(|taken| *taken > 0);
-    assert!(taken_over.is_some(), "no batch had anything behind its blocking request");
+    let rounds: Vec<_> = (0..often(10)).flat_map(|_| [1, 3, 7, 15, 31]).collect();
+    let all = rounds.len();
+    let taken_over = rounds.into_iter().map(a_batch_with_a_blocking_request);
+    let good = taken_over.filter(|taken| *taken > 0).count();
+    // Before the first worker polls, the watchdog may have added a worker that takes some of the events.
+    assert!(2 * good > all, "{good} of {all} batches held something behind the blocking request");
 }
 
 /// Lets a task of one runtime wait for another runtime, whose only worker is held at the gate. Asserts

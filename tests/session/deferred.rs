@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use epoll_group::codec::column::Column;
 use epoll_group::codec::message::ClientMessage;
@@ -207,18 +207,33 @@ fn finishing_races_with_killing_and_one_of_them_answers() {
     let mut client = server.client_with_sessions([2]);
     let (deferred, to_finish) = mpsc::channel::<Deferred>();
     let finisher = thread::spawn(move || {
-        to_finish.into_iter().filter(|_| true).map(|one| u64::from(finish_with(one, "done"))).sum()
+        to_finish.into_iter().map(|one| u64::from(finish_with(one, "done"))).sum()
     });
-    let mut finished: u64 = 0;
-    let rounds = lab::often(500);
-    for _ in 0..rounds {
+    let (mut finished, mut killed): (u64, u64) = (0, 0);
+    let (began, least) = (Instant::now(), u64::from(lab::often(500)));
+    // Goes on until each of the two has won at least once.
+    while finished + killed < least || finished == 0 || killed == 0 {
+        assert!(began.elapsed() < LONG, "{finished} finished, {killed} killed");
         client.send_sql(2, query("defer a"));
-        deferred.send(server.control.take_one_deferred("a")).expect("somebody finishes");
-        client.kill_query(2);
+        let one = server.control.take_one_deferred("a");
+        // Each of the two has a lead in turn.
+        if (finished + killed).is_multiple_of(2) {
+            deferred.send(one).expect("the finisher waits");
+            client.kill_query(2);
+        } else {
+            client.kill_query(2);
+            deferred.send(one).expect("the finisher waits");
+        }
         let reply = client.reply(2);
         match &reply.error {
-            None => finished += u64::from(reply.one().text() == Some("done")),
-            Some(failure) => assert_eq!(failure.code, 1317),
+            None => {
+                assert_eq!(reply.one().text(), Some("done"));
+                finished += 1;
+            }
+            Some(failure) => {
+                assert_eq!(failure.code, 1317);
+                killed += 1;
+            }
         }
         client.execute(2, "one").one();
     }

@@ -92,7 +92,7 @@ fn a_burst_is_answered_before_its_connection_ends() {
     for _ in 0..500 {
         finishes.reply(2).one();
     }
-    let drain = server.drain_on_another_thread(LONG);
+    let drain = server.drain_on_another_thread();
     for _ in 0..500 {
         drains.reply(2).one();
     }

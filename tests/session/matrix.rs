@@ -334,7 +334,7 @@ fn in_a_drain_nothing_more_is_read_and_what_runs_is_answered() {
         client.send_sql(2, query("gate a"));
         server.control.wait_at("a", 1);
         let handle = server.server().runtime.handle();
-        let drain = server.drain_on_another_thread(LONG);
+        let drain = server.drain_on_another_thread();
         eventually(LONG, || handle.stats().closing_connections == 1);
         for session in [0, 2, 3, 4, AUTO | 2] {
             client.send_bytes(&frame(session, kind, &body)).expect("sent");

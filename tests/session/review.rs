@@ -114,7 +114,7 @@ fn a_drain_does_not_wait_for_credit_that_nobody_reads() {
         client.wait_for(ticket, |reply| reply.token_done == 1);
     }
     let began = Instant::now();
-    let drain = server.drain_on_another_thread(LONG);
+    let drain = server.drain_on_another_thread();
     for (session, _) in waits {
         assert_eq!(client.reply(session).failure().code, 1317);
     }

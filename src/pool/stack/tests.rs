@@ -144,6 +144,22 @@ fn a_waiter_whose_turn_came_to_nothing_is_first_again() {
     assert_eq!(order.collect::<Vec<_>>(), [-1, 0, 1, 3]);
 }
 
+#[test]
+fn a_connection_beyond_a_lowered_limit_is_closed_when_it_comes_back() {
+    let mut bench = Bench::new(Limits::default().max(2).max_connecting(2));
+    let tickets = [bench.connect(), bench.connect()];
+    for ticket in tickets {
+        bench.stack.connected(bench.now, ticket, &mut bench.fx);
+    }
+    let limits = Limits::default().max(1).max_connecting(2);
+    bench.stack.set_limits(bench.now, limits, false, &mut bench.fx);
+    for (ticket, conn) in tickets.into_iter().zip([1, 2]) {
+        bench.stack.checkin(bench.now, ticket, conn, &mut bench.fx);
+    }
+    let closed = bench.fx.close.iter().map(|(conn, _, why)| (*conn, *why));
+    assert_eq!(closed.collect::<Vec<_>>(), [(1, Discard::Resized)]);
+}
+
 /// A hundred connections that were made now.
 fn hundred(bench: &mut Bench) -> Vec<Ticket> {
     let tickets: Vec<_> = (0..100).map(|_| bench.connect()).collect();

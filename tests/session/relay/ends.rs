@@ -138,7 +138,7 @@ fn a_drain_waits_for_one_that_is_under_way() {
     let backend = send_and_wait(&server, &mut client, 2);
     assert_eq!(server.stats().deferred_requests, 1);
     let addr = server.addr();
-    let drained = server.drain_on_another_thread(LONG);
+    let drained = server.drain_on_another_thread();
     // The drain has begun when new connections are refused.
     eventually(LONG, || TcpStream::connect(addr).is_err());
     backend.push([row(2, "x"), end()]);
@@ -153,7 +153,7 @@ fn the_deadline_of_a_drain_ends_it() {
     let mut client = server.client_with_sessions([2]);
     let backend = send_and_wait(&server, &mut client, 2);
     let wake = backend.waker();
-    server.drain_on_another_thread(Duration::from_millis(50)).join().expect("no panic");
+    server.drain_that_cuts(1, Duration::from_millis(50), "the source has no more rows");
     eventually(LONG, || backend.dropped() == 1);
     wake.wake();
     client.rest();

@@ -1,7 +1,7 @@
 //! A server with an engine.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -22,13 +22,15 @@ pub fn config() -> Config {
     super::super::config().login_failure_delay(Duration::ZERO)
 }
 
-/// A server with an engine. When it is dropped, it checks that all opened sessions are closed and
-/// that nothing of the server is left.
+/// A server with an engine. When it is dropped, it checks that its drain cut no connection and left no
+/// thread behind, that all opened sessions are closed, and that nothing of the server is left.
 pub struct Fixture {
     /// Present until the end.
     server: Option<Server>,
     engine: Option<Arc<Engine>>,
     pub control: Arc<Control>,
+    /// Reason for which work is in progress when the fixture is dropped.
+    leaves_work: OnceLock<&'static str>,
 }
 
 impl Fixture {
@@ -41,7 +43,7 @@ impl Fixture {
         let protocol = session::Server::shared(Arc::clone(&engine));
         let server = Server::start_at(at, config, protocol);
         let control = Arc::clone(&engine.control);
-        Self { server: Some(server), engine: Some(engine), control }
+        Self { server: Some(server), engine: Some(engine), control, leaves_work: OnceLock::new() }
     }
 
     pub fn server(&self) -> &Server {
@@ -114,15 +116,34 @@ impl Fixture {
         eventually(LONG, || self.control.is_even() && self.stats().sessions == 0);
     }
 
-    /// Drains the server. After that, only `control` can be asked.
-    pub fn drain_on_another_thread(&mut self, deadline: Duration) -> JoinHandle<DrainReport> {
+    /// Drains the server and checks that the drain cuts no connection and leaves no thread behind. After
+    /// that, only `control` can be asked.
+    pub fn drain_on_another_thread(&mut self) -> JoinHandle<()> {
         let server = self.server.take().expect("drained once");
-        thread::spawn(move || server.drain(deadline))
+        thread::spawn(move || cuts_nothing(&server.drain(LONG)))
+    }
+
+    /// Drains the server while work is in progress that does not end in time, for the reason `why`.
+    /// Checks that the drain cuts so many connections. Handlers may be stuck.
+    #[track_caller]
+    pub fn drain_that_cuts(&mut self, connections: u64, deadline: Duration, why: &str) {
+        let server = self.server.take().expect("drained once");
+        let report = server.drain(deadline);
+        assert_eq!(report.cut, connections, "{why}: {report}");
+    }
+
+    /// Lets the test drop the fixture while work is in progress, for this reason. The server is then
+    /// dropped, not drained.
+    pub fn leaves_work(&self, why: &'static str) {
+        self.leaves_work.set(why).expect("one reason");
     }
 
     fn check(&mut self) {
         self.control.drop_deferred();
-        drop(self.server.take());
+        match self.server.take() {
+            Some(server) if self.leaves_work.get().is_none() => cuts_nothing(&server.drain(LONG)),
+            server => drop(server),
+        }
         let counts = &self.control.counts;
         // Stuck handlers end by themselves.
         eventually_or(LONG, || self.control.is_even(), || format!("{counts:?}"));
@@ -133,6 +154,11 @@ impl Fixture {
             Arc::strong_count(&engine) == 1
         });
     }
+}
+
+#[track_caller]
+fn cuts_nothing(report: &DrainReport) {
+    assert!(report.cut == 0 && report.stuck.is_empty(), "{report}");
 }
 
 impl Drop for Fixture {
