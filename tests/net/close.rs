@@ -206,7 +206,7 @@ fn sends_that_overlap_a_close_arrive_whole_or_are_refused() {
             peer.send(b"?");
             let conn = given.recv_timeout(LONG).expect("a connection");
             let mut expected = vec![if round % 2 == 0 { BACKLOG } else { 0 }];
-            assert_ne!(conn.send(&vec![0; expected[0]]), Sent::Closed);
+            assert_ne!(conn.send(vec![0; expected[0]]), Sent::Closed);
             let begin = Barrier::new(usize::from(SENDERS) + 1);
             let got = thread::scope(|scope| {
                 let senders: Vec<_> = (1..=SENDERS)
@@ -214,7 +214,7 @@ fn sends_that_overlap_a_close_arrive_whole_or_are_refused() {
                         let (conn, begin) = (conn.clone(), &begin);
                         scope.spawn(move || {
                             begin.wait();
-                            let taken = |_: &usize| conn.send(&[sender; 100]) != Sent::Closed;
+                            let taken = |_: &usize| conn.send([sender; 100]) != Sent::Closed;
                             100 * (0..MOST).take_while(taken).count()
                         })
                     })

@@ -126,10 +126,16 @@ impl Fixture {
     /// Drains the server while work is in progress that does not end in time, for the reason `why`.
     /// Checks that the drain cuts so many connections. Handlers may be stuck.
     #[track_caller]
-    pub fn drain_that_cuts(&mut self, connections: u64, deadline: Duration, why: &str) {
+    pub fn drain_that_cuts(
+        &mut self,
+        connections: u64,
+        deadline: Duration,
+        why: &str,
+    ) -> DrainReport {
         let server = self.server.take().expect("drained once");
         let report = server.drain(deadline);
         assert_eq!(report.cut, connections, "{why}: {report}");
+        report
     }
 
     /// Lets the test drop the fixture while work is in progress, for this reason. The server is then
