@@ -114,8 +114,8 @@ fn a_flood_of_logins_alone_does_not_stop_the_holder_of_a_lock() {
         answered(&mut logins);
     }
     let stats = served.runtime.stats();
-    // The statement of each login.
-    assert!(stats.get(Counter::UrgentTasks) >= 100 * u64::from(often(10)), "{stats}");
+    // Some statements run in place, before the protocol is known as slow. The others are queued.
+    assert!(stats.get(Counter::UrgentTasks) >= 50 * u64::from(often(10)), "{stats}");
 }
 
 #[test]
