@@ -126,7 +126,10 @@ impl Conn {
             Address::Tcp(_) => Family::Tcp,
             Address::Unix(_) => Family::Unix,
         };
-        let cost = Cost::like(protocol.first_cost());
+        let cost = match origin {
+            Origin::Accepted => Cost::like(protocol.first_cost()),
+            Origin::Outgoing => Cost::unknown(),
+        };
         let conn = Arc::new(Self {
             id: ConnectionId(group.next_connection_id()),
             origin,

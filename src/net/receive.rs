@@ -188,7 +188,7 @@ pub(super) fn run<'a>(
     for rounds in 1.. {
         let marks = running.take_marks();
         let next = round.turn(&mut running, marks, lent);
-        let over = rounds == ROUNDS || round.received >= conn.group.config().read_budget_bytes;
+        let over = rounds >= ROUNDS || round.received >= conn.group.config().read_budget_bytes;
         if next == Next::Requeue {
             round.hold();
             running.mark(READABLE);
@@ -201,6 +201,11 @@ pub(super) fn run<'a>(
             running.mark(marks);
             running.queue();
             round.release(lent.turn.ending());
+            // If there is more to receive, it is the turn of others.
+            if over || marks.has(READABLE) {
+                conn.push();
+                break;
+            }
             match conn.recv.resume() {
                 Some(again) => running = again,
                 None => break,

@@ -19,8 +19,8 @@ use crate::sync::shim::lock;
 
 pub(super) struct Line {
     pub(super) conn: Connection,
-    /// Class of the listener. The connection has it again after the login, and its sessions have it
-    /// outside of transactions.
+    /// [`Class::Admin`] if the listener is of that class, otherwise ordinary. The connection has it again
+    /// after the login, and its sessions have it outside of transactions.
     pub(super) class: Class,
     pub(super) dialect: Dialect,
     pub(super) pages: PagePool,
@@ -47,7 +47,7 @@ impl Line {
         writers: Arc<Writers>,
     ) -> Self {
         Self {
-            class: conn.class(),
+            class: if conn.class() == Class::Admin { Class::Admin } else { Class::Ordinary },
             conn,
             dialect,
             pages,
