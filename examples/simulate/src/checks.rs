@@ -57,7 +57,11 @@ impl World {
             let count = stats.get(counter);
             let may = match counter {
                 Counter::ClosedByPeer | Counter::ClosedDraining => u64::MAX,
-                Counter::ClosedByHandler => stats.get(Counter::LoginsRefused),
+                // The limits of the scene are so low that logins reach them.
+                Counter::ClosedLoginDisplaced => u64::MAX,
+                Counter::ClosedByHandler => {
+                    stats.get(Counter::LoginsRefused) + stats.get(Counter::ClosedLoginDisplaced)
+                }
                 _ => 0,
             };
             let name = counter.name();
