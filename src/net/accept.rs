@@ -126,6 +126,20 @@ struct Accept {
     wake_up: Option<TimerId>,
 }
 
+impl Accept {
+    fn new(reserve: Option<OwnedFd>) -> Self {
+        Self {
+            reserve,
+            stopping: false,
+            closed: false,
+            errors_in_a_row: 0,
+            accepted: 0,
+            starving: None,
+            wake_up: None,
+        }
+    }
+}
+
 /// Since when and how patiently a listener waits for descriptors.
 #[derive(Clone, Copy)]
 struct Starving {
@@ -188,15 +202,7 @@ impl Acceptor {
         class: Class,
         unlink: Option<Arc<Unlink>>,
     ) -> io::Result<Part> {
-        let accept = Accept {
-            reserve: Some(reserve_descriptor()?),
-            stopping: false,
-            closed: false,
-            errors_in_a_row: 0,
-            accepted: 0,
-            starving: None,
-            wake_up: None,
-        };
+        let accept = Accept::new(Some(reserve_descriptor()?));
         let acceptor = Arc::new(Self {
             group: Arc::clone(group),
             socket,
@@ -457,15 +463,15 @@ impl Source for Watched {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "internal"))]
 mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
     use super::*;
     use crate::config::Config;
+    use crate::net::Deaf;
     use crate::net::handler::Typed;
-    use crate::net::{Close, Input, Protocol};
     use crate::runtime::Simulated;
 
     #[test]
@@ -486,19 +492,6 @@ mod tests {
         }
     }
 
-    /// Takes nothing in.
-    struct Deaf;
-
-    impl Protocol for Deaf {
-        type State = ();
-
-        fn opened(&self, _: &Connection) {}
-
-        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
-            Ok(())
-        }
-    }
-
     /// Clients that are turned away when a listener meets this error at once, after 0.5 s and after 1 s.
     fn turned_away(errno: i32) -> u64 {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
@@ -516,10 +509,10 @@ mod tests {
             protocol: Arc::new(Typed::new(Deaf)),
             class: Class::Ordinary,
             token: OnceLock::from(Token::decode(Token::FIRST)),
-            accept: Runner::new(quiet()),
+            accept: Runner::new(Accept::new(None)),
             cost: Cost::unknown(),
         };
-        let mut accept = quiet();
+        let mut accept = Accept::new(None);
         let began = Instant::now();
         for millis in [0, 500, 1000] {
             clock::simulate(Some(began + Duration::from_millis(millis)));
@@ -527,18 +520,6 @@ mod tests {
         }
         clock::simulate(None);
         runtime.handle().stats().get(Counter::ConnectionsRefusedDescriptors)
-    }
-
-    fn quiet() -> Accept {
-        Accept {
-            reserve: None,
-            stopping: false,
-            closed: false,
-            errors_in_a_row: 0,
-            accepted: 0,
-            starving: None,
-            wake_up: None,
-        }
     }
 
     #[test]

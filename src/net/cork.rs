@@ -161,28 +161,15 @@ pub(super) fn hold(conn: &Arc<Conn>) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "internal"))]
 mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::config::Config;
-    use crate::net::{Address, Close, Connection, Input, Protocol, Served};
+    use crate::net::{Address, Deaf, Served};
     use crate::runtime::Simulated;
-
-    /// Takes nothing in.
-    struct Deaf;
-
-    impl Protocol for Deaf {
-        type State = ();
-
-        fn opened(&self, _: &Connection) {}
-
-        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
-            Ok(())
-        }
-    }
 
     #[test]
     fn what_is_old_leaves_with_the_next_send_although_the_cork_is_in() {

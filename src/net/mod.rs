@@ -51,6 +51,8 @@ pub use read_buf::Input;
 pub use send_queue::Sent;
 
 pub(crate) use cork::{Cork, Held, flush_corked};
+#[cfg(all(test, feature = "internal"))]
+pub(crate) use simulated::Deaf;
 #[cfg(feature = "internal")]
 pub(crate) use simulated::Served;
 

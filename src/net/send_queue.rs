@@ -140,7 +140,7 @@ impl Conn {
                 return None;
             }
             if corked {
-                // Release: a sender that is told of this finds it.
+                // Release: pairs with the Acquire in `send_turn`, so that a later sender sends behind it.
                 self.corked.store(true, Ordering::Release);
             }
             pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
@@ -211,7 +211,7 @@ impl Conn {
             self.drop_backlog(out);
             return Sent::Closed;
         }
-        // Acquire: a sender that was told of what a cork holds back sends behind it.
+        // Acquire: pairs with the Release in `leave_in_inbox`. Held bytes leave before later ones.
         let corked = self.corked.load(Ordering::Acquire);
         if corked || marks.has(INBOX) {
             let mut inbox = lock(&self.inbox);

@@ -8,6 +8,8 @@ use super::accept::admit;
 use super::address::Address;
 use super::connection::Connection;
 use super::handler::{Erased, Typed};
+#[cfg(test)]
+use super::{Close, Input};
 use crate::runtime::{Class, Group};
 
 /// A protocol with as many connections as it is given, as if a listener had accepted them.
@@ -156,5 +158,20 @@ mod tests {
             world.looks();
         }
         assert_eq!(world.count(Counter::ClosedFrameTimeout), 1);
+    }
+}
+
+/// A protocol that takes nothing in.
+#[cfg(test)]
+pub(crate) struct Deaf;
+
+#[cfg(test)]
+impl Protocol for Deaf {
+    type State = ();
+
+    fn opened(&self, _: &Connection) {}
+
+    fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+        Ok(())
     }
 }

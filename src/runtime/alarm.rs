@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// The delay that the kernel was told last.
+    /// Last delay for which the timer was armed.
     #[derive(Default)]
     struct Told(Cell<Option<Duration>>);
 

@@ -564,28 +564,15 @@ impl fmt::Debug for Channel {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "internal"))]
 mod tests {
     use super::*;
     use crate::codec::buffer::PagePool;
     use crate::codec::dialect::Dialect;
     use crate::config::Config;
-    use crate::net::{Address, Close, Connection, Input, Protocol, Served};
+    use crate::net::{Address, Deaf, Served};
     use crate::runtime::Simulated;
     use crate::session::post::Errand;
-
-    /// Takes nothing in.
-    struct Deaf;
-
-    impl Protocol for Deaf {
-        type State = ();
-
-        fn opened(&self, _: &Connection) {}
-
-        fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
-            Ok(())
-        }
-    }
 
     /// Runs nothing.
     struct Idle;

@@ -57,7 +57,7 @@ impl Manage for Sessions {
     }
 }
 
-/// What the requests of all threads became.
+/// Outcomes of the requests of all threads.
 #[derive(Default)]
 struct Outcomes {
     next_tag: AtomicU64,

@@ -24,7 +24,7 @@ const SECRET: &str = "secret";
 /// Age at which replies that wait for others leave.
 const OLD: Duration = Duration::from_micros(100);
 
-/// What handlers and tests share.
+/// State that handlers and tests share.
 struct World {
     now: Mutex<Instant>,
     /// The client's end.
@@ -63,7 +63,7 @@ impl Drop for World {
     }
 }
 
-/// What each request does.
+/// Work of each request.
 #[derive(Clone, Copy)]
 enum Does {
     Takes(Duration),

@@ -48,7 +48,7 @@ impl Outlet {
     }
 }
 
-/// Runs of the server, each within the one that it interrupts, and what sessions did in them.
+/// Stack of server runs, the interrupted ones below, with the work of the sessions in each.
 #[derive(Default)]
 pub struct Runs {
     current: Cell<u64>,
@@ -61,7 +61,7 @@ pub struct Runs {
     turns: RefCell<BTreeMap<(usize, u64), Turn>>,
 }
 
-/// What one session did in its last run.
+/// Work of one session in its last run.
 #[derive(Clone, Copy)]
 struct Turn {
     run: u64,
