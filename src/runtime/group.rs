@@ -15,7 +15,6 @@ use super::alarm::{Alarm, Armed};
 use super::binding::Binding;
 use super::cost::Cost;
 use super::crew::Crew;
-use super::door::Door;
 use super::draining::Intake;
 use super::end::{End, RUN};
 use super::lanes::Lanes;
@@ -62,7 +61,6 @@ pub(crate) struct Group {
     pub(super) intake: CachePadded<Intake>,
     pub(super) park: CachePadded<Park>,
     pub(super) mode: Mode,
-    pub(super) door: Door,
     /// What closures cost on the average.
     pub(super) task_cost: Cost,
     pub(super) slots: Slots<Box<dyn Source>>,
@@ -134,7 +132,6 @@ impl Group {
             intake: CachePadded::default(),
             park: CachePadded::new(Park::new()),
             mode: Mode::new(pollers, cpus),
-            door: Door::new(clock::now()),
             task_cost: Cost::unknown(),
             slots: Slots::new(),
             crew: Crew::new(permanent, now),

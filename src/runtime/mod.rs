@@ -16,7 +16,6 @@ mod climb;
 mod cost;
 mod crew;
 mod dispatch;
-mod door;
 mod drain;
 mod draining;
 mod end;

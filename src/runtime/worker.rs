@@ -42,8 +42,6 @@ pub(super) struct Worker {
     stalls: Rc<Stalls>,
     /// When the events at hand were received.
     polled_at: Instant,
-    /// What the others had completed when it left the door because they completed nothing.
-    pub(super) left_door_at: Option<u64>,
     /// Tasks taken so far.
     taken: u32,
     /// Version of the plan by which it was bound to its CPUs.
@@ -83,7 +81,6 @@ impl Worker {
             slice: Slice::of_this_thread(),
             stalls,
             polled_at: now,
-            left_door_at: None,
             taken: 0,
             bound: 0,
             asks_at: now,
@@ -235,9 +232,6 @@ impl Worker {
         let mut in_a_row = 0;
         let mut looked = self.now;
         loop {
-            if self.group.mode.is_crowded(self.now) && !self.group.lanes.is_empty() {
-                self.keep_door();
-            }
             let Some((task, queued_at)) = self.pop() else { return };
             self.run_task(task, queued_at);
             in_a_row += 1;
@@ -246,7 +240,7 @@ impl Worker {
                 in_a_row = 0;
                 looked = self.now;
                 self.stay_bound();
-                if self.polls() && !self.group.door.is_kept(self.now) {
+                if self.polls() {
                     self.look();
                 }
             }

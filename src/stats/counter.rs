@@ -80,8 +80,6 @@ named! {
         "events delivered in place by the worker that received them",
     BatchEventsQueued "batch_events_queued" "events queued by the worker that received them",
     BatchEventsStolen "batch_events_stolen" "queued events that another worker delivered",
-    DoorsKept "doors_kept"
-        "times a worker took only what comes and is quick, because threads compete for CPUs",
     Reclaimed "reclaimed" "connection contexts reclaimed",
 
     Logins "logins" "logins that succeeded",
