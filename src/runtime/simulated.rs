@@ -230,6 +230,25 @@ impl Simulated {
     }
 }
 
+impl Drop for Simulated {
+    /// Ends what is registered, as the last worker of a group does. A connection and its slot in the
+    /// group refer to each other.
+    fn drop(&mut self) {
+        for taken in self.hands.take() {
+            match taken {
+                Taken::Event(group, token, _) => {
+                    group.notify_pinned(token, |source| source.queue_marks(CUT));
+                }
+                Taken::Task(group, task, _) => group.push(task),
+            }
+        }
+        for group in self.handle().groups() {
+            group.notify_all(CUT);
+            group.sweep();
+        }
+    }
+}
+
 impl Overtakes {
     fn note(&mut self, group: usize, queued_at: Instant) {
         let later = |&&(of, at): &&(usize, Instant)| of == group && at > queued_at;
