@@ -12,6 +12,8 @@ mod life;
 mod panics;
 mod reconfigure;
 mod regressions;
+// The address sanitizer itself asks for the CPUs of each thread, and ends the process if that is refused.
+#[cfg(not(sanitized))]
 mod sandbox;
 mod scaling;
 mod shutdown;
