@@ -118,12 +118,12 @@ impl Config {
         self
     }
 
-    /// Capacity of the task queue of a group.
+    /// Number of spawned closures that may wait in each task queue of a group.
     ///
     /// *Start only.* *Range* 128..=4096. *Default* 256. A full queue returns a spawned closure to
-    /// its spawner. Connections go to an overflow list instead, so none of their work is lost.
-    /// *Price*: a longer queue means longer waits before callers feel backpressure; 32 bytes for
-    /// each entry.
+    /// its spawner. Connections and timers take no place and always find one, so none of their work
+    /// is lost. *Price*: a longer queue means longer waits before callers feel backpressure;
+    /// 40 bytes for each entry.
     #[must_use]
     pub const fn epoll_work_queue_capacity(mut self, tasks: usize) -> Self {
         self.epoll_work_queue_capacity = tasks;

@@ -135,9 +135,8 @@ impl Group {
                 Ok(()) => return Ok(()),
                 Err(task) => task,
             };
-            let capacity = self.config().epoll_work_queue_capacity;
             // The caller may be a worker of another runtime, whose other tasks must go on.
-            stall::run(|| self.room.wait(|| self.lanes.len_of(class) >= capacity && !give_up()));
+            stall::run(|| self.room.wait(|| self.lanes.is_full(class) && !give_up()));
             if give_up() {
                 return Err(task);
             }

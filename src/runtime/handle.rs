@@ -86,8 +86,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The closure comes back when the task queue is full (`epoll_work_queue_capacity`) or the
-    /// runtime drains.
+    /// The closure comes back when the task queue is full (as many spawned closures wait as
+    /// `epoll_work_queue_capacity`) or the runtime drains.
     pub fn spawn(&self, code: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
         self.spawn_by(boxed(code), Group::try_push)
     }

@@ -167,7 +167,7 @@ impl<T> Lanes<T> {
             lane.seen.head_at.store(at, Ordering::Relaxed);
         }
         let pushed = push(&lane.queue, Queued { task, at });
-        let length = lane.len();
+        let length = lane.queue.len();
         if length > lane.seen.high_water.load(Ordering::Relaxed) {
             lane.seen.high_water.fetch_max(length, Ordering::Relaxed);
         }
@@ -226,21 +226,22 @@ impl<T> Lanes<T> {
         !self.has(Taste::Everything)
     }
 
-    /// Tasks in the bounded queue of this class.
-    pub(super) fn len_of(&self, class: Class) -> usize {
-        self.lane(class).queue.len()
+    /// True if `try_push` would refuse a task of this class.
+    pub(super) fn is_full(&self, class: Class) -> bool {
+        self.lane(class).queue.is_full()
     }
 
-    /// Tasks in all queues, and in the lists behind them.
+    /// Number of tasks in all queues.
     pub(super) fn len(&self) -> usize {
-        self.lanes().iter().map(|lane| lane.len()).sum()
+        self.lanes().iter().map(|lane| lane.queue.len()).sum()
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
-        let overflow: usize = self.lanes().iter().map(|lane| lane.queue.overflow_len()).sum();
-        let queued: usize = self.lanes().iter().map(|lane| lane.queue.len()).sum();
-        snapshot.queue_len += queued as u64;
-        snapshot.overflow_len += overflow as u64;
+        for lane in self.lanes() {
+            let (queued, overflow) = (lane.queue.len(), lane.queue.overflow_len());
+            snapshot.queue_len += queued.saturating_sub(overflow) as u64;
+            snapshot.overflow_len += overflow as u64;
+        }
         snapshot.urgent_queue_len += self.urgent.load(Ordering::Relaxed) as u64;
         snapshot.queue_high_water = snapshot.queue_high_water.max(self.high_water() as u64);
         snapshot.oldest_task_age = snapshot.oldest_task_age.max(self.oldest(clock::now()));
@@ -272,14 +273,7 @@ impl<T> Lanes<T> {
 }
 
 impl<T> Lane<T> {
-    fn len(&self) -> usize {
-        self.queue.len() + self.queue.overflow_len()
-    }
-
     fn pop(&self) -> Option<Queued<T>> {
-        if self.queue.is_empty() {
-            return None;
-        }
         let queued = self.queue.pop()?;
         self.seen.head_at.store(queued.at, Ordering::Relaxed);
         Some(queued)

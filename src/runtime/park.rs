@@ -210,8 +210,9 @@ impl Park {
     pub(crate) fn rise(&self, rest: Rest) {
         if rest != Rest::Look {
             let _ = self.update(|word| Some((word.rise(rest), ())));
-            // SeqCst: pairs with the fence in `wake`. A push that saw the wake-up under way is seen
-            // by the look at the queue that follows.
+            // SeqCst: pairs with the fence in `Group::set_aside`. If that saw this worker rest, the
+            // look that follows sees the stealable work. For pushes, the lock of the queue (if this
+            // worker takes a task) or the fence in `rest` (if it takes none) suffices.
             mutant!(fence(Ordering::SeqCst), RiseWithoutFence => ());
         }
     }
@@ -226,7 +227,7 @@ impl Park {
 
     /// After something was queued: whom to wake, if anybody.
     pub(crate) fn wake(&self) -> Option<Wake> {
-        // SeqCst: pairs with the fences in `rest`, `rise` and `end_waking`.
+        // SeqCst: pairs with the fences in `rest` and `end_waking`.
         mutant!(fence(Ordering::SeqCst), WakeWithoutFence => ());
         self.update(Word::wake)
     }

@@ -1,34 +1,45 @@
-//! The task queue of a group: bounded and lock-free, with a list behind it for what may not be lost.
+//! Task queue of a group: one locked list, first in, first out.
+//!
+//! A thread that is preempted while it holds the lock lets the others sleep. In a lock-free ring a
+//! thread that was preempted in the middle of its push let all the others spin, the idle ones too.
 
 use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
 
+use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering};
 use crate::sync::shim::{Mutex, lock};
 
-/// First in, first out, for many on both ends.
+/// First in, first out, for many threads on both ends.
 ///
-/// [`try_push`](Self::try_push) respects the bound. [`push`](Self::push) does not fail: what finds the
-/// queue full goes to the overflow list, which is bounded by the number of things that are registered
-/// (each is queued at most once) and of timers. The list is served in turn with the queue, so neither
-/// starves.
+/// [`try_push`](Self::try_push) refuses a task if as many as the capacity wait that were pushed by it.
+/// [`push`](Self::push) never refuses: sources (each is queued at most once) and timers bound the
+/// number of its tasks. These take no place from the others. So a caller that waits for room gets
+/// it, although the queue may never be shorter than its capacity.
 #[derive(Debug)]
 pub(crate) struct TaskQueue<T> {
-    ring: Ring<T>,
-    overflow: CachePadded<Overflow<T>>,
+    capacity: usize,
+    inner: CachePadded<Inner<T>>,
 }
 
 #[derive(Debug)]
-struct Overflow<T> {
-    list: Mutex<VecDeque<T>>,
-    /// Length of the list. Written under its lock, read by all before they take it.
+struct Inner<T> {
+    list: Mutex<VecDeque<(T, Place)>>,
+    /// Length of the list. Written under the lock, read without it.
     len: AtomicUsize,
-    /// Pops so far, to serve the list every second time. Statistics.
-    pops: AtomicUsize,
+    /// Number of tasks in the list that take a place. Written under the lock, read without it.
+    taken: AtomicUsize,
 }
 
-/// Where a push ended up.
+/// Tells if a task is one of those whose number the capacity limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Taken,
+    Extra,
+}
+
+/// Length of the queue at a push, compared with its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     Queued,
@@ -37,154 +48,124 @@ pub(crate) enum Pushed {
 
 impl<T> TaskQueue<T> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            ring: Ring::new(capacity),
-            overflow: CachePadded::new(Overflow {
-                list: Mutex::new(VecDeque::new()),
-                len: AtomicUsize::new(0),
-                pops: AtomicUsize::new(0),
-            }),
-        }
+        let inner = Inner {
+            list: Mutex::new(VecDeque::with_capacity(capacity)),
+            len: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+        };
+        Self { capacity, inner: CachePadded::new(inner) }
     }
 
     pub(crate) fn push(&self, task: T) -> Pushed {
-        let Err(task) = self.try_push(task) else { return Pushed::Queued };
-        let mut list = lock(&self.overflow.list);
-        list.push_back(task);
-        // Release: pairs with the Acquire of `overflow_len`.
-        self.overflow.len.store(list.len(), Ordering::Release);
-        Pushed::Overflowed
+        let mut list = lock(&self.inner.list);
+        list.push_back((task, Place::Extra));
+        // Release: pairs with the Acquire in `len`.
+        self.inner.len.store(list.len(), Ordering::Release);
+        if list.len() > self.capacity { Pushed::Overflowed } else { Pushed::Queued }
     }
 
-    /// A full queue gives the task back.
+    /// Gives the task back if all places are taken.
     pub(crate) fn try_push(&self, task: T) -> Result<(), T> {
-        self.ring.push(task)
-    }
-
-    pub(crate) fn pop(&self) -> Option<T> {
-        if self.overflow_len() > 0 {
-            let turn = self.overflow.pops.fetch_add(1, Ordering::Relaxed);
-            if turn.is_multiple_of(2)
-                && let Some(task) = self.pop_overflow()
-            {
-                return Some(task);
-            }
-        }
-        self.ring.pop().or_else(|| self.pop_overflow())
-    }
-
-    fn pop_overflow(&self) -> Option<T> {
-        if self.overflow_len() == 0 {
-            return None;
-        }
-        let mut list = lock(&self.overflow.list);
-        let task = list.pop_front();
-        self.overflow.len.store(list.len(), Ordering::Release);
-        if list.is_empty() && list.capacity() > KEPT_OVERFLOW {
-            list.shrink_to(KEPT_OVERFLOW);
-        }
-        task
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ring.is_empty() && self.overflow_len() == 0
-    }
-
-    /// Tasks in the bounded queue.
-    pub(crate) fn len(&self) -> usize {
-        self.ring.len()
-    }
-
-    /// Tasks in the list behind it.
-    pub(crate) fn overflow_len(&self) -> usize {
-        self.overflow.len.load(Ordering::Acquire)
-    }
-}
-
-/// Entries whose memory an empty overflow list keeps.
-const KEPT_OVERFLOW: usize = 1024;
-
-#[cfg(not(loom))]
-type Ring<T> = crossbeam_queue::ArrayQueue<T>;
-
-/// Crossbeam's queue does not know loom. This stands in for it, so that models check what is built on
-/// top. As there, pushing and popping touch words of their own: a pop makes nothing visible to a push.
-#[cfg(loom)]
-#[derive(Debug)]
-struct Ring<T> {
-    /// Not loom's: whose turn it is follows from the rest.
-    slots: Vec<std::sync::Mutex<Option<T>>>,
-    /// Pops and pushes so far, each written under its lock.
-    head: AtomicUsize,
-    tail: AtomicUsize,
-    popping: Mutex<()>,
-    pushing: Mutex<()>,
-}
-
-#[cfg(loom)]
-impl<T> Ring<T> {
-    fn new(capacity: usize) -> Self {
-        Self {
-            slots: (0..capacity).map(|_| std::sync::Mutex::new(None)).collect(),
-            head: AtomicUsize::new(0),
-            tail: AtomicUsize::new(0),
-            popping: Mutex::new(()),
-            pushing: Mutex::new(()),
-        }
-    }
-
-    fn push(&self, task: T) -> Result<(), T> {
-        let _lock = lock(&self.pushing);
-        let tail = self.tail.load(Ordering::Relaxed);
-        if tail - self.head.load(Ordering::Acquire) == self.slots.len() {
+        // Without the lock, so that refusals do not slow down the threads that empty the queue.
+        if self.is_full() {
             return Err(task);
         }
-        *self.slot(tail) = Some(task);
-        self.tail.store(tail + 1, Ordering::Release);
+        let mut list = lock(&self.inner.list);
+        if self.is_full() {
+            return Err(task);
+        }
+        list.push_back((task, Place::Taken));
+        self.inner.taken.fetch_add(1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `len`.
+        self.inner.len.store(list.len(), Ordering::Release);
         Ok(())
     }
 
-    fn pop(&self) -> Option<T> {
-        let _lock = lock(&self.popping);
-        let head = self.head.load(Ordering::Relaxed);
-        if head == self.tail.load(Ordering::Acquire) {
+    pub(crate) fn pop(&self) -> Option<T> {
+        if self.is_empty() {
             return None;
         }
-        let task = self.slot(head).take();
-        self.head.store(head + 1, Ordering::Release);
-        task
+        let mut list = lock(&self.inner.list);
+        let (task, place) = list.pop_front()?;
+        if place == Place::Taken {
+            self.inner.taken.fetch_sub(1, Ordering::Relaxed);
+        }
+        if list.is_empty() && list.capacity() > KEPT * self.capacity {
+            list.shrink_to(self.capacity);
+        }
+        let length = list.len();
+        mutant!((), LengthWrittenUnlocked => drop(list));
+        self.inner.len.store(length, Ordering::Release);
+        Some(task)
     }
 
-    fn slot(&self, n: usize) -> std::sync::MutexGuard<'_, Option<T>> {
-        self.slots[n % self.slots.len()].lock().expect("nothing panics under this lock")
-    }
-
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    fn len(&self) -> usize {
-        let head = self.head.load(Ordering::Acquire);
-        self.tail.load(Ordering::Acquire).saturating_sub(head)
+    pub(crate) fn len(&self) -> usize {
+        self.inner.len.load(Ordering::Acquire)
+    }
+
+    /// Number of tasks beyond the capacity.
+    pub(crate) fn overflow_len(&self) -> usize {
+        self.len().saturating_sub(self.capacity)
+    }
+
+    /// True if `try_push` would refuse a task.
+    pub(crate) fn is_full(&self) -> bool {
+        // Relaxed: fences order this look of a waiter and a pop, see `Room`.
+        self.inner.taken.load(Ordering::Relaxed) >= self.capacity
     }
 }
+
+/// Memory that an empty list keeps after a burst, in capacities of the queue.
+const KEPT: usize = 4;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_the_queue_full_comes_out_too() {
+    fn tasks_come_out_in_the_order_of_their_pushes_also_beyond_the_capacity() {
         let queue = TaskQueue::new(2);
-        assert_eq!(queue.push(0), Pushed::Queued);
+        assert_eq!(queue.try_push(0), Ok(()));
         assert_eq!(queue.push(1), Pushed::Queued);
-        assert_eq!(queue.try_push(9), Err(9));
         assert_eq!(queue.push(2), Pushed::Overflowed);
-        assert_eq!(queue.push(3), Pushed::Overflowed);
-        assert_eq!((queue.len(), queue.overflow_len()), (2, 2));
-        let mut seen: Vec<i32> = std::iter::from_fn(|| queue.pop()).collect();
-        seen.sort_unstable();
-        assert_eq!(seen, [0, 1, 2, 3]);
+        assert_eq!(queue.try_push(3), Ok(()));
+        assert_eq!(queue.try_push(9), Err(9));
+        assert_eq!(queue.push(4), Pushed::Overflowed);
+        assert_eq!((queue.len(), queue.overflow_len()), (5, 3));
+        assert!(std::iter::from_fn(|| queue.pop()).eq(0..5));
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_waiter_gets_room_although_the_queue_never_gets_shorter_than_its_capacity() {
+        let queue = TaskQueue::new(2);
+        assert_eq!((queue.try_push(100), queue.try_push(101)), (Ok(()), Ok(())));
+        for source in 0..3 {
+            queue.push(source);
+        }
+        // Each source that runs is queued again, before the waiter looks.
+        let mut pops = 0;
+        while queue.try_push(102).is_err() {
+            let task = queue.pop().expect("it is never empty");
+            if task < 100 {
+                queue.push(task);
+            }
+            pops += 1;
+            assert!(pops <= 5, "the waiter starves");
+        }
+    }
+
+    #[test]
+    fn an_empty_queue_gives_the_memory_of_a_burst_back() {
+        let queue = TaskQueue::new(16);
+        for task in 0..4096 {
+            queue.push(task);
+        }
+        while queue.pop().is_some() {}
+        assert!(lock(&queue.inner.list).capacity() <= KEPT * 16);
     }
 }

@@ -78,7 +78,7 @@ mod model {
         fn push(&self, task: u32) -> bool {
             while self.queue.try_push(task).is_err() {
                 let is_over = || self.over.load(Ordering::Acquire);
-                self.room.wait(|| !self.queue.is_empty() && !is_over());
+                self.room.wait(|| self.queue.is_full() && !is_over());
                 if is_over() {
                     return false;
                 }

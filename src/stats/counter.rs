@@ -62,7 +62,7 @@ named! {
 
     TasksRun "tasks_run" "tasks run",
     UrgentTasks "urgent_tasks" "tasks that went to the lane of work in progress",
-    TasksOverflowed "tasks_overflowed" "tasks that met a full queue and went to the overflow list",
+    TasksOverflowed "tasks_overflowed" "tasks that were queued beyond the capacity of their queue",
     SpawnRefused "spawn_refused" "closures given back to their spawner: queue full or draining",
     TimersSet "timers_set" "timers set, a repeating one once",
     TimersFired "timers_fired" "timers fired",

@@ -88,7 +88,7 @@ snapshot! {
 
     queue_len: u64, "tasks in the queues";
     urgent_queue_len: u64, "tasks in the lanes of work in progress";
-    overflow_len: u64, "tasks in the overflow lists";
+    overflow_len: u64, "tasks in the queues beyond their capacity";
     queue_high_water: u64, "length of the longest queue that any group ever had";
     oldest_task_age: Duration, "age of the task that has waited longest of all groups";
     tasks_in_progress: u64, "closures accepted and not ended";

@@ -103,6 +103,7 @@ mod making {
         StopPostsNobody,
         StopNotPassedOn,
         EndWithoutFence,
+        LengthWrittenUnlocked,
         // Draining, and waits for room, holds and descriptors
         DrainWithoutFence,
         LookForDrainWithoutFence,

@@ -151,7 +151,7 @@ fn a_full_queue_says_so_and_how_long_it_is() {
 }
 
 #[test]
-fn connections_go_to_a_list_when_the_queue_is_full() {
+fn connections_are_queued_beyond_the_capacity() {
     let (gate, listener) = (Gate::default(), TcpListener::bind("127.0.0.1:0").expect("a port"));
     let runtime = only_one_worker();
     let handle = runtime.handle();

@@ -6,8 +6,7 @@
 //!
 //! Left out: the lookout's time-out (nobody's time is ever over in a model; what it does when it finds
 //! somebody stuck is a model of its own), how a group comes to its demand, when it has threads to
-//! spare, timers, and the ring of the queue (see `queue.rs`). A thread that is started in place of one
-//! that waits is played by the latter.
+//! spare, and timers. A thread that is started in place of one that waits is played by the latter.
 
 use std::collections::VecDeque;
 
@@ -807,7 +806,7 @@ fn stop_open() {
 mutants! {
     wake_without_fence: WakeWithoutFence, pushes([CALM; 2], 2, TWO), "deadlock";
     rest_without_fence: RestWithoutFence, pushes([CALM; 2], 2, TWO), "deadlock";
-    rise_without_fence: RiseWithoutFence, pushes([CALM; 2], 2, TWO), "deadlock";
+    length_written_without_the_lock: LengthWrittenUnlocked, pushes([CALM; 2], 2, TWO), "deadlock";
     rise_that_keeps_the_wake_up: RiseKeepsWakeUp, pushes([CALM; 2], 2, TWO), "deadlock";
     rest_without_look: RestWithoutLook, pushes([CALM; 2], 2, TWO), "deadlock";
     start_without_waking: NoWakeBeforeStart, pushes([CALM; 2], 2, TWO), "deadlock";
@@ -822,7 +821,7 @@ mutants! {
     lookout_that_nobody_replaces: LookoutNotReplaced, the_lookout_is_replaced(), "deadlock";
     poll_without_fence: PollWithoutFence, the_lookout_is_replaced(), "deadlock";
     aside_without_fence: AsideWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
-    rise_without_fence_beside_work: RiseWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
+    rise_without_fence: RiseWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
     lookout_that_rests_for_good: LookoutRestsForGood, aside_while_the_lookout_rests_again(), "nobody is on the lookout";
     lookout_that_gives_up_unseen: GivesUpWithoutSight, aside_while_the_lookout_gives_up(), "nobody is on the lookout";
     lookout_that_gives_up_without_fence: EndLookoutWithoutFence, aside_while_the_lookout_gives_up(), "nobody is on the lookout";
