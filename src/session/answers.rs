@@ -1,4 +1,4 @@
-//! The errors that the layer itself answers with, under the numbers and texts that clients know.
+//! Errors that the layer itself answers with. Clients know these numbers and texts.
 
 use super::error::SessionError;
 use super::service::CancelReason;
@@ -15,12 +15,12 @@ impl SessionError {
         self.code() == code::INTERRUPTED
     }
 
-    /// The same, but the session dies of it.
+    /// Makes the error fatal for the session.
     pub(super) fn into_fatal(self) -> Self {
         Self::fatal(self.code(), self.state(), self.message())
     }
 
-    /// The same, with as much of the text as a client gets to see: to be kept.
+    /// Cuts the text to the length that clients receive, to bound what a session stores.
     pub(super) fn shortened(self) -> Self {
         if self.message().len() <= LONGEST_TEXT {
             return self;
@@ -32,32 +32,32 @@ impl SessionError {
         }
     }
 
-    /// There is no such session, or not any more.
+    /// Answer for a session id without an open session.
     pub(super) fn not_found() -> Self {
         Self::fatal(code::SERVER, GENERAL_STATE, "Session not found.")
     }
 
-    /// The client has killed it.
+    /// Answer for a session that its client killed.
     pub(super) fn killed() -> Self {
         Self::fatal(code::SERVER, INTERRUPTED_STATE, "Session is killing.")
     }
 
-    /// Its handler panicked.
+    /// Answer after a panic of the handler.
     pub(super) fn panicked() -> Self {
         Self::fatal(code::SERVER, GENERAL_STATE, "Session unexpected killed.")
     }
 
-    /// The server shuts down.
+    /// Answer when the server shuts down.
     pub(super) fn shutdown() -> Self {
         Self::fatal(code::SHUTDOWN, GENERAL_STATE, "server shutdown")
     }
 
-    /// Nothing is kept under the digest.
+    /// Answer for a digest that is not in the cache.
     pub(super) fn cache_miss(text: &str) -> Self {
         Self::new(code::CACHE_MISS, GENERAL_STATE, text)
     }
 
-    /// A request that was cancelled.
+    /// Answer for a cancelled request.
     pub(super) fn cancelled(reason: CancelReason) -> Self {
         match reason {
             CancelReason::Query => Self::interrupted(),
@@ -71,7 +71,7 @@ impl SessionError {
     }
 }
 
-/// MySQL's number for a statement that took too long.
+/// Number of MySQL for a statement that exceeded its time.
 const TIMED_OUT: u32 = 3024;
 
 impl CancelReason {
@@ -84,12 +84,12 @@ impl CancelReason {
     }
 }
 
-/// An error as the client sees it.
+/// Writes an error in the form that clients receive.
 pub(super) fn put_error(encoder: &mut Encoder<'_>, error: &SessionError) {
     let text = error.message();
     let short = &text[..text.len().min(LONGEST_TEXT)];
     encoder.error(error.severity(), error.code(), error.state(), short).expect("it is short");
 }
 
-/// Longer texts are cut: any peer takes frames of this size.
+/// Longest text of an error, in bytes. Any peer accepts frames of this size.
 const LONGEST_TEXT: usize = 2048;

@@ -1,4 +1,5 @@
-//! [`Channel`]: one session without the type of its service: its mailbox, and what others may do to it.
+//! [`Channel`]: the part of a session that does not depend on the type of the service. It holds the
+//! mailbox, and other threads cancel or end the session through it.
 //!
 //! ```text
 //!   post ──▶ mailbox ──▶ running ──▶ (deferred | waiting for credit or room) ──▶ ended ─┐
@@ -6,8 +7,9 @@
 //!              └────────────────────────── the next one ◀───────────────────────────────┘
 //! ```
 //!
-//! Who reads the connection posts requests and offers credit; anybody may cancel or close; the one
-//! thread that has the right to run the session takes requests out, one after the other.
+//! The reader of the connection queues requests and offers credit. Any thread may cancel a request
+//! or end the session. The worker that runs the session takes the requests out, one after the
+//! other.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,30 +31,32 @@ use crate::sys::clock;
 pub(super) struct Channel {
     pub(super) id: SessionId,
     pub(super) line: Arc<Line>,
-    /// Who runs it.
+    /// The session, to be woken.
     runner: Weak<dyn Wakeable>,
-    /// It has ended: nothing that it writes is sent any more. Written under the line's gate.
+    /// Set when the session has ended: its frames are dropped from then on. Written while no thread
+    /// sends, under the connection's send lock.
     dead: AtomicBool,
-    /// Its request is to end: written under the lock of `mail`.
+    /// Set while the running request is cancelled. Written under the lock of `mail`.
     interrupted: AtomicBool,
-    /// The end of its answer was written, and its client may have it: a kill means the next request.
+    /// Set when the end of the answer is written. The client may have it, so a later kill means the
+    /// next request.
     answered: AtomicBool,
-    /// A [`Class`]; written by who runs it.
+    /// A [`Class`]. Written by the worker that runs the session.
     class: AtomicU8,
     mail: Mutex<Mail>,
-    /// It is in the line's list of those that wait for room.
+    /// Set while the session is in the connection's list of sessions that wait for room.
     pub(super) waits_for_room: AtomicBool,
-    /// Something that a waiting writer waits for has happened.
+    /// Notified when the condition of a waiting writer may hold.
     changed: Condvar,
-    /// Held while it is called, and by who ends a request that was cancelled, so that the call is over
-    /// before the next one begins. Taken before `mail`.
+    /// Held during the call. The end of a cancelled request takes the lock too, so the call is over
+    /// before the next request begins. Taken before `mail`.
     cancel: Mutex<Cancel>,
 }
 
-/// So much room an empty mailbox keeps.
+/// Capacity that an empty mailbox keeps.
 const KEPT_POSTS: usize = 4;
 
-/// Makes somebody look at a session again.
+/// Session that can be woken without its type.
 pub(super) trait Wakeable: Send + Sync {
     fn wake(self: Arc<Self>);
 }
@@ -60,70 +64,72 @@ pub(super) trait Wakeable: Send + Sync {
 #[derive(Debug, Default)]
 struct Mail {
     queue: VecDeque<Post>,
-    /// What is being done.
+    /// The running command.
     running: Option<Begun>,
-    /// Why that is to end.
+    /// Reason why the running request is cancelled.
     cancelled: Option<CancelReason>,
-    /// Credit that came for it.
+    /// Credit offered to the running request and not taken yet.
     offered: Offers,
-    /// Its handler waits for credit or room.
+    /// Set while the handler waits for credit or room.
     waits: bool,
-    /// Who reads the connection waits for a place.
+    /// Set while the reader of the connection waits for a place in the mailbox.
     awaited: Option<Awaited>,
-    /// Nothing is taken in any more.
+    /// Set when the mailbox accepts no more requests.
     closed: bool,
-    /// When the first request came, or the first question for the time.
+    /// Arrival of the first request, or of the first request for a timestamp.
     used: Option<Instant>,
-    /// As long as there is something to do, the connection does not end in good order.
+    /// Keeps the connection from ending in good order while the session has work.
     hold: Option<Hold>,
 }
 
-/// A place in a mailbox that was full when more came.
+/// Wait of the reader for a place in a full mailbox.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
-    /// When it is over with the session, unless that had no chance.
+    /// Time at which the session is closed, unless it had no chance to run.
     until: Instant,
-    /// A request was begun since.
+    /// Set when a request has begun since.
     begun: bool,
 }
 
-/// So long a session that is run has for half of a full mailbox. Meanwhile its connection is not read.
+/// Time within which a running session must begin half of a full mailbox. Meanwhile its connection
+/// is not read.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Something that is being done.
+/// The running command of a session.
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     came: Instant,
-    /// Whether a client may cancel it by itself.
+    /// Set if a client may cancel this command alone.
     is_request: bool,
 }
 
-/// Why a request was not taken in.
+/// Reason why a request was not queued.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// The session has ended, or is ending; so it is not to be found.
+    /// The session has ended or is ending.
     Closed,
-    /// So many wait already.
+    /// The mailbox is full, and the session does not begin its requests.
     Full,
-    /// The same, but the session gets on with them, or had no chance to. It is to come again when the
-    /// connection is [resumed](crate::net::Connection::resume), or then.
+    /// The mailbox is full, but the session begins its requests, or had no chance to run. The
+    /// reader tries again when the connection is [resumed](crate::net::Connection::resume), at the
+    /// latest at this time.
     Later(Instant),
-    /// What waits is larger than this limit.
+    /// Waiting requests would exceed this limit of bytes.
     Bytes(usize),
 }
 
-/// What is left of a session when all that it has written has left.
+/// State of a session when its output has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Settled {
-    /// There is more to do.
+    /// The session has more work.
     Busy,
-    /// Nothing is to be done, and the connection may end.
+    /// The session has no work, and the connection may end.
     Idle,
-    /// The same, but a drain has begun meanwhile: it is to end before.
+    /// The session has no work, but a drain has begun: the session ends first.
     ToEnd,
-    /// It was there for one statement, and takes nothing in any more. Were it to end before its reply
-    /// has left, that of the next one on its id could be quicker.
+    /// The session of one statement is done and accepts no more requests. It does not end before
+    /// its reply is sent: the reply of its successor on the same id could overtake.
     Over,
 }
 
@@ -145,9 +151,9 @@ impl Channel {
         }
     }
 
-    // ---- for who reads the connection ----
+    // ---- called by the reader of the connection ----
 
-    /// Takes a request in; it stays where it is when there is no place for it.
+    /// Queues a request. If the request is refused, it stays in `post`.
     pub(super) fn post(&self, post: &mut Option<Post>) -> Result<(), Refused> {
         let limit = self.line.config().max_queued_messages;
         let mut mail = lock(&self.mail);
@@ -170,16 +176,16 @@ impl Channel {
         Ok(())
     }
 
-    /// What becomes of a request for which there is no place.
+    /// Decides about a request for which the mailbox has no place.
     fn overflow(&self, mail: &mut Mail, now: Instant) -> Refused {
-        // It would wait for a thread, and its client may be who gives one back.
+        // The request would wait for a thread, and all threads may wait for this client.
         if self.line.group().runs_urgent_alone() && !self.class().is_urgent() {
             return Refused::Full;
         }
         let runs = mail.running.is_some();
         match mail.awaited {
             Some(Awaited { until, .. }) if now < until => Refused::Later(until),
-            // Unless nobody has run for a while.
+            // A deadline noticed late does not count, because the session could not run either.
             Some(Awaited { until, begun }) if (begun || runs) && !is_late(until, now) => {
                 Refused::Full
             }
@@ -191,7 +197,7 @@ impl Channel {
         }
     }
 
-    /// More credit for the request that runs; `false` if none does, and nobody gets it.
+    /// Offers credit to the running request. Returns false if no request runs.
     pub(super) fn offer(&self, bytes: i64) -> bool {
         {
             let mut mail = lock(&self.mail);
@@ -208,12 +214,13 @@ impl Channel {
         lock(&self.mail).used.get_or_insert(now);
     }
 
-    /// No request was ever taken in.
+    /// Returns true if the session never got a request.
     pub(super) fn is_unused(&self) -> bool {
         lock(&self.mail).used.is_none()
     }
 
-    /// Whether the oldest of its requests has come at that time and not before, or all it was used for.
+    /// Returns true if the oldest unanswered request, or the first use of the session, arrived at
+    /// `now`.
     pub(super) fn has_come_at(&self, now: Instant) -> bool {
         let mail = lock(&self.mail);
         if mail.used == Some(now) {
@@ -224,14 +231,15 @@ impl Channel {
         running.or_else(waiting) == Some(now)
     }
 
-    // ---- for anybody ----
+    // ---- called by any thread ----
 
-    /// Makes the thread that waits for credit or room, or the next one that runs it, look again.
+    /// Makes a waiting writer check its condition again, and makes the session run.
     pub(super) fn wake(&self) {
-        // Who waits looks under the lock, and so either sees what happened or is woken.
+        // A waiting writer checks its condition under this lock. So it sees the change, or is
+        // woken.
         let waits = lock(&self.mail).waits;
         if waits {
-            // A system call, also where nobody waits.
+            // This is a system call even if no thread waits.
             self.changed.notify_all();
         }
         if let Some(runner) = self.runner.upgrade() {
@@ -239,33 +247,34 @@ impl Channel {
         }
     }
 
-    /// Its frames are not sent any more.
+    /// Returns true if the session has ended and its frames are dropped.
     pub(super) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Nothing is taken in any more.
+    /// Returns true if the mailbox accepts no more requests.
     pub(super) fn is_closed(&self) -> bool {
         lock(&self.mail).closed
     }
 
-    /// Its request is to end.
+    /// Returns true if the running request is cancelled.
     pub(super) fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Cancels the oldest request that has no answer yet; says whether there was one to cancel.
+    /// Cancels the oldest unanswered request. Returns false if there is none.
     pub(super) fn cancel(&self, reason: CancelReason) -> bool {
         let ends_session = matches!(reason, CancelReason::Session | CancelReason::Connection);
         let mut waited = false;
         let ran = self.cancel_if(reason, |mail| {
-            // Acquire: pairs with `set_answered`. Who kills what it asked next has had that answer.
+            // Acquire: pairs with `set_answered`. A client that has the answer means its next
+            // request.
             let answered = self.answered.load(Ordering::Acquire);
             let is_meant = |begun: Begun| begun.is_request && !answered || ends_session;
             if mail.running.is_some_and(is_meant) {
                 return true;
             }
-            // Its turn comes, and then it is answered.
+            // The request is answered when its turn comes.
             if let Some(first) = mail.queue.iter_mut().find(|post| post.is_request()) {
                 waited = first.cancelled.is_none();
                 first.cancelled.get_or_insert(reason);
@@ -275,12 +284,12 @@ impl Channel {
         ran || waited
     }
 
-    /// Cancels the handler that waits for credit or room; `false` if it has gone on already.
+    /// Cancels the handler that waits for credit or room. Returns false if it waits no longer.
     fn cut_writer(&self) -> bool {
         self.cancel_if(CancelReason::Deadline, |mail| mail.waits)
     }
 
-    /// Cancels what is being done, if it still is what is meant, and was not cancelled before.
+    /// Cancels the running command if `is_meant` holds and it was not cancelled before.
     fn cancel_if(&self, reason: CancelReason, is_meant: impl FnOnce(&mut Mail) -> bool) -> bool {
         let cancel = lock(&self.cancel);
         {
@@ -297,7 +306,8 @@ impl Channel {
         true
     }
 
-    /// Ends it: no frame of it is sent once this has returned. `false` if it had ended before.
+    /// Ends the session. After the return no frame of it is sent. Returns false if it had ended
+    /// before.
     pub(super) fn kill(&self, reason: CancelReason) -> bool {
         let mut first = false;
         self.line.between_sends(|| first = !self.dead.swap(true, Ordering::AcqRel));
@@ -306,17 +316,17 @@ impl Channel {
         }
         self.refuse();
         self.cancel(reason);
-        // Who finds nothing to cancel has to see that it is dead.
+        // The session must run to clean up, even if nothing was cancelled.
         self.wake();
         true
     }
 
-    /// The same by who runs it, whose own last word is written already.
+    /// Ends the session by its own worker, whose final message is written already.
     pub(super) fn end(&self) {
         self.dead.store(true, Ordering::Release);
     }
 
-    /// Takes nothing in any more, and gives back how many requests waited.
+    /// Closes the mailbox, and returns the requests that waited in it.
     pub(super) fn refuse(&self) -> VecDeque<Post> {
         let mut mail = lock(&self.mail);
         mail.closed = true;
@@ -330,8 +340,9 @@ impl Channel {
         queue
     }
 
-    /// Takes nothing in any more. `say` sends the last word, with an answer to each of those that
-    /// waited; until it has, nobody learns that the session has ended. It must not wait.
+    /// Closes the mailbox. `say` sends the final message, with an answer to each waiting request,
+    /// and must not wait. It runs under the lock, so no other thread reports the end of the session
+    /// earlier.
     pub(super) fn refuse_after<R>(&self, say: impl FnOnce(&VecDeque<Post>) -> R) -> R {
         let mut mail = lock(&self.mail);
         mail.closed = true;
@@ -344,9 +355,8 @@ impl Channel {
         said
     }
 
-    /// Takes nothing in any more if nothing is being done, nothing waits and all that was written has
-    /// left; says whether that is so. In a drain the others see to it themselves, by
-    /// [`close_if_done`](Self::close_if_done).
+    /// Closes the mailbox if the session is idle. Returns true if it did. In a drain a busy session
+    /// closes itself, by [`close_if_done`](Self::close_if_done).
     pub(super) fn close_if_idle(&self) -> bool {
         let mut mail = lock(&self.mail);
         let idle = !mail.closed && mail.hold.is_none();
@@ -354,12 +364,12 @@ impl Channel {
         idle
     }
 
-    /// Nothing is being done, nothing waits, and all that was written has left.
+    /// Returns true if the session has no work and all its output was sent.
     pub(super) fn is_idle(&self) -> bool {
         lock(&self.mail).hold.is_none()
     }
 
-    /// Cancels what came longer ago than `timeout`, and says how much longer the next one may take.
+    /// Cancels requests that are older than `timeout`. Returns the time until the next one is.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
         let left = |came| timeout.saturating_sub(now.saturating_duration_since(came));
         let is_late = |mail: &Mail| {
@@ -369,24 +379,24 @@ impl Channel {
             let mut mail = lock(&self.mail);
             let waiting = mail.queue.iter_mut().filter(|post| post.is_request());
             let mut next = None;
-            // In the order in which they came.
+            // The queue is in the order of arrival, so the first request in time ends the search.
             for post in waiting.filter(|post| post.cancelled.is_none()) {
                 let left = left(post.came);
                 if !left.is_zero() {
                     next = Some(left);
                     break;
                 }
-                // Its turn comes, and then it is answered.
+                // The request is answered when its turn comes.
                 post.cancelled = Some(CancelReason::Deadline);
             }
             let late = is_late(&mail);
             let running = mail.running.filter(|begun| {
-                // What is no request has no deadline.
+                // Other commands have no deadline.
                 begun.is_request && !late && mail.cancelled.is_none()
             });
             (late, running.map(|begun| left(begun.came)).into_iter().chain(next).min())
         };
-        // By now another one may run, which is not late.
+        // The next request may run by now. It is not late, so the condition is checked again.
         if late {
             self.cancel_if(CancelReason::Deadline, |mail| is_late(mail));
         }
@@ -397,9 +407,9 @@ impl Channel {
         Class::from_u8(self.class.load(Ordering::Relaxed))
     }
 
-    // ---- for who runs it ----
+    // ---- called by the worker that runs the session ----
 
-    /// The next request.
+    /// Takes the next command from the mailbox.
     pub(super) fn next(&self) -> Option<Post> {
         let mut mail = lock(&self.mail);
         let post = mail.queue.pop_front()?;
@@ -413,7 +423,8 @@ impl Channel {
         Some(post)
     }
 
-    /// Who reads waits for a place. Whether there are enough by now.
+    /// Notes a begun request while the reader waits. Returns true if the mailbox has enough room
+    /// now.
     fn note_begun(&self, mail: &mut Mail) -> bool {
         let has_room = mail.queue.len() <= self.line.config().max_queued_messages / 2;
         mail.awaited = mail.awaited.filter(|_| !has_room);
@@ -421,27 +432,27 @@ impl Channel {
         has_room
     }
 
-    /// The connection may be read again, if it was this that kept it.
+    /// Makes the connection readable again if this session had stopped it.
     fn resume_if(&self, was_awaited: bool) {
         if was_awaited {
             self.line.conn.resume();
         }
     }
 
-    /// Takes nothing in any more if a drain has begun while it was not idle, and nothing is left to be
-    /// done; says whether that is so.
+    /// Closes the mailbox if the connection drains and the session has done all its work. Returns
+    /// true if it did.
     pub(super) fn close_if_done(&self) -> bool {
         if !self.line.is_draining() {
             return false;
         }
         let mut mail = lock(&self.mail);
-        // Without a hold it was idle: the drain has closed it, or comes to it.
+        // Without a hold the session was idle: the drain has closed it, or will.
         let done = !mail.closed && mail.hold.is_some() && mail.queue.is_empty();
         mail.closed |= done;
         done
     }
 
-    /// What it has written has left.
+    /// Called when the output of the session has been sent.
     pub(super) fn settle(&self) -> Settled {
         let mut mail = lock(&self.mail);
         if mail.running.is_some() || !mail.queue.is_empty() {
@@ -452,7 +463,7 @@ impl Channel {
         if self.line.is_draining() && !mail.closed {
             return Settled::ToEnd;
         }
-        // A burst is over: its room would stay for as long as the session.
+        // After a burst the capacity would stay allocated as long as the session.
         mail.queue.shrink_to(KEPT_POSTS);
         let hold = mail.hold.take();
         drop(mail);
@@ -460,12 +471,13 @@ impl Channel {
         if over { Settled::Over } else { Settled::Idle }
     }
 
-    /// The end of the answer is about to be written.
+    /// Called before the end of the answer is written.
     pub(super) fn set_answered(&self) {
         self.answered.store(true, Ordering::Release);
     }
 
-    /// The request has ended. Says why it was cancelled, if it was; the call of its [`Cancel`] is over.
+    /// Ends the running command. Returns the reason if it was cancelled; then the call of its
+    /// [`Cancel`] is over.
     pub(super) fn end_request(&self) -> Option<CancelReason> {
         let cancelled = {
             let mut mail = lock(&self.mail);
@@ -479,12 +491,12 @@ impl Channel {
         cancelled
     }
 
-    /// Why the running request was cancelled, if it was.
+    /// Reason why the running request was cancelled.
     pub(super) fn cancelled(&self) -> Option<CancelReason> {
         lock(&self.mail).cancelled
     }
 
-    /// A request whose time is over says so, whatever its engine calls that.
+    /// Replaces the error of an interrupted request by the error of the cancel reason.
     pub(super) fn reason(&self, error: SessionError) -> SessionError {
         match self.cancelled() {
             Some(reason) if error.is_interrupted() => SessionError::cancelled(reason),
@@ -494,11 +506,10 @@ impl Channel {
 
     pub(super) fn set_cancel(&self, cancel: Cancel) {
         let before = std::mem::replace(&mut *lock(&self.cancel), cancel);
-        // It is the user's: it may panic, and is not to be waited for.
+        // Foreign value: its drop may panic.
         guard(self.line.group(), "drop", || drop(before));
     }
 
-    /// Takes the credit that was offered.
     pub(super) fn take_offers(&self) -> Offers {
         std::mem::take(&mut lock(&self.mail).offered)
     }
@@ -508,9 +519,9 @@ impl Channel {
         self.line.note_class(before, class);
     }
 
-    /// Waits, as an announced stall, until there is credit (if `left` is spent) and room, or until
-    /// some credit has come that is not enough. The credit is added to `left`. `false`: the request is
-    /// to end.
+    /// Waits, as an announced stall, until the writer has credit and room. It also returns when
+    /// offered credit does not suffice, so that the client learns it. Adds offers to `left`.
+    /// Returns false if the request must end.
     pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<Credit>) -> bool {
         let line = &self.line;
         let limit = line.config().max_waiting_writers;
@@ -574,7 +585,6 @@ mod tests {
     use crate::runtime::Simulated;
     use crate::session::post::Errand;
 
-    /// Runs nothing.
     struct Idle;
 
     impl Wakeable for Idle {

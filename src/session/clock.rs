@@ -17,8 +17,8 @@ use crate::runtime::{Class, Cost, Lap, Lent, Work};
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
 
-/// The requests for timestamps of one connection, answered in their order, on whichever worker is free:
-/// a service may look into a table for them.
+/// Requests for timestamps of one connection, answered in order. Any worker may run them, because a
+/// service may need time to find a timestamp.
 pub(super) struct Clock<S: Service> {
     link: Weak<Link<S>>,
     asked: Mutex<Asked>,
@@ -40,7 +40,7 @@ struct Question {
 
 const ASKED: Marks = Marks::bit(0);
 
-/// More than this many may not wait on a connection.
+/// Requests for timestamps that may wait on a connection.
 pub(super) const MOST_WAITING: usize = 1024;
 
 impl<S: Service> Clock<S> {
@@ -48,7 +48,7 @@ impl<S: Service> Clock<S> {
         Self { link, asked: Mutex::default(), runner: Runner::new(()), cost: Cost::unknown() }
     }
 
-    /// Somebody asks. `false`: too many wait.
+    /// Adds a request. Returns false if too many wait already.
     pub(super) fn ask(&self, session: u64, count: i32, conn: &Connection) -> bool {
         let mut asked = lock(&self.asked);
         if asked.queue.len() >= MOST_WAITING {
@@ -61,7 +61,7 @@ impl<S: Service> Clock<S> {
         true
     }
 
-    /// `true` when the caller now has to see that it is run.
+    /// Returns true if the caller must queue or run it.
     pub(super) fn becomes_runnable(&self) -> bool {
         self.runner.notify(ASKED).map(Running::queue).is_some()
     }
@@ -107,9 +107,9 @@ impl<S: Service> Runnable for Clock<S> {
                 Self::answer(&link, out, question);
                 done += 1;
                 self.cost.add(lap.end());
-                // What runs next on this thread has another owner.
+                // The next work of this thread has another owner.
                 out.keep(lap.now);
-                // Who asks without end does not own a worker.
+                // After a full turn other connections go first.
                 if done >= budget || lap.now.saturating_duration_since(now) >= TURN {
                     out.flush();
                     running.mark(ASKED);
@@ -147,7 +147,7 @@ impl<S: Service> Work for Clock<S> {
     }
 
     fn class(&self) -> Class {
-        // A transaction that is about to commit may ask.
+        // A transaction that is about to commit may need a timestamp.
         Class::InProgress
     }
 

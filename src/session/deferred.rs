@@ -1,4 +1,4 @@
-//! [`Deferred`]: a request that is finished later.
+//! [`Deferred`]: a request that is answered after its handler has returned.
 
 use std::any::Any;
 use std::fmt;
@@ -14,38 +14,39 @@ use crate::runtime::Usage;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
-/// Finishes a request from any thread, after its handler has returned.
+/// Handle that answers a request from any thread, after its handler has returned.
 ///
-/// Made by [`Reply::defer`]. Until it is finished its session does nothing else, and no thread waits;
-/// requests that come meanwhile wait their turn. A client can cancel the request, its deadline can pass
-/// and its connection can end: then the client has its answer, and what is finished later goes nowhere.
-/// Dropped unfinished, it answers an error.
+/// [`Reply::defer`] creates it. Until it is finished the session runs no other request, and no
+/// thread waits. If the request is cancelled, exceeds its deadline or loses its connection, the
+/// layer answers it, and a later [`finish`](Self::finish) has no effect. A handle that is dropped
+/// unfinished answers with an error.
 ///
-/// *Shape*: keeps the context of its connection, and with it the descriptor, until it is finished,
-/// dropped or cancelled. What was cancelled nobody ends but who has this: look at
-/// [`is_cancelled`](Self::is_cancelled) now and then. `deferred_requests` counts it until it is let go.
+/// *Shape*: keeps the context of its connection, with the descriptor, until it is finished, dropped
+/// or cancelled. The layer cannot stop the work for a cancelled request: its owner checks
+/// [`is_cancelled`](Self::is_cancelled) now and then. `deferred_requests` counts the handle until
+/// it is dropped.
 #[must_use = "dropped, it answers an error"]
 pub struct Deferred {
     deferral: Arc<Deferral>,
-    /// Where it is counted.
+    /// Counts the handle until it is finished or dropped.
     usage: Option<Arc<Usage>>,
 }
 
-/// What a [`Deferred`] shares with its session.
+/// Part of a [`Deferred`] that its session shares.
 pub(super) struct Deferral {
-    /// Taken by who answers. So one that was cancelled keeps no connection, however late its service
-    /// lets go of it.
+    /// Taken by the side that answers. So a cancelled request keeps no connection, however late its
+    /// service drops the handle.
     state: Mutex<Option<Box<State>>>,
     outcome: Mutex<Option<Outcome>>,
 }
 
-/// What came of it.
+/// Result of a deferred request.
 pub(super) enum Outcome {
-    /// It was answered, to the end.
+    /// It was answered to the end.
     Ended(Result<(), SessionError>),
-    /// The rest comes from a feed.
+    /// The rest of the reply comes from a feed.
     Fed(Box<State>),
-    /// It was put off again.
+    /// It was deferred again.
     Deferred(Arc<Deferral>),
 }
 
@@ -70,8 +71,8 @@ impl Deferral {
         Arc::new(Self { state: Mutex::new(state), outcome: Mutex::default() })
     }
 
-    /// The right to answer, for one caller, and what the answer consists of. It may have a source or
-    /// relay, which is the user's.
+    /// Claims the right to answer. Only the first caller gets it. The state may contain a source or
+    /// relay, which is a foreign value.
     pub(super) fn claim(&self) -> Option<Box<State>> {
         lock(&self.state).take()
     }
@@ -83,7 +84,7 @@ impl Deferral {
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        // The session ended while it was put off again, and does not come for it.
+        // The session has ended, so it does not claim the second deferral.
         if let Some(Outcome::Deferred(again)) = self.take_outcome() {
             drop(again.claim());
         }
@@ -97,7 +98,7 @@ impl Deferred {
         Self { deferral: Deferral::new(Some(Box::new(state))), usage: Some(usage) }
     }
 
-    /// For a request that somebody else answers.
+    /// Handle of a request that has another handle already. It answers nothing.
     pub(super) fn late() -> Self {
         Self { deferral: Deferral::new(None), usage: None }
     }
@@ -106,8 +107,8 @@ impl Deferred {
         Arc::clone(&self.deferral)
     }
 
-    /// Whether there is no sense in finishing it, because the client has its answer or is gone. It may
-    /// change at any time.
+    /// Returns true if the client has its answer or is gone, so that finishing has no effect. The
+    /// result may change at any time.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         lock(&self.deferral.state)
@@ -115,13 +116,13 @@ impl Deferred {
             .is_none_or(|state| state.channel.is_interrupted() || state.channel.is_dead())
     }
 
-    /// Answers the request: `code` writes the reply, on this thread, as a handler would, and its ends
-    /// are written by the layer. `false` when it was too late, and `code` was not called.
+    /// Answers the request. `code` writes the reply on this thread, like a handler, and the layer
+    /// writes its end. Returns false, without a call of `code`, if the request was answered before.
     pub fn finish(mut self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) -> bool {
         self.finish_in_place(code).is_some()
     }
 
-    /// Gives back the session that was answered.
+    /// Returns the session if this call answered.
     fn finish_in_place(
         &mut self,
         code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>,
@@ -145,7 +146,7 @@ impl Deferred {
                 (Ok(()), Some(again)) => Outcome::Deferred(again),
                 (Err(error), Some(again)) => match again.claim() {
                     Some(mut state) => Outcome::Ended(state.finish(out, Err(error))),
-                    // Whoever has it was quicker: that answer counts.
+                    // The other handle has answered first, and that answer counts.
                     None => Outcome::Deferred(again),
                 },
                 (Ok(()), None) if state.feed.is_some() => feed(state, out, &mut panicked),
@@ -161,7 +162,7 @@ impl Deferred {
     }
 }
 
-/// Takes at once what the feed has: often that is all. The session goes on with the rest.
+/// Sends what the feed has at once, which is often all. The session continues with the rest.
 fn feed(
     mut state: Box<State>,
     out: &Output,

@@ -1,8 +1,8 @@
-//! [`Gate`]: lets connections in, and handles the login of each.
+//! [`Gate`]: admits connections, and handles their logins.
 //!
-//! Until it has logged in, a connection is a [`Guest`]: it may be asked for its capabilities and for
-//! proof, in frames of 4 KiB, for `login_timeout`. Guests are limited, in all and by address, and so are
-//! the logins that fail.
+//! Before its login a connection may ask for its capabilities and log in, in frames of at most 4
+//! KiB, for `login_timeout`. The number of such connections and of failed logins is limited, in all
+//! and by address.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::runtime::Class;
 use crate::stats::Counter;
 use crate::sys::clock;
 
-/// Lets connections in, or refuses them.
+/// Admits or refuses new connections.
 #[derive(Debug)]
 pub(super) struct Gate {
     logins: Arc<Logins<Connection>>,
@@ -31,9 +31,9 @@ pub(super) struct Gate {
 #[derive(Debug)]
 pub(super) struct Guest {
     handshake: Handshake,
-    /// Its place among those who have not.
+    /// Its place among the connections that have not logged in.
     place: logins::Guest<Connection>,
-    /// An answer is held back: until then nothing else may come.
+    /// Time of the delayed answer. An earlier message is out of order.
     answered_after: Option<Instant>,
 }
 
@@ -42,7 +42,8 @@ impl Gate {
         Self { logins: Arc::new(Logins::new()) }
     }
 
-    /// Lets a new connection in. `None`: its address has too many, and it is being closed.
+    /// Admits a new connection. Returns `None`, and closes the connection, if its address has too
+    /// many.
     pub(super) fn admit<S: Service>(&self, link: &Arc<Link<S>>) -> Option<Guest> {
         let line = &link.line;
         let config = line.config();
@@ -73,7 +74,7 @@ impl Gate {
 }
 
 impl<S: Service> Reader<S> {
-    /// Ends the login: it has succeeded, or the connection has ended.
+    /// Ends the login after its success, or with the connection.
     pub(super) fn end_login(&mut self) {
         if let Some(guest) = self.guest.take() {
             self.link.cancel_timer();
@@ -124,14 +125,14 @@ impl<S: Service> Reader<S> {
     }
 
     fn verify(&mut self, session: u64, claim: &Claim) -> Result<(), Close> {
-        // The service may have to wait.
+        // The service may wait, so earlier answers leave before.
         self.send_answers();
         let line = Arc::clone(&self.link.line);
         let Some(guest) = &mut self.guest else { return Err(Close::new("not let in")) };
         let limits = Limits::from(line.config());
         if !guest.place.may_try(&limits, clock::now()) {
             line.count(Counter::LoginsRefused);
-            // The same as for a wrong password: who tries them learns nothing from it.
+            // The answer is that of a wrong password, so a guessing client cannot tell them apart.
             let step = guest.handshake.refused(AuthError::denied());
             return self.go_on(session, step);
         }
@@ -149,7 +150,7 @@ impl<S: Service> Reader<S> {
                 }
                 let connection = line.conn.id();
                 let peer = Peer { account, address: address.clone(), connection };
-                // There was none: a login happens once.
+                // The value was not set before, because a login succeeds once.
                 let _ = self.link.peer.set(peer);
                 line.count(Counter::Logins);
                 self.end_login();
@@ -159,14 +160,15 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    /// Tells that the login succeeded; later, if that is configured.
+    /// Sends the answer of a successful login, after `authenticate_ok_delay`.
     fn welcome(&mut self, session: u64) {
         let ok = ServerMessage::AuthenticateOk(AuthenticateOk { auth_data: Some(Vec::new()) });
         let delay = self.link.line.config().authenticate_ok_delay;
         self.send_later(session, ok, delay, false);
     }
 
-    /// Answers a login that failed, some time later. Then the connection ends, if it was the last try.
+    /// Answers a failed login after `login_failure_delay`. Closes the connection after its last
+    /// attempt.
     fn refuse_login(&mut self, session: u64, error: AuthError, last: bool) -> Result<(), Close> {
         let delay = self.link.line.config().login_failure_delay;
         let again = self.guest.as_ref().is_some_and(|guest| guest.answered_after.is_some());
@@ -183,16 +185,16 @@ impl<S: Service> Reader<S> {
     }
 
     fn send_message(&mut self, session: u64, message: ServerMessage) {
-        // They are all short.
+        // The limit of the encoder cannot be exceeded: all these messages are short.
         self.send(session, |encoder| encoder.message(&message));
     }
 
-    /// Sends on a timer, without a thread that waits, and closes the connection if that is the end.
+    /// Sends by a timer, so that no thread waits. Closes the connection afterwards if `last` is
+    /// set.
     fn send_later(&mut self, session: u64, message: ServerMessage, delay: Duration, last: bool) {
         if delay.is_zero() {
             return self.send_message(session, message);
         }
-        // It belongs to the login, whoever waits.
         self.link.later(Class::Login, delay, Canceller::Nobody, move |link| {
             link.line.answer(session, |encoder| encoder.message(&message));
             if last {

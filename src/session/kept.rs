@@ -1,4 +1,4 @@
-//! [`Kept`]: replies that are complete and wait a little for others.
+//! [`Kept`]: complete replies that wait a short time, to leave in one send.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -14,28 +14,28 @@ use crate::net::Sent;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
-/// Whose frames they are; none for those that belong to no session.
+/// Session whose frames these are; `None` for frames of no session.
 pub(super) type Owner = Option<Arc<Channel>>;
 
-/// Replies that one thread has written and that others may send if it gets stuck.
+/// Replies that one thread has written. Another thread may send them if the first one is stuck.
 ///
-/// The lock is held while they are sent, which does not wait, so that they leave in order.
+/// The lock is held during the send, which does not wait. So replies leave in order.
 #[derive(Debug, Default)]
 pub(super) struct Kept(Mutex<Replies>);
 
 #[derive(Default)]
 struct Replies {
     bytes: Vec<u8>,
-    /// Whose they are, up to where.
+    /// Owner of each part of `bytes`, and the end of the part.
     parts: Vec<(Owner, usize)>,
-    /// When the first of them was complete.
+    /// Time at which the first reply was complete.
     since: Option<Instant>,
-    /// Those that have written them.
+    /// Work that wrote the replies, and does not run until they are sent.
     held: Vec<Arc<dyn Runnable>>,
 }
 
 impl Kept {
-    /// Takes what is in `buffer`; says whether it is time to send.
+    /// Takes the reply in `buffer`. Returns true if it is time to send.
     pub(super) fn add(&self, buffer: &mut OutBuffer, owner: &Owner, now: Instant) -> bool {
         let replies = &mut *lock(&self.0);
         if !buffer.is_empty() {
@@ -56,7 +56,7 @@ impl Kept {
         lock(&self.0).held.push(runnable);
     }
 
-    /// Sends what is kept, and behind it what is in `buffer`. Gives back who may go on.
+    /// Sends the replies, and `buffer` behind them. Returns the work that may run again.
     pub(super) fn send_with(
         &self,
         line: &Line,
@@ -68,13 +68,13 @@ impl Kept {
         (sent, std::mem::take(&mut replies.held))
     }
 
-    /// The same by another thread than the one that has written it, and does not come to send it.
+    /// Sends the replies by another thread, because their thread is stuck.
     pub(super) fn relieve(&self, line: &Line) {
         let held = {
             let mut replies = match self.0.try_lock() {
                 Ok(replies) => replies,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // So it is not stuck.
+                // The thread that has the lock is sending, so it is not stuck.
                 Err(TryLockError::WouldBlock) => return,
             };
             replies.send_with(line, &OutBuffer::new(&line.pages), &None);
@@ -109,7 +109,7 @@ impl Replies {
         sent
     }
 
-    /// What belongs to sessions that are not dead.
+    /// Bytes of the sessions that are not dead.
     fn living(&self, line: &Line, buffer: &OutBuffer, owner: &Owner) -> Vec<u8> {
         let mut living = Vec::new();
         let mut start = 0;

@@ -1,4 +1,4 @@
-//! [`Line`]: what the sessions of one connection share, whatever their service.
+//! [`Line`]: the part of a connection that does not depend on the type of the service.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -19,23 +19,25 @@ use crate::sync::shim::lock;
 
 pub(super) struct Line {
     pub(super) conn: Connection,
-    /// [`Class::Admin`] if the listener is of that class, otherwise ordinary. The connection has it again
-    /// after the login, and its sessions have it outside of transactions.
+    /// [`Class::Admin`] if the listener has that class, otherwise ordinary. Class of the connection
+    /// after its login, and of its sessions outside of transactions.
     pub(super) class: Class,
     pub(super) dialect: Dialect,
     pub(super) pages: PagePool,
     pub(super) writers: Arc<Writers>,
-    /// Bytes of requests that wait in mailboxes. Statistics, and a bound.
+    /// Bytes of requests in the mailboxes of the connection.
     queued_bytes: AtomicUsize,
-    /// Who sends reads; who ends a session writes, so that nothing of it is sent after its end was told.
+    /// Send lock. Senders hold it for reading. The end of a session holds it for writing, so that
+    /// no frame of the session is sent after the message about its end.
     gate: RwLock<()>,
-    /// Sessions whose work is urgent.
+    /// Number of sessions with an urgent class.
     urgent: Mutex<usize>,
-    /// The peer sends nothing any more: no credit, too.
+    /// Set when the peer sends no more, so no more credit comes.
     finished: AtomicBool,
-    /// The server drains. Read under the lock of a session's mail; who writes it takes that afterwards.
+    /// Set when the server drains. The writer locks each session's mail afterwards; readers hold
+    /// that lock.
     draining: AtomicBool,
-    /// Those that wait for the peer to read.
+    /// Sessions that wait until the peer has read.
     waiting: Mutex<Vec<Weak<Channel>>>,
 }
 
@@ -73,12 +75,12 @@ impl Line {
         self.group().count(counter, 1);
     }
 
-    /// Held while something is sent, which does not wait.
+    /// Held during a send, which does not wait.
     pub(super) fn sending(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what `owner` has written, unless that is dead.
+    /// Sends the frames of `owner`, or drops them if it is dead.
     pub(super) fn send_of(&self, owner: &Owner, buffer: &OutBuffer) -> Sent {
         let _sending = self.sending();
         if is_dead(owner) {
@@ -95,14 +97,14 @@ impl Line {
         }
     }
 
-    /// Writes frames of a session and sends them at once: answers that no request is run for.
+    /// Sends frames of a session at once. For answers that run no request.
     pub(super) fn answer<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
         let mut answer = Vec::new();
         self.put_answer(session, write, &mut answer);
         self.conn.send(answer);
     }
 
-    /// The same, but they go behind what is in `answers`.
+    /// Appends frames of a session to `answers`.
     pub(super) fn put_answer<R>(
         &self,
         session: u64,
@@ -114,13 +116,13 @@ impl Line {
         buffer.slices().for_each(|slice| answers.extend_from_slice(slice));
     }
 
-    /// Runs `end` while nobody sends.
+    /// Runs `end` while no thread sends.
     pub(super) fn between_sends(&self, end: impl FnOnce()) {
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         end();
     }
 
-    /// Takes room for a request, unless there is none for this connection; then the limit comes back.
+    /// Reserves bytes for a request. Returns the exceeded limit if there is no room.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), usize> {
         let config = self.config();
         let limit = config.max_queued_bytes_per_connection;
@@ -136,25 +138,26 @@ impl Line {
         Ok(())
     }
 
-    /// Gives back what a request took.
+    /// Releases the bytes of a request.
     pub(super) fn release(&self, bytes: usize) {
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.group().usage().request_taken(bytes);
     }
 
-    /// The peer has not read enough for more to be sent.
+    /// Returns true if the backlog is above the high watermark.
     pub(super) fn is_full(&self) -> bool {
         self.conn.pending_bytes() > self.config().write_high_watermark_bytes
     }
 
-    /// There is room for more; or nobody will take it, which its sender has to see.
+    /// Returns true if the backlog is at most the low watermark, or the connection is closed. Its
+    /// sender then learns of the close.
     pub(super) fn has_room(&self) -> bool {
         self.conn.pending_bytes() <= self.config().write_low_watermark_bytes
             || self.conn.is_closed()
     }
 
-    /// A session changes its class. While a session is urgent, the connection is urgent too. Otherwise
-    /// no thread would read the requests of a session that all threads wait for.
+    /// Notes that a session changes its class. While a session is urgent, the connection is urgent
+    /// too. Otherwise no thread would read the requests of a session that all threads wait for.
     pub(super) fn note_class(&self, before: Class, after: Class) {
         self.group().note_urgent(before, after);
         if before.is_urgent() == after.is_urgent() {
@@ -172,28 +175,28 @@ impl Line {
         }
     }
 
-    /// The peer sends nothing any more. Who waits for credit is to be woken.
+    /// Notes that the peer sends no more. The caller wakes the sessions that wait for credit.
     pub(super) fn finish(&self) {
         self.finished.store(true, Ordering::Release);
     }
 
-    /// Credit that has not come will not come.
+    /// Returns true if no more credit can come.
     pub(super) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// The server drains: no credit comes, and whoever has nothing more to do ends.
+    /// Begins the drain: no more credit comes, and idle sessions end.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.finish();
     }
 
-    /// A session ends when it becomes idle.
+    /// Returns true if a session must end as soon as it is idle.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// `channel` is woken when there is room, at once if there is.
+    /// Wakes `channel` when the peer has read enough, or at once if it has already.
     pub(super) fn wake_when_room(&self, channel: &Arc<Channel>) {
         if !channel.waits_for_room.swap(true, Ordering::AcqRel) {
             lock(&self.waiting).push(Arc::downgrade(channel));
@@ -201,11 +204,11 @@ impl Line {
         }
     }
 
-    /// There is room: wakes all who wait for it.
+    /// Wakes all sessions that wait for room.
     pub(super) fn wake_waiting(&self) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
         for channel in waiting.iter().filter_map(Weak::upgrade) {
-            // Before it looks: if there is no room then, it comes back here.
+            // Cleared before the session looks. If it finds no room, it registers again.
             channel.waits_for_room.store(false, Ordering::Release);
             channel.wake();
         }

@@ -1,4 +1,4 @@
-//! [`Link`]: one connection with its sessions.
+//! [`Link`]: the server's side of one connection, with its sessions.
 
 use std::any::Any;
 use std::collections::hash_map::Entry;
@@ -25,70 +25,70 @@ use crate::stats::Counter;
 use crate::sync::shim::lock;
 use crate::sys::clock;
 
-/// Sessions that one receive may queue among those of others; the rest goes behind.
+/// Sessions that one receive may put into the run queue. Further ones go to the background queue.
 const SHARE: u32 = 16;
 
 pub(super) struct Link<S: Service> {
     pub(super) line: Arc<Line>,
     pub(super) server: Arc<Shared<S>>,
-    /// Set by the login, before there are sessions.
+    /// Set by the login, before the first session.
     pub(super) peer: OnceLock<Peer>,
     table: Mutex<HashMap<u64, Arc<Session<S>>>>,
-    /// Sessions that were ended from outside, and are out of the table, but not over.
+    /// Sessions that were removed from the table and have not ended yet.
     lingering: AtomicUsize,
     clock: OnceLock<Arc<Clock<S>>>,
-    /// What became runnable and was not begun.
+    /// Sessions and timestamp requests that are runnable and were not started.
     ready: Mutex<Ready>,
-    /// What a statement in a session of its own costs.
+    /// Cost of a statement in a session of its own.
     pub(super) statement_cost: Cost,
-    /// What it costs to run what is ready when that is a task.
+    /// Cost of a task that runs the ready queue.
     turn_cost: Cost,
-    /// A timer looks for requests that take too long.
+    /// Set while a timer checks for requests that take too long.
     watched: AtomicBool,
-    /// Of the login, and behind that the one that looks.
+    /// Timer of the login, and later the timer that checks deadlines.
     timer: Mutex<Option<Timer>>,
 }
 
-/// Who cancels what is to come later.
+/// Selects whether [`Link::cancel_timer`] cancels a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Canceller {
     Nobody,
-    /// See [`Link::cancel_timer`]. There is one of these at a time.
+    /// Cancelled. A connection has at most one such timer.
     Link,
 }
 
-/// In the order in which they came.
+/// Runnable work of a connection, in order of arrival.
 #[derive(Default)]
 struct Ready {
-    /// Of transactions, first.
+    /// Work in transactions, which goes first.
     urgent: VecDeque<Arc<dyn Runnable>>,
     ordinary: VecDeque<Arc<dyn Runnable>>,
 }
 
-/// A plan that is kept, with its text for the audit log.
+/// Cached plan, with its text for the audit log.
 #[derive(Debug)]
 pub(super) struct KeptPlan {
     pub(super) plan: AnyPlan,
     pub(super) audit: Box<[u8]>,
 }
 
-/// What can be run in place, on the thread that made it runnable.
+/// Work that can run in place, on the thread that made it runnable.
 pub(super) trait Runnable: Work {
-    /// Runs what was queued, from `now` on; returns the time at its end. What it has written is in
-    /// `out`, which holds it until that has left: nobody else runs it before.
+    /// Runs the queued work from `now` on, and returns the time at the end. The output in `out`
+    /// holds the work until it is sent. No other thread runs it before.
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant;
 
-    /// What it had written has left.
+    /// Called when the output of the run has been sent.
     fn settle(self: Arc<Self>);
 }
 
-/// What became of a session that was to be opened.
+/// Result of opening a session.
 #[derive(Debug)]
 pub(super) enum Opening<T> {
     Opened(T),
-    /// There is one with this id.
+    /// The connection has a session with this id.
     Duplicate,
-    /// There are too many.
+    /// The connection or the server has too many sessions.
     Limit,
 }
 
@@ -109,7 +109,7 @@ impl<S: Service> Link<S> {
         }
     }
 
-    /// Who logged in.
+    /// The peer after its login.
     pub(super) fn peer(&self) -> &Peer {
         self.peer.get().expect("sessions are opened after the login only")
     }
@@ -119,17 +119,15 @@ impl<S: Service> Link<S> {
         note_panic(self.line.group(), "session", payload);
     }
 
-    // ---- sessions ----
-
     pub(super) fn find(&self, id: u64) -> Option<Arc<Session<S>>> {
         lock(&self.table).get(&id).cloned()
     }
 
-    /// A new session, if there is room for it and none with its id.
+    /// Opens a session, if the limits allow it and the id is free.
     pub(super) fn open(self: &Arc<Self>, id: u64) -> Opening<Arc<Session<S>>> {
         let config = self.line.config();
         let mut table = lock(&self.table);
-        // Whoever kills what it has begun gets no room for more before that has ended.
+        // Killed sessions count until they have ended. Otherwise a client could start any number.
         let sessions = table.len() + self.lingering.load(Ordering::Relaxed);
         if sessions >= config.max_sessions_per_connection {
             return Opening::Limit;
@@ -144,22 +142,23 @@ impl<S: Service> Link<S> {
         let session = Session::new(SessionId { wire: id, number }, self);
         let gone = table.insert(id, Arc::clone(&session));
         drop(table);
-        // Its end runs code of the user: not under the lock.
+        // The drop of a session runs foreign code: not under the lock.
         drop(gone);
         Opening::Opened(session)
     }
 
-    /// Takes a session out of the table, unless another has its place by now.
+    /// Removes a session from the table, unless a newer session has its place.
     pub(super) fn forget(&self, id: SessionId) {
         let gone = match lock(&self.table).entry(id.wire()) {
             Entry::Occupied(entry) if entry.get().channel.id == id => Some(entry.remove()),
             _ => None,
         };
-        // Its end runs code of the user: not under the lock.
+        // The drop of a session runs foreign code: not under the lock.
         drop(gone);
     }
 
-    /// A session that is out of the table is not over yet, or is over now.
+    /// Counts a session that was removed from the table before its end, from the removal until the
+    /// end.
     pub(super) fn lingers(&self, begins: bool) {
         if begins {
             self.lingering.fetch_add(1, Ordering::Relaxed);
@@ -173,31 +172,33 @@ impl<S: Service> Link<S> {
         in_order(lock(&self.table).values().cloned().collect())
     }
 
-    /// The connection has ended.
+    /// Ends all sessions when the connection has ended.
     pub(super) fn end(&self) {
-        // It would stay for all of `request_timeout`, after each connection that comes and goes.
+        // The timer would otherwise stay for `request_timeout` after each short connection.
         self.cancel_timer();
         let sessions = std::mem::take(&mut *lock(&self.table));
         for session in in_order(sessions.into_values().collect()) {
             session.channel.kill(CancelReason::Connection);
         }
-        // To be ended by a worker, like the others.
+        // Workers run the ends, which may wait.
         self.push_ready();
     }
 
-    /// Ends what its peer, who has finished sending, and may be gone, waits for too long.
+    /// Ends the sessions after `half_close_timeout`. The peer has finished sending, and may be
+    /// gone.
     pub(super) fn end_later(self: &Arc<Self>) {
         if self.sessions().iter().all(|session| session.channel.is_idle()) {
             return;
         }
         let delay = self.line.config().half_close_timeout;
-        // When the connection has ended it finds nothing.
+        // If the connection has ended before, `end` finds no session.
         self.later(Class::InProgress, delay, Canceller::Nobody, |link| link.end());
     }
 
-    /// Calls `code` after some time, unless the link is gone by then; it does not keep it.
+    /// Calls `code` after `delay`, unless the connection is gone by then. The timer does not keep
+    /// it alive.
     ///
-    /// When nobody looked at the time for long, nobody served the peer either: then the time begins
+    /// If the timer fires late, the server did not serve the peer meanwhile. So the delay begins
     /// anew, once.
     pub(super) fn later(
         self: &Arc<Self>,
@@ -229,9 +230,10 @@ impl<S: Service> Link<S> {
                 code(&link);
             }
         };
-        // Taken before: when it is due at once and begins anew, that one comes second.
+        // Locked before the timer starts. A timer that is due at once may set its successor, which
+        // must come second.
         let mut place = lock(&self.timer);
-        // After `end` nobody would cancel it, and nothing is left to be done.
+        // After `end` the timer would not be cancelled, and has nothing to do.
         if self.line.conn.is_closed() {
             return;
         }
@@ -241,7 +243,6 @@ impl<S: Service> Link<S> {
         }
     }
 
-    /// Nobody is waited for any more.
     pub(super) fn cancel_timer(&self) {
         let timer = lock(&self.timer).take();
         if let Some(timer) = timer {
@@ -249,7 +250,7 @@ impl<S: Service> Link<S> {
         }
     }
 
-    /// Leaves what is runnable to other workers.
+    /// Leaves the runnable work to other workers.
     pub(super) fn push_ready(&self) {
         while let Some((next, _)) = self.next_ready() {
             self.line.group().push_work(next);
@@ -260,31 +261,29 @@ impl<S: Service> Link<S> {
         self.clock.get_or_init(|| Arc::new(Clock::new(Arc::downgrade(self))))
     }
 
-    // ---- what is runnable ----
-
-    /// To be run when nobody holds the connection's receiving side.
+    /// Queues work to run in `released`, after the receiving side of the connection was given up.
     pub(super) fn make_ready(&self, runnable: Arc<dyn Runnable>) {
         let urgent = runnable.class().is_urgent();
         let mut ready = lock(&self.ready);
         if urgent { &mut ready.urgent } else { &mut ready.ordinary }.push_back(runnable);
     }
 
-    /// Takes one out, of a transaction if there is one; says whether there are more.
+    /// Takes one item, urgent items first. Returns true beside it if more are left.
     fn next_ready(&self) -> Option<(Arc<dyn Runnable>, bool)> {
         let mut ready = lock(&self.ready);
         let next = ready.urgent.pop_front().or_else(|| ready.ordinary.pop_front())?;
         Some((next, !(ready.urgent.is_empty() && ready.ordinary.is_empty())))
     }
 
-    /// Runs here what is known to be quick, and the last one if nothing stands behind it and nobody
-    /// knows; the others go to the queue.
+    /// Runs quick work in place. Work of unknown cost runs in place if nothing waits behind it.
+    /// Other work goes to the run queue.
     pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) {
-        // Most receives bring something; but what was brought may be taken by another thread.
+        // Another thread may have taken the work of this receive.
         let Some(mut first) = self.next_ready() else { return };
         let until = now + TURN;
         Output::with(&self.line, |out| {
             let urgent_alone = self.line.group().runs_urgent_alone();
-            // What several sessions send to others leaves together.
+            // Output of several sessions to other connections leaves in one send.
             let mut cork = None;
             let mut queued = 0;
             loop {
@@ -312,7 +311,8 @@ impl<S: Service> Link<S> {
                 } else {
                     self.line.group().push_spent_work(next);
                 }
-                // Its client sends on as it gets replies: other connections want their turn.
+                // The peer may send more for each reply, so other connections go first after a
+                // turn.
                 if more && now >= until {
                     let (link, kept) = (Arc::clone(self), Arc::default());
                     self.line.group().push_spent_work(Arc::new(Rest { link, kept, held: None }));
@@ -326,15 +326,13 @@ impl<S: Service> Link<S> {
         });
     }
 
-    // ---- deadlines ----
-
-    /// A request has come: somebody looks whether it takes too long.
+    /// Starts the timer that checks for late requests, after a request was queued.
     pub(super) fn watch(self: &Arc<Self>) {
         if self.watched.load(Ordering::Relaxed) {
             return;
         }
         let timeout = self.line.config().request_timeout;
-        // AcqRel: see `look_for_late`.
+        // AcqRel: pairs with the swap in `look_for_late`.
         if !timeout.is_zero() && !self.watched.swap(true, Ordering::AcqRel) {
             self.look_later(timeout);
         }
@@ -349,7 +347,7 @@ impl<S: Service> Link<S> {
         if let Some(delay) = self.cancel_late() {
             return self.look_later(delay);
         }
-        // AcqRel: whoever finds it set before this swap has posted before, and is seen now.
+        // AcqRel: a request queued while the flag was set is visible to the check below.
         self.watched.swap(false, Ordering::AcqRel);
         if let Some(delay) = self.cancel_late()
             && !self.watched.swap(true, Ordering::AcqRel)
@@ -358,7 +356,7 @@ impl<S: Service> Link<S> {
         }
     }
 
-    /// Cancels what takes too long, and says when the next one will.
+    /// Cancels requests that take too long. Returns the time until the next one does.
     fn cancel_late(&self) -> Option<Duration> {
         let timeout = self.line.config().request_timeout;
         if timeout.is_zero() {
@@ -369,18 +367,17 @@ impl<S: Service> Link<S> {
         sessions.iter().filter_map(|session| session.channel.check_deadline(now, timeout)).min()
     }
 
-    // ---- the cache ----
-
     pub(super) fn kept_sql(&self, account: &Account, digest: &[u8]) -> Option<Arc<[u8]>> {
         let kept = self.server.sql.get(account.name().as_bytes(), digest);
         self.line.count(if kept.is_some() { Counter::SqlHit } else { Counter::SqlMiss });
         kept
     }
 
-    /// Not if the digest is that of another text: whoever names it next would run what he did not mean.
+    /// Keeps a text under its digest, unless the digest is that of another text. Otherwise a client
+    /// that uses the digest later would run a text that it does not expect.
     pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
         let longest = self.line.config().request_cache_max_length;
-        // What is too long is not kept in any case, and a digest of it is not worth while.
+        // A longer text is not kept in any case, so its digest is not computed.
         if text.len() <= longest && !is_of(digest, text) {
             return;
         }
@@ -394,7 +391,7 @@ impl<S: Service> Link<S> {
         kept
     }
 
-    /// `bytes`: what the message with it takes in memory.
+    /// `bytes`: memory of the message with the plan.
     pub(super) fn keep_plan(
         &self,
         account: &Account,
@@ -416,28 +413,28 @@ impl<S: Service> Link<S> {
     }
 }
 
-/// So that what follows does not hang on how a table hashes.
+/// Sorts sessions by id, so that results do not depend on the order of a hash table.
 fn in_order<S: Service>(mut sessions: Vec<Arc<Session<S>>>) -> Vec<Arc<Session<S>>> {
     sessions.sort_unstable_by_key(|session| session.channel.id.wire());
     sessions
 }
 
-/// Whether a digest can be that of a text: one as long as MD5 is taken for that, another may be
-/// whatever its client likes.
+/// Returns true if the text may have this digest. A digest of 16 bytes must be the MD5 of the text.
+/// Clients may choose other digests freely.
 fn is_of(digest: &[u8], text: &[u8]) -> bool {
     let md5 = || Md5::digest(text);
     digest.len() != <Md5 as Digest>::output_size() || *md5() == *digest
 }
 
-/// Deadlines are looked at no more often than this.
+/// Shortest time between two checks of deadlines.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
-/// What stands behind a session that is stuck after all, when another worker comes for it; or what was
-/// left when a turn was over.
+/// Task that runs the ready queue. Another worker takes it over if a session that runs in place is
+/// stuck. It is also queued after a full turn.
 pub(super) struct Rest<S: Service> {
     pub(super) link: Arc<Link<S>>,
     pub(super) kept: Arc<Kept>,
-    /// What the sessions that were run have sent to others.
+    /// Corked output to other connections.
     pub(super) held: Option<Arc<Held>>,
 }
 

@@ -1,16 +1,17 @@
-//! Accounts of logins by address: the connections that have not logged in, and the failures.
+//! [`Logins`]: unauthenticated connections and failed logins, counted by address.
 //!
-//! 1. An accepted connection becomes a [`Guest`]. If its address has too many guests, it is refused.
-//! 2. If there are too many guests in all, the oldest guest of the address with the most guests gives
-//!    up its place to the newcomer. So a peer that holds many places loses its own.
-//! 3. Each login that fails costs its address a part of a minute. An address that owes more than
-//!    a whole minute has its logins refused without a look until time has paid for it.
-//! 4. The guest goes when it has logged in, or with its connection.
+//! 1. An accepted connection is unauthenticated. If its address has too many such connections, it
+//!    is refused.
+//! 2. If a server has too many in all, the oldest one of the address with the most gives up its
+//!    place to the newcomer. So a peer with many connections loses its own.
+//! 3. Each failed login costs its address a part of a minute. While an address owes more than a
+//!    minute, its logins are refused unchecked.
+//! 4. A connection leaves the table after its login, or when it ends.
 //!
-//! *Shape*: an entry for each address that has guests, which are limited, and for a limited number of
-//! addresses that had failures and have no guests now. Of these, the address that has been idle longest
-//! is forgotten first.
-//! One lock, under which nothing is called. The time is an argument. `C` is a handle of a connection.
+//! *Shape*: an entry for each address with unauthenticated connections, which are limited. Also for
+//! up to [`MOST_IDLE`] addresses with failures only; the longest idle address is forgotten first.
+//! One lock, under which no foreign code runs. The time is an argument. `C` is a handle of a
+//! connection.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,11 +26,11 @@ use crate::config::Config;
 use crate::net::Address;
 use crate::sync::shim::{Mutex, lock};
 
-/// Address whose guests and failures are counted together.
+/// Address for which connections and failures are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Origin {
     V4(Ipv4Addr),
-    /// The first 64 bits: a peer with one address of a network has all of them.
+    /// The first 64 bits. A peer with one address of such a network has all of them.
     V6([u8; 8]),
     /// All Unix sockets.
     Local,
@@ -56,14 +57,14 @@ impl From<&Address> for Origin {
     }
 }
 
-/// The limits as they are now.
+/// Limits of the current configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Guests at once, in all.
+    /// Unauthenticated connections at once, in all.
     pub(super) guests: usize,
-    /// Guests at once from one address.
+    /// Unauthenticated connections at once from one address.
     pub(super) guests_per_address: usize,
-    /// Failures in a minute from one address.
+    /// Failed logins of one address in a minute.
     pub(super) failures_per_minute: usize,
 }
 
@@ -87,14 +88,14 @@ impl Limits {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Most that an address can owe, however many logins fail at the same time. It is locked out for this
-/// time at most.
+/// Most that an address can owe, even if many logins fail at once. It bounds the time for which the
+/// address is locked out.
 const MOST_OWED: Duration = Duration::from_secs(120);
 
 /// Idle addresses that are remembered, of about 100 bytes each.
 const MOST_IDLE: usize = 16_384;
 
-/// All guests and failures of a server.
+/// All unauthenticated connections and failures of a server.
 #[derive(Debug)]
 pub(super) struct Logins<C> {
     table: Mutex<Table<C>>,
@@ -103,28 +104,29 @@ pub(super) struct Logins<C> {
 
 #[derive(Debug)]
 struct Table<C> {
-    /// Addresses that have guests.
+    /// Addresses with unauthenticated connections.
     busy: HashMap<Origin, Busy<C>>,
-    /// The ranks of these addresses. The last one gives up a place.
+    /// Ranks of these addresses. The last one gives up a place.
     ranks: BTreeSet<(Rank, Origin)>,
-    /// Addresses that have none, but had failures.
+    /// Addresses with failures only.
     idle: LruCache<Origin, Debt, RandomState>,
-    /// All guests.
+    /// Number of all unauthenticated connections.
     guests: usize,
     last_number: u64,
 }
 
 #[derive(Debug)]
 struct Busy<C> {
-    /// By number: the oldest is the first.
+    /// Connections by number. The first is the oldest.
     guests: BTreeMap<u64, C>,
     debt: Debt,
 }
 
-/// Number of guests of an address, and its oldest one. Of equal numbers the older oldest ranks higher.
+/// Number of connections of an address, and its oldest one. Of equal numbers, the address with the
+/// older one ranks higher.
 type Rank = (usize, Reverse<u64>);
 
-/// Failures that are not forgotten yet, as the time when they are.
+/// Time at which all failures of an address are paid for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     until: Option<Instant>,
@@ -140,13 +142,13 @@ impl Debt {
     }
 }
 
-/// A connection that was let in.
+/// Newly admitted connection.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Admitted<C> {
     pub(super) guest: Guest<C>,
-    /// Connections that gave up their places to it, and are to be closed. There is more than one only
-    /// after the limit was lowered.
+    /// Connections that gave up their places, to be closed. More than one only after the limit was
+    /// lowered.
     pub(super) displaced: Vec<C>,
 }
 
@@ -166,7 +168,7 @@ impl<C> Logins<C> {
         Self { table: Mutex::new(table), most_idle }
     }
 
-    /// Lets a connection in that has not logged in. `None`: its address has too many.
+    /// Adds an unauthenticated connection. Returns `None` if its address has too many.
     pub(super) fn begin(
         self: &Arc<Self>,
         from: Origin,
@@ -190,7 +192,6 @@ impl<C> Logins<C> {
         Some(Admitted { guest: Guest { logins: Arc::clone(self), from, number }, displaced })
     }
 
-    /// Number of guests.
     #[cfg(test)]
     pub(super) fn guests(&self) -> usize {
         lock(&self.table).guests
@@ -198,14 +199,14 @@ impl<C> Logins<C> {
 }
 
 impl<C> Table<C> {
-    /// Forgets those at the old end of the list who owe nothing any more.
+    /// Forgets the longest idle addresses that owe nothing any more.
     fn forget_paid(&mut self, now: Instant) {
         while self.idle.peek_lru().is_some_and(|(_, debt)| debt.owed(now).is_zero()) {
             self.idle.pop_lru();
         }
     }
 
-    /// Adds a guest, and returns its number.
+    /// Adds a connection, and returns its number.
     fn add(&mut self, from: Origin, conn: C) -> u64 {
         self.last_number += 1;
         let mut busy = self.take(from).unwrap_or_else(|| Busy {
@@ -217,7 +218,7 @@ impl<C> Table<C> {
         self.last_number
     }
 
-    /// Removes a guest, unless it was displaced before.
+    /// Removes a connection, unless it was displaced before.
     fn remove(&mut self, from: Origin, number: u64, most_idle: usize) -> Option<C> {
         let mut busy = self.take(from)?;
         let conn = busy.guests.remove(&number);
@@ -229,13 +230,13 @@ impl<C> Table<C> {
         conn
     }
 
-    /// Removes the oldest guest of the address that has the most.
+    /// Removes the oldest connection of the address with the most.
     fn displace(&mut self, most_idle: usize) -> Option<C> {
         let ((_, Reverse(oldest)), from) = *self.ranks.last()?;
         self.remove(from, oldest, most_idle)
     }
 
-    /// Takes an address out, to change its guests.
+    /// Takes an address out of the table, to change its connections.
     fn take(&mut self, from: Origin) -> Option<Busy<C>> {
         let busy = self.busy.remove(&from)?;
         self.guests -= busy.guests.len();
@@ -271,7 +272,7 @@ impl<C> Busy<C> {
     }
 }
 
-/// A connection that has not logged in. It counts until it is dropped or displaced.
+/// Place of an unauthenticated connection. It counts until it is dropped or displaced.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Guest<C> {
@@ -281,24 +282,25 @@ pub(super) struct Guest<C> {
 }
 
 impl<C> Guest<C> {
-    /// Returns false if too many logins from this address have failed for another look.
+    /// Returns false if the login must be refused unchecked, because too many of this address have
+    /// failed.
     pub(super) fn may_try(&self, limits: &Limits, now: Instant) -> bool {
         lock(&self.logins.table).debt(self.from).owed(now) + limits.price() <= MINUTE
     }
 
-    /// Notes that a login was looked at and failed. A login refused without a look costs nothing.
+    /// Notes a login that was checked and failed. A login refused unchecked costs nothing.
     pub(super) fn note_failure(&self, limits: &Limits, now: Instant) {
         let mut table = lock(&self.logins.table);
         let mut debt = table.debt(self.from);
         debt.add(limits.price(), now);
         match table.busy.get_mut(&self.from) {
             Some(busy) => busy.debt = debt,
-            // It was displaced during the look, and was the last of its address.
+            // The connection was displaced during the check, and was the last one of its address.
             None => table.remember(self.from, debt, self.logins.most_idle),
         }
     }
 
-    /// Ends the guest after a login.
+    /// Gives up the place after a login.
     pub(super) fn logged_in(self) {}
 }
 
@@ -307,7 +309,7 @@ impl<C> Drop for Guest<C> {
         let mut table = lock(&self.logins.table);
         let conn = table.remove(self.from, self.number, self.logins.most_idle);
         drop(table);
-        // It may be the last handle: not under the lock.
+        // This may be the last handle of the connection, so it is dropped outside of the lock.
         drop(conn);
     }
 }
@@ -335,7 +337,7 @@ mod tests {
         (table.busy.len(), table.idle.len())
     }
 
-    /// Lets a connection in for which there is room.
+    /// Adds a connection for which there is room.
     fn begin<C>(
         logins: &Arc<Logins<C>>,
         from: u8,
@@ -378,8 +380,8 @@ mod tests {
         assert_eq!((logins.guests(), entries(&logins)), (0, (0, 0)));
     }
 
-    /// Lets connections in, each from its address. Returns their guests, and the connections that
-    /// gave up their places.
+    /// Adds connections, each from its address. Returns their places, and the connections that gave
+    /// up theirs.
     fn begin_all(
         logins: &Arc<Logins<usize>>,
         limits: &Limits,
@@ -398,15 +400,15 @@ mod tests {
     fn the_oldest_of_the_address_with_the_most_gives_up_its_place() {
         let limits = Limits { guests: 6, guests_per_address: 4, ..LIMITS };
         for (origins, displaced) in [
-            // The address with the most loses one after the other, down to the others.
+            // The address with the most connections loses some, until others have as many.
             (&[1, 2, 2, 2, 3, 2, 4, 5, 6][..], &[1, 2, 3][..]),
-            // Of equal ones, the oldest of all.
+            // If addresses have equally many, the oldest connection goes.
             (&[1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 1, 2, 3, 4]),
-            // With the newcomer its own address has the most.
+            // The address of the newcomer has the most.
             (&[1, 2, 3, 1, 2, 3, 3, 3, 3], &[2, 5, 6]),
-            // Its own address has as many as another with it.
+            // With the newcomer, its address has as many as another.
             (&[1, 1, 1, 2, 2, 3, 2], &[0]),
-            // All places are those of as many addresses.
+            // Each place belongs to another address.
             (&[1, 2, 3, 4, 5, 6, 7, 8, 1], &[0, 1, 2]),
         ] {
             let logins = Arc::new(Logins::new());
@@ -434,7 +436,7 @@ mod tests {
             (begin(&logins, 1, 1, &limits, now), begin(&logins, 2, 2, &limits, now));
         let third = logins.begin(v4(3), 3, &limits, now).expect("room");
         assert_eq!(third.displaced, [1]);
-        // Its login was looked at meanwhile.
+        // The login was checked meanwhile.
         assert!(first.may_try(&limits, now));
         first.note_failure(&limits, now);
         assert!(!first.may_try(&limits, now));
@@ -536,11 +538,10 @@ mod tests {
         ]
     }
 
-    /// The same with lists that are searched from end to end. Failures are a store of milliseconds
-    /// that fills with time.
+    /// Naive twin with lists. Failures are milliseconds owed, which shrink with time.
     #[derive(Default)]
     struct Naive {
-        /// Numbers and addresses, in the order in which they came.
+        /// Numbers and addresses, in order of arrival.
         guests: Vec<(usize, u8)>,
         /// Milliseconds owed by each address.
         debts: [u64; 6],
@@ -552,7 +553,7 @@ mod tests {
             self.guests.iter().filter(move |guest| guest.1 == from).map(|guest| guest.0)
         }
 
-        /// Returns the number of the guest that gives up its place. `None`: the newcomer is refused.
+        /// Returns the connections that give up their places. `None` if the newcomer is refused.
         fn begin(&mut self, from: u8, limits: &Limits) -> Option<Vec<usize>> {
             if self.of(from).count() >= limits.guests_per_address {
                 return None;
@@ -579,10 +580,10 @@ mod tests {
         fn places_and_debts_are_those_of_a_naive_twin(
             ops in proptest::collection::vec(op(), 0..200),
         ) {
-            // Room for all: which one is forgotten has a test of its own.
+            // The limit of idle addresses is not reached here; it has its own test.
             let limits = Limits { guests: 6, guests_per_address: 3, failures_per_minute: 10 };
             let logins = Arc::new(Logins::with_most_idle(6));
-            // Of connections that have not ended, also of those that gave up their places.
+            // Open connections, including displaced ones.
             let mut guests: Vec<(usize, u8, Guest<usize>)> = Vec::new();
             let mut naive = Naive::default();
             let mut now = Instant::now();

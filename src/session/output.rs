@@ -1,17 +1,17 @@
-//! [`Output`]: frames on their way out, from when they are written to when they are sent.
+//! [`Output`]: frames that were written and not sent yet.
 //!
 //! ```text
-//!   request that runs          requests that have ended           socket
+//!   running request            requests that have ended           socket
 //!   ┌─────────────────┐  keep  ┌──────────────────────┐  flush
-//!   │ current         │───────▶│ Kept: replies, whole │────────▶  one send
+//!   │ current         │───────▶│ Kept: whole replies  │────────▶  one send
 //!   └─────────────────┘        └──────────────────────┘
-//!    of this thread alone       others may send them, when this thread is stuck
+//!    for this thread alone      another thread may send them if this one is stuck
 //! ```
 //!
-//! What the requests of one run write, of one session or of several of a connection, leaves in one send.
-//! It is not held back for long: it leaves when 16 KiB are there, when it is 0.1 ms old, before a
-//! request begins that is not known to be quick, and when a handler announces that it waits. When a
-//! handler that was thought quick waits and does not say so, another worker comes for what is kept.
+//! Replies of one run leave in one send, from one or several sessions of a connection. They leave
+//! when they have 16 KiB, when the first is 0.1 ms old, before a request that is not known to be
+//! quick, and before an announced wait. If a handler waits unannounced, another worker sends the
+//! kept replies.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -31,43 +31,43 @@ use crate::runtime::{Origin, Serving};
 use crate::sync::stall;
 use crate::sys::clock;
 
-/// What a thread has written for one connection and not sent.
+/// Frames that a thread has written for one connection and not sent.
 pub(super) struct Output {
     line: Arc<Line>,
     current: RefCell<Current>,
     kept: Arc<Kept>,
-    /// Something may be kept.
+    /// Set while replies may be kept.
     keeps: Cell<bool>,
-    /// Others know of what is kept.
+    /// Set when other workers can find the kept replies.
     shown: Cell<bool>,
-    /// Bytes written before which the clock is not looked at again.
+    /// Length of the buffer at which the clock is read again.
     look_at: Cell<usize>,
-    /// Bytes that were sent.
+    /// Total of sent bytes.
     sent: Cell<usize>,
-    /// The peer had not read everything when something was sent last.
+    /// Set if the socket did not take all bytes of the last send.
     pressed: Cell<bool>,
 }
 
 struct Current {
     buffer: OutBuffer,
-    /// Whose bytes these are.
+    /// Session that writes into `buffer`.
     owner: Owner,
-    /// When the first of them was written, as far as known.
+    /// Time of the first look at the clock since `buffer` was empty.
     since: Option<Instant>,
 }
 
-/// Bytes at which they leave.
+/// Number of bytes that are sent at once.
 pub(super) const FULL: usize = 16 << 10;
-/// Age at which they leave.
+/// Age at which replies are sent.
 pub(super) const OLD: Duration = Duration::from_micros(100);
 /// Bytes between two looks at the clock, within one reply.
 const STRIDE: usize = 1 << 10;
 
 impl Output {
-    /// Runs `code` with an output for a connection, and sends what is in it at the end.
+    /// Runs `code` with an output for a connection, and sends the output at the end.
     pub(super) fn with<R>(line: &Arc<Line>, code: impl FnOnce(&Self) -> R) -> R {
         let _serving = Serving::begin(Origin::Accepted);
-        // The thread-locals are gone if the destructor of another one finishes a deferred request.
+        // The thread-locals are gone if a destructor of another one finishes a deferred request.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
         let (buffer, kept) = spare.unwrap_or_else(|| (OutBuffer::new(&line.pages), Arc::default()));
         let output = Rc::new(Self {
@@ -90,7 +90,7 @@ impl Output {
         &self.line
     }
 
-    /// What is written from now on belongs to `owner`; what was written before is sent or kept.
+    /// Sets the owner of the next frames. Earlier frames must be sent or kept.
     pub(super) fn begin(&self, owner: Option<&Arc<Channel>>) {
         self.pressed.set(self.line.conn.pending_bytes() > 0);
         let mut current = self.current.borrow_mut();
@@ -98,7 +98,7 @@ impl Output {
         current.owner = owner.cloned();
     }
 
-    /// Writes frames of a session, and returns how many bytes they are. `begin` was called for it.
+    /// Writes frames of a session, and returns their length. `begin` was called for the session.
     pub(super) fn write<R>(
         &self,
         session: u64,
@@ -113,18 +113,17 @@ impl Output {
         (result, buffer.len() - before)
     }
 
-    /// Bytes that went through it: only differences count.
+    /// Total of written bytes. It wraps, so only differences count.
     pub(super) fn sent_or_written(&self) -> usize {
         self.sent.get().wrapping_add(self.current.borrow().buffer.len())
     }
 
-    /// Whether a look at what the peer has not read is worth while.
+    /// Returns true if the backlog of the connection is worth a look.
     pub(super) const fn is_pressed(&self) -> bool {
         self.pressed.get()
     }
 
-    /// After some bytes of a reply: sends them if there are many, or if they are old. Looks at the clock
-    /// now and then.
+    /// Sends the reply so far if it is long or old. Called after each row.
     pub(super) fn row_written(&self) {
         let len = self.current.borrow().buffer.len();
         if len >= FULL {
@@ -139,7 +138,7 @@ impl Output {
         }
     }
 
-    /// A quick request has ended, at `now`: its reply waits a little for those behind it.
+    /// Keeps the reply of a quick request that ended at `now`, to send it with later replies.
     pub(super) fn keep(&self, now: Instant) {
         let due = {
             let Current { buffer, owner, since } = &mut *self.current.borrow_mut();
@@ -153,15 +152,15 @@ impl Output {
         }
     }
 
-    /// Keeps it from being run elsewhere until what it has written has left, so that its replies stay in
-    /// order.
+    /// Keeps `runnable` from running elsewhere until its output is sent, so that its replies stay
+    /// in order.
     pub(super) fn hold(&self, runnable: Arc<dyn Runnable>) {
         self.keeps.set(true);
         self.kept.hold(runnable);
     }
 
-    /// Lets others come for what is kept, for what is ready in `link`, and for what a cork holds back,
-    /// if this thread gets stuck in what it runs next.
+    /// Lets other workers take over if this thread gets stuck in its next run: the kept replies,
+    /// the ready queue of `link`, and corked output.
     pub(super) fn show<S: Service>(&self, link: &Arc<Link<S>>) {
         let group = self.line.group();
         if !self.shown.replace(true) || !group.has_aside() {
@@ -171,23 +170,22 @@ impl Output {
         }
     }
 
-    /// Something of earlier requests may be waiting.
+    /// Returns true if replies may be kept.
     pub(super) const fn keeps(&self) -> bool {
         self.keeps.get()
     }
 
-    /// Sends what is there. What belongs to a session that is dead by now is dropped. Those that have
-    /// written it may run again.
+    /// Sends all frames, without those of dead sessions. Work that wrote them may run again.
     pub(super) fn flush(&self) {
         let held = {
-            // Within a row nothing can be sent.
+            // During a row the buffer is borrowed, and an incomplete frame cannot be sent.
             let Ok(mut current) = self.current.try_borrow_mut() else { return };
             self.send_from(&mut current)
         };
         held.into_iter().for_each(Runnable::settle);
     }
 
-    /// The same, but the caller settles those that may run again: for calls under a lock.
+    /// Sends all frames. The caller settles the returned work: for calls under a lock.
     #[must_use]
     pub(super) fn send(&self) -> Vec<Arc<dyn Runnable>> {
         self.send_from(&mut self.current.borrow_mut())
@@ -219,14 +217,14 @@ impl fmt::Debug for Output {
 }
 
 thread_local! {
-    /// The outputs of this thread: more than one when a handler finishes a deferred request of another
-    /// connection.
+    /// Open outputs of this thread. There are several when a handler finishes a deferred request of
+    /// another connection.
     static OPEN: RefCell<Vec<Rc<Output>>> = const { RefCell::new(Vec::new()) };
-    /// What the last one left, to be used again.
+    /// Buffers of the last output, for reuse.
     static SPARE: Cell<Option<(OutBuffer, Arc<Kept>)>> = const { Cell::new(None) };
 }
 
-/// Sends what this thread has written: it is about to wait.
+/// Sends the output of this thread before it waits.
 fn flush_all() {
     let open = OPEN.try_with(|open| open.try_borrow().map(|open| open.clone()));
     if let Ok(Ok(open)) = open {
@@ -235,7 +233,7 @@ fn flush_all() {
     flush_corked();
 }
 
-/// Closes an output, also when the thread unwinds.
+/// Closes an output, also during unwinding.
 struct Open(Rc<Output>);
 
 impl Drop for Open {
@@ -249,7 +247,7 @@ impl Drop for Open {
         let Some(output) = Rc::get_mut(&mut self.0) else { return };
         let buffer = std::mem::take(&mut output.current.get_mut().buffer);
         let mut kept = std::mem::take(&mut output.kept);
-        // Unless somebody else still looks at it.
+        // Another worker may still send from it.
         if Arc::get_mut(&mut kept).is_some() {
             let _ = SPARE.try_with(|spare| spare.set(Some((buffer, kept))));
         }

@@ -7,7 +7,7 @@ use crate::codec::encoder::RowWriter;
 use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::Value;
 
-/// One row of a result: a call for each column, in their order.
+/// One row of a result. Each call writes the next column.
 #[derive(Debug)]
 pub struct Row<'a>(pub(super) Cells<'a>);
 
@@ -25,7 +25,7 @@ impl Row<'_> {
         }
     }
 
-    /// A value of any type.
+    /// Writes a value of any type.
     #[inline]
     pub fn value(&mut self, value: Value<'_>) {
         match &mut self.0 {
@@ -34,61 +34,61 @@ impl Row<'_> {
         }
     }
 
-    /// NULL, in a column of any type.
+    /// Writes NULL, in a column of any type.
     #[inline]
     pub fn null(&mut self) {
         self.value(Value::Null);
     }
 
-    /// A signed integer.
+    /// Writes a signed integer.
     #[inline]
     pub fn int(&mut self, value: i64) {
         self.value(Value::Signed(value));
     }
 
-    /// An unsigned integer, or a year.
+    /// Writes an unsigned integer, or a year.
     #[inline]
     pub fn uint(&mut self, value: u64) {
         self.value(Value::Unsigned(value));
     }
 
-    /// A DOUBLE.
+    /// Writes a DOUBLE.
     #[inline]
     pub fn double(&mut self, value: f64) {
         self.value(Value::Double(value));
     }
 
-    /// A FLOAT.
+    /// Writes a FLOAT.
     #[inline]
     pub fn float(&mut self, value: f32) {
         self.value(Value::Float(value));
     }
 
-    /// A text, or bytes of any kind.
+    /// Writes a text, or binary data.
     #[inline]
     pub fn text(&mut self, bytes: impl AsRef<[u8]>) {
         self.value(Value::Bytes(bytes.as_ref()));
     }
 
-    /// A DECIMAL.
+    /// Writes a DECIMAL.
     #[inline]
     pub fn decimal(&mut self, value: Decimal) {
         self.value(Value::Decimal(value));
     }
 
-    /// A DATE.
+    /// Writes a DATE.
     #[inline]
     pub fn date(&mut self, value: Date) {
         self.value(Value::Date(value));
     }
 
-    /// A DATETIME or TIMESTAMP.
+    /// Writes a DATETIME or TIMESTAMP.
     #[inline]
     pub fn datetime(&mut self, value: DateTime) {
         self.value(Value::DateTime(value));
     }
 
-    /// A TIME.
+    /// Writes a TIME.
     #[inline]
     pub fn time(&mut self, value: Time) {
         self.value(Value::Time(value));

@@ -1,5 +1,5 @@
-//! [`Session`]: runs the requests of one session, one after the other, on whichever thread has the right
-//! to.
+//! [`Session`]: runs the requests of one session, one after the other. Any worker may run it, one
+//! at a time.
 
 mod ends;
 mod requests;
@@ -22,60 +22,60 @@ use crate::runtime::{Class, Cost, Lap, Lent, Work};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 
-/// One session.
+/// A session with its service's data.
 pub(super) struct Session<S: Service> {
     pub(super) channel: Arc<Channel>,
     link: Arc<Link<S>>,
     runner: Runner<Body<S::Session>>,
-    /// What one of its requests costs; that of its connection if it is there for one statement only.
+    /// Cost of a request. Sessions of one statement use the cost that their connection keeps.
     cost: Option<Cost>,
-    /// It was taken out of its connection's table before its end.
+    /// Set when the session was removed from its connection's table before its end.
     lingers: AtomicBool,
 }
 
-/// What only who runs the session may touch.
+/// Data that only the worker which runs the session may use.
 struct Body<T> {
-    /// None before it is opened and when it has ended.
+    /// Set from the opening to the end of the session.
     session: Option<T>,
-    /// Of the last request that was run; see `reset_error`.
+    /// Error of the last request; see `reset_error`.
     last_error: Option<SessionError>,
     expecting: Expecting,
     current: Current,
 }
 
-/// The request that was begun and is not over, when nobody runs it.
+/// Unfinished request between two runs.
 enum Current {
     None,
     Deferred(Arc<Deferral>),
     Fed(Box<State>, Option<Blocked>),
 }
 
-/// How a look at the session went on.
+/// Result of one step of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Something was done, and there may be more.
+    /// The step did something. The next step may follow at once.
     Again,
-    /// There is nothing to do until somebody says so.
+    /// The session has nothing to do until a wake-up.
     Idle,
-    /// The same after a part of a long result.
+    /// Like `Idle`, but a part of a long result was written.
     Waits,
-    /// There is more to do; others first.
+    /// The session has more to do. Other work goes first.
     Later,
-    /// The same of a long result: also those that come only now.
+    /// Like `Later`, in a long result. Work that arrives meanwhile goes first too.
     Spent,
 }
 
-/// There is something to look at.
+/// Set when the session has something to look at.
 const LOOK: Marks = Marks::bit(0);
 
-/// Whether its reply may wait for those of the requests behind it: it is not worth a send of its own.
+/// Returns true if a reply is not worth a send of its own. It then waits for the replies behind it.
 pub(super) fn is_quick(cost: &Cost) -> bool {
     cost.nanos().is_some_and(|nanos| nanos < QUICK_NANOS)
 }
 
 const QUICK_NANOS: u32 = 20_000;
-/// Time after which a session whose requests never end, or the sessions of one connection together, go
-/// to the back of the queue.
+/// Length of a turn. After it, a session, or the sessions of one connection together, go to the
+/// background queue.
 pub(super) const TURN: Duration = Duration::from_millis(1);
 
 impl<S: Service> Session<S> {
@@ -101,14 +101,14 @@ impl<S: Service> Session<S> {
         })
     }
 
-    /// It was ended from outside: until it is over it has a place among those of its connection.
+    /// Counts the session as open until its end, although it was removed from the table.
     pub(super) fn linger(&self) {
         if !self.lingers.swap(true, Ordering::Relaxed) {
             self.link.lingers(true);
         }
     }
 
-    /// Something was posted: `true` when the caller now has to see that it is run.
+    /// Marks the session. Returns true if the caller must queue or run it.
     pub(super) fn becomes_runnable(&self) -> bool {
         self.runner.notify(LOOK).map(Running::queue).is_some()
     }
@@ -116,14 +116,14 @@ impl<S: Service> Session<S> {
     fn queue(self: Arc<Self>) {
         let group = Arc::clone(self.channel.line.group());
         if self.channel.is_dead() {
-            // Nobody waits for its end.
+            // No client waits for the end of a dead session.
             group.push_spent_work(self);
         } else {
             group.push_work(self);
         }
     }
 
-    /// Runs what was queued, from `now` on, and returns the time at its end.
+    /// Runs queued requests from `now` on. Returns the time at the end.
     fn serve(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
         let mut lap = Lap::from(now);
@@ -131,19 +131,19 @@ impl<S: Service> Session<S> {
         let urgent_alone = self.link.line.group().runs_urgent_alone();
         let mut done = 0;
         out.begin(Some(&self.channel));
-        // What the marks are about is looked at below.
+        // Each step below looks at all that the marks announce.
         let _marks = running.take_marks();
         loop {
-            // What comes behind the end of a transaction is not for the reserve.
+            // The reserve thread stops at the end of a transaction.
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
             let spent = done >= budget || lap.now.saturating_duration_since(now) >= TURN;
             let turn = if over || spent { Turn::Later } else { self.step(&mut running, out) };
             if matches!(turn, Turn::Waits | Turn::Spent) {
-                // Or nobody would know how long it was, and look for others.
+                // The time must be measured here, or the session would never become slow.
                 self.cost().add(lap.end());
             }
             match turn {
-                // Somebody else may run it before this thread sends anything.
+                // After `queue` another worker may run the session, so the output leaves before.
                 Turn::Later | Turn::Spent => {
                     out.flush();
                     running.mark(LOOK);
@@ -165,7 +165,7 @@ impl<S: Service> Session<S> {
             }
             done += 1;
             self.cost().add(lap.end());
-            // Whoever holds what others wait for is not kept from its client.
+            // A session in a transaction may hold locks, so its client gets the reply at once.
             if is_quick(self.cost()) && !self.class().is_urgent() {
                 out.keep(lap.now);
             } else {
@@ -174,7 +174,8 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// One step: ends it, goes on with the request that was begun, or begins the next.
+    /// Performs one step: ends the session, continues the begun request, or begins the next
+    /// command.
     fn step(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
         if self.channel.is_dead() {
             self.bury(body);
@@ -187,14 +188,14 @@ impl<S: Service> Session<S> {
                         out.show(&self.link);
                     }
                     if self.channel.id.is_auto_commit() {
-                        // Another one came before the first one's had ended.
+                        // A second statement arrived before the session of the first had ended.
                         self.leave(body);
                     }
                     self.begin(body, out, post)
                 }
                 None if self.channel.id.is_auto_commit() => {
-                    // The user's part of the end. Behind the send it could run within the handler of
-                    // another session.
+                    // Calls the service before the output leaves. Afterwards the call could run
+                    // inside the handler of another session.
                     self.leave(body);
                     Turn::Idle
                 }
@@ -243,7 +244,7 @@ impl<S: Service> Session<S> {
                 {
                     return self.park(body, out, state, blocked);
                 }
-                // It is the user's, and may wait.
+                // The feed is foreign code and may wait.
                 out.flush();
                 match state.pull(out, |payload| self.panicked(payload)) {
                     Ok(Pulled::Budget) => {
@@ -260,7 +261,7 @@ impl<S: Service> Session<S> {
         self.ended(body, out, result)
     }
 
-    /// Waits without a thread. What it waits for wakes it.
+    /// Waits without a thread until the condition wakes the session.
     fn park(
         &self,
         body: &mut Body<S::Session>,
@@ -325,7 +326,7 @@ impl<S: Service> Wakeable for Session<S> {
 
 impl<S: Service> Drop for Session<S> {
     fn drop(&mut self) {
-        // Nobody came to bury it: the runtime ends.
+        // The session was not run to its end, because the runtime ends.
         if let Some(mut body) = self.runner.notify(LOOK).or_else(|| self.runner.resume()) {
             self.abandon(&mut body);
             self.part(&mut body);

@@ -1,4 +1,4 @@
-//! [`Server`]: reads a connection, frame by frame, and gives each to whom it is for.
+//! [`Server`]: reads the frames of a connection and passes each to its session.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,16 +36,16 @@ use crate::runtime::log_some;
 use crate::stats::Counter;
 use crate::sys::clock;
 
-/// Serves a [`Service`] on connections: give it to [`listen`](crate::Handle::listen).
+/// Serves a [`Service`] on connections. [`listen`](crate::Handle::listen) takes it.
 ///
-/// One value may serve any number of listeners of one runtime; what is cached is shared by them.
+/// One value may serve several listeners of one runtime. They share the caches.
 pub struct Server<S: Service> {
     service: Arc<S>,
-    /// Made with the configuration of the runtime, at the first connection.
+    /// Created at the first connection, with the configuration of its runtime.
     shared: OnceLock<Arc<Shared<S>>>,
 }
 
-/// What the connections of a server share.
+/// Data that all connections of a server share.
 pub(super) struct Shared<S> {
     pub(super) service: Arc<S>,
     pub(super) sql: Cache<[u8]>,
@@ -57,7 +57,7 @@ pub(super) struct Shared<S> {
 }
 
 impl<S> Shared<S> {
-    /// A number for a session: not 0.
+    /// Returns the next session number, which is never 0.
     pub(super) fn next_number(&self) -> u32 {
         let next = || self.last_number.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         match next() {
@@ -74,7 +74,7 @@ impl<S: Service> Server<S> {
         Self::shared(Arc::new(service))
     }
 
-    /// The same for a service that somebody else refers to, too.
+    /// Serves a service to which the caller keeps a reference.
     #[must_use]
     pub const fn shared(service: Arc<S>) -> Self {
         Self { service, shared: OnceLock::new() }
@@ -104,19 +104,19 @@ impl<S: Service> fmt::Debug for Server<S> {
     }
 }
 
-/// What reads one connection. Public only because the trait wants it.
+/// Reader of one connection. It is public only because the trait requires it.
 pub struct Reader<S: Service> {
     pub(super) link: Arc<Link<S>>,
-    /// Until somebody has logged in; none if nobody may.
+    /// Set until the login has succeeded, unless the connection was refused.
     pub(super) guest: Option<Guest>,
-    /// When what is being read was received.
+    /// Time of the current receive.
     pub(super) now: Instant,
     pub(super) glitches: Glitches,
-    /// The limit of the frame that has begun to come, or waits for a place.
+    /// Size limit of an incomplete or unconsumed frame, as it was when the frame began.
     frame_limit: Option<u32>,
-    /// There was no place for the last frame: until when it may wait for one.
+    /// Set if the mailbox had no place for the last frame: end of the wait for one.
     aside_until: Option<Instant>,
-    /// Answers that were given while reading, and wait for others.
+    /// Answers written during this receive, to leave in one send.
     answers: Vec<u8>,
 }
 
@@ -126,8 +126,8 @@ impl<S: Service> fmt::Debug for Reader<S> {
     }
 }
 
-/// What a connection keeps for `released`, which does not have its state. Weak, because the link holds
-/// the connection.
+/// Reference for calls without the connection's state. It is weak because the link holds the
+/// connection.
 struct Way<S: Service>(Weak<Link<S>>);
 
 impl<S: Service> Protocol for Server<S> {
@@ -144,7 +144,7 @@ impl<S: Service> Protocol for Server<S> {
         let pages = shared.pages.clone();
         let line = Line::new(conn.clone(), dialect, pages, Arc::clone(&shared.writers));
         let link = Arc::new(Link::new(line, shared));
-        // Nobody else sets it.
+        // No other code sets the user data.
         let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
         let guest = link.server.gate.admit(&link);
         Reader {
@@ -186,7 +186,8 @@ impl<S: Service> Protocol for Server<S> {
     }
 
     fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<(), Close> {
-        // What was asked is answered, as far as there is credit, and for some time.
+        // The requests that were read are answered, as far as credit suffices, within a limited
+        // time.
         reader.link.line.finish();
         reader.link.sessions().iter().for_each(|session| session.channel.wake());
         reader.link.end_later();
@@ -194,10 +195,11 @@ impl<S: Service> Protocol for Server<S> {
     }
 
     fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
-        // Nothing more is read: no credit, too.
+        // The drain reads no more input, so no credit comes either.
         reader.link.line.drain();
         for session in reader.link.sessions() {
-            // Those with something to do finish it, as far as there is credit, and end then.
+            // A busy session finishes its requests, as far as credit suffices, and then ends
+            // itself.
             if session.channel.close_if_idle() {
                 reader.lose(session.channel.id.wire(), &SessionError::shutdown());
             } else {
@@ -205,7 +207,7 @@ impl<S: Service> Protocol for Server<S> {
             }
         }
         reader.send_answers();
-        // What an idle session holds, others may wait for.
+        // Sessions end at once, because other sessions may wait for their locks.
         reader.link.push_ready();
     }
 
@@ -261,7 +263,7 @@ impl<S: Service> Reader<S> {
         self.link.peer.get().is_some()
     }
 
-    /// Where the next frame begins is not known.
+    /// Closes the connection: the begin of the next frame is unknown.
     fn bad_header(&mut self, input: &[u8], error: &HeaderError) -> Close {
         self.link.line.count(Counter::ProtocolErrors);
         let session = input.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -291,7 +293,8 @@ impl<S: Service> Reader<S> {
             return self.log_in(session, message);
         }
         let bytes = frame.bytes().len();
-        // Lists take far more in memory than on the wire. It was decoded, so this succeeds.
+        // Lists take far more memory than bytes on the wire. The frame was decoded, so this
+        // succeeds.
         let memory = || {
             ClientMessage::memory_bytes(frame.kind(), frame.body(), limits)
                 .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
@@ -350,7 +353,7 @@ impl<S: Service> Reader<S> {
     fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
-            // Beyond a limit, but whole: only this request fails, when its turn comes.
+            // The frame exceeds a limit but is whole, so only this request fails, in its turn.
             self.post(session, Errand::Broken(answer), 0, true);
             if self.aside_until.is_none() {
                 self.link.line.count(Counter::ProtocolErrors);
@@ -362,8 +365,6 @@ impl<S: Service> Reader<S> {
         self.refuse(session, &answer.into_fatal());
         Err(Close::error(*error))
     }
-
-    // ---- sessions ----
 
     fn open(&mut self, id: u64, bytes: usize) {
         if id & AUTO_COMMIT != 0 {
@@ -405,14 +406,14 @@ impl<S: Service> Reader<S> {
         }
         if let Some(session) = self.link.find(id) {
             match self.take_in(&session, &mut post) {
-                // It is about to end, and this is for its successor.
+                // The session is about to end, and the statement gets a new one.
                 Err(Refused::Closed) => {}
                 result => return self.posted(session, result),
             }
         }
         match self.link.open(id) {
             Opening::Opened(session) => self.post_to(session, &mut post),
-            // It was closed when it was looked at, and nobody else opens any.
+            // Not `Duplicate`: the old session was closed, and only this thread opens sessions.
             Opening::Duplicate | Opening::Limit => self.too_many(id),
         }
     }
@@ -458,7 +459,7 @@ impl<S: Service> Reader<S> {
         }
     }
 
-    /// Ends a session because of what its client sent.
+    /// Ends a session because of a message of its client.
     fn lose(&mut self, id: u64, error: &SessionError) {
         if let Some(session) = self.link.find(id) {
             self.link.forget(session.channel.id);
@@ -477,7 +478,8 @@ impl<S: Service> Reader<S> {
             log_some!(line.group(), Kill, DEBUG, debug, id, named, text);
         }
         let ends_session = kill.r#type == kill_session::Type::Connection as i32;
-        // Who kills has heard, or waited for, something. Unless it was all one write.
+        // A client kills a request after it got something or waited. A kill in the same write as
+        // the request, or of an unused session, is a glitch.
         if session.channel.has_come_at(self.now) || ends_session && session.channel.is_unused() {
             self.glitch();
         }
@@ -502,7 +504,7 @@ impl<S: Service> Reader<S> {
                 }
             }
             Some(_) => self.glitch(),
-            // A session for one statement that has just ended: clients cannot know.
+            // The session of one statement may have ended just now, unknown to the client.
             None if id & AUTO_COMMIT != 0 => self.late(),
             None => self.not_found(id),
         }
@@ -520,7 +522,7 @@ impl<S: Service> Reader<S> {
         if !clock.ask(id, count, &self.link.line.conn) {
             self.link.line.count(Counter::RequestsRefusedQueue);
             let text = format!("requests for timestamps exceed {}", super::clock::MOST_WAITING);
-            // A refusal alone would be taken for the answer of the first that waits.
+            // Answers have no number: a refusal would answer the oldest waiting request.
             return Err(Close::new(text));
         }
         if clock.becomes_runnable() {
@@ -530,13 +532,12 @@ impl<S: Service> Reader<S> {
         Ok(())
     }
 
-    // ---- answers that are given here ----
-
     pub(super) fn refuse(&mut self, session: u64, error: &SessionError) {
         self.send(session, |encoder| put_error(encoder, error));
     }
 
-    /// Leaves at the end of what is being read, or before anybody may answer what was asked behind it.
+    /// Writes an answer of the reader. It leaves at the end of the receive, or before a session
+    /// runs.
     pub(super) fn send<R>(&mut self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
         self.link.line.put_answer(session, write, &mut self.answers);
         if self.answers.len() >= FULL {

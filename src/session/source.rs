@@ -1,16 +1,16 @@
-//! [`RowSource`]: rows that the layer fetches when there is somebody to take them.
+//! [`RowSource`]: rows that the layer fetches while the client takes them.
 
 use super::error::SessionError;
 use super::row::Row;
 
-/// Where the rows of a large result come from.
+/// Source of the rows of a large result.
 ///
-/// Given to [`Reply::source`](super::Reply::source), it is asked for one row after the other while the
-/// client grants credit and reads what is sent. In between nobody waits: the rest is fetched later, on
-/// any worker. So it owns what it needs. It is dropped when it has no more rows, when it fails, and when
-/// the request is cancelled.
+/// [`Reply::source`](super::Reply::source) takes it. The layer asks it for one row after the other
+/// while the client grants credit and reads. Between rows no thread waits: any worker may fetch the
+/// next rows. So the source must own its data. The layer drops it after its last row, after an
+/// error, and if the request is cancelled.
 ///
-/// A closure can be one:
+/// A closure can be a source:
 ///
 /// ```
 /// # use epoll_group::session::{Reply, Row, SessionError};
@@ -27,11 +27,11 @@ use super::row::Row;
 /// # }
 /// ```
 pub trait RowSource: Send {
-    /// Writes the next row; `false` when there is none, and nothing of `row` is sent then.
+    /// Writes the next row. Returns false after the last row; then nothing of `row` is sent.
     ///
     /// # Errors
     ///
-    /// Ends the request; what the row has of values is taken back.
+    /// An error ends the request. Values already written to `row` are removed.
     fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError>;
 }
 

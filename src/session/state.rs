@@ -1,4 +1,4 @@
-//! [`State`]: what a reply consists of, and how it is written.
+//! [`State`]: state of a reply, and its encoding.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,44 +19,44 @@ use crate::codec::kind::ServerKind;
 use crate::runtime::{guard, log_some};
 use crate::stats::Counter;
 
-/// What a reply consists of beside its rows.
+/// State of a reply beside its rows.
 pub(super) struct State {
     pub(super) channel: Arc<Channel>,
     metadata: Metadata,
     pub(super) wants_chunks: bool,
     pub(super) chunks: Option<ChunkWriter>,
-    /// Of the result that is being written; 0 when none is.
+    /// Number of columns of the current result; 0 without one.
     pub(super) columns: usize,
-    /// There was a result.
+    /// Set when the reply has a result.
     pub(super) results: bool,
-    /// Answered by a bare OK, and not by the ends of a statement.
+    /// Set if a bare OK ends the reply, without the end of a statement.
     pub(super) plain: bool,
     pub(super) ending: Ending,
-    /// Bytes of rows that the client still takes; without, it takes all.
+    /// Credit of the client; `None` if it takes all rows.
     pub(super) left: Option<Credit>,
     pub(super) feed: Option<Feed>,
-    /// The feed has had a turn since it last waited.
+    /// Set if the feed had a turn since its last wait.
     had_turn: bool,
     pub(super) deferral: Option<Arc<Deferral>>,
 }
 
-/// What the client wants of the form of a reply.
+/// Form of the reply that the client asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     pub(super) compact: bool,
     pub(super) chunks: bool,
     /// Credit in bytes.
     pub(super) credit: Option<i64>,
-    /// Answered by a bare OK.
+    /// Set if a bare OK ends the reply.
     pub(super) plain: bool,
 }
 
 impl Form {
-    /// A bare OK.
+    /// Form of a reply that is a bare OK.
     pub(super) const PLAIN: Self =
         Self { compact: false, chunks: false, credit: None, plain: true };
 
-    /// Of a statement or plan; `token` is its credit in KiB, -1 for all there is.
+    /// Form of the reply to a statement or plan. `token` is its credit in KiB; -1 means no limit.
     pub(super) fn of(
         compact: bool,
         chunks: bool,
@@ -71,37 +71,37 @@ impl Form {
     }
 }
 
-/// Where the rest of a reply comes from.
+/// Source of the rest of a reply.
 pub(super) enum Feed {
     Rows(Box<dyn RowSource>),
     Relay(Relaying),
 }
 
-/// Why nothing can be written at the moment.
+/// Reason why a reply cannot continue now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
-    /// The client has to grant more.
+    /// The client must grant credit.
     Credit,
-    /// The client has to read.
+    /// The client must read.
     Room,
-    /// The relay has to say that it has something.
+    /// The relay must get a frame.
     Relay,
 }
 
-/// What became of a feed.
+/// Result of a turn of a feed.
 #[derive(Debug)]
 pub(super) enum Pulled {
-    /// It has nothing more.
+    /// The feed is exhausted.
     Done,
-    /// It may have more; others should have their turn first.
+    /// The feed may have more. Other work goes first.
     Budget,
-    /// It has to wait.
+    /// The feed must wait.
     Blocked(Blocked),
 }
 
 /// Bytes that a source or relay may send in a turn.
 const FEED_BUDGET: usize = 256 << 10;
-/// The same in its first turn: then it is known to be long, and stands behind those that are not.
+/// Bytes of its first turn. A longer reply goes behind shorter ones.
 const FIRST_FEED_BUDGET: usize = 32 << 10;
 
 impl State {
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// One row, as a row or into the chunk. No credit or room is looked at.
+    /// Writes one row, as a row or into the chunk. The caller has checked credit and room.
     pub(super) fn put_row<E: From<SessionError>>(
         &mut self,
         out: &Output,
@@ -175,7 +175,7 @@ impl State {
         Ok(written?)
     }
 
-    /// Whether a row can be written now. Credit that was offered is taken first.
+    /// Returns the reason why no row can be written now. Adds offered credit before.
     pub(super) fn blocked(&mut self, out: &Output) -> Option<Blocked> {
         if let Some(left) = &mut self.left
             && left.is_spent()
@@ -196,8 +196,8 @@ impl State {
         out.flush();
     }
 
-    /// Sends what the feed has while there is credit and room, a turn's worth at most. `panicked` says
-    /// what to make of a panic of the feed.
+    /// Sends rows or frames of the feed for a turn, while the client has credit and room.
+    /// `panicked` maps a panic of the feed to an error.
     pub(super) fn pull(
         &mut self,
         out: &Output,
@@ -205,7 +205,7 @@ impl State {
     ) -> Result<Pulled, SessionError> {
         let Some(mut feed) = self.feed.take() else { return Ok(Pulled::Done) };
         let pulled = catch_unwind(AssertUnwindSafe(|| self.pull_from(&mut feed, out)));
-        // Also after a panic: it is let go of where a second one is caught.
+        // After a panic too: the drop of the feed may panic again, and is caught elsewhere.
         self.feed = Some(feed);
         pulled.unwrap_or_else(|payload| Err(panicked(payload)))
     }
@@ -236,7 +236,7 @@ impl State {
         }
     }
 
-    /// One row. `None` when there may be more.
+    /// Writes one row. Returns `None` if there may be more.
     fn pull_row(
         &mut self,
         source: &mut dyn RowSource,
@@ -249,7 +249,7 @@ impl State {
         Ok((!more).then_some(Pulled::Done))
     }
 
-    /// One frame. `None` when there may be more.
+    /// Writes one frame. Returns `None` if there may be more.
     fn pull_frame(
         &mut self,
         relaying: &mut Relaying,
@@ -277,7 +277,7 @@ impl State {
         }
     }
 
-    /// Where the reply is behind a frame of a relay, if the client may get it.
+    /// Returns the position behind a relayed frame, or an error if the client must not get it.
     fn check_frame(&self, place: Place, kind: ServerKind) -> Result<Place, SessionError> {
         let unasked = kind == ServerKind::Chunk && !self.wants_chunks;
         match place.after(kind) {
@@ -293,14 +293,14 @@ impl State {
         SessionError::unsupported(format!("{what} was relayed out of place"))
     }
 
-    /// One frame of a relay.
+    /// Writes one frame of a relay.
     fn put_frame(
         &mut self,
         out: &Output,
         kind: ServerKind,
         body: &[u8],
     ) -> Result<(), SessionError> {
-        // What the handler wrote itself stands before it.
+        // Rows that the handler wrote itself come before.
         self.put_chunk(out)?;
         let (written, bytes) = self.write(out, |encoder| encoder.frame(kind.number(), &[body]));
         written?;
@@ -312,13 +312,14 @@ impl State {
         Ok(())
     }
 
-    /// Whether what it waited for is there.
+    /// Returns true if the reason of the wait is gone.
     pub(super) fn is_unblocked(&mut self, blocked: Blocked, out: &Output) -> bool {
         match blocked {
             Blocked::Credit => {
                 let before = self.left;
                 let blocked = self.blocked(out) == Some(Blocked::Credit);
-                // What came is not enough: the client would wait for us.
+                // The new credit does not suffice. The client must learn that, or both sides would
+                // wait.
                 if blocked && self.left != before {
                     self.tell_blocked(out, Blocked::Credit);
                 }
@@ -332,13 +333,13 @@ impl State {
         }
     }
 
-    /// The end of a reply, good or bad.
+    /// Writes the end of a reply.
     pub(super) fn finish(
         &mut self,
         out: &Output,
         result: Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        // It is the user's, and may panic.
+        // Foreign value: its drop may panic.
         if let Some(feed) = self.feed.take() {
             guard(self.channel.line.group(), "drop", || drop(feed));
         }

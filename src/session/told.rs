@@ -1,23 +1,25 @@
-//! [`Told`]: whether somebody is on the way to one who has to look again.
+//! [`NotifyOnce`]: coalesces the notifications of many senders to one receiver.
 #![forbid(unsafe_code)]
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 
-/// Set by who has added something, taken back by who is about to look. As long as it is set somebody is
-/// on the way to that one, or it knows.
+/// The first sender after each look notifies the receiver. Later senders rely on that notification.
+///
+/// Invariant: while the flag is set, a notification is pending or the receiver has not looked yet.
 #[derive(Debug, Default)]
 pub(super) struct Told(AtomicBool);
 
 impl Told {
-    /// Something was added. `true`: it is up to the caller to say so.
+    /// Marks a change. Returns true if the caller must notify the receiver.
     #[must_use]
     pub(super) fn tell(&self) -> bool {
-        // AcqRel: pairs with `look`. Either that sees what was added before, or it is told again.
+        // AcqRel: pairs with `clear`. Either the receiver sees the change, or this call returns
+        // true.
         !self.0.swap(true, mutant!(Ordering::AcqRel, ToldRelaxed => Ordering::Relaxed))
     }
 
-    /// What was added before is seen from here on, and what comes behind tells again.
+    /// Called by the receiver before it looks. Changes marked from now on notify again.
     pub(super) fn look(&self) {
         self.0.swap(false, Ordering::AcqRel);
     }
@@ -26,7 +28,7 @@ impl Told {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Nobody looks any more.
+    /// Called by the receiver when it stops looking. No later change notifies.
     pub(super) fn end(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -34,9 +36,9 @@ impl Told {
 
 #[cfg(all(test, loom))]
 mod model {
-    //! A relay whose frames come from another thread, run by the session's [`Runner`] as shipped. What
-    //! was added is a flag without an order of its own, so that only [`Told`] can make it seen. Left
-    //! out: two who add at once (a relay's source is one), and the end of the relay.
+    //! A relay whose frames come from another thread, run by the session's [`Runner`] as shipped.
+    //! The frames are relaxed flags, so only [`NotifyOnce`] orders them. Left out: two concurrent
+    //! senders (a relay has one source), and the end of the relay.
 
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +88,7 @@ mod model {
             let session = Arc::new(Session { runner, told: Told::default(), frames });
             let here = Arc::clone(&session);
             let source = thread::spawn(move || (0..2).for_each(|n| here.add(n)));
-            // The session's first run: its request has begun.
+            // First run of the session: its request has begun.
             if let Some(running) = session.runner.notify(WAKE) {
                 session.run(running);
             }

@@ -1,4 +1,4 @@
-//! [`Writers`]: how many threads may wait for peers to take rows.
+//! [`Writers`]: bounds the threads that wait for peers to take rows.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, Weak};
 use super::channel::Channel;
 use crate::sync::shim::lock;
 
-/// The handlers of one server that write rows themselves and wait for their peers, by group.
+/// Handlers of one server that write rows and wait for their peers, by group.
 ///
-/// Above `max_waiting_writers` in a group the one that has waited longest is cut, so peers that do not
-/// read take a bounded number of threads.
+/// If more than `max_waiting_writers` of a group wait, the longest waiting handler is cancelled. So
+/// peers that do not read occupy a bounded number of threads.
 #[derive(Debug, Default)]
 pub(super) struct Writers(Mutex<HashMap<usize, VecDeque<Weak<Channel>>>>);
 
 impl Writers {
-    /// One more; the one to be cut, if there are too many now.
+    /// Adds a handler. Returns the handler to cancel if more than `limit` wait now.
     pub(super) fn enter(
         &self,
         group: usize,
@@ -30,7 +30,6 @@ impl Writers {
         waiting.pop_front().as_ref().and_then(Weak::upgrade)
     }
 
-    /// It waits no more.
     pub(super) fn leave(&self, group: usize, channel: &Arc<Channel>) {
         let mut groups = lock(&self.0);
         let waiting = groups.entry(group).or_default();

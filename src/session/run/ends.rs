@@ -1,4 +1,4 @@
-//! How requests end, and sessions.
+//! Ends of requests and of sessions.
 
 use std::any::Any;
 use std::mem;
@@ -13,7 +13,7 @@ use crate::session::output::Output;
 use crate::session::service::{Cancel, Service};
 
 impl<S: Service> Session<S> {
-    /// A request that was run has been answered.
+    /// Ends a request that was run and answered.
     pub(super) fn ended(
         &self,
         body: &mut Body<S::Session>,
@@ -41,7 +41,7 @@ impl<S: Service> Session<S> {
         self.over(body)
     }
 
-    /// The errand is done.
+    /// Ends the running command.
     pub(super) fn over(&self, body: &mut Body<S::Session>) -> Turn {
         if let Some(reason) = self.channel.end_request() {
             if let Some(counter) = reason.counter() {
@@ -55,7 +55,8 @@ impl<S: Service> Session<S> {
         Turn::Again
     }
 
-    /// A request that was not run: its error counts for those behind it.
+    /// Answers a request that was not run. Later requests without `reset_error` fail with the same
+    /// error.
     pub(super) fn fail(
         &self,
         body: &mut Body<S::Session>,
@@ -68,14 +69,14 @@ impl<S: Service> Session<S> {
         self.over(body)
     }
 
-    /// Nothing is kept under the digest. The session is as it was.
+    /// Answers a request whose digest is not in the cache. Later requests are not affected.
     pub(super) fn miss(&self, out: &Output, body: &mut Body<S::Session>, text: &str) -> Turn {
         let error = SessionError::cache_miss(text);
         self.write(out, |encoder| put_error(encoder, &error));
         self.over(body)
     }
 
-    /// Answers what does not touch the database.
+    /// Answers a command that does not reach the service.
     pub(super) fn answer(
         &self,
         body: &mut Body<S::Session>,
@@ -98,8 +99,8 @@ impl<S: Service> Session<S> {
         SessionError::panicked()
     }
 
-    /// Its last word is written, and it is gone. What waits behind that has `answer` each; without one
-    /// the last word answers all.
+    /// Sends the final message, which is written already, and ends the session. Waiting requests
+    /// get `answer` each; without it the final message answers them all.
     pub(super) fn close_after_last_word(
         &self,
         body: &mut Body<S::Session>,
@@ -120,16 +121,16 @@ impl<S: Service> Session<S> {
         self.bury(body);
     }
 
-    /// The server drains, and it has nothing more to do: for what it holds, others may wait.
+    /// Ends an idle session during a drain, because other sessions may wait for its locks.
     pub(super) fn shut_down(&self, body: &mut Body<S::Session>, out: &Output) {
-        // Its end is the user's, and may wait.
+        // The call of `closed` may wait.
         out.flush();
         self.part(body);
         self.write(out, |encoder| put_error(encoder, &SessionError::shutdown()));
         self.close_after_last_word(body, out, None);
     }
 
-    /// The end of one statement in a session for one. What comes next on its id finds nothing of it.
+    /// Ends the session of one statement. A later statement on the same id finds no state of it.
     pub(super) fn leave(&self, body: &mut Body<S::Session>) {
         if body.session.is_some() {
             self.part(body);
@@ -137,7 +138,7 @@ impl<S: Service> Session<S> {
         body.last_error = None;
     }
 
-    /// It is dead: ends what was begun, and the session.
+    /// Cleans up a dead session.
     pub(super) fn bury(&self, body: &mut Body<S::Session>) {
         self.abandon(body);
         self.channel.end_request();
@@ -145,7 +146,7 @@ impl<S: Service> Session<S> {
         self.part(body);
     }
 
-    /// Nobody goes on with what was begun. It may have a source or relay, which is the user's.
+    /// Drops the begun request. Its source or relay is a foreign value.
     pub(super) fn abandon(&self, body: &mut Body<S::Session>) {
         match mem::replace(&mut body.current, Current::None) {
             Current::Deferred(deferral) => {

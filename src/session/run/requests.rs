@@ -1,4 +1,4 @@
-//! What a session is asked to do, and how it begins.
+//! Begin of each command of a session.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl<S: Service> Session<S> {
             Errand::Broken(error) => self.fail(body, out, error),
             Errand::File => self.fail(body, out, SessionError::unsupported("unsupported command")),
             Errand::Close => {
-                // What it held is free when the client hears of it.
+                // Locks of the session are free before its client learns of the end.
                 self.part(body);
                 self.write(out, |encoder| encoder.ok(None));
                 self.close_after_last_word(body, out, Some(&SessionError::not_found()));
@@ -60,7 +60,8 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Opens the session, if it is not open yet. An error is fatal and was answered.
+    /// Opens the session if it is not open yet. Returns false if that failed; the fatal error is
+    /// answered then.
     fn make_open(&self, body: &mut Body<S::Session>, out: &Output) -> bool {
         if body.session.is_some() {
             return true;
@@ -176,7 +177,7 @@ impl<S: Service> Session<S> {
         if !self.make_open(body, out) {
             return Turn::Again;
         }
-        // While it was being opened nobody could be told.
+        // While the session was being opened it had no `Cancel` to call.
         if self.channel.is_interrupted()
             && let Some(reason) = self.channel.cancelled()
         {
@@ -200,12 +201,13 @@ impl<S: Service> Session<S> {
                 Turn::Again
             }
             (Err(error), Some(deferral)) => match deferral.claim() {
-                // Whoever has it comes too late.
+                // The holder of the deferred handle comes too late.
                 Some(mut state) => {
                     let result = state.finish(out, Err(self.channel.reason(error)));
                     self.ended(body, out, result)
                 }
-                // It was answered meanwhile, or is being answered: that counts.
+                // The holder of the deferred handle has answered or is answering, and that answer
+                // counts.
                 None => {
                     body.current = Current::Deferred(deferral);
                     Turn::Again
