@@ -5,11 +5,11 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
-use super::channel::Channel;
 use super::error::SessionError;
 use super::output::Output;
 use super::reply::Reply;
-use super::state::{Pulled, State};
+use super::reply_state::{Pulled, ReplyState};
+use super::session_shared::SessionShared;
 use crate::runtime::Usage;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
@@ -36,7 +36,7 @@ pub struct Deferred {
 pub(super) struct Deferral {
     /// Taken by the side that answers. So a cancelled request keeps no connection, however late its
     /// service drops the handle.
-    state: Mutex<Option<Box<State>>>,
+    state: Mutex<Option<Box<ReplyState>>>,
     outcome: Mutex<Option<Outcome>>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Outcome {
     /// It was answered to the end.
     Ended(Result<(), SessionError>),
     /// The rest of the reply comes from a feed.
-    Fed(Box<State>),
+    Fed(Box<ReplyState>),
     /// It was deferred again.
     Deferred(Arc<Deferral>),
 }
@@ -67,13 +67,13 @@ impl fmt::Debug for Deferral {
 }
 
 impl Deferral {
-    fn new(state: Option<Box<State>>) -> Arc<Self> {
+    fn new(state: Option<Box<ReplyState>>) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(state), outcome: Mutex::default() })
     }
 
     /// Claims the right to answer. Only the first caller gets it. The state may contain a source or
     /// relay, which is a foreign value.
-    pub(super) fn claim(&self) -> Option<Box<State>> {
+    pub(super) fn claim(&self) -> Option<Box<ReplyState>> {
         lock(&self.state).take()
     }
 
@@ -92,8 +92,8 @@ impl Drop for Deferral {
 }
 
 impl Deferred {
-    pub(super) fn new(state: State) -> Self {
-        let usage = Arc::clone(state.channel.line.group().usage());
+    pub(super) fn new(state: ReplyState) -> Self {
+        let usage = Arc::clone(state.shared.conn.group().usage());
         usage.deferred_changed(true);
         Self { deferral: Deferral::new(Some(Box::new(state))), usage: Some(usage) }
     }
@@ -113,7 +113,7 @@ impl Deferred {
     pub fn is_cancelled(&self) -> bool {
         lock(&self.deferral.state)
             .as_ref()
-            .is_none_or(|state| state.channel.is_interrupted() || state.channel.is_dead())
+            .is_none_or(|state| state.shared.is_interrupted() || state.shared.is_dead())
     }
 
     /// Answers the request. `code` writes the reply on this thread, like a handler, and the layer
@@ -126,22 +126,22 @@ impl Deferred {
     fn finish_in_place(
         &mut self,
         code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>,
-    ) -> Option<Arc<Channel>> {
+    ) -> Option<Arc<SessionShared>> {
         if let Some(usage) = self.usage.take() {
             usage.deferred_changed(false);
         }
         let mut state = self.deferral.claim()?;
-        let channel = Arc::clone(&state.channel);
+        let shared = Arc::clone(&state.shared);
         let mut panicked = None;
-        let outcome = Output::with(&channel.line, |out| {
-            out.begin(Some(&channel));
+        let outcome = Output::with(&shared.conn, |out| {
+            out.begin(Some(&shared));
             let mut reply = Reply { state: &mut state, out };
             let result = catch_unwind(AssertUnwindSafe(|| code(&mut reply)));
             let result = result.unwrap_or_else(|payload| {
                 panicked = Some(payload);
                 Err(SessionError::panicked())
             });
-            let result = result.map_err(|error| channel.reason(error));
+            let result = result.map_err(|error| shared.reason(error));
             match (result, state.deferral.take()) {
                 (Ok(()), Some(again)) => Outcome::Deferred(again),
                 (Err(error), Some(again)) => match again.claim() {
@@ -154,17 +154,17 @@ impl Deferred {
             }
         });
         *lock(&self.deferral.outcome) = Some(outcome);
-        channel.wake();
+        shared.wake();
         if let Some(payload) = panicked {
             resume_unwind(payload);
         }
-        Some(channel)
+        Some(shared)
     }
 }
 
 /// Sends what the feed has at once, which is often all. The session continues with the rest.
 fn feed(
-    mut state: Box<State>,
+    mut state: Box<ReplyState>,
     out: &Output,
     panicked: &mut Option<Box<dyn Any + Send>>,
 ) -> Outcome {
@@ -176,7 +176,7 @@ fn feed(
         Ok(Pulled::Budget | Pulled::Blocked(_)) => Outcome::Fed(state),
         Ok(Pulled::Done) => Outcome::Ended(state.finish(out, Ok(()))),
         Err(error) => {
-            let error = state.channel.reason(error);
+            let error = state.shared.reason(error);
             Outcome::Ended(state.finish(out, Err(error)))
         }
     }
@@ -186,8 +186,8 @@ impl Drop for Deferred {
     fn drop(&mut self) {
         let dropped = "The request was dropped without an answer.";
         let answered = self.finish_in_place(|_| Err(SessionError::unsupported(dropped)));
-        if let Some(channel) = answered {
-            channel.line.count(Counter::DeferredDropped);
+        if let Some(shared) = answered {
+            shared.conn.count(Counter::DeferredDropped);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! [`Ending`]: the end of a reply, behind its rows.
 
-use super::answers::put_error;
-use super::error::SessionError;
+use super::error::{SessionError, put_error};
 use crate::codec::encoder::Encoder;
 use crate::codec::message::notice::warning::Level;
 use crate::codec::notice::Notice;
@@ -24,9 +23,9 @@ use crate::codec::notice::Notice;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
-    affected: u64,
-    insert_id: u64,
-    info: Vec<u8>,
+    pub(super) affected: u64,
+    pub(super) insert_id: u64,
+    pub(super) info: Vec<u8>,
     warnings: Vec<(Level, u32, Vec<u8>)>,
     /// Number of examined rows, and names of the indexes used.
     feedback: Option<(u64, Vec<u8>)>,
@@ -93,18 +92,6 @@ impl Ending {
         Self { error: Some(error), ..self }
     }
 
-    pub(super) fn set_affected(&mut self, rows: u64) {
-        self.affected = rows;
-    }
-
-    pub(super) fn set_insert_id(&mut self, id: u64) {
-        self.insert_id = id;
-    }
-
-    pub(super) fn set_info(&mut self, text: Vec<u8>) {
-        self.info = text;
-    }
-
     pub(super) fn add_warning(&mut self, level: Level, code: u32, text: Vec<u8>) {
         if self.warnings.len() < MOST_WARNINGS {
             self.warnings.push((level, code, text));
@@ -125,11 +112,11 @@ impl Ending {
     /// Writes the end of a reply that succeeded.
     pub(super) fn put(&self, encoder: &mut Encoder<'_>, has_result: bool) {
         if has_result {
-            let told = self.feedback.as_ref().is_some_and(|(rows, index)| {
+            let written = self.feedback.as_ref().is_some_and(|(rows, index)| {
                 // A text that is too long is left out, because the request has succeeded.
                 encoder.fetch_done_with(*rows, index).is_ok()
             });
-            if !told {
+            if !written {
                 encoder.fetch_done();
             }
         }

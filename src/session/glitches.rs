@@ -94,9 +94,9 @@ impl Glitches {
 
 impl<S: Service> Reader<S> {
     pub(super) fn glitch(&mut self) {
-        let line = &self.link.line;
-        line.count(Counter::Glitches);
-        self.glitches.add(Budget::from(line.config()), self.now);
+        let conn = &self.server_conn.conn;
+        conn.count(Counter::Glitches);
+        self.glitches.add(Budget::from(conn.config()), self.now);
     }
 
     /// Handles a message without a session or request to receive it.
@@ -119,9 +119,9 @@ impl<S: Service> Reader<S> {
 
     /// Answers and returns the close of a connection with too many glitches.
     pub(super) fn too_many_glitches(&mut self, session: u64) -> Close {
-        let line = &self.link.line;
-        line.count(Counter::ClosedGlitches);
-        let Budget { most, window } = Budget::from(line.config());
+        let conn = &self.server_conn.conn;
+        conn.count(Counter::ClosedGlitches);
+        let Budget { most, window } = Budget::from(conn.config());
         let text = format!("more than max_glitches {most} in {window:?}");
         self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
         Close::new(text)

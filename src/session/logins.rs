@@ -59,26 +59,26 @@ impl From<&Address> for Origin {
 
 /// Limits of the current configuration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct LoginLimits {
     /// Unauthenticated connections at once, in all.
-    pub(super) guests: usize,
+    pub(super) connections: usize,
     /// Unauthenticated connections at once from one address.
-    pub(super) guests_per_address: usize,
+    pub(super) connections_per_address: usize,
     /// Failed logins of one address in a minute.
     pub(super) failures_per_minute: usize,
 }
 
-impl From<&Config> for Limits {
+impl From<&Config> for LoginLimits {
     fn from(config: &Config) -> Self {
         Self {
-            guests: config.max_unauthenticated_connections,
-            guests_per_address: config.max_unauthenticated_per_address,
+            connections: config.max_unauthenticated_connections,
+            connections_per_address: config.max_unauthenticated_per_address,
             failures_per_minute: config.max_login_failures_per_address,
         }
     }
 }
 
-impl Limits {
+impl LoginLimits {
     /// Price of one failure.
     fn price(&self) -> Duration {
         let failures = u32::try_from(self.failures_per_minute).unwrap_or(u32::MAX);
@@ -111,14 +111,14 @@ struct Table<C> {
     /// Addresses with failures only.
     idle: LruCache<Origin, Debt, RandomState>,
     /// Number of all unauthenticated connections.
-    guests: usize,
+    connections: usize,
     last_number: u64,
 }
 
 #[derive(Debug)]
 struct Busy<C> {
     /// Connections by number. The first is the oldest.
-    guests: BTreeMap<u64, C>,
+    connections: BTreeMap<u64, C>,
     debt: Debt,
 }
 
@@ -146,7 +146,7 @@ impl Debt {
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Admitted<C> {
-    pub(super) guest: Guest<C>,
+    pub(super) place: Unauthenticated<C>,
     /// Connections that gave up their places, to be closed. More than one only after the limit was
     /// lowered.
     pub(super) displaced: Vec<C>,
@@ -162,7 +162,7 @@ impl<C> Logins<C> {
             busy: HashMap::new(),
             ranks: BTreeSet::new(),
             idle: LruCache::unbounded_with_hasher(RandomState::new()),
-            guests: 0,
+            connections: 0,
             last_number: 0,
         };
         Self { table: Mutex::new(table), most_idle }
@@ -173,28 +173,31 @@ impl<C> Logins<C> {
         self: &Arc<Self>,
         from: Origin,
         conn: C,
-        limits: &Limits,
+        limits: &LoginLimits,
         now: Instant,
     ) -> Option<Admitted<C>> {
         let mut table = lock(&self.table);
-        let same = table.busy.get(&from).map_or(0, |busy| busy.guests.len());
-        if same >= limits.guests_per_address {
+        let same = table.busy.get(&from).map_or(0, |busy| busy.connections.len());
+        if same >= limits.connections_per_address {
             return None;
         }
         table.forget_paid(now);
         let number = table.add(from, conn);
         let mut displaced = Vec::new();
         // The newcomer is the youngest, and so the last of its address to go.
-        while table.guests > limits.guests.max(1) {
+        while table.connections > limits.connections.max(1) {
             displaced.extend(table.displace(self.most_idle));
         }
         drop(table);
-        Some(Admitted { guest: Guest { logins: Arc::clone(self), from, number }, displaced })
+        Some(Admitted {
+            place: Unauthenticated { logins: Arc::clone(self), from, number },
+            displaced,
+        })
     }
 
     #[cfg(test)]
-    pub(super) fn guests(&self) -> usize {
-        lock(&self.table).guests
+    pub(super) fn connections(&self) -> usize {
+        lock(&self.table).connections
     }
 }
 
@@ -210,10 +213,10 @@ impl<C> Table<C> {
     fn add(&mut self, from: Origin, conn: C) -> u64 {
         self.last_number += 1;
         let mut busy = self.take(from).unwrap_or_else(|| Busy {
-            guests: BTreeMap::new(),
+            connections: BTreeMap::new(),
             debt: self.idle.pop(&from).unwrap_or_default(),
         });
-        busy.guests.insert(self.last_number, conn);
+        busy.connections.insert(self.last_number, conn);
         self.put(from, busy);
         self.last_number
     }
@@ -221,8 +224,8 @@ impl<C> Table<C> {
     /// Removes a connection, unless it was displaced before.
     fn remove(&mut self, from: Origin, number: u64, most_idle: usize) -> Option<C> {
         let mut busy = self.take(from)?;
-        let conn = busy.guests.remove(&number);
-        if busy.guests.is_empty() {
+        let conn = busy.connections.remove(&number);
+        if busy.connections.is_empty() {
             self.remember(from, busy.debt, most_idle);
         } else {
             self.put(from, busy);
@@ -239,13 +242,13 @@ impl<C> Table<C> {
     /// Takes an address out of the table, to change its connections.
     fn take(&mut self, from: Origin) -> Option<Busy<C>> {
         let busy = self.busy.remove(&from)?;
-        self.guests -= busy.guests.len();
+        self.connections -= busy.connections.len();
         self.ranks.remove(&(busy.rank(), from));
         Some(busy)
     }
 
     fn put(&mut self, from: Origin, busy: Busy<C>) {
-        self.guests += busy.guests.len();
+        self.connections += busy.connections.len();
         self.ranks.insert((busy.rank(), from));
         self.busy.insert(from, busy);
     }
@@ -267,29 +270,29 @@ impl<C> Table<C> {
 
 impl<C> Busy<C> {
     fn rank(&self) -> Rank {
-        let oldest = self.guests.keys().next().copied().unwrap_or(u64::MAX);
-        (self.guests.len(), Reverse(oldest))
+        let oldest = self.connections.keys().next().copied().unwrap_or(u64::MAX);
+        (self.connections.len(), Reverse(oldest))
     }
 }
 
 /// Place of an unauthenticated connection. It counts until it is dropped or displaced.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Guest<C> {
+pub(super) struct Unauthenticated<C> {
     logins: Arc<Logins<C>>,
     from: Origin,
     number: u64,
 }
 
-impl<C> Guest<C> {
+impl<C> Unauthenticated<C> {
     /// Returns false if the login must be refused unchecked, because too many of this address have
     /// failed.
-    pub(super) fn may_try(&self, limits: &Limits, now: Instant) -> bool {
+    pub(super) fn may_try(&self, limits: &LoginLimits, now: Instant) -> bool {
         lock(&self.logins.table).debt(self.from).owed(now) + limits.price() <= MINUTE
     }
 
     /// Notes a login that was checked and failed. A login refused unchecked costs nothing.
-    pub(super) fn note_failure(&self, limits: &Limits, now: Instant) {
+    pub(super) fn note_failure(&self, limits: &LoginLimits, now: Instant) {
         let mut table = lock(&self.logins.table);
         let mut debt = table.debt(self.from);
         debt.add(limits.price(), now);
@@ -299,12 +302,9 @@ impl<C> Guest<C> {
             None => table.remember(self.from, debt, self.logins.most_idle),
         }
     }
-
-    /// Gives up the place after a login.
-    pub(super) fn logged_in(self) {}
 }
 
-impl<C> Drop for Guest<C> {
+impl<C> Drop for Unauthenticated<C> {
     fn drop(&mut self) {
         let mut table = lock(&self.logins.table);
         let conn = table.remove(self.from, self.number, self.logins.most_idle);
@@ -320,7 +320,8 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { guests: 5, guests_per_address: 3, failures_per_minute: 60 };
+    const LIMITS: LoginLimits =
+        LoginLimits { connections: 5, connections_per_address: 3, failures_per_minute: 60 };
     const SECOND: Duration = Duration::from_secs(1);
 
     fn origin(text: &str) -> Origin {
@@ -342,12 +343,12 @@ mod tests {
         logins: &Arc<Logins<C>>,
         from: u8,
         conn: C,
-        limits: &Limits,
+        limits: &LoginLimits,
         now: Instant,
-    ) -> Guest<C> {
+    ) -> Unauthenticated<C> {
         let admitted = logins.begin(v4(from), conn, limits, now).expect("room");
         assert_eq!(admitted.displaced.len(), 0);
-        admitted.guest
+        admitted.place
     }
 
     #[test]
@@ -363,42 +364,42 @@ mod tests {
     }
 
     #[test]
-    fn guests_are_limited_per_address_until_they_log_in_or_go() {
+    fn connections_are_limited_per_address_until_they_log_in_or_end() {
         let (logins, now) = (Arc::new(Logins::new()), Instant::now());
         let refused = |number| logins.begin(v4(number), (), &LIMITS, now).is_none();
         let begin = |number| begin(&logins, number, (), &LIMITS, now);
         let mut ones = [(); 3].map(|()| begin(1)).into_iter();
         assert!(refused(1));
         let two = begin(2);
-        ones.next().expect("one of three").logged_in();
-        assert_eq!(logins.guests(), 3);
+        drop(ones.next().expect("one of three"));
+        assert_eq!(logins.connections(), 3);
         let again = begin(1);
         drop(two);
         assert!(refused(1));
         drop(begin(4));
         drop((ones, again));
-        assert_eq!((logins.guests(), entries(&logins)), (0, (0, 0)));
+        assert_eq!((logins.connections(), entries(&logins)), (0, (0, 0)));
     }
 
     /// Adds connections, each from its address. Returns their places, and the connections that gave
     /// up theirs.
     fn begin_all(
         logins: &Arc<Logins<usize>>,
-        limits: &Limits,
+        limits: &LoginLimits,
         origins: &[u8],
-    ) -> (Vec<Guest<usize>>, Vec<usize>) {
+    ) -> (Vec<Unauthenticated<usize>>, Vec<usize>) {
         let now = Instant::now();
         let begin =
             |(conn, from): (usize, &u8)| logins.begin(v4(*from), conn, limits, now).expect("room");
         let admitted = origins.iter().enumerate().map(begin);
-        let (guests, displaced): (Vec<_>, Vec<_>) =
-            admitted.map(|admitted| (admitted.guest, admitted.displaced)).unzip();
-        (guests, displaced.concat())
+        let (connections, displaced): (Vec<_>, Vec<_>) =
+            admitted.map(|admitted| (admitted.place, admitted.displaced)).unzip();
+        (connections, displaced.concat())
     }
 
     #[test]
     fn the_oldest_of_the_address_with_the_most_gives_up_its_place() {
-        let limits = Limits { guests: 6, guests_per_address: 4, ..LIMITS };
+        let limits = LoginLimits { connections: 6, connections_per_address: 4, ..LIMITS };
         for (origins, displaced) in [
             // The address with the most connections loses some, until others have as many.
             (&[1, 2, 2, 2, 3, 2, 4, 5, 6][..], &[1, 2, 3][..]),
@@ -412,26 +413,26 @@ mod tests {
             (&[1, 2, 3, 4, 5, 6, 7, 8, 1], &[0, 1, 2]),
         ] {
             let logins = Arc::new(Logins::new());
-            let (guests, gone) = begin_all(&logins, &limits, origins);
-            assert_eq!((&*gone, logins.guests()), (displaced, 6), "{origins:?}");
-            drop(guests);
-            assert_eq!((logins.guests(), entries(&logins)), (0, (0, 0)));
+            let (connections, gone) = begin_all(&logins, &limits, origins);
+            assert_eq!((&*gone, logins.connections()), (displaced, 6), "{origins:?}");
+            drop(connections);
+            assert_eq!((logins.connections(), entries(&logins)), (0, (0, 0)));
         }
     }
 
     #[test]
     fn an_address_at_its_limit_displaces_none() {
         let logins = Arc::new(Logins::new());
-        let limits = Limits { guests: 4, guests_per_address: 2, ..LIMITS };
-        let (_guests, displaced) = begin_all(&logins, &limits, &[1, 1, 2, 2]);
+        let limits = LoginLimits { connections: 4, connections_per_address: 2, ..LIMITS };
+        let (_places, displaced) = begin_all(&logins, &limits, &[1, 1, 2, 2]);
         assert!(logins.begin(v4(1), 9, &limits, Instant::now()).is_none());
-        assert_eq!((&*displaced, logins.guests()), (&[][..], 4));
+        assert_eq!((&*displaced, logins.connections()), (&[][..], 4));
     }
 
     #[test]
-    fn a_displaced_guest_that_ends_later_is_not_counted_again() {
+    fn a_displaced_connection_that_ends_later_is_not_counted_again() {
         let (logins, now) = (Arc::new(Logins::new()), Instant::now());
-        let limits = Limits { guests: 2, failures_per_minute: 1, ..LIMITS };
+        let limits = LoginLimits { connections: 2, failures_per_minute: 1, ..LIMITS };
         let (first, second) =
             (begin(&logins, 1, 1, &limits, now), begin(&logins, 2, 2, &limits, now));
         let third = logins.begin(v4(3), 3, &limits, now).expect("room");
@@ -440,58 +441,58 @@ mod tests {
         assert!(first.may_try(&limits, now));
         first.note_failure(&limits, now);
         assert!(!first.may_try(&limits, now));
-        assert_eq!((logins.guests(), entries(&logins)), (2, (2, 1)));
+        assert_eq!((logins.connections(), entries(&logins)), (2, (2, 1)));
         drop(first);
-        assert_eq!((logins.guests(), entries(&logins)), (2, (2, 1)));
+        assert_eq!((logins.connections(), entries(&logins)), (2, (2, 1)));
         drop(second);
         let again = begin(&logins, 1, 4, &limits, now);
         assert!(!again.may_try(&limits, now), "the failure is not forgotten");
     }
 
     #[test]
-    fn limits_may_change_while_guests_are_there() {
+    fn limits_may_change_while_connections_are_open() {
         let logins = Arc::new(Logins::new());
-        let (_guests, _) = begin_all(&logins, &LIMITS, &[1, 1, 1, 2, 2]);
+        let (_places, _) = begin_all(&logins, &LIMITS, &[1, 1, 1, 2, 2]);
         let now = Instant::now();
-        let fewer = Limits { guests_per_address: 1, ..LIMITS };
+        let fewer = LoginLimits { connections_per_address: 1, ..LIMITS };
         assert!(logins.begin(v4(1), 9, &fewer, now).is_none());
-        let fewer = Limits { guests: 2, ..LIMITS };
+        let fewer = LoginLimits { connections: 2, ..LIMITS };
         let admitted = logins.begin(v4(3), 9, &fewer, now).expect("room");
-        assert_eq!((admitted.displaced, logins.guests()), (vec![0, 1, 3, 2], 2));
+        assert_eq!((admitted.displaced, logins.connections()), (vec![0, 1, 3, 2], 2));
     }
 
     #[test]
     fn so_many_logins_fail_in_a_minute_and_no_more() {
         for failures_per_minute in [1, 7, 60, 65_536] {
-            let limits = Limits { failures_per_minute, ..LIMITS };
+            let limits = LoginLimits { failures_per_minute, ..LIMITS };
             let (logins, mut now) = (Arc::new(Logins::new()), Instant::now());
-            let guest = begin(&logins, 1, (), &limits, now);
+            let place = begin(&logins, 1, (), &limits, now);
             for _ in 0..failures_per_minute {
-                assert!(guest.may_try(&limits, now), "{failures_per_minute}");
-                guest.note_failure(&limits, now);
+                assert!(place.may_try(&limits, now), "{failures_per_minute}");
+                place.note_failure(&limits, now);
             }
-            assert!(!guest.may_try(&limits, now), "{failures_per_minute}");
+            assert!(!place.may_try(&limits, now), "{failures_per_minute}");
             let other = begin(&logins, 2, (), &limits, now);
             assert!(other.may_try(&limits, now), "another address");
             now += limits.price();
-            assert!(guest.may_try(&limits, now), "one is forgotten");
-            guest.note_failure(&limits, now);
-            assert!(!guest.may_try(&limits, now), "{failures_per_minute}");
+            assert!(place.may_try(&limits, now), "one is forgotten");
+            place.note_failure(&limits, now);
+            assert!(!place.may_try(&limits, now), "{failures_per_minute}");
         }
     }
 
     #[test]
-    fn failures_outlive_the_guest_and_are_forgotten_with_time() {
+    fn failures_outlive_the_connection_and_are_forgotten_with_time() {
         let (logins, start) = (Arc::new(Logins::new()), Instant::now());
-        let guest = begin(&logins, 1, (), &LIMITS, start);
-        (0..60).for_each(|_| guest.note_failure(&LIMITS, start));
-        drop(guest);
+        let place = begin(&logins, 1, (), &LIMITS, start);
+        (0..60).for_each(|_| place.note_failure(&LIMITS, start));
+        drop(place);
         assert_eq!(entries(&logins), (0, 1));
-        let guest = begin(&logins, 1, (), &LIMITS, start);
+        let place = begin(&logins, 1, (), &LIMITS, start);
         assert_eq!(entries(&logins), (1, 0));
-        assert!(!guest.may_try(&LIMITS, start));
-        assert!(guest.may_try(&LIMITS, start + SECOND));
-        drop(guest);
+        assert!(!place.may_try(&LIMITS, start));
+        assert!(place.may_try(&LIMITS, start + SECOND));
+        drop(place);
         drop(begin(&logins, 2, (), &LIMITS, start + MINUTE));
         assert_eq!(entries(&logins), (0, 0), "nothing is owed any more");
     }
@@ -499,16 +500,16 @@ mod tests {
     #[test]
     fn many_that_fail_at_once_lock_their_address_out_for_a_bounded_time() {
         let (logins, now) = (Arc::new(Logins::new()), Instant::now());
-        let guest = begin(&logins, 1, (), &LIMITS, now);
-        (0..10_000).for_each(|_| guest.note_failure(&LIMITS, now));
-        assert!(!guest.may_try(&LIMITS, now + MINUTE));
-        assert!(guest.may_try(&LIMITS, now + MINUTE + SECOND));
+        let place = begin(&logins, 1, (), &LIMITS, now);
+        (0..10_000).for_each(|_| place.note_failure(&LIMITS, now));
+        assert!(!place.may_try(&LIMITS, now + MINUTE));
+        assert!(place.may_try(&LIMITS, now + MINUTE + SECOND));
     }
 
     #[test]
     fn of_idle_addresses_the_one_that_is_idle_longest_is_forgotten() {
         let (logins, now) = (Arc::new(Logins::with_most_idle(2)), Instant::now());
-        let strict = Limits { failures_per_minute: 1, ..LIMITS };
+        let strict = LoginLimits { failures_per_minute: 1, ..LIMITS };
         let begin = |number| begin(&logins, number, (), &strict, now);
         let may_try = |number| begin(number).may_try(&strict, now);
         for number in 1..=3 {
@@ -542,7 +543,7 @@ mod tests {
     #[derive(Default)]
     struct Naive {
         /// Numbers and addresses, in order of arrival.
-        guests: Vec<(usize, u8)>,
+        connections: Vec<(usize, u8)>,
         /// Milliseconds owed by each address.
         debts: [u64; 6],
         last_number: usize,
@@ -550,28 +551,28 @@ mod tests {
 
     impl Naive {
         fn of(&self, from: u8) -> impl Iterator<Item = usize> {
-            self.guests.iter().filter(move |guest| guest.1 == from).map(|guest| guest.0)
+            self.connections.iter().filter(move |place| place.1 == from).map(|place| place.0)
         }
 
         /// Returns the connections that give up their places. `None` if the newcomer is refused.
-        fn begin(&mut self, from: u8, limits: &Limits) -> Option<Vec<usize>> {
-            if self.of(from).count() >= limits.guests_per_address {
+        fn begin(&mut self, from: u8, limits: &LoginLimits) -> Option<Vec<usize>> {
+            if self.of(from).count() >= limits.connections_per_address {
                 return None;
             }
             self.last_number += 1;
-            self.guests.push((self.last_number, from));
-            if self.guests.len() <= limits.guests {
+            self.connections.push((self.last_number, from));
+            if self.connections.len() <= limits.connections {
                 return Some(Vec::new());
             }
-            let most = self.guests.iter().map(|guest| self.of(guest.1).count()).max();
-            let of_those = |guest: &&(usize, u8)| Some(self.of(guest.1).count()) == most;
-            let oldest = self.guests.iter().find(of_those).expect("one has the most").0;
+            let most = self.connections.iter().map(|place| self.of(place.1).count()).max();
+            let of_those = |place: &&(usize, u8)| Some(self.of(place.1).count()) == most;
+            let oldest = self.connections.iter().find(of_those).expect("one has the most").0;
             self.end(oldest);
             Some(vec![oldest])
         }
 
         fn end(&mut self, number: usize) {
-            self.guests.retain(|guest| guest.0 != number);
+            self.connections.retain(|place| place.0 != number);
         }
     }
 
@@ -581,10 +582,10 @@ mod tests {
             ops in proptest::collection::vec(op(), 0..200),
         ) {
             // The limit of idle addresses is not reached here; it has its own test.
-            let limits = Limits { guests: 6, guests_per_address: 3, failures_per_minute: 10 };
+            let limits = LoginLimits { connections: 6, connections_per_address: 3, failures_per_minute: 10 };
             let logins = Arc::new(Logins::with_most_idle(6));
             // Open connections, including displaced ones.
-            let mut guests: Vec<(usize, u8, Guest<usize>)> = Vec::new();
+            let mut connections: Vec<(usize, u8, Unauthenticated<usize>)> = Vec::new();
             let mut naive = Naive::default();
             let mut now = Instant::now();
             for op in ops {
@@ -593,19 +594,19 @@ mod tests {
                         let number = naive.last_number + 1;
                         let admitted = logins.begin(v4(from), number, &limits, now);
                         let displaced = naive.begin(from, &limits);
-                        let (guest, gone) = admitted
-                            .map(|admitted| (admitted.guest, admitted.displaced))
+                        let (place, gone) = admitted
+                            .map(|admitted| (admitted.place, admitted.displaced))
                             .unzip();
                         prop_assert_eq!(gone, displaced);
-                        guests.extend(guest.map(|guest| (number, from, guest)));
+                        connections.extend(place.map(|place| (number, from, place)));
                     }
-                    Op::End(at) if !guests.is_empty() => {
-                        let (number, ..) = guests.swap_remove(at % guests.len());
+                    Op::End(at) if !connections.is_empty() => {
+                        let (number, ..) = connections.swap_remove(at % connections.len());
                         naive.end(number);
                     }
-                    Op::Fail(at) if !guests.is_empty() => {
-                        let (_, from, guest) = &guests[at % guests.len()];
-                        guest.note_failure(&limits, now);
+                    Op::Fail(at) if !connections.is_empty() => {
+                        let (_, from, place) = &connections[at % connections.len()];
+                        place.note_failure(&limits, now);
                         let owed = &mut naive.debts[usize::from(*from)];
                         *owed = (*owed + 6_000).min(120_000);
                     }
@@ -615,18 +616,18 @@ mod tests {
                     }
                     Op::End(_) | Op::Fail(_) => {}
                 }
-                prop_assert_eq!(logins.guests(), naive.guests.len());
-                for (_, from, guest) in &guests {
+                prop_assert_eq!(logins.connections(), naive.connections.len());
+                for (_, from, place) in &connections {
                     let expected = naive.debts[usize::from(*from)] + 6_000 <= 60_000;
-                    prop_assert_eq!(guest.may_try(&limits, now), expected);
+                    prop_assert_eq!(place.may_try(&limits, now), expected);
                 }
                 let (busy, idle) = entries(&logins);
                 let distinct = (0..6).filter(|from| naive.of(*from).next().is_some()).count();
                 prop_assert_eq!(busy, distinct);
                 prop_assert!(idle <= 6);
             }
-            drop(guests);
-            prop_assert_eq!((logins.guests(), entries(&logins).0), (0, 0));
+            drop(connections);
+            prop_assert_eq!((logins.connections(), entries(&logins).0), (0, 0));
         }
     }
 }

@@ -45,34 +45,31 @@
 //! in parallel.
 #![forbid(unsafe_code)]
 
-mod answers;
 mod auth;
 mod cache;
-mod channel;
-mod clock;
+mod conn_shared;
 mod credit;
 mod deferred;
 mod ending;
 mod error;
-mod expecting;
-mod gate;
+mod expect_blocks;
 mod glitches;
-mod kept;
-mod line;
-mod link;
+mod login;
 mod logins;
+mod notify_once;
 mod output;
-mod post;
+mod queued;
 mod relay;
 mod reply;
+mod reply_state;
 mod request;
 mod row;
 mod run;
 mod server;
+mod server_conn;
 mod service;
-mod source;
-mod state;
-mod told;
+mod session_shared;
+mod timestamps;
 mod writers;
 
 pub use auth::Login;
@@ -84,7 +81,6 @@ pub use error::{AuthError, SessionError};
 pub use relay::{Relay, Relayed, Wake};
 pub use reply::Reply;
 pub use request::{Plan, Request, Savepoint, SavepointAction, Sql, Timestamps};
-pub use row::Row;
+pub use row::{Row, RowSource};
 pub use server::{Reader, Server};
 pub use service::{Account, Cancel, CancelReason, Peer, Service, SessionId};
-pub use source::RowSource;

@@ -3,7 +3,7 @@
 //! ```text
 //!   running request            requests that have ended           socket
 //!   ┌─────────────────┐  keep  ┌──────────────────────┐  flush
-//!   │ current         │───────▶│ Kept: whole replies  │────────▶  one send
+//!   │ current         │───────▶│ ReplyBatch           │────────▶  one send
 //!   └─────────────────┘        └──────────────────────┘
 //!    for this thread alone      another thread may send them if this one is stuck
 //! ```
@@ -15,27 +15,29 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io::IoSlice;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::channel::Channel;
-use super::kept::{Kept, Owner};
-use super::line::Line;
-use super::link::{Link, Rest, Runnable};
+use super::conn_shared::ConnShared;
+use super::server_conn::{RemainingWork, Runnable, ServerConn};
 use super::service::Service;
+use super::session_shared::SessionShared;
 use crate::codec::buffer::OutBuffer;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::net::{Cork, Sent, flush_corked};
 use crate::runtime::{Origin, Serving};
+use crate::stats::Counter;
+use crate::sync::shim::lock;
 use crate::sync::stall;
 use crate::sys::clock;
 
 /// Frames that a thread has written for one connection and not sent.
 pub(super) struct Output {
-    line: Arc<Line>,
-    current: RefCell<Current>,
-    kept: Arc<Kept>,
+    conn: Arc<ConnShared>,
+    current: RefCell<Unsent>,
+    kept: Arc<ReplyBatch>,
     /// Set while replies may be kept.
     keeps: Cell<bool>,
     /// Set when other workers can find the kept replies.
@@ -48,7 +50,7 @@ pub(super) struct Output {
     pressed: Cell<bool>,
 }
 
-struct Current {
+struct Unsent {
     buffer: OutBuffer,
     /// Session that writes into `buffer`.
     owner: Owner,
@@ -65,14 +67,14 @@ const STRIDE: usize = 1 << 10;
 
 impl Output {
     /// Runs `code` with an output for a connection, and sends the output at the end.
-    pub(super) fn with<R>(line: &Arc<Line>, code: impl FnOnce(&Self) -> R) -> R {
+    pub(super) fn with<R>(conn: &Arc<ConnShared>, code: impl FnOnce(&Self) -> R) -> R {
         let _serving = Serving::begin(Origin::Accepted);
         // The thread-locals are gone if a destructor of another one finishes a deferred request.
         let spare = SPARE.try_with(Cell::take).ok().flatten();
-        let (buffer, kept) = spare.unwrap_or_else(|| (OutBuffer::new(&line.pages), Arc::default()));
+        let (buffer, kept) = spare.unwrap_or_else(|| (OutBuffer::new(&conn.pages), Arc::default()));
         let output = Rc::new(Self {
-            line: Arc::clone(line),
-            current: RefCell::new(Current { buffer, owner: None, since: None }),
+            conn: Arc::clone(conn),
+            current: RefCell::new(Unsent { buffer, owner: None, since: None }),
             kept,
             keeps: Cell::new(false),
             shown: Cell::new(false),
@@ -86,13 +88,13 @@ impl Output {
         code(&open.0)
     }
 
-    pub(super) const fn line(&self) -> &Arc<Line> {
-        &self.line
+    pub(super) const fn conn(&self) -> &Arc<ConnShared> {
+        &self.conn
     }
 
     /// Sets the owner of the next frames. Earlier frames must be sent or kept.
-    pub(super) fn begin(&self, owner: Option<&Arc<Channel>>) {
-        self.pressed.set(self.line.conn.pending_bytes() > 0);
+    pub(super) fn begin(&self, owner: Option<&Arc<SessionShared>>) {
+        self.pressed.set(self.conn.net.pending_bytes() > 0);
         let mut current = self.current.borrow_mut();
         debug_assert!(current.buffer.is_empty(), "this would change hands");
         current.owner = owner.cloned();
@@ -108,7 +110,7 @@ impl Output {
         let buffer = &mut self.current.borrow_mut().buffer;
         let before = buffer.len();
         let mut encoder =
-            Encoder::with_dialect(buffer, self.line.dialect, session).metadata(metadata);
+            Encoder::with_dialect(buffer, self.conn.dialect, session).metadata(metadata);
         let result = code(&mut encoder);
         (result, buffer.len() - before)
     }
@@ -141,7 +143,7 @@ impl Output {
     /// Keeps the reply of a quick request that ended at `now`, to send it with later replies.
     pub(super) fn keep(&self, now: Instant) {
         let due = {
-            let Current { buffer, owner, since } = &mut *self.current.borrow_mut();
+            let Unsent { buffer, owner, since } = &mut *self.current.borrow_mut();
             *since = None;
             self.look_at.set(0);
             self.keeps.set(true);
@@ -161,11 +163,11 @@ impl Output {
 
     /// Lets other workers take over if this thread gets stuck in its next run: the kept replies,
     /// the ready queue of `link`, and corked output.
-    pub(super) fn show<S: Service>(&self, link: &Arc<Link<S>>) {
-        let group = self.line.group();
+    pub(super) fn show<S: Service>(&self, server_conn: &Arc<ServerConn<S>>) {
+        let group = self.conn.group();
         if !self.shown.replace(true) || !group.has_aside() {
-            let (link, kept) = (Arc::clone(link), Arc::clone(&self.kept));
-            let rest = Rest { link, kept, held: Cork::held() };
+            let (server_conn, kept) = (Arc::clone(server_conn), Arc::clone(&self.kept));
+            let rest = RemainingWork { server_conn, kept, held: Cork::held() };
             group.set_aside(Arc::new(rest));
         }
     }
@@ -191,18 +193,18 @@ impl Output {
         self.send_from(&mut self.current.borrow_mut())
     }
 
-    fn send_from(&self, current: &mut Current) -> Vec<Arc<dyn Runnable>> {
-        let Current { buffer, owner, since } = current;
+    fn send_from(&self, current: &mut Unsent) -> Vec<Arc<dyn Runnable>> {
+        let Unsent { buffer, owner, since } = current;
         self.look_at.set(0);
         *since = None;
         let bytes = buffer.len();
         let mut held = Vec::new();
         if self.keeps.replace(false) {
             let sent;
-            (sent, held) = self.kept.send_with(&self.line, buffer, owner);
+            (sent, held) = self.kept.send_with(&self.conn, buffer, owner);
             self.pressed.set(sent != Sent::Sent);
         } else if bytes > 0 {
-            self.pressed.set(self.line.send_of(owner, buffer) != Sent::Sent);
+            self.pressed.set(self.conn.send_frames(owner, buffer) != Sent::Sent);
         }
         self.sent.set(self.sent.get().wrapping_add(bytes));
         buffer.clear();
@@ -212,7 +214,7 @@ impl Output {
 
 impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Output").field("line", &self.line).finish_non_exhaustive()
+        f.debug_struct("Output").field("conn", &self.conn).finish_non_exhaustive()
     }
 }
 
@@ -221,7 +223,7 @@ thread_local! {
     /// another connection.
     static OPEN: RefCell<Vec<Rc<Output>>> = const { RefCell::new(Vec::new()) };
     /// Buffers of the last output, for reuse.
-    static SPARE: Cell<Option<(OutBuffer, Arc<Kept>)>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<(OutBuffer, Arc<ReplyBatch>)>> = const { Cell::new(None) };
 }
 
 /// Sends the output of this thread before it waits.
@@ -241,7 +243,7 @@ impl Drop for Open {
         let output = &self.0;
         output.flush();
         if output.shown.get() {
-            drop(output.line.group().take_aside());
+            drop(output.conn.group().take_aside());
         }
         let _ = OPEN.try_with(|open| open.try_borrow_mut().map(|mut open| drop(open.pop())));
         let Some(output) = Rc::get_mut(&mut self.0) else { return };
@@ -251,5 +253,175 @@ impl Drop for Open {
         if Arc::get_mut(&mut kept).is_some() {
             let _ = SPARE.try_with(|spare| spare.set(Some((buffer, kept))));
         }
+    }
+}
+
+/// Session whose frames these are; `None` for frames of no session.
+pub(super) type Owner = Option<Arc<SessionShared>>;
+
+/// Replies that one thread has written. Another thread may send them if the first one is stuck.
+///
+/// The lock is held during the send, which does not wait. So replies leave in order.
+#[derive(Debug, Default)]
+pub(super) struct ReplyBatch(Mutex<Replies>);
+
+#[derive(Default)]
+struct Replies {
+    bytes: Vec<u8>,
+    /// Owner of each part of `bytes`, and the end of the part.
+    parts: Vec<(Owner, usize)>,
+    /// Time at which the first reply was complete.
+    since: Option<Instant>,
+    /// Work that wrote the replies, and does not run until they are sent.
+    held: Vec<Arc<dyn Runnable>>,
+}
+
+impl ReplyBatch {
+    /// Takes the reply in `buffer`. Returns true if it is time to send.
+    pub(super) fn add(&self, buffer: &mut OutBuffer, owner: &Owner, now: Instant) -> bool {
+        let replies = &mut *lock(&self.0);
+        if !buffer.is_empty() {
+            buffer.slices().for_each(|slice| replies.bytes.extend_from_slice(slice));
+            buffer.clear();
+            let end = replies.bytes.len();
+            match replies.parts.last_mut() {
+                Some((last, last_end)) if is_same(last, owner) => *last_end = end,
+                _ => replies.parts.push((owner.clone(), end)),
+            }
+            replies.since.get_or_insert(now);
+        }
+        let old = |since| now.saturating_duration_since(since) >= OLD;
+        replies.bytes.len() >= FULL || replies.since.is_some_and(old)
+    }
+
+    pub(super) fn hold(&self, runnable: Arc<dyn Runnable>) {
+        lock(&self.0).held.push(runnable);
+    }
+
+    /// Sends the replies, and `buffer` behind them. Returns the work that may run again.
+    pub(super) fn send_with(
+        &self,
+        conn: &ConnShared,
+        buffer: &OutBuffer,
+        owner: &Owner,
+    ) -> (Sent, Vec<Arc<dyn Runnable>>) {
+        let replies = &mut *lock(&self.0);
+        let sent = replies.send_with(conn, buffer, owner);
+        (sent, std::mem::take(&mut replies.held))
+    }
+
+    /// Sends the replies by another thread, because their thread is stuck.
+    pub(super) fn relieve(&self, conn: &ConnShared) {
+        let held = {
+            let mut replies = match self.0.try_lock() {
+                Ok(replies) => replies,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // The thread that has the lock is sending, so it is not stuck.
+                Err(TryLockError::WouldBlock) => return,
+            };
+            replies.send_with(conn, &OutBuffer::new(&conn.pages), &None);
+            std::mem::take(&mut replies.held)
+        };
+        held.into_iter().for_each(Runnable::settle);
+    }
+}
+
+impl Replies {
+    fn send_with(&mut self, conn: &ConnShared, buffer: &OutBuffer, owner: &Owner) -> Sent {
+        self.since = None;
+        if self.bytes.is_empty() && buffer.is_empty() {
+            self.parts.clear();
+            return Sent::Sent;
+        }
+        let sent = {
+            let _sending = conn.sending();
+            if is_dead(owner) || self.parts.iter().any(|(owner, _)| is_dead(owner)) {
+                conn.net.send(self.living(conn, buffer, owner))
+            } else if buffer.is_empty() {
+                conn.net.send(&self.bytes)
+            } else {
+                let all = std::iter::once(&*self.bytes).chain(buffer.slices());
+                let slices: Vec<_> = all.map(IoSlice::new).collect();
+                conn.net.send_slices(&slices)
+            }
+        };
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * FULL);
+        self.parts.clear();
+        sent
+    }
+
+    /// Bytes of the sessions that are not dead.
+    fn living(&self, conn: &ConnShared, buffer: &OutBuffer, owner: &Owner) -> Vec<u8> {
+        let mut living = Vec::new();
+        let mut start = 0;
+        for (owner, end) in &self.parts {
+            if is_dead(owner) {
+                conn.count(Counter::FramesOfDeadSessionsDropped);
+            } else {
+                living.extend_from_slice(&self.bytes[start..*end]);
+            }
+            start = *end;
+        }
+        if is_dead(owner) {
+            conn.count(Counter::FramesOfDeadSessionsDropped);
+        } else {
+            buffer.slices().for_each(|slice| living.extend_from_slice(slice));
+        }
+        living
+    }
+}
+
+pub(super) fn is_dead(owner: &Owner) -> bool {
+    owner.as_ref().is_some_and(|shared| shared.is_dead())
+}
+
+fn is_same(one: &Owner, other: &Owner) -> bool {
+    one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
+}
+
+impl fmt::Debug for Replies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replies")
+            .field("bytes", &self.bytes.len())
+            .field("held", &self.held.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::codec::buffer::PagePool;
+    use crate::codec::encoder::Encoder;
+    use crate::codec::header::HEADER_BYTES;
+
+    /// Keeps a reply of this length. Returns true if it is time to send.
+    fn add(kept: &ReplyBatch, bytes: usize, now: Instant) -> bool {
+        let mut buffer = OutBuffer::new(&PagePool::default());
+        let body = vec![0; bytes - HEADER_BYTES];
+        Encoder::new(&mut buffer, 1).frame(13, &[&body]).expect("short enough");
+        assert_eq!(buffer.len(), bytes);
+        kept.add(&mut buffer, &None, now)
+    }
+
+    #[test]
+    fn replies_wait_until_they_are_many() {
+        let (kept, now) = (ReplyBatch::default(), Instant::now());
+        assert!(!add(&kept, 100, now));
+        assert!(!add(&kept, FULL - 101, now), "one byte is missing");
+        assert!(add(&kept, HEADER_BYTES, now));
+        assert!(add(&ReplyBatch::default(), FULL, now));
+    }
+
+    #[test]
+    fn replies_wait_until_the_first_is_old() {
+        let (kept, now) = (ReplyBatch::default(), Instant::now());
+        let nanosecond = Duration::from_nanos(1);
+        assert!(!add(&kept, HEADER_BYTES, now));
+        assert!(!add(&kept, HEADER_BYTES, now + OLD - nanosecond));
+        assert!(add(&kept, HEADER_BYTES, now + OLD), "the age is that of the first");
     }
 }

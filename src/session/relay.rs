@@ -9,10 +9,10 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::channel::Channel;
 use super::ending::Ending;
 use super::error::SessionError;
-use super::told::Told;
+use super::notify_once::NotifyOnce;
+use super::session_shared::SessionShared;
 use crate::codec::kind::ServerKind;
 
 /// Answer of another server, which a proxy passes on frame by frame, unchanged.
@@ -103,39 +103,39 @@ pub enum Relayed<'a> {
 pub struct Wake(Arc<Call>);
 
 struct Call {
-    channel: Weak<Channel>,
+    shared: Weak<SessionShared>,
     /// Marked by a wake-up, and by the end of the relay.
-    told: Told,
+    notified: NotifyOnce,
 }
 
 impl Wake {
-    pub(super) fn new(channel: &Arc<Channel>) -> Self {
-        Self(Arc::new(Call { channel: Arc::downgrade(channel), told: Told::default() }))
+    pub(super) fn new(shared: &Arc<SessionShared>) -> Self {
+        Self(Arc::new(Call { shared: Arc::downgrade(shared), notified: NotifyOnce::default() }))
     }
 
     /// Notifies the layer of a new frame. Any thread may call it at any time, also during
     /// [`Relay::next`], and more often than needed. It does not wait. The caller must not hold a
     /// lock that the drop of the relay takes, because this call may drop the session.
     pub fn wake(&self) {
-        if self.0.told.tell()
-            && let Some(channel) = self.0.channel.upgrade()
+        if self.0.notified.mark()
+            && let Some(shared) = self.0.shared.upgrade()
         {
-            channel.wake();
+            shared.wake();
         }
     }
 
     pub(super) fn is_made(&self) -> bool {
-        self.0.told.is_set()
+        self.0.notified.is_marked()
     }
 
     /// Called before the relay is asked. Later wake-ups notify again.
     pub(super) fn ask(&self) {
-        self.0.told.look();
+        self.0.notified.clear();
     }
 
     /// Called at the end of the relay. Later wake-ups have no effect.
     fn end(&self) {
-        self.0.told.end();
+        self.0.notified.close();
     }
 }
 
@@ -149,22 +149,26 @@ impl fmt::Debug for Wake {
 pub(super) struct Relaying {
     pub(super) relay: Box<dyn Relay>,
     pub(super) wake: Wake,
-    pub(super) place: Place,
+    pub(super) position: ResultPosition,
     /// Counts the relay as a deferred request.
-    channel: Arc<Channel>,
+    shared: Arc<SessionShared>,
 }
 
 impl Relaying {
-    pub(super) fn new(relay: Box<dyn Relay>, channel: &Arc<Channel>, place: Place) -> Self {
-        channel.line.group().usage().deferred_changed(true);
-        Self { relay, wake: Wake::new(channel), place, channel: Arc::clone(channel) }
+    pub(super) fn new(
+        relay: Box<dyn Relay>,
+        shared: &Arc<SessionShared>,
+        position: ResultPosition,
+    ) -> Self {
+        shared.conn.group().usage().deferred_changed(true);
+        Self { relay, wake: Wake::new(shared), position, shared: Arc::clone(shared) }
     }
 }
 
 impl Drop for Relaying {
     fn drop(&mut self) {
         self.wake.end();
-        self.channel.line.group().usage().deferred_changed(false);
+        self.shared.conn.group().usage().deferred_changed(false);
     }
 }
 
@@ -180,14 +184,14 @@ impl Drop for Relaying {
 ///
 /// A reply may end anywhere but in `Between`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ResultPosition {
     Start,
     Columns,
     Rows,
     Between,
 }
 
-impl Place {
+impl ResultPosition {
     /// Position behind a frame. Returns `None` if the frame is out of order.
     pub(super) const fn after(self, kind: ServerKind) -> Option<Self> {
         match (self, kind) {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::deferred::Deferred;
 use super::error::SessionError;
 use super::output::Output;
-use super::relay::{Place, Relay, Relaying};
-use super::row::Row;
-use super::source::RowSource;
-use super::state::{Feed, Form, NO_COLUMNS, State};
+use super::relay::{Relay, Relaying, ResultPosition};
+use super::reply_state::{Feed, NO_COLUMNS, ReplyForm, ReplyState};
+use super::row::{Row, RowSource};
 use crate::codec::chunk::{BlockKind, ChunkWriter};
 use crate::codec::column::Column;
 use crate::codec::message::notice::warning::Level;
@@ -40,7 +39,7 @@ use crate::codec::message::notice::warning::Level;
 /// a group wait, the longest waiting one is cancelled. For large results, use a
 /// [`source`](Self::source): no thread waits for it.
 pub struct Reply<'a> {
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut ReplyState,
     pub(super) out: &'a Output,
 }
 
@@ -113,14 +112,14 @@ impl Reply<'_> {
         if self.state.columns == 0 {
             return Err(SessionError::unsupported(NO_COLUMNS).into());
         }
-        if self.state.channel.is_interrupted() {
+        if self.state.shared.is_interrupted() {
             return Err(SessionError::interrupted().into());
         }
         // One offer of credit may be smaller than a row, so the loop may wait more than once.
         while let Some(blocked) = self.state.blocked(self.out) {
-            self.state.tell_blocked(self.out, blocked);
-            let State { channel, left, .. } = &mut *self.state;
-            if !channel.wait_for_room(left) {
+            self.state.report_blocked(self.out, blocked);
+            let ReplyState { shared, left, .. } = &mut *self.state;
+            if !shared.wait_for_room(left) {
                 return Err(SessionError::interrupted().into());
             }
         }
@@ -142,12 +141,12 @@ impl Reply<'_> {
     /// only an ending.
     pub fn relay(&mut self, relay: impl Relay + 'static) {
         self.feed_from(|state| {
-            let place = if state.results { Place::Rows } else { Place::Start };
-            Feed::Relay(Relaying::new(Box::new(relay), &state.channel, place))
+            let position = if state.results { ResultPosition::Rows } else { ResultPosition::Start };
+            Feed::Relay(Relaying::new(Box::new(relay), &state.shared, position))
         });
     }
 
-    fn feed_from(&mut self, feed: impl FnOnce(&State) -> Feed) {
+    fn feed_from(&mut self, feed: impl FnOnce(&ReplyState) -> Feed) {
         // A deferred request is answered through its handle.
         if self.state.deferral.is_none() {
             self.state.feed = Some(feed(self.state));
@@ -159,14 +158,14 @@ impl Reply<'_> {
     ///
     /// Later writes to this reply are refused. A second call returns a handle without effect.
     pub fn defer(&mut self) -> Deferred {
-        let channel = Arc::clone(&self.state.channel);
-        let form = Form { compact: false, chunks: false, credit: None, plain: false };
+        let shared = Arc::clone(&self.state.shared);
+        let form = ReplyForm { compact: false, chunks: false, credit: None, plain: false };
         if self.state.deferral.is_some() {
             return Deferred::late();
         }
         // Another thread may finish the request before this thread sends.
         self.out.flush();
-        let state = std::mem::replace(self.state, State::new(channel, form));
+        let state = std::mem::replace(self.state, ReplyState::new(shared, form));
         let deferred = Deferred::new(state);
         self.state.deferral = Some(deferred.deferral());
         deferred
@@ -174,17 +173,17 @@ impl Reply<'_> {
 
     /// Sets the number of changed rows.
     pub fn affected(&mut self, rows: u64) {
-        self.state.ending.set_affected(rows);
+        self.state.ending.affected = rows;
     }
 
     /// Sets the first id that the database generated for a row of the statement; 0 for none.
     pub fn last_insert_id(&mut self, id: u64) {
-        self.state.ending.set_insert_id(id);
+        self.state.ending.insert_id = id;
     }
 
     /// Sets a text for people about the result.
     pub fn info(&mut self, text: impl Into<Vec<u8>>) {
-        self.state.ending.set_info(text.into());
+        self.state.ending.info = text.into();
     }
 
     /// Adds a warning. The first 64 warnings are kept.
@@ -196,7 +195,7 @@ impl Reply<'_> {
     /// or its connection has ended. Long handlers call it often, because it is cheap.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.state.channel.is_interrupted()
+        self.state.shared.is_interrupted()
     }
 
     /// Sends the rows written so far.
@@ -207,6 +206,6 @@ impl Reply<'_> {
 
 impl fmt::Debug for Reply<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").field("session", &self.state.channel.id).finish_non_exhaustive()
+        f.debug_struct("Reply").field("session", &self.state.shared.id).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! [`Row`]: the cells of one row.
+//! [`Row`] and [`RowSource`]: rows, and where the layer fetches them.
 
 use super::error::SessionError;
 use crate::codec::chunk::ChunkRow;
@@ -92,5 +92,46 @@ impl Row<'_> {
     #[inline]
     pub fn time(&mut self, value: Time) {
         self.value(Value::Time(value));
+    }
+}
+
+/// Source of the rows of a large result.
+///
+/// [`Reply::source`](super::Reply::source) takes it. The layer asks it for one row after the other
+/// while the client grants credit and reads. Between rows no thread waits: any worker may fetch the
+/// next rows. So the source must own its data. The layer drops it after its last row, after an
+/// error, and if the request is cancelled.
+///
+/// A closure can be a source:
+///
+/// ```
+/// # use epoll_group::session::{Reply, Row, SessionError};
+/// # fn count(reply: &mut Reply<'_>) -> Result<(), SessionError> {
+/// let mut numbers = 0..1_000_000;
+/// reply.source(move |row: &mut Row<'_>| match numbers.next() {
+///     Some(number) => {
+///         row.int(number);
+///         Ok(true)
+///     }
+///     None => Ok(false),
+/// });
+/// # Ok(())
+/// # }
+/// ```
+pub trait RowSource: Send {
+    /// Writes the next row. Returns false after the last row; then nothing of `row` is sent.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the request. Values already written to `row` are removed.
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError>;
+}
+
+impl<F> RowSource for F
+where
+    F: FnMut(&mut Row<'_>) -> Result<bool, SessionError> + Send,
+{
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError> {
+        self(row)
     }
 }

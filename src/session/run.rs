@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::channel::{Channel, Settled, Wakeable};
 use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
-use super::expecting::Expecting;
-use super::link::{Link, Runnable};
+use super::expect_blocks::ExpectBlocks;
 use super::output::Output;
+use super::reply_state::{Blocked, Pulled, ReplyState};
+use super::server_conn::{Runnable, ServerConn};
 use super::service::{Service, SessionId};
-use super::state::{Blocked, Pulled, State};
+use super::session_shared::{SessionShared, Settled, Wakeable};
 use crate::runtime::{Class, Cost, Lap, Lent, Work};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 
 /// A session with its service's data.
 pub(super) struct Session<S: Service> {
-    pub(super) channel: Arc<Channel>,
-    link: Arc<Link<S>>,
+    pub(super) shared: Arc<SessionShared>,
+    server_conn: Arc<ServerConn<S>>,
     runner: Runner<Body<S::Session>>,
     /// Cost of a request. Sessions of one statement use the cost that their connection keeps.
     cost: Option<Cost>,
@@ -39,30 +39,30 @@ struct Body<T> {
     session: Option<T>,
     /// Error of the last request; see `reset_error`.
     last_error: Option<SessionError>,
-    expecting: Expecting,
-    current: Current,
+    expect_blocks: ExpectBlocks,
+    current: Unfinished,
 }
 
 /// Unfinished request between two runs.
-enum Current {
+enum Unfinished {
     None,
     Deferred(Arc<Deferral>),
-    Fed(Box<State>, Option<Blocked>),
+    Fed(Box<ReplyState>, Option<Blocked>),
 }
 
 /// Result of one step of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum StepResult {
     /// The step did something. The next step may follow at once.
-    Again,
+    Continue,
     /// The session has nothing to do until a wake-up.
     Idle,
     /// Like `Idle`, but a part of a long result was written.
-    Waits,
+    IdleInResult,
     /// The session has more to do. Other work goes first.
-    Later,
-    /// Like `Later`, in a long result. Work that arrives meanwhile goes first too.
-    Spent,
+    Yield,
+    /// Like `Yield`, in a long result. Work that arrives meanwhile goes first too.
+    YieldInResult,
 }
 
 /// Set when the session has something to look at.
@@ -79,21 +79,21 @@ const QUICK_NANOS: u32 = 20_000;
 pub(super) const TURN: Duration = Duration::from_millis(1);
 
 impl<S: Service> Session<S> {
-    pub(super) fn new(id: SessionId, link: &Arc<Link<S>>) -> Arc<Self> {
-        link.line.count(Counter::SessionsOpened);
-        link.line.group().session_opened();
-        link.line.group().note_urgent(Class::Ordinary, link.line.class);
+    pub(super) fn new(id: SessionId, server_conn: &Arc<ServerConn<S>>) -> Arc<Self> {
+        server_conn.conn.count(Counter::SessionsOpened);
+        server_conn.conn.group().session_opened();
+        server_conn.conn.group().note_urgent(Class::Ordinary, server_conn.conn.class);
         Arc::new_cyclic(|me: &Weak<Self>| {
             let me: Weak<dyn Wakeable> = me.clone();
             let body = Body {
                 session: None,
                 last_error: None,
-                expecting: Expecting::default(),
-                current: Current::None,
+                expect_blocks: ExpectBlocks::default(),
+                current: Unfinished::None,
             };
             Self {
-                channel: Arc::new(Channel::new(id, Arc::clone(&link.line), me)),
-                link: Arc::clone(link),
+                shared: Arc::new(SessionShared::new(id, Arc::clone(&server_conn.conn), me)),
+                server_conn: Arc::clone(server_conn),
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
                 lingers: AtomicBool::new(false),
@@ -104,7 +104,7 @@ impl<S: Service> Session<S> {
     /// Counts the session as open until its end, although it was removed from the table.
     pub(super) fn linger(&self) {
         if !self.lingers.swap(true, Ordering::Relaxed) {
-            self.link.lingers(true);
+            self.server_conn.lingers(true);
         }
     }
 
@@ -114,8 +114,8 @@ impl<S: Service> Session<S> {
     }
 
     fn queue(self: Arc<Self>) {
-        let group = Arc::clone(self.channel.line.group());
-        if self.channel.is_dead() {
+        let group = Arc::clone(self.shared.conn.group());
+        if self.shared.is_dead() {
             // No client waits for the end of a dead session.
             group.push_spent_work(self);
         } else {
@@ -127,41 +127,41 @@ impl<S: Service> Session<S> {
     fn serve(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
         let mut lap = Lap::from(now);
-        let budget = self.link.line.config().session_budget;
-        let urgent_alone = self.link.line.group().runs_urgent_alone();
+        let budget = self.shared.conn.config().session_budget;
+        let urgent_alone = self.shared.conn.group().runs_urgent_alone();
         let mut done = 0;
-        out.begin(Some(&self.channel));
+        out.begin(Some(&self.shared));
         // Each step below looks at all that the marks announce.
         let _marks = running.take_marks();
         loop {
             // The reserve thread stops at the end of a transaction.
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
             let spent = done >= budget || lap.now.saturating_duration_since(now) >= TURN;
-            let turn = if over || spent { Turn::Later } else { self.step(&mut running, out) };
-            if matches!(turn, Turn::Waits | Turn::Spent) {
+            let turn = if over || spent { StepResult::Yield } else { self.step(&mut running, out) };
+            if matches!(turn, StepResult::IdleInResult | StepResult::YieldInResult) {
                 // The time must be measured here, or the session would never become slow.
                 self.cost().add(lap.end());
             }
             match turn {
                 // After `queue` another worker may run the session, so the output leaves before.
-                Turn::Later | Turn::Spent => {
+                StepResult::Yield | StepResult::YieldInResult => {
                     out.flush();
                     running.mark(LOOK);
                     running.queue();
-                    let group = Arc::clone(self.channel.line.group());
-                    if spent || turn == Turn::Spent {
+                    let group = Arc::clone(self.shared.conn.group());
+                    if spent || turn == StepResult::YieldInResult {
                         group.push_spent_work(self);
                     } else {
                         group.push_work(self);
                     }
                     return lap.now;
                 }
-                Turn::Idle | Turn::Waits => {
+                StepResult::Idle | StepResult::IdleInResult => {
                     running.queue();
                     out.hold(self);
                     return lap.now;
                 }
-                Turn::Again => {}
+                StepResult::Continue => {}
             }
             done += 1;
             self.cost().add(lap.end());
@@ -176,67 +176,72 @@ impl<S: Service> Session<S> {
 
     /// Performs one step: ends the session, continues the begun request, or begins the next
     /// command.
-    fn step(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
-        if self.channel.is_dead() {
-            self.bury(body);
-            return Turn::Idle;
+    fn step(&self, body: &mut Body<S::Session>, out: &Output) -> StepResult {
+        if self.shared.is_dead() {
+            self.clean_up(body);
+            return StepResult::Idle;
         }
-        match mem::replace(&mut body.current, Current::None) {
-            Current::None => match self.channel.next() {
-                Some(post) => {
+        match mem::replace(&mut body.current, Unfinished::None) {
+            Unfinished::None => match self.shared.next() {
+                Some(queued) => {
                     if out.keeps() {
-                        out.show(&self.link);
+                        out.show(&self.server_conn);
                     }
-                    if self.channel.id.is_auto_commit() {
+                    if self.shared.id.is_auto_commit() {
                         // A second statement arrived before the session of the first had ended.
-                        self.leave(body);
+                        self.end_statement(body);
                     }
-                    self.begin(body, out, post)
+                    self.begin(body, out, queued)
                 }
-                None if self.channel.id.is_auto_commit() => {
+                None if self.shared.id.is_auto_commit() => {
                     // Calls the service before the output leaves. Afterwards the call could run
                     // inside the handler of another session.
-                    self.leave(body);
-                    Turn::Idle
+                    self.end_statement(body);
+                    StepResult::Idle
                 }
                 None => {
-                    if self.channel.close_if_done() {
+                    if self.shared.close_if_done() {
                         self.shut_down(body, out);
                     }
-                    Turn::Idle
+                    StepResult::Idle
                 }
             },
-            Current::Deferred(deferral) => self.look_at(body, out, deferral),
-            Current::Fed(state, blocked) => self.pull(body, out, state, blocked),
+            Unfinished::Deferred(deferral) => self.poll_deferred(body, out, deferral),
+            Unfinished::Fed(state, blocked) => self.pull(body, out, state, blocked),
         }
     }
 
-    fn look_at(&self, body: &mut Body<S::Session>, out: &Output, deferral: Arc<Deferral>) -> Turn {
+    fn poll_deferred(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        deferral: Arc<Deferral>,
+    ) -> StepResult {
         match deferral.take_outcome() {
             Some(Outcome::Ended(result)) => return self.ended(body, out, result),
-            Some(Outcome::Fed(state)) => body.current = Current::Fed(state, None),
-            Some(Outcome::Deferred(again)) => body.current = Current::Deferred(again),
+            Some(Outcome::Fed(state)) => body.current = Unfinished::Fed(state, None),
+            Some(Outcome::Deferred(again)) => body.current = Unfinished::Deferred(again),
             None => {
                 let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
-                let Some((error, mut state)) = self.channel.cancelled().and_then(claim) else {
-                    body.current = Current::Deferred(deferral);
-                    return Turn::Idle;
+                let Some((error, mut state)) = self.shared.cancelled().and_then(claim) else {
+                    body.current = Unfinished::Deferred(deferral);
+                    return StepResult::Idle;
                 };
                 let result = state.finish(out, Err(error));
                 return self.ended(body, out, result);
             }
         }
-        Turn::Again
+        StepResult::Continue
     }
 
     fn pull(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
-        mut state: Box<State>,
+        mut state: Box<ReplyState>,
         blocked: Option<Blocked>,
-    ) -> Turn {
-        let result = match self.channel.cancelled() {
+    ) -> StepResult {
+        let result = match self.shared.cancelled() {
             Some(reason) => Err(SessionError::cancelled(reason)),
             None => {
                 if let Some(blocked) = blocked
@@ -248,8 +253,8 @@ impl<S: Service> Session<S> {
                 out.flush();
                 match state.pull(out, |payload| self.panicked(payload)) {
                     Ok(Pulled::Budget) => {
-                        body.current = Current::Fed(state, None);
-                        return Turn::Spent;
+                        body.current = Unfinished::Fed(state, None);
+                        return StepResult::YieldInResult;
                     }
                     Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
                     Ok(Pulled::Done) => Ok(()),
@@ -257,7 +262,7 @@ impl<S: Service> Session<S> {
                 }
             }
         };
-        let result = state.finish(out, result.map_err(|error| self.channel.reason(error)));
+        let result = state.finish(out, result.map_err(|error| self.shared.reason(error)));
         self.ended(body, out, result)
     }
 
@@ -266,18 +271,18 @@ impl<S: Service> Session<S> {
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
-        mut state: Box<State>,
+        mut state: Box<ReplyState>,
         blocked: Blocked,
-    ) -> Turn {
-        if blocked == Blocked::Credit && self.channel.line.is_finished() {
+    ) -> StepResult {
+        if blocked == Blocked::Credit && self.shared.conn.is_finished() {
             let result = state.finish(out, Err(SessionError::interrupted()));
             return self.ended(body, out, result);
         }
-        body.current = Current::Fed(state, Some(blocked));
+        body.current = Unfinished::Fed(state, Some(blocked));
         if blocked == Blocked::Room {
-            self.channel.line.wake_when_room(&self.channel);
+            self.shared.conn.wake_when_room(&self.shared);
         }
-        Turn::Waits
+        StepResult::IdleInResult
     }
 }
 
@@ -287,9 +292,9 @@ impl<S: Service> Runnable for Session<S> {
     }
 
     fn settle(self: Arc<Self>) {
-        let settled = self.channel.settle();
+        let settled = self.shared.settle();
         if settled == Settled::Over {
-            self.link.forget(self.channel.id);
+            self.server_conn.forget(self.shared.id);
         }
         let Some(mut running) = self.runner.resume() else { return };
         if settled == Settled::ToEnd {
@@ -303,16 +308,16 @@ impl<S: Service> Runnable for Session<S> {
 
 impl<S: Service> Work for Session<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        let line = Arc::clone(&self.channel.line);
-        lent.lap.now = Output::with(&line, |out| self.serve(out, lent.lap.now));
+        let conn = Arc::clone(&self.shared.conn);
+        lent.lap.now = Output::with(&conn, |out| self.serve(out, lent.lap.now));
     }
 
     fn class(&self) -> Class {
-        self.channel.class()
+        self.shared.class()
     }
 
     fn cost(&self) -> &Cost {
-        self.cost.as_ref().unwrap_or(&self.link.statement_cost)
+        self.cost.as_ref().unwrap_or(&self.server_conn.statement_cost)
     }
 }
 
@@ -328,14 +333,14 @@ impl<S: Service> Drop for Session<S> {
     fn drop(&mut self) {
         // The session was not run to its end, because the runtime ends.
         if let Some(mut body) = self.runner.notify(LOOK).or_else(|| self.runner.resume()) {
-            self.abandon(&mut body);
-            self.part(&mut body);
+            self.drop_unfinished(&mut body);
+            self.close_service_session(&mut body);
         }
         if *self.lingers.get_mut() {
-            self.link.lingers(false);
+            self.server_conn.lingers(false);
         }
-        let group = self.link.line.group();
-        group.note_urgent(self.channel.class(), Class::Ordinary);
+        let group = self.shared.conn.group();
+        group.note_urgent(self.shared.class(), Class::Ordinary);
         group.usage().session_closed();
         group.session_closed();
         group.count(Counter::SessionsClosed, 1);
@@ -344,6 +349,6 @@ impl<S: Service> Drop for Session<S> {
 
 impl<S: Service> fmt::Debug for Session<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("channel", &self.channel).finish_non_exhaustive()
+        f.debug_struct("Session").field("shared", &self.shared).finish_non_exhaustive()
     }
 }

@@ -118,8 +118,8 @@ mod making {
         StarveWithoutFence,
         CloseWithoutFence,
         // Notification of a relay
-        ToldRelaxed,
-        LookBehindTheFrames,
+        NotifyRelaxed,
+        ClearBehindTheFrames,
         // Pool
         WaitWithoutLook,
         ReturnServesNobody,

@@ -1,4 +1,4 @@
-//! [`Link`]: the server's side of one connection, with its sessions.
+//! [`ServerConn`]: the server's side of one connection, with its sessions.
 
 use std::any::Any;
 use std::collections::hash_map::Entry;
@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use md5::{Digest, Md5};
 
 use super::cache::Put;
-use super::clock::Clock;
-use super::kept::Kept;
-use super::line::Line;
-use super::output::Output;
+use super::conn_shared::ConnShared;
+use super::output::{Output, ReplyBatch};
 use super::run::{Session, TURN, is_quick};
-use super::server::Shared;
+use super::server::ServerShared;
 use super::service::{Account, CancelReason, Peer, Service, SessionId};
+use super::timestamps::TimestampQueue;
 use crate::codec::message::plan::AnyPlan;
 use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, is_late, note_panic};
@@ -28,15 +27,15 @@ use crate::sys::clock;
 /// Sessions that one receive may put into the run queue. Further ones go to the background queue.
 const SHARE: u32 = 16;
 
-pub(super) struct Link<S: Service> {
-    pub(super) line: Arc<Line>,
-    pub(super) server: Arc<Shared<S>>,
+pub(super) struct ServerConn<S: Service> {
+    pub(super) conn: Arc<ConnShared>,
+    pub(super) server: Arc<ServerShared<S>>,
     /// Set by the login, before the first session.
     pub(super) peer: OnceLock<Peer>,
     table: Mutex<HashMap<u64, Arc<Session<S>>>>,
     /// Sessions that were removed from the table and have not ended yet.
     lingering: AtomicUsize,
-    clock: OnceLock<Arc<Clock<S>>>,
+    timestamps: OnceLock<Arc<TimestampQueue<S>>>,
     /// Sessions and timestamp requests that are runnable and were not started.
     ready: Mutex<Ready>,
     /// Cost of a statement in a session of its own.
@@ -49,12 +48,12 @@ pub(super) struct Link<S: Service> {
     timer: Mutex<Option<Timer>>,
 }
 
-/// Selects whether [`Link::cancel_timer`] cancels a timer.
+/// Selects whether [`ServerConn::cancel_timer`] cancels a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Canceller {
-    Nobody,
+pub(super) enum Cancellable {
+    No,
     /// Cancelled. A connection has at most one such timer.
-    Link,
+    Yes,
 }
 
 /// Runnable work of a connection, in order of arrival.
@@ -92,15 +91,15 @@ pub(super) enum Opening<T> {
     Limit,
 }
 
-impl<S: Service> Link<S> {
-    pub(super) fn new(line: Line, server: Arc<Shared<S>>) -> Self {
+impl<S: Service> ServerConn<S> {
+    pub(super) fn new(conn: ConnShared, server: Arc<ServerShared<S>>) -> Self {
         Self {
-            line: Arc::new(line),
+            conn: Arc::new(conn),
             server,
             peer: OnceLock::new(),
             table: Mutex::default(),
             lingering: AtomicUsize::new(0),
-            clock: OnceLock::new(),
+            timestamps: OnceLock::new(),
             ready: Mutex::default(),
             statement_cost: Cost::unknown(),
             turn_cost: Cost::unknown(),
@@ -115,8 +114,8 @@ impl<S: Service> Link<S> {
     }
 
     pub(super) fn note_panic(&self, payload: Box<dyn Any + Send>) {
-        self.line.count(Counter::RequestPanics);
-        note_panic(self.line.group(), "session", payload);
+        self.conn.count(Counter::RequestPanics);
+        note_panic(self.conn.group(), "session", payload);
     }
 
     pub(super) fn find(&self, id: u64) -> Option<Arc<Session<S>>> {
@@ -125,17 +124,17 @@ impl<S: Service> Link<S> {
 
     /// Opens a session, if the limits allow it and the id is free.
     pub(super) fn open(self: &Arc<Self>, id: u64) -> Opening<Arc<Session<S>>> {
-        let config = self.line.config();
+        let config = self.conn.config();
         let mut table = lock(&self.table);
         // Killed sessions count until they have ended. Otherwise a client could start any number.
         let sessions = table.len() + self.lingering.load(Ordering::Relaxed);
         if sessions >= config.max_sessions_per_connection {
             return Opening::Limit;
         }
-        if table.get(&id).is_some_and(|session| !session.channel.is_closed()) {
+        if table.get(&id).is_some_and(|session| !session.shared.is_closed()) {
             return Opening::Duplicate;
         }
-        if !self.line.group().usage().session_opens(config.max_sessions) {
+        if !self.conn.group().usage().session_opens(config.max_sessions) {
             return Opening::Limit;
         }
         let number = self.server.next_number();
@@ -150,7 +149,7 @@ impl<S: Service> Link<S> {
     /// Removes a session from the table, unless a newer session has its place.
     pub(super) fn forget(&self, id: SessionId) {
         let gone = match lock(&self.table).entry(id.wire()) {
-            Entry::Occupied(entry) if entry.get().channel.id == id => Some(entry.remove()),
+            Entry::Occupied(entry) if entry.get().shared.id == id => Some(entry.remove()),
             _ => None,
         };
         // The drop of a session runs foreign code: not under the lock.
@@ -178,7 +177,7 @@ impl<S: Service> Link<S> {
         self.cancel_timer();
         let sessions = std::mem::take(&mut *lock(&self.table));
         for session in in_order(sessions.into_values().collect()) {
-            session.channel.kill(CancelReason::Connection);
+            session.shared.kill(CancelReason::Connection);
         }
         // Workers run the ends, which may wait.
         self.push_ready();
@@ -187,12 +186,12 @@ impl<S: Service> Link<S> {
     /// Ends the sessions after `half_close_timeout`. The peer has finished sending, and may be
     /// gone.
     pub(super) fn end_later(self: &Arc<Self>) {
-        if self.sessions().iter().all(|session| session.channel.is_idle()) {
+        if self.sessions().iter().all(|session| session.shared.is_idle()) {
             return;
         }
-        let delay = self.line.config().half_close_timeout;
+        let delay = self.conn.config().half_close_timeout;
         // If the connection has ended before, `end` finds no session.
-        self.later(Class::InProgress, delay, Canceller::Nobody, |link| link.end());
+        self.later(Class::InProgress, delay, Cancellable::No, |server_conn| server_conn.end());
     }
 
     /// Calls `code` after `delay`, unless the connection is gone by then. The timer does not keep
@@ -204,15 +203,15 @@ impl<S: Service> Link<S> {
         self: &Arc<Self>,
         class: Class,
         delay: Duration,
-        canceller: Canceller,
+        cancellable: Cancellable,
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) {
         let due = clock::now() + delay;
-        self.call_after(class, delay, canceller, move |link| {
+        self.call_after(class, delay, cancellable, move |server_conn| {
             if is_late(due, clock::now()) {
-                link.call_after(class, delay, canceller, code);
+                server_conn.call_after(class, delay, cancellable, code);
             } else {
-                code(link);
+                code(server_conn);
             }
         });
     }
@@ -221,24 +220,24 @@ impl<S: Service> Link<S> {
         self: &Arc<Self>,
         class: Class,
         delay: Duration,
-        canceller: Canceller,
+        cancellable: Cancellable,
         code: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) {
-        let link = Arc::downgrade(self);
+        let server_conn = Arc::downgrade(self);
         let call = move || {
-            if let Some(link) = link.upgrade() {
-                code(&link);
+            if let Some(server_conn) = server_conn.upgrade() {
+                code(&server_conn);
             }
         };
         // Locked before the timer starts. A timer that is due at once may set its successor, which
         // must come second.
         let mut place = lock(&self.timer);
         // After `end` the timer would not be cancelled, and has nothing to do.
-        if self.line.conn.is_closed() {
+        if self.conn.net.is_closed() {
             return;
         }
-        let timer = after(self.line.group(), class, delay, Box::new(call));
-        if canceller == Canceller::Link {
+        let timer = after(self.conn.group(), class, delay, Box::new(call));
+        if cancellable == Cancellable::Yes {
             *place = Some(timer);
         }
     }
@@ -253,12 +252,12 @@ impl<S: Service> Link<S> {
     /// Leaves the runnable work to other workers.
     pub(super) fn push_ready(&self) {
         while let Some((next, _)) = self.next_ready() {
-            self.line.group().push_work(next);
+            self.conn.group().push_work(next);
         }
     }
 
-    pub(super) fn clock(self: &Arc<Self>) -> &Arc<Clock<S>> {
-        self.clock.get_or_init(|| Arc::new(Clock::new(Arc::downgrade(self))))
+    pub(super) fn timestamps(self: &Arc<Self>) -> &Arc<TimestampQueue<S>> {
+        self.timestamps.get_or_init(|| Arc::new(TimestampQueue::new(Arc::downgrade(self))))
     }
 
     /// Queues work to run in `released`, after the receiving side of the connection was given up.
@@ -281,8 +280,8 @@ impl<S: Service> Link<S> {
         // Another thread may have taken the work of this receive.
         let Some(mut first) = self.next_ready() else { return };
         let until = now + TURN;
-        Output::with(&self.line, |out| {
-            let urgent_alone = self.line.group().runs_urgent_alone();
+        Output::with(&self.conn, |out| {
+            let urgent_alone = self.conn.group().runs_urgent_alone();
             // Output of several sessions to other connections leaves in one send.
             let mut cork = None;
             let mut queued = 0;
@@ -305,17 +304,21 @@ impl<S: Service> Link<S> {
                         out.show(self);
                     }
                     now = next.run_here(out, now);
-                } else if queued < SHARE && !self.line.conn.brings_much() {
+                } else if queued < SHARE && !self.conn.net.brings_much() {
                     queued += 1;
-                    self.line.group().push_work(next);
+                    self.conn.group().push_work(next);
                 } else {
-                    self.line.group().push_spent_work(next);
+                    self.conn.group().push_spent_work(next);
                 }
                 // The peer may send more for each reply, so other connections go first after a
                 // turn.
                 if more && now >= until {
-                    let (link, kept) = (Arc::clone(self), Arc::default());
-                    self.line.group().push_spent_work(Arc::new(Rest { link, kept, held: None }));
+                    let (server_conn, kept) = (Arc::clone(self), Arc::default());
+                    self.conn.group().push_spent_work(Arc::new(RemainingWork {
+                        server_conn,
+                        kept,
+                        held: None,
+                    }));
                     break;
                 }
                 match self.next_ready() {
@@ -331,7 +334,7 @@ impl<S: Service> Link<S> {
         if self.watched.load(Ordering::Relaxed) {
             return;
         }
-        let timeout = self.line.config().request_timeout;
+        let timeout = self.conn.config().request_timeout;
         // AcqRel: pairs with the swap in `look_for_late`.
         if !timeout.is_zero() && !self.watched.swap(true, Ordering::AcqRel) {
             self.look_later(timeout);
@@ -340,7 +343,7 @@ impl<S: Service> Link<S> {
 
     fn look_later(self: &Arc<Self>, delay: Duration) {
         let delay = delay.max(SHORTEST_LOOK);
-        self.later(Class::InProgress, delay, Canceller::Link, Self::look_for_late);
+        self.later(Class::InProgress, delay, Cancellable::Yes, Self::look_for_late);
     }
 
     fn look_for_late(self: &Arc<Self>) {
@@ -358,25 +361,25 @@ impl<S: Service> Link<S> {
 
     /// Cancels requests that take too long. Returns the time until the next one does.
     fn cancel_late(&self) -> Option<Duration> {
-        let timeout = self.line.config().request_timeout;
+        let timeout = self.conn.config().request_timeout;
         if timeout.is_zero() {
             return None;
         }
         let now = clock::now();
         let sessions = self.sessions();
-        sessions.iter().filter_map(|session| session.channel.check_deadline(now, timeout)).min()
+        sessions.iter().filter_map(|session| session.shared.check_deadline(now, timeout)).min()
     }
 
     pub(super) fn kept_sql(&self, account: &Account, digest: &[u8]) -> Option<Arc<[u8]>> {
         let kept = self.server.sql.get(account.name().as_bytes(), digest);
-        self.line.count(if kept.is_some() { Counter::SqlHit } else { Counter::SqlMiss });
+        self.conn.count(if kept.is_some() { Counter::SqlHit } else { Counter::SqlMiss });
         kept
     }
 
     /// Keeps a text under its digest, unless the digest is that of another text. Otherwise a client
     /// that uses the digest later would run a text that it does not expect.
     pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
-        let longest = self.line.config().request_cache_max_length;
+        let longest = self.conn.config().request_cache_max_length;
         // A longer text is not kept in any case, so its digest is not computed.
         if text.len() <= longest && !is_of(digest, text) {
             return;
@@ -387,7 +390,7 @@ impl<S: Service> Link<S> {
 
     pub(super) fn kept_plan(&self, account: &Account, digest: &[u8]) -> Option<Arc<KeptPlan>> {
         let kept = self.server.plans.get(account.name().as_bytes(), digest);
-        self.line.count(if kept.is_some() { Counter::PlanHit } else { Counter::PlanMiss });
+        self.conn.count(if kept.is_some() { Counter::PlanHit } else { Counter::PlanMiss });
         kept
     }
 
@@ -400,7 +403,7 @@ impl<S: Service> Link<S> {
         audit: &[u8],
         bytes: usize,
     ) {
-        let longest = self.line.config().request_cache_max_length;
+        let longest = self.conn.config().request_cache_max_length;
         let kept = || Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
         let put = self.server.plans.put(&account.key(), digest, bytes, longest, kept);
         self.note_evicted(put, Counter::PlanEvict);
@@ -408,14 +411,14 @@ impl<S: Service> Link<S> {
 
     fn note_evicted(&self, put: Put, counter: Counter) {
         if let Put::Kept { evicted: evicted @ 1.. } = put {
-            self.line.group().count(counter, evicted as u64);
+            self.conn.group().count(counter, evicted as u64);
         }
     }
 }
 
 /// Sorts sessions by id, so that results do not depend on the order of a hash table.
 fn in_order<S: Service>(mut sessions: Vec<Arc<Session<S>>>) -> Vec<Arc<Session<S>>> {
-    sessions.sort_unstable_by_key(|session| session.channel.id.wire());
+    sessions.sort_unstable_by_key(|session| session.shared.id.wire());
     sessions
 }
 
@@ -431,33 +434,37 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
 /// Task that runs the ready queue. Another worker takes it over if a session that runs in place is
 /// stuck. It is also queued after a full turn.
-pub(super) struct Rest<S: Service> {
-    pub(super) link: Arc<Link<S>>,
-    pub(super) kept: Arc<Kept>,
+pub(super) struct RemainingWork<S: Service> {
+    pub(super) server_conn: Arc<ServerConn<S>>,
+    pub(super) kept: Arc<ReplyBatch>,
     /// Corked output to other connections.
     pub(super) held: Option<Arc<Held>>,
 }
 
-impl<S: Service> Work for Rest<S> {
+impl<S: Service> Work for RemainingWork<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        self.kept.relieve(&self.link.line);
+        self.kept.relieve(&self.server_conn.conn);
         self.held.iter().for_each(|held| held.flush());
-        let link = &self.link;
-        link.dispatch(lent.lap.now, true);
-        lent.charge(&link.turn_cost);
+        let server_conn = &self.server_conn;
+        server_conn.dispatch(lent.lap.now, true);
+        lent.charge(&server_conn.turn_cost);
     }
 
     fn class(&self) -> Class {
-        if lock(&self.link.ready).urgent.is_empty() { Class::Ordinary } else { Class::InProgress }
+        if lock(&self.server_conn.ready).urgent.is_empty() {
+            Class::Ordinary
+        } else {
+            Class::InProgress
+        }
     }
 
     fn cost(&self) -> &Cost {
-        &self.link.turn_cost
+        &self.server_conn.turn_cost
     }
 }
 
-impl<S: Service> fmt::Debug for Link<S> {
+impl<S: Service> fmt::Debug for ServerConn<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("line", &self.line).finish_non_exhaustive()
+        f.debug_struct("ServerConn").field("conn", &self.conn).finish_non_exhaustive()
     }
 }

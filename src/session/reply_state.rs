@@ -1,18 +1,18 @@
-//! [`State`]: state of a reply, and its encoding.
+//! [`ReplyState`]: state of a reply, and its encoding.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::channel::Channel;
 use super::credit::Credit;
 use super::deferred::Deferral;
 use super::ending::Ending;
 use super::error::SessionError;
 use super::output::Output;
-use super::relay::{Place, Relayed, Relaying};
+use super::relay::{Relayed, Relaying, ResultPosition};
+use super::row::RowSource;
 use super::row::{Cells, Row};
-use super::source::RowSource;
+use super::session_shared::SessionShared;
 use crate::codec::chunk::ChunkWriter;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::codec::kind::ServerKind;
@@ -20,8 +20,8 @@ use crate::runtime::{guard, log_some};
 use crate::stats::Counter;
 
 /// State of a reply beside its rows.
-pub(super) struct State {
-    pub(super) channel: Arc<Channel>,
+pub(super) struct ReplyState {
+    pub(super) shared: Arc<SessionShared>,
     metadata: Metadata,
     pub(super) wants_chunks: bool,
     pub(super) chunks: Option<ChunkWriter>,
@@ -42,7 +42,7 @@ pub(super) struct State {
 
 /// Form of the reply that the client asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
+pub(super) struct ReplyForm {
     pub(super) compact: bool,
     pub(super) chunks: bool,
     /// Credit in bytes.
@@ -51,7 +51,7 @@ pub(super) struct Form {
     pub(super) plain: bool,
 }
 
-impl Form {
+impl ReplyForm {
     /// Form of a reply that is a bare OK.
     pub(super) const PLAIN: Self =
         Self { compact: false, chunks: false, credit: None, plain: true };
@@ -104,10 +104,10 @@ const FEED_BUDGET: usize = 256 << 10;
 /// Bytes of its first turn. A longer reply goes behind shorter ones.
 const FIRST_FEED_BUDGET: usize = 32 << 10;
 
-impl State {
-    pub(super) fn new(channel: Arc<Channel>, form: Form) -> Self {
+impl ReplyState {
+    pub(super) fn new(shared: Arc<SessionShared>, form: ReplyForm) -> Self {
         Self {
-            channel,
+            shared,
             metadata: if form.compact { Metadata::Compact } else { Metadata::Full },
             wants_chunks: form.chunks,
             chunks: None,
@@ -127,7 +127,7 @@ impl State {
         out: &Output,
         code: impl FnOnce(&mut Encoder<'_>) -> R,
     ) -> (R, usize) {
-        out.write(self.channel.id.wire, self.metadata, code)
+        out.write(self.shared.id.wire, self.metadata, code)
     }
 
     fn charge(&mut self, bytes: usize) {
@@ -180,18 +180,18 @@ impl State {
         if let Some(left) = &mut self.left
             && left.is_spent()
         {
-            left.add(self.channel.take_offers());
+            left.add(self.shared.take_offers());
             if left.is_spent() {
                 return Some(Blocked::Credit);
             }
         }
-        (out.is_pressed() && out.line().is_full()).then_some(Blocked::Room)
+        (out.is_pressed() && out.conn().is_full()).then_some(Blocked::Room)
     }
 
-    pub(super) fn tell_blocked(&self, out: &Output, blocked: Blocked) {
+    pub(super) fn report_blocked(&self, out: &Output, blocked: Blocked) {
         if blocked == Blocked::Credit {
             self.write(out, |encoder| encoder.token_done());
-            out.line().count(Counter::TokenWaits);
+            out.conn().count(Counter::TokenWaits);
         }
         out.flush();
     }
@@ -215,11 +215,11 @@ impl State {
         let first = !std::mem::replace(&mut self.had_turn, true);
         let budget = if first { FIRST_FEED_BUDGET } else { FEED_BUDGET };
         loop {
-            if self.channel.is_interrupted() {
+            if self.shared.is_interrupted() {
                 return Err(SessionError::interrupted());
             }
             if let Some(blocked) = self.blocked(out) {
-                self.tell_blocked(out, blocked);
+                self.report_blocked(out, blocked);
                 self.had_turn = false;
                 return Ok(Pulled::Blocked(blocked));
             }
@@ -255,21 +255,21 @@ impl State {
         relaying: &mut Relaying,
         out: &Output,
     ) -> Result<Option<Pulled>, SessionError> {
-        let Relaying { relay, wake, place, .. } = relaying;
+        let Relaying { relay, wake, position, .. } = relaying;
         wake.ask();
         match relay.next(wake)? {
             Relayed::Frame { kind, body } => {
-                *place = self.check_frame(*place, kind)?;
+                *position = self.check_frame(*position, kind)?;
                 self.put_frame(out, kind, body)?;
                 Ok(None)
             }
             Relayed::Later => {
-                self.tell_blocked(out, Blocked::Relay);
+                self.report_blocked(out, Blocked::Relay);
                 Ok(Some(Pulled::Blocked(Blocked::Relay)))
             }
             Relayed::End(ending) => {
                 self.ending.replace_by(ending)?;
-                if *place == Place::Between {
+                if *position == ResultPosition::Between {
                     return Err(self.out_of_place("the end"));
                 }
                 Ok(Some(Pulled::Done))
@@ -278,19 +278,23 @@ impl State {
     }
 
     /// Returns the position behind a relayed frame, or an error if the client must not get it.
-    fn check_frame(&self, place: Place, kind: ServerKind) -> Result<Place, SessionError> {
+    fn check_frame(
+        &self,
+        position: ResultPosition,
+        kind: ServerKind,
+    ) -> Result<ResultPosition, SessionError> {
         let unasked = kind == ServerKind::Chunk && !self.wants_chunks;
-        match place.after(kind) {
+        match position.after(kind) {
             Some(next) if !self.plain && !unasked => Ok(next),
             _ => Err(self.out_of_place(kind.protocol_name())),
         }
     }
 
     fn out_of_place(&self, what: &str) -> SessionError {
-        self.channel.line.count(Counter::RelaysRefused);
-        let (group, session) = (self.channel.line.group(), self.channel.id);
-        log_some!(group, Relay, WARN, warn, %session, what, "relayed out of place");
-        SessionError::unsupported(format!("{what} was relayed out of place"))
+        self.shared.conn.count(Counter::RelaysRefused);
+        let (group, session) = (self.shared.conn.group(), self.shared.id);
+        log_some!(group, Relay, WARN, warn, %session, what, "relayed out of position");
+        SessionError::unsupported(format!("{what} was relayed out of position"))
     }
 
     /// Writes one frame of a relay.
@@ -321,11 +325,11 @@ impl State {
                 // The new credit does not suffice. The client must learn that, or both sides would
                 // wait.
                 if blocked && self.left != before {
-                    self.tell_blocked(out, Blocked::Credit);
+                    self.report_blocked(out, Blocked::Credit);
                 }
                 !blocked
             }
-            Blocked::Room => out.line().has_room(),
+            Blocked::Room => out.conn().has_room(),
             Blocked::Relay => match &self.feed {
                 Some(Feed::Relay(relaying)) => relaying.wake.is_made(),
                 _ => true,
@@ -341,10 +345,10 @@ impl State {
     ) -> Result<(), SessionError> {
         // Foreign value: its drop may panic.
         if let Some(feed) = self.feed.take() {
-            guard(self.channel.line.group(), "drop", || drop(feed));
+            guard(self.shared.conn.group(), "drop", || drop(feed));
         }
         let result = result.and_then(|()| self.put_chunk(out));
-        self.channel.set_answered();
+        self.shared.set_answered();
         self.write(out, |encoder| match &result {
             Ok(()) if self.plain => encoder.ok(None),
             Ok(()) => self.ending.put(encoder, self.results),

@@ -1,4 +1,4 @@
-//! [`Expecting`]: expect blocks of a session, which the older dialect has.
+//! [`ExpectBlocks`]: expect blocks of a session, which the older dialect has.
 
 use super::error::SessionError;
 use crate::codec::expect::Change;
@@ -10,7 +10,7 @@ use crate::codec::reply::{GENERAL_STATE, code};
 /// In a block that expects no error, the first failing request makes the later requests of the
 /// block fail. Closing such a block returns an error as well.
 #[derive(Debug, Default)]
-pub(super) struct Expecting(Vec<Block>);
+pub(super) struct ExpectBlocks(Vec<Block>);
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
@@ -22,7 +22,7 @@ struct Block {
 /// Deepest nesting of blocks.
 const DEEPEST: usize = 16;
 
-impl Expecting {
+impl ExpectBlocks {
     /// Opens a block. A block with unknown conditions is opened too, but as failed.
     pub(super) fn open(&mut self, message: &expect::Open) -> Result<(), SessionError> {
         if self.0.len() >= DEEPEST {

@@ -1,5 +1,5 @@
-//! [`Channel`]: the part of a session that does not depend on the type of the service. It holds the
-//! mailbox, and other threads cancel or end the session through it.
+//! [`SessionShared`]: the part of a session that does not depend on the type of the service. It
+//! holds the mailbox, and other threads cancel or end the session through it.
 //!
 //! ```text
 //!   post ──▶ mailbox ──▶ running ──▶ (deferred | waiting for credit or room) ──▶ ended ─┐
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::conn_shared::ConnShared;
 use super::credit::{Credit, Offers};
 use super::error::SessionError;
-use super::line::Line;
-use super::post::Post;
+use super::queued::Queued;
 use super::service::{Cancel, CancelReason, SessionId};
 use crate::net::Hold;
 use crate::runtime::{Class, guard, is_late};
@@ -28,9 +28,9 @@ use crate::sync::shim::lock;
 use crate::sync::stall::{self, Wait};
 use crate::sys::clock;
 
-pub(super) struct Channel {
+pub(super) struct SessionShared {
     pub(super) id: SessionId,
-    pub(super) line: Arc<Line>,
+    pub(super) conn: Arc<ConnShared>,
     /// The session, to be woken.
     runner: Weak<dyn Wakeable>,
     /// Set when the session has ended: its frames are dropped from then on. Written while no thread
@@ -63,9 +63,9 @@ pub(super) trait Wakeable: Send + Sync {
 
 #[derive(Debug, Default)]
 struct Mail {
-    queue: VecDeque<Post>,
+    queue: VecDeque<Queued>,
     /// The running command.
-    running: Option<Begun>,
+    running: Option<RunningCommand>,
     /// Reason why the running request is cancelled.
     cancelled: Option<CancelReason>,
     /// Credit offered to the running request and not taken yet.
@@ -73,7 +73,7 @@ struct Mail {
     /// Set while the handler waits for credit or room.
     waits: bool,
     /// Set while the reader of the connection waits for a place in the mailbox.
-    awaited: Option<Awaited>,
+    reader_wait: Option<ReaderWait>,
     /// Set when the mailbox accepts no more requests.
     closed: bool,
     /// Arrival of the first request, or of the first request for a timestamp.
@@ -84,7 +84,7 @@ struct Mail {
 
 /// Wait of the reader for a place in a full mailbox.
 #[derive(Clone, Copy, Debug)]
-struct Awaited {
+struct ReaderWait {
     /// Time at which the session is closed, unless it had no chance to run.
     until: Instant,
     /// Set when a request has begun since.
@@ -97,7 +97,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The running command of a session.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct RunningCommand {
     came: Instant,
     /// Set if a client may cancel this command alone.
     is_request: bool,
@@ -105,7 +105,7 @@ struct Begun {
 
 /// Reason why a request was not queued.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(super) enum NotQueued {
     /// The session has ended or is ending.
     Closed,
     /// The mailbox is full, and the session does not begin its requests.
@@ -133,12 +133,12 @@ pub(super) enum Settled {
     Over,
 }
 
-impl Channel {
-    pub(super) fn new(id: SessionId, line: Arc<Line>, runner: Weak<dyn Wakeable>) -> Self {
-        let class = line.class;
+impl SessionShared {
+    pub(super) fn new(id: SessionId, conn: Arc<ConnShared>, runner: Weak<dyn Wakeable>) -> Self {
+        let class = conn.class;
         Self {
             id,
-            line,
+            conn,
             runner,
             dead: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
@@ -153,46 +153,46 @@ impl Channel {
 
     // ---- called by the reader of the connection ----
 
-    /// Queues a request. If the request is refused, it stays in `post`.
-    pub(super) fn post(&self, post: &mut Option<Post>) -> Result<(), Refused> {
-        let limit = self.line.config().max_queued_messages;
+    /// Queues a request. If the request is refused, it stays in `queued`.
+    pub(super) fn queue(&self, queued: &mut Option<Queued>) -> Result<(), NotQueued> {
+        let limit = self.conn.config().max_queued_messages;
         let mut mail = lock(&self.mail);
         if mail.closed {
-            return Err(Refused::Closed);
+            return Err(NotQueued::Closed);
         }
         if mail.queue.len() >= limit {
-            let now = post.as_ref().map_or_else(clock::now, |post| post.came);
+            let now = queued.as_ref().map_or_else(clock::now, |queued| queued.came);
             return Err(self.overflow(&mut mail, now));
         }
-        let bytes = post.as_ref().map_or(0, |post| post.bytes);
-        self.line.reserve(bytes).map_err(Refused::Bytes)?;
+        let bytes = queued.as_ref().map_or(0, |queued| queued.bytes);
+        self.conn.reserve(bytes).map_err(NotQueued::Bytes)?;
         if mail.hold.is_none() {
-            mail.hold = Some(self.line.conn.hold());
+            mail.hold = Some(self.conn.net.hold());
         }
-        if let Some(request) = post.as_ref().filter(|post| post.is_request()) {
+        if let Some(request) = queued.as_ref().filter(|queued| queued.is_request()) {
             mail.used.get_or_insert(request.came);
         }
-        mail.queue.extend(post.take());
+        mail.queue.extend(queued.take());
         Ok(())
     }
 
     /// Decides about a request for which the mailbox has no place.
-    fn overflow(&self, mail: &mut Mail, now: Instant) -> Refused {
+    fn overflow(&self, mail: &mut Mail, now: Instant) -> NotQueued {
         // The request would wait for a thread, and all threads may wait for this client.
-        if self.line.group().runs_urgent_alone() && !self.class().is_urgent() {
-            return Refused::Full;
+        if self.conn.group().runs_urgent_alone() && !self.class().is_urgent() {
+            return NotQueued::Full;
         }
         let runs = mail.running.is_some();
-        match mail.awaited {
-            Some(Awaited { until, .. }) if now < until => Refused::Later(until),
+        match mail.reader_wait {
+            Some(ReaderWait { until, .. }) if now < until => NotQueued::Later(until),
             // A deadline noticed late does not count, because the session could not run either.
-            Some(Awaited { until, begun }) if (begun || runs) && !is_late(until, now) => {
-                Refused::Full
+            Some(ReaderWait { until, begun }) if (begun || runs) && !is_late(until, now) => {
+                NotQueued::Full
             }
             _ => {
                 let until = now + PATIENCE;
-                mail.awaited = Some(Awaited { until, begun: false });
-                Refused::Later(until)
+                mail.reader_wait = Some(ReaderWait { until, begun: false });
+                NotQueued::Later(until)
             }
         }
     }
@@ -221,13 +221,14 @@ impl Channel {
 
     /// Returns true if the oldest unanswered request, or the first use of the session, arrived at
     /// `now`.
-    pub(super) fn has_come_at(&self, now: Instant) -> bool {
+    pub(super) fn arrived_at(&self, now: Instant) -> bool {
         let mail = lock(&self.mail);
         if mail.used == Some(now) {
             return true;
         }
         let running = mail.running.filter(|begun| begun.is_request).map(|begun| begun.came);
-        let waiting = || mail.queue.iter().find(|post| post.is_request()).map(|post| post.came);
+        let waiting =
+            || mail.queue.iter().find(|queued| queued.is_request()).map(|queued| queued.came);
         running.or_else(waiting) == Some(now)
     }
 
@@ -270,12 +271,12 @@ impl Channel {
             // Acquire: pairs with `set_answered`. A client that has the answer means its next
             // request.
             let answered = self.answered.load(Ordering::Acquire);
-            let is_meant = |begun: Begun| begun.is_request && !answered || ends_session;
+            let is_meant = |begun: RunningCommand| begun.is_request && !answered || ends_session;
             if mail.running.is_some_and(is_meant) {
                 return true;
             }
             // The request is answered when its turn comes.
-            if let Some(first) = mail.queue.iter_mut().find(|post| post.is_request()) {
+            if let Some(first) = mail.queue.iter_mut().find(|queued| queued.is_request()) {
                 waited = first.cancelled.is_none();
                 first.cancelled.get_or_insert(reason);
             }
@@ -285,7 +286,7 @@ impl Channel {
     }
 
     /// Cancels the handler that waits for credit or room. Returns false if it waits no longer.
-    fn cut_writer(&self) -> bool {
+    fn cancel_writer(&self) -> bool {
         self.cancel_if(CancelReason::Deadline, |mail| mail.waits)
     }
 
@@ -300,7 +301,7 @@ impl Channel {
             mail.cancelled = Some(reason);
             self.interrupted.store(true, Ordering::Relaxed);
         }
-        guard(self.line.group(), "cancel", || cancel.call(reason));
+        guard(self.conn.group(), "cancel", || cancel.call(reason));
         drop(cancel);
         self.wake();
         true
@@ -310,7 +311,7 @@ impl Channel {
     /// before.
     pub(super) fn kill(&self, reason: CancelReason) -> bool {
         let mut first = false;
-        self.line.between_sends(|| first = !self.dead.swap(true, Ordering::AcqRel));
+        self.conn.exclude_sends(|| first = !self.dead.swap(true, Ordering::AcqRel));
         if !first {
             return false;
         }
@@ -327,31 +328,31 @@ impl Channel {
     }
 
     /// Closes the mailbox, and returns the requests that waited in it.
-    pub(super) fn refuse(&self) -> VecDeque<Post> {
+    pub(super) fn refuse(&self) -> VecDeque<Queued> {
         let mut mail = lock(&self.mail);
         mail.closed = true;
         let queue = std::mem::take(&mut mail.queue);
-        let awaited = mail.awaited.take().is_some();
+        let reader_wait = mail.reader_wait.take().is_some();
         let hold = if mail.running.is_none() { mail.hold.take() } else { None };
         drop(mail);
-        self.resume_if(awaited);
+        self.resume_if(reader_wait);
         drop(hold);
-        queue.iter().for_each(|post| self.line.release(post.bytes));
+        queue.iter().for_each(|queued| self.conn.release(queued.bytes));
         queue
     }
 
     /// Closes the mailbox. `say` sends the final message, with an answer to each waiting request,
     /// and must not wait. It runs under the lock, so no other thread reports the end of the session
     /// earlier.
-    pub(super) fn refuse_after<R>(&self, say: impl FnOnce(&VecDeque<Post>) -> R) -> R {
+    pub(super) fn refuse_after<R>(&self, say: impl FnOnce(&VecDeque<Queued>) -> R) -> R {
         let mut mail = lock(&self.mail);
         mail.closed = true;
         let queue = std::mem::take(&mut mail.queue);
         let said = say(&queue);
-        let awaited = mail.awaited.take().is_some();
+        let reader_wait = mail.reader_wait.take().is_some();
         drop(mail);
-        self.resume_if(awaited);
-        queue.iter().for_each(|post| self.line.release(post.bytes));
+        self.resume_if(reader_wait);
+        queue.iter().for_each(|queued| self.conn.release(queued.bytes));
         said
     }
 
@@ -377,17 +378,17 @@ impl Channel {
         };
         let (late, next) = {
             let mut mail = lock(&self.mail);
-            let waiting = mail.queue.iter_mut().filter(|post| post.is_request());
+            let waiting = mail.queue.iter_mut().filter(|queued| queued.is_request());
             let mut next = None;
             // The queue is in the order of arrival, so the first request in time ends the search.
-            for post in waiting.filter(|post| post.cancelled.is_none()) {
-                let left = left(post.came);
+            for queued in waiting.filter(|queued| queued.cancelled.is_none()) {
+                let left = left(queued.came);
                 if !left.is_zero() {
                     next = Some(left);
                     break;
                 }
                 // The request is answered when its turn comes.
-                post.cancelled = Some(CancelReason::Deadline);
+                queued.cancelled = Some(CancelReason::Deadline);
             }
             let late = is_late(&mail);
             let running = mail.running.filter(|begun| {
@@ -410,39 +411,39 @@ impl Channel {
     // ---- called by the worker that runs the session ----
 
     /// Takes the next command from the mailbox.
-    pub(super) fn next(&self) -> Option<Post> {
+    pub(super) fn next(&self) -> Option<Queued> {
         let mut mail = lock(&self.mail);
-        let post = mail.queue.pop_front()?;
-        mail.running = Some(Begun { came: post.came, is_request: post.is_request() });
+        let queued = mail.queue.pop_front()?;
+        mail.running = Some(RunningCommand { came: queued.came, is_request: queued.is_request() });
         self.answered.store(false, Ordering::Relaxed);
         mail.offered = Offers::default();
-        let has_room = mail.awaited.is_some() && self.note_begun(&mut mail);
+        let has_room = mail.reader_wait.is_some() && self.note_progress(&mut mail);
         drop(mail);
-        self.line.release(post.bytes);
+        self.conn.release(queued.bytes);
         self.resume_if(has_room);
-        Some(post)
+        Some(queued)
     }
 
     /// Notes a begun request while the reader waits. Returns true if the mailbox has enough room
     /// now.
-    fn note_begun(&self, mail: &mut Mail) -> bool {
-        let has_room = mail.queue.len() <= self.line.config().max_queued_messages / 2;
-        mail.awaited = mail.awaited.filter(|_| !has_room);
-        mail.awaited.iter_mut().for_each(|awaited| awaited.begun = true);
+    fn note_progress(&self, mail: &mut Mail) -> bool {
+        let has_room = mail.queue.len() <= self.conn.config().max_queued_messages / 2;
+        mail.reader_wait = mail.reader_wait.filter(|_| !has_room);
+        mail.reader_wait.iter_mut().for_each(|reader_wait| reader_wait.begun = true);
         has_room
     }
 
     /// Makes the connection readable again if this session had stopped it.
     fn resume_if(&self, was_awaited: bool) {
         if was_awaited {
-            self.line.conn.resume();
+            self.conn.net.resume();
         }
     }
 
     /// Closes the mailbox if the connection drains and the session has done all its work. Returns
     /// true if it did.
     pub(super) fn close_if_done(&self) -> bool {
-        if !self.line.is_draining() {
+        if !self.conn.is_draining() {
             return false;
         }
         let mut mail = lock(&self.mail);
@@ -460,7 +461,7 @@ impl Channel {
         }
         let over = self.id.is_auto_commit();
         mail.closed |= over;
-        if self.line.is_draining() && !mail.closed {
+        if self.conn.is_draining() && !mail.closed {
             return Settled::ToEnd;
         }
         // After a burst the capacity would stay allocated as long as the session.
@@ -507,7 +508,7 @@ impl Channel {
     pub(super) fn set_cancel(&self, cancel: Cancel) {
         let before = std::mem::replace(&mut *lock(&self.cancel), cancel);
         // Foreign value: its drop may panic.
-        guard(self.line.group(), "drop", || drop(before));
+        guard(self.conn.group(), "drop", || drop(before));
     }
 
     pub(super) fn take_offers(&self) -> Offers {
@@ -516,27 +517,27 @@ impl Channel {
 
     pub(super) fn set_class(&self, class: Class) {
         let before = Class::from_u8(self.class.swap(class as u8, Ordering::Relaxed));
-        self.line.note_class(before, class);
+        self.conn.note_class(before, class);
     }
 
     /// Waits, as an announced stall, until the writer has credit and room. It also returns when
     /// offered credit does not suffice, so that the client learns it. Adds offers to `left`.
     /// Returns false if the request must end.
     pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<Credit>) -> bool {
-        let line = &self.line;
-        let limit = line.config().max_waiting_writers;
-        let group = line.group().index();
+        let conn = &self.conn;
+        let limit = conn.config().max_waiting_writers;
+        let group = conn.group().index();
         lock(&self.mail).waits = true;
-        if let Some(longest) = line.writers.enter(group, self, limit)
-            && longest.cut_writer()
+        if let Some(longest) = conn.writers.enter(group, self, limit)
+            && longest.cancel_writer()
         {
-            line.count(crate::stats::Counter::WritersCut);
+            conn.count(crate::stats::Counter::WritersCut);
         }
-        line.group().usage().waiting_writers_changed(true);
+        conn.group().usage().waiting_writers_changed(true);
         let go_on = stall::run_as(Wait::Network, || {
             let mut mail = lock(&self.mail);
             loop {
-                if self.is_interrupted() || self.is_dead() || line.conn.is_closed() {
+                if self.is_interrupted() || self.is_dead() || conn.net.is_closed() {
                     return false;
                 }
                 let offered = std::mem::take(&mut mail.offered);
@@ -546,29 +547,29 @@ impl Channel {
                 {
                     return true;
                 }
-                if left.as_ref().is_some_and(Credit::is_spent) && line.is_finished() {
+                if left.as_ref().is_some_and(Credit::is_spent) && conn.is_finished() {
                     return false;
                 }
-                let has_room = line.has_room();
+                let has_room = conn.has_room();
                 if left.as_ref().is_none_or(|left| !left.is_spent()) && has_room {
                     return true;
                 }
                 if !has_room {
-                    line.wake_when_room(self);
+                    conn.wake_when_room(self);
                 }
                 mail = self.changed.wait(mail).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
         });
-        line.group().usage().waiting_writers_changed(false);
-        line.writers.leave(group, self);
+        conn.group().usage().waiting_writers_changed(false);
+        conn.writers.leave(group, self);
         lock(&self.mail).waits = false;
         go_on
     }
 }
 
-impl fmt::Debug for Channel {
+impl fmt::Debug for SessionShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel")
+        f.debug_struct("SessionShared")
             .field("id", &self.id)
             .field("dead", &self.is_dead())
             .finish_non_exhaustive()
@@ -583,7 +584,7 @@ mod tests {
     use crate::config::Config;
     use crate::net::{Address, Deaf, Served};
     use crate::runtime::Simulated;
-    use crate::session::post::Errand;
+    use crate::session::queued::Command;
 
     struct Idle;
 
@@ -600,18 +601,18 @@ mod tests {
         let peer = Address::Unix("".into());
         let conn = served.accept(runtime.group(), ours.into(), peer).expect("there is room");
         let pages = PagePool::new(PagePool::MIN_PAGE_BYTES, 1);
-        let line = Line::new(conn, Dialect::default(), pages, Arc::default());
+        let conn = ConnShared::new(conn, Dialect::default(), pages, Arc::default());
         let id = SessionId { wire: 2, number: 1 };
-        let channel = Channel::new(id, Arc::new(line), Weak::<Idle>::new());
+        let shared = SessionShared::new(id, Arc::new(conn), Weak::<Idle>::new());
         for _ in 0..100 {
-            let post = Post::new(Errand::Open, 0, Instant::now());
-            channel.post(&mut Some(post)).expect("there is room");
+            let queued = Queued::new(Command::Open, 0, Instant::now());
+            shared.queue(&mut Some(queued)).expect("there is room");
         }
-        while channel.next().is_some() {
-            channel.end_request();
+        while shared.next().is_some() {
+            shared.end_request();
         }
-        assert!(lock(&channel.mail).queue.capacity() >= 100);
-        assert_eq!(channel.settle(), Settled::Idle);
-        assert_eq!(lock(&channel.mail).queue.capacity(), KEPT_POSTS);
+        assert!(lock(&shared.mail).queue.capacity() >= 100);
+        assert_eq!(shared.settle(), Settled::Idle);
+        assert_eq!(lock(&shared.mail).queue.capacity(), KEPT_POSTS);
     }
 }

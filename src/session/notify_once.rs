@@ -8,28 +8,28 @@ use crate::sync::shim::atomic::{AtomicBool, Ordering};
 ///
 /// Invariant: while the flag is set, a notification is pending or the receiver has not looked yet.
 #[derive(Debug, Default)]
-pub(super) struct Told(AtomicBool);
+pub(super) struct NotifyOnce(AtomicBool);
 
-impl Told {
+impl NotifyOnce {
     /// Marks a change. Returns true if the caller must notify the receiver.
     #[must_use]
-    pub(super) fn tell(&self) -> bool {
+    pub(super) fn mark(&self) -> bool {
         // AcqRel: pairs with `clear`. Either the receiver sees the change, or this call returns
         // true.
-        !self.0.swap(true, mutant!(Ordering::AcqRel, ToldRelaxed => Ordering::Relaxed))
+        !self.0.swap(true, mutant!(Ordering::AcqRel, NotifyRelaxed => Ordering::Relaxed))
     }
 
     /// Called by the receiver before it looks. Changes marked from now on notify again.
-    pub(super) fn look(&self) {
+    pub(super) fn clear(&self) {
         self.0.swap(false, Ordering::AcqRel);
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(super) fn is_marked(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
     /// Called by the receiver when it stops looking. No later change notifies.
-    pub(super) fn end(&self) {
+    pub(super) fn close(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
@@ -44,7 +44,7 @@ mod model {
     use loom::sync::atomic::{AtomicBool, Ordering};
     use loom::thread;
 
-    use super::Told;
+    use super::NotifyOnce;
     use crate::sync::mutant::{explore, mutant, mutants};
     use crate::sync::runner::{Marks, Runner, Running};
 
@@ -52,7 +52,7 @@ mod model {
 
     struct Session {
         runner: Runner<[bool; 2]>,
-        told: Told,
+        notified: NotifyOnce,
         frames: [AtomicBool; 2],
     }
 
@@ -60,11 +60,11 @@ mod model {
         fn run(&self, mut running: Running<'_, [bool; 2]>) {
             loop {
                 let _ = running.take_marks();
-                mutant!(self.told.look(), LookBehindTheFrames => ());
+                mutant!(self.notified.clear(), ClearBehindTheFrames => ());
                 for (seen, frame) in running.iter_mut().zip(&self.frames) {
                     *seen |= frame.load(Ordering::Relaxed);
                 }
-                mutant!((), LookBehindTheFrames => self.told.look());
+                mutant!((), ClearBehindTheFrames => self.notified.clear());
                 match running.finish() {
                     Some(again) => running = again,
                     None => return,
@@ -74,7 +74,7 @@ mod model {
 
         fn add(&self, n: usize) {
             self.frames[n].store(true, Ordering::Relaxed);
-            if self.told.tell()
+            if self.notified.mark()
                 && let Some(running) = self.runner.notify(WAKE)
             {
                 self.run(running);
@@ -85,7 +85,7 @@ mod model {
     fn every_frame_is_seen() {
         explore(|| {
             let (runner, frames) = (Runner::new([false; 2]), Default::default());
-            let session = Arc::new(Session { runner, told: Told::default(), frames });
+            let session = Arc::new(Session { runner, notified: NotifyOnce::default(), frames });
             let here = Arc::clone(&session);
             let source = thread::spawn(move || (0..2).for_each(|n| here.add(n)));
             // First run of the session: its request has begun.
@@ -94,18 +94,18 @@ mod model {
             }
             source.join().expect("no panic");
             let running = session.runner.notify(Marks::NONE).expect("idle at the end");
-            assert_eq!(*running, [true; 2], "a frame that nobody was told of");
+            assert_eq!(*running, [true; 2], "a frame without a notification");
             assert!(running.finish().is_none());
         });
     }
 
     #[test]
-    fn told() {
+    fn every_frame_is_seen_in_any_order() {
         every_frame_is_seen();
     }
 
     mutants! {
-        told_without_order: ToldRelaxed, every_frame_is_seen(), "a frame that nobody was told of";
-        told_while_looking: LookBehindTheFrames, every_frame_is_seen(), "a frame that nobody was told of";
+        marked_without_order: NotifyRelaxed, every_frame_is_seen(), "a frame without a notification";
+        cleared_behind_the_frames: ClearBehindTheFrames, every_frame_is_seen(), "a frame without a notification";
     }
 }

@@ -1,12 +1,12 @@
-//! [`Line`]: the part of a connection that does not depend on the type of the service.
+//! [`ConnShared`]: the part of a connection that does not depend on the type of the service.
 
 use std::fmt;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use super::channel::Channel;
-use super::kept::{Owner, is_dead};
+use super::output::{Owner, is_dead};
+use super::session_shared::SessionShared;
 use super::writers::Writers;
 use crate::codec::buffer::{OutBuffer, PagePool};
 use crate::codec::dialect::Dialect;
@@ -17,8 +17,8 @@ use crate::runtime::{Class, Group};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
-pub(super) struct Line {
-    pub(super) conn: Connection,
+pub(super) struct ConnShared {
+    pub(super) net: Connection,
     /// [`Class::Admin`] if the listener has that class, otherwise ordinary. Class of the connection
     /// after its login, and of its sessions outside of transactions.
     pub(super) class: Class,
@@ -29,7 +29,7 @@ pub(super) struct Line {
     queued_bytes: AtomicUsize,
     /// Send lock. Senders hold it for reading. The end of a session holds it for writing, so that
     /// no frame of the session is sent after the message about its end.
-    gate: RwLock<()>,
+    send_lock: RwLock<()>,
     /// Number of sessions with an urgent class.
     urgent: Mutex<usize>,
     /// Set when the peer sends no more, so no more credit comes.
@@ -38,24 +38,24 @@ pub(super) struct Line {
     /// that lock.
     draining: AtomicBool,
     /// Sessions that wait until the peer has read.
-    waiting: Mutex<Vec<Weak<Channel>>>,
+    waiting: Mutex<Vec<Weak<SessionShared>>>,
 }
 
-impl Line {
+impl ConnShared {
     pub(super) fn new(
-        conn: Connection,
+        net: Connection,
         dialect: Dialect,
         pages: PagePool,
         writers: Arc<Writers>,
     ) -> Self {
         Self {
-            class: if conn.class() == Class::Admin { Class::Admin } else { Class::Ordinary },
-            conn,
+            class: if net.class() == Class::Admin { Class::Admin } else { Class::Ordinary },
+            net,
             dialect,
             pages,
             writers,
             queued_bytes: AtomicUsize::new(0),
-            gate: RwLock::new(()),
+            send_lock: RwLock::new(()),
             urgent: Mutex::new(0),
             finished: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -64,7 +64,7 @@ impl Line {
     }
 
     pub(super) fn group(&self) -> &Arc<Group> {
-        self.conn.group()
+        self.net.group()
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -77,11 +77,11 @@ impl Line {
 
     /// Held during a send, which does not wait.
     pub(super) fn sending(&self) -> RwLockReadGuard<'_, ()> {
-        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+        self.send_lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends the frames of `owner`, or drops them if it is dead.
-    pub(super) fn send_of(&self, owner: &Owner, buffer: &OutBuffer) -> Sent {
+    pub(super) fn send_frames(&self, owner: &Owner, buffer: &OutBuffer) -> Sent {
         let _sending = self.sending();
         if is_dead(owner) {
             self.count(Counter::FramesOfDeadSessionsDropped);
@@ -89,10 +89,10 @@ impl Line {
         }
         let mut slices = buffer.slices();
         match (slices.next(), slices.next()) {
-            (Some(only), None) => self.conn.send(only),
+            (Some(only), None) => self.net.send(only),
             _ => {
                 let slices: Vec<_> = buffer.slices().map(IoSlice::new).collect();
-                self.conn.send_slices(&slices)
+                self.net.send_slices(&slices)
             }
         }
     }
@@ -100,12 +100,12 @@ impl Line {
     /// Sends frames of a session at once. For answers that run no request.
     pub(super) fn answer<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
         let mut answer = Vec::new();
-        self.put_answer(session, write, &mut answer);
-        self.conn.send(answer);
+        self.append_answer(session, write, &mut answer);
+        self.net.send(answer);
     }
 
     /// Appends frames of a session to `answers`.
-    pub(super) fn put_answer<R>(
+    pub(super) fn append_answer<R>(
         &self,
         session: u64,
         write: impl FnOnce(&mut Encoder<'_>) -> R,
@@ -117,8 +117,8 @@ impl Line {
     }
 
     /// Runs `end` while no thread sends.
-    pub(super) fn between_sends(&self, end: impl FnOnce()) {
-        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn exclude_sends(&self, end: impl FnOnce()) {
+        let _alone = self.send_lock.write().unwrap_or_else(PoisonError::into_inner);
         end();
     }
 
@@ -146,14 +146,13 @@ impl Line {
 
     /// Returns true if the backlog is above the high watermark.
     pub(super) fn is_full(&self) -> bool {
-        self.conn.pending_bytes() > self.config().write_high_watermark_bytes
+        self.net.pending_bytes() > self.config().write_high_watermark_bytes
     }
 
     /// Returns true if the backlog is at most the low watermark, or the connection is closed. Its
     /// sender then learns of the close.
     pub(super) fn has_room(&self) -> bool {
-        self.conn.pending_bytes() <= self.config().write_low_watermark_bytes
-            || self.conn.is_closed()
+        self.net.pending_bytes() <= self.config().write_low_watermark_bytes || self.net.is_closed()
     }
 
     /// Notes that a session changes its class. While a session is urgent, the connection is urgent
@@ -170,8 +169,8 @@ impl Line {
             *urgent -= 1;
         }
         let class = if *urgent == 0 { self.class } else { self.class.or(Class::InProgress) };
-        if class != self.conn.class() {
-            self.conn.set_class(class);
+        if class != self.net.class() {
+            self.net.set_class(class);
         }
     }
 
@@ -196,27 +195,27 @@ impl Line {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Wakes `channel` when the peer has read enough, or at once if it has already.
-    pub(super) fn wake_when_room(&self, channel: &Arc<Channel>) {
-        if !channel.waits_for_room.swap(true, Ordering::AcqRel) {
-            lock(&self.waiting).push(Arc::downgrade(channel));
-            self.conn.tell_when_low();
+    /// Wakes `shared` when the peer has read enough, or at once if it has already.
+    pub(super) fn wake_when_room(&self, shared: &Arc<SessionShared>) {
+        if !shared.waits_for_room.swap(true, Ordering::AcqRel) {
+            lock(&self.waiting).push(Arc::downgrade(shared));
+            self.net.tell_when_low();
         }
     }
 
     /// Wakes all sessions that wait for room.
     pub(super) fn wake_waiting(&self) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for channel in waiting.iter().filter_map(Weak::upgrade) {
+        for shared in waiting.iter().filter_map(Weak::upgrade) {
             // Cleared before the session looks. If it finds no room, it registers again.
-            channel.waits_for_room.store(false, Ordering::Release);
-            channel.wake();
+            shared.waits_for_room.store(false, Ordering::Release);
+            shared.wake();
         }
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for ConnShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("conn", &self.conn).finish_non_exhaustive()
+        f.debug_struct("ConnShared").field("net", &self.net).finish_non_exhaustive()
     }
 }

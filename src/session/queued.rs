@@ -1,4 +1,4 @@
-//! [`Post`]: a command in the mailbox of a session.
+//! [`Queued`]: a command in the mailbox of a session.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use crate::codec::message::tso::AutoSp;
 
 /// Command that a session executes in order with its others.
 #[derive(Debug)]
-pub(super) struct Post {
+pub(super) struct Queued {
     /// Bytes that count against the limits of queued requests.
     pub(super) bytes: usize,
-    pub(super) errand: Errand,
+    pub(super) command: Command,
     /// Time of arrival.
     pub(super) came: Instant,
     /// Set when the request was cancelled before it began.
@@ -22,7 +22,7 @@ pub(super) struct Post {
 }
 
 #[derive(Debug)]
-pub(super) enum Errand {
+pub(super) enum Command {
     Open,
     Sql(Box<StmtExecute>),
     Plan(Box<ExecPlan>),
@@ -36,15 +36,15 @@ pub(super) enum Errand {
     Close,
 }
 
-impl Post {
+impl Queued {
     /// `memory_bytes`: memory of the message beside its own size.
-    pub(super) const fn new(errand: Errand, memory_bytes: usize, came: Instant) -> Self {
+    pub(super) const fn new(command: Command, memory_bytes: usize, came: Instant) -> Self {
         let bytes = memory_bytes + size_of::<Self>() + size_of::<StmtExecute>();
-        Self { bytes, errand, came, cancelled: None }
+        Self { bytes, command, came, cancelled: None }
     }
 
     /// Returns true if a client may cancel this command alone.
     pub(super) const fn is_request(&self) -> bool {
-        matches!(self.errand, Errand::Sql(_) | Errand::Plan(_) | Errand::Savepoint(_))
+        matches!(self.command, Command::Sql(_) | Command::Plan(_) | Command::Savepoint(_))
     }
 }
