@@ -208,10 +208,8 @@ impl fmt::Display for Stage {
             Self::Session(limit) => write!(f, "no session within {limit:?}"),
             Self::Connect(limit) => write!(f, "not connected within connect_timeout {limit:?}"),
             Self::Login(limit) => write!(f, "not logged in within login_timeout {limit:?}"),
-            Self::Enqueue => {
-                f.write_str("the time is over, and the request still waited to be sent")
-            }
-            Self::Reply => f.write_str("the time is over, and the answer has not come"),
+            Self::Enqueue => f.write_str("the deadline passed before the request was sent"),
+            Self::Reply => f.write_str("the deadline passed before the answer was complete"),
         }
     }
 }
@@ -231,13 +229,10 @@ impl fmt::Display for ErrorKind {
                 write!(f, "the request has {bytes} bytes, a frame at most {limit}")
             }
             Self::TooManyWait(limit) => {
-                write!(f, "{limit} wait for a session already (max_waiting)")
+                write!(f, "{limit} callers wait for a session already (max_waiting)")
             }
             Self::TooMuch { bytes, limit } => {
-                write!(
-                    f,
-                    "{bytes} bytes of an answer are to be kept, above {limit} (max_answer_bytes)"
-                )
+                write!(f, "{bytes} bytes of an answer exceed {limit} (max_answer_bytes)")
             }
         }
     }

@@ -88,7 +88,7 @@ const MAX_CHUNK_BYTES: usize = 64 << 20;
 fn joiner(columns: &[ColumnMetaData], max_bytes: usize) -> Result<ChunkJoiner, Error> {
     let kinds = columns.iter().map(|column| {
         let kind = BlockKind::of_types(column.r#type(), column.original_type());
-        kind.ok_or_else(|| Error::protocol("a chunk of a type that has none"))
+        kind.ok_or_else(|| Error::protocol("a chunk of a type that chunks cannot hold"))
     });
     let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
     Ok(ChunkJoiner::new(&kinds, MAX_CHUNK_BYTES.min(max_bytes)))

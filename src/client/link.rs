@@ -344,7 +344,7 @@ impl Protocol for Wire {
 
     /// A server that sends no more will not answer, so the connection ends.
     fn ended(&self, _conn: &Connection, (): &mut ()) -> Result<(), Close> {
-        let reason = "the server has ended it".into();
+        let reason = "the server closed the connection".into();
         self.0.end(&Error::unknown(ErrorKind::Lost(reason)));
         Err(Close::by_peer())
     }

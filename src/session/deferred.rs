@@ -40,7 +40,7 @@ pub(super) struct Deferral {
     outcome: Mutex<Option<Outcome>>,
 }
 
-/// Result of a deferred request.
+/// State of a request after its handler or [`Deferred::finish`] has returned.
 pub(super) enum Outcome {
     /// It was answered to the end.
     Ended(Result<(), SessionError>),
@@ -141,16 +141,10 @@ impl Deferred {
                 panicked = Some(payload);
                 Err(SessionError::panicked())
             });
-            let result = result.map_err(|error| shared.reason(error));
-            match (result, state.deferral.take()) {
-                (Ok(()), Some(again)) => Outcome::Deferred(again),
-                (Err(error), Some(again)) => match again.claim() {
-                    Some(mut state) => Outcome::Ended(state.finish(out, Err(error))),
-                    // The other handle has answered first, and that answer counts.
-                    None => Outcome::Deferred(again),
-                },
-                (Ok(()), None) if state.feed.is_some() => feed(state, out, &mut panicked),
-                (result, None) => Outcome::Ended(state.finish(out, result)),
+            match state.conclude(out, result) {
+                // Often this is the whole rest. Otherwise the session continues.
+                Outcome::Fed(state) => feed(state, out, &mut panicked),
+                outcome => outcome,
             }
         });
         *lock(&self.deferral.outcome) = Some(outcome);
@@ -162,7 +156,7 @@ impl Deferred {
     }
 }
 
-/// Sends what the feed has at once, which is often all. The session continues with the rest.
+/// Sends what the feed has at once.
 fn feed(
     mut state: Box<ReplyState>,
     out: &Output,

@@ -16,7 +16,7 @@ pub(super) struct Queued {
     pub(super) bytes: usize,
     pub(super) command: Command,
     /// Time of arrival.
-    pub(super) came: Instant,
+    pub(super) arrived: Instant,
     /// Set when the request was cancelled before it began.
     pub(super) cancelled: Option<CancelReason>,
 }
@@ -38,12 +38,13 @@ pub(super) enum Command {
 
 impl Queued {
     /// `memory_bytes`: memory of the message beside its own size.
-    pub(super) const fn new(command: Command, memory_bytes: usize, came: Instant) -> Self {
+    pub(super) const fn new(command: Command, memory_bytes: usize, arrived: Instant) -> Self {
         let bytes = memory_bytes + size_of::<Self>() + size_of::<StmtExecute>();
-        Self { bytes, command, came, cancelled: None }
+        Self { bytes, command, arrived, cancelled: None }
     }
 
-    /// Returns true if a client may cancel this command alone.
+    /// Returns true for a statement, plan or savepoint. A client may cancel these, and they have a
+    /// deadline.
     pub(super) const fn is_request(&self) -> bool {
         matches!(self.command, Command::Sql(_) | Command::Plan(_) | Command::Savepoint(_))
     }

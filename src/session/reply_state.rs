@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::credit::Credit;
-use super::deferred::Deferral;
+use super::deferred::{Deferral, Outcome};
 use super::ending::Ending;
 use super::error::SessionError;
 use super::output::Output;
@@ -293,8 +293,8 @@ impl ReplyState {
     fn out_of_place(&self, what: &str) -> SessionError {
         self.shared.conn.count(Counter::RelaysRefused);
         let (group, session) = (self.shared.conn.group(), self.shared.id);
-        log_some!(group, Relay, WARN, warn, %session, what, "relayed out of position");
-        SessionError::unsupported(format!("{what} was relayed out of position"))
+        log_some!(group, Relay, WARN, warn, %session, what, "relayed out of place");
+        SessionError::unsupported(format!("{what} was relayed out of place"))
     }
 
     /// Writes one frame of a relay.
@@ -334,6 +334,26 @@ impl ReplyState {
                 Some(Feed::Relay(relaying)) => relaying.wake.is_made(),
                 _ => true,
             },
+        }
+    }
+
+    /// Handles the return of a handler: writes the end of the reply, unless the rest comes later.
+    pub(super) fn conclude(
+        mut self: Box<Self>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Outcome {
+        let result = result.map_err(|error| self.shared.reason(error));
+        match (result, self.deferral.take()) {
+            (Ok(()), Some(deferral)) => Outcome::Deferred(deferral),
+            (Err(error), Some(deferral)) => match deferral.claim() {
+                // The holder of the deferred handle comes too late.
+                Some(mut state) => Outcome::Ended(state.finish(out, Err(error))),
+                // It has answered or is answering, and that answer counts.
+                None => Outcome::Deferred(deferral),
+            },
+            (Ok(()), None) if self.feed.is_some() => Outcome::Fed(self),
+            (result, None) => Outcome::Ended(self.finish(out, result)),
         }
     }
 

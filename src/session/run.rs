@@ -40,7 +40,7 @@ struct Body<T> {
     /// Error of the last request; see `reset_error`.
     last_error: Option<SessionError>,
     expect_blocks: ExpectBlocks,
-    current: Unfinished,
+    unfinished: Unfinished,
 }
 
 /// Unfinished request between two runs.
@@ -89,7 +89,7 @@ impl<S: Service> Session<S> {
                 session: None,
                 last_error: None,
                 expect_blocks: ExpectBlocks::default(),
-                current: Unfinished::None,
+                unfinished: Unfinished::None,
             };
             Self {
                 shared: Arc::new(SessionShared::new(id, Arc::clone(&server_conn.conn), me)),
@@ -181,7 +181,7 @@ impl<S: Service> Session<S> {
             self.clean_up(body);
             return StepResult::Idle;
         }
-        match mem::replace(&mut body.current, Unfinished::None) {
+        match mem::replace(&mut body.unfinished, Unfinished::None) {
             Unfinished::None => match self.shared.next() {
                 Some(queued) => {
                     if out.keeps() {
@@ -217,20 +217,25 @@ impl<S: Service> Session<S> {
         out: &Output,
         deferral: Arc<Deferral>,
     ) -> StepResult {
-        match deferral.take_outcome() {
-            Some(Outcome::Ended(result)) => return self.ended(body, out, result),
-            Some(Outcome::Fed(state)) => body.current = Unfinished::Fed(state, None),
-            Some(Outcome::Deferred(again)) => body.current = Unfinished::Deferred(again),
-            None => {
-                let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
-                let Some((error, mut state)) = self.shared.cancelled().and_then(claim) else {
-                    body.current = Unfinished::Deferred(deferral);
-                    return StepResult::Idle;
-                };
-                let result = state.finish(out, Err(error));
-                return self.ended(body, out, result);
-            }
+        if let Some(outcome) = deferral.take_outcome() {
+            return self.apply(body, out, outcome);
         }
+        let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
+        let Some((error, mut state)) = self.shared.cancelled().and_then(claim) else {
+            body.unfinished = Unfinished::Deferred(deferral);
+            return StepResult::Idle;
+        };
+        let result = state.finish(out, Err(error));
+        self.ended(body, out, result)
+    }
+
+    /// Continues after a handler, or [`Deferred::finish`](super::Deferred::finish), has returned.
+    fn apply(&self, body: &mut Body<S::Session>, out: &Output, outcome: Outcome) -> StepResult {
+        body.unfinished = match outcome {
+            Outcome::Ended(result) => return self.ended(body, out, result),
+            Outcome::Fed(state) => Unfinished::Fed(state, None),
+            Outcome::Deferred(again) => Unfinished::Deferred(again),
+        };
         StepResult::Continue
     }
 
@@ -253,7 +258,7 @@ impl<S: Service> Session<S> {
                 out.flush();
                 match state.pull(out, |payload| self.panicked(payload)) {
                     Ok(Pulled::Budget) => {
-                        body.current = Unfinished::Fed(state, None);
+                        body.unfinished = Unfinished::Fed(state, None);
                         return StepResult::YieldInResult;
                     }
                     Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
@@ -278,7 +283,7 @@ impl<S: Service> Session<S> {
             let result = state.finish(out, Err(SessionError::interrupted()));
             return self.ended(body, out, result);
         }
-        body.current = Unfinished::Fed(state, Some(blocked));
+        body.unfinished = Unfinished::Fed(state, Some(blocked));
         if blocked == Blocked::Room {
             self.shared.conn.wake_when_room(&self.shared);
         }

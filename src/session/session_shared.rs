@@ -54,7 +54,7 @@ pub(super) struct SessionShared {
 }
 
 /// Capacity that an empty mailbox keeps.
-const KEPT_POSTS: usize = 4;
+const KEPT_CAPACITY: usize = 4;
 
 /// Session that can be woken without its type.
 pub(super) trait Wakeable: Send + Sync {
@@ -93,13 +93,13 @@ struct ReaderWait {
 
 /// Time within which a running session must begin half of a full mailbox. Meanwhile its connection
 /// is not read.
-const PATIENCE: Duration = Duration::from_millis(500);
+const FULL_MAILBOX_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The running command of a session.
 #[derive(Clone, Copy, Debug)]
 struct RunningCommand {
-    came: Instant,
-    /// Set if a client may cancel this command alone.
+    arrived: Instant,
+    /// See [`Queued::is_request`].
     is_request: bool,
 }
 
@@ -129,7 +129,7 @@ pub(super) enum Settled {
     /// The session has no work, but a drain has begun: the session ends first.
     ToEnd,
     /// The session of one statement is done and accepts no more requests. It does not end before
-    /// its reply is sent: the reply of its successor on the same id could overtake.
+    /// its reply is sent: the reply to the next statement on the same id could overtake it.
     Over,
 }
 
@@ -161,7 +161,7 @@ impl SessionShared {
             return Err(NotQueued::Closed);
         }
         if mail.queue.len() >= limit {
-            let now = queued.as_ref().map_or_else(clock::now, |queued| queued.came);
+            let now = queued.as_ref().map_or_else(clock::now, |queued| queued.arrived);
             return Err(self.overflow(&mut mail, now));
         }
         let bytes = queued.as_ref().map_or(0, |queued| queued.bytes);
@@ -170,7 +170,7 @@ impl SessionShared {
             mail.hold = Some(self.conn.net.hold());
         }
         if let Some(request) = queued.as_ref().filter(|queued| queued.is_request()) {
-            mail.used.get_or_insert(request.came);
+            mail.used.get_or_insert(request.arrived);
         }
         mail.queue.extend(queued.take());
         Ok(())
@@ -190,7 +190,7 @@ impl SessionShared {
                 NotQueued::Full
             }
             _ => {
-                let until = now + PATIENCE;
+                let until = now + FULL_MAILBOX_TIMEOUT;
                 mail.reader_wait = Some(ReaderWait { until, begun: false });
                 NotQueued::Later(until)
             }
@@ -226,9 +226,9 @@ impl SessionShared {
         if mail.used == Some(now) {
             return true;
         }
-        let running = mail.running.filter(|begun| begun.is_request).map(|begun| begun.came);
+        let running = mail.running.filter(|begun| begun.is_request).map(|begun| begun.arrived);
         let waiting =
-            || mail.queue.iter().find(|queued| queued.is_request()).map(|queued| queued.came);
+            || mail.queue.iter().find(|queued| queued.is_request()).map(|queued| queued.arrived);
         running.or_else(waiting) == Some(now)
     }
 
@@ -372,9 +372,9 @@ impl SessionShared {
 
     /// Cancels requests that are older than `timeout`. Returns the time until the next one is.
     pub(super) fn check_deadline(&self, now: Instant, timeout: Duration) -> Option<Duration> {
-        let left = |came| timeout.saturating_sub(now.saturating_duration_since(came));
+        let left = |arrived| timeout.saturating_sub(now.saturating_duration_since(arrived));
         let is_late = |mail: &Mail| {
-            mail.running.is_some_and(|begun| begun.is_request && left(begun.came).is_zero())
+            mail.running.is_some_and(|begun| begun.is_request && left(begun.arrived).is_zero())
         };
         let (late, next) = {
             let mut mail = lock(&self.mail);
@@ -382,7 +382,7 @@ impl SessionShared {
             let mut next = None;
             // The queue is in the order of arrival, so the first request in time ends the search.
             for queued in waiting.filter(|queued| queued.cancelled.is_none()) {
-                let left = left(queued.came);
+                let left = left(queued.arrived);
                 if !left.is_zero() {
                     next = Some(left);
                     break;
@@ -395,7 +395,7 @@ impl SessionShared {
                 // Other commands have no deadline.
                 begun.is_request && !late && mail.cancelled.is_none()
             });
-            (late, running.map(|begun| left(begun.came)).into_iter().chain(next).min())
+            (late, running.map(|begun| left(begun.arrived)).into_iter().chain(next).min())
         };
         // The next request may run by now. It is not late, so the condition is checked again.
         if late {
@@ -414,7 +414,8 @@ impl SessionShared {
     pub(super) fn next(&self) -> Option<Queued> {
         let mut mail = lock(&self.mail);
         let queued = mail.queue.pop_front()?;
-        mail.running = Some(RunningCommand { came: queued.came, is_request: queued.is_request() });
+        mail.running =
+            Some(RunningCommand { arrived: queued.arrived, is_request: queued.is_request() });
         self.answered.store(false, Ordering::Relaxed);
         mail.offered = Offers::default();
         let has_room = mail.reader_wait.is_some() && self.note_progress(&mut mail);
@@ -465,7 +466,7 @@ impl SessionShared {
             return Settled::ToEnd;
         }
         // After a burst the capacity would stay allocated as long as the session.
-        mail.queue.shrink_to(KEPT_POSTS);
+        mail.queue.shrink_to(KEPT_CAPACITY);
         let hold = mail.hold.take();
         drop(mail);
         drop(hold);
@@ -613,6 +614,6 @@ mod tests {
         }
         assert!(lock(&shared.mail).queue.capacity() >= 100);
         assert_eq!(shared.settle(), Settled::Idle);
-        assert_eq!(lock(&shared.mail).queue.capacity(), KEPT_POSTS);
+        assert_eq!(lock(&shared.mail).queue.capacity(), KEPT_CAPACITY);
     }
 }

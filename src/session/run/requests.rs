@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Body, Session, StepResult, Unfinished};
+use super::{Body, Session, StepResult};
 use crate::codec::cache::Source;
 use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
@@ -195,32 +195,7 @@ impl<S: Service> Session<S> {
             self.server_conn.server.service.execute(session, request, &mut reply)
         }));
         let result = result.unwrap_or_else(|payload| Err(self.panicked(payload)));
-        match (result, state.deferral.take()) {
-            (Ok(()), Some(deferral)) => {
-                body.current = Unfinished::Deferred(deferral);
-                StepResult::Continue
-            }
-            (Ok(()), None) if state.feed.is_some() => {
-                body.current = Unfinished::Fed(state, None);
-                StepResult::Continue
-            }
-            (Err(error), Some(deferral)) => match deferral.claim() {
-                // The holder of the deferred handle comes too late.
-                Some(mut state) => {
-                    let result = state.finish(out, Err(self.shared.reason(error)));
-                    self.ended(body, out, result)
-                }
-                // The holder of the deferred handle has answered or is answering, and that answer
-                // counts.
-                None => {
-                    body.current = Unfinished::Deferred(deferral);
-                    StepResult::Continue
-                }
-            },
-            (result, None) => {
-                let result = state.finish(out, result.map_err(|error| self.shared.reason(error)));
-                self.ended(body, out, result)
-            }
-        }
+        let outcome = state.conclude(out, result);
+        self.apply(body, out, outcome)
     }
 }
