@@ -6,7 +6,7 @@ use prost::Message as _;
 
 use super::error::{Error, ErrorKind};
 use super::joined::Joined;
-use super::pending::Place;
+use super::pending::Outstanding;
 use super::state::Taken;
 use crate::codec::decoder::Frame;
 use crate::codec::dialect::Dialect;
@@ -39,7 +39,7 @@ use crate::codec::value::Value;
 /// # }
 /// ```
 pub struct Answer {
-    place: Option<Place>,
+    outstanding: Option<Outstanding>,
     /// Frames that were not read yet, from `at` on.
     bytes: Vec<u8>,
     at: usize,
@@ -121,10 +121,10 @@ impl<'a> Row<'a> {
 }
 
 impl Answer {
-    pub(super) fn new(place: Place, taken: Taken) -> Result<Self, Error> {
-        let max_bytes = place.fleet.options.max_answer_bytes;
+    pub(super) fn new(outstanding: Outstanding, taken: Taken) -> Result<Self, Error> {
+        let max_bytes = outstanding.fleet.options.max_answer_bytes;
         let mut answer = Self {
-            place: Some(place),
+            outstanding: Some(outstanding),
             bytes: taken.bytes,
             at: 0,
             result: None,
@@ -157,7 +157,7 @@ impl Answer {
     fn set_result(&mut self, result: Option<Result<(), Error>>) {
         if result.is_some() {
             self.result = result;
-            self.place = None;
+            self.outstanding = None;
         }
     }
 
@@ -188,8 +188,8 @@ impl Answer {
                 }
                 Found::End => return Ok(Piece::End),
                 Found::Nothing => {
-                    let place = self.place.as_ref().expect("no result yet");
-                    let taken = place.take();
+                    let outstanding = self.outstanding.as_ref().expect("no result yet");
+                    let taken = outstanding.take();
                     if !self.refill(taken) {
                         return Ok(Piece::Later);
                     }
@@ -201,8 +201,8 @@ impl Answer {
     /// Calls `code` once, on a worker of the runtime, when another part is there. The call may
     /// happen before this method returns.
     pub fn when_more(&self, code: impl FnOnce() + Send + 'static) {
-        match &self.place {
-            Some(place) => place.when_more(code),
+        match &self.outstanding {
+            Some(outstanding) => outstanding.when_more(code),
             None => code(),
         }
     }
@@ -214,7 +214,7 @@ impl Answer {
                 Found::Frame(kind, start, end) => return Ok(Some((kind, start, end))),
                 Found::End => return Ok(None),
                 Found::Nothing => {
-                    let taken = self.place.as_ref().expect("no result yet").wait();
+                    let taken = self.outstanding.as_ref().expect("no result yet").wait();
                     self.refill(taken);
                 }
             }
@@ -403,8 +403,8 @@ impl Summary {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
-            place.abandon();
+        if let Some(outstanding) = &self.outstanding {
+            outstanding.abandon();
         }
     }
 }

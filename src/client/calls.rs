@@ -28,7 +28,7 @@ impl Calls {
 
     /// Runs the callbacks on a worker of the group.
     pub(super) fn hand_out(self: &Arc<Self>, group: &Arc<Group>) {
-        group.push_work(self.turn(group));
+        group.push_work(self.task(group));
     }
 
     /// Runs the callbacks on this worker. If one waits, other workers run the next ones.
@@ -37,7 +37,7 @@ impl Calls {
         if count > 1 {
             // Requests sent by several callbacks leave in one send, and before a callback waits.
             let _cork = Cork::on_any_thread();
-            group.set_aside(self.turn(group));
+            group.set_aside(self.task(group));
             self.call(group);
             drop(group.take_aside());
         } else if count == 1 {
@@ -45,8 +45,8 @@ impl Calls {
         }
     }
 
-    fn turn(self: &Arc<Self>, group: &Arc<Group>) -> Arc<Turn> {
-        Arc::new(Turn { calls: Arc::clone(self), group: Arc::clone(group), held: Cork::held() })
+    fn task(self: &Arc<Self>, group: &Arc<Group>) -> Arc<CallTask> {
+        Arc::new(CallTask { calls: Arc::clone(self), group: Arc::clone(group), held: Cork::held() })
     }
 
     fn call(&self, group: &Arc<Group>) {
@@ -58,14 +58,14 @@ impl Calls {
 }
 
 /// Task that runs the callbacks.
-struct Turn {
+struct CallTask {
     calls: Arc<Calls>,
     group: Arc<Group>,
     /// Corked output of callbacks that ran before on the same worker.
     held: Option<Arc<Held>>,
 }
 
-impl Work for Turn {
+impl Work for CallTask {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         self.held.iter().for_each(|held| held.flush());
         self.calls.call(&self.group);
@@ -81,7 +81,7 @@ impl Work for Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallTask {
     fn drop(&mut self) {
         // No callback is left, unless the runtime has ended and this task never ran.
         self.calls.call(&self.group);

@@ -76,7 +76,7 @@ use std::time::{Duration, Instant};
 use exchange::Asked;
 use fleet::{Fleet, Receiver};
 use link::Link;
-use pending::Place;
+use pending::Outstanding;
 use request::Wire;
 
 use crate::codec::message::ClientMessage;
@@ -169,7 +169,7 @@ impl Client {
         let link = self.some_link()?;
         let pending = self.ask_timestamps(link, count)?;
         // The answer is one frame, so it is complete or absent.
-        answer::timestamp(&pending.into_place().wait())
+        answer::timestamp(&pending.into_outstanding().wait())
     }
 
     /// Like [`timestamps`](Self::timestamps), but calls `code` with the result, and no thread
@@ -195,13 +195,13 @@ impl Client {
         count: u32,
         code: impl FnOnce(Result<u64, Error>) + Send + 'static,
     ) {
-        let place = match self.ask_timestamps(link, count) {
-            Ok(pending) => pending.into_place(),
+        let outstanding = match self.ask_timestamps(link, count) {
+            Ok(pending) => pending.into_outstanding(),
             Err(error) => return code(Err(error)),
         };
-        let link = Arc::clone(&place.link);
-        let (session, seq) = (place.session, place.seq);
-        let call = move || code(answer::timestamp(&place.take()));
+        let link = Arc::clone(&outstanding.link);
+        let (session, seq) = (outstanding.session, outstanding.seq);
+        let call = move || code(answer::timestamp(&outstanding.take()));
         let watcher = exchange::Watcher::Call(Box::new(call));
         link.act(|state, _| state.watch(session, seq, usize::MAX, watcher));
     }
@@ -226,8 +226,9 @@ impl Client {
             state.ask(session, asked, wire, deadline).map(|seq| (session, seq))
         });
         let (session, seq) = asked?;
-        let place = Place { link, session, seq, deadline, fleet: Arc::clone(&self.fleet) };
-        Ok(Pending { at: Some(place) })
+        let outstanding =
+            Outstanding { link, session, seq, deadline, fleet: Arc::clone(&self.fleet) };
+        Ok(Pending { at: Some(outstanding) })
     }
 
     /// Returns a ready connection. Waits for one.

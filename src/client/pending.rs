@@ -20,11 +20,11 @@ use crate::sync::stall::{Wait, run_as};
 /// runs no other request before that answer has arrived.
 #[must_use = "dropped, the answer is thrown away"]
 pub struct Pending {
-    pub(super) at: Option<Place>,
+    pub(super) at: Option<Outstanding>,
 }
 
-/// Address of an outstanding answer.
-pub(super) struct Place {
+/// An outstanding answer: connection, session and number of its request.
+pub(super) struct Outstanding {
     pub(super) link: Arc<Link>,
     pub(super) session: u64,
     pub(super) seq: u64,
@@ -37,7 +37,7 @@ pub(super) struct Place {
 const PIECE_BYTES: usize = 64 << 10;
 
 impl Pending {
-    pub(super) fn into_place(mut self) -> Place {
+    pub(super) fn into_outstanding(mut self) -> Outstanding {
         self.at.take().expect("there until it is used")
     }
 
@@ -47,9 +47,9 @@ impl Pending {
     ///
     /// Returns the error that the answer is, or the reason why none arrived.
     pub fn wait(self) -> Result<Answer, Error> {
-        let place = self.into_place();
-        let taken = place.wait();
-        Answer::new(place, taken)
+        let outstanding = self.into_outstanding();
+        let taken = outstanding.wait();
+        Answer::new(outstanding, taken)
     }
 
     /// Calls `code` with the answer, when it is complete or its first 64 KiB are there. `code` can
@@ -59,18 +59,19 @@ impl Pending {
     ///
     /// When the client or its runtime ends, `code` gets an error.
     pub fn then(self, code: impl FnOnce(Result<Answer, Error>) + Send + 'static) {
-        let place = self.into_place();
-        let (link, session, seq) = (Arc::clone(&place.link), place.session, place.seq);
+        let outstanding = self.into_outstanding();
+        let (link, session, seq) =
+            (Arc::clone(&outstanding.link), outstanding.session, outstanding.seq);
         let call = move || {
-            let taken = place.take();
-            code(Answer::new(place, taken));
+            let taken = outstanding.take();
+            code(Answer::new(outstanding, taken));
         };
         let watcher = Watcher::Call(Box::new(call));
         link.act(|state, _| state.watch(session, seq, PIECE_BYTES, watcher));
     }
 }
 
-impl Place {
+impl Outstanding {
     /// Takes the received part of the answer.
     pub(super) fn take(&self) -> Taken {
         self.link.act(|state, _| state.take(self.session, self.seq))
@@ -113,8 +114,8 @@ impl Place {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(place) = &self.at {
-            place.abandon();
+        if let Some(outstanding) = &self.at {
+            outstanding.abandon();
         }
     }
 }

@@ -9,7 +9,7 @@ use super::error::Error;
 use super::exchange::Asked;
 use super::fleet::Fleet;
 use super::link::Link;
-use super::pending::{Pending, Place};
+use super::pending::{Outstanding, Pending};
 use super::request::Request;
 
 /// Session of a server. Its requests run in order, and effects of statements on the session stay.
@@ -65,14 +65,14 @@ impl Session {
         let wire = request.into_wire(Some(options.window_kib()));
         let asked = if wire.has_rows { Asked::Statement } else { Asked::Plain };
         let seq = self.link.act(|state, _| state.ask(self.id, asked, wire, deadline))?;
-        let place = Place {
+        let outstanding = Outstanding {
             link: Arc::clone(&self.link),
             session: self.id,
             seq,
             deadline,
             fleet: Arc::clone(&self.fleet),
         };
-        Ok(Pending { at: Some(place) })
+        Ok(Pending { at: Some(outstanding) })
     }
 
     /// Sends a request and waits for its answer, or for the first part.
