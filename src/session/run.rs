@@ -137,19 +137,20 @@ impl<S: Service> Session<S> {
             // The reserve thread stops at the end of a transaction.
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
             let spent = done >= budget || lap.now.saturating_duration_since(now) >= TURN;
-            let turn = if over || spent { StepResult::Yield } else { self.step(&mut running, out) };
-            if matches!(turn, StepResult::IdleInResult | StepResult::YieldInResult) {
+            let result =
+                if over || spent { StepResult::Yield } else { self.step(&mut running, out) };
+            if matches!(result, StepResult::IdleInResult | StepResult::YieldInResult) {
                 // The time must be measured here, or the session would never become slow.
                 self.cost().add(lap.end());
             }
-            match turn {
+            match result {
                 // After `queue` another worker may run the session, so the output leaves before.
                 StepResult::Yield | StepResult::YieldInResult => {
                     out.flush();
                     running.mark(LOOK);
                     running.queue();
                     let group = Arc::clone(self.shared.conn.group());
-                    if spent || turn == StepResult::YieldInResult {
+                    if spent || result == StepResult::YieldInResult {
                         group.push_spent_work(self);
                     } else {
                         group.push_work(self);

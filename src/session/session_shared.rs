@@ -327,8 +327,8 @@ impl SessionShared {
         self.dead.store(true, Ordering::Release);
     }
 
-    /// Closes the mailbox, and returns the requests that waited in it.
-    pub(super) fn refuse(&self) -> VecDeque<Queued> {
+    /// Closes the mailbox, and drops the requests in it.
+    pub(super) fn refuse(&self) {
         let mut mail = lock(&self.mail);
         mail.closed = true;
         let queue = std::mem::take(&mut mail.queue);
@@ -338,7 +338,6 @@ impl SessionShared {
         self.resume_if(reader_wait);
         drop(hold);
         queue.iter().for_each(|queued| self.conn.release(queued.bytes));
-        queue
     }
 
     /// Closes the mailbox. `say` sends the final message, with an answer to each waiting request,

@@ -142,7 +142,7 @@ impl<S: Service> Session<S> {
     pub(super) fn clean_up(&self, body: &mut Body<S::Session>) {
         self.drop_unfinished(body);
         self.shared.end_request();
-        drop(self.shared.refuse());
+        self.shared.refuse();
         self.close_service_session(body);
     }
 
