@@ -2,8 +2,8 @@
 //!
 //! A session goes to the connection with the fewest sessions. While there are fewer connections
 //! than sessions, more are made, up to the limit. After a failure, one connection is tried at a
-//! time, with growing pauses, until one has lasted. Waiting callers are served in order. If the
-//! last connection attempt fails, all waiting callers get its error.
+//! time, with growing pauses, until one has lasted. Waiting callers are served in order. If an
+//! attempt fails and no other connection is ready or being made, they all get its error.
 
 use std::collections::BTreeMap;
 use std::fmt;

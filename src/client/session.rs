@@ -52,7 +52,8 @@ impl Session {
     /// order.
     ///
     /// An answer with more rows than `window_bytes` delays the later ones until it is read or
-    /// dropped. A caller that waits for a later answer first waits until the deadline.
+    /// dropped. A caller that waits for a later answer before it has read the earlier one waits
+    /// until the deadline.
     ///
     /// # Errors
     ///

@@ -74,7 +74,7 @@ impl Connection {
         self.state.poll_timeout()
     }
 
-    /// Handles passed time.
+    /// Handles the deadlines that have passed.
     pub fn timeout(&mut self, now: Instant) {
         self.state.handle_timeout(now);
     }

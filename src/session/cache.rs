@@ -8,7 +8,6 @@
 //! dropped under a lock.
 
 use std::borrow::Borrow;
-use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 
@@ -118,16 +117,6 @@ impl<T: ?Sized> Part<T> {
         let entry = self.entries.pop(key as &dyn AsKey)?;
         self.bytes -= entry.bytes;
         Some(entry)
-    }
-}
-
-impl<T: ?Sized> fmt::Debug for Cache<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache")
-            .field("parts", &self.parts.len())
-            .field("most_entries_in_part", &self.most_entries_in_part)
-            .field("most_bytes_in_part", &self.most_bytes_in_part)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! [`ConnShared`]: the part of a connection that does not depend on the type of the service.
 
-use std::fmt;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
@@ -211,11 +210,5 @@ impl ConnShared {
             shared.waits_for_room.store(false, Ordering::Release);
             shared.wake();
         }
-    }
-}
-
-impl fmt::Debug for ConnShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnShared").field("net", &self.net).finish_non_exhaustive()
     }
 }

@@ -50,22 +50,6 @@ pub(super) enum Outcome {
     Deferred(Arc<Deferral>),
 }
 
-impl fmt::Debug for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ended(_) => "Ended",
-            Self::Fed(_) => "Fed",
-            Self::Deferred(_) => "Deferred",
-        })
-    }
-}
-
-impl fmt::Debug for Deferral {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deferral").field("outcome", &self.outcome).finish_non_exhaustive()
-    }
-}
-
 impl Deferral {
     fn new(state: Option<Box<ReplyState>>) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(state), outcome: Mutex::default() })

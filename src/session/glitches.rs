@@ -5,19 +5,7 @@
 //! `glitch_window`. A connection that owes more than the whole window has exceeded `max_glitches`
 //! and is closed with an error.
 //!
-//! ```text
-//!   counts                                          does not count
-//!   ─────────────────────────────────────────────   ──────────────────────────────────────────
-//!   message to an absent session, credit without    two of these for each opened session
-//!   a running request                               and each queued request, see below
-//!   SESS_NEW with the id of an open session         error of the service
-//!   session, request or kind refused by a limit     digest that is not in the cache
-//!   message beyond the limits of the codec          failed expectation of an expect block
-//!   kill that arrived together with its request,    any other kill
-//!   or with all requests of its session
-//!   close of an unused session                      probe, request for a timestamp
-//!   negative credit, login after the login
-//! ```
+//! The page [`sessions`](crate::guide::sessions#glitches) lists what counts as a glitch.
 //!
 //! Existing clients kill before they close, grant credit to ended requests, and write to sessions
 //! that the server has closed. These messages are late, and no fault. So each opened session and

@@ -14,7 +14,6 @@
 //! kept replies.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -212,12 +211,6 @@ impl Output {
     }
 }
 
-impl fmt::Debug for Output {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Output").field("conn", &self.conn).finish_non_exhaustive()
-    }
-}
-
 thread_local! {
     /// Open outputs of this thread. There are several when a handler finishes a deferred request of
     /// another connection.
@@ -262,7 +255,7 @@ pub(super) type Owner = Option<Arc<SessionShared>>;
 /// Replies that one thread has written. Another thread may send them if the first one is stuck.
 ///
 /// The lock is held during the send, which does not wait. So replies leave in order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct ReplyBatch(Mutex<Replies>);
 
 #[derive(Default)]
@@ -378,15 +371,6 @@ pub(super) fn is_dead(owner: &Owner) -> bool {
 
 fn is_same(one: &Owner, other: &Owner) -> bool {
     one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
-}
-
-impl fmt::Debug for Replies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replies")
-            .field("bytes", &self.bytes.len())
-            .field("held", &self.held.len())
-            .finish_non_exhaustive()
-    }
 }
 
 #[cfg(all(test, not(loom)))]

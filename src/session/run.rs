@@ -4,7 +4,6 @@
 mod ends;
 mod requests;
 
-use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -350,11 +349,5 @@ impl<S: Service> Drop for Session<S> {
         group.usage().session_closed();
         group.session_closed();
         group.count(Counter::SessionsClosed, 1);
-    }
-}
-
-impl<S: Service> fmt::Debug for Session<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("shared", &self.shared).finish_non_exhaustive()
     }
 }

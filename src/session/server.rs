@@ -127,7 +127,7 @@ pub struct Reader<S: Service> {
 
 impl<S: Service> fmt::Debug for Reader<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("server_conn", &self.server_conn).finish_non_exhaustive()
+        f.debug_struct("Reader").finish_non_exhaustive()
     }
 }
 

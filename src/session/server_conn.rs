@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use super::conn_shared::ConnShared;
 use super::output::{Output, ReplyBatch};
 use super::run::{Session, TURN, is_quick};
 use super::server::ServerShared;
-use super::service::{Account, CancelReason, Peer, Service, SessionId};
+use super::service::{CancelReason, Peer, Service, SessionId};
 use super::timestamps::TimestampQueue;
 use crate::codec::message::plan::AnyPlan;
 use crate::net::{Cork, Held};
@@ -370,42 +369,38 @@ impl<S: Service> ServerConn<S> {
         sessions.iter().filter_map(|session| session.shared.check_deadline(now, timeout)).min()
     }
 
-    pub(super) fn kept_sql(&self, account: &Account, digest: &[u8]) -> Option<Arc<[u8]>> {
-        let kept = self.server.sql.get(account.name().as_bytes(), digest);
+    pub(super) fn kept_sql(&self, digest: &[u8]) -> Option<Arc<[u8]>> {
+        let kept = self.server.sql.get(self.peer().account().name().as_bytes(), digest);
         self.conn.count(if kept.is_some() { Counter::SqlHit } else { Counter::SqlMiss });
         kept
     }
 
     /// Keeps a text under its digest, unless the digest is that of another text. Otherwise a client
     /// that uses the digest later would run a text that it does not expect.
-    pub(super) fn keep_sql(&self, account: &Account, digest: &[u8], text: &[u8]) {
+    pub(super) fn keep_sql(&self, digest: &[u8], text: &[u8]) {
         let longest = self.conn.config().request_cache_max_length;
         // A longer text is not kept in any case, so its digest is not computed.
         if text.len() <= longest && !is_of(digest, text) {
             return;
         }
-        let put = self.server.sql.put(&account.key(), digest, text.len(), longest, || text.into());
+        let put =
+            self.server
+                .sql
+                .put(&self.peer().account().key(), digest, text.len(), longest, || text.into());
         self.note_evicted(put, Counter::SqlEvict);
     }
 
-    pub(super) fn kept_plan(&self, account: &Account, digest: &[u8]) -> Option<Arc<KeptPlan>> {
-        let kept = self.server.plans.get(account.name().as_bytes(), digest);
+    pub(super) fn kept_plan(&self, digest: &[u8]) -> Option<Arc<KeptPlan>> {
+        let kept = self.server.plans.get(self.peer().account().name().as_bytes(), digest);
         self.conn.count(if kept.is_some() { Counter::PlanHit } else { Counter::PlanMiss });
         kept
     }
 
     /// `bytes`: memory of the message with the plan.
-    pub(super) fn keep_plan(
-        &self,
-        account: &Account,
-        digest: &[u8],
-        plan: &AnyPlan,
-        audit: &[u8],
-        bytes: usize,
-    ) {
+    pub(super) fn keep_plan(&self, digest: &[u8], plan: &AnyPlan, audit: &[u8], bytes: usize) {
         let longest = self.conn.config().request_cache_max_length;
         let kept = || Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
-        let put = self.server.plans.put(&account.key(), digest, bytes, longest, kept);
+        let put = self.server.plans.put(&self.peer().account().key(), digest, bytes, longest, kept);
         self.note_evicted(put, Counter::PlanEvict);
     }
 
@@ -460,11 +455,5 @@ impl<S: Service> Work for RemainingWork<S> {
 
     fn cost(&self) -> &Cost {
         &self.server_conn.turn_cost
-    }
-}
-
-impl<S: Service> fmt::Debug for ServerConn<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerConn").field("conn", &self.conn).finish_non_exhaustive()
     }
 }

@@ -12,7 +12,6 @@
 //! other.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -564,15 +563,6 @@ impl SessionShared {
         conn.writers.leave(group, self);
         lock(&self.mail).waits = false;
         go_on
-    }
-}
-
-impl fmt::Debug for SessionShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionShared")
-            .field("id", &self.id)
-            .field("dead", &self.is_dead())
-            .finish_non_exhaustive()
     }
 }
 

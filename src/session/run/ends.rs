@@ -23,7 +23,7 @@ impl<S: Service> Session<S> {
         body.expect_blocks.note(result.is_err());
         body.last_error = result.err().map(SessionError::shortened);
         if fatal {
-            self.close_after_last_word(body, out, None);
+            self.close_after_final_message(body, out, None);
             return StepResult::Continue;
         }
         if let Some(session) = &body.session {
@@ -101,7 +101,7 @@ impl<S: Service> Session<S> {
 
     /// Sends the final message, which is written already, and ends the session. Waiting requests
     /// get `answer` each; without it the final message answers them all.
-    pub(super) fn close_after_last_word(
+    pub(super) fn close_after_final_message(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
@@ -127,7 +127,7 @@ impl<S: Service> Session<S> {
         out.flush();
         self.close_service_session(body);
         self.write(out, |encoder| put_error(encoder, &SessionError::shutdown()));
-        self.close_after_last_word(body, out, None);
+        self.close_after_final_message(body, out, None);
     }
 
     /// Ends the session of one statement. A later statement on the same id finds no state of it.

@@ -30,38 +30,36 @@ impl<S: Service> Session<S> {
             }
             return self.fail(body, out, SessionError::cancelled(reason));
         }
-        match queued.command {
-            Command::Open => self.open(body, out),
+        let result = match queued.command {
+            Command::Open => Ok(self.open(body, out)),
             Command::Sql(message) => self.sql(body, out, &message),
             Command::Plan(message) => self.plan(body, out, &message, queued.bytes),
             Command::Savepoint(message) => match Savepoint::new(&message) {
                 Some(savepoint) => {
-                    let form = ReplyForm::PLAIN;
-                    let reset = message.reset_error();
-                    self.execute(body, out, reset, form, Request::Savepoint(savepoint))
+                    let (reset, form) = (message.reset_error(), ReplyForm::PLAIN);
+                    Ok(self.execute(body, out, reset, form, Request::Savepoint(savepoint)))
                 }
-                None => {
-                    self.fail(body, out, SessionError::unsupported("Handle auto savepoint failed."))
-                }
+                None => Err(SessionError::unsupported("Handle auto savepoint failed.")),
             },
             Command::ExpectOpen(message) => {
                 let result = body.expect_blocks.open(&message);
-                self.answer(body, out, result)
+                Ok(self.answer(body, out, result))
             }
             Command::ExpectClose => {
                 let result = body.expect_blocks.close();
-                self.answer(body, out, result)
+                Ok(self.answer(body, out, result))
             }
-            Command::Broken(error) => self.fail(body, out, error),
-            Command::File => self.fail(body, out, SessionError::unsupported("unsupported command")),
+            Command::Broken(error) => Err(error),
+            Command::File => Err(SessionError::unsupported("unsupported command")),
             Command::Close => {
                 // Locks of the session are free before its client learns of the end.
                 self.close_service_session(body);
                 self.write(out, |encoder| encoder.ok(None));
-                self.close_after_last_word(body, out, Some(&SessionError::not_found()));
-                StepResult::Continue
+                self.close_after_final_message(body, out, Some(&SessionError::not_found()));
+                Ok(StepResult::Continue)
             }
-        }
+        };
+        result.unwrap_or_else(|error| self.fail(body, out, error))
     }
 
     /// Opens the session if it is not open yet. Returns false if that failed; the fatal error is
@@ -83,7 +81,7 @@ impl<S: Service> Session<S> {
             Err(payload) => self.panicked(payload),
         };
         self.write(out, |encoder| put_error(encoder, &error));
-        self.close_after_last_word(body, out, None);
+        self.close_after_final_message(body, out, None);
         false
     }
 
@@ -96,34 +94,34 @@ impl<S: Service> Session<S> {
         self.end_command(body)
     }
 
-    fn sql(&self, body: &mut Body<S::Session>, out: &Output, message: &StmtExecute) -> StepResult {
-        let form = ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token);
-        let form = match form {
-            Ok(form) => form,
-            Err(error) => return self.fail(body, out, error),
-        };
-        let account = self.server_conn.peer().account();
+    fn sql(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        message: &StmtExecute,
+    ) -> Result<StepResult, SessionError> {
+        let form =
+            ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
         let cached;
         let text = match message.source() {
             Source::Text(text) => text,
             Source::Store(text, digest) => {
-                self.server_conn.keep_sql(account, digest, text);
+                self.server_conn.keep_sql(digest, text);
                 text
             }
-            Source::Cached(digest) => match self.server_conn.kept_sql(account, digest) {
+            Source::Cached(digest) => match self.server_conn.kept_sql(digest) {
                 Some(text) => {
                     cached = text;
                     &cached
                 }
-                None => return self.miss(out, body, "do not exist query!"),
+                None => return Ok(self.miss(out, body, "do not exist query!")),
             },
             Source::Neither => {
-                let error = SessionError::unsupported("Neither stmt nor digest exist.");
-                return self.fail(body, out, error);
+                return Err(SessionError::unsupported("Neither stmt nor digest exist."));
             }
         };
         let request = Request::Sql(Sql { text, message });
-        self.execute(body, out, message.reset_error(), form, request)
+        Ok(self.execute(body, out, message.reset_error(), form, request))
     }
 
     fn plan(
@@ -132,35 +130,30 @@ impl<S: Service> Session<S> {
         out: &Output,
         message: &ExecPlan,
         bytes: usize,
-    ) -> StepResult {
-        let form = ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token);
-        let form = match form {
-            Ok(form) => form,
-            Err(error) => return self.fail(body, out, error),
-        };
-        let account = self.server_conn.peer().account();
+    ) -> Result<StepResult, SessionError> {
+        let form =
+            ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
         let cached: Arc<KeptPlan>;
         let (plan, audit) = match message.source() {
             Source::Text(plan) => (plan, own_audit),
             Source::Store(plan, digest) => {
-                self.server_conn.keep_plan(account, digest, plan, own_audit, bytes);
+                self.server_conn.keep_plan(digest, plan, own_audit, bytes);
                 (plan, own_audit)
             }
-            Source::Cached(digest) => match self.server_conn.kept_plan(account, digest) {
+            Source::Cached(digest) => match self.server_conn.kept_plan(digest) {
                 Some(kept) => {
                     cached = kept;
                     (&cached.plan, &*cached.audit)
                 }
-                None => return self.miss(out, body, "do not exist plan!"),
+                None => return Ok(self.miss(out, body, "do not exist plan!")),
             },
             Source::Neither => {
-                let error = SessionError::unsupported("Neither plan nor digest exist.");
-                return self.fail(body, out, error);
+                return Err(SessionError::unsupported("Neither plan nor digest exist."));
             }
         };
         let request = Request::Plan(Plan { plan, audit, message });
-        self.execute(body, out, message.reset_error(), form, request)
+        Ok(self.execute(body, out, message.reset_error(), form, request))
     }
 
     fn execute(
