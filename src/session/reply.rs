@@ -57,11 +57,11 @@ impl Reply<'_> {
             return Err(SessionError::unsupported("a result has at least one column"));
         }
         let state = &mut *self.state;
-        if state.plain {
-            return Err(SessionError::unsupported("a savepoint has no result"));
-        }
         if state.deferral.is_some() {
             return Err(SessionError::unsupported("a deferred request is answered elsewhere"));
+        }
+        if state.form.plain {
+            return Err(SessionError::unsupported("a savepoint has no result"));
         }
         state.put_chunk(self.out)?;
         let another = state.results;
@@ -74,7 +74,7 @@ impl Reply<'_> {
         written?;
         state.results = true;
         state.columns = columns.len();
-        if state.wants_chunks {
+        if state.form.chunks {
             let kinds = columns.iter().enumerate().map(|(at, column)| {
                 BlockKind::of_types(column.field_type, column.original_type).ok_or_else(|| {
                     SessionError::unsupported(format!("column {at} cannot be in a chunk"))
@@ -159,13 +159,12 @@ impl Reply<'_> {
     /// Later writes to this reply are refused. A second call returns a handle without effect.
     pub fn defer(&mut self) -> Deferred {
         let shared = Arc::clone(&self.state.shared);
-        let form = ReplyForm { compact: false, chunks: false, credit: None, plain: false };
         if self.state.deferral.is_some() {
             return Deferred::late();
         }
         // Another thread may finish the request before this thread sends.
         self.out.flush();
-        let state = std::mem::replace(self.state, ReplyState::new(shared, form));
+        let state = std::mem::replace(self.state, ReplyState::new(shared, ReplyForm::PLAIN));
         let deferred = Deferred::new(state);
         self.state.deferral = Some(deferred.deferral());
         deferred

@@ -22,15 +22,12 @@ use crate::stats::Counter;
 /// State of a reply beside its rows.
 pub(super) struct ReplyState {
     pub(super) shared: Arc<SessionShared>,
-    metadata: Metadata,
-    pub(super) wants_chunks: bool,
+    pub(super) form: ReplyForm,
     pub(super) chunks: Option<ChunkWriter>,
     /// Number of columns of the current result; 0 without one.
     pub(super) columns: usize,
     /// Set when the reply has a result.
     pub(super) results: bool,
-    /// Set if a bare OK ends the reply, without the end of a statement.
-    pub(super) plain: bool,
     pub(super) ending: Ending,
     /// Credit of the client; `None` if it takes all rows.
     pub(super) left: Option<Credit>,
@@ -43,18 +40,17 @@ pub(super) struct ReplyState {
 /// Form of the reply that the client asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplyForm {
-    pub(super) compact: bool,
+    metadata: Metadata,
     pub(super) chunks: bool,
-    /// Credit in bytes.
-    pub(super) credit: Option<i64>,
-    /// Set if a bare OK ends the reply.
+    credit: Option<Credit>,
+    /// Set if a bare OK ends the reply, without the end of a statement.
     pub(super) plain: bool,
 }
 
 impl ReplyForm {
     /// Form of a reply that is a bare OK.
     pub(super) const PLAIN: Self =
-        Self { compact: false, chunks: false, credit: None, plain: true };
+        Self { metadata: Metadata::Full, chunks: false, credit: None, plain: true };
 
     /// Form of the reply to a statement or plan. `token` is its credit in KiB; -1 means no limit.
     pub(super) fn of(
@@ -64,10 +60,11 @@ impl ReplyForm {
     ) -> Result<Self, SessionError> {
         let credit = match token {
             None | Some(-1) => None,
-            Some(kilobytes @ 0..) => Some(i64::from(kilobytes) * 1024),
+            Some(kilobytes @ 0..) => Some(Credit::new(i64::from(kilobytes) * 1024)),
             Some(_) => return Err(SessionError::unsupported("Invalid Token")),
         };
-        Ok(Self { compact, chunks, credit, plain: false })
+        let metadata = if compact { Metadata::Compact } else { Metadata::Full };
+        Ok(Self { metadata, chunks, credit, plain: false })
     }
 }
 
@@ -108,14 +105,12 @@ impl ReplyState {
     pub(super) fn new(shared: Arc<SessionShared>, form: ReplyForm) -> Self {
         Self {
             shared,
-            metadata: if form.compact { Metadata::Compact } else { Metadata::Full },
-            wants_chunks: form.chunks,
+            form,
             chunks: None,
             columns: 0,
             results: false,
-            plain: form.plain,
             ending: Ending::new(),
-            left: form.credit.map(Credit::new),
+            left: form.credit,
             feed: None,
             had_turn: false,
             deferral: None,
@@ -127,7 +122,7 @@ impl ReplyState {
         out: &Output,
         code: impl FnOnce(&mut Encoder<'_>) -> R,
     ) -> (R, usize) {
-        out.write(self.shared.id.wire, self.metadata, code)
+        out.write(self.shared.id.wire, self.form.metadata, code)
     }
 
     fn charge(&mut self, bytes: usize) {
@@ -283,9 +278,9 @@ impl ReplyState {
         position: ResultPosition,
         kind: ServerKind,
     ) -> Result<ResultPosition, SessionError> {
-        let unasked = kind == ServerKind::Chunk && !self.wants_chunks;
+        let unasked = kind == ServerKind::Chunk && !self.form.chunks;
         match position.after(kind) {
-            Some(next) if !self.plain && !unasked => Ok(next),
+            Some(next) if !self.form.plain && !unasked => Ok(next),
             _ => Err(self.out_of_place(kind.protocol_name())),
         }
     }
@@ -370,7 +365,7 @@ impl ReplyState {
         let result = result.and_then(|()| self.put_chunk(out));
         self.shared.set_answered();
         self.write(out, |encoder| match &result {
-            Ok(()) if self.plain => encoder.ok(None),
+            Ok(()) if self.form.plain => encoder.ok(None),
             Ok(()) => self.ending.put(encoder, self.results),
             Err(error) => self.ending.put_failed(encoder, error),
         });
