@@ -190,5 +190,5 @@ mod net {
 #[cfg(all(feature = "server", target_os = "linux", loom))]
 #[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
 mod session {
-    mod told;
+    mod notify_once;
 }

@@ -1,4 +1,4 @@
-//! [`Answer`]: what a server answers, read as it comes.
+//! [`Answer`]: the answer of a server, read while it arrives.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use prost::Message as _;
 
 use super::error::{Error, ErrorKind};
 use super::joined::Joined;
-use super::pending::Place;
+use super::pending::Outstanding;
 use super::state::Taken;
 use crate::codec::decoder::Frame;
 use crate::codec::dialect::Dialect;
@@ -20,11 +20,12 @@ use crate::codec::notice::Notice;
 use crate::codec::row::{self, RowReader};
 use crate::codec::value::Value;
 
-/// What a server answers to one request: columns, rows, and how it ended.
+/// Answer of a server to one request: columns, rows, and the result.
 ///
-/// It can be read before it is whole. Where more of it is to come than is there, reading waits, as an
-/// announced wait; who must not wait uses [`try_frame`](Self::try_frame). Dropped before its end, the
-/// statement is interrupted, and its session is of no use until the server has answered that.
+/// It can be read before it is complete. Reading then waits, as an announced wait;
+/// [`try_frame`](Self::try_frame) never waits. If it is dropped before its end, the statement is
+/// interrupted. Its session then runs no other request until the server has answered the
+/// interrupted one.
 ///
 /// ```no_run
 /// # use epoll_group::client::{Error, Session};
@@ -38,52 +39,52 @@ use crate::codec::value::Value;
 /// # }
 /// ```
 pub struct Answer {
-    place: Option<Place>,
-    /// Frames that were taken and not read yet, from `at` on.
+    outstanding: Option<Outstanding>,
+    /// Frames that were not read yet, from `at` on.
     bytes: Vec<u8>,
     at: usize,
     result: Option<Result<(), Error>>,
     summary: Summary,
     columns: Vec<ColumnMetaData>,
-    /// What they took on the wire.
+    /// Bytes of the columns on the wire.
     column_bytes: usize,
     reader: RowReader,
     joined: Joined,
-    /// Most bytes of columns, warnings and so on that are kept: `max_answer_bytes`.
+    /// Limit of the memory for columns, warnings and texts: `max_answer_bytes`.
     max_bytes: usize,
 }
 
-/// What an answer says beside its rows; complete at its end.
+/// Result of an answer beside its rows. It is complete when the answer was read to its end.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Rows that the statement changed.
+    /// Number of changed rows.
     pub affected: u64,
-    /// First automatic number that it gave.
+    /// First id that the database generated.
     pub insert_id: Option<u64>,
-    /// Warnings, as the database gave them: the first 64.
+    /// The first 64 warnings.
     pub warnings: Vec<Warning>,
-    /// How many more there were.
+    /// Number of further warnings.
     pub warnings_left_out: u64,
-    /// Text about it for people.
+    /// Text for people about the result.
     pub info: Vec<u8>,
-    /// What the result cost, where that was asked for: rows that were looked at, indexes.
+    /// Cost of the result, if the request asked for it: examined rows, indexes used.
     pub feedback: Option<FetchDone>,
 }
 
-/// A piece of an answer.
+/// Part of an answer.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "who reads pieces has to know them all")]
 pub enum Piece<'a> {
-    /// A frame of a result: column metadata, a row, a chunk, or the mark between two results.
+    /// Frame of a result: column metadata, a row, a chunk, or the mark between two results.
     Frame(ServerKind, &'a [u8]),
-    /// Nothing is there at the moment, see [`Answer::when_more`].
+    /// No part is there yet, see [`Answer::when_more`].
     Later,
-    /// That was all, see [`Answer::summary`].
+    /// The answer is complete, see [`Answer::summary`].
     End,
 }
 
-/// One row of an answer.
+/// Row of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     cells: row::Row<'a>,
@@ -91,11 +92,11 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The value of a column, from 0.
+    /// Value of a column, from 0.
     ///
     /// # Errors
     ///
-    /// There is no such column, or its bytes are no value of its type.
+    /// Returns an error if there is no such column, or if its bytes are no value of its type.
     pub fn get(&self, index: usize) -> Result<Value<'a>, Error> {
         let cell = self.cells.cell(index).map_err(Error::malformed)?;
         let column = self.columns.get(index);
@@ -103,16 +104,16 @@ impl<'a> Row<'a> {
         cell.value(column.r#type(), column.original_type()).map_err(Error::malformed)
     }
 
-    /// The values of all columns.
+    /// Values of all columns.
     ///
     /// # Errors
     ///
-    /// Those of [`get`](Self::get), for each.
+    /// Each value can be an error of [`get`](Self::get).
     pub fn values(self) -> impl Iterator<Item = Result<Value<'a>, Error>> {
         (0..self.columns.len()).map(move |index| self.get(index))
     }
 
-    /// The cells, for who knows their types.
+    /// Encoded cells of the row, for callers that know the types.
     #[must_use]
     pub const fn cells(&self) -> row::Row<'a> {
         self.cells
@@ -120,10 +121,10 @@ impl<'a> Row<'a> {
 }
 
 impl Answer {
-    pub(super) fn new(place: Place, taken: Taken) -> Result<Self, Error> {
-        let max_bytes = place.fleet.options.max_answer_bytes;
+    pub(super) fn new(outstanding: Outstanding, taken: Taken) -> Result<Self, Error> {
+        let max_bytes = outstanding.fleet.options.max_answer_bytes;
         let mut answer = Self {
-            place: Some(place),
+            outstanding: Some(outstanding),
             bytes: taken.bytes,
             at: 0,
             result: None,
@@ -136,7 +137,7 @@ impl Answer {
         };
         answer.set_result(taken.result);
         match &answer.result {
-            // With an error in place of a result there is nothing to read.
+            // An answer that is only an error has nothing to read.
             Some(Err(error)) if !answer.has_result() => Err(error.clone()),
             _ => Ok(answer),
         }
@@ -156,11 +157,11 @@ impl Answer {
     fn set_result(&mut self, result: Option<Result<(), Error>>) {
         if result.is_some() {
             self.result = result;
-            self.place = None;
+            self.outstanding = None;
         }
     }
 
-    /// Takes what has come; `false` when nothing has.
+    /// Takes the received frames. Returns false if there are none.
     fn refill(&mut self, taken: Taken) -> bool {
         if taken.is_nothing() {
             return false;
@@ -171,12 +172,13 @@ impl Answer {
         true
     }
 
-    /// The next piece, without waiting. For who passes an answer on as it is, or puts several together:
-    /// [`next_row`](Self::next_row) reads them, do not mix the two.
+    /// Returns the next part, without waiting. It suits a proxy that passes the answer on, or a
+    /// caller that reads several answers. Do not mix it with [`next_row`](Self::next_row), which
+    /// reads the same frames.
     ///
     /// # Errors
     ///
-    /// The answer ends in an error.
+    /// Returns the error that ends the answer.
     pub fn try_frame(&mut self) -> Result<Piece<'_>, Error> {
         loop {
             match self.find()? {
@@ -186,8 +188,8 @@ impl Answer {
                 }
                 Found::End => return Ok(Piece::End),
                 Found::Nothing => {
-                    let place = self.place.as_ref().expect("no result yet");
-                    let taken = place.take();
+                    let outstanding = self.outstanding.as_ref().expect("no result yet");
+                    let taken = outstanding.take();
                     if !self.refill(taken) {
                         return Ok(Piece::Later);
                     }
@@ -196,30 +198,30 @@ impl Answer {
         }
     }
 
-    /// Calls `code` once, on a worker of the runtime, when there is more; perhaps before this
-    /// returns.
+    /// Calls `code` once, on a worker of the runtime, when another part is there. The call may
+    /// happen before this method returns.
     pub fn when_more(&self, code: impl FnOnce() + Send + 'static) {
-        match &self.place {
-            Some(place) => place.when_more(code),
+        match &self.outstanding {
+            Some(outstanding) => outstanding.when_more(code),
             None => code(),
         }
     }
 
-    /// The next frame of a result; waits for it.
+    /// Returns the next frame of a result. Waits for it.
     fn wait_frame(&mut self) -> Result<Option<(ServerKind, usize, usize)>, Error> {
         loop {
             match self.find()? {
                 Found::Frame(kind, start, end) => return Ok(Some((kind, start, end))),
                 Found::End => return Ok(None),
                 Found::Nothing => {
-                    let taken = self.place.as_ref().expect("no result yet").wait();
+                    let taken = self.outstanding.as_ref().expect("no result yet").wait();
                     self.refill(taken);
                 }
             }
         }
     }
 
-    /// Reads on to a frame of a result; what is beside goes into the summary.
+    /// Finds the next frame of a result. Notices before it go into the summary.
     fn find(&mut self) -> Result<Found, Error> {
         loop {
             let rest = &self.bytes[self.at..];
@@ -259,7 +261,7 @@ impl Answer {
         }
     }
 
-    /// Refuses so much more of what is kept beside the rows, if it is too much with what there is.
+    /// Returns an error if `more` bytes beside the rows exceed the limit.
     fn allow(&self, more: usize) -> Result<(), Error> {
         let (bytes, limit) = (self.column_bytes + self.summary.bytes() + more, self.max_bytes);
         if bytes > limit {
@@ -268,16 +270,16 @@ impl Answer {
         Ok(())
     }
 
-    /// The columns of the result that is being read; none when there is no result. Waits for them.
+    /// Columns of the current result; empty without a result. Waits for them.
     ///
     /// # Errors
     ///
-    /// The answer ends in an error.
+    /// Returns the error that ends the answer.
     pub fn columns(&mut self) -> Result<&[ColumnMetaData], Error> {
         while self.joined.is_empty() {
             let Some((kind, start, end)) = self.wait_frame()? else { break };
             if !self.take_columns(kind, start, end)? {
-                // To be read again.
+                // The next call reads the frame again.
                 self.at = start - HEADER_BYTES;
                 break;
             }
@@ -285,7 +287,7 @@ impl Answer {
         Ok(&self.columns)
     }
 
-    /// Reads a frame of metadata; `false` when it is another.
+    /// Reads a frame of metadata. Returns false if the frame is of another kind.
     fn take_columns(&mut self, kind: ServerKind, start: usize, end: usize) -> Result<bool, Error> {
         match kind {
             ServerKind::ColumnMetaData => {
@@ -312,12 +314,12 @@ impl Answer {
         }
     }
 
-    /// The next row; none at the end. Waits for it. The rows of all results follow one another, see
-    /// [`columns`](Self::columns).
+    /// Returns the next row, or `None` at the end. Waits for it. The rows of all results follow one
+    /// another, see [`columns`](Self::columns).
     ///
     /// # Errors
     ///
-    /// The answer ends in an error, or is malformed.
+    /// Returns the error that ends the answer, or an error if the answer is malformed.
     pub fn next_row(&mut self) -> Result<Option<Row<'_>>, Error> {
         loop {
             if self.joined.step()? {
@@ -346,24 +348,25 @@ impl Answer {
         }
     }
 
-    /// What was said beside the rows so far; all of it when the end was read.
+    /// Summary of what was read so far; complete at the end of the answer.
     #[must_use]
     pub const fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// Reads to the end, whatever comes, and says how it was. Waits.
+    /// Reads to the end of the answer and returns its summary. Waits.
     ///
     /// # Errors
     ///
-    /// The answer ends in an error.
+    /// Returns the error that ends the answer.
     pub fn finish(mut self) -> Result<Summary, Error> {
         while self.wait_frame()?.is_some() {}
         Ok(std::mem::take(&mut self.summary))
     }
 }
 
-/// What MySQL keeps by default (`max_error_count`), and servers of ours send.
+/// Number of warnings that MySQL keeps by default (`max_error_count`), and servers of this crate
+/// send.
 const MOST_WARNINGS: usize = 64;
 
 enum Found {
@@ -390,7 +393,7 @@ impl Summary {
         }
     }
 
-    /// Bytes of what a server may make as long as it likes.
+    /// Bytes of the fields whose length the server chooses.
     fn bytes(&self) -> usize {
         let warnings: usize = self.warnings.iter().map(Warning::encoded_len).sum();
         let feedback = self.feedback.as_ref().map_or(0, FetchDone::encoded_len);
@@ -400,8 +403,8 @@ impl Summary {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
-            place.abandon();
+        if let Some(outstanding) = &self.outstanding {
+            outstanding.abandon();
         }
     }
 }
@@ -415,7 +418,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// The first timestamp of an answer to a request for some.
+/// First timestamp of the answer to a request for timestamps.
 pub(super) fn timestamp(taken: &Taken) -> Result<u64, Error> {
     match &taken.result {
         Some(Err(error)) => return Err(error.clone()),

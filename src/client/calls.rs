@@ -1,4 +1,4 @@
-//! [`Calls`]: closures of the user that are to be called on a worker, each once whatever happens.
+//! [`Calls`]: callbacks to run on a worker, each exactly once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,10 +8,9 @@ use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Group, Lent, Work, guard};
 use crate::sync::shim::lock;
 
-/// Closures in the order in which they are to be called. While one waits, others are called by other
-/// workers.
+/// Callbacks in the order in which they run. While one waits, other workers run the next ones.
 ///
-/// When the runtime ends first, they are called by whoever ends it: each tells somebody something.
+/// If the runtime ends first, the thread that ends it runs them, because callers depend on each.
 pub(super) struct Calls {
     jobs: Mutex<VecDeque<Job>>,
     cost: Cost,
@@ -22,23 +21,23 @@ impl Calls {
         Arc::new(Self { jobs: Mutex::default(), cost: Cost::unknown() })
     }
 
-    /// To be followed by one of the other two.
+    /// Adds a callback. The caller then calls `hand_out` or `call_here`.
     pub(super) fn add(&self, job: Job) {
         lock(&self.jobs).push_back(job);
     }
 
-    /// Has them called on a worker of this group.
+    /// Runs the callbacks on a worker of the group.
     pub(super) fn hand_out(self: &Arc<Self>, group: &Arc<Group>) {
-        group.push_work(self.turn(group));
+        group.push_work(self.task(group));
     }
 
-    /// Calls them on this worker. What stands behind one that waits goes to others.
+    /// Runs the callbacks on this worker. If one waits, other workers run the next ones.
     pub(super) fn call_here(self: &Arc<Self>, group: &Arc<Group>) {
         let count = lock(&self.jobs).len();
         if count > 1 {
-            // What they send leaves together, also before one of them waits.
+            // Requests sent by several callbacks leave in one send, and before a callback waits.
             let _cork = Cork::on_any_thread();
-            group.set_aside(self.turn(group));
+            group.set_aside(self.task(group));
             self.call(group);
             drop(group.take_aside());
         } else if count == 1 {
@@ -46,8 +45,8 @@ impl Calls {
         }
     }
 
-    fn turn(self: &Arc<Self>, group: &Arc<Group>) -> Arc<Turn> {
-        Arc::new(Turn { calls: Arc::clone(self), group: Arc::clone(group), held: Cork::held() })
+    fn task(self: &Arc<Self>, group: &Arc<Group>) -> Arc<CallTask> {
+        Arc::new(CallTask { calls: Arc::clone(self), group: Arc::clone(group), held: Cork::held() })
     }
 
     fn call(&self, group: &Arc<Group>) {
@@ -58,15 +57,15 @@ impl Calls {
     }
 }
 
-/// What stands in the queue of a group for them.
-struct Turn {
+/// Task that runs the callbacks.
+struct CallTask {
     calls: Arc<Calls>,
     group: Arc<Group>,
-    /// What those have sent that were called before on the same worker.
+    /// Corked output of callbacks that ran before on the same worker.
     held: Option<Arc<Held>>,
 }
 
-impl Work for Turn {
+impl Work for CallTask {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
         self.held.iter().for_each(|held| held.flush());
         self.calls.call(&self.group);
@@ -82,9 +81,9 @@ impl Work for Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallTask {
     fn drop(&mut self) {
-        // Nothing is left of them, unless the runtime has ended and this was never run.
+        // No callback is left, unless the runtime has ended and this task never ran.
         self.calls.call(&self.group);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a request has no answer, and what became of it.
+//! Errors of requests, and the fate of the failed request.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::generic::error_reply::Severity;
 
-/// What became of a request that failed.
+/// Fate of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there is no fourth")]
 pub enum Fate {
-    /// No byte of it was sent: it can be tried again, anywhere.
+    /// No byte of the request was sent. It can be tried again anywhere.
     NotSent,
-    /// The server answered that it did not do it.
+    /// The server answered that it did not execute the request.
     Refused,
-    /// It was sent and the answer did not come, or not whole: perhaps it was executed. Whoever tries
-    /// it again may do it twice.
+    /// The request was sent, and its answer did not arrive completely. The server may have executed
+    /// it, so a second try may execute it twice.
     Unknown,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Fate {
     }
 }
 
-/// The error that a server answered with.
+/// Error that a server answered with.
 ///
 /// *Shape*: owns its text, which is in the character set of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,25 +49,25 @@ impl ServerError {
         Self { code: reply.code, state: reply.sql_state, message: reply.msg, fatal }
     }
 
-    /// The number: MySQL's, or one of [`code`](crate::codec::reply::code).
+    /// Number of the error: of MySQL, or one of [`code`](crate::codec::reply::code).
     #[must_use]
     pub const fn code(&self) -> u32 {
         self.code
     }
 
-    /// The SQL state, five characters.
+    /// SQL state, five characters.
     #[must_use]
     pub fn state(&self) -> &[u8] {
         &self.state
     }
 
-    /// The text.
+    /// Text of the error.
     #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.message
     }
 
-    /// Whether the session, or on a login the connection, died of it.
+    /// Returns true if the error ended the session, or the connection during a login.
     #[must_use]
     pub const fn is_fatal(&self) -> bool {
         self.fatal
@@ -84,62 +84,61 @@ impl fmt::Display for ServerError {
 
 impl StdError for ServerError {}
 
-/// What went wrong.
+/// Kind of an error.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The server answered with an error.
     Server(Arc<ServerError>),
-    /// The time for it is over.
+    /// A deadline passed in this stage.
     Deadline(Stage),
-    /// No connection could be made; the text is the last reason.
+    /// No connection could be made. The text is the last reason.
     Connect(Arc<str>),
     /// The server refused the login.
     Login(Arc<ServerError>),
-    /// The connection ended, for this reason.
+    /// The connection ended for this reason.
     Lost(Arc<str>),
-    /// The server sent what no server may send here.
+    /// The server violated the protocol.
     Protocol(Cow<'static, str>),
-    /// The session ended before: its server closed it, or its connection is gone.
+    /// The session had ended: its server closed it, or its connection was lost.
     SessionEnded,
     /// The client was closed.
     Closed,
-    /// The request is longer than a frame may be.
+    /// The request exceeds the size of a frame.
     TooLong {
-        /// Bytes that it would have.
+        /// Size of the request in bytes.
         bytes: usize,
-        /// The largest frame.
+        /// Limit of a frame in bytes.
         limit: usize,
     },
-    /// Too many wait for a session already (`max_waiting`).
+    /// `max_waiting` callers wait for a session already.
     TooManyWait(usize),
-    /// More of an answer waits to be read, or its rows, columns and warnings take more, than is kept
-    /// (`max_answer_bytes`).
+    /// The unread part of an answer, or its rows, columns and warnings, exceed `max_answer_bytes`.
     TooMuch {
-        /// Bytes that it would be.
+        /// Size in bytes.
         bytes: usize,
-        /// The limit.
+        /// Limit in bytes.
         limit: usize,
     },
 }
 
-/// What a deadline passed over.
+/// Stage of a request in which a deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// No connection was ready with room for a session, within this time.
+    /// No connection had room for a session within this time.
     Session(Duration),
-    /// The connection was not established (`connect_timeout`).
+    /// The connection was not established in time (`connect_timeout`).
     Connect(Duration),
-    /// The login was not answered (`login_timeout`).
+    /// The login was not answered in time (`login_timeout`).
     Login(Duration),
-    /// The request waited to be sent.
+    /// The request was not sent in time.
     Enqueue,
-    /// The answer had not come, or not whole.
+    /// The answer was not complete in time.
     Reply,
 }
 
-/// Why a request failed, and what became of it. Cheap to clone.
+/// Error of a request, with the fate of the request. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -159,7 +158,8 @@ impl Error {
         Self::new(Fate::Unknown, kind)
     }
 
-    /// The answer of a server. One that its session dies of may come when the request has begun.
+    /// Error answered by a server. A fatal error may arrive after the request has begun, so its
+    /// fate is unknown.
     pub(super) fn server(error: Arc<ServerError>) -> Self {
         let fate = if error.is_fatal() { Fate::Unknown } else { Fate::Refused };
         Self::new(fate, ErrorKind::Server(error))
@@ -169,24 +169,24 @@ impl Error {
         Self::unknown(ErrorKind::Protocol(what.into()))
     }
 
-    /// What the server sent cannot be read.
+    /// Answer that cannot be decoded.
     pub(super) fn malformed(why: impl fmt::Display) -> Self {
         Self::protocol(why.to_string())
     }
 
-    /// What went wrong.
+    /// Kind of the error.
     #[must_use]
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// What became of the request.
+    /// Fate of the request.
     #[must_use]
     pub const fn fate(&self) -> Fate {
         self.fate
     }
 
-    /// The server's error, if that is what it is.
+    /// Error of the server, if the server answered with one.
     #[must_use]
     pub fn server_error(&self) -> Option<&ServerError> {
         match &self.kind {
@@ -195,7 +195,7 @@ impl Error {
         }
     }
 
-    /// Whether a deadline passed.
+    /// Returns true if a deadline passed.
     #[must_use]
     pub const fn is_timeout(&self) -> bool {
         matches!(self.kind, ErrorKind::Deadline(_))
@@ -208,10 +208,8 @@ impl fmt::Display for Stage {
             Self::Session(limit) => write!(f, "no session within {limit:?}"),
             Self::Connect(limit) => write!(f, "not connected within connect_timeout {limit:?}"),
             Self::Login(limit) => write!(f, "not logged in within login_timeout {limit:?}"),
-            Self::Enqueue => {
-                f.write_str("the time is over, and the request still waited to be sent")
-            }
-            Self::Reply => f.write_str("the time is over, and the answer has not come"),
+            Self::Enqueue => f.write_str("the deadline passed before the request was sent"),
+            Self::Reply => f.write_str("the deadline passed before the answer was complete"),
         }
     }
 }
@@ -231,13 +229,10 @@ impl fmt::Display for ErrorKind {
                 write!(f, "the request has {bytes} bytes, a frame at most {limit}")
             }
             Self::TooManyWait(limit) => {
-                write!(f, "{limit} wait for a session already (max_waiting)")
+                write!(f, "{limit} callers wait for a session already (max_waiting)")
             }
             Self::TooMuch { bytes, limit } => {
-                write!(
-                    f,
-                    "{bytes} bytes of an answer are to be kept, above {limit} (max_answer_bytes)"
-                )
+                write!(f, "{bytes} bytes of an answer exceed {limit} (max_answer_bytes)")
             }
         }
     }
@@ -246,7 +241,7 @@ impl fmt::Display for ErrorKind {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fate {
-            // The server's own words say it.
+            // The text of the server says that it refused.
             Fate::Refused => self.kind.fmt(f),
             fate => write!(f, "{} ({fate})", self.kind),
         }

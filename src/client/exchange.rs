@@ -1,4 +1,4 @@
-//! [`Exchange`]: the requests of one session that are on their way, in order.
+//! [`Exchange`]: the requests of one session, in order.
 //!
 //! ```text
 //!  oldest                                                  newest
@@ -6,11 +6,11 @@
 //!  │ answered │ answered │ sent     │ sent     │ held            │
 //!  │ not taken│ taken    │ receiving│ waits    │ not on the wire │
 //!  └──────────┴──────────┴────▲─────┴──────────┴─────────────────┘
-//!                             └ what a frame of the session belongs to
+//!                             └ next frame of the session belongs to it
 //! ```
 //!
-//! A reply has no number: it belongs to the oldest request that is not answered. So a request that
-//! nobody waits for any more keeps its place until its answer has come.
+//! Replies have no number: a reply belongs to the oldest unanswered request. So an abandoned
+//! request keeps its place until its answer has arrived.
 
 use std::collections::VecDeque;
 use std::thread::Thread;
@@ -20,33 +20,33 @@ use super::error::Error;
 use crate::codec::kind::ServerKind;
 use crate::codec::message::ClientMessage;
 
-/// What a request asks for, and so which frames answer it.
+/// Kind of a request, which decides about the frames of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// The session is opened: OK. Nobody waits for it.
+    /// Opens the session: OK. The client sends it by itself.
     Open,
-    /// A statement or a plan: a result.
+    /// Statement or plan: a result.
     Statement,
-    /// A savepoint: OK.
+    /// Savepoint: OK.
     Plain,
-    /// Timestamps.
+    /// Request for timestamps.
     Timestamps,
-    /// The session is closed: OK. Nobody waits for it.
+    /// Closes the session: OK. The client sends it by itself.
     Close,
 }
 
-/// How far the request is.
+/// Progress of a request.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Waits to be sent.
+    /// The request waits to be sent.
     Held(Box<ClientMessage>),
-    /// It is on the wire.
+    /// The request is on the wire.
     Sent,
-    /// Its last frame has come.
+    /// The last frame of the answer has arrived.
     Answered,
 }
 
-/// Which frame may come next, for [`Asked::Statement`].
+/// Position within the answer to an [`Asked::Statement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Start,
@@ -55,52 +55,52 @@ enum Phase {
     Fetched,
 }
 
-/// What is called when there is something to take.
+/// Callback that runs when a part of the answer is there.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Who is told when there is something to take.
+/// Receiver of the notification that a part of the answer is there.
 pub(super) enum Watcher {
     Thread(Thread),
     Call(Job),
 }
 
-/// What a frame did.
+/// Meaning of a frame for the answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It belongs to the answer, more will come.
+    /// The frame belongs to the answer, which continues.
     More,
-    /// The answer is whole.
+    /// The frame completes the answer.
     End,
-    /// It is an error, and the last frame of the answer.
+    /// The frame is an error and ends the answer.
     Error,
-    /// The server waits for an offer.
+    /// The server waits for an offer of credit.
     Stopped,
-    /// It must not come here.
+    /// The frame violates the protocol.
     Illegal,
 }
 
-/// One request.
+/// Request of a session.
 pub(super) struct Slot {
     asked: Asked,
     phase: Phase,
-    /// Chunks were asked for: the answer may have them.
+    /// Set if the request asked for chunks, so the answer may have them.
     chunks: bool,
     pub(super) place: Place,
-    /// With its text, for a server that does not know the digest.
+    /// The request with its text, for a server that does not know the digest.
     pub(super) again: Option<Box<ClientMessage>>,
     /// Frames of the answer that were not taken yet.
     pub(super) bytes: Vec<u8>,
-    /// Bytes that the server may still send; without, it sends all.
+    /// Credit in bytes; `None` if the server sends without limit.
     pub(super) left: Option<i64>,
-    /// The server waits for an offer.
+    /// Set while the server waits for an offer of credit.
     pub(super) stopped: bool,
-    /// How it ended, for who waits; perhaps before its answer came.
+    /// Result of the request. It may be set before the answer has arrived.
     pub(super) result: Option<Result<(), Error>>,
-    /// The result was taken, or nobody wants it.
+    /// Set when the result was taken, or no caller wants it.
     pub(super) taken: bool,
-    /// Its statement was interrupted, because nobody wants the answer.
+    /// Set when the statement was interrupted because no caller wants the answer.
     pub(super) killed: bool,
-    /// It was interrupted by its user before it was known whether its digest is enough.
+    /// Set if the user interrupted the request before the server accepted its digest.
     pub(super) cancelled: bool,
     pub(super) deadline: Option<Instant>,
     watcher: Option<(usize, Watcher)>,
@@ -147,7 +147,7 @@ impl Slot {
         matches!(self.place, Place::Answered)
     }
 
-    /// Its last frame has come, or none is to come: `unanswered` is one less.
+    /// Marks the request as answered, and decrements `unanswered` once.
     pub(super) fn answer(&mut self, unanswered: &mut usize) {
         if !self.is_answered() {
             self.place = Place::Answered;
@@ -155,23 +155,23 @@ impl Slot {
         }
     }
 
-    /// Nothing of its answer has come.
+    /// Returns true if no part of the answer has arrived.
     pub(super) const fn is_untouched(&self) -> bool {
         matches!(self.phase, Phase::Start) && self.bytes.is_empty()
     }
 
-    /// Nobody waits for the answer any more, which is still to come.
+    /// Returns true if the answer is outstanding and no caller waits for it.
     pub(super) fn is_left(&self) -> bool {
         let own = matches!(self.asked, Asked::Open | Asked::Close);
         self.is_sent() && !own && (self.taken || self.result.is_some())
     }
 
-    /// Somebody waits for the answer, which is still to come.
+    /// Returns true if the answer is outstanding and a caller waits for it.
     fn is_wanted(&self) -> bool {
         !self.is_answered() && !self.taken && self.result.is_none()
     }
 
-    /// A frame of this kind has come.
+    /// Handles a frame of this kind.
     pub(super) fn step(&mut self, kind: Option<ServerKind>) -> Step {
         use ServerKind as Kind;
         let (phase, step) = match (self.asked, self.phase, kind) {
@@ -204,26 +204,27 @@ impl Slot {
         step
     }
 
-    /// There is something to take for who wants `least` bytes or the end.
+    /// Returns true if `least` bytes, the result, or all that a stopped server sent can be taken.
     pub(super) fn is_ready(&self, least: usize) -> bool {
         let stopped = self.stopped && !self.bytes.is_empty();
         self.result.is_some() || self.bytes.len() >= least || stopped
     }
 
-    /// Who watched before is not told any more, and is to be dropped where no lock is held.
+    /// Sets the watcher. Returns the previous one, which is not notified. The caller drops it
+    /// without a lock.
     #[must_use]
     pub(super) fn watch(&mut self, least: usize, watcher: Watcher) -> Option<Watcher> {
         self.watcher.replace((least, watcher)).map(|(_, before)| before)
     }
 
-    /// Who is to be told now.
+    /// Takes the watcher if it must be notified now.
     pub(super) fn take_watcher(&mut self) -> Option<Watcher> {
         let &(least, _) = self.watcher.as_ref()?;
         if self.is_ready(least) { Some(self.watcher.take()?.1) } else { None }
     }
 
-    /// Nobody wants the answer any more. Who watched for it is not told, and is to be dropped where no
-    /// lock is held.
+    /// Discards the answer. Returns the watcher, which is not notified. The caller drops it without
+    /// a lock.
     #[must_use]
     pub(super) fn forget(&mut self) -> Option<Watcher> {
         self.taken = true;
@@ -232,25 +233,25 @@ impl Slot {
         self.watcher.take().map(|(_, watcher)| watcher)
     }
 
-    /// How it ended. The first counts.
+    /// Sets the result, unless it is set already.
     pub(super) fn finish(&mut self, result: Result<(), Error>) {
         self.again = None;
         self.result.get_or_insert(result);
     }
 }
 
-/// The requests of one session.
+/// Requests of one session.
 pub(super) struct Exchange {
     slots: VecDeque<Slot>,
-    /// Number of the first of them.
+    /// Number of the first request.
     first: u64,
-    /// What it died of; nothing more is sent for it.
+    /// Error that ended the session. No more requests are sent.
     pub(super) dead: Option<Error>,
-    /// It lasts for one request.
+    /// Set if the session serves one request only.
     pub(super) once: bool,
-    /// The session was opened at the server, or is about to be.
+    /// Set when the server has opened the session or is about to.
     pub(super) opened: bool,
-    /// No more requests: it goes when those that it has are done.
+    /// Set when the session accepts no more requests. It is removed after those that it has.
     pub(super) closing: bool,
 }
 
@@ -274,50 +275,50 @@ impl Exchange {
         self.slots.iter_mut()
     }
 
-    /// The one that the next frame belongs to.
+    /// Request to which the next frame belongs.
     pub(super) fn current(&mut self) -> Option<&mut Slot> {
         self.slots.iter_mut().find(|slot| slot.is_sent())
     }
 
-    /// Nothing was sent behind the one that the next frame belongs to.
+    /// Returns true if no later request was sent behind the current one.
     pub(super) fn is_current_last(&self) -> bool {
         self.slots.iter().filter(|slot| slot.is_sent()).nth(1).is_none()
     }
 
-    /// Whether somebody waits for one of the answers that are to come.
+    /// Returns true if a caller waits for an outstanding answer.
     pub(super) fn is_wanted(&self) -> bool {
         self.slots.iter().any(Slot::is_wanted)
     }
 
-    /// Requests that are on the wire, and whether nobody wants one of them any more.
+    /// Number of requests on the wire. True beside it if no caller wants the answer of one of them.
     pub(super) fn in_flight(&self) -> (usize, bool) {
         let sent = self.slots.iter().filter(|slot| slot.is_sent());
         sent.fold((0, false), |(count, left), slot| (count + 1, left || slot.is_left()))
     }
 
-    /// Number of the first that is still known.
+    /// Number of the first known request.
     pub(super) const fn first(&self) -> u64 {
         self.first
     }
 
-    /// Number of the one that the next frame belongs to.
+    /// Number of the request to which the next frame belongs.
     pub(super) fn current_seq(&self) -> u64 {
         let index = self.slots.iter().position(Slot::is_sent).unwrap_or(self.slots.len());
         self.first + index as u64
     }
 
-    /// The first that waits to be sent.
+    /// First request that waits to be sent.
     pub(super) fn first_held(&mut self) -> Option<&mut Slot> {
         self.slots.iter_mut().find(|slot| slot.is_held())
     }
 
-    /// The last deadline of those that are not answered.
+    /// Latest deadline of the unanswered requests.
     pub(super) fn last_deadline(&self) -> Option<Instant> {
         let open = self.slots.iter().filter(|slot| !slot.is_answered());
         open.filter_map(|slot| slot.deadline).max()
     }
 
-    /// Forgets what is answered and taken. Whether nothing is left.
+    /// Removes requests that were answered and taken. Returns true if none is left.
     pub(super) fn tidy(&mut self) -> bool {
         while self.slots.front().is_some_and(|slot| slot.is_answered() && slot.taken) {
             self.slots.pop_front();
@@ -326,7 +327,7 @@ impl Exchange {
         self.slots.is_empty()
     }
 
-    /// Nothing of it is on its way.
+    /// Returns true if no request is on its way.
     pub(super) fn is_idle(&self) -> bool {
         self.slots.iter().all(Slot::is_answered)
     }

@@ -1,9 +1,9 @@
-//! [`Fleet`]: the connections of a client, and who waits for a session on one of them.
+//! [`Fleet`]: the connections of a client, and the callers that wait for a session.
 //!
-//! A session goes to the connection with the fewest. As long as there are fewer connections than
-//! sessions, others are made beside, up to the limit. After a failure one is tried at a time, and later
-//! each time, until one has lasted. Who waits is served in order; when the connection fails that all
-//! wait for, they hear of it.
+//! A session goes to the connection with the fewest sessions. While there are fewer connections
+//! than sessions, more are made, up to the limit. After a failure, one connection is tried at a
+//! time, with growing pauses, until one has lasted. Waiting callers are served in order. If an
+//! attempt fails and no other connection is ready or being made, they all get its error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,11 +21,11 @@ use super::session::Session;
 use crate::runtime::{Class, Handle, Timer, after};
 use crate::sync::shim::lock;
 
-/// Who gets a session, or hears why there is none.
+/// Receiver of a session or of an error.
 pub(super) enum Receiver {
-    /// A thread that waits until it is given something.
+    /// A thread that waits for the result.
     Thread(SyncSender<Result<Session, Error>>),
-    /// A closure of the user.
+    /// A callback of the user.
     Call(Box<dyn FnOnce(Result<Session, Error>) + Send>),
 }
 
@@ -39,14 +39,14 @@ pub(super) struct Fleet {
 
 struct Places {
     places: Vec<Place>,
-    /// In the order in which they came.
+    /// Waiting callers by ticket, in order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
-    /// No deadline of those who wait is before it.
+    /// Lower bound of the deadlines of waiting callers.
     next_due: Option<Instant>,
     closed: bool,
     retry: Retry,
-    /// The last try came to nothing.
+    /// Set while the last attempt to connect has failed.
     failing: bool,
     last_error: Option<Error>,
     timer: Option<Armed>,
@@ -56,7 +56,7 @@ struct Places {
 
 enum Place {
     Empty,
-    /// The connection of this number is being made.
+    /// The connection with this number is being made.
     Connecting(u64),
     Ready(Arc<Link>),
 }
@@ -67,19 +67,19 @@ struct Waiting {
     receiver: Receiver,
 }
 
-/// When time is looked at.
+/// The timer, and its time.
 struct Armed {
     at: Instant,
     timer: Timer,
     done: Arc<AtomicBool>,
 }
 
-/// What is to be done when the lock is free.
+/// Actions to take after the lock was released.
 #[derive(Default)]
 struct Todo {
     served: Vec<(u64, Receiver, Result<Session, Error>)>,
     connect: Vec<u64>,
-    /// When time is to be looked at.
+    /// Time of the next timeout.
     due: Option<Instant>,
 }
 
@@ -103,7 +103,8 @@ impl Fleet {
         Arc::new(Self { handle, options, calls, places: Mutex::new(places) })
     }
 
-    /// Gives `receiver` a session as soon as there is one; at once if so. Its ticket.
+    /// Gives `receiver` a session as soon as there is one, at best before the return. Returns the
+    /// caller's ticket.
     pub(super) fn open(self: &Arc<Self>, deadline: Instant, receiver: Receiver) -> u64 {
         let now = Instant::now();
         let mut places = lock(&self.places);
@@ -124,7 +125,7 @@ impl Fleet {
         ticket
     }
 
-    /// The time of one who waits is over. It is told, if it is not served already.
+    /// Ends the wait of a caller, unless it was served before.
     pub(super) fn expire(self: &Arc<Self>, ticket: u64) {
         let mut places = lock(&self.places);
         let mut todo = Todo::default();
@@ -136,12 +137,13 @@ impl Fleet {
         self.follow(todo, None);
     }
 
-    /// The least loaded connection that is ready, for a request without a session of its own.
+    /// Returns the ready connection with the fewest sessions, for a request without a session of
+    /// its own.
     pub(super) fn least_loaded(&self) -> Option<Arc<Link>> {
         lock(&self.places).least_loaded(usize::MAX)
     }
 
-    /// A session was closed: there may be room for another.
+    /// Serves waiting callers after a session was closed.
     pub(super) fn session_closed(self: &Arc<Self>) {
         let mut places = lock(&self.places);
         if places.waiting.is_empty() {
@@ -186,7 +188,7 @@ impl Fleet {
             places.failed += 1;
             let reason = error.unwrap_or_else(|| Error::not_sent(ErrorKind::Closed));
             if places.places.iter().all(|place| matches!(place, Place::Empty)) {
-                // Nothing is left to wait for.
+                // No connection is left to wait for.
                 let waiting = std::mem::take(&mut places.waiting);
                 let tell = |(ticket, waiting): (u64, Waiting)| {
                     (ticket, waiting.receiver, Err(as_connect(&reason)))
@@ -200,7 +202,7 @@ impl Fleet {
         self.follow(todo, None);
     }
 
-    /// Serves who waits as far as there is room, and sees which connections are to be made.
+    /// Serves waiting callers while there is room, and decides which connections to make.
     fn settle(self: &Arc<Self>, places: &mut Places, now: Instant) -> Todo {
         let mut todo = Todo::default();
         while let Some(entry) = places.waiting.first_entry() {
@@ -255,8 +257,8 @@ impl Fleet {
         }
     }
 
-    /// When time is to be looked at: for who waits too long, and for the next try to connect. None
-    /// when it will be anyhow.
+    /// Time of the next timeout: a caller's deadline, or the next attempt to connect. `None` if the
+    /// timer fires early enough.
     fn next_look(places: &mut Places, now: Instant) -> Option<Instant> {
         if places.waiting.is_empty() {
             places.next_due = None;
@@ -267,8 +269,8 @@ impl Fleet {
         (!armed).then_some(due)
     }
 
-    /// Sees to it that time is looked at. With the lock free: when the runtime has ended, whoever waits
-    /// is told here.
+    /// Sets the timer. Called without the lock: if the runtime has ended, this serves the waiting
+    /// callers.
     fn arm(self: &Arc<Self>, due: Instant) {
         let now = Instant::now();
         let done = Arc::new(AtomicBool::new(false));
@@ -279,7 +281,8 @@ impl Fleet {
         let mut armed = Some(Armed { at: now + delay, timer, done: Arc::clone(&done) });
         let mut places = lock(&self.places);
         let earlier = places.timer.as_ref().is_some_and(|other| other.at <= now + delay);
-        // One that is done already was seen to by who did it, before or behind this lock.
+        // If the timer is done already, its owner takes the lock before or after this, and acts on
+        // the time.
         if !earlier && !done.load(Ordering::Relaxed) {
             armed = std::mem::replace(&mut places.timer, armed);
         }
@@ -290,7 +293,8 @@ impl Fleet {
         }
     }
 
-    /// The runtime has ended: no connection can be made, and no time is looked at.
+    /// Fails all waiting callers: after the end of the runtime no connection can be made, and no
+    /// timer fires.
     fn runtime_ended(self: &Arc<Self>) {
         let mut places = lock(&self.places);
         places.timer = None;
@@ -323,13 +327,14 @@ impl Fleet {
         self.follow(todo, None);
     }
 
-    /// With the lock free. `here` may be called on this thread, and comes last: it is the user's.
+    /// Takes the actions, without the lock. The callback of the caller `here` may run on this
+    /// thread. It runs last, because it is foreign code.
     fn follow(self: &Arc<Self>, todo: Todo, here: Option<u64>) {
         let mut own = None;
         let mut calls = false;
         for (ticket, receiver, result) in todo.served {
             match receiver {
-                // Whoever waits does so until it was given something.
+                // The thread waits until it gets a result, so the send succeeds.
                 Receiver::Thread(sender) => drop(sender.send(result)),
                 Receiver::Call(code) if here == Some(ticket) => own = Some((code, result)),
                 Receiver::Call(code) => {
@@ -355,7 +360,7 @@ impl Fleet {
         }
     }
 
-    /// No more sessions; those that there are end.
+    /// Closes the client: it gives out no more sessions, and ends the open ones.
     pub(super) fn close(self: &Arc<Self>) {
         let mut places = lock(&self.places);
         places.closed = true;
@@ -392,10 +397,10 @@ impl Fleet {
     }
 }
 
-/// Looks at the time, or finds that nobody will.
+/// Callback of the timer. Its drop without a call shows that the runtime has ended.
 struct Look {
     fleet: Weak<Fleet>,
-    /// It did, or is not needed.
+    /// Set when the timer has fired or is not needed.
     done: Arc<AtomicBool>,
 }
 
@@ -435,7 +440,7 @@ impl Places {
         })
     }
 
-    /// Connections that have lasted make failures forgotten.
+    /// Forgets failures after connections that have lasted.
     fn see(&mut self, now: Instant, options: &Options) {
         for place in &self.places {
             if let Place::Ready(link) = place {
@@ -467,7 +472,7 @@ impl Places {
         links.collect()
     }
 
-    /// What one hears who has waited too long.
+    /// Error of a caller that has waited too long.
     fn too_late(&self, waiting: &Waiting, now: Instant) -> Error {
         let waited = now.duration_since(waiting.since);
         match &self.last_error {
@@ -477,7 +482,7 @@ impl Places {
     }
 }
 
-/// Why there is no session: the reason why there is no connection.
+/// Error of a caller without a session: the reason why there is no connection.
 fn as_connect(error: &Error) -> Error {
     match error.kind() {
         kind @ (ErrorKind::Connect(_)
@@ -489,7 +494,7 @@ fn as_connect(error: &Error) -> Error {
     }
 }
 
-/// At least 0 and below 1, of the hasher that std seeds at random.
+/// Random number from 0 up to but not including 1. The hasher of std has a random seed.
 fn random() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     let bits = RandomState::new().hash_one(0_u8) >> 11;
@@ -509,48 +514,48 @@ impl fmt::Debug for Fleet {
     }
 }
 
-/// How a client stands.
+/// State of a client.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// One for each that there may be.
+    /// State of each possible connection.
     pub connections: Vec<ConnectionStatus>,
-    /// Callers that wait for a session.
+    /// Number of callers that wait for a session.
     pub waiting: usize,
-    /// Connections that were made, with a login that was accepted.
+    /// Number of connections whose login succeeded.
     pub connected: u64,
-    /// Connections that came to nothing.
+    /// Number of failed attempts to connect.
     pub failed: u64,
-    /// Why the last of them did.
+    /// Error of the last failed attempt.
     pub last_error: Option<Error>,
 }
 
-/// How one connection of a client stands.
+/// State of one connection of a client.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ConnectionStatus {
-    /// Whether it is there.
+    /// Phase of the connection.
     pub phase: ConnectionPhase,
-    /// Sessions on it.
+    /// Number of its sessions.
     pub sessions: usize,
-    /// Requests on it that are not answered.
+    /// Number of its unanswered requests.
     pub outstanding: usize,
-    /// Errors of the server that answer no request and end nothing: about credit that came late, or
-    /// about a probe, from one that does not know those.
+    /// Errors of the server that answer no request and end no session. Causes are late credit, and
+    /// a probe that an old server does not know.
     pub stray_errors: u64,
-    /// Since it was begun.
+    /// Time since the attempt to connect began.
     pub age: Option<Duration>,
 }
 
-/// Whether a connection is there.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionPhase {
-    /// Nobody needs it, or the last try failed.
+    /// The connection is not needed, or the last attempt failed.
     #[default]
     Absent,
-    /// It is being made, or logs in.
+    /// The connection is being established or logs in.
     Connecting,
-    /// It carries sessions.
+    /// The connection carries sessions.
     Ready,
 }

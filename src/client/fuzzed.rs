@@ -1,4 +1,4 @@
-//! [`connection`]: a connection against whatever a server sends, for fuzzers.
+//! [`connection`]: a connection against arbitrary input of a server, for fuzzers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::codec::limits::Limits;
 use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::message::{ClientMessage, ServerMessage};
 
-/// Runs what `input` says: requests, time, and bytes of the server, raw or as frames.
+/// Plays `input`: requests, passing time, and bytes of the server, raw or as frames.
 ///
 /// # Panics
 ///
-/// A request has no outcome or more than one, what is sent are no frames, too much is kept, or
-/// something is left at the end.
+/// Panics if a request has no result or several, if the output is not a sequence of frames, if too
+/// much is kept, or if requests are left at the end.
 pub fn connection(input: &[u8]) {
     let options = Options::new("unix:/", "root").window_bytes(1024).max_answer_bytes(1 << 20);
     let now = Instant::now();
@@ -41,9 +41,9 @@ pub fn connection(input: &[u8]) {
 struct Fuzzed {
     state: State,
     now: Instant,
-    /// Not taken yet.
+    /// Received bytes that were not taken yet.
     received: Vec<u8>,
-    /// Session and number of those that have no outcome.
+    /// Session and number of requests without a result.
     asked: Vec<(u64, u64)>,
     opened: Vec<u64>,
 }
@@ -117,7 +117,7 @@ impl Fuzzed {
                 self.receive();
             }
             _ => {
-                // A frame of a session that there is, most often.
+                // Most frames belong to an existing session.
                 let session =
                     session.or_else(|| asked.map(|index| self.asked[index].0)).unwrap_or(0);
                 let (kind, length) = (byte() % 32, byte() % 32);

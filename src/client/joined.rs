@@ -1,7 +1,7 @@
-//! [`Joined`]: the rows of chunks, made into frames of rows, so that both are read alike.
+//! [`Joined`]: converts chunks into frames of rows, so that readers handle only rows.
 //!
-//! A NULL takes one bit of a chunk and two bytes of a row, and a row its header besides. So what a chunk
-//! would become is judged by its number of rows before any is written, and again as they grow.
+//! A NULL takes one bit of a chunk and two bytes of a row, and each row has a header. So the number
+//! of rows limits a chunk before any row is written. The bytes limit it during the conversion.
 
 use super::error::{Error, ErrorKind};
 use crate::codec::buffer::OutBuffer;
@@ -12,13 +12,13 @@ use crate::codec::message::resultset::ColumnMetaData;
 
 /// Rows of the chunks of one result.
 ///
-/// *Shape*: at most `max_bytes` of rows and one more, which go as they are read, and as much of chunks
-/// that are not whole.
+/// *Shape*: at most `max_bytes` of rows and one row more, removed as they are read. At most
+/// `max_bytes` of incomplete chunks.
 pub(super) struct Joined {
     max_bytes: usize,
-    /// Once there was a chunk.
+    /// Set after the first chunk.
     parts: Option<(ChunkJoiner, OutBuffer)>,
-    /// The body of the row that is read.
+    /// Body of the current row.
     row: Vec<u8>,
 }
 
@@ -27,17 +27,17 @@ impl Joined {
         Self { max_bytes, parts: None, row: Vec::new() }
     }
 
-    /// No row is to be read.
+    /// Returns true if no row is left.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.as_ref().is_none_or(|(_, rows)| rows.is_empty())
     }
 
-    /// Another result begins.
+    /// Begins another result.
     pub(super) fn clear(&mut self) {
         self.parts = None;
     }
 
-    /// Takes a chunk of a result with these columns.
+    /// Adds a chunk of a result with these columns.
     pub(super) fn push(&mut self, columns: &[ColumnMetaData], body: &[u8]) -> Result<(), Error> {
         let (joiner, rows) = match &mut self.parts {
             Some(parts) => parts,
@@ -52,7 +52,7 @@ impl Joined {
         written
     }
 
-    /// Goes on to the next row, if there is one.
+    /// Moves to the next row. Returns false if there is none.
     pub(super) fn step(&mut self) -> Result<bool, Error> {
         if self.is_empty() {
             return Ok(false);
@@ -63,7 +63,7 @@ impl Joined {
         Ok(true)
     }
 
-    /// The body of the row that it went on to.
+    /// Body of the current row.
     pub(super) fn row(&self) -> &[u8] {
         &self.row
     }
@@ -82,13 +82,13 @@ impl Joined {
     }
 }
 
-/// Most bytes of columns that are put together to a chunk, as large as the largest frame.
+/// Most bytes of a chunk that arrives in parts: the size of the largest frame.
 const MAX_CHUNK_BYTES: usize = 64 << 20;
 
 fn joiner(columns: &[ColumnMetaData], max_bytes: usize) -> Result<ChunkJoiner, Error> {
     let kinds = columns.iter().map(|column| {
         let kind = BlockKind::of_types(column.r#type(), column.original_type());
-        kind.ok_or_else(|| Error::protocol("a chunk of a type that has none"))
+        kind.ok_or_else(|| Error::protocol("a chunk of a type that chunks cannot hold"))
     });
     let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
     Ok(ChunkJoiner::new(&kinds, MAX_CHUNK_BYTES.min(max_bytes)))
@@ -112,7 +112,7 @@ fn write(chunk: &Chunk<'_>, rows: &mut OutBuffer, max_bytes: usize) -> Result<()
     Ok(())
 }
 
-/// A NULL: tag and length.
+/// Size of a NULL in bytes: tag and length.
 const LEAST_CELL_BYTES: usize = 2;
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Rows of nothing but NULL in one column.
+    /// Chunk of one column that contains only NULL.
     fn nulls(rows: usize) -> Vec<u8> {
         let mut writer = ChunkWriter::new(&[BlockKind::Signed]);
         (0..rows).for_each(|_| writer.row(&[Value::Null]).expect("it fits"));
@@ -186,7 +186,7 @@ mod tests {
         let error = joined.push(&columns, &chunk(1000)).expect_err("too much");
         assert!(matches!(error.kind(), ErrorKind::TooMuch { bytes, .. } if *bytes < 102 << 10));
         assert!(joined.is_empty());
-        // Over several pages.
+        // The rows span several pages.
         joined.push(&columns, &chunk(90)).expect("it is allowed");
         let mut reader = RowReader::default();
         for _ in 0..90 {

@@ -1,9 +1,9 @@
 //! [`Link`]: one connection of a client on the runtime's workers. The only file with a socket.
 //!
-//! The worker that receives looks at the frames, puts what came where it is waited for, and tells who
-//! waits: a thread is woken, a closure is called on this worker when all of the input was looked at.
+//! The worker that receives sorts the frames into the answers and notifies the callers. It wakes
+//! threads at once, and runs callbacks on this worker after it has handled the whole input.
 //!
-//! What several threads send at the same time leaves in one call: the first of them sends for all.
+//! If several threads send at the same time, the first one sends for all in one call.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -20,33 +20,33 @@ use crate::runtime::{Class, Group, Handle, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
 use crate::sync::stall::{Wait, run_as};
 
-/// One connection.
+/// Connection of a client.
 pub(super) struct Link {
     fleet: Weak<Fleet>,
-    /// For the log, and for people.
+    /// Number for logs and callers. It is not reused.
     pub(super) number: u64,
     pub(super) since: Instant,
     inner: Mutex<Inner>,
-    /// The group that serves it, from when it was begun.
+    /// Group that serves the connection, set when it begins.
     group: OnceLock<Arc<Group>>,
     calls: Arc<Calls>,
 }
 
 struct Inner {
     state: State,
-    /// Until it ends.
+    /// Set until the connection ends.
     conn: Option<Connection>,
-    /// As long as answers are to come: a drain waits for them.
+    /// Set while answers are outstanding: a drain waits for them.
     hold: Option<Hold>,
-    /// Somebody sends, for all.
+    /// Set while a thread sends for all.
     sending: bool,
     timer: Option<(Instant, Timer)>,
-    /// The fleet knows that it is ready.
+    /// Set when the fleet was notified that the connection is ready.
     told_ready: bool,
     told_lost: bool,
 }
 
-/// What is to be done when the lock is free.
+/// Actions to take after the lock was released.
 #[derive(Default)]
 struct After {
     events: Vec<Watcher>,
@@ -85,7 +85,7 @@ impl Link {
             calls: Calls::new(),
         });
         let begin = || handle.connect(options.address.as_str(), Wire(Arc::clone(&link)));
-        // The name of a host is looked up.
+        // The look-up of a host name may wait.
         match run_as(Wait::Network, begin) {
             Ok(conn) => {
                 let _ = link.group.set(Arc::clone(conn.group()));
@@ -94,7 +94,8 @@ impl Link {
             }
             Err(error) => {
                 let error = Error::not_sent(ErrorKind::Connect(error.to_string().into()));
-                // Whoever begins to connect holds locks, and is told by what this returns.
+                // The caller holds locks, so it learns of the failure by the returned state and not
+                // by a call.
                 let mut inner = lock(&link.inner);
                 inner.state.lose(&error);
                 inner.told_lost = true;
@@ -110,12 +111,12 @@ impl Link {
         }
     }
 
-    /// Looks at the state, of which nothing follows.
+    /// Reads the state without an effect.
     pub(super) fn look_at<R>(&self, code: impl FnOnce(&State) -> R) -> R {
         code(&lock(&self.inner).state)
     }
 
-    /// Why it ended.
+    /// Error that ended the connection.
     pub(super) fn lost(&self) -> Option<Error> {
         self.look_at(|state| state.lost().cloned())
     }
@@ -136,19 +137,19 @@ impl Link {
         self.look_at(State::stray_errors)
     }
 
-    /// Opens a session, which the server hears of with its first request.
+    /// Opens a session. The server learns of it with the first request.
     pub(super) fn open(&self) -> Option<u64> {
         lock(&self.inner).state.try_open()
     }
 
-    /// Changes the state, and does what follows.
+    /// Changes the state and takes the resulting actions.
     pub(super) fn act<R>(self: &Arc<Self>, code: impl FnOnce(&mut State, Instant) -> R) -> R {
         let (result, after) = self.change(code);
         self.follow(after, false);
         result
     }
 
-    /// Ends the connection, and all that was asked on it.
+    /// Ends the connection and all its requests.
     pub(super) fn end(self: &Arc<Self>, error: &Error) {
         self.act(|state, _| state.lose(error));
     }
@@ -162,7 +163,7 @@ impl Link {
         (result, after)
     }
 
-    /// What follows from what has changed.
+    /// Collects the actions that follow from a change.
     fn look(self: &Arc<Self>, inner: &mut Inner, now: Instant) -> After {
         let mut after = After {
             events: inner.state.take_events(),
@@ -187,7 +188,7 @@ impl Link {
         after
     }
 
-    /// Sends what is to be sent, unless somebody does that.
+    /// Sends the output, unless another thread is sending.
     fn flush<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         if inner.sending {
             return inner;
@@ -211,7 +212,7 @@ impl Link {
         inner
     }
 
-    /// With the lock free.
+    /// Takes the actions. Called without the lock.
     fn follow(self: &Arc<Self>, after: After, here: bool) {
         if let Some((conn, reason)) = after.close {
             conn.close(reason);
@@ -229,7 +230,7 @@ impl Link {
             }
         }
         if calls && !here {
-            // Of one that was never begun nothing could be asked.
+            // Without a group the connection never began, so it has no callbacks.
             self.group.get().into_iter().for_each(|group| self.calls.hand_out(group));
         }
         match self.fleet.upgrade() {
@@ -241,7 +242,7 @@ impl Link {
         }
     }
 
-    /// Sees to it that time is looked at when it has to be.
+    /// Sets the timer for the next timeout of the state.
     fn arm(self: &Arc<Self>, inner: &mut Inner, now: Instant) {
         let Some(due) = inner.state.poll_timeout() else { return };
         let Some(group) = self.group.get() else { return };
@@ -258,7 +259,7 @@ impl Link {
             let Some(link) = link.upgrade() else { return };
             let now = Instant::now();
             if is_late(expected, now) {
-                // What came in time is to be looked at first.
+                // Input that arrived in time may still be in the socket. It is handled first.
                 return link.look_again(now);
             }
             link.act_on_time();
@@ -272,7 +273,7 @@ impl Link {
         self.act(State::handle_timeout);
     }
 
-    /// Acts on the time when what has come meanwhile has been looked at.
+    /// Handles the timeout after the workers had time to read the socket.
     fn look_again(self: &Arc<Self>, now: Instant) {
         let Some(group) = self.group.get() else { return };
         let link = Arc::downgrade(self);
@@ -286,9 +287,9 @@ impl Link {
     }
 }
 
-/// Time is looked at no more often than this.
+/// Shortest time between two timeouts.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
-/// For what waits in the socket after the process was stopped.
+/// Time to read input that arrived while the process was stopped.
 const SECOND_LOOK: Duration = Duration::from_millis(50);
 
 impl fmt::Debug for Link {
@@ -297,7 +298,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// The protocol above the socket.
+/// Protocol on the socket of a connection.
 struct Wire(Arc<Link>);
 
 impl Protocol for Wire {
@@ -307,7 +308,8 @@ impl Protocol for Wire {
         let _ = self.0.group.set(Arc::clone(conn.group()));
         self.0.attach(conn);
         conn.set_class(Class::InProgress);
-        // A server that waits for us to read does not read: what we have to send would wait for ever.
+        // The client must read even with a large backlog. Otherwise both sides could wait for each
+        // other to read.
         conn.read_always();
         self.0.act(State::handle_connected);
     }
@@ -340,9 +342,9 @@ impl Protocol for Wire {
         self.0.group.get().into_iter().for_each(|group| self.0.calls.call_here(group));
     }
 
-    /// A server that sends no more answers nothing: what is held waits in vain.
+    /// A server that sends no more will not answer, so the connection ends.
     fn ended(&self, _conn: &Connection, (): &mut ()) -> Result<(), Close> {
-        let reason = "the server has ended it".into();
+        let reason = "the server closed the connection".into();
         self.0.end(&Error::unknown(ErrorKind::Lost(reason)));
         Err(Close::by_peer())
     }

@@ -1,4 +1,4 @@
-//! [`Login`]: the client's half of the handshake, sans-I/O.
+//! [`Login`]: the client's half of the handshake, without I/O.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use crate::codec::auth::{Challenge, Reply};
 use crate::codec::message::session::{AuthenticateContinue, AuthenticateStart};
 use crate::codec::message::{ClientMessage, ServerMessage};
 
-/// Where the handshake stands.
+/// State of the handshake.
 #[derive(Debug)]
 pub(super) enum Login {
-    /// The first frame was sent, a challenge is to come.
+    /// The first frame was sent. The challenge is outstanding.
     Started,
     /// The challenge was answered.
     Proved,
 }
 
-/// What follows from a frame.
+/// Next action after a frame.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// Nothing.
+    /// Wait for the next frame.
     Wait,
-    /// This is to be sent.
+    /// Send this message.
     Send(Box<ClientMessage>),
-    /// We are in.
+    /// The login succeeded.
     Done,
-    /// We are not.
+    /// The login failed.
     Failed(Error),
 }
 
-/// Rounds of hashing that a server may ask for: MySQL's default of 5000, and as many again.
+/// Limit of the hash rounds that a server may ask for: twice MySQL's default of 5000.
 const MAX_ROUNDS: u32 = 10_000;
 
 impl Login {
-    /// The first frame. The name is in it for servers of the newer form; others do not look.
+    /// Creates the first frame. Newer servers use the name in it; others ignore it.
     pub(super) fn start(options: &Options) -> (Self, ClientMessage) {
         let start = AuthenticateStart {
             mech_name: b"MYSQL41".to_vec(),
@@ -44,7 +44,7 @@ impl Login {
         (Self::Started, ClientMessage::AuthenticateStart(start))
     }
 
-    /// The server sent this, on session 0.
+    /// Handles a message of the server on session 0.
     pub(super) fn handle(&mut self, message: ServerMessage, options: &Options) -> Step {
         match (&self, message) {
             (_, ServerMessage::Notice(_)) => Step::Wait,
@@ -73,7 +73,7 @@ impl Login {
 
 fn prove(challenge: &[u8], options: &Options) -> Result<Vec<u8>, String> {
     if challenge.is_empty() {
-        // What some servers send in place of an error.
+        // Some servers send this in place of an error.
         return Err("an empty challenge".into());
     }
     let challenge = Challenge::parse(challenge).map_err(|error| error.to_string())?;

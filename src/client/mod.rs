@@ -1,4 +1,4 @@
-//! A client: sessions of a server, any number of them over few connections.
+//! Client of one server: many sessions over few connections.
 //!
 //! ```text
 //!  your threads, handlers      sessions        connections            server
@@ -28,19 +28,18 @@
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Promises
 //!
-//! * **Replies never cross.** An answer goes to the request that it belongs to. Session numbers are not
-//!   used twice on a connection, and a session whose answer nobody waited for does nothing else
-//!   before that has come.
-//! * **One outcome.** Each request has one: an answer, or an [`Error`] whose [`fate`](Error::fate) says
-//!   whether it was never sent, was refused, or may have been executed. Nothing is sent twice, but for a
-//!   digest that the server did not know, which was not executed.
-//! * **Deadlines.** Connecting, logging in, waiting for a session, waiting to be sent, and the answer
-//!   each have theirs; a server that is silent is found out by a probe.
-//! * **Bounded.** What is kept of an answer that nobody reads is bounded by a window that the server is
-//!   granted, and if it does not keep to it, by [`max_answer_bytes`](Options::max_answer_bytes); so is what
-//!   reading keeps: columns, warnings, the rows of a chunk.
+//! * **Replies never cross.** Each answer goes to its request. Session numbers are not reused on a
+//!   connection. A session with an abandoned request runs no other one before that is answered.
+//! * **One result.** Each request has one: an answer, or an [`Error`] whose [`fate`](Error::fate)
+//!   says whether it was never sent, was refused, or may have been executed. The client sends a
+//!   request again only if the server does not know its digest, and so has not executed it.
+//! * **Deadlines.** Connecting, the login, the wait for a session, the wait for sending, and the
+//!   answer each have a deadline. Probes detect a silent server.
+//! * **Bounded memory.** The unread part of an answer is bounded by a window of credit. If a server
+//!   exceeds it, [`max_answer_bytes`](Options::max_answer_bytes) bounds it, and also columns,
+//!   warnings and the rows of a chunk.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -77,7 +76,7 @@ use std::time::{Duration, Instant};
 use exchange::Asked;
 use fleet::{Fleet, Receiver};
 use link::Link;
-use pending::Place;
+use pending::Outstanding;
 use request::Wire;
 
 use crate::codec::message::ClientMessage;
@@ -85,41 +84,43 @@ use crate::codec::message::tso::GetTso;
 use crate::runtime::Handle;
 use crate::sync::stall::{Wait, run_as};
 
-/// A client of one server.
+/// Client of one server.
 ///
-/// *Shape*: cheap to clone, used from any thread. Connections are made when they are needed, and made
-/// again when they ended; they close when the client, its sessions and its answers are gone.
+/// *Shape*: cheap to clone, usable from any thread. It makes connections on demand, and again after
+/// they end. They close when the client, its sessions and its answers were dropped.
 #[derive(Clone, Debug)]
 pub struct Client {
     fleet: Arc<Fleet>,
 }
 
 impl Client {
-    /// A client whose connections are served by the workers of this runtime. Nothing is connected yet.
+    /// Creates a client whose connections are served by the workers of this runtime. It does not
+    /// connect yet.
     ///
     /// # Errors
     ///
-    /// An option is out of its range.
+    /// Returns an error if an option is out of its range.
     pub fn new(handle: &Handle, options: Options) -> Result<Self, OptionsError> {
         options.check()?;
         Ok(Self { fleet: Fleet::new(handle.clone(), options) })
     }
 
-    /// A session; waits for a connection with room for it, up to `session_timeout`. On a worker this is
-    /// an announced wait.
+    /// Opens a session. Waits for a connection with room for it, up to `session_timeout`. On a
+    /// worker this is an announced wait.
     ///
     /// # Errors
     ///
-    /// No connection could be made, the login was refused, or there was none with room in time.
+    /// Returns an error if no connection could be made, if the login was refused, or if no
+    /// connection had room in time.
     pub fn session(&self) -> Result<Session, Error> {
         self.session_within(self.fleet.options.session_timeout)
     }
 
-    /// A session; waits no longer than this.
+    /// Opens a session, and waits at most `timeout`.
     ///
     /// # Errors
     ///
-    /// Those of [`session`](Self::session).
+    /// Errors of [`session`](Self::session).
     pub fn session_within(&self, timeout: Duration) -> Result<Session, Error> {
         let deadline = deadline(timeout);
         let (give, given) = mpsc::sync_channel(1);
@@ -136,21 +137,21 @@ impl Client {
         given.unwrap_or_else(|_| Err(Error::not_sent(ErrorKind::Closed)))
     }
 
-    /// Calls `code` with a session as soon as there is one, on this thread if that is at once, else on a
-    /// worker, where it may wait like any handler. After `session_timeout`, or when the client is closed
-    /// or its runtime ends, it is called with an error.
+    /// Calls `code` with a session when there is one. The call is made at once on this thread if
+    /// possible, else on a worker, where it may wait like a handler. After `session_timeout`, or
+    /// when the client or its runtime ends, `code` gets an error.
     pub fn session_then(&self, code: impl FnOnce(Result<Session, Error>) + Send + 'static) {
         let deadline = deadline(self.fleet.options.session_timeout);
         self.fleet.open(deadline, Receiver::Call(Box::new(code)));
     }
 
-    /// Runs a statement in a session of its own, which commits by itself and is over with it; less to
-    /// send than for a session. Such statements cannot be cached or have chunks, and their rows have no
-    /// window: [`Options::max_answer_bytes`] bounds what is kept.
+    /// Runs a statement in a session of its own, which commits by itself and ends with the
+    /// statement. It needs fewer messages than a session. Such statements cannot use digests or
+    /// chunks. Their rows have no window: [`Options::max_answer_bytes`] bounds the memory.
     ///
     /// # Errors
     ///
-    /// Those of [`session`](Self::session) and [`Session::execute`].
+    /// Errors of [`session`](Self::session) and [`Session::execute`].
     pub fn execute(&self, request: impl Into<Request>) -> Result<Answer, Error> {
         let request = request.into();
         let timeout = request.timeout.unwrap_or(self.fleet.options.request_timeout);
@@ -159,19 +160,20 @@ impl Client {
         self.ask_once(link, Asked::Statement, wire, timeout)?.wait()
     }
 
-    /// The first of `count` timestamps in a row.
+    /// Returns the first of `count` consecutive timestamps.
     ///
     /// # Errors
     ///
-    /// Those of [`session`](Self::session), and what the server says.
+    /// Errors of [`session`](Self::session), and errors of the server.
     pub fn timestamps(&self, count: u32) -> Result<u64, Error> {
         let link = self.some_link()?;
         let pending = self.ask_timestamps(link, count)?;
-        // Nothing of it is there before its end.
-        answer::timestamp(&pending.into_place().wait())
+        // The answer is one frame, so it is complete or absent.
+        answer::timestamp(&pending.into_outstanding().wait())
     }
 
-    /// The same; calls `code`, and no thread waits.
+    /// Like [`timestamps`](Self::timestamps), but calls `code` with the result, and no thread
+    /// waits.
     pub fn timestamps_then(
         &self,
         count: u32,
@@ -193,13 +195,13 @@ impl Client {
         count: u32,
         code: impl FnOnce(Result<u64, Error>) + Send + 'static,
     ) {
-        let place = match self.ask_timestamps(link, count) {
-            Ok(pending) => pending.into_place(),
+        let outstanding = match self.ask_timestamps(link, count) {
+            Ok(pending) => pending.into_outstanding(),
             Err(error) => return code(Err(error)),
         };
-        let link = Arc::clone(&place.link);
-        let (session, seq) = (place.session, place.seq);
-        let call = move || code(answer::timestamp(&place.take()));
+        let link = Arc::clone(&outstanding.link);
+        let (session, seq) = (outstanding.session, outstanding.seq);
+        let call = move || code(answer::timestamp(&outstanding.take()));
         let watcher = exchange::Watcher::Call(Box::new(call));
         link.act(|state, _| state.watch(session, seq, usize::MAX, watcher));
     }
@@ -224,35 +226,36 @@ impl Client {
             state.ask(session, asked, wire, deadline).map(|seq| (session, seq))
         });
         let (session, seq) = asked?;
-        let place = Place { link, session, seq, deadline, fleet: Arc::clone(&self.fleet) };
-        Ok(Pending { at: Some(place) })
+        let outstanding =
+            Outstanding { link, session, seq, deadline, fleet: Arc::clone(&self.fleet) };
+        Ok(Pending { at: Some(outstanding) })
     }
 
-    /// A connection that is ready; waits for one.
+    /// Returns a ready connection. Waits for one.
     fn some_link(&self) -> Result<Arc<Link>, Error> {
         match self.fleet.least_loaded() {
             Some(link) => Ok(link),
-            // The session is not opened at the server as nothing is asked of it.
+            // The server never learns of this session, because it gets no request.
             None => Ok(self.session()?.into_link()),
         }
     }
 
-    /// How it stands.
+    /// State of the client.
     #[must_use]
     pub fn status(&self) -> Status {
         self.fleet.status()
     }
 
-    /// Closes the connections: sessions and requests end, with an error for who waits for them.
+    /// Closes the connections. Sessions and outstanding requests end with an error.
     pub fn close(&self) {
         self.fleet.close();
     }
 }
 
-/// So long from now, or as late as any clock can say.
+/// Time `timeout` from now, or a time that is never reached.
 fn deadline(timeout: Duration) -> Instant {
     Instant::now() + timeout.min(LONGEST)
 }
 
-/// Longer than anything waits.
+/// Longer than any wait.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);

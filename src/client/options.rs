@@ -1,11 +1,11 @@
-//! [`Options`]: where a client connects, as whom, and every limit and time of it.
+//! [`Options`]: address, account, limits and timeouts of a client.
 
 use std::error::Error;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Where a client connects, as whom, and its limits.
+/// Address, account and limits of a client.
 ///
 /// *Shape*: built by its setters, checked by [`Client::new`](super::Client::new). `Debug` hides the
 /// password.
@@ -45,8 +45,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// For the server at `address` (`host:port`, or `unix:/path`), logging in as `user`, without a
-    /// password.
+    /// Options for the server at `address` (`host:port`, or `unix:/path`), with a login as `user`
+    /// without a password.
     #[must_use]
     pub fn new(address: impl Into<String>, user: impl Into<String>) -> Self {
         Self {
@@ -72,136 +72,136 @@ impl Options {
         }
     }
 
-    /// What shows that we are the user. *Default* none.
+    /// Password of the account. *Default* none.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = password.into();
         self
     }
 
-    /// Connections at most. Sessions are spread over them before they share one. *Range* 1..=1024.
-    /// *Default* 4. *Price*: a socket and some KiB each, on both sides.
+    /// Most connections. Each session gets its own connection first, before sessions share one.
+    /// *Range* 1..=1024. *Default* 4. *Price*: a socket and some KiB each, on both sides.
     #[must_use]
     pub const fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Sessions at most on one connection; who wants one more waits. *Range* 1..=1048576. *Default*
-    /// 1024, what the protocol's Java client has. *Price*: the server holds a session for each.
+    /// Most sessions on one connection. Further callers wait. *Range* 1..=1048576. *Default* 1024,
+    /// as in the protocol's Java client. *Price*: the server holds a session for each.
     #[must_use]
     pub const fn sessions_per_connection(mut self, sessions: usize) -> Self {
         self.sessions_per_connection = sessions;
         self
     }
 
-    /// Connections that are made at a time. *Range* 1..=1024. *Default* 2. *Price*: a server that
-    /// comes back is met by so many logins at once.
+    /// Most connections that are made at the same time. *Range* 1..=1024. *Default* 2. *Price*: a
+    /// restarted server gets this number of logins at once.
     #[must_use]
     pub const fn max_connecting(mut self, connections: usize) -> Self {
         self.max_connecting = connections;
         self
     }
 
-    /// Callers that wait for a session at most; one more is refused. *Range* 0..=16777216. *Default*
-    /// 65536.
+    /// Most callers that wait for a session. Further callers get an error. *Range* 0..=16777216.
+    /// *Default* 65536.
     #[must_use]
     pub const fn max_waiting(mut self, callers: usize) -> Self {
         self.max_waiting = callers;
         self
     }
 
-    /// Requests of one session that are on their way at a time; more of them wait here. *Range*
-    /// 1..=4096. *Default* 64, half of what servers take (`max_queued_messages` 128).
+    /// Most requests of one session on the wire. Further ones wait in the client. *Range* 1..=4096.
+    /// *Default* 64, half of what servers accept (`max_queued_messages` 128).
     #[must_use]
     pub const fn max_pipelined(mut self, requests: usize) -> Self {
         self.max_pipelined = requests;
         self
     }
 
-    /// Bytes that the socket of a connection has not taken; above it requests wait here. *Range*
-    /// 64 KiB..=1 GiB. *Default* 16 MiB.
+    /// Backlog of a connection, in bytes, above which requests wait in the client. *Range* 64
+    /// KiB..=1 GiB. *Default* 16 MiB.
     #[must_use]
     pub const fn max_unsent_bytes(mut self, bytes: usize) -> Self {
         self.max_unsent_bytes = bytes;
         self
     }
 
-    /// Bytes of one answer that are kept unread, where the server does not keep to `window_bytes` or
-    /// cannot (auto-commit statements). An answer of which more waits is an error. So is a chunk that
-    /// becomes more bytes of rows, and one whose columns, warnings and texts together are more. *Range* 1
-    /// MiB..=4 GiB. *Default* 128 MiB.
+    /// Most unread bytes of one answer, for a server that ignores `window_bytes` or cannot use it
+    /// (auto-commit statements). A longer answer ends in an error. The same limit holds for the
+    /// rows of a chunk, and for columns, warnings and texts together. *Range* 1 MiB..=4 GiB.
+    /// *Default* 128 MiB.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;
         self
     }
 
-    /// Bytes of an answer that the server may send ahead of who reads it. Rounded up to KiB. *Range*
-    /// 1 KiB..=1 GiB. *Default* 1 MiB. *Price*: twice as much may be held for each answer that is read
-    /// slowly; with less, a fast reader waits for the server more often.
+    /// Bytes of an answer that the server may send ahead of the reader. Rounded up to KiB. *Range*
+    /// 1 KiB..=1 GiB. *Default* 1 MiB. *Price*: each answer that is read slowly may take twice as
+    /// much memory. With less, a fast reader waits for the server more often.
     #[must_use]
     pub const fn window_bytes(mut self, bytes: usize) -> Self {
         self.window_bytes = bytes;
         self
     }
 
-    /// How long a caller waits for a session, unless it says otherwise. *Range* 1 ms..=1 day. *Default*
-    /// 5 s.
+    /// Time that a caller waits for a session, unless it gives another one. *Range* 1 ms..=1 day.
+    /// *Default* 5 s.
     #[must_use]
     pub const fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// How long a connection may take to be established. *Range* 1 ms..=1 day. *Default* 3 s.
+    /// Time in which a connection must be established. *Range* 1 ms..=1 day. *Default* 3 s.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long the login may take. *Range* 1 ms..=1 day. *Default* 3 s.
+    /// Time in which the login must be answered. *Range* 1 ms..=1 day. *Default* 3 s.
     #[must_use]
     pub const fn login_timeout(mut self, timeout: Duration) -> Self {
         self.login_timeout = timeout;
         self
     }
 
-    /// How long a request may take, from the call to the end of its answer, unless it says otherwise.
-    /// *Range* 1 ms..=365 days. *Default* 900 s.
+    /// Time from the call of a request to the end of its answer, unless the request sets another
+    /// one. *Range* 1 ms..=365 days. *Default* 900 s.
     #[must_use]
     pub const fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// After this time without a byte from the server a connection is probed. *Range* 1 ms..=1 day.
-    /// *Default* 10 s.
+    /// Time without a byte from the server after which the client probes the connection. *Range* 1
+    /// ms..=1 day. *Default* 10 s.
     #[must_use]
     pub const fn probe_interval(mut self, interval: Duration) -> Self {
         self.probe_interval = interval;
         self
     }
 
-    /// How long the server may be silent after a probe; then the connection is given up. *Range* 1
-    /// ms..=1 day. *Default* 5 s.
+    /// Time after a probe in which the server must send a byte. Otherwise the client closes the
+    /// connection. *Range* 1 ms..=1 day. *Default* 5 s.
     #[must_use]
     pub const fn probe_timeout(mut self, timeout: Duration) -> Self {
         self.probe_timeout = timeout;
         self
     }
 
-    /// Wait after the first connection that failed; it doubles with each in a row, and is drawn at
-    /// random between half and all of that. *Range* 1 ms..=1 day. *Default* 50 ms.
+    /// Pause after the first failed connection. It doubles with each further failure, and is drawn
+    /// at random between half and all of it. *Range* 1 ms..=1 day. *Default* 50 ms.
     #[must_use]
     pub const fn reconnect_min(mut self, wait: Duration) -> Self {
         self.reconnect_min = wait;
         self
     }
 
-    /// Longest wait between two tries to connect. A connection that ends sooner than that counts as one
-    /// that failed. *Range* 1 ms..=1 day. *Default* 2 s.
+    /// Longest pause between two attempts to connect. A connection that ends sooner than that
+    /// counts as failed. *Range* 1 ms..=1 day. *Default* 2 s.
     #[must_use]
     pub const fn reconnect_max(mut self, wait: Duration) -> Self {
         self.reconnect_max = wait;
@@ -248,7 +248,7 @@ impl Options {
         Ok(())
     }
 
-    /// `window_bytes` as the protocol counts it.
+    /// `window_bytes` in KiB, the unit of the protocol.
     pub(super) fn window_kib(&self) -> i32 {
         i32::try_from(self.window_bytes.div_ceil(1024)).unwrap_or(i32::MAX)
     }
@@ -256,7 +256,7 @@ impl Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Everything but the password.
+        // All fields but the password.
         f.debug_struct("Options")
             .field("address", &self.address)
             .field("user", &self.user)
@@ -280,7 +280,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// An option that is out of its range: which one, its value, and what it may be.
+/// Error of an option that is out of its range: name, value and range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionsError {
     name: &'static str,
@@ -293,7 +293,7 @@ impl OptionsError {
         Self { name, value, range }
     }
 
-    /// The option.
+    /// Name of the option.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         self.name

@@ -1,4 +1,4 @@
-//! [`Pending`]: a request that was made.
+//! [`Pending`]: a request whose answer is outstanding.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,71 +13,71 @@ use super::link::Link;
 use super::state::Taken;
 use crate::sync::stall::{Wait, run_as};
 
-/// A request that was made, and whose answer is to come.
+/// Request whose answer is outstanding.
 ///
-/// Either [`wait`](Self::wait) for it, or say what is to be done [`then`](Self::then), which takes no
-/// thread. Dropped, the request goes on at the server until it is interrupted; its answer is thrown
-/// away, and its session is of no use before that has come.
+/// [`wait`](Self::wait) waits for the answer; [`then`](Self::then) sets a callback and needs no
+/// thread. If it is dropped, the client interrupts the request and discards its answer. The session
+/// runs no other request before that answer has arrived.
 #[must_use = "dropped, the answer is thrown away"]
 pub struct Pending {
-    pub(super) at: Option<Place>,
+    pub(super) at: Option<Outstanding>,
 }
 
-/// Where an answer arrives.
-pub(super) struct Place {
+/// An outstanding answer: connection, session and number of its request.
+pub(super) struct Outstanding {
     pub(super) link: Arc<Link>,
     pub(super) session: u64,
     pub(super) seq: u64,
     pub(super) deadline: Instant,
-    /// The connections are there as long as answers are to come.
+    /// Keeps the connections open while answers are outstanding.
     pub(super) fleet: Arc<Fleet>,
 }
 
-/// As much of an answer as makes a call worth while before it is whole.
+/// Bytes of an incomplete answer that are worth a call.
 const PIECE_BYTES: usize = 64 << 10;
 
 impl Pending {
-    pub(super) fn into_place(mut self) -> Place {
+    pub(super) fn into_outstanding(mut self) -> Outstanding {
         self.at.take().expect("there until it is used")
     }
 
-    /// Waits for the answer, or as much of it as came with its beginning. On a worker this is an
-    /// announced wait.
+    /// Waits for the answer, or for its first part. On a worker this is an announced wait.
     ///
     /// # Errors
     ///
-    /// The answer is an error, or none came.
+    /// Returns the error that the answer is, or the reason why none arrived.
     pub fn wait(self) -> Result<Answer, Error> {
-        let place = self.into_place();
-        let taken = place.wait();
-        Answer::new(place, taken)
+        let outstanding = self.into_outstanding();
+        let taken = outstanding.wait();
+        Answer::new(outstanding, taken)
     }
 
-    /// Calls `code` with the answer, or with as much of it as is there when there is much: the rest
-    /// can be read from it, see [`Answer::try_frame`]. It is called on a worker of the runtime, or at
-    /// once on this thread when no more is to come. It may wait, like any handler; others are called
-    /// meanwhile, so that those of one session may be called at the same time, and not in order.
+    /// Calls `code` with the answer, when it is complete or its first 64 KiB are there. `code` can
+    /// read the rest, see [`Answer::try_frame`]. The call is made on a worker, or at once on this
+    /// thread if the answer is complete. It may wait, like a handler. Other callbacks run
+    /// meanwhile, so callbacks of one session may run in parallel and out of order.
     ///
-    /// When the client is closed or its runtime ends, it is called with an error.
+    /// When the client or its runtime ends, `code` gets an error.
     pub fn then(self, code: impl FnOnce(Result<Answer, Error>) + Send + 'static) {
-        let place = self.into_place();
-        let (link, session, seq) = (Arc::clone(&place.link), place.session, place.seq);
+        let outstanding = self.into_outstanding();
+        let (link, session, seq) =
+            (Arc::clone(&outstanding.link), outstanding.session, outstanding.seq);
         let call = move || {
-            let taken = place.take();
-            code(Answer::new(place, taken));
+            let taken = outstanding.take();
+            code(Answer::new(outstanding, taken));
         };
         let watcher = Watcher::Call(Box::new(call));
         link.act(|state, _| state.watch(session, seq, PIECE_BYTES, watcher));
     }
 }
 
-impl Place {
-    /// What is there.
+impl Outstanding {
+    /// Takes the received part of the answer.
     pub(super) fn take(&self) -> Taken {
         self.link.act(|state, _| state.take(self.session, self.seq))
     }
 
-    /// What is there, as soon as there is anything.
+    /// Takes the received part of the answer. Waits until there is one.
     pub(super) fn wait(&self) -> Taken {
         let taken = self.take();
         if !taken.is_nothing() {
@@ -100,7 +100,7 @@ impl Place {
         })
     }
 
-    /// Calls `code` on a worker as soon as there is anything.
+    /// Calls `code` on a worker when a part of the answer is there.
     pub(super) fn when_more(&self, code: impl FnOnce() + Send + 'static) {
         let (session, seq) = (self.session, self.seq);
         let watcher = Watcher::Call(Box::new(code));
@@ -114,8 +114,8 @@ impl Place {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(place) = &self.at {
-            place.abandon();
+        if let Some(outstanding) = &self.at {
+            outstanding.abandon();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Request`]: what a session is asked to do.
+//! [`Request`]: a request to a session.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::codec::message::tso::AutoSp;
 use crate::codec::message::tso::auto_sp::Operation;
 use crate::codec::message::value::{Any, Scalar, any};
 
-/// What a session is asked to do: a statement, a plan, a savepoint.
+/// Request to a session: a statement, a plan or a savepoint.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,17 +41,18 @@ pub(super) enum Body {
     Savepoint(AutoSp),
 }
 
-/// A request as it is sent, and as it is sent again when the server does not know its digest.
+/// Encoded form of a request. It is sent with the text again if the server does not know its
+/// digest.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) message: ClientMessage,
     pub(super) again: Option<Box<ClientMessage>>,
-    /// Rows may come, in a window.
+    /// Set if the answer may have rows, which then come in a window.
     pub(super) has_rows: bool,
 }
 
 impl Request {
-    /// A statement in text form.
+    /// Creates a statement in text form.
     pub fn sql(text: impl Into<Vec<u8>>) -> Self {
         Self::statement(StmtExecute {
             stmt: Some(text.into()),
@@ -60,13 +61,12 @@ impl Request {
         })
     }
 
-    /// A statement with all that its message can say; what a proxy passes on. The window of its rows is
-    /// the client's own.
+    /// Creates a statement from a message, for proxies. The client sets the window of its rows.
     pub fn statement(message: StmtExecute) -> Self {
         Self { body: Body::Sql(Box::new(message)), cached: false, timeout: None }
     }
 
-    /// An execution plan.
+    /// Creates an execution plan.
     pub fn plan(plan: AnyPlan) -> Self {
         Self::exec_plan(ExecPlan {
             plan: Some(plan),
@@ -75,18 +75,18 @@ impl Request {
         })
     }
 
-    /// An execution plan with all that its message can say; what a proxy passes on.
+    /// Creates an execution plan from a message, for proxies.
     pub fn exec_plan(message: ExecPlan) -> Self {
         Self { body: Body::Plan(Box::new(message)), cached: false, timeout: None }
     }
 
-    /// Sets, releases or goes back to a savepoint.
+    /// Creates an action on a savepoint.
     pub fn savepoint(operation: Operation, name: impl Into<Vec<u8>>) -> Self {
         let savepoint = AutoSp { op: operation.into(), sp_name: name.into(), ..AutoSp::default() };
         Self { body: Body::Savepoint(savepoint), cached: false, timeout: None }
     }
 
-    /// A value for the next `?` of the statement, or the next placeholder of the plan.
+    /// Adds a value for the next `?` of the statement, or the next placeholder of the plan.
     pub fn arg(mut self, value: Scalar) -> Self {
         match &mut self.body {
             Body::Sql(sql) => sql.args.push(Any {
@@ -100,23 +100,23 @@ impl Request {
         self
     }
 
-    /// Values, one after the other.
+    /// Adds values, one after the other.
     pub fn args(self, values: impl IntoIterator<Item = Scalar>) -> Self {
         values.into_iter().fold(self, Self::arg)
     }
 
-    /// Sends a digest in place of the text or plan, and those only where the server does not know
-    /// them: less to send and to parse for what runs often. No effect on auto-commit statements, for
-    /// which servers do not do it.
+    /// Sends a digest in place of the text or plan, and sends these only if the server does not
+    /// know the digest. It saves bytes and parsing for frequent requests. It has no effect on
+    /// auto-commit statements, because servers do not support it there.
     ///
-    /// It is sent again by itself, unless another request was sent behind it by then, or it was
-    /// cancelled: then it ends in error 8000 and was not executed.
+    /// The client sends the request again by itself. If another request was sent behind it, or it
+    /// was cancelled, it ends in error 8000 instead and was not executed.
     pub const fn cached(mut self) -> Self {
         self.cached = true;
         self
     }
 
-    /// Asks for columns in place of rows: less to send for many rows of numbers.
+    /// Asks for columns in place of rows, which saves bytes for many rows of numbers.
     pub fn chunks(mut self) -> Self {
         match &mut self.body {
             Body::Sql(sql) => sql.chunk_result = Some(true),
@@ -136,7 +136,8 @@ impl Request {
         self
     }
 
-    /// It is not run when the one before it on the session failed; it then fails the same way.
+    /// Skips the request if the previous one of the session failed. It then fails with the same
+    /// error.
     pub fn if_no_error(mut self) -> Self {
         match &mut self.body {
             Body::Sql(sql) => sql.reset_error = Some(false),
@@ -146,13 +147,14 @@ impl Request {
         self
     }
 
-    /// How long it may take, in place of `request_timeout`.
+    /// Sets the time for the request, in place of `request_timeout`.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// With a window of so many KiB for its rows; without, for an auto-commit session.
+    /// Encodes the request. `window_kib` is the window of its rows; `None` for an auto-commit
+    /// session.
     pub(super) fn into_wire(self, window_kib: Option<i32>) -> Wire {
         let cached = self.cached && window_kib.is_some();
         match self.body {

@@ -1,48 +1,47 @@
-//! [`Retry`]: when the next connection may be made after one that came to nothing. Pure: `now` is an
-//! argument.
+//! [`Retry`]: pauses between attempts to connect. Pure: `now` is an argument.
 
 use std::time::Instant;
 
 use super::options::Options;
 
-/// How often connecting failed, and when it may be tried again.
+/// Number of failures, and the time of the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
-    /// Connections in a row that came to nothing, or ended before they had lasted.
+    /// Consecutive connections that failed, or ended before they had lasted.
     failures: u32,
-    /// When the last of them did.
+    /// Time of the last failure.
     failed_at: Option<Instant>,
-    /// No other is made before.
+    /// Earliest time of the next attempt.
     at: Option<Instant>,
 }
 
 impl Retry {
-    /// When the next try is due, if that is to come.
+    /// Time of the next attempt. `None` if it may begin now.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         self.at.filter(|&at| at > now)
     }
 
-    /// It fails, as far as one knows.
+    /// Returns true if the last connection failed.
     pub(super) const fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// Whether a connection that was begun at `since` has lasted: one that its server ends behind the
-    /// login is no better than one that is not made.
+    /// Returns true if a connection begun at `since` has lasted. A connection that its server ends
+    /// right after the login counts as failed.
     pub(super) fn has_lasted(since: Instant, now: Instant, options: &Options) -> bool {
         now.saturating_duration_since(since) >= options.reconnect_max
     }
 
-    /// A connection that was begun at `since` is there. Has it lasted, failures are forgotten; but one
-    /// that was there before the last of them says nothing about the next.
+    /// Notes that a connection begun at `since` is open. If it has lasted and is newer than the
+    /// last failure, failures are forgotten.
     pub(super) fn see(&mut self, since: Instant, now: Instant, options: &Options) {
         if Self::has_lasted(since, now, options) && self.failed_at.is_some_and(|at| at <= since) {
             *self = Self::default();
         }
     }
 
-    /// A connection came to nothing, or ended before it had lasted. The next is made after half of the
-    /// wait and up to all of it: `random` is at least 0 and below 1.
+    /// Notes a connection that failed, or ended before it had lasted. The next attempt follows
+    /// after half of the pause up to all of it: `random` is at least 0 and below 1.
     pub(super) fn fail(&mut self, now: Instant, options: &Options, random: f64) {
         let (min, max) = (options.reconnect_min, options.reconnect_max);
         let wait = min.saturating_mul(1 << self.failures.min(20)).min(max);
@@ -65,7 +64,8 @@ mod tests {
         Options::new("127.0.0.1:1", "root").reconnect_min(50 * MILLISECOND).reconnect_max(LONGEST)
     }
 
-    /// Connects as soon as it may, so many times, and is ended a moment later. How long each wait was.
+    /// Connects as early as allowed, this many times. Each connection ends a moment later. Returns
+    /// the pauses.
     fn meet(
         retry: &mut Retry,
         now: &mut Instant,
@@ -87,7 +87,7 @@ mod tests {
         (0..times).map(once).collect()
     }
 
-    /// Three quarters of each: half, and half of the rest.
+    /// Three quarters of each pause: half, and half of the rest.
     fn doubling() -> [Duration; 8] {
         [50, 100, 200, 400, 800, 1600, 2000, 2000].map(|whole| whole * MILLISECOND * 3 / 4)
     }

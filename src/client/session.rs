@@ -1,4 +1,4 @@
-//! [`Session`]: one session of a server, and how it is used.
+//! [`Session`]: one session of a server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,17 @@ use super::error::Error;
 use super::exchange::Asked;
 use super::fleet::Fleet;
 use super::link::Link;
-use super::pending::{Pending, Place};
+use super::pending::{Outstanding, Pending};
 use super::request::Request;
 
-/// A session: what it is asked is done in order, and what a statement changes of it stays.
+/// Session of a server. Its requests run in order, and effects of statements on the session stay.
 ///
-/// *Shape*: used by one thread at a time, sent between threads. Dropped, it is closed at the server,
-/// where an open transaction is rolled back; what it was asked and is waited for is answered before.
+/// *Shape*: used by one thread at a time; it can be sent between threads. When it is dropped,
+/// outstanding requests are answered, then the server closes it and rolls back an open transaction.
 ///
-/// Its connection may end: then it has [ended](Self::is_alive), and another is to be had from the
-/// [`Client`](super::Client). What was asked of it is told apart by [`Error::fate`].
+/// If its connection ends, the session has [ended](Self::is_alive), and the
+/// [`Client`](super::Client) can open another one. [`Error::fate`] tells the fate of its
+/// outstanding requests.
 pub struct Session {
     fleet: Arc<Fleet>,
     link: Arc<Link>,
@@ -30,31 +31,34 @@ impl Session {
         Self { fleet, link, id }
     }
 
-    /// Its connection.
+    /// Connection of the session.
     pub(super) fn into_link(self) -> Arc<Link> {
         Arc::clone(&self.link)
     }
 
-    /// Its number on its connection. Numbers are not used again.
+    /// Number of the session on its connection. It is not reused.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
     }
 
-    /// Number of its connection, which is not used again.
+    /// Number of the connection. It is not reused.
     #[must_use]
     pub fn connection(&self) -> u64 {
         self.link.number
     }
 
-    /// Sends a request. Does not wait: several may be on their way, and are answered in order.
+    /// Sends a request without waiting. Several requests may be outstanding; they are answered in
+    /// order.
     ///
-    /// One with more rows than `window_bytes` holds up those behind it until it is read, or dropped: who
-    /// waits for a later one first waits for ever, or until the deadline.
+    /// An answer with more rows than `window_bytes` delays the later ones until it is read or
+    /// dropped. A caller that waits for a later answer before it has read the earlier one waits
+    /// until the deadline.
     ///
     /// # Errors
     ///
-    /// It was not sent: the session has ended, or the request is too long.
+    /// Returns an error if the request was not sent: the session has ended, or the request is too
+    /// long.
     pub fn send(&mut self, request: impl Into<Request>) -> Result<Pending, Error> {
         let request = request.into();
         let options = &self.fleet.options;
@@ -62,35 +66,35 @@ impl Session {
         let wire = request.into_wire(Some(options.window_kib()));
         let asked = if wire.has_rows { Asked::Statement } else { Asked::Plain };
         let seq = self.link.act(|state, _| state.ask(self.id, asked, wire, deadline))?;
-        let place = Place {
+        let outstanding = Outstanding {
             link: Arc::clone(&self.link),
             session: self.id,
             seq,
             deadline,
             fleet: Arc::clone(&self.fleet),
         };
-        Ok(Pending { at: Some(place) })
+        Ok(Pending { at: Some(outstanding) })
     }
 
-    /// Sends a request and waits for its answer, as far as that comes with its beginning.
+    /// Sends a request and waits for its answer, or for the first part.
     ///
     /// # Errors
     ///
-    /// What went wrong, and what became of the request.
+    /// Returns the error of the request, with its fate.
     pub fn execute(&mut self, request: impl Into<Request>) -> Result<Answer, Error> {
         self.send(request)?.wait()
     }
 
-    /// Sends a request and waits for the end of its answer, whose rows are thrown away.
+    /// Sends a request, waits for the end of its answer, and discards the rows.
     ///
     /// # Errors
     ///
-    /// Those of [`execute`](Self::execute).
+    /// Errors of [`execute`](Self::execute).
     pub fn run(&mut self, request: impl Into<Request>) -> Result<Summary, Error> {
         self.execute(request)?.finish()
     }
 
-    /// Sends a request and calls `code` with its answer; no thread waits. See [`Pending::then`].
+    /// Sends a request and calls `code` with its answer. No thread waits. See [`Pending::then`].
     pub fn execute_then(
         &mut self,
         request: impl Into<Request>,
@@ -102,20 +106,20 @@ impl Session {
         }
     }
 
-    /// A way to interrupt what it does, for another thread.
+    /// Handle by which another thread interrupts requests of this session.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller { link: Arc::clone(&self.link), id: self.id }
     }
 
-    /// Whether it can be used: neither its server nor its connection has ended it.
+    /// Returns true if the session is usable: neither the server nor the connection has ended it.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.link.look_at(|state| state.is_alive(self.id))
     }
 
-    /// Whether it can be used and nothing of it is on its way: no answer of one who had it before can
-    /// come in the way of the next.
+    /// Returns true if the session is usable and has no outstanding request. So no answer of an
+    /// earlier user can delay the next one.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.link.look_at(|state| state.is_session_idle(self.id))
@@ -137,7 +141,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Interrupts what a session does, from any thread. Cheap to clone.
+/// Handle that interrupts requests of a session, from any thread. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Canceller {
     link: Arc<Link>,
@@ -145,8 +149,8 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Interrupts the statement that the session runs, the oldest that is not answered; that then
-    /// fails with error 1317, unless it is over by then. Does not wait.
+    /// Interrupts the oldest unanswered statement of the session. It then fails with error 1317,
+    /// unless it has ended before. Does not wait.
     pub fn cancel(&self) {
         self.link.act(|state, _| state.cancel(self.id));
     }

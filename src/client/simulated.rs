@@ -12,83 +12,83 @@ use super::state::State;
 use crate::codec::message::ClientMessage;
 use crate::codec::message::tso::GetTso;
 
-/// A client's connection: bytes, time and requests go in, bytes and answers come out.
+/// Connection of a client. Input: bytes, time and requests. Output: bytes and answers.
 pub struct Connection {
     options: Arc<Options>,
     state: State,
 }
 
-/// A request that was made.
+/// Request that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Asking {
-    /// Session that it was made on.
+    /// Session of the request.
     pub session: u64,
-    /// Its number there.
+    /// Number of the request in its session.
     pub seq: u64,
 }
 
 impl Connection {
-    /// One that is being established.
+    /// Creates a connection that is being established.
     #[must_use]
     pub fn new(options: Options, now: Instant) -> Self {
         let options = Arc::new(options);
         Self { state: State::new(Arc::clone(&options), now), options }
     }
 
-    /// It is established.
+    /// Notes that the connection is established.
     pub fn connected(&mut self, now: Instant) {
         self.state.handle_connected(now);
     }
 
-    /// Takes whole frames from the start of `input`; returns how many bytes they are.
+    /// Takes whole frames from the start of `input`. Returns their length in bytes.
     pub fn input(&mut self, input: &[u8], now: Instant) -> usize {
         self.state.handle_input(input, now).0
     }
 
-    /// What is to be sent.
+    /// Takes the output.
     pub fn out(&mut self) -> Vec<u8> {
         self.state.take_out()
     }
 
-    /// It has ended, for this reason.
+    /// Ends the connection for this reason.
     pub fn end(&mut self, reason: &str) {
         self.state.lose(&Error::unknown(ErrorKind::Lost(reason.into())));
     }
 
-    /// What it ended of.
+    /// Error that ended the connection.
     #[must_use]
     pub fn lost(&self) -> Option<Error> {
         self.state.lost().cloned()
     }
 
-    /// Logged in, and not at an end.
+    /// Returns true if the login has succeeded and the connection has not ended.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state.is_ready()
     }
 
-    /// When [`timeout`](Self::timeout) is to be called, at the latest.
+    /// Latest time of the next call of [`timeout`](Self::timeout).
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.state.poll_timeout()
     }
 
-    /// Time has passed.
+    /// Handles the deadlines that have passed.
     pub fn timeout(&mut self, now: Instant) {
         self.state.handle_timeout(now);
     }
 
-    /// A session, if it is ready.
+    /// Opens a session. Returns `None` if the connection is not ready.
     pub fn open(&mut self) -> Option<u64> {
         self.state.try_open()
     }
 
-    /// Asks a session.
+    /// Makes a request in a session.
     ///
     /// # Errors
     ///
-    /// Nothing was sent.
+    /// Returns an error if the request was not sent.
     pub fn ask(&mut self, session: u64, request: Request, due: Instant) -> Result<Asking, Error> {
         let is_plain = matches!(request.body, super::request::Body::Savepoint(_));
         let asked = if is_plain { Asked::Plain } else { Asked::Statement };
@@ -97,11 +97,11 @@ impl Connection {
         Ok(Asking { session, seq })
     }
 
-    /// Asks a session that is there for this statement only.
+    /// Makes a request in a session of its own.
     ///
     /// # Errors
     ///
-    /// Nothing was sent.
+    /// Returns an error if the request was not sent.
     pub fn ask_once(&mut self, request: Request, due: Instant) -> Result<Asking, Error> {
         let session = self.state.open_once(Asked::Statement);
         let wire = request.into_wire(None);
@@ -109,11 +109,11 @@ impl Connection {
         Ok(Asking { session, seq })
     }
 
-    /// Asks for timestamps.
+    /// Requests timestamps.
     ///
     /// # Errors
     ///
-    /// Nothing was sent.
+    /// Returns an error if the request was not sent.
     pub fn ask_time(&mut self, count: i32, due: Instant) -> Result<Asking, Error> {
         let session = self.state.open_once(Asked::Timestamps);
         let question = GetTso { leader_name: Vec::new(), batch_count: count };
@@ -123,19 +123,19 @@ impl Connection {
         Ok(Asking { session, seq })
     }
 
-    /// What has come of an answer: whole frames, and how it ended if it has.
+    /// Takes the received frames of an answer, and its result if it has one.
     pub fn take(&mut self, asking: Asking) -> (Vec<u8>, Option<Result<(), Error>>) {
         let taken = self.state.take(asking.session, asking.seq);
         (taken.bytes, taken.result)
     }
 
-    /// Calls `code` when there are `least` bytes of the answer, or its end.
+    /// Calls `code` when `least` bytes of the answer, or its result, are there.
     pub fn watch(&mut self, asking: Asking, least: usize, code: impl FnOnce() + Send + 'static) {
         let watcher = Watcher::Call(Box::new(code));
         self.state.watch(asking.session, asking.seq, least, watcher);
     }
 
-    /// Calls those who are to be told, and drops those who are not told any more.
+    /// Runs due callbacks, and drops those that were replaced.
     pub fn tell(&mut self) {
         for event in self.state.take_events() {
             if let Watcher::Call(code) = event {
@@ -145,39 +145,39 @@ impl Connection {
         drop(self.state.take_unwanted());
     }
 
-    /// Nobody wants the answer any more.
+    /// Abandons the answer.
     pub fn abandon(&mut self, asking: Asking) {
         self.state.abandon(asking.session, asking.seq);
     }
 
-    /// Interrupts what the session runs.
+    /// Interrupts the statement of the session.
     pub fn cancel(&mut self, session: u64) {
         self.state.cancel(session);
     }
 
-    /// The session is not used any more.
+    /// Closes the session.
     pub fn close(&mut self, session: u64, now: Instant) {
         self.state.close(session, now);
     }
 
-    /// The socket takes nothing, or does again.
+    /// Sets whether the socket takes more bytes.
     pub fn set_full(&mut self, full: bool) {
         self.state.set_full(full);
     }
 
-    /// Whether a session can be used, now or later.
+    /// Returns true if a session is usable, now or later.
     #[must_use]
     pub fn is_alive(&self, session: u64) -> bool {
         self.state.is_alive(session)
     }
 
-    /// Sessions that are open, and requests that are not answered.
+    /// Number of open sessions, and of unanswered requests.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.state.open_sessions(), self.state.outstanding())
     }
 
-    /// Nothing is kept of any session.
+    /// Returns true if no session keeps any data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.state.is_empty()

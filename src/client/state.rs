@@ -1,8 +1,9 @@
-//! [`State`]: one connection of a client, sans-I/O.
+//! [`State`]: one connection of a client, without I/O.
 //!
-//! Bytes go in by [`handle_input`](State::handle_input), time by [`handle_timeout`](State::handle_timeout),
-//! requests by [`ask`](State::ask); what is to be sent comes out by [`take_out`](State::take_out), who is to be
-//! told by [`take_events`](State::take_events). It knows no socket, clock or thread.
+//! Inputs are bytes ([`handle_input`](State::handle_input)), time
+//! ([`handle_timeout`](State::handle_timeout)) and requests ([`ask`](State::ask)). Outputs are
+//! bytes ([`take_out`](State::take_out)) and callers to notify
+//! ([`take_events`](State::take_events)). It knows no socket, clock or thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::codec::message::sql::TokenOffer;
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::reply::{INTERRUPTED_STATE, code};
 
-/// Where the connection stands.
+/// Stage of the connection.
 #[derive(Debug)]
 enum Stand {
     Connecting { due: Instant },
@@ -32,12 +33,12 @@ enum Stand {
     Lost(Error),
 }
 
-/// What was taken of an answer.
+/// Part of an answer that was taken.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// Whole frames.
     pub(super) bytes: Vec<u8>,
-    /// How it ended; nothing more comes.
+    /// Result of the request. No more frames follow it.
     pub(super) result: Option<Result<(), Error>>,
 }
 
@@ -47,42 +48,42 @@ impl Taken {
     }
 }
 
-/// One connection.
+/// State of one connection.
 pub(super) struct State {
     options: Arc<Options>,
     limits: Limits,
     stand: Stand,
     exchanges: HashMap<u64, Exchange>,
     next_session: u64,
-    /// Sessions that the server holds for us, or will.
+    /// Number of sessions that the server holds, or will open.
     open: usize,
-    /// Requests that are not answered, openings and closings included.
+    /// Number of unanswered requests, including openings and closings of sessions.
     unanswered: usize,
     out: Vec<u8>,
     events: Vec<Watcher>,
-    /// Those who are not told any more.
+    /// Watchers that are not notified any more.
     unwanted: Vec<Watcher>,
-    /// A session ended, so there may be room for another.
+    /// Set when a session ended, so there may be room for another.
     freed: bool,
-    /// Sessions for which something came in this input.
+    /// Sessions with frames in the current input.
     touched: Vec<u64>,
-    /// When the server was last heard.
+    /// Time of the last input.
     heard: Instant,
-    /// A probe was sent: until then it is to be answered.
+    /// Deadline of the answer to a probe.
     probe_due: Option<Instant>,
-    /// No request's deadline is before it.
+    /// Lower bound of the deadlines of all requests.
     next_due: Option<Instant>,
-    /// Bytes that the socket did not take are above the limit: requests and offers are held.
+    /// Set while the backlog is above the limit. Requests and offers then wait.
     full: bool,
-    /// Errors that answer nothing and end nothing.
+    /// Number of errors that answer no request and end no session.
     stray_errors: u64,
 }
 
-/// Session ids with this bit are of sessions for one statement.
+/// Bit of a session id that marks a session of one statement.
 const AUTO_COMMIT: u64 = 1 << 63;
 /// Session of the login and of probes.
 const CONNECTION: u64 = 0;
-/// The first id that is ours to give: 1 is reserved.
+/// First session id that the client uses. 1 is reserved.
 const FIRST_SESSION: u64 = 2;
 
 impl State {
@@ -109,9 +110,9 @@ impl State {
         }
     }
 
-    // What happens to the connection.
+    // ---- events of the connection ----
 
-    /// It is established.
+    /// Begins the login on the established connection.
     pub(super) fn handle_connected(&mut self, now: Instant) {
         if let Stand::Connecting { .. } = self.stand {
             let (login, first) = Login::start(&self.options);
@@ -121,8 +122,8 @@ impl State {
         }
     }
 
-    /// Takes whole frames from the start of `input`; returns how many bytes they are, and how many the
-    /// frame behind them has in all, if that is known.
+    /// Takes whole frames from the start of `input`. Returns their length, and the length of the
+    /// incomplete frame behind them if its header is known.
     pub(super) fn handle_input(&mut self, input: &[u8], now: Instant) -> (usize, Option<usize>) {
         let mut at = 0;
         self.heard = now;
@@ -150,7 +151,7 @@ impl State {
         (at, need)
     }
 
-    /// It is at an end, for this reason.
+    /// Ends the connection with this error.
     pub(super) fn lose(&mut self, error: &Error) {
         if self.lost().is_some() {
             return;
@@ -167,7 +168,7 @@ impl State {
         self.exchanges.retain(|_, exchange| !exchange.tidy());
     }
 
-    /// What it ended of.
+    /// Error that ended the connection.
     pub(super) const fn lost(&self) -> Option<&Error> {
         match &self.stand {
             Stand::Lost(error) => Some(error),
@@ -179,28 +180,28 @@ impl State {
         matches!(self.stand, Stand::Ready)
     }
 
-    /// Sessions that the server holds for us.
+    /// Number of sessions that the server holds.
     pub(super) const fn open_sessions(&self) -> usize {
         self.open
     }
 
-    /// Requests that are not answered.
+    /// Number of unanswered requests.
     pub(super) const fn outstanding(&self) -> usize {
         self.unanswered
     }
 
-    /// Errors that answered nothing and ended nothing.
+    /// Number of errors that answer no request and end no session.
     pub(super) const fn stray_errors(&self) -> u64 {
         self.stray_errors
     }
 
-    /// True if no session keeps anything.
+    /// Returns true if no session keeps any data.
     #[cfg(any(test, feature = "internal"))]
     pub(super) fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
     }
 
-    // What is to be done about it.
+    // ---- actions for the caller ----
 
     pub(super) fn take_out(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
@@ -210,17 +211,18 @@ impl State {
         std::mem::take(&mut self.events)
     }
 
-    /// Those who are not told any more: to be dropped where no lock is held, as they are the user's.
+    /// Watchers that are not notified any more. The caller drops them without a lock, because they
+    /// are foreign values.
     pub(super) fn take_unwanted(&mut self) -> Vec<Watcher> {
         std::mem::take(&mut self.unwanted)
     }
 
-    /// Whether a session ended since this was asked.
+    /// Returns true if a session ended since the last call.
     pub(super) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called, at the latest.
+    /// Latest time of the next call of [`handle_timeout`](Self::handle_timeout).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let own = match self.stand {
             Stand::Connecting { due } | Stand::LoggingIn { due, .. } => due,
@@ -230,7 +232,7 @@ impl State {
         Some(self.next_due.map_or(own, |due| due.min(own)))
     }
 
-    /// Time has passed.
+    /// Handles passed deadlines.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         match self.stand {
             Stand::Connecting { due } if due <= now => {
@@ -288,9 +290,9 @@ impl State {
         }
     }
 
-    // Sessions and requests.
+    // ---- sessions and requests ----
 
-    /// A new session. The server hears of it with its first request.
+    /// Opens a session. The server learns of it with the first request.
     fn open(&mut self) -> u64 {
         let session = self.next();
         self.exchanges.insert(session, Exchange::new(false));
@@ -298,12 +300,12 @@ impl State {
         session
     }
 
-    /// The same, unless the connection is at an end.
+    /// Opens a session, unless the connection is not ready.
     pub(super) fn try_open(&mut self) -> Option<u64> {
         self.is_ready().then(|| self.open())
     }
 
-    /// A session for one request.
+    /// Opens a session for one request.
     pub(super) fn open_once(&mut self, asked: Asked) -> u64 {
         let number = self.next();
         let session = if asked == Asked::Statement { number | AUTO_COMMIT } else { number };
@@ -362,12 +364,12 @@ impl State {
         self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
     }
 
-    /// Bytes that the socket may leave to us before requests are held.
+    /// Limit of the backlog above which requests are held.
     pub(super) fn max_unsent_bytes(&self) -> usize {
         self.options.max_unsent_bytes
     }
 
-    /// Requests and offers may be sent again, or no more, because of what the socket has not taken.
+    /// Sets whether the backlog is above the limit. Below it, held requests and offers are sent.
     pub(super) fn set_full(&mut self, full: bool) {
         if std::mem::replace(&mut self.full, full) && !full {
             let mut sessions: Vec<u64> = self.exchanges.keys().copied().collect();
@@ -379,7 +381,7 @@ impl State {
         }
     }
 
-    /// Sends what is held and may go.
+    /// Sends held requests, as far as allowed.
     fn send_held(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let (mut in_flight, left_alone) = exchange.in_flight();
@@ -396,7 +398,7 @@ impl State {
         }
     }
 
-    /// Interrupts what the session runs, if it runs something.
+    /// Interrupts the statement of the session, if it runs one.
     pub(super) fn cancel(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let runs = |slot: &mut Slot| slot.is_sent() && slot.asked() == Asked::Statement;
@@ -405,12 +407,12 @@ impl State {
         }
         kill(&mut self.out, session, kill_session::Type::Query);
         if let Some(slot) = exchange.current() {
-            // Sent again it would run as if nobody had interrupted it.
+            // If it were sent again, it would run although it was interrupted.
             slot.cancelled |= slot.again.take().is_some();
         }
     }
 
-    /// The session is not used any more. What it was asked is still answered.
+    /// Closes the session. Its outstanding requests are still answered.
     pub(super) fn close(&mut self, session: u64, now: Instant) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         exchange.closing = true;
@@ -422,7 +424,7 @@ impl State {
         if opened && !self.kill_if_left(session) {
             let Some(exchange) = self.exchanges.get_mut(&session) else { return };
             let mut slot = Slot::new(Asked::Close, ClientMessage::SessionClose);
-            // What it stands behind may take longer.
+            // Requests in front of the closing may take longer.
             let due = now + self.options.request_timeout;
             let due = exchange.last_deadline().map_or(due, |last| last.max(due));
             slot.deadline = Some(due);
@@ -434,14 +436,13 @@ impl State {
         self.tidy(session);
     }
 
-    /// There is one session less.
+    /// Notes that a session has ended.
     fn release(&mut self) {
         self.open = self.open.saturating_sub(1);
         self.freed = true;
     }
 
-    /// Ends a session that is not used any more, when what it does is wanted by nobody and may never
-    /// end.
+    /// Ends a closed session whose requests no caller wants, because they may never end.
     fn kill_if_left(&mut self, session: u64) -> bool {
         let Some(exchange) = self.exchanges.get(&session) else { return false };
         let (_, left_alone) = exchange.in_flight();
@@ -452,7 +453,7 @@ impl State {
         left
     }
 
-    /// Ends a session at once, at both ends.
+    /// Ends a session at once, here and at the server.
     fn kill_session(&mut self, session: u64, error: &Error) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         if exchange.dead.is_some() {
@@ -474,20 +475,20 @@ impl State {
         }
     }
 
-    /// Whether nothing of the session is on its way, and it can be used.
+    /// Returns true if the session is usable and has no outstanding request.
     pub(super) fn is_session_idle(&self, session: u64) -> bool {
         let exchange = self.exchanges.get(&session);
         exchange.is_some_and(|exchange| exchange.dead.is_none() && exchange.is_idle())
     }
 
-    /// Whether the session can be used, now or later.
+    /// Returns true if the session is usable, now or later.
     pub(super) fn is_alive(&self, session: u64) -> bool {
         self.exchanges.get(&session).is_some_and(|exchange| exchange.dead.is_none())
     }
 
-    // Answers.
+    // ---- answers ----
 
-    /// What came of an answer since the last time.
+    /// Takes the part of an answer that arrived since the last call.
     pub(super) fn take(&mut self, session: u64, seq: u64) -> Taken {
         let slot = self.exchanges.get_mut(&session).and_then(|exchange| exchange.slot(seq));
         let Some(slot) = slot else {
@@ -497,7 +498,7 @@ impl State {
         let taken = Taken { bytes: std::mem::take(&mut slot.bytes), result: slot.result.clone() };
         if taken.result.is_some() {
             slot.taken = true;
-            // One that is late still has its answer to come.
+            // A request that exceeded its deadline still gets its answer later.
             let late = slot.is_sent();
             if late {
                 self.offer(session, seq);
@@ -510,7 +511,7 @@ impl State {
         taken
     }
 
-    /// Tells `watcher` when there are `least` bytes, or the end; at once if so.
+    /// Notifies `watcher` when `least` bytes or the result are there, perhaps at once.
     pub(super) fn watch(&mut self, session: u64, seq: u64, least: usize, watcher: Watcher) {
         let slot = self.exchanges.get_mut(&session).and_then(|exchange| exchange.slot(seq));
         match slot {
@@ -522,7 +523,7 @@ impl State {
         }
     }
 
-    /// Nobody wants the answer any more.
+    /// Discards the answer of a request.
     pub(super) fn abandon(&mut self, session: u64, seq: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let once = exchange.once;
@@ -536,7 +537,7 @@ impl State {
         self.tidy(session);
     }
 
-    /// The time of a request is over.
+    /// Ends a request whose deadline has passed.
     pub(super) fn expire(&mut self, session: u64, seq: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let once = exchange.once;
@@ -545,7 +546,7 @@ impl State {
             return;
         }
         if slot.asked() == Asked::Close {
-            // Nobody waits for it; what still comes is nobody's.
+            // The client closes sessions by itself, so no caller waits for this answer.
             return self.kill_session(session, &Error::unknown(ErrorKind::Deadline(Stage::Reply)));
         }
         if slot.is_held() {
@@ -562,8 +563,8 @@ impl State {
         self.interrupt_left(session);
     }
 
-    /// Interrupts the statement that runs, if nobody wants its answer: the session is of no use until
-    /// that has come.
+    /// Interrupts the running statement if no caller wants its answer, because it delays the later
+    /// requests of its session.
     fn interrupt_left(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         if exchange.once || exchange.dead.is_some() || self.kill_if_left(session) {
@@ -585,7 +586,7 @@ impl State {
         }
     }
 
-    /// Grants more of an answer to the server, if it is time.
+    /// Grants the server more credit for an answer, when little is left.
     fn offer(&mut self, session: u64, seq: u64) {
         if self.full {
             return;
@@ -603,24 +604,24 @@ impl State {
         }
     }
 
-    // Frames.
+    // ---- frames ----
 
     fn handle_frame(&mut self, frame: &Frame<'_>, now: Instant) {
         let session = frame.session();
         if session == CONNECTION {
             return self.handle_connection_frame(frame, now);
         }
-        // Late frames of a session that is gone are nobody's.
+        // Late frame of a session that was removed.
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         if exchange.dead.is_some() {
             return;
         }
         let Some(slot) = exchange.current() else {
-            // An error about what has no answer of its own (an offer that came late, say) is nobody's.
+            // An error without a request, for example about a late offer.
             return self.handle_stray(session, frame);
         };
         match slot.step(ServerKind::from_number(frame.kind())) {
-            // Notices; nobody would read them.
+            // Notices, which have no reader here.
             Step::More if slot.asked() == Asked::Timestamps => {}
             Step::More => {
                 let bytes = frame.bytes();
@@ -660,7 +661,7 @@ impl State {
         }
     }
 
-    /// The current request is answered.
+    /// Completes the current request.
     fn end_current(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         let Some(slot) = exchange.current() else { return };
@@ -691,11 +692,12 @@ impl State {
             return;
         }
         let asked = slot.asked();
-        // A text that its user knows nothing of was missing: it would have been sent again.
+        // The user does not know of the digest. Without the cancellation the request would have
+        // been sent again.
         let reply = if reply.is_cache_miss() && slot.cancelled { interrupted() } else { reply };
         let error = Arc::new(ServerError::new(reply));
         match asked {
-            // Nothing that was sent behind it is run.
+            // The server runs no request behind a failed opening.
             Asked::Open => {
                 let error = Error::new(Fate::Refused, ErrorKind::Server(error));
                 self.die(session, &error);
@@ -711,7 +713,7 @@ impl State {
         }
     }
 
-    /// A session is over: all that it was asked has this outcome.
+    /// Ends a session. All its requests get this error.
     fn die(&mut self, session: u64, error: &Error) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         end_all(exchange, error, &mut self.events, &mut self.unanswered);
@@ -721,7 +723,7 @@ impl State {
         self.tidy(session);
     }
 
-    /// A frame that answers nothing.
+    /// Handles a frame that answers no request.
     fn handle_stray(&mut self, session: u64, frame: &Frame<'_>) {
         match frame.server_message(&self.limits) {
             Ok(ServerMessage::Notice(_) | ServerMessage::TokenDone(_)) => {}
@@ -773,7 +775,7 @@ impl State {
         }
     }
 
-    /// Those who wait for what came hear of it when all of the input was looked at.
+    /// Notifies the callers with new frames, after the whole input was handled.
     fn tell_touched(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
         for session in touched.drain(..) {
@@ -789,7 +791,7 @@ impl State {
     }
 }
 
-/// Ends all that a session was asked; it is dead then.
+/// Ends all requests of a session with this error.
 fn end_all(
     exchange: &mut Exchange,
     error: &Error,
@@ -821,7 +823,7 @@ fn kill(out: &mut Vec<u8>, session: u64, what: kill_session::Type) {
     encode(out, session, &ClientMessage::SessionKill(kill));
 }
 
-/// What a server says of a statement that was interrupted.
+/// Error of a server for an interrupted statement.
 fn interrupted() -> ErrorReply {
     ErrorReply::error(code::INTERRUPTED, INTERRUPTED_STATE, "Query execution was interrupted")
 }

@@ -1,4 +1,4 @@
-//! The login of one connection: who may say what when, and what is compared.
+//! Login of one connection: the order of its messages, and the comparison of the password.
 //!
 //! ```text
 //!             start            continue              accepted
@@ -9,15 +9,14 @@
 //!       └─────────────────────────────────────────┘   too often: over, the connection closes
 //! ```
 //!
-//! A challenge is there from the frame that asks for it until the next frame, whatever that is, so
-//! that no proof is looked at twice. What comes in the wrong order fails like a wrong password:
-//! with an error, and it counts.
+//! A challenge is valid until the next frame, so each proof is checked once. A message out of order
+//! fails like a wrong password: it gets an error and counts as a failure.
 //!
-//! What it costs to say no does not depend on why: an unknown user, an account without a password
-//! and a malformed proof go through the same two hashes as a wrong password.
+//! All refusals take the same time: an unknown user, an account without a password and a malformed
+//! proof go through the same two hashes as a wrong password.
 //!
-//! The machine knows no socket, no clock and no accounts. Its limits on time and on bytes are those
-//! of the connection.
+//! The state machine knows no socket, no clock and no accounts. The connection limits its time and
+//! bytes.
 
 use std::fmt;
 use std::hint::black_box;
@@ -29,39 +28,38 @@ use crate::codec::message::session::AuthenticateStart;
 use crate::net::Address;
 use crate::sys::random;
 
-/// A salt for one challenge, which nobody can foresee.
+/// Returns an unpredictable salt for one challenge.
 pub(super) fn fresh_salt() -> io::Result<[u8; SALT_BYTES]> {
     let mut bytes = [0; SALT_BYTES];
     random::fill(&mut bytes)?;
     Ok(printable_salt(bytes))
 }
 
-/// The login of one connection.
+/// State of the login of one connection.
 #[derive(Debug)]
 pub(super) struct Handshake {
     state: State,
     failures: usize,
-    /// With so many failures it is over.
+    /// Number of failures that ends the login.
     most_failures: usize,
 }
 
 enum State {
     Idle,
     Challenged([u8; SALT_BYTES]),
-    /// The service looks at a claim.
+    /// The service checks a claim.
     Verifying,
     Done,
     Over,
 }
 
-/// What the connection has to do.
+/// Next action of the connection.
 #[derive(Debug)]
 #[must_use]
 pub(super) enum Step {
     /// Send this challenge.
     SendChallenge([u8; SALT_BYTES]),
-    /// Ask the service about the claim, and then say [`Handshake::accepted`] or
-    /// [`Handshake::refused`].
+    /// Pass the claim to the service, then call [`Handshake::accepted`] or [`Handshake::refused`].
     Verify(Claim),
     /// Answer with the error. The client may begin again.
     Refuse(AuthError),
@@ -70,12 +68,12 @@ pub(super) enum Step {
 }
 
 impl Handshake {
-    /// A login that is over when it has failed so often.
+    /// Creates a login that is over after this number of failures.
     pub(super) const fn new(max_login_attempts: usize) -> Self {
         Self { state: State::Idle, failures: 0, most_failures: max_login_attempts }
     }
 
-    /// The client begins. The salt is used once, see [`fresh_salt`].
+    /// Handles the begin of a login. The salt is used once, see [`fresh_salt`].
     pub(super) fn handle_start(
         &mut self,
         start: &AuthenticateStart,
@@ -91,7 +89,7 @@ impl Handshake {
         }
     }
 
-    /// The client answers the challenge.
+    /// Handles the answer to the challenge.
     pub(super) fn handle_continue(&mut self, data: &[u8]) -> Step {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Challenged(salt) => match Claim::parse(salt, data) {
@@ -105,7 +103,7 @@ impl Handshake {
         }
     }
 
-    /// The service accepts the claim. False if the login is over by now.
+    /// Notes that the service accepted the claim. Returns false if the login is over by now.
     pub(super) fn accepted(&mut self) -> bool {
         let verifying = matches!(self.state, State::Verifying);
         if verifying {
@@ -114,7 +112,7 @@ impl Handshake {
         verifying
     }
 
-    /// The service refuses the claim.
+    /// Notes that the service refused the claim.
     pub(super) fn refused(&mut self, error: AuthError) -> Step {
         self.state = State::Idle;
         self.fail(error)
@@ -129,7 +127,7 @@ impl Handshake {
         let error = AuthError::protocol(OUT_OF_ORDER);
         match state {
             State::Idle | State::Challenged(_) => self.fail(error),
-            // Its answer would be taken for that of the claim.
+            // A client would take an error for the answer to its claim, so the login is over.
             State::Verifying | State::Over => {
                 self.state = State::Over;
                 Step::Close(error)
@@ -163,7 +161,7 @@ impl fmt::Debug for State {
     }
 }
 
-/// Who names no mechanism gets the only one there is.
+/// The client may leave the name out, because there is one mechanism only.
 fn is_known(mechanism: &[u8]) -> bool {
     mechanism.is_empty() || mechanism.eq_ignore_ascii_case(b"MYSQL41")
 }
@@ -171,7 +169,7 @@ fn is_known(mechanism: &[u8]) -> bool {
 const UNKNOWN_MECHANISM: &str = "Unknown authentication mechanism, MYSQL41 is supported.";
 const OUT_OF_ORDER: &str = "Authentication messages out of order.";
 
-/// Who somebody says to be, with what shall prove it. Nothing has been compared yet.
+/// Names and proof that a client sent. Nothing has been compared yet.
 pub(super) struct Claim {
     salt: [u8; SALT_BYTES],
     user: Box<[u8]>,
@@ -183,13 +181,13 @@ pub(super) struct Claim {
 enum Sent {
     Nothing,
     Proof(Proof),
-    /// What can be no proof of anything.
+    /// Bytes that cannot be a proof.
     Malformed,
 }
 
 impl Claim {
-    /// Reads what answers the challenge. What names no user is refused here, and takes as long as
-    /// any other wrong password.
+    /// Reads the answer to the challenge. A claim without a user is refused here, in the same time
+    /// as a wrong password.
     fn parse(salt: [u8; SALT_BYTES], data: &[u8]) -> Result<Self, AuthError> {
         let mut parts = data.splitn(3, |&byte| byte == 0);
         let [schema, user, proof] = [(); 3].map(|()| parts.next());
@@ -207,10 +205,10 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Compares with what is kept of the user's password; `None` for an unknown user. Both hashes
-    /// are computed in any case, of something that nobody has as password if need be.
+    /// Compares the proof with the stored password; `None` for an unknown user. Both hashes are
+    /// computed in any case, if needed with a password that no client can have.
     fn check(&self, stored: Option<&StoredPassword>) -> Result<(), AuthError> {
-        // One way for both, without a branch: who is unknown gets the account of nobody.
+        // Same path without a branch: an unknown user gets the password `NOBODY`.
         let exists = stored.is_some();
         let hash = black_box(stored.unwrap_or(&NOBODY)).as_bytes();
         let (sent, is_proof) = match self.sent {
@@ -237,9 +235,9 @@ impl fmt::Debug for Claim {
     }
 }
 
-/// Somebody who wants to log in: who it says to be, from where, and a proof to compare.
+/// Login to be checked: names, address and proof.
 ///
-/// A service looks the account up and leaves the comparison to [`check`](Self::check):
+/// A service looks up the account and leaves the comparison to [`check`](Self::check):
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -255,11 +253,11 @@ impl fmt::Debug for Claim {
 /// }
 /// ```
 ///
-/// The time of the look-up is the service's: with a hash table of one account it was 15 to 23 ns more or less
-/// for a name that was not in it, of 20 µs for a whole login, which 400 000 tries without delays or limits can
-/// tell.
+/// The look-up of the account takes time too. In a hash table of one account, an unknown name took
+/// 15 to 23 ns more or less, of 20 µs for a login. A client without delays and limits can measure
+/// that with 400 000 tries.
 ///
-/// *Shape*: borrows everything. `Debug` shows the names and hides the proof.
+/// *Shape*: borrows all data. `Debug` shows the names and hides the proof.
 #[derive(Clone, Copy)]
 pub struct Login<'a> {
     claim: &'a Claim,
@@ -283,22 +281,21 @@ impl<'a> Login<'a> {
         &self.claim.schema
     }
 
-    /// Where the connection comes from.
+    /// Address of the peer.
     #[must_use]
     pub const fn peer_addr(&self) -> &'a Address {
         self.peer
     }
 
-    /// Compares the proof with what is kept of the account's password; `None` for an account that
-    /// does not exist.
+    /// Compares the proof with the stored password of the account; `None` for an unknown account.
     ///
-    /// Call it for both, so that who guesses names learns nothing: it takes the same time and gives
-    /// the same error. Only after it has succeeded tell of an account that it is locked or has
-    /// expired.
+    /// Call it for unknown accounts too: it takes the same time and returns the same error, so a
+    /// client cannot find out names. Report a locked or expired account only after this has
+    /// succeeded.
     ///
     /// # Errors
     ///
-    /// [`AuthError::denied`]: the proof is not one of that password, or there is no account.
+    /// [`AuthError::denied`]: the proof does not match the password, or the account is unknown.
     pub fn check(&self, stored: Option<&StoredPassword>) -> Result<(), AuthError> {
         self.claim.check(stored)
     }
@@ -313,8 +310,8 @@ impl fmt::Debug for Login<'_> {
     }
 }
 
-/// A whole login by the machine, without a connection: whether who answers `salt` so gets into an
-/// account of which this is kept. For those who time it.
+/// Runs a whole login without a connection. Returns true if `answer` to `salt` matches `stored`.
+/// For measurements of time.
 #[cfg(feature = "internal")]
 pub(crate) fn attempt(
     salt: [u8; SALT_BYTES],

@@ -1,15 +1,13 @@
-//! What clients sent once and name by its digest from then on: texts of statements, or plans.
+//! [`Cache`]: texts and plans that clients send once and name by digest later.
 //!
-//! An entry belongs to the account that sent it. The same digest of another account is another
-//! entry, so that nobody can plant text for somebody else. Nor does a connection whose bytes are
-//! corrupted plant it for its own account: a text is kept only under its own MD5.
+//! An entry belongs to the account that sent it. So no client can plant a text under the digest of
+//! another account. A text is kept only under its own MD5, so a corrupted text is not kept either.
 //!
-//! *Shape*: parts with a lock each, an entry in one of them by its key. Entries and bytes are
-//! limited in each part; what was used least recently goes first. A lookup allocates nothing.
-//! Nothing is dropped under a lock.
+//! *Shape*: parts with a lock each; the key selects the part. Entries and bytes are limited in each
+//! part, and the least recently used entry goes first. A lookup allocates nothing. No value is
+//! dropped under a lock.
 
 use std::borrow::Borrow;
-use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
 
@@ -20,10 +18,10 @@ use crate::sync::shim::{Mutex, lock};
 /// Longest digest that is kept. Clients send 16 bytes.
 const MOST_DIGEST_BYTES: usize = 64;
 
-/// A cache of texts (`[u8]`), or of something else.
+/// Cache of texts (`[u8]`) or of plans.
 pub(super) struct Cache<T: ?Sized> {
     parts: Box<[Mutex<Part<T>>]>,
-    /// Decides which part a key belongs to; not by the hash that orders it there.
+    /// Hash that selects the part of a key. It is independent of the hash inside the part.
     choice: RandomState,
     most_entries_in_part: usize,
     most_bytes_in_part: usize,
@@ -31,7 +29,7 @@ pub(super) struct Cache<T: ?Sized> {
 
 struct Part<T: ?Sized> {
     entries: LruCache<Key, Entry<T>, RandomState>,
-    /// Of all entries, with what they cost besides.
+    /// Weight of all entries, with their overhead.
     bytes: usize,
 }
 
@@ -40,18 +38,18 @@ struct Entry<T: ?Sized> {
     bytes: usize,
 }
 
-/// What became of something that was to be kept.
+/// Result of adding an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Put {
-    /// It is there, and so many others had to go for it.
+    /// The entry was added, and this number of others was evicted.
     Kept { evicted: usize },
-    /// It is too long, or its digest is. What was kept under the same key is gone.
+    /// The value or its digest is too long. An earlier entry under the same key was removed.
     Refused,
 }
 
 impl<T: ?Sized> Cache<T> {
-    /// A cache of so many entries and bytes, divided among so many parts.
+    /// Creates a cache of `entries` and `bytes`, divided among `parts`.
     pub(super) fn new(entries: usize, bytes: usize, parts: usize) -> Self {
         let parts = parts.max(1);
         let part = || {
@@ -66,16 +64,15 @@ impl<T: ?Sized> Cache<T> {
         }
     }
 
-    /// What the account sent with that digest, if it is there.
+    /// Returns the value that the account sent with this digest.
     pub(super) fn get(&self, account: &[u8], digest: &[u8]) -> Option<Arc<T>> {
         let key = (account, digest);
         let mut part = lock(self.part(&key));
         part.entries.get(&key as &dyn AsKey).map(|entry| Arc::clone(&entry.value))
     }
 
-    /// Keeps what the account sent with that digest, of so many `bytes`, unless those are more than
-    /// `longest`; only then is it made. It takes the place of what the account sent with the same digest
-    /// before.
+    /// Adds a value of the account, and replaces its earlier value of the same digest. If `bytes`
+    /// exceeds `longest`, the value is not created.
     pub(super) fn put(
         &self,
         account: &Arc<[u8]>,
@@ -96,7 +93,7 @@ impl<T: ?Sized> Cache<T> {
         let replaced = part.remove(&key);
         part.bytes += weight;
         part.entries.put(key, entry);
-        // It stays itself, as it was used last and fits alone.
+        // The new entry stays: it was used last, and fits alone.
         let mut evicted = Vec::new();
         while part.entries.len() > self.most_entries_in_part || part.bytes > self.most_bytes_in_part
         {
@@ -123,17 +120,7 @@ impl<T: ?Sized> Part<T> {
     }
 }
 
-impl<T: ?Sized> fmt::Debug for Cache<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache")
-            .field("parts", &self.parts.len())
-            .field("most_entries_in_part", &self.most_entries_in_part)
-            .field("most_bytes_in_part", &self.most_bytes_in_part)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What an entry costs beside its value: itself, twice its key's place, and the links of the list.
+/// Overhead of an entry, in bytes: itself, its key twice, and the links of the list.
 const ENTRY_BYTES: usize = 256;
 
 struct Key {
@@ -143,7 +130,7 @@ struct Key {
 }
 
 impl Key {
-    /// `None` if the digest is too long.
+    /// Returns `None` if the digest is too long.
     fn new(account: &Arc<[u8]>, digest: &[u8]) -> Option<Self> {
         let mut padded = [0; MOST_DIGEST_BYTES];
         padded.get_mut(..digest.len())?.copy_from_slice(digest);
@@ -152,9 +139,9 @@ impl Key {
     }
 }
 
-/// A key that is owned or borrowed, which hash alike and are equal to each other.
+/// Owned or borrowed key. Both hash alike and are equal to each other.
 trait AsKey {
-    /// The account and the digest.
+    /// Account and digest.
     fn both(&self) -> (&[u8], &[u8]);
 }
 
@@ -239,7 +226,7 @@ mod tests {
         assert_eq!(keep(&cache, &bob, DIGEST, b"drop table t"), Put::Kept { evicted: 0 });
         assert_eq!(cache.get(b"alice", DIGEST).as_deref(), Some(&b"select 1"[..]));
         assert_eq!(cache.get(b"bob", DIGEST).as_deref(), Some(&b"drop table t"[..]));
-        // Where one ends and the other begins counts.
+        // The border between account and digest counts.
         let [short, long] = ["a", "ab"].map(account);
         assert_eq!(keep(&cache, &short, b"bc", b"1"), Put::Kept { evicted: 0 });
         assert_eq!(cache.get(&long, b"c"), None);
@@ -371,7 +358,7 @@ mod tests {
             const ROOM: usize = 3000;
             const LONGEST: usize = 1000;
             let cache = Cache::<u32>::new(most, ROOM, 1);
-            // Account, digest, value and bytes; used last is last.
+            // Account, digest, value and bytes. The entry used last is the last.
             let mut twin: Vec<(u8, u8, u32, usize)> = Vec::new();
             for (number, op) in (0..).zip(ops) {
                 let (Op::Get(account, digest) | Op::Put(account, digest, _)) = op;

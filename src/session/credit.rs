@@ -1,15 +1,15 @@
-//! [`Credit`]: how many bytes of rows a client still takes of one result.
+//! [`Credit`]: bytes of rows that a client still takes of one result.
 
-/// What is left of it. It may be overdrawn by one row or chunk.
+/// Remaining credit. One row or chunk may overdraw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credit {
     left: i64,
-    /// What is left never exceeds this. A client may offer before it has used up what it has, and then
-    /// counts from the offer on: what it had is not to be added for ever.
+    /// Upper bound of `left`. Clients offer a whole window before the last one is used up, so
+    /// unbounded credit would grow with each offer.
     largest_grant: i64,
 }
 
-/// Offers that nobody has taken into account.
+/// Offers that were not added to the credit yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offers {
     sum: i64,
@@ -17,12 +17,12 @@ pub(super) struct Offers {
 }
 
 impl Credit {
-    /// The credit with which a request begins.
+    /// Credit at the begin of a request.
     pub(super) const fn new(bytes: i64) -> Self {
         Self { left: bytes, largest_grant: bytes }
     }
 
-    /// No row may be written.
+    /// Returns true if no further row may be written.
     pub(super) const fn is_spent(&self) -> bool {
         self.left < 0
     }
@@ -31,7 +31,7 @@ impl Credit {
         self.left = self.left.saturating_sub_unsigned(bytes as u64);
     }
 
-    /// Adds what was offered; says whether that was anything.
+    /// Adds offers. Returns false if they are empty.
     pub(super) fn add(&mut self, offers: Offers) -> bool {
         self.largest_grant = self.largest_grant.max(offers.largest);
         self.left = self.left.saturating_add(offers.sum).min(self.largest_grant);

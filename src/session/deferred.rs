@@ -1,78 +1,63 @@
-//! [`Deferred`]: a request that is finished later.
+//! [`Deferred`]: a request that is answered after its handler has returned.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
-use super::channel::Channel;
 use super::error::SessionError;
 use super::output::Output;
 use super::reply::Reply;
-use super::state::{Pulled, State};
+use super::reply_state::{Pulled, ReplyState};
+use super::session_shared::SessionShared;
 use crate::runtime::Usage;
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
-/// Finishes a request from any thread, after its handler has returned.
+/// Handle that answers a request from any thread, after its handler has returned.
 ///
-/// Made by [`Reply::defer`]. Until it is finished its session does nothing else, and no thread waits;
-/// requests that come meanwhile wait their turn. A client can cancel the request, its deadline can pass
-/// and its connection can end: then the client has its answer, and what is finished later goes nowhere.
-/// Dropped unfinished, it answers an error.
+/// [`Reply::defer`] creates it. Until it is finished the session runs no other request, and no
+/// thread waits. If the request is cancelled, exceeds its deadline or loses its connection, the
+/// layer answers it, and a later [`finish`](Self::finish) has no effect. A handle that is dropped
+/// unfinished answers with an error.
 ///
-/// *Shape*: keeps the context of its connection, and with it the descriptor, until it is finished,
-/// dropped or cancelled. What was cancelled nobody ends but who has this: look at
-/// [`is_cancelled`](Self::is_cancelled) now and then. `deferred_requests` counts it until it is let go.
+/// *Shape*: keeps the context of its connection, with the descriptor, until it is finished, dropped
+/// or cancelled. The layer cannot stop the work for a cancelled request: its owner checks
+/// [`is_cancelled`](Self::is_cancelled) now and then. `deferred_requests` counts the handle until
+/// it is dropped.
 #[must_use = "dropped, it answers an error"]
 pub struct Deferred {
     deferral: Arc<Deferral>,
-    /// Where it is counted.
+    /// Counts the handle until it is finished or dropped.
     usage: Option<Arc<Usage>>,
 }
 
-/// What a [`Deferred`] shares with its session.
+/// Part of a [`Deferred`] that its session shares.
 pub(super) struct Deferral {
-    /// Taken by who answers. So one that was cancelled keeps no connection, however late its service
-    /// lets go of it.
-    state: Mutex<Option<Box<State>>>,
+    /// Taken by the side that answers. So a cancelled request keeps no connection, however late its
+    /// service drops the handle.
+    state: Mutex<Option<Box<ReplyState>>>,
     outcome: Mutex<Option<Outcome>>,
 }
 
-/// What came of it.
+/// State of a request after its handler or [`Deferred::finish`] has returned.
 pub(super) enum Outcome {
-    /// It was answered, to the end.
+    /// It was answered to the end.
     Ended(Result<(), SessionError>),
-    /// The rest comes from a feed.
-    Fed(Box<State>),
-    /// It was put off again.
+    /// The rest of the reply comes from a feed.
+    Fed(Box<ReplyState>),
+    /// It was deferred again.
     Deferred(Arc<Deferral>),
 }
 
-impl fmt::Debug for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ended(_) => "Ended",
-            Self::Fed(_) => "Fed",
-            Self::Deferred(_) => "Deferred",
-        })
-    }
-}
-
-impl fmt::Debug for Deferral {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deferral").field("outcome", &self.outcome).finish_non_exhaustive()
-    }
-}
-
 impl Deferral {
-    fn new(state: Option<Box<State>>) -> Arc<Self> {
+    fn new(state: Option<Box<ReplyState>>) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(state), outcome: Mutex::default() })
     }
 
-    /// The right to answer, for one caller, and what the answer consists of. It may have a source or
-    /// relay, which is the user's.
-    pub(super) fn claim(&self) -> Option<Box<State>> {
+    /// Claims the right to answer. Only the first caller gets it. The state may contain a source or
+    /// relay, which is a foreign value.
+    pub(super) fn claim(&self) -> Option<Box<ReplyState>> {
         lock(&self.state).take()
     }
 
@@ -83,7 +68,7 @@ impl Deferral {
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        // The session ended while it was put off again, and does not come for it.
+        // The session has ended, so it does not claim the second deferral.
         if let Some(Outcome::Deferred(again)) = self.take_outcome() {
             drop(again.claim());
         }
@@ -91,13 +76,13 @@ impl Drop for Deferral {
 }
 
 impl Deferred {
-    pub(super) fn new(state: State) -> Self {
-        let usage = Arc::clone(state.channel.line.group().usage());
+    pub(super) fn new(state: ReplyState) -> Self {
+        let usage = Arc::clone(state.shared.conn.group().usage());
         usage.deferred_changed(true);
         Self { deferral: Deferral::new(Some(Box::new(state))), usage: Some(usage) }
     }
 
-    /// For a request that somebody else answers.
+    /// Handle of a request that has another handle already. It answers nothing.
     pub(super) fn late() -> Self {
         Self { deferral: Deferral::new(None), usage: None }
     }
@@ -106,64 +91,58 @@ impl Deferred {
         Arc::clone(&self.deferral)
     }
 
-    /// Whether there is no sense in finishing it, because the client has its answer or is gone. It may
-    /// change at any time.
+    /// Returns true if the client has its answer or is gone, so that finishing has no effect. The
+    /// result may change at any time.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         lock(&self.deferral.state)
             .as_ref()
-            .is_none_or(|state| state.channel.is_interrupted() || state.channel.is_dead())
+            .is_none_or(|state| state.shared.is_interrupted() || state.shared.is_dead())
     }
 
-    /// Answers the request: `code` writes the reply, on this thread, as a handler would, and its ends
-    /// are written by the layer. `false` when it was too late, and `code` was not called.
+    /// Answers the request. `code` writes the reply on this thread, like a handler, and the layer
+    /// writes its end. Returns false, without a call of `code`, if the request was answered before.
     pub fn finish(mut self, code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>) -> bool {
         self.finish_in_place(code).is_some()
     }
 
-    /// Gives back the session that was answered.
+    /// Returns the session if this call answered.
     fn finish_in_place(
         &mut self,
         code: impl FnOnce(&mut Reply<'_>) -> Result<(), SessionError>,
-    ) -> Option<Arc<Channel>> {
+    ) -> Option<Arc<SessionShared>> {
         if let Some(usage) = self.usage.take() {
             usage.deferred_changed(false);
         }
         let mut state = self.deferral.claim()?;
-        let channel = Arc::clone(&state.channel);
+        let shared = Arc::clone(&state.shared);
         let mut panicked = None;
-        let outcome = Output::with(&channel.line, |out| {
-            out.begin(Some(&channel));
+        let outcome = Output::with(&shared.conn, |out| {
+            out.begin(Some(&shared));
             let mut reply = Reply { state: &mut state, out };
             let result = catch_unwind(AssertUnwindSafe(|| code(&mut reply)));
             let result = result.unwrap_or_else(|payload| {
                 panicked = Some(payload);
                 Err(SessionError::panicked())
             });
-            let result = result.map_err(|error| channel.reason(error));
-            match (result, state.deferral.take()) {
-                (Ok(()), Some(again)) => Outcome::Deferred(again),
-                (Err(error), Some(again)) => match again.claim() {
-                    Some(mut state) => Outcome::Ended(state.finish(out, Err(error))),
-                    // Whoever has it was quicker: that answer counts.
-                    None => Outcome::Deferred(again),
-                },
-                (Ok(()), None) if state.feed.is_some() => feed(state, out, &mut panicked),
-                (result, None) => Outcome::Ended(state.finish(out, result)),
+            match state.conclude(out, result) {
+                // Often this is the whole rest. Otherwise the session continues.
+                Outcome::Fed(state) => feed(state, out, &mut panicked),
+                outcome => outcome,
             }
         });
         *lock(&self.deferral.outcome) = Some(outcome);
-        channel.wake();
+        shared.wake();
         if let Some(payload) = panicked {
             resume_unwind(payload);
         }
-        Some(channel)
+        Some(shared)
     }
 }
 
-/// Takes at once what the feed has: often that is all. The session goes on with the rest.
+/// Sends what the feed has at once.
 fn feed(
-    mut state: Box<State>,
+    mut state: Box<ReplyState>,
     out: &Output,
     panicked: &mut Option<Box<dyn Any + Send>>,
 ) -> Outcome {
@@ -175,7 +154,7 @@ fn feed(
         Ok(Pulled::Budget | Pulled::Blocked(_)) => Outcome::Fed(state),
         Ok(Pulled::Done) => Outcome::Ended(state.finish(out, Ok(()))),
         Err(error) => {
-            let error = state.channel.reason(error);
+            let error = state.shared.reason(error);
             Outcome::Ended(state.finish(out, Err(error)))
         }
     }
@@ -185,8 +164,8 @@ impl Drop for Deferred {
     fn drop(&mut self) {
         let dropped = "The request was dropped without an answer.";
         let answered = self.finish_in_place(|_| Err(SessionError::unsupported(dropped)));
-        if let Some(channel) = answered {
-            channel.line.count(Counter::DeferredDropped);
+        if let Some(shared) = answered {
+            shared.conn.count(Counter::DeferredDropped);
         }
     }
 }

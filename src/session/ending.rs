@@ -1,82 +1,80 @@
-//! [`Ending`]: what a reply says behind its rows.
+//! [`Ending`]: the end of a reply, behind its rows.
 
-use super::answers::put_error;
-use super::error::SessionError;
+use super::error::{SessionError, put_error};
 use crate::codec::encoder::Encoder;
 use crate::codec::message::notice::warning::Level;
 use crate::codec::notice::Notice;
 
-/// How another server's answer ends: given at the end of a [`Relay`](super::Relay).
+/// End of another server's answer, passed on at the end of a [`Relay`](super::Relay).
 ///
-/// The layer makes the last frames of the reply of it, in their order, and none that does not belong
-/// there.
+/// The layer writes the last frames of the reply from it, in their order.
 ///
 /// ```
 /// use epoll_group::codec::notice::Notice;
 /// use epoll_group::session::{Ending, SessionError};
 ///
 /// let inserted = Ending::new().affected(3).last_insert_id(17).info("Records: 3");
-/// // The same of what the other server said.
+/// // The notices of the other server give the same.
 /// let heard = [Notice::RowsAffected(3), Notice::InsertId(17), Notice::Produced("Records: 3".into())];
 /// assert_eq!(heard.into_iter().fold(Ending::new(), Ending::notice), inserted);
-/// // It may have failed.
+/// // An ending can report a failure.
 /// let failed = Ending::new().failed(SessionError::new(1062, b"23000", "Duplicate entry"));
 /// assert_ne!(failed, inserted);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
-    affected: u64,
-    insert_id: u64,
-    info: Vec<u8>,
+    pub(super) affected: u64,
+    pub(super) insert_id: u64,
+    pub(super) info: Vec<u8>,
     warnings: Vec<(Level, u32, Vec<u8>)>,
-    /// Rows that were looked at, and indexes that were used.
+    /// Number of examined rows, and names of the indexes used.
     feedback: Option<(u64, Vec<u8>)>,
     error: Option<SessionError>,
 }
 
-/// What MySQL keeps by default (`max_error_count`).
+/// Number of warnings that MySQL keeps by default (`max_error_count`).
 const MOST_WARNINGS: usize = 64;
 
 impl Ending {
-    /// Nothing was changed, and there is nothing to say.
+    /// Creates an ending without changed rows and without notices.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many rows the statement changed.
+    /// Sets the number of changed rows.
     #[must_use]
     pub fn affected(self, rows: u64) -> Self {
         Self { affected: rows, ..self }
     }
 
-    /// The first number that the database gave to a row of the statement; 0 for none.
+    /// Sets the first id that the database generated for a row of the statement; 0 for none.
     #[must_use]
     pub fn last_insert_id(self, id: u64) -> Self {
         Self { insert_id: id, ..self }
     }
 
-    /// A text for people about what was done.
+    /// Sets a text for people about the result.
     #[must_use]
     pub fn info(self, text: impl Into<Vec<u8>>) -> Self {
         Self { info: text.into(), ..self }
     }
 
-    /// A warning. Of more than 64 only the first are kept.
+    /// Adds a warning. The first 64 warnings are kept.
     #[must_use]
     pub fn warning(mut self, level: Level, code: u32, text: impl Into<Vec<u8>>) -> Self {
         self.add_warning(level, code, text.into());
         self
     }
 
-    /// What the end of the rows tells about them: how many were looked at, which indexes were used
-    /// (with `;` between). Without a result it is left out.
+    /// Sets the number of examined rows and the names of the indexes used, separated by `;`. A
+    /// reply without a result has neither.
     #[must_use]
     pub fn feedback(self, examined_rows: u64, chosen_index: impl Into<Vec<u8>>) -> Self {
         Self { feedback: Some((examined_rows, chosen_index.into())), ..self }
     }
 
-    /// What a notice of the other server says, if it is one of the above; others are passed over.
+    /// Applies a notice of the other server. Kinds without a method here are ignored.
     #[must_use]
     pub fn notice(self, notice: Notice) -> Self {
         match notice {
@@ -88,24 +86,10 @@ impl Ending {
         }
     }
 
-    /// The request has failed. Of the rest only the warnings are said.
+    /// Marks the request as failed. The client then gets only the warnings and the error.
     #[must_use]
     pub fn failed(self, error: SessionError) -> Self {
         Self { error: Some(error), ..self }
-    }
-
-    // ---- for the layer ----
-
-    pub(super) fn set_affected(&mut self, rows: u64) {
-        self.affected = rows;
-    }
-
-    pub(super) fn set_insert_id(&mut self, id: u64) {
-        self.insert_id = id;
-    }
-
-    pub(super) fn set_info(&mut self, text: Vec<u8>) {
-        self.info = text;
     }
 
     pub(super) fn add_warning(&mut self, level: Level, code: u32, text: Vec<u8>) {
@@ -114,7 +98,8 @@ impl Ending {
         }
     }
 
-    /// Takes another one's place, behind its warnings. Gives back how that ends.
+    /// Replaces everything but the warnings by `other`, and appends its warnings. Returns the error
+    /// of `other`.
     pub(super) fn replace_by(&mut self, mut other: Self) -> Result<(), SessionError> {
         let mut warnings = std::mem::take(&mut self.warnings);
         warnings.append(&mut other.warnings);
@@ -124,14 +109,14 @@ impl Ending {
         error.map_or(Ok(()), Err)
     }
 
-    /// The ends of a statement that went well.
+    /// Writes the end of a reply that succeeded.
     pub(super) fn put(&self, encoder: &mut Encoder<'_>, has_result: bool) {
         if has_result {
-            let told = self.feedback.as_ref().is_some_and(|(rows, index)| {
-                // One that is too long is not worth failing for.
+            let written = self.feedback.as_ref().is_some_and(|(rows, index)| {
+                // A text that is too long is left out, because the request has succeeded.
                 encoder.fetch_done_with(*rows, index).is_ok()
             });
-            if !told {
+            if !written {
                 encoder.fetch_done();
             }
         }
@@ -141,13 +126,13 @@ impl Ending {
             encoder.last_insert_id(self.insert_id);
         }
         if !self.info.is_empty() {
-            // As above.
+            // A text that is too long is left out.
             let _ = encoder.produced_message(&self.info);
         }
         encoder.execute_ok();
     }
 
-    /// The ends of one that failed.
+    /// Writes the end of a reply that failed.
     pub(super) fn put_failed(&self, encoder: &mut Encoder<'_>, error: &SessionError) {
         self.put_warnings(encoder);
         put_error(encoder, error);
@@ -155,7 +140,7 @@ impl Ending {
 
     fn put_warnings(&self, encoder: &mut Encoder<'_>) {
         for (level, code, text) in &self.warnings {
-            // As above.
+            // A text that is too long is left out.
             let _ = encoder.warning(*level, *code, text);
         }
     }

@@ -1,21 +1,23 @@
-//! What a service answers when it cannot do what was asked.
+//! Errors that the server answers requests and logins with.
 
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
+use super::service::CancelReason;
 use crate::codec::chunk::ChunkWriteError;
-use crate::codec::encoder::{EncodeError, Severity};
+use crate::codec::encoder::{EncodeError, Encoder, Severity};
 use crate::codec::error::Scope;
 use crate::codec::message::generic::{ErrorReply, error_reply};
 use crate::codec::plan::PlanError;
 use crate::codec::reply::{GENERAL_STATE, INTERRUPTED_STATE, code};
 use crate::codec::scalar::ScalarError;
 use crate::codec::value::ValueError;
+use crate::stats::Counter;
 
-/// The error that a request is answered with: number, SQL state and text, as MySQL has them.
+/// Error that answers a request: number, SQL state and text, as in MySQL.
 ///
-/// *Shape*: owns its text, which may be any bytes and goes to the peer as it is.
+/// *Shape*: owns its text, which may be any bytes and is sent unchanged.
 ///
 /// ```
 /// use epoll_group::codec::error::Scope;
@@ -34,55 +36,55 @@ pub struct SessionError {
 }
 
 impl SessionError {
-    /// An error that the request dies of; its session goes on.
+    /// Creates an error that ends the request. Its session continues.
     #[must_use]
     pub fn new(code: u32, state: &[u8; 5], message: impl Into<Vec<u8>>) -> Self {
         Self { severity: Severity::Error, code, state: *state, message: message.into() }
     }
 
-    /// An error that the session dies of, with all that waits in it.
+    /// Creates an error that ends the session, with all its waiting requests.
     #[must_use]
     pub fn fatal(code: u32, state: &[u8; 5], message: impl Into<Vec<u8>>) -> Self {
         Self { severity: Severity::Fatal, ..Self::new(code, state, message) }
     }
 
-    /// The request was cancelled: 1317 (70100).
+    /// Creates the error of a cancelled request: 1317 (70100).
     #[must_use]
     pub fn interrupted() -> Self {
         Self::new(code::INTERRUPTED, INTERRUPTED_STATE, "Query execution was interrupted")
     }
 
-    /// The service does not do that: 8001 (HY000).
+    /// Creates the error of an unsupported request: 8001 (HY000).
     #[must_use]
     pub fn unsupported(message: impl Into<Vec<u8>>) -> Self {
         Self::new(code::SERVER, GENERAL_STATE, message)
     }
 
-    /// Whether the request or the session dies.
+    /// Severity: fatal errors end the session, others the request.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         self.severity
     }
 
-    /// The number.
+    /// Number of the error.
     #[must_use]
     pub const fn code(&self) -> u32 {
         self.code
     }
 
-    /// The SQL state.
+    /// SQL state.
     #[must_use]
     pub const fn state(&self) -> &[u8; 5] {
         &self.state
     }
 
-    /// The text.
+    /// Text of the error.
     #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.message
     }
 
-    /// What dies: the request, or with a fatal error its session.
+    /// Scope of the error: the request, or its session if the error is fatal.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         match self.severity {
@@ -106,7 +108,7 @@ impl fmt::Display for SessionError {
 
 impl Error for SessionError {}
 
-/// The message that carries it.
+/// Message with the error.
 impl From<SessionError> for ErrorReply {
     fn from(error: SessionError) -> Self {
         match error.severity {
@@ -116,9 +118,9 @@ impl From<SessionError> for ErrorReply {
     }
 }
 
-/// What another server said, to be passed on as it is: severity, number, state and text.
+/// Error of another server, passed on unchanged.
 impl From<ErrorReply> for SessionError {
-    /// A state that is not of five characters becomes HY000.
+    /// A state that does not have five characters becomes HY000.
     fn from(reply: ErrorReply) -> Self {
         let state = reply.sql_state.as_slice().try_into().unwrap_or(*GENERAL_STATE);
         let severity = match reply.severity() {
@@ -129,12 +131,12 @@ impl From<ErrorReply> for SessionError {
     }
 }
 
-/// What the codec refuses is 8001 (HY000) with its text, and the request dies of it: so that a
-/// service can write `?`.
+/// Lets a service use `?` on errors of the codec: each becomes 8001 (HY000) with its text, and ends
+/// the request.
 macro_rules! from_codec {
     ($($error:ty)+) => {
         $(impl From<$error> for SessionError {
-            /// 8001 (HY000) with its text.
+            /// Error 8001 (HY000) with the text of `error`.
             fn from(error: $error) -> Self {
                 Self::unsupported(error.to_string())
             }
@@ -144,11 +146,11 @@ macro_rules! from_codec {
 
 from_codec! { EncodeError ChunkWriteError PlanError ScalarError ValueError }
 
-/// Why somebody may not log in. The SQL state is always HY000, the severity always that of a
-/// request: the connection may try again until it has failed too often.
+/// Reason why a login is refused. The SQL state is always HY000. The error is never fatal: the
+/// client may try again, up to `max_login_attempts`.
 ///
-/// Everything but [`denied`](Self::denied) says that the account exists: a service answers so only
-/// to who has proved to know the password.
+/// Every error but [`denied`](Self::denied) reveals that the account exists. So a service returns
+/// the others only after a correct password.
 ///
 /// ```
 /// use epoll_group::session::AuthError;
@@ -162,43 +164,43 @@ pub struct AuthError {
 }
 
 impl AuthError {
-    /// No such account, or another password: 1045.
+    /// Unknown account or wrong password: 1045.
     #[must_use]
     pub const fn denied() -> Self {
         Self::known(code::ACCESS_DENIED, "Invalid user or password")
     }
 
-    /// The account is locked: 3118.
+    /// Locked account: 3118.
     #[must_use]
     pub const fn locked() -> Self {
         Self::known(LOCKED, "Account is locked")
     }
 
-    /// The password has expired: 1862.
+    /// Expired password: 1862.
     #[must_use]
     pub const fn expired() -> Self {
         Self::known(EXPIRED, "Your password has expired")
     }
 
-    /// The server takes administrators only: 3032.
+    /// Server that accepts only administrators: 3032.
     #[must_use]
     pub const fn offline() -> Self {
         Self::known(OFFLINE, "The server is currently in offline mode")
     }
 
-    /// The account may not use the database that it named: 1046.
+    /// Database that the account may not use: 1046.
     #[must_use]
     pub const fn schema() -> Self {
         Self::known(NO_DATABASE, "Could not set database")
     }
 
-    /// Anything else.
+    /// Any other error.
     #[must_use]
     pub fn other(code: u32, message: impl Into<Vec<u8>>) -> Self {
         Self { code, message: Cow::Owned(message.into()) }
     }
 
-    /// An error of the protocol, with a text of ours.
+    /// Violation of the protocol.
     pub(super) const fn protocol(message: &'static str) -> Self {
         Self::known(code::SERVER, message)
     }
@@ -207,26 +209,26 @@ impl AuthError {
         Self { code, message: Cow::Borrowed(message.as_bytes()) }
     }
 
-    /// The number.
+    /// Number of the error.
     #[must_use]
     pub const fn code(&self) -> u32 {
         self.code
     }
 
-    /// The text.
+    /// Text of the error.
     #[must_use]
     pub fn message(&self) -> &[u8] {
         &self.message
     }
 
-    /// What dies: the login alone.
+    /// Scope of the error: the login.
     #[must_use]
     pub const fn scope(&self) -> Scope {
         Scope::Request
     }
 }
 
-/// MySQL's numbers for the state of an account.
+/// Numbers of MySQL for the state of an account.
 const NO_DATABASE: u32 = 1046;
 const EXPIRED: u32 = 1862;
 const OFFLINE: u32 = 3032;
@@ -241,12 +243,102 @@ impl fmt::Display for AuthError {
 
 impl Error for AuthError {}
 
-/// The message that carries it.
+/// Message with the error.
 impl From<AuthError> for ErrorReply {
     fn from(error: AuthError) -> Self {
         Self::error(error.code, GENERAL_STATE, error.message)
     }
 }
+
+// ---- errors that the layer itself answers with ----
+
+impl SessionError {
+    pub(super) const fn is_fatal(&self) -> bool {
+        matches!(self.severity(), Severity::Fatal)
+    }
+
+    pub(super) const fn is_interrupted(&self) -> bool {
+        self.code() == code::INTERRUPTED
+    }
+
+    /// Makes the error fatal for the session.
+    pub(super) fn into_fatal(self) -> Self {
+        Self::fatal(self.code(), self.state(), self.message())
+    }
+
+    /// Cuts the text to the length that clients receive, to bound what a session stores.
+    pub(super) fn shortened(self) -> Self {
+        if self.message().len() <= LONGEST_TEXT {
+            return self;
+        }
+        let short = &self.message()[..LONGEST_TEXT];
+        match self.severity() {
+            Severity::Error => Self::new(self.code(), self.state(), short),
+            Severity::Fatal => Self::fatal(self.code(), self.state(), short),
+        }
+    }
+
+    /// Answer for a session id without an open session.
+    pub(super) fn not_found() -> Self {
+        Self::fatal(code::SERVER, GENERAL_STATE, "Session not found.")
+    }
+
+    /// Answer for a session that its client killed.
+    pub(super) fn killed() -> Self {
+        Self::fatal(code::SERVER, INTERRUPTED_STATE, "Session is killing.")
+    }
+
+    /// Answer after a panic of the handler.
+    pub(super) fn panicked() -> Self {
+        Self::fatal(code::SERVER, GENERAL_STATE, "Session unexpected killed.")
+    }
+
+    /// Answer when the server shuts down.
+    pub(super) fn shutdown() -> Self {
+        Self::fatal(code::SHUTDOWN, GENERAL_STATE, "server shutdown")
+    }
+
+    /// Answer for a digest that is not in the cache.
+    pub(super) fn cache_miss(text: &str) -> Self {
+        Self::new(code::CACHE_MISS, GENERAL_STATE, text)
+    }
+
+    /// Answer for a cancelled request.
+    pub(super) fn cancelled(reason: CancelReason) -> Self {
+        match reason {
+            CancelReason::Query => Self::interrupted(),
+            CancelReason::Deadline => Self::new(
+                TIMED_OUT,
+                GENERAL_STATE,
+                "Query execution was interrupted, maximum statement execution time exceeded",
+            ),
+            CancelReason::Session | CancelReason::Connection => Self::killed(),
+        }
+    }
+}
+
+/// Number of MySQL for a statement that exceeded its time.
+const TIMED_OUT: u32 = 3024;
+
+impl CancelReason {
+    pub(super) const fn counter(self) -> Option<Counter> {
+        match self {
+            Self::Query => Some(Counter::RequestsCancelled),
+            Self::Deadline => Some(Counter::RequestsExpired),
+            Self::Session | Self::Connection => None,
+        }
+    }
+}
+
+/// Writes an error in the form that clients receive.
+pub(super) fn put_error(encoder: &mut Encoder<'_>, error: &SessionError) {
+    let text = error.message();
+    let short = &text[..text.len().min(LONGEST_TEXT)];
+    encoder.error(error.severity(), error.code(), error.state(), short).expect("it is short");
+}
+
+/// Longest text of an error, in bytes. Any peer accepts frames of this size.
+const LONGEST_TEXT: usize = 2048;
 
 #[cfg(test)]
 mod tests {

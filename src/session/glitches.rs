@@ -1,27 +1,15 @@
-//! [`Glitches`]: what a connection does wrong, or for nothing, against a budget that time refills.
+//! [`Glitches`]: limits the useless messages of a connection. Time refills the budget.
 //!
-//! A glitch is a message that was read, understood and answered, or passed over, and of which no good
-//! came: of one nobody has to think anything, of ten thousand in a row somebody wants us to work for
-//! nothing. Each costs its connection a part of `glitch_window`. Who owes more than all of it has had
-//! `max_glitches`, and is told so and closed.
+//! A glitch is a complete message that was of no use. One glitch is harmless, but a peer that sends
+//! ten thousand makes the server work for nothing. Each glitch costs its connection a part of
+//! `glitch_window`. A connection that owes more than the whole window has exceeded `max_glitches`
+//! and is closed with an error.
 //!
-//! ```text
-//!   counts                                          does not
-//!   ─────────────────────────────────────────────   ──────────────────────────────────────────
-//!   a message to a session that is not there,       as many as two for each session opened and
-//!   credit for nobody                               each request taken in: see below
-//!   the id of a session that is there, for another  an error of the service
-//!   a session, request or kind refused by a limit   a digest that is not in the cache
-//!   a message that is beyond the codec's limits     an expectation of an expect block that fails
-//!   a kill that came together with what it kills,   any other kill
-//!   or with all that its session was used for
-//!   a session closed that was never used            a probe, a question for the time
-//!   negative credit, a login behind the login
-//! ```
+//! The page [`sessions`](crate::guide::sessions#glitches) lists what counts as a glitch.
 //!
-//! Existing clients kill before they close, grant credit to what has ended, and write to sessions that
-//! we have closed: all that is late, and nobody's fault. So each session that is opened and each request
-//! that is taken in excuses two messages that are late.
+//! Existing clients kill before they close, grant credit to ended requests, and write to sessions
+//! that the server has closed. These messages are late, and no fault. So each opened session and
+//! each queued request excuses two late messages.
 //!
 //! *Shape*: [`Glitches`] is pure; the time is an argument. 24 bytes for each connection.
 
@@ -36,14 +24,14 @@ use crate::stats::Counter;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Glitches {
-    /// When time will have paid for all of them.
+    /// Time at which all glitches are paid for.
     paid_at: Option<Instant>,
-    /// Messages that may be late.
+    /// Number of late messages that do not count.
     excused: u32,
     spent: bool,
 }
 
-/// The limits as they are now.
+/// Limits of the current configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     most: usize,
@@ -56,25 +44,25 @@ impl From<&Config> for Budget {
     }
 }
 
-/// Late messages that a session that is opened, or a request that is taken in, excuses.
+/// Late messages that an opened session or a queued request excuses.
 const EXCUSED_EACH: u32 = 2;
-/// As many as may be kept for later.
+/// Most excused messages that a connection can collect.
 const MOST_EXCUSED: u32 = 1 << 16;
 
 impl Glitches {
-    /// A session was opened, or a request taken in: there may be late messages for it.
+    /// Notes an opened session or a queued request, which may have late messages.
     pub(super) fn excuse(&mut self) {
         self.excused = (self.excused + EXCUSED_EACH).min(MOST_EXCUSED);
     }
 
-    /// A message that came too late, perhaps; whether it is a glitch.
+    /// Notes a message that may be late. Returns true if it is a glitch.
     pub(super) const fn is_late(&mut self) -> bool {
         let excused = self.excused > 0;
         self.excused = self.excused.saturating_sub(1);
         !excused
     }
 
-    /// One glitch.
+    /// Adds a glitch.
     pub(super) fn add(&mut self, budget: Budget, now: Instant) {
         if budget.most == 0 {
             return;
@@ -86,7 +74,7 @@ impl Glitches {
         self.spent |= owed > budget.window;
     }
 
-    /// There were too many.
+    /// Returns true if there were too many glitches.
     pub(super) const fn is_spent(&self) -> bool {
         self.spent
     }
@@ -94,12 +82,12 @@ impl Glitches {
 
 impl<S: Service> Reader<S> {
     pub(super) fn glitch(&mut self) {
-        let line = &self.link.line;
-        line.count(Counter::Glitches);
-        self.glitches.add(Budget::from(line.config()), self.now);
+        let conn = &self.server_conn.conn;
+        conn.count(Counter::Glitches);
+        self.glitches.add(Budget::from(conn.config()), self.now);
     }
 
-    /// What nobody is there for any more, or nobody ever was.
+    /// Handles a message without a session or request to receive it.
     pub(super) fn late(&mut self) {
         if self.glitches.is_late() {
             self.glitch();
@@ -111,17 +99,17 @@ impl<S: Service> Reader<S> {
         self.refuse(session, &SessionError::not_found());
     }
 
-    /// What sessions of this kind do not do.
+    /// Refuses a message that the session does not support.
     pub(super) fn unsupported(&mut self, session: u64) {
         self.glitch();
         self.refuse(session, &SessionError::unsupported("Not support for polarx rpc."));
     }
 
-    /// The end of a connection that has done too much for nothing.
+    /// Answers and returns the close of a connection with too many glitches.
     pub(super) fn too_many_glitches(&mut self, session: u64) -> Close {
-        let line = &self.link.line;
-        line.count(Counter::ClosedGlitches);
-        let Budget { most, window } = Budget::from(line.config());
+        let conn = &self.server_conn.conn;
+        conn.count(Counter::ClosedGlitches);
+        let Budget { most, window } = Budget::from(conn.config());
         let text = format!("more than max_glitches {most} in {window:?}");
         self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
         Close::new(text)
@@ -157,7 +145,7 @@ mod tests {
             now += Duration::from_millis(600);
         }
         assert!(!glitches.is_spent());
-        // Half of it is paid for.
+        // Time pays for half of each.
         for _ in 0..190 {
             glitches.add(budget(100), now);
             now += Duration::from_millis(300);

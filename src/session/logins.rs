@@ -1,16 +1,17 @@
-//! Accounts of logins by address: the connections that have not logged in, and the failures.
+//! [`Logins`]: unauthenticated connections and failed logins, counted by address.
 //!
-//! 1. An accepted connection becomes a [`Guest`]. If its address has too many guests, it is refused.
-//! 2. If there are too many guests in all, the oldest guest of the address with the most guests gives
-//!    up its place to the newcomer. So a peer that holds many places loses its own.
-//! 3. Each login that fails costs its address a part of a minute. An address that owes more than
-//!    a whole minute has its logins refused without a look until time has paid for it.
-//! 4. The guest goes when it has logged in, or with its connection.
+//! 1. An accepted connection is unauthenticated. If its address has too many such connections, it
+//!    is refused.
+//! 2. If a server has too many in all, the oldest one of the address with the most gives up its
+//!    place to the newcomer. So a peer with many connections loses its own.
+//! 3. Each failed login costs its address a part of a minute. While an address owes more than a
+//!    minute, its logins are refused unchecked.
+//! 4. A connection leaves the table after its login, or when it ends.
 //!
-//! *Shape*: an entry for each address that has guests, which are limited, and for a limited number of
-//! addresses that had failures and have no guests now. Of these, the address that has been idle longest
-//! is forgotten first.
-//! One lock, under which nothing is called. The time is an argument. `C` is a handle of a connection.
+//! *Shape*: an entry for each address with unauthenticated connections, which are limited. Also for
+//! up to [`MOST_IDLE`] addresses with failures only; the longest idle address is forgotten first.
+//! One lock, under which no foreign code runs. The time is an argument. `C` is a handle of a
+//! connection.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,11 +26,11 @@ use crate::config::Config;
 use crate::net::Address;
 use crate::sync::shim::{Mutex, lock};
 
-/// Address whose guests and failures are counted together.
+/// Address for which connections and failures are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Origin {
     V4(Ipv4Addr),
-    /// The first 64 bits: a peer with one address of a network has all of them.
+    /// The first 64 bits. A peer with one address of such a network has all of them.
     V6([u8; 8]),
     /// All Unix sockets.
     Local,
@@ -56,28 +57,28 @@ impl From<&Address> for Origin {
     }
 }
 
-/// The limits as they are now.
+/// Limits of the current configuration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Guests at once, in all.
-    pub(super) guests: usize,
-    /// Guests at once from one address.
-    pub(super) guests_per_address: usize,
-    /// Failures in a minute from one address.
+pub(super) struct LoginLimits {
+    /// Unauthenticated connections at once, in all.
+    pub(super) connections: usize,
+    /// Unauthenticated connections at once from one address.
+    pub(super) connections_per_address: usize,
+    /// Failed logins of one address in a minute.
     pub(super) failures_per_minute: usize,
 }
 
-impl From<&Config> for Limits {
+impl From<&Config> for LoginLimits {
     fn from(config: &Config) -> Self {
         Self {
-            guests: config.max_unauthenticated_connections,
-            guests_per_address: config.max_unauthenticated_per_address,
+            connections: config.max_unauthenticated_connections,
+            connections_per_address: config.max_unauthenticated_per_address,
             failures_per_minute: config.max_login_failures_per_address,
         }
     }
 }
 
-impl Limits {
+impl LoginLimits {
     /// Price of one failure.
     fn price(&self) -> Duration {
         let failures = u32::try_from(self.failures_per_minute).unwrap_or(u32::MAX);
@@ -87,14 +88,14 @@ impl Limits {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Most that an address can owe, however many logins fail at the same time. It is locked out for this
-/// time at most.
+/// Most that an address can owe, even if many logins fail at once. It bounds the time for which the
+/// address is locked out.
 const MOST_OWED: Duration = Duration::from_secs(120);
 
 /// Idle addresses that are remembered, of about 100 bytes each.
 const MOST_IDLE: usize = 16_384;
 
-/// All guests and failures of a server.
+/// All unauthenticated connections and failures of a server.
 #[derive(Debug)]
 pub(super) struct Logins<C> {
     table: Mutex<Table<C>>,
@@ -103,28 +104,29 @@ pub(super) struct Logins<C> {
 
 #[derive(Debug)]
 struct Table<C> {
-    /// Addresses that have guests.
+    /// Addresses with unauthenticated connections.
     busy: HashMap<Origin, Busy<C>>,
-    /// The ranks of these addresses. The last one gives up a place.
+    /// Ranks of these addresses. The last one gives up a place.
     ranks: BTreeSet<(Rank, Origin)>,
-    /// Addresses that have none, but had failures.
+    /// Addresses with failures only.
     idle: LruCache<Origin, Debt, RandomState>,
-    /// All guests.
-    guests: usize,
+    /// Number of all unauthenticated connections.
+    connections: usize,
     last_number: u64,
 }
 
 #[derive(Debug)]
 struct Busy<C> {
-    /// By number: the oldest is the first.
-    guests: BTreeMap<u64, C>,
+    /// Connections by number. The first is the oldest.
+    connections: BTreeMap<u64, C>,
     debt: Debt,
 }
 
-/// Number of guests of an address, and its oldest one. Of equal numbers the older oldest ranks higher.
+/// Number of connections of an address, and its oldest one. Of equal numbers, the address with the
+/// older one ranks higher.
 type Rank = (usize, Reverse<u64>);
 
-/// Failures that are not forgotten yet, as the time when they are.
+/// Time at which all failures of an address are paid for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     until: Option<Instant>,
@@ -140,13 +142,13 @@ impl Debt {
     }
 }
 
-/// A connection that was let in.
+/// Newly admitted connection.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Admitted<C> {
-    pub(super) guest: Guest<C>,
-    /// Connections that gave up their places to it, and are to be closed. There is more than one only
-    /// after the limit was lowered.
+    pub(super) place: Unauthenticated<C>,
+    /// Connections that gave up their places, to be closed. More than one only after the limit was
+    /// lowered.
     pub(super) displaced: Vec<C>,
 }
 
@@ -160,68 +162,70 @@ impl<C> Logins<C> {
             busy: HashMap::new(),
             ranks: BTreeSet::new(),
             idle: LruCache::unbounded_with_hasher(RandomState::new()),
-            guests: 0,
+            connections: 0,
             last_number: 0,
         };
         Self { table: Mutex::new(table), most_idle }
     }
 
-    /// Lets a connection in that has not logged in. `None`: its address has too many.
+    /// Adds an unauthenticated connection. Returns `None` if its address has too many.
     pub(super) fn begin(
         self: &Arc<Self>,
         from: Origin,
         conn: C,
-        limits: &Limits,
+        limits: &LoginLimits,
         now: Instant,
     ) -> Option<Admitted<C>> {
         let mut table = lock(&self.table);
-        let same = table.busy.get(&from).map_or(0, |busy| busy.guests.len());
-        if same >= limits.guests_per_address {
+        let same = table.busy.get(&from).map_or(0, |busy| busy.connections.len());
+        if same >= limits.connections_per_address {
             return None;
         }
         table.forget_paid(now);
         let number = table.add(from, conn);
         let mut displaced = Vec::new();
         // The newcomer is the youngest, and so the last of its address to go.
-        while table.guests > limits.guests.max(1) {
+        while table.connections > limits.connections.max(1) {
             displaced.extend(table.displace(self.most_idle));
         }
         drop(table);
-        Some(Admitted { guest: Guest { logins: Arc::clone(self), from, number }, displaced })
+        Some(Admitted {
+            place: Unauthenticated { logins: Arc::clone(self), from, number },
+            displaced,
+        })
     }
 
-    /// Number of guests.
     #[cfg(test)]
-    pub(super) fn guests(&self) -> usize {
-        lock(&self.table).guests
+    pub(super) fn connections(&self) -> usize {
+        lock(&self.table).connections
     }
 }
 
 impl<C> Table<C> {
-    /// Forgets those at the old end of the list who owe nothing any more.
+    /// Forgets the longest idle addresses that owe nothing any more.
     fn forget_paid(&mut self, now: Instant) {
         while self.idle.peek_lru().is_some_and(|(_, debt)| debt.owed(now).is_zero()) {
             self.idle.pop_lru();
         }
     }
 
-    /// Adds a guest, and returns its number.
+    /// Adds a connection, and returns its number.
     fn add(&mut self, from: Origin, conn: C) -> u64 {
         self.last_number += 1;
         let mut busy = self.take(from).unwrap_or_else(|| Busy {
-            guests: BTreeMap::new(),
+            connections: BTreeMap::new(),
             debt: self.idle.pop(&from).unwrap_or_default(),
         });
-        busy.guests.insert(self.last_number, conn);
+        busy.connections.insert(self.last_number, conn);
         self.put(from, busy);
         self.last_number
     }
 
-    /// Removes a guest, unless it was displaced before.
+    /// Removes a connection, unless it was displaced before.
     fn remove(&mut self, from: Origin, number: u64, most_idle: usize) -> Option<C> {
         let mut busy = self.take(from)?;
-        let conn = busy.guests.remove(&number);
-        if busy.guests.is_empty() {
+        let conn = busy.connections.remove(&number);
+        if busy.connections.is_empty() {
             self.remember(from, busy.debt, most_idle);
         } else {
             self.put(from, busy);
@@ -229,22 +233,22 @@ impl<C> Table<C> {
         conn
     }
 
-    /// Removes the oldest guest of the address that has the most.
+    /// Removes the oldest connection of the address with the most.
     fn displace(&mut self, most_idle: usize) -> Option<C> {
         let ((_, Reverse(oldest)), from) = *self.ranks.last()?;
         self.remove(from, oldest, most_idle)
     }
 
-    /// Takes an address out, to change its guests.
+    /// Takes an address out of the table, to change its connections.
     fn take(&mut self, from: Origin) -> Option<Busy<C>> {
         let busy = self.busy.remove(&from)?;
-        self.guests -= busy.guests.len();
+        self.connections -= busy.connections.len();
         self.ranks.remove(&(busy.rank(), from));
         Some(busy)
     }
 
     fn put(&mut self, from: Origin, busy: Busy<C>) {
-        self.guests += busy.guests.len();
+        self.connections += busy.connections.len();
         self.ranks.insert((busy.rank(), from));
         self.busy.insert(from, busy);
     }
@@ -266,48 +270,46 @@ impl<C> Table<C> {
 
 impl<C> Busy<C> {
     fn rank(&self) -> Rank {
-        let oldest = self.guests.keys().next().copied().unwrap_or(u64::MAX);
-        (self.guests.len(), Reverse(oldest))
+        let oldest = self.connections.keys().next().copied().unwrap_or(u64::MAX);
+        (self.connections.len(), Reverse(oldest))
     }
 }
 
-/// A connection that has not logged in. It counts until it is dropped or displaced.
+/// Place of an unauthenticated connection. It counts until it is dropped or displaced.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Guest<C> {
+pub(super) struct Unauthenticated<C> {
     logins: Arc<Logins<C>>,
     from: Origin,
     number: u64,
 }
 
-impl<C> Guest<C> {
-    /// Returns false if too many logins from this address have failed for another look.
-    pub(super) fn may_try(&self, limits: &Limits, now: Instant) -> bool {
+impl<C> Unauthenticated<C> {
+    /// Returns false if the login must be refused unchecked, because too many of this address have
+    /// failed.
+    pub(super) fn may_try(&self, limits: &LoginLimits, now: Instant) -> bool {
         lock(&self.logins.table).debt(self.from).owed(now) + limits.price() <= MINUTE
     }
 
-    /// Notes that a login was looked at and failed. A login refused without a look costs nothing.
-    pub(super) fn note_failure(&self, limits: &Limits, now: Instant) {
+    /// Notes a login that was checked and failed. A login refused unchecked costs nothing.
+    pub(super) fn note_failure(&self, limits: &LoginLimits, now: Instant) {
         let mut table = lock(&self.logins.table);
         let mut debt = table.debt(self.from);
         debt.add(limits.price(), now);
         match table.busy.get_mut(&self.from) {
             Some(busy) => busy.debt = debt,
-            // It was displaced during the look, and was the last of its address.
+            // The connection was displaced during the check, and was the last one of its address.
             None => table.remember(self.from, debt, self.logins.most_idle),
         }
     }
-
-    /// Ends the guest after a login.
-    pub(super) fn logged_in(self) {}
 }
 
-impl<C> Drop for Guest<C> {
+impl<C> Drop for Unauthenticated<C> {
     fn drop(&mut self) {
         let mut table = lock(&self.logins.table);
         let conn = table.remove(self.from, self.number, self.logins.most_idle);
         drop(table);
-        // It may be the last handle: not under the lock.
+        // This may be the last handle of the connection, so it is dropped outside of the lock.
         drop(conn);
     }
 }
@@ -318,7 +320,8 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { guests: 5, guests_per_address: 3, failures_per_minute: 60 };
+    const LIMITS: LoginLimits =
+        LoginLimits { connections: 5, connections_per_address: 3, failures_per_minute: 60 };
     const SECOND: Duration = Duration::from_secs(1);
 
     fn origin(text: &str) -> Origin {
@@ -335,17 +338,17 @@ mod tests {
         (table.busy.len(), table.idle.len())
     }
 
-    /// Lets a connection in for which there is room.
+    /// Adds a connection for which there is room.
     fn begin<C>(
         logins: &Arc<Logins<C>>,
         from: u8,
         conn: C,
-        limits: &Limits,
+        limits: &LoginLimits,
         now: Instant,
-    ) -> Guest<C> {
+    ) -> Unauthenticated<C> {
         let admitted = logins.begin(v4(from), conn, limits, now).expect("room");
         assert_eq!(admitted.displaced.len(), 0);
-        admitted.guest
+        admitted.place
     }
 
     #[test]
@@ -361,135 +364,135 @@ mod tests {
     }
 
     #[test]
-    fn guests_are_limited_per_address_until_they_log_in_or_go() {
+    fn connections_are_limited_per_address_until_they_log_in_or_end() {
         let (logins, now) = (Arc::new(Logins::new()), Instant::now());
         let refused = |number| logins.begin(v4(number), (), &LIMITS, now).is_none();
         let begin = |number| begin(&logins, number, (), &LIMITS, now);
         let mut ones = [(); 3].map(|()| begin(1)).into_iter();
         assert!(refused(1));
         let two = begin(2);
-        ones.next().expect("one of three").logged_in();
-        assert_eq!(logins.guests(), 3);
+        drop(ones.next().expect("one of three"));
+        assert_eq!(logins.connections(), 3);
         let again = begin(1);
         drop(two);
         assert!(refused(1));
         drop(begin(4));
         drop((ones, again));
-        assert_eq!((logins.guests(), entries(&logins)), (0, (0, 0)));
+        assert_eq!((logins.connections(), entries(&logins)), (0, (0, 0)));
     }
 
-    /// Lets connections in, each from its address. Returns their guests, and the connections that
-    /// gave up their places.
+    /// Adds connections, each from its address. Returns their places, and the connections that gave
+    /// up theirs.
     fn begin_all(
         logins: &Arc<Logins<usize>>,
-        limits: &Limits,
+        limits: &LoginLimits,
         origins: &[u8],
-    ) -> (Vec<Guest<usize>>, Vec<usize>) {
+    ) -> (Vec<Unauthenticated<usize>>, Vec<usize>) {
         let now = Instant::now();
         let begin =
             |(conn, from): (usize, &u8)| logins.begin(v4(*from), conn, limits, now).expect("room");
         let admitted = origins.iter().enumerate().map(begin);
-        let (guests, displaced): (Vec<_>, Vec<_>) =
-            admitted.map(|admitted| (admitted.guest, admitted.displaced)).unzip();
-        (guests, displaced.concat())
+        let (connections, displaced): (Vec<_>, Vec<_>) =
+            admitted.map(|admitted| (admitted.place, admitted.displaced)).unzip();
+        (connections, displaced.concat())
     }
 
     #[test]
     fn the_oldest_of_the_address_with_the_most_gives_up_its_place() {
-        let limits = Limits { guests: 6, guests_per_address: 4, ..LIMITS };
+        let limits = LoginLimits { connections: 6, connections_per_address: 4, ..LIMITS };
         for (origins, displaced) in [
-            // The address with the most loses one after the other, down to the others.
+            // The address with the most connections loses some, until others have as many.
             (&[1, 2, 2, 2, 3, 2, 4, 5, 6][..], &[1, 2, 3][..]),
-            // Of equal ones, the oldest of all.
+            // If addresses have equally many, the oldest connection goes.
             (&[1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8], &[0, 1, 2, 3, 4]),
-            // With the newcomer its own address has the most.
+            // The address of the newcomer has the most.
             (&[1, 2, 3, 1, 2, 3, 3, 3, 3], &[2, 5, 6]),
-            // Its own address has as many as another with it.
+            // With the newcomer, its address has as many as another.
             (&[1, 1, 1, 2, 2, 3, 2], &[0]),
-            // All places are those of as many addresses.
+            // Each place belongs to another address.
             (&[1, 2, 3, 4, 5, 6, 7, 8, 1], &[0, 1, 2]),
         ] {
             let logins = Arc::new(Logins::new());
-            let (guests, gone) = begin_all(&logins, &limits, origins);
-            assert_eq!((&*gone, logins.guests()), (displaced, 6), "{origins:?}");
-            drop(guests);
-            assert_eq!((logins.guests(), entries(&logins)), (0, (0, 0)));
+            let (connections, gone) = begin_all(&logins, &limits, origins);
+            assert_eq!((&*gone, logins.connections()), (displaced, 6), "{origins:?}");
+            drop(connections);
+            assert_eq!((logins.connections(), entries(&logins)), (0, (0, 0)));
         }
     }
 
     #[test]
     fn an_address_at_its_limit_displaces_none() {
         let logins = Arc::new(Logins::new());
-        let limits = Limits { guests: 4, guests_per_address: 2, ..LIMITS };
-        let (_guests, displaced) = begin_all(&logins, &limits, &[1, 1, 2, 2]);
+        let limits = LoginLimits { connections: 4, connections_per_address: 2, ..LIMITS };
+        let (_places, displaced) = begin_all(&logins, &limits, &[1, 1, 2, 2]);
         assert!(logins.begin(v4(1), 9, &limits, Instant::now()).is_none());
-        assert_eq!((&*displaced, logins.guests()), (&[][..], 4));
+        assert_eq!((&*displaced, logins.connections()), (&[][..], 4));
     }
 
     #[test]
-    fn a_displaced_guest_that_ends_later_is_not_counted_again() {
+    fn a_displaced_connection_that_ends_later_is_not_counted_again() {
         let (logins, now) = (Arc::new(Logins::new()), Instant::now());
-        let limits = Limits { guests: 2, failures_per_minute: 1, ..LIMITS };
+        let limits = LoginLimits { connections: 2, failures_per_minute: 1, ..LIMITS };
         let (first, second) =
             (begin(&logins, 1, 1, &limits, now), begin(&logins, 2, 2, &limits, now));
         let third = logins.begin(v4(3), 3, &limits, now).expect("room");
         assert_eq!(third.displaced, [1]);
-        // Its login was looked at meanwhile.
+        // The login was checked meanwhile.
         assert!(first.may_try(&limits, now));
         first.note_failure(&limits, now);
         assert!(!first.may_try(&limits, now));
-        assert_eq!((logins.guests(), entries(&logins)), (2, (2, 1)));
+        assert_eq!((logins.connections(), entries(&logins)), (2, (2, 1)));
         drop(first);
-        assert_eq!((logins.guests(), entries(&logins)), (2, (2, 1)));
+        assert_eq!((logins.connections(), entries(&logins)), (2, (2, 1)));
         drop(second);
         let again = begin(&logins, 1, 4, &limits, now);
         assert!(!again.may_try(&limits, now), "the failure is not forgotten");
     }
 
     #[test]
-    fn limits_may_change_while_guests_are_there() {
+    fn limits_may_change_while_connections_are_open() {
         let logins = Arc::new(Logins::new());
-        let (_guests, _) = begin_all(&logins, &LIMITS, &[1, 1, 1, 2, 2]);
+        let (_places, _) = begin_all(&logins, &LIMITS, &[1, 1, 1, 2, 2]);
         let now = Instant::now();
-        let fewer = Limits { guests_per_address: 1, ..LIMITS };
+        let fewer = LoginLimits { connections_per_address: 1, ..LIMITS };
         assert!(logins.begin(v4(1), 9, &fewer, now).is_none());
-        let fewer = Limits { guests: 2, ..LIMITS };
+        let fewer = LoginLimits { connections: 2, ..LIMITS };
         let admitted = logins.begin(v4(3), 9, &fewer, now).expect("room");
-        assert_eq!((admitted.displaced, logins.guests()), (vec![0, 1, 3, 2], 2));
+        assert_eq!((admitted.displaced, logins.connections()), (vec![0, 1, 3, 2], 2));
     }
 
     #[test]
     fn so_many_logins_fail_in_a_minute_and_no_more() {
         for failures_per_minute in [1, 7, 60, 65_536] {
-            let limits = Limits { failures_per_minute, ..LIMITS };
+            let limits = LoginLimits { failures_per_minute, ..LIMITS };
             let (logins, mut now) = (Arc::new(Logins::new()), Instant::now());
-            let guest = begin(&logins, 1, (), &limits, now);
+            let place = begin(&logins, 1, (), &limits, now);
             for _ in 0..failures_per_minute {
-                assert!(guest.may_try(&limits, now), "{failures_per_minute}");
-                guest.note_failure(&limits, now);
+                assert!(place.may_try(&limits, now), "{failures_per_minute}");
+                place.note_failure(&limits, now);
             }
-            assert!(!guest.may_try(&limits, now), "{failures_per_minute}");
+            assert!(!place.may_try(&limits, now), "{failures_per_minute}");
             let other = begin(&logins, 2, (), &limits, now);
             assert!(other.may_try(&limits, now), "another address");
             now += limits.price();
-            assert!(guest.may_try(&limits, now), "one is forgotten");
-            guest.note_failure(&limits, now);
-            assert!(!guest.may_try(&limits, now), "{failures_per_minute}");
+            assert!(place.may_try(&limits, now), "one is forgotten");
+            place.note_failure(&limits, now);
+            assert!(!place.may_try(&limits, now), "{failures_per_minute}");
         }
     }
 
     #[test]
-    fn failures_outlive_the_guest_and_are_forgotten_with_time() {
+    fn failures_outlive_the_connection_and_are_forgotten_with_time() {
         let (logins, start) = (Arc::new(Logins::new()), Instant::now());
-        let guest = begin(&logins, 1, (), &LIMITS, start);
-        (0..60).for_each(|_| guest.note_failure(&LIMITS, start));
-        drop(guest);
+        let place = begin(&logins, 1, (), &LIMITS, start);
+        (0..60).for_each(|_| place.note_failure(&LIMITS, start));
+        drop(place);
         assert_eq!(entries(&logins), (0, 1));
-        let guest = begin(&logins, 1, (), &LIMITS, start);
+        let place = begin(&logins, 1, (), &LIMITS, start);
         assert_eq!(entries(&logins), (1, 0));
-        assert!(!guest.may_try(&LIMITS, start));
-        assert!(guest.may_try(&LIMITS, start + SECOND));
-        drop(guest);
+        assert!(!place.may_try(&LIMITS, start));
+        assert!(place.may_try(&LIMITS, start + SECOND));
+        drop(place);
         drop(begin(&logins, 2, (), &LIMITS, start + MINUTE));
         assert_eq!(entries(&logins), (0, 0), "nothing is owed any more");
     }
@@ -497,16 +500,16 @@ mod tests {
     #[test]
     fn many_that_fail_at_once_lock_their_address_out_for_a_bounded_time() {
         let (logins, now) = (Arc::new(Logins::new()), Instant::now());
-        let guest = begin(&logins, 1, (), &LIMITS, now);
-        (0..10_000).for_each(|_| guest.note_failure(&LIMITS, now));
-        assert!(!guest.may_try(&LIMITS, now + MINUTE));
-        assert!(guest.may_try(&LIMITS, now + MINUTE + SECOND));
+        let place = begin(&logins, 1, (), &LIMITS, now);
+        (0..10_000).for_each(|_| place.note_failure(&LIMITS, now));
+        assert!(!place.may_try(&LIMITS, now + MINUTE));
+        assert!(place.may_try(&LIMITS, now + MINUTE + SECOND));
     }
 
     #[test]
     fn of_idle_addresses_the_one_that_is_idle_longest_is_forgotten() {
         let (logins, now) = (Arc::new(Logins::with_most_idle(2)), Instant::now());
-        let strict = Limits { failures_per_minute: 1, ..LIMITS };
+        let strict = LoginLimits { failures_per_minute: 1, ..LIMITS };
         let begin = |number| begin(&logins, number, (), &strict, now);
         let may_try = |number| begin(number).may_try(&strict, now);
         for number in 1..=3 {
@@ -536,12 +539,11 @@ mod tests {
         ]
     }
 
-    /// The same with lists that are searched from end to end. Failures are a store of milliseconds
-    /// that fills with time.
+    /// Naive twin with lists. Failures are milliseconds owed, which shrink with time.
     #[derive(Default)]
     struct Naive {
-        /// Numbers and addresses, in the order in which they came.
-        guests: Vec<(usize, u8)>,
+        /// Numbers and addresses, in order of arrival.
+        connections: Vec<(usize, u8)>,
         /// Milliseconds owed by each address.
         debts: [u64; 6],
         last_number: usize,
@@ -549,28 +551,28 @@ mod tests {
 
     impl Naive {
         fn of(&self, from: u8) -> impl Iterator<Item = usize> {
-            self.guests.iter().filter(move |guest| guest.1 == from).map(|guest| guest.0)
+            self.connections.iter().filter(move |place| place.1 == from).map(|place| place.0)
         }
 
-        /// Returns the number of the guest that gives up its place. `None`: the newcomer is refused.
-        fn begin(&mut self, from: u8, limits: &Limits) -> Option<Vec<usize>> {
-            if self.of(from).count() >= limits.guests_per_address {
+        /// Returns the connections that give up their places. `None` if the newcomer is refused.
+        fn begin(&mut self, from: u8, limits: &LoginLimits) -> Option<Vec<usize>> {
+            if self.of(from).count() >= limits.connections_per_address {
                 return None;
             }
             self.last_number += 1;
-            self.guests.push((self.last_number, from));
-            if self.guests.len() <= limits.guests {
+            self.connections.push((self.last_number, from));
+            if self.connections.len() <= limits.connections {
                 return Some(Vec::new());
             }
-            let most = self.guests.iter().map(|guest| self.of(guest.1).count()).max();
-            let of_those = |guest: &&(usize, u8)| Some(self.of(guest.1).count()) == most;
-            let oldest = self.guests.iter().find(of_those).expect("one has the most").0;
+            let most = self.connections.iter().map(|place| self.of(place.1).count()).max();
+            let of_those = |place: &&(usize, u8)| Some(self.of(place.1).count()) == most;
+            let oldest = self.connections.iter().find(of_those).expect("one has the most").0;
             self.end(oldest);
             Some(vec![oldest])
         }
 
         fn end(&mut self, number: usize) {
-            self.guests.retain(|guest| guest.0 != number);
+            self.connections.retain(|place| place.0 != number);
         }
     }
 
@@ -579,11 +581,11 @@ mod tests {
         fn places_and_debts_are_those_of_a_naive_twin(
             ops in proptest::collection::vec(op(), 0..200),
         ) {
-            // Room for all: which one is forgotten has a test of its own.
-            let limits = Limits { guests: 6, guests_per_address: 3, failures_per_minute: 10 };
+            // The limit of idle addresses is not reached here; it has its own test.
+            let limits = LoginLimits { connections: 6, connections_per_address: 3, failures_per_minute: 10 };
             let logins = Arc::new(Logins::with_most_idle(6));
-            // Of connections that have not ended, also of those that gave up their places.
-            let mut guests: Vec<(usize, u8, Guest<usize>)> = Vec::new();
+            // Open connections, including displaced ones.
+            let mut connections: Vec<(usize, u8, Unauthenticated<usize>)> = Vec::new();
             let mut naive = Naive::default();
             let mut now = Instant::now();
             for op in ops {
@@ -592,19 +594,19 @@ mod tests {
                         let number = naive.last_number + 1;
                         let admitted = logins.begin(v4(from), number, &limits, now);
                         let displaced = naive.begin(from, &limits);
-                        let (guest, gone) = admitted
-                            .map(|admitted| (admitted.guest, admitted.displaced))
+                        let (place, gone) = admitted
+                            .map(|admitted| (admitted.place, admitted.displaced))
                             .unzip();
                         prop_assert_eq!(gone, displaced);
-                        guests.extend(guest.map(|guest| (number, from, guest)));
+                        connections.extend(place.map(|place| (number, from, place)));
                     }
-                    Op::End(at) if !guests.is_empty() => {
-                        let (number, ..) = guests.swap_remove(at % guests.len());
+                    Op::End(at) if !connections.is_empty() => {
+                        let (number, ..) = connections.swap_remove(at % connections.len());
                         naive.end(number);
                     }
-                    Op::Fail(at) if !guests.is_empty() => {
-                        let (_, from, guest) = &guests[at % guests.len()];
-                        guest.note_failure(&limits, now);
+                    Op::Fail(at) if !connections.is_empty() => {
+                        let (_, from, place) = &connections[at % connections.len()];
+                        place.note_failure(&limits, now);
                         let owed = &mut naive.debts[usize::from(*from)];
                         *owed = (*owed + 6_000).min(120_000);
                     }
@@ -614,18 +616,18 @@ mod tests {
                     }
                     Op::End(_) | Op::Fail(_) => {}
                 }
-                prop_assert_eq!(logins.guests(), naive.guests.len());
-                for (_, from, guest) in &guests {
+                prop_assert_eq!(logins.connections(), naive.connections.len());
+                for (_, from, place) in &connections {
                     let expected = naive.debts[usize::from(*from)] + 6_000 <= 60_000;
-                    prop_assert_eq!(guest.may_try(&limits, now), expected);
+                    prop_assert_eq!(place.may_try(&limits, now), expected);
                 }
                 let (busy, idle) = entries(&logins);
                 let distinct = (0..6).filter(|from| naive.of(*from).next().is_some()).count();
                 prop_assert_eq!(busy, distinct);
                 prop_assert!(idle <= 6);
             }
-            drop(guests);
-            prop_assert_eq!((logins.guests(), entries(&logins).0), (0, 0));
+            drop(connections);
+            prop_assert_eq!((logins.connections(), entries(&logins).0), (0, 0));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Sessions: a database server on connections that each carry many of them.
+//! Session layer: a database server on connections that carry many sessions each.
 //!
-//! An engine implements [`Service`]; a [`Server`] with it is a [`Protocol`](crate::net::Protocol), to
-//! be given to [`listen`](crate::Handle::listen).
+//! A database engine implements [`Service`]. A [`Server`] around it is a
+//! [`Protocol`](crate::net::Protocol) for [`listen`](crate::Handle::listen).
 //!
 //! ```text
 //!  connection                       sessions of it                    workers
@@ -15,63 +15,61 @@
 //!                                                                     └─────────┘
 //! ```
 //!
-//! # What is promised
+//! # Promises
 //!
-//! * **Order.** The requests of a session run one after the other, in the order in which they came, and
-//!   their replies leave in that order, never mixed. Between sessions there is no order: those of one
-//!   connection run side by side.
-//! * **One outcome.** Each request has one answer, unless its session dies: a fatal error answers all
-//!   that its session had outstanding.
-//! * **Nothing of the dead.** When the end of a session was told, no frame of it follows.
-//! * **Nobody pays for others.** A session that waits, for a lock, for its client, for a deferred
-//!   answer, keeps no other from running, and no reply waits for one of another session.
+//! * **Order.** The requests of a session run one after the other, in the order of their arrival.
+//!   Their replies leave in the same order and are never mixed. Sessions of one connection run in
+//!   parallel, without an order between them.
+//! * **One answer.** Each request gets one answer. If its session dies, one fatal error answers all
+//!   outstanding requests of the session.
+//! * **End.** After the message about the end of a session, the server sends no frame of it.
+//! * **Isolation.** A session may wait for a lock, its client or a deferred answer. Other sessions
+//!   run meanwhile, and their replies leave.
 //!
-//! # The life of a request
+//! # Life of a request
 //!
-//! 1. The frame is decoded and posted to the mailbox of its session, bounded by `max_queued_messages`,
-//!    `max_queued_bytes_per_connection` and `max_queued_bytes`. What overtakes the mailbox is done at
-//!    once: kill, credit, probes.
-//! 2. When the receive is over, sessions that have something to do are run: those known to be quick in
-//!    place, the others as tasks, those inside a transaction first.
-//! 3. [`Service::execute`] writes the reply. It returns when it is written, or leaves the rest to a
-//!    [source](Reply::source), to a [relay](Reply::relay) or to a [deferred](Reply::defer) handle; then
-//!    the session waits without a thread.
-//! 4. The end of the reply is written, and the next request of the session begins.
+//! 1. The connection decodes the frame and queues the request in the mailbox of its session.
+//!    `max_queued_messages`, `max_queued_bytes_per_connection` and `max_queued_bytes` bound it.
+//!    Kill, credit and probes do not enter the mailbox: the connection handles them at once.
+//! 2. After the receive, sessions with queued requests run. Sessions known to be quick run in
+//!    place, others as tasks. Sessions in a transaction go first.
+//! 3. [`Service::execute`] writes the reply. It may leave the rest of the reply to a
+//!    [source](Reply::source), a [relay](Reply::relay) or a [deferred](Reply::defer) handle. The
+//!    session then waits without a thread.
+//! 4. The layer writes the end of the reply, and the session begins its next request.
 //!
-//! # Sessions for one statement
+//! # Sessions of one statement
 //!
-//! A statement on a session id whose highest bit is set gets a session of its own, which ends with it:
-//! [`Service::open`], [`Service::execute`], [`Service::closed`]. They run like any others, in parallel.
+//! A statement on a session id with the highest bit set gets a session of its own, which ends with
+//! the statement: [`Service::open`], [`Service::execute`], [`Service::closed`]. Such sessions run
+//! in parallel.
 #![forbid(unsafe_code)]
 
-mod answers;
 mod auth;
 mod cache;
-mod channel;
-mod clock;
+mod conn_shared;
 mod credit;
 mod deferred;
 mod ending;
 mod error;
-mod expecting;
-mod gate;
+mod expect_blocks;
 mod glitches;
-mod kept;
-mod line;
-mod link;
+mod login;
 mod logins;
+mod notify_once;
 mod output;
-mod post;
+mod queued;
 mod relay;
 mod reply;
+mod reply_state;
 mod request;
 mod row;
 mod run;
 mod server;
+mod server_conn;
 mod service;
-mod source;
-mod state;
-mod told;
+mod session_shared;
+mod timestamps;
 mod writers;
 
 pub use auth::Login;
@@ -83,7 +81,6 @@ pub use error::{AuthError, SessionError};
 pub use relay::{Relay, Relayed, Wake};
 pub use reply::Reply;
 pub use request::{Plan, Request, Savepoint, SavepointAction, Sql, Timestamps};
-pub use row::Row;
+pub use row::{Row, RowSource};
 pub use server::{Reader, Server};
 pub use service::{Account, Cancel, CancelReason, Peer, Service, SessionId};
-pub use source::RowSource;

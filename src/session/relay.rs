@@ -1,29 +1,29 @@
-//! [`Relay`]: what another server answered, on its way through.
+//! [`Relay`]: passes on the answer of another server.
 //!
 //! ```text
-//!   other server ──▶ who reads it ──▶ pieces ◀──── next ──── the layer ──▶ client
-//!                         │                                      ▲
-//!                         └───────── wake, if it was Later ──────┘
+//!   other server ──▶ its reader ──▶ frames ◀──── next ──── the layer ──▶ client
+//!                         │                                    ▲
+//!                         └───────── wake, after Later ────────┘
 //! ```
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::channel::Channel;
 use super::ending::Ending;
 use super::error::SessionError;
-use super::told::Told;
+use super::notify_once::NotifyOnce;
+use super::session_shared::SessionShared;
 use crate::codec::kind::ServerKind;
 
-/// What another server answered, on its way through: a proxy's reply, whose frames are passed on as they
-/// are.
+/// Answer of another server, which a proxy passes on frame by frame, unchanged.
 ///
-/// Given to [`Reply::relay`](super::Reply::relay), it is asked for one piece after the other while the
-/// client grants credit and reads what is sent. When there is none yet it says so, and wakes the layer
-/// when there is. In between nobody waits: the rest is asked for later, on any worker. So it owns what
-/// it needs. It is dropped at its end, when it fails, and as soon as the request is cancelled.
+/// [`Reply::relay`](super::Reply::relay) takes it. The layer asks it for one frame after the other
+/// while the client grants credit and reads. If no frame is there, the relay returns
+/// [`Relayed::Later`] and wakes the layer when one arrives. Meanwhile no thread waits: any worker
+/// may ask for the next frame. So the relay must own its data. The layer drops it after its end,
+/// after an error, and as soon as the request is cancelled.
 ///
-/// One of pieces that another thread leaves in a queue:
+/// A relay whose frames another thread puts into a queue:
 ///
 /// ```
 /// # use std::collections::VecDeque;
@@ -35,7 +35,7 @@ use crate::codec::kind::ServerKind;
 /// struct Pieces {
 ///     frames: VecDeque<(ServerKind, Vec<u8>)>,
 ///     ending: Option<Ending>,
-///     /// To be called, when something was added.
+///     /// Called when a frame or the ending was added.
 ///     wake: Option<Wake>,
 /// }
 ///
@@ -58,82 +58,84 @@ use crate::codec::kind::ServerKind;
 /// # }
 /// ```
 pub trait Relay: Send {
-    /// The next piece. It should not wait: what is not there yet is [`Relayed::Later`].
+    /// Returns the next frame. It should not wait: if no frame is there, it returns
+    /// [`Relayed::Later`].
     ///
-    /// `wake` is kept before it is found that nothing is there, or under the lock under which that is
-    /// found; else a piece that comes in between wakes nobody. It is the same at every call.
+    /// The relay stores `wake` before it looks for a frame, or does both under one lock. Otherwise
+    /// a frame that arrives in between wakes no worker. All calls of one relay get the same `wake`.
     ///
     /// # Errors
     ///
-    /// End the request, behind what was relayed before.
+    /// An error ends the request, behind the frames relayed before.
     fn next(&mut self, wake: &Wake) -> Result<Relayed<'_>, SessionError>;
 }
 
-/// A piece of what another server answered.
+/// Frame or end of another server's answer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Relayed<'a> {
     /// A frame: [`ColumnMetaData`](ServerKind::ColumnMetaData), [`Row`](ServerKind::Row),
     /// [`Chunk`](ServerKind::Chunk) or
-    /// [`FetchDoneMoreResultsets`](ServerKind::FetchDoneMoreResultsets). All others are made by the
-    /// layer. What is out of place, and a chunk that nobody asked for, ends the request with an error.
+    /// [`FetchDoneMoreResultsets`](ServerKind::FetchDoneMoreResultsets). The layer writes all other
+    /// frames. A frame out of order, or a chunk that the client did not ask for, ends the request
+    /// with an error.
     ///
-    /// The body goes as it is. So metadata is of the dialect of the client, and the request has said to
-    /// the other server what the client said: chunks, compact metadata.
+    /// The body is sent unchanged. So the request to the other server must ask for the client's
+    /// dialect, metadata and chunks.
     Frame {
-        /// What it is.
+        /// Kind of the frame.
         kind: ServerKind,
-        /// What stands behind the header.
+        /// Bytes behind the header.
         body: &'a [u8],
     },
-    /// Nothing is there yet; [`Wake::wake`] is called when there is. A request that nobody wakes ends
-    /// by a kill, by `request_timeout` or with its connection.
+    /// No frame is there yet. The relay calls [`Wake::wake`] when one is. A request that is never
+    /// woken ends by a kill, by `request_timeout` or with its connection.
     Later,
-    /// That was all.
+    /// The answer is complete.
     End(Ending),
 }
 
-/// Makes the layer ask a [`Relay`] again that has said [`Relayed::Later`].
+/// Makes the layer ask a [`Relay`] again after [`Relayed::Later`].
 ///
-/// *Shape*: cheap to clone; of any number the first call counts, until the relay was asked. It keeps
-/// neither the session nor its connection, and does nothing when the request is over.
+/// *Shape*: cheap to clone. Until the relay is asked again, only the first call has an effect. The
+/// handle keeps neither the session nor its connection alive, and does nothing after the request.
 #[derive(Clone)]
 pub struct Wake(Arc<Call>);
 
 struct Call {
-    channel: Weak<Channel>,
-    /// Of a wake-up, or of the end of the relay.
-    told: Told,
+    shared: Weak<SessionShared>,
+    /// Marked by a wake-up, and by the end of the relay.
+    notified: NotifyOnce,
 }
 
 impl Wake {
-    pub(super) fn new(channel: &Arc<Channel>) -> Self {
-        Self(Arc::new(Call { channel: Arc::downgrade(channel), told: Told::default() }))
+    pub(super) fn new(shared: &Arc<SessionShared>) -> Self {
+        Self(Arc::new(Call { shared: Arc::downgrade(shared), notified: NotifyOnce::default() }))
     }
 
-    /// Something is there. To be called from any thread and at any time, also while the relay is being
-    /// asked, and also too often; it does not wait. Not under a lock that the relay needs to be
-    /// dropped: this may be the last to hold its session.
+    /// Notifies the layer of a new frame. Any thread may call it at any time, also during
+    /// [`Relay::next`], and more often than needed. It does not wait. The caller must not hold a
+    /// lock that the drop of the relay takes, because this call may drop the session.
     pub fn wake(&self) {
-        if self.0.told.tell()
-            && let Some(channel) = self.0.channel.upgrade()
+        if self.0.notified.mark()
+            && let Some(shared) = self.0.shared.upgrade()
         {
-            channel.wake();
+            shared.wake();
         }
     }
 
     pub(super) fn is_made(&self) -> bool {
-        self.0.told.is_set()
+        self.0.notified.is_marked()
     }
 
-    /// The relay is asked next: it sees what was added before, and what comes behind wakes again.
+    /// Called before the relay is asked. Later wake-ups notify again.
     pub(super) fn ask(&self) {
-        self.0.told.look();
+        self.0.notified.clear();
     }
 
-    /// Nobody is asked any more.
+    /// Called at the end of the relay. Later wake-ups have no effect.
     fn end(&self) {
-        self.0.told.end();
+        self.0.notified.close();
     }
 }
 
@@ -143,30 +145,34 @@ impl fmt::Debug for Wake {
     }
 }
 
-/// A relay, and how far it is.
+/// A relay and the position of its reply.
 pub(super) struct Relaying {
     pub(super) relay: Box<dyn Relay>,
     pub(super) wake: Wake,
-    pub(super) place: Place,
-    /// Where it counts as a request that is answered later.
-    channel: Arc<Channel>,
+    pub(super) position: ResultPosition,
+    /// Counts the relay as a deferred request.
+    shared: Arc<SessionShared>,
 }
 
 impl Relaying {
-    pub(super) fn new(relay: Box<dyn Relay>, channel: &Arc<Channel>, place: Place) -> Self {
-        channel.line.group().usage().deferred_changed(true);
-        Self { relay, wake: Wake::new(channel), place, channel: Arc::clone(channel) }
+    pub(super) fn new(
+        relay: Box<dyn Relay>,
+        shared: &Arc<SessionShared>,
+        position: ResultPosition,
+    ) -> Self {
+        shared.conn.group().usage().deferred_changed(true);
+        Self { relay, wake: Wake::new(shared), position, shared: Arc::clone(shared) }
     }
 }
 
 impl Drop for Relaying {
     fn drop(&mut self) {
         self.wake.end();
-        self.channel.line.group().usage().deferred_changed(false);
+        self.shared.conn.group().usage().deferred_changed(false);
     }
 }
 
-/// Where a reply is, as far as it decides about the next frame.
+/// Position of a relayed reply, which decides about the next frame.
 ///
 /// ```text
 ///               META               ROW, CHUNK
@@ -176,17 +182,17 @@ impl Drop for Relaying {
 ///                       Between ◀───────────────────┘ MORE_RESULTSETS
 /// ```
 ///
-/// It may end everywhere but between two results.
+/// A reply may end anywhere but in `Between`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ResultPosition {
     Start,
     Columns,
     Rows,
     Between,
 }
 
-impl Place {
-    /// Behind a frame; `None` where that is out of place.
+impl ResultPosition {
+    /// Position behind a frame. Returns `None` if the frame is out of order.
     pub(super) const fn after(self, kind: ServerKind) -> Option<Self> {
         match (self, kind) {
             (Self::Start | Self::Columns | Self::Between, ServerKind::ColumnMetaData) => {

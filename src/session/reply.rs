@@ -1,4 +1,4 @@
-//! [`Reply`]: how a request is answered.
+//! [`Reply`]: the answer to a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,19 +6,18 @@ use std::sync::Arc;
 use super::deferred::Deferred;
 use super::error::SessionError;
 use super::output::Output;
-use super::relay::{Place, Relay, Relaying};
-use super::row::Row;
-use super::source::RowSource;
-use super::state::{Feed, Form, NO_COLUMNS, State};
+use super::relay::{Relay, Relaying, ResultPosition};
+use super::reply_state::{Feed, NO_COLUMNS, ReplyForm, ReplyState};
+use super::row::{Row, RowSource};
 use crate::codec::chunk::{BlockKind, ChunkWriter};
 use crate::codec::column::Column;
 use crate::codec::message::notice::warning::Level;
 
-/// The answer to one request, on its way to the client.
+/// Answer to one request.
 ///
-/// Rows go straight into the buffer that is sent, as rows or as chunks, whatever the client asked for.
-/// What was written leaves when the request ends, when 16 KiB are there or 0.1 ms have passed, and when
-/// the handler waits and [says so](crate::stall).
+/// Rows are written directly into the send buffer, as rows or as chunks, as the client asked. The
+/// buffer is sent when the request ends, when it has 16 KiB, when it is 0.1 ms old, and before an
+/// [announced](crate::stall) wait of the handler.
 ///
 /// ```
 /// # use epoll_group::session::{Reply, SessionError};
@@ -35,35 +34,34 @@ use crate::codec::message::notice::warning::Level;
 /// # }
 /// ```
 ///
-/// A client can limit what it takes at a time (credit), and read as slowly as it likes. Then
-/// [`row`](Self::row) waits, as an announced stall; in a group `max_waiting_writers` handlers may do so,
-/// beyond that the one that has waited longest is cancelled. Large results are better given as a
-/// [`source`](Self::source), for which nobody waits.
+/// A client can limit the bytes that it takes (credit), and it may read slowly. Then
+/// [`row`](Self::row) waits, as an announced stall. If more than `max_waiting_writers` handlers of
+/// a group wait, the longest waiting one is cancelled. For large results, use a
+/// [`source`](Self::source): no thread waits for it.
 pub struct Reply<'a> {
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut ReplyState,
     pub(super) out: &'a Output,
 }
 
 impl Reply<'_> {
-    /// Begins a result: describes its columns, of which there must be one at least.
+    /// Begins a result with at least one column.
     ///
-    /// Behind a result that was begun before, it begins another one. Not all clients take more than
-    /// one.
+    /// A second call begins another result. Not all clients accept more than one.
     ///
     /// # Errors
     ///
-    /// When there are no columns, one is too long to be described, or a type cannot be in a chunk and
-    /// the client asked for chunks.
+    /// Returns an error if there are no columns, if the description of a column is too long, or if
+    /// the client asked for chunks and a type cannot be in a chunk.
     pub fn columns(&mut self, columns: &[Column<'_>]) -> Result<(), SessionError> {
         if columns.is_empty() {
             return Err(SessionError::unsupported("a result has at least one column"));
         }
         let state = &mut *self.state;
-        if state.plain {
-            return Err(SessionError::unsupported("a savepoint has no result"));
-        }
         if state.deferral.is_some() {
             return Err(SessionError::unsupported("a deferred request is answered elsewhere"));
+        }
+        if state.form.plain {
+            return Err(SessionError::unsupported("a savepoint has no result"));
         }
         state.put_chunk(self.out)?;
         let another = state.results;
@@ -76,7 +74,7 @@ impl Reply<'_> {
         written?;
         state.results = true;
         state.columns = columns.len();
-        if state.wants_chunks {
+        if state.form.chunks {
             let kinds = columns.iter().enumerate().map(|(at, column)| {
                 BlockKind::of_types(column.field_type, column.original_type).ok_or_else(|| {
                     SessionError::unsupported(format!("column {at} cannot be in a chunk"))
@@ -87,14 +85,14 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// A row, whose cells `fill` writes in the order of the columns; it should not wait. This waits
-    /// while the client takes no more.
+    /// Writes a row. `fill` writes the cells in the order of the columns, and should not wait. The
+    /// call waits while the client takes no more.
     ///
     /// # Errors
     ///
-    /// When the row is too long, or its cells are not what the columns say, and there are chunks; when
-    /// the request is cancelled, its deadline passes, or the client goes away. To be returned from
-    /// [`Service::execute`](super::Service::execute).
+    /// Returns an error if the row is too long, or in a chunk if its cells differ from the columns.
+    /// Also if the request is cancelled, exceeds its deadline or loses its connection. The handler
+    /// returns the error from [`Service::execute`](super::Service::execute).
     pub fn row(&mut self, fill: impl FnOnce(&mut Row<'_>)) -> Result<(), SessionError> {
         self.try_row(|row| {
             fill(row);
@@ -102,11 +100,11 @@ impl Reply<'_> {
         })
     }
 
-    /// A row whose cells come from something that can fail half-way; then nothing of it is sent.
+    /// Writes a row whose cells can fail. After an error nothing of the row is sent.
     ///
     /// # Errors
     ///
-    /// What `fill` returns, or as of [`row`](Self::row).
+    /// Returns the error of `fill`, or an error of [`row`](Self::row).
     pub fn try_row<E: From<SessionError>>(
         &mut self,
         fill: impl FnOnce(&mut Row<'_>) -> Result<(), E>,
@@ -114,14 +112,14 @@ impl Reply<'_> {
         if self.state.columns == 0 {
             return Err(SessionError::unsupported(NO_COLUMNS).into());
         }
-        if self.state.channel.is_interrupted() {
+        if self.state.shared.is_interrupted() {
             return Err(SessionError::interrupted().into());
         }
-        // Credit may come in smaller pieces than rows.
+        // One offer of credit may be smaller than a row, so the loop may wait more than once.
         while let Some(blocked) = self.state.blocked(self.out) {
-            self.state.tell_blocked(self.out, blocked);
-            let State { channel, left, .. } = &mut *self.state;
-            if !channel.wait_for_room(left) {
+            self.state.report_blocked(self.out, blocked);
+            let ReplyState { shared, left, .. } = &mut *self.state;
+            if !shared.wait_for_room(left) {
                 return Err(SessionError::interrupted().into());
             }
         }
@@ -129,78 +127,77 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// The rest of the rows comes from there: they are fetched, after the handler has returned, when
-    /// the client takes them. [`columns`](Self::columns) comes before.
+    /// Takes the remaining rows from `rows`. After the handler has returned, the layer fetches them
+    /// as the client takes them. [`columns`](Self::columns) must be called before.
     pub fn source(&mut self, rows: impl RowSource + 'static) {
         self.feed_from(|_| Feed::Rows(Box::new(rows)));
     }
 
-    /// The rest of the reply is what another server answers: it is asked for, after the handler has
-    /// returned, when the client takes it. A result that was begun here it goes on with.
+    /// Takes the rest of the reply from another server. After the handler has returned, the layer
+    /// asks for frames as the client takes them. They continue a result that was begun here.
     ///
-    /// Its [`Ending`](super::Ending) replaces what was said here of changed rows, of numbers and in
-    /// texts, and adds to the warnings. A request about a savepoint has no result: an ending alone.
+    /// The [`Ending`](super::Ending) of the relay replaces the changed rows, ids and texts set
+    /// here, and adds its warnings. A request about a savepoint has no result, so its relay returns
+    /// only an ending.
     pub fn relay(&mut self, relay: impl Relay + 'static) {
         self.feed_from(|state| {
-            let place = if state.results { Place::Rows } else { Place::Start };
-            Feed::Relay(Relaying::new(Box::new(relay), &state.channel, place))
+            let position = if state.results { ResultPosition::Rows } else { ResultPosition::Start };
+            Feed::Relay(Relaying::new(Box::new(relay), &state.shared, position))
         });
     }
 
-    fn feed_from(&mut self, feed: impl FnOnce(&State) -> Feed) {
-        // Otherwise it is answered elsewhere.
+    fn feed_from(&mut self, feed: impl FnOnce(&ReplyState) -> Feed) {
+        // A deferred request is answered through its handle.
         if self.state.deferral.is_none() {
             self.state.feed = Some(feed(self.state));
         }
     }
 
-    /// The request is finished later, from any thread, through what this returns. The session stays
-    /// busy until then, without a thread.
+    /// Defers the answer: any thread can finish the request through the returned handle. The
+    /// session stays busy until then, without a thread.
     ///
-    /// What is written here from then on is refused. Once a request is deferred, another handle for it
-    /// comes too late: it answers nothing.
+    /// Later writes to this reply are refused. A second call returns a handle without effect.
     pub fn defer(&mut self) -> Deferred {
-        let channel = Arc::clone(&self.state.channel);
-        let form = Form { compact: false, chunks: false, credit: None, plain: false };
+        let shared = Arc::clone(&self.state.shared);
         if self.state.deferral.is_some() {
             return Deferred::late();
         }
-        // Whoever finishes it may be quicker than this thread.
+        // Another thread may finish the request before this thread sends.
         self.out.flush();
-        let state = std::mem::replace(self.state, State::new(channel, form));
+        let state = std::mem::replace(self.state, ReplyState::new(shared, ReplyForm::PLAIN));
         let deferred = Deferred::new(state);
         self.state.deferral = Some(deferred.deferral());
         deferred
     }
 
-    /// How many rows the statement changed.
+    /// Sets the number of changed rows.
     pub fn affected(&mut self, rows: u64) {
-        self.state.ending.set_affected(rows);
+        self.state.ending.affected = rows;
     }
 
-    /// The first number that the database gave to a row of the statement; 0 for none.
+    /// Sets the first id that the database generated for a row of the statement; 0 for none.
     pub fn last_insert_id(&mut self, id: u64) {
-        self.state.ending.set_insert_id(id);
+        self.state.ending.insert_id = id;
     }
 
-    /// A text for people about what was done.
+    /// Sets a text for people about the result.
     pub fn info(&mut self, text: impl Into<Vec<u8>>) {
-        self.state.ending.set_info(text.into());
+        self.state.ending.info = text.into();
     }
 
-    /// A warning. Of more than 64 only the first are kept.
+    /// Adds a warning. The first 64 warnings are kept.
     pub fn warning(&mut self, level: Level, code: u32, text: impl Into<Vec<u8>>) {
         self.state.ending.add_warning(level, code, text.into());
     }
 
-    /// Whether the client, a deadline or the end of the connection wants the request to end: for
-    /// handlers that take long. Cheap.
+    /// Returns true if the request should end: the client cancelled it, it exceeded its deadline,
+    /// or its connection has ended. Long handlers call it often, because it is cheap.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.state.channel.is_interrupted()
+        self.state.shared.is_interrupted()
     }
 
-    /// Sends what was written so far.
+    /// Sends the rows written so far.
     pub fn flush(&mut self) {
         self.out.flush();
     }
@@ -208,6 +205,6 @@ impl Reply<'_> {
 
 impl fmt::Debug for Reply<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply").field("session", &self.state.channel.id).finish_non_exhaustive()
+        f.debug_struct("Reply").field("session", &self.state.shared.id).finish_non_exhaustive()
     }
 }

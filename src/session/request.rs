@@ -1,11 +1,11 @@
-//! [`Request`]: what a client asks a session to do.
+//! [`Request`]: the requests that a client sends to a session.
 
 use crate::codec::message::plan::{AnyPlan, ExecPlan};
 use crate::codec::message::sql::StmtExecute;
 use crate::codec::message::tso::{AutoSp, auto_sp::Operation};
 use crate::codec::message::value::{Any, Scalar};
 
-/// What a client asks a session to do.
+/// Request of a client to a session.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Request<'a> {
@@ -13,11 +13,11 @@ pub enum Request<'a> {
     Sql(Sql<'a>),
     /// An execution plan, with parameters.
     Plan(Plan<'a>),
-    /// A savepoint is set, released or gone back to.
+    /// An action on a savepoint.
     Savepoint(Savepoint<'a>),
 }
 
-/// A statement in text form.
+/// Statement in text form.
 #[derive(Clone, Copy, Debug)]
 pub struct Sql<'a> {
     pub(super) text: &'a [u8],
@@ -25,38 +25,38 @@ pub struct Sql<'a> {
 }
 
 impl<'a> Sql<'a> {
-    /// The statement, in the character set of the session. May have come from the cache.
+    /// Text of the statement, in the character set of the session. It may come from the cache.
     #[must_use]
     pub const fn text(&self) -> &'a [u8] {
         self.text
     }
 
-    /// Values for its `?` marks, in order. The layer does not put them into the text: binding them is
-    /// the engine's, so that no value can become syntax.
+    /// Values for the `?` marks of the text, in order. The engine binds them, so no value can
+    /// become syntax.
     #[must_use]
     pub fn args(&self) -> &'a [Any] {
         &self.message.args
     }
 
-    /// A hint that belongs in front of the text; often empty.
+    /// Hint that belongs in front of the text; often empty.
     #[must_use]
     pub fn hint(&self) -> &'a [u8] {
         self.message.hint.as_deref().unwrap_or_default()
     }
 
-    /// The database to change to first.
+    /// Database to change to before the statement.
     #[must_use]
     pub fn schema(&self) -> Option<&'a [u8]> {
         self.message.schema_name.as_deref()
     }
 
-    /// The key under which the client knows the text, if it said one.
+    /// Key under which the client knows the text.
     #[must_use]
     pub fn digest(&self) -> Option<&'a [u8]> {
         self.message.stmt_digest.as_deref()
     }
 
-    /// When the statement is to read and to commit.
+    /// Timestamps at which the statement reads and commits.
     #[must_use]
     pub fn timestamps(&self) -> Timestamps {
         let message = self.message;
@@ -67,14 +67,14 @@ impl<'a> Sql<'a> {
         }
     }
 
-    /// The whole message, for what is rare.
+    /// The whole message, for rarely used fields.
     #[must_use]
     pub const fn message(&self) -> &'a StmtExecute {
         self.message
     }
 }
 
-/// An execution plan.
+/// Execution plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     pub(super) plan: &'a AnyPlan,
@@ -83,31 +83,31 @@ pub struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// The plan. May have come from the cache.
+    /// The plan. It may come from the cache.
     #[must_use]
     pub const fn plan(&self) -> &'a AnyPlan {
         self.plan
     }
 
-    /// Values for its placeholders, from 0.
+    /// Values for the placeholders of the plan, from 0.
     #[must_use]
     pub fn parameters(&self) -> &'a [Scalar] {
         &self.message.parameters
     }
 
-    /// The plan as a text for an audit log, which came with it.
+    /// Text of the plan for an audit log, sent with the plan.
     #[must_use]
     pub const fn audit(&self) -> &'a [u8] {
         self.audit
     }
 
-    /// The key under which the client knows the plan, if it said one.
+    /// Key under which the client knows the plan.
     #[must_use]
     pub fn digest(&self) -> Option<&'a [u8]> {
         self.message.plan_digest.as_deref()
     }
 
-    /// When the plan is to read and to commit.
+    /// Timestamps at which the plan reads and commits.
     #[must_use]
     pub fn timestamps(&self) -> Timestamps {
         let message = self.message;
@@ -118,42 +118,42 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The message, for what is rare, and to [resolve](ExecPlan::resolve) placeholders. Its own plan
-    /// may be missing: see [`plan`](Self::plan).
+    /// The message, for rarely used fields, and to [resolve](ExecPlan::resolve) placeholders. It
+    /// has no plan if the plan came from the cache: see [`plan`](Self::plan).
     #[must_use]
     pub const fn message(&self) -> &'a ExecPlan {
         self.message
     }
 }
 
-/// Timestamps of a distributed transaction, as the client gave them.
+/// Timestamps of a distributed transaction, set by the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timestamps {
-    /// What was committed after it is not seen.
+    /// Snapshot to read at: later commits are not visible.
     pub snapshot: Option<u64>,
-    /// The time of the commit.
+    /// Timestamp of the commit.
     pub commit: Option<u64>,
-    /// Read at the current snapshot.
+    /// Set if the statement reads at the current snapshot.
     pub current_snapshot: bool,
 }
 
-/// A savepoint.
+/// Action on a savepoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint<'a> {
     pub(super) action: SavepointAction,
     pub(super) message: &'a AutoSp,
 }
 
-/// What is done to a savepoint.
+/// Kind of an action on a savepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SavepointAction {
-    /// It is set.
+    /// Sets the savepoint.
     Set,
-    /// It is forgotten.
+    /// Forgets the savepoint.
     Release,
-    /// What was done since is undone.
+    /// Undoes the changes since the savepoint.
     RollBack,
 }
 
@@ -167,13 +167,13 @@ impl<'a> Savepoint<'a> {
         Some(Self { action, message })
     }
 
-    /// What is to be done.
+    /// The action.
     #[must_use]
     pub const fn action(&self) -> SavepointAction {
         self.action
     }
 
-    /// Its name.
+    /// Name of the savepoint.
     #[must_use]
     pub fn name(&self) -> &'a [u8] {
         &self.message.sp_name

@@ -1,4 +1,4 @@
-//! [`Row`]: the cells of one row.
+//! [`Row`] and [`RowSource`]: rows, and where the layer fetches them.
 
 use super::error::SessionError;
 use crate::codec::chunk::ChunkRow;
@@ -7,7 +7,7 @@ use crate::codec::encoder::RowWriter;
 use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::Value;
 
-/// One row of a result: a call for each column, in their order.
+/// One row of a result. Each call writes the next column.
 #[derive(Debug)]
 pub struct Row<'a>(pub(super) Cells<'a>);
 
@@ -25,7 +25,7 @@ impl Row<'_> {
         }
     }
 
-    /// A value of any type.
+    /// Writes a value of any type.
     #[inline]
     pub fn value(&mut self, value: Value<'_>) {
         match &mut self.0 {
@@ -34,63 +34,104 @@ impl Row<'_> {
         }
     }
 
-    /// NULL, in a column of any type.
+    /// Writes NULL, in a column of any type.
     #[inline]
     pub fn null(&mut self) {
         self.value(Value::Null);
     }
 
-    /// A signed integer.
+    /// Writes a signed integer.
     #[inline]
     pub fn int(&mut self, value: i64) {
         self.value(Value::Signed(value));
     }
 
-    /// An unsigned integer, or a year.
+    /// Writes an unsigned integer, or a year.
     #[inline]
     pub fn uint(&mut self, value: u64) {
         self.value(Value::Unsigned(value));
     }
 
-    /// A DOUBLE.
+    /// Writes a DOUBLE.
     #[inline]
     pub fn double(&mut self, value: f64) {
         self.value(Value::Double(value));
     }
 
-    /// A FLOAT.
+    /// Writes a FLOAT.
     #[inline]
     pub fn float(&mut self, value: f32) {
         self.value(Value::Float(value));
     }
 
-    /// A text, or bytes of any kind.
+    /// Writes a text, or binary data.
     #[inline]
     pub fn text(&mut self, bytes: impl AsRef<[u8]>) {
         self.value(Value::Bytes(bytes.as_ref()));
     }
 
-    /// A DECIMAL.
+    /// Writes a DECIMAL.
     #[inline]
     pub fn decimal(&mut self, value: Decimal) {
         self.value(Value::Decimal(value));
     }
 
-    /// A DATE.
+    /// Writes a DATE.
     #[inline]
     pub fn date(&mut self, value: Date) {
         self.value(Value::Date(value));
     }
 
-    /// A DATETIME or TIMESTAMP.
+    /// Writes a DATETIME or TIMESTAMP.
     #[inline]
     pub fn datetime(&mut self, value: DateTime) {
         self.value(Value::DateTime(value));
     }
 
-    /// A TIME.
+    /// Writes a TIME.
     #[inline]
     pub fn time(&mut self, value: Time) {
         self.value(Value::Time(value));
+    }
+}
+
+/// Source of the rows of a large result.
+///
+/// [`Reply::source`](super::Reply::source) takes it. The layer asks it for one row after the other
+/// while the client grants credit and reads. Between rows no thread waits: any worker may fetch the
+/// next rows. So the source must own its data. The layer drops it after its last row, after an
+/// error, and if the request is cancelled.
+///
+/// A closure can be a source:
+///
+/// ```
+/// # use epoll_group::session::{Reply, Row, SessionError};
+/// # fn count(reply: &mut Reply<'_>) -> Result<(), SessionError> {
+/// let mut numbers = 0..1_000_000;
+/// reply.source(move |row: &mut Row<'_>| match numbers.next() {
+///     Some(number) => {
+///         row.int(number);
+///         Ok(true)
+///     }
+///     None => Ok(false),
+/// });
+/// # Ok(())
+/// # }
+/// ```
+pub trait RowSource: Send {
+    /// Writes the next row. Returns false after the last row; then nothing of `row` is sent.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the request. Values already written to `row` are removed.
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError>;
+}
+
+impl<F> RowSource for F
+where
+    F: FnMut(&mut Row<'_>) -> Result<bool, SessionError> + Send,
+{
+    fn next(&mut self, row: &mut Row<'_>) -> Result<bool, SessionError> {
+        self(row)
     }
 }

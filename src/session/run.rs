@@ -1,99 +1,98 @@
-//! [`Session`]: runs the requests of one session, one after the other, on whichever thread has the right
-//! to.
+//! [`Session`]: runs the requests of one session, one after the other. Any worker may run it, one
+//! at a time.
 
 mod ends;
 mod requests;
 
-use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::channel::{Channel, Settled, Wakeable};
 use super::deferred::{Deferral, Outcome};
 use super::error::SessionError;
-use super::expecting::Expecting;
-use super::link::{Link, Runnable};
+use super::expect_blocks::ExpectBlocks;
 use super::output::Output;
+use super::reply_state::{Blocked, Pulled, ReplyState};
+use super::server_conn::{Runnable, ServerConn};
 use super::service::{Service, SessionId};
-use super::state::{Blocked, Pulled, State};
+use super::session_shared::{SessionShared, Settled, Wakeable};
 use crate::runtime::{Class, Cost, Lap, Lent, Work};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 
-/// One session.
+/// A session with its service's data.
 pub(super) struct Session<S: Service> {
-    pub(super) channel: Arc<Channel>,
-    link: Arc<Link<S>>,
+    pub(super) shared: Arc<SessionShared>,
+    server_conn: Arc<ServerConn<S>>,
     runner: Runner<Body<S::Session>>,
-    /// What one of its requests costs; that of its connection if it is there for one statement only.
+    /// Cost of a request. Sessions of one statement use the cost that their connection keeps.
     cost: Option<Cost>,
-    /// It was taken out of its connection's table before its end.
+    /// Set when the session was removed from its connection's table before its end.
     lingers: AtomicBool,
 }
 
-/// What only who runs the session may touch.
+/// Data that only the worker which runs the session may use.
 struct Body<T> {
-    /// None before it is opened and when it has ended.
+    /// Set from the opening to the end of the session.
     session: Option<T>,
-    /// Of the last request that was run; see `reset_error`.
+    /// Error of the last request; see `reset_error`.
     last_error: Option<SessionError>,
-    expecting: Expecting,
-    current: Current,
+    expect_blocks: ExpectBlocks,
+    unfinished: Unfinished,
 }
 
-/// The request that was begun and is not over, when nobody runs it.
-enum Current {
+/// Unfinished request between two runs.
+enum Unfinished {
     None,
     Deferred(Arc<Deferral>),
-    Fed(Box<State>, Option<Blocked>),
+    Fed(Box<ReplyState>, Option<Blocked>),
 }
 
-/// How a look at the session went on.
+/// Result of one step of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// Something was done, and there may be more.
-    Again,
-    /// There is nothing to do until somebody says so.
+enum StepResult {
+    /// The step did something. The next step may follow at once.
+    Continue,
+    /// The session has nothing to do until a wake-up.
     Idle,
-    /// The same after a part of a long result.
-    Waits,
-    /// There is more to do; others first.
-    Later,
-    /// The same of a long result: also those that come only now.
-    Spent,
+    /// Like `Idle`, but a part of a long result was written.
+    IdleInResult,
+    /// The session has more to do. Other work goes first.
+    Yield,
+    /// Like `Yield`, in a long result. Work that arrives meanwhile goes first too.
+    YieldInResult,
 }
 
-/// There is something to look at.
+/// Set when the session has something to look at.
 const LOOK: Marks = Marks::bit(0);
 
-/// Whether its reply may wait for those of the requests behind it: it is not worth a send of its own.
+/// Returns true if a reply is not worth a send of its own. It then waits for the replies behind it.
 pub(super) fn is_quick(cost: &Cost) -> bool {
     cost.nanos().is_some_and(|nanos| nanos < QUICK_NANOS)
 }
 
 const QUICK_NANOS: u32 = 20_000;
-/// Time after which a session whose requests never end, or the sessions of one connection together, go
-/// to the back of the queue.
+/// Length of a turn. After it, a session, or the sessions of one connection together, go to the
+/// background queue.
 pub(super) const TURN: Duration = Duration::from_millis(1);
 
 impl<S: Service> Session<S> {
-    pub(super) fn new(id: SessionId, link: &Arc<Link<S>>) -> Arc<Self> {
-        link.line.count(Counter::SessionsOpened);
-        link.line.group().session_opened();
-        link.line.group().note_urgent(Class::Ordinary, link.line.class);
+    pub(super) fn new(id: SessionId, server_conn: &Arc<ServerConn<S>>) -> Arc<Self> {
+        server_conn.conn.count(Counter::SessionsOpened);
+        server_conn.conn.group().session_opened();
+        server_conn.conn.group().note_urgent(Class::Ordinary, server_conn.conn.class);
         Arc::new_cyclic(|me: &Weak<Self>| {
             let me: Weak<dyn Wakeable> = me.clone();
             let body = Body {
                 session: None,
                 last_error: None,
-                expecting: Expecting::default(),
-                current: Current::None,
+                expect_blocks: ExpectBlocks::default(),
+                unfinished: Unfinished::None,
             };
             Self {
-                channel: Arc::new(Channel::new(id, Arc::clone(&link.line), me)),
-                link: Arc::clone(link),
+                shared: Arc::new(SessionShared::new(id, Arc::clone(&server_conn.conn), me)),
+                server_conn: Arc::clone(server_conn),
                 runner: Runner::new(body),
                 cost: (!id.is_auto_commit()).then(Cost::unknown),
                 lingers: AtomicBool::new(false),
@@ -101,71 +100,72 @@ impl<S: Service> Session<S> {
         })
     }
 
-    /// It was ended from outside: until it is over it has a place among those of its connection.
+    /// Counts the session as open until its end, although it was removed from the table.
     pub(super) fn linger(&self) {
         if !self.lingers.swap(true, Ordering::Relaxed) {
-            self.link.lingers(true);
+            self.server_conn.lingers(true);
         }
     }
 
-    /// Something was posted: `true` when the caller now has to see that it is run.
+    /// Marks the session. Returns true if the caller must queue or run it.
     pub(super) fn becomes_runnable(&self) -> bool {
         self.runner.notify(LOOK).map(Running::queue).is_some()
     }
 
     fn queue(self: Arc<Self>) {
-        let group = Arc::clone(self.channel.line.group());
-        if self.channel.is_dead() {
-            // Nobody waits for its end.
+        let group = Arc::clone(self.shared.conn.group());
+        if self.shared.is_dead() {
+            // No client waits for the end of a dead session.
             group.push_spent_work(self);
         } else {
             group.push_work(self);
         }
     }
 
-    /// Runs what was queued, from `now` on, and returns the time at its end.
+    /// Runs queued requests from `now` on. Returns the time at the end.
     fn serve(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
         let mut lap = Lap::from(now);
-        let budget = self.link.line.config().session_budget;
-        let urgent_alone = self.link.line.group().runs_urgent_alone();
+        let budget = self.shared.conn.config().session_budget;
+        let urgent_alone = self.shared.conn.group().runs_urgent_alone();
         let mut done = 0;
-        out.begin(Some(&self.channel));
-        // What the marks are about is looked at below.
+        out.begin(Some(&self.shared));
+        // Each step below looks at all that the marks announce.
         let _marks = running.take_marks();
         loop {
-            // What comes behind the end of a transaction is not for the reserve.
+            // The reserve thread stops at the end of a transaction.
             let over = done > 0 && urgent_alone && !self.class().is_urgent();
             let spent = done >= budget || lap.now.saturating_duration_since(now) >= TURN;
-            let turn = if over || spent { Turn::Later } else { self.step(&mut running, out) };
-            if matches!(turn, Turn::Waits | Turn::Spent) {
-                // Or nobody would know how long it was, and look for others.
+            let result =
+                if over || spent { StepResult::Yield } else { self.step(&mut running, out) };
+            if matches!(result, StepResult::IdleInResult | StepResult::YieldInResult) {
+                // The time must be measured here, or the session would never become slow.
                 self.cost().add(lap.end());
             }
-            match turn {
-                // Somebody else may run it before this thread sends anything.
-                Turn::Later | Turn::Spent => {
+            match result {
+                // After `queue` another worker may run the session, so the output leaves before.
+                StepResult::Yield | StepResult::YieldInResult => {
                     out.flush();
                     running.mark(LOOK);
                     running.queue();
-                    let group = Arc::clone(self.channel.line.group());
-                    if spent || turn == Turn::Spent {
+                    let group = Arc::clone(self.shared.conn.group());
+                    if spent || result == StepResult::YieldInResult {
                         group.push_spent_work(self);
                     } else {
                         group.push_work(self);
                     }
                     return lap.now;
                 }
-                Turn::Idle | Turn::Waits => {
+                StepResult::Idle | StepResult::IdleInResult => {
                     running.queue();
                     out.hold(self);
                     return lap.now;
                 }
-                Turn::Again => {}
+                StepResult::Continue => {}
             }
             done += 1;
             self.cost().add(lap.end());
-            // Whoever holds what others wait for is not kept from its client.
+            // A session in a transaction may hold locks, so its client gets the reply at once.
             if is_quick(self.cost()) && !self.class().is_urgent() {
                 out.keep(lap.now);
             } else {
@@ -174,68 +174,79 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// One step: ends it, goes on with the request that was begun, or begins the next.
-    fn step(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
-        if self.channel.is_dead() {
-            self.bury(body);
-            return Turn::Idle;
+    /// Performs one step: ends the session, continues the begun request, or begins the next
+    /// command.
+    fn step(&self, body: &mut Body<S::Session>, out: &Output) -> StepResult {
+        if self.shared.is_dead() {
+            self.clean_up(body);
+            return StepResult::Idle;
         }
-        match mem::replace(&mut body.current, Current::None) {
-            Current::None => match self.channel.next() {
-                Some(post) => {
+        match mem::replace(&mut body.unfinished, Unfinished::None) {
+            Unfinished::None => match self.shared.next() {
+                Some(queued) => {
                     if out.keeps() {
-                        out.show(&self.link);
+                        out.show(&self.server_conn);
                     }
-                    if self.channel.id.is_auto_commit() {
-                        // Another one came before the first one's had ended.
-                        self.leave(body);
+                    if self.shared.id.is_auto_commit() {
+                        // A second statement arrived before the session of the first had ended.
+                        self.end_statement(body);
                     }
-                    self.begin(body, out, post)
+                    self.begin(body, out, queued)
                 }
-                None if self.channel.id.is_auto_commit() => {
-                    // The user's part of the end. Behind the send it could run within the handler of
-                    // another session.
-                    self.leave(body);
-                    Turn::Idle
+                None if self.shared.id.is_auto_commit() => {
+                    // Calls the service before the output leaves. Afterwards the call could run
+                    // inside the handler of another session.
+                    self.end_statement(body);
+                    StepResult::Idle
                 }
                 None => {
-                    if self.channel.close_if_done() {
+                    if self.shared.close_if_done() {
                         self.shut_down(body, out);
                     }
-                    Turn::Idle
+                    StepResult::Idle
                 }
             },
-            Current::Deferred(deferral) => self.look_at(body, out, deferral),
-            Current::Fed(state, blocked) => self.pull(body, out, state, blocked),
+            Unfinished::Deferred(deferral) => self.poll_deferred(body, out, deferral),
+            Unfinished::Fed(state, blocked) => self.pull(body, out, state, blocked),
         }
     }
 
-    fn look_at(&self, body: &mut Body<S::Session>, out: &Output, deferral: Arc<Deferral>) -> Turn {
-        match deferral.take_outcome() {
-            Some(Outcome::Ended(result)) => return self.ended(body, out, result),
-            Some(Outcome::Fed(state)) => body.current = Current::Fed(state, None),
-            Some(Outcome::Deferred(again)) => body.current = Current::Deferred(again),
-            None => {
-                let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
-                let Some((error, mut state)) = self.channel.cancelled().and_then(claim) else {
-                    body.current = Current::Deferred(deferral);
-                    return Turn::Idle;
-                };
-                let result = state.finish(out, Err(error));
-                return self.ended(body, out, result);
-            }
+    fn poll_deferred(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        deferral: Arc<Deferral>,
+    ) -> StepResult {
+        if let Some(outcome) = deferral.take_outcome() {
+            return self.apply(body, out, outcome);
         }
-        Turn::Again
+        let claim = |reason| Some((SessionError::cancelled(reason), deferral.claim()?));
+        let Some((error, mut state)) = self.shared.cancelled().and_then(claim) else {
+            body.unfinished = Unfinished::Deferred(deferral);
+            return StepResult::Idle;
+        };
+        let result = state.finish(out, Err(error));
+        self.ended(body, out, result)
+    }
+
+    /// Continues after a handler, or [`Deferred::finish`](super::Deferred::finish), has returned.
+    fn apply(&self, body: &mut Body<S::Session>, out: &Output, outcome: Outcome) -> StepResult {
+        body.unfinished = match outcome {
+            Outcome::Ended(result) => return self.ended(body, out, result),
+            Outcome::Fed(state) => Unfinished::Fed(state, None),
+            Outcome::Deferred(again) => Unfinished::Deferred(again),
+        };
+        StepResult::Continue
     }
 
     fn pull(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
-        mut state: Box<State>,
+        mut state: Box<ReplyState>,
         blocked: Option<Blocked>,
-    ) -> Turn {
-        let result = match self.channel.cancelled() {
+    ) -> StepResult {
+        let result = match self.shared.cancelled() {
             Some(reason) => Err(SessionError::cancelled(reason)),
             None => {
                 if let Some(blocked) = blocked
@@ -243,12 +254,12 @@ impl<S: Service> Session<S> {
                 {
                     return self.park(body, out, state, blocked);
                 }
-                // It is the user's, and may wait.
+                // The feed is foreign code and may wait.
                 out.flush();
                 match state.pull(out, |payload| self.panicked(payload)) {
                     Ok(Pulled::Budget) => {
-                        body.current = Current::Fed(state, None);
-                        return Turn::Spent;
+                        body.unfinished = Unfinished::Fed(state, None);
+                        return StepResult::YieldInResult;
                     }
                     Ok(Pulled::Blocked(blocked)) => return self.park(body, out, state, blocked),
                     Ok(Pulled::Done) => Ok(()),
@@ -256,27 +267,27 @@ impl<S: Service> Session<S> {
                 }
             }
         };
-        let result = state.finish(out, result.map_err(|error| self.channel.reason(error)));
+        let result = state.finish(out, result.map_err(|error| self.shared.reason(error)));
         self.ended(body, out, result)
     }
 
-    /// Waits without a thread. What it waits for wakes it.
+    /// Waits without a thread until the condition wakes the session.
     fn park(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
-        mut state: Box<State>,
+        mut state: Box<ReplyState>,
         blocked: Blocked,
-    ) -> Turn {
-        if blocked == Blocked::Credit && self.channel.line.is_finished() {
+    ) -> StepResult {
+        if blocked == Blocked::Credit && self.shared.conn.is_finished() {
             let result = state.finish(out, Err(SessionError::interrupted()));
             return self.ended(body, out, result);
         }
-        body.current = Current::Fed(state, Some(blocked));
+        body.unfinished = Unfinished::Fed(state, Some(blocked));
         if blocked == Blocked::Room {
-            self.channel.line.wake_when_room(&self.channel);
+            self.shared.conn.wake_when_room(&self.shared);
         }
-        Turn::Waits
+        StepResult::IdleInResult
     }
 }
 
@@ -286,9 +297,9 @@ impl<S: Service> Runnable for Session<S> {
     }
 
     fn settle(self: Arc<Self>) {
-        let settled = self.channel.settle();
+        let settled = self.shared.settle();
         if settled == Settled::Over {
-            self.link.forget(self.channel.id);
+            self.server_conn.forget(self.shared.id);
         }
         let Some(mut running) = self.runner.resume() else { return };
         if settled == Settled::ToEnd {
@@ -302,16 +313,16 @@ impl<S: Service> Runnable for Session<S> {
 
 impl<S: Service> Work for Session<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        let line = Arc::clone(&self.channel.line);
-        lent.lap.now = Output::with(&line, |out| self.serve(out, lent.lap.now));
+        let conn = Arc::clone(&self.shared.conn);
+        lent.lap.now = Output::with(&conn, |out| self.serve(out, lent.lap.now));
     }
 
     fn class(&self) -> Class {
-        self.channel.class()
+        self.shared.class()
     }
 
     fn cost(&self) -> &Cost {
-        self.cost.as_ref().unwrap_or(&self.link.statement_cost)
+        self.cost.as_ref().unwrap_or(&self.server_conn.statement_cost)
     }
 }
 
@@ -325,24 +336,18 @@ impl<S: Service> Wakeable for Session<S> {
 
 impl<S: Service> Drop for Session<S> {
     fn drop(&mut self) {
-        // Nobody came to bury it: the runtime ends.
+        // The session was not run to its end, because the runtime ends.
         if let Some(mut body) = self.runner.notify(LOOK).or_else(|| self.runner.resume()) {
-            self.abandon(&mut body);
-            self.part(&mut body);
+            self.drop_unfinished(&mut body);
+            self.close_service_session(&mut body);
         }
         if *self.lingers.get_mut() {
-            self.link.lingers(false);
+            self.server_conn.lingers(false);
         }
-        let group = self.link.line.group();
-        group.note_urgent(self.channel.class(), Class::Ordinary);
+        let group = self.shared.conn.group();
+        group.note_urgent(self.shared.class(), Class::Ordinary);
         group.usage().session_closed();
         group.session_closed();
         group.count(Counter::SessionsClosed, 1);
-    }
-}
-
-impl<S: Service> fmt::Debug for Session<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("channel", &self.channel).finish_non_exhaustive()
     }
 }

@@ -1,22 +1,22 @@
-//! [`Server`]: reads a connection, frame by frame, and gives each to whom it is for.
+//! [`Server`]: reads the frames of a connection and passes each to its session.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
-use super::answers::put_error;
 use super::cache::Cache;
-use super::channel::Refused;
-use super::error::SessionError;
-use super::gate::{Gate, Guest};
+use super::conn_shared::ConnShared;
+use super::error::{SessionError, put_error};
 use super::glitches::Glitches;
-use super::line::Line;
-use super::link::{KeptPlan, Link, Opening};
+use super::login::PendingLogin;
+use super::logins::Logins;
 use super::output::FULL;
-use super::post::{Errand, Post};
+use super::queued::{Command, Queued};
 use super::run::Session;
+use super::server_conn::{KeptPlan, Opening, ServerConn};
 use super::service::{AUTO_COMMIT, CancelReason, Service};
+use super::session_shared::NotQueued;
 use super::writers::Writers;
 use crate::codec::buffer::PagePool;
 use crate::codec::decoder::Frame;
@@ -36,28 +36,28 @@ use crate::runtime::log_some;
 use crate::stats::Counter;
 use crate::sys::clock;
 
-/// Serves a [`Service`] on connections: give it to [`listen`](crate::Handle::listen).
+/// Serves a [`Service`] on connections. [`listen`](crate::Handle::listen) takes it.
 ///
-/// One value may serve any number of listeners of one runtime; what is cached is shared by them.
+/// One value may serve several listeners of one runtime. They share the caches.
 pub struct Server<S: Service> {
     service: Arc<S>,
-    /// Made with the configuration of the runtime, at the first connection.
-    shared: OnceLock<Arc<Shared<S>>>,
+    /// Created at the first connection, with the configuration of its runtime.
+    shared: OnceLock<Arc<ServerShared<S>>>,
 }
 
-/// What the connections of a server share.
-pub(super) struct Shared<S> {
+/// Data that all connections of a server share.
+pub(super) struct ServerShared<S> {
     pub(super) service: Arc<S>,
     pub(super) sql: Cache<[u8]>,
     pub(super) plans: Cache<KeptPlan>,
-    pub(super) gate: Gate,
+    pub(super) logins: Arc<Logins<Connection>>,
     writers: Arc<Writers>,
     pages: PagePool,
     last_number: AtomicU32,
 }
 
-impl<S> Shared<S> {
-    /// A number for a session: not 0.
+impl<S> ServerShared<S> {
+    /// Returns the next session number, which is never 0.
     pub(super) fn next_number(&self) -> u32 {
         let next = || self.last_number.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         match next() {
@@ -74,22 +74,27 @@ impl<S: Service> Server<S> {
         Self::shared(Arc::new(service))
     }
 
-    /// The same for a service that somebody else refers to, too.
+    /// Serves a service to which the caller keeps a reference.
     #[must_use]
     pub const fn shared(service: Arc<S>) -> Self {
         Self { service, shared: OnceLock::new() }
     }
 
-    fn of(&self, conn: &Connection) -> &Arc<Shared<S>> {
+    /// The state of a connection that is not given to the call, until the connection has ended.
+    fn conn_of(&self, conn: &Connection) -> Option<Arc<ServerConn<S>>> {
+        conn.user_data::<Weak<ServerConn<S>>>()?.upgrade()
+    }
+
+    fn of(&self, conn: &Connection) -> &Arc<ServerShared<S>> {
         self.shared.get_or_init(|| {
             let config = conn.group().config();
             let (entries, shards) = (config.request_cache_number, config.request_cache_instances);
             let bytes = config.request_cache_bytes;
-            Arc::new(Shared {
+            Arc::new(ServerShared {
                 service: Arc::clone(&self.service),
                 sql: Cache::new(entries, bytes, shards),
                 plans: Cache::new(entries, bytes, shards),
-                gate: Gate::new(),
+                logins: Arc::new(Logins::new()),
                 writers: Arc::default(),
                 pages: PagePool::default(),
                 last_number: AtomicU32::new(0),
@@ -104,31 +109,27 @@ impl<S: Service> fmt::Debug for Server<S> {
     }
 }
 
-/// What reads one connection. Public only because the trait wants it.
+/// Reader of one connection. It is public only because the trait requires it.
 pub struct Reader<S: Service> {
-    pub(super) link: Arc<Link<S>>,
-    /// Until somebody has logged in; none if nobody may.
-    pub(super) guest: Option<Guest>,
-    /// When what is being read was received.
+    pub(super) server_conn: Arc<ServerConn<S>>,
+    /// Set until the login has succeeded, unless the connection was refused.
+    pub(super) login: Option<PendingLogin>,
+    /// Time of the current receive.
     pub(super) now: Instant,
     pub(super) glitches: Glitches,
-    /// The limit of the frame that has begun to come, or waits for a place.
+    /// Size limit of an incomplete or unconsumed frame, as it was when the frame began.
     frame_limit: Option<u32>,
-    /// There was no place for the last frame: until when it may wait for one.
-    aside_until: Option<Instant>,
-    /// Answers that were given while reading, and wait for others.
+    /// Set if the mailbox had no place for the last frame: end of the wait for one.
+    unconsumed_until: Option<Instant>,
+    /// Answers written during this receive, to leave in one send.
     answers: Vec<u8>,
 }
 
 impl<S: Service> fmt::Debug for Reader<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("link", &self.link).finish_non_exhaustive()
+        f.debug_struct("Reader").finish_non_exhaustive()
     }
 }
-
-/// What a connection keeps for `released`, which does not have its state. Weak, because the link holds
-/// the connection.
-struct Way<S: Service>(Weak<Link<S>>);
 
 impl<S: Service> Protocol for Server<S> {
     type State = Reader<S>;
@@ -142,18 +143,21 @@ impl<S: Service> Protocol for Server<S> {
             Dialect::Legacy
         };
         let pages = shared.pages.clone();
-        let line = Line::new(conn.clone(), dialect, pages, Arc::clone(&shared.writers));
-        let link = Arc::new(Link::new(line, shared));
-        // Nobody else sets it.
-        let _ = conn.set_user_data(Way(Arc::downgrade(&link)));
-        let guest = link.server.gate.admit(&link);
+        let writers = Arc::clone(&shared.writers);
+        let server_conn = Arc::new(ServerConn::new(
+            ConnShared::new(conn.clone(), dialect, pages, writers),
+            shared,
+        ));
+        // For calls without the state. It is weak, because `server_conn` holds the connection.
+        let _ = conn.set_user_data(Arc::downgrade(&server_conn));
+        let login = PendingLogin::admit(&server_conn);
         Reader {
-            link,
-            guest,
+            server_conn,
+            login,
             now: clock::now(),
             glitches: Glitches::default(),
             frame_limit: None,
-            aside_until: None,
+            unconsumed_until: None,
             answers: Vec::new(),
         }
     }
@@ -170,55 +174,57 @@ impl<S: Service> Protocol for Server<S> {
     }
 
     fn released(&self, conn: &Connection, turn: Turn) {
-        if let Some(link) = conn.user_data::<Way<S>>().and_then(|way| way.0.upgrade()) {
+        if let Some(server_conn) = self.conn_of(conn) {
             if turn.is_ending() {
-                link.push_ready();
+                server_conn.push_ready();
             } else {
-                link.dispatch(clock::now(), turn.is_last());
+                server_conn.dispatch(clock::now(), turn.is_last());
             }
         }
     }
 
     fn drained(&self, conn: &Connection) {
-        if let Some(link) = conn.user_data::<Way<S>>().and_then(|way| way.0.upgrade()) {
-            link.line.wake_waiting();
+        if let Some(server_conn) = self.conn_of(conn) {
+            server_conn.conn.wake_waiting();
         }
     }
 
     fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<(), Close> {
-        // What was asked is answered, as far as there is credit, and for some time.
-        reader.link.line.finish();
-        reader.link.sessions().iter().for_each(|session| session.channel.wake());
-        reader.link.end_later();
+        // The requests that were read are answered, as far as credit suffices, within a limited
+        // time.
+        reader.server_conn.conn.finish();
+        reader.server_conn.sessions().iter().for_each(|session| session.shared.wake());
+        reader.server_conn.end_later();
         Err(Close::by_peer())
     }
 
     fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
-        // Nothing more is read: no credit, too.
-        reader.link.line.drain();
-        for session in reader.link.sessions() {
-            // Those with something to do finish it, as far as there is credit, and end then.
-            if session.channel.close_if_idle() {
-                reader.lose(session.channel.id.wire(), &SessionError::shutdown());
+        // The drain reads no more input, so no credit comes either.
+        reader.server_conn.conn.drain();
+        for session in reader.server_conn.sessions() {
+            // A busy session finishes its requests, as far as credit suffices, and then ends
+            // itself.
+            if session.shared.close_if_idle() {
+                reader.kill_and_answer(session.shared.id.wire(), &SessionError::shutdown());
             } else {
-                session.channel.wake();
+                session.shared.wake();
             }
         }
         reader.send_answers();
-        // What an idle session holds, others may wait for.
-        reader.link.push_ready();
+        // Sessions end at once, because other sessions may wait for their locks.
+        reader.server_conn.push_ready();
     }
 
     fn closed(&self, _conn: &Connection, mut reader: Reader<S>, _reason: &CloseReason) {
         reader.end_login();
-        reader.link.end();
-        reader.link.line.wake_waiting();
+        reader.server_conn.end();
+        reader.server_conn.conn.wake_waiting();
     }
 }
 
 impl<S: Service> Reader<S> {
     fn read(&mut self, input: &mut Input<'_>) -> Result<(), Close> {
-        let dialect = self.link.line.dialect;
+        let dialect = self.server_conn.conn.dialect;
         self.now = clock::now();
         loop {
             let mut limits = self.limits();
@@ -228,7 +234,7 @@ impl<S: Service> Reader<S> {
             match Frame::parse(input.bytes(), dialect, &limits) {
                 Ok(Some((frame, bytes))) => {
                     self.route(&frame, &limits)?;
-                    if let Some(until) = self.aside_until.take() {
+                    if let Some(until) = self.unconsumed_until.take() {
                         input.set_aside(until);
                         self.frame_limit = Some(limits.frame_bytes);
                         return Ok(());
@@ -252,18 +258,18 @@ impl<S: Service> Reader<S> {
 
     fn limits(&self) -> Limits {
         let mut limits = Limits::default();
-        let most = self.link.line.config().max_allowed_packet;
+        let most = self.server_conn.conn.config().max_allowed_packet;
         limits.frame_bytes = u32::try_from(most).unwrap_or(u32::MAX);
         if self.is_logged_in() { limits } else { limits.before_login() }
     }
 
     fn is_logged_in(&self) -> bool {
-        self.link.peer.get().is_some()
+        self.server_conn.peer.get().is_some()
     }
 
-    /// Where the next frame begins is not known.
+    /// Closes the connection: the begin of the next frame is unknown.
     fn bad_header(&mut self, input: &[u8], error: &HeaderError) -> Close {
-        self.link.line.count(Counter::ProtocolErrors);
+        self.server_conn.conn.count(Counter::ProtocolErrors);
         let session = input.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let answer = match error {
             HeaderError::TooLong { .. } => SessionError::fatal(
@@ -291,7 +297,8 @@ impl<S: Service> Reader<S> {
             return self.log_in(session, message);
         }
         let bytes = frame.bytes().len();
-        // Lists take far more in memory than on the wire. It was decoded, so this succeeds.
+        // Lists take far more memory than bytes on the wire. The frame was decoded, so this
+        // succeeds.
         let memory = || {
             ClientMessage::memory_bytes(frame.kind(), frame.body(), limits)
                 .map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
@@ -299,38 +306,38 @@ impl<S: Service> Reader<S> {
         match message {
             ClientMessage::ExecSql(sql) => {
                 let bytes = if sql.args.is_empty() { bytes } else { memory() };
-                self.post(session, Errand::Sql(Box::new(sql)), bytes, true);
+                self.queue(session, Command::Sql(Box::new(sql)), bytes, true);
             }
             ClientMessage::ExecPlan(plan) => {
-                self.post(session, Errand::Plan(plan), memory(), false);
+                self.queue(session, Command::Plan(plan), memory(), false);
             }
             ClientMessage::AutoSavepoint(savepoint) => {
-                self.post(session, Errand::Savepoint(savepoint), bytes, false);
+                self.queue(session, Command::Savepoint(savepoint), bytes, false);
             }
             ClientMessage::ExpectOpen(open) => {
-                self.post(session, Errand::ExpectOpen(open), memory(), false);
+                self.queue(session, Command::ExpectOpen(open), memory(), false);
             }
             ClientMessage::ExpectClose => {
-                self.post(session, Errand::ExpectClose, bytes, false);
+                self.queue(session, Command::ExpectClose, bytes, false);
             }
             ClientMessage::GetFileInfo(_)
             | ClientMessage::TransferFileData(_)
             | ClientMessage::ManageFile(_) => {
-                self.post(session, Errand::File, bytes, false);
+                self.queue(session, Command::File, bytes, false);
             }
             ClientMessage::SessionClose => {
-                let is_unused = |session: Arc<Session<S>>| session.channel.is_unused();
-                let unused = self.link.find(session).is_some_and(is_unused);
-                self.post(session, Errand::Close, bytes, false);
-                if unused && self.aside_until.is_none() {
+                let is_unused = |session: Arc<Session<S>>| session.shared.is_unused();
+                let unused = self.server_conn.find(session).is_some_and(is_unused);
+                self.queue(session, Command::Close, bytes, false);
+                if unused && self.unconsumed_until.is_none() {
                     self.glitch();
                 }
             }
             ClientMessage::SessionNew => self.open(session, bytes),
             ClientMessage::SessionKill(kill) => self.kill(session, kill),
             ClientMessage::TokenOffer(offer) => self.offer(session, offer.token()),
-            ClientMessage::GetTso(question) => {
-                return self.ask_time(session, question.batch_count);
+            ClientMessage::GetTso(request) => {
+                return self.ask_time(session, request.batch_count);
             }
             ClientMessage::AuthenticateStart(_) | ClientMessage::AuthenticateContinue(_) => {
                 let unexpected = "Unexpected message for polarx rpc.";
@@ -338,7 +345,7 @@ impl<S: Service> Reader<S> {
                 self.refuse(session, &SessionError::unsupported(unexpected).into_fatal());
             }
             other => {
-                self.link.line.count(Counter::ProtocolErrors);
+                self.server_conn.conn.count(Counter::ProtocolErrors);
                 let text = format!("message of kind {} is not supported", other.kind());
                 self.refuse(session, &SessionError::unsupported(&*text).into_fatal());
                 return Err(Close::new(text));
@@ -350,30 +357,28 @@ impl<S: Service> Reader<S> {
     fn bad_message(&mut self, session: u64, error: &MessageError) -> Result<(), Close> {
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
-            // Beyond a limit, but whole: only this request fails, when its turn comes.
-            self.post(session, Errand::Broken(answer), 0, true);
-            if self.aside_until.is_none() {
-                self.link.line.count(Counter::ProtocolErrors);
+            // The frame exceeds a limit but is whole, so only this request fails, in its turn.
+            self.queue(session, Command::Broken(answer), 0, true);
+            if self.unconsumed_until.is_none() {
+                self.server_conn.conn.count(Counter::ProtocolErrors);
                 self.glitch();
             }
             return Ok(());
         }
-        self.link.line.count(Counter::ProtocolErrors);
+        self.server_conn.conn.count(Counter::ProtocolErrors);
         self.refuse(session, &answer.into_fatal());
         Err(Close::error(*error))
     }
-
-    // ---- sessions ----
 
     fn open(&mut self, id: u64, bytes: usize) {
         if id & AUTO_COMMIT != 0 {
             return self.unsupported(id);
         }
-        match self.link.open(id) {
+        match self.server_conn.open(id) {
             Opening::Opened(session) => {
                 self.glitches.excuse();
-                let post = Post::new(Errand::Open, bytes, self.now);
-                self.post_to(session, &mut Some(post));
+                let queued = Queued::new(Command::Open, bytes, self.now);
+                self.queue_in(session, &mut Some(queued));
             }
             Opening::Duplicate => {
                 self.glitch();
@@ -386,16 +391,16 @@ impl<S: Service> Reader<S> {
 
     fn too_many(&mut self, id: u64) {
         self.glitch();
-        self.link.line.count(Counter::SessionsRefusedLimit);
+        self.server_conn.conn.count(Counter::SessionsRefusedLimit);
         let error = SessionError::unsupported("max_connections limit exceed");
         self.refuse(id, &error.into_fatal());
     }
 
-    fn post(&mut self, id: u64, errand: Errand, bytes: usize, is_sql: bool) {
-        let mut post = Some(Post::new(errand, bytes, self.now));
+    fn queue(&mut self, id: u64, command: Command, bytes: usize, is_sql: bool) {
+        let mut queued = Some(Queued::new(command, bytes, self.now));
         if id & AUTO_COMMIT == 0 {
-            match self.link.find(id) {
-                Some(session) => self.post_to(session, &mut post),
+            match self.server_conn.find(id) {
+                Some(session) => self.queue_in(session, &mut queued),
                 None => self.not_found(id),
             }
             return;
@@ -403,106 +408,111 @@ impl<S: Service> Reader<S> {
         if !is_sql {
             return self.unsupported(id);
         }
-        if let Some(session) = self.link.find(id) {
-            match self.take_in(&session, &mut post) {
-                // It is about to end, and this is for its successor.
-                Err(Refused::Closed) => {}
-                result => return self.posted(session, result),
+        if let Some(session) = self.server_conn.find(id) {
+            match self.try_queue(&session, &mut queued) {
+                // The session is about to end, and the statement gets a new one.
+                Err(NotQueued::Closed) => {}
+                result => return self.after_queueing(session, result),
             }
         }
-        match self.link.open(id) {
-            Opening::Opened(session) => self.post_to(session, &mut post),
-            // It was closed when it was looked at, and nobody else opens any.
+        match self.server_conn.open(id) {
+            Opening::Opened(session) => self.queue_in(session, &mut queued),
+            // Not `Duplicate`: the old session was closed, and only this thread opens sessions.
             Opening::Duplicate | Opening::Limit => self.too_many(id),
         }
     }
 
-    fn post_to(&mut self, session: Arc<Session<S>>, post: &mut Option<Post>) {
-        let result = self.take_in(&session, post);
-        self.posted(session, result);
+    fn queue_in(&mut self, session: Arc<Session<S>>, queued: &mut Option<Queued>) {
+        let result = self.try_queue(&session, queued);
+        self.after_queueing(session, result);
     }
 
-    fn take_in(&mut self, session: &Session<S>, post: &mut Option<Post>) -> Result<(), Refused> {
-        let is_request = post.as_ref().is_some_and(Post::is_request);
-        let result = session.channel.post(post);
+    fn try_queue(
+        &mut self,
+        session: &Session<S>,
+        queued: &mut Option<Queued>,
+    ) -> Result<(), NotQueued> {
+        let is_request = queued.as_ref().is_some_and(Queued::is_request);
+        let result = session.shared.queue(queued);
         if is_request && result.is_ok() {
             self.glitches.excuse();
         }
         result
     }
 
-    fn posted(&mut self, session: Arc<Session<S>>, result: Result<(), Refused>) {
-        let id = session.channel.id.wire();
+    fn after_queueing(&mut self, session: Arc<Session<S>>, result: Result<(), NotQueued>) {
+        let id = session.shared.id.wire();
         match result {
             Ok(()) => {
-                self.link.watch();
+                self.server_conn.watch();
                 if session.becomes_runnable() {
                     self.send_answers();
-                    self.link.make_ready(session);
+                    self.server_conn.make_ready(session);
                 }
             }
-            Err(Refused::Closed) => self.not_found(id),
-            Err(Refused::Later(until)) => self.aside_until = Some(until),
-            Err(Refused::Full) => {
+            Err(NotQueued::Closed) => self.not_found(id),
+            Err(NotQueued::Later(until)) => self.unconsumed_until = Some(until),
+            Err(NotQueued::Full) => {
                 self.glitch();
-                self.link.line.count(Counter::RequestsRefusedQueue);
+                self.server_conn.conn.count(Counter::RequestsRefusedQueue);
                 let error = SessionError::unsupported("Session max_queued_messages limit exceed.");
-                self.lose(id, &error.into_fatal());
+                self.kill_and_answer(id, &error.into_fatal());
             }
-            Err(Refused::Bytes(limit)) => {
+            Err(NotQueued::Bytes(limit)) => {
                 self.glitch();
-                self.link.line.count(Counter::RequestsRefusedBytes);
+                self.server_conn.conn.count(Counter::RequestsRefusedBytes);
                 let text = format!("Session max_queued_bytes {limit} limit exceed.");
-                self.lose(id, &SessionError::unsupported(text).into_fatal());
+                self.kill_and_answer(id, &SessionError::unsupported(text).into_fatal());
             }
         }
     }
 
-    /// Ends a session because of what its client sent.
-    fn lose(&mut self, id: u64, error: &SessionError) {
-        if let Some(session) = self.link.find(id) {
-            self.link.forget(session.channel.id);
-            session.channel.kill(CancelReason::Session);
+    /// Ends a session because of a message of its client.
+    fn kill_and_answer(&mut self, id: u64, error: &SessionError) {
+        if let Some(session) = self.server_conn.find(id) {
+            self.server_conn.forget(session.shared.id);
+            session.shared.kill(CancelReason::Session);
             session.linger();
         }
         self.refuse(id, error);
     }
 
     fn kill(&mut self, id: u64, kill: KillSession) {
-        let Some(session) = self.link.find(id) else { return self.not_found(id) };
-        let line = Arc::clone(&self.link.line);
+        let Some(session) = self.server_conn.find(id) else { return self.not_found(id) };
+        let conn = Arc::clone(&self.server_conn.conn);
         let named = kill.x_session_id;
         if named != id {
             let text = "kill names another session; the header counts";
-            log_some!(line.group(), Kill, DEBUG, debug, id, named, text);
+            log_some!(conn.group(), Kill, DEBUG, debug, id, named, text);
         }
         let ends_session = kill.r#type == kill_session::Type::Connection as i32;
-        // Who kills has heard, or waited for, something. Unless it was all one write.
-        if session.channel.has_come_at(self.now) || ends_session && session.channel.is_unused() {
+        // A client kills a request after it got something or waited. A kill in the same write as
+        // the request, or of an unused session, is a glitch.
+        if session.shared.arrived_at(self.now) || ends_session && session.shared.is_unused() {
             self.glitch();
         }
         let hit = if ends_session {
-            line.count(Counter::SessionsKilled);
-            self.lose(id, &SessionError::killed());
+            conn.count(Counter::SessionsKilled);
+            self.kill_and_answer(id, &SessionError::killed());
             true
         } else {
-            session.channel.cancel(CancelReason::Query)
+            session.shared.cancel(CancelReason::Query)
         };
-        if hit && line.config().enable_kill_log {
-            let (session, kind) = (session.channel.id, kill.r#type);
-            log_some!(line.group(), Kill, INFO, info, %session, kind, "kill");
+        if hit && conn.config().enable_kill_log {
+            let (session, kind) = (session.shared.id, kill.r#type);
+            log_some!(conn.group(), Kill, INFO, info, %session, kind, "kill");
         }
     }
 
     fn offer(&mut self, id: u64, kilobytes: i32) {
-        match self.link.find(id) {
+        match self.server_conn.find(id) {
             Some(session) if kilobytes >= 0 => {
-                if !session.channel.offer(i64::from(kilobytes) * 1024) {
+                if !session.shared.offer(i64::from(kilobytes) * 1024) {
                     self.late();
                 }
             }
             Some(_) => self.glitch(),
-            // A session for one statement that has just ended: clients cannot know.
+            // The session of one statement may have ended just now, unknown to the client.
             None if id & AUTO_COMMIT != 0 => self.late(),
             None => self.not_found(id),
         }
@@ -513,32 +523,32 @@ impl<S: Service> Reader<S> {
             self.unsupported(id);
             return Ok(());
         }
-        if let Some(session) = self.link.find(id) {
-            session.channel.set_used(self.now);
+        if let Some(session) = self.server_conn.find(id) {
+            session.shared.set_used(self.now);
         }
-        let clock = Arc::clone(self.link.clock());
-        if !clock.ask(id, count, &self.link.line.conn) {
-            self.link.line.count(Counter::RequestsRefusedQueue);
-            let text = format!("requests for timestamps exceed {}", super::clock::MOST_WAITING);
-            // A refusal alone would be taken for the answer of the first that waits.
+        let timestamps = Arc::clone(self.server_conn.timestamps());
+        if !timestamps.ask(id, count, &self.server_conn.conn.net) {
+            self.server_conn.conn.count(Counter::RequestsRefusedQueue);
+            let text =
+                format!("requests for timestamps exceed {}", super::timestamps::MOST_WAITING);
+            // Answers have no number: a refusal would answer the oldest waiting request.
             return Err(Close::new(text));
         }
-        if clock.becomes_runnable() {
+        if timestamps.becomes_runnable() {
             self.send_answers();
-            self.link.make_ready(clock);
+            self.server_conn.make_ready(timestamps);
         }
         Ok(())
     }
-
-    // ---- answers that are given here ----
 
     pub(super) fn refuse(&mut self, session: u64, error: &SessionError) {
         self.send(session, |encoder| put_error(encoder, error));
     }
 
-    /// Leaves at the end of what is being read, or before anybody may answer what was asked behind it.
+    /// Writes an answer of the reader. It leaves at the end of the receive, or before a session
+    /// runs.
     pub(super) fn send<R>(&mut self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
-        self.link.line.put_answer(session, write, &mut self.answers);
+        self.server_conn.conn.append_answer(session, write, &mut self.answers);
         if self.answers.len() >= FULL {
             self.send_answers();
         }
@@ -546,7 +556,7 @@ impl<S: Service> Reader<S> {
 
     pub(super) fn send_answers(&mut self) {
         if !self.answers.is_empty() {
-            self.link.line.conn.send(std::mem::take(&mut self.answers));
+            self.server_conn.conn.net.send(std::mem::take(&mut self.answers));
         }
     }
 }
@@ -562,11 +572,11 @@ mod tests {
 
     #[test]
     fn after_the_last_session_number_comes_1_and_never_0() {
-        let shared = Shared {
+        let shared = ServerShared {
             service: Arc::new(()),
             sql: Cache::new(1, 1, 1),
             plans: Cache::new(1, 1, 1),
-            gate: Gate::new(),
+            logins: Arc::new(Logins::new()),
             writers: Arc::default(),
             pages: PagePool::default(),
             last_number: AtomicU32::new(u32::MAX - 2),

@@ -1,4 +1,4 @@
-//! [`Service`]: what the embedder implements.
+//! [`Service`]: the trait that a database implements.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use super::reply::Reply;
 use super::request::Request;
 use crate::net::{Address, ConnectionId};
 
-/// A database, or whatever answers statements.
+/// Database, or another program that answers statements.
 ///
-/// One value serves all connections of a [`Server`](super::Server), from many threads; what belongs
-/// to one session is a [`Session`](Self::Session), which is never used by two threads at once. All
-/// calls may wait; those that wait for long should say so (see [`stall`](crate::stall)). A panic ends
-/// the session with a fatal error to its client and is counted.
+/// One value serves all connections of a [`Server`](super::Server), from many threads. Data of one
+/// session is a [`Session`](Self::Session), which two threads never use at once. All calls may
+/// wait; long waits should be [announced](crate::stall). A panic is counted and ends the session
+/// with a fatal error to its client.
 ///
 /// ```
 /// use epoll_group::Runtime;
@@ -56,37 +56,37 @@ use crate::net::{Address, ConnectionId};
 /// # }
 /// ```
 pub trait Service: Send + Sync + 'static {
-    /// What belongs to one session.
+    /// Data of one session.
     type Session: Send + 'static;
 
-    /// Decides about a login. [`Login::check`] does the comparison, in the same time for a user that
-    /// does not exist; call it also then.
+    /// Accepts or refuses a login. [`Login::check`] compares the password. It takes the same time
+    /// for an unknown user, so call it for unknown users too.
     ///
-    /// Runs before anything else on its connection.
+    /// Runs before any other call for the connection.
     ///
     /// # Errors
     ///
-    /// An [`AuthError`] refuses the login; the client may try again, up to `max_login_attempts`.
+    /// An [`AuthError`] refuses the login. The client may try again, up to `max_login_attempts`.
     fn authenticate(&self, login: &Login<'_>) -> Result<Account, AuthError>;
 
     /// Opens a session, on a worker, before its first request.
     ///
-    /// The [`Cancel`] that comes with it is how a client interrupts what the session is doing.
+    /// The returned [`Cancel`] lets a client interrupt a request of the session.
     ///
     /// # Errors
     ///
-    /// Goes to the client as a fatal error: there is no such session then.
+    /// The client gets the error as a fatal one, and the session is not opened.
     fn open(&self, peer: &Peer, id: SessionId) -> Result<(Self::Session, Cancel), SessionError>;
 
     /// Runs one request of a session and writes its reply.
     ///
-    /// The ends of the reply are written by the layer: behind rows, behind a change that
-    /// [`Reply::affected`] reported, or behind the error that is returned.
+    /// The layer writes the end of the reply: behind the rows, the change reported by
+    /// [`Reply::affected`], or the returned error.
     ///
     /// # Errors
     ///
-    /// Goes to the client behind what was written. One that is
-    /// [fatal](SessionError::fatal) ends the session.
+    /// The client gets the error behind the rows written before. A [fatal](SessionError::fatal)
+    /// error ends the session.
     fn execute(
         &self,
         session: &mut Self::Session,
@@ -94,61 +94,63 @@ pub trait Service: Send + Sync + 'static {
         reply: &mut Reply<'_>,
     ) -> Result<(), SessionError>;
 
-    /// Whether the session may hold what others wait for: asked after each request. Its next
-    /// requests then go first, and get a thread also when all others wait.
+    /// Returns true if the session may hold locks that others wait for. Called after each request.
+    /// The next requests of such a session go first, and get a thread even if all ordinary threads
+    /// wait.
     fn in_transaction(&self, session: &Self::Session) -> bool {
         let _ = session;
         false
     }
 
-    /// The request that has just ended was cancelled, and its [`Cancel`] called: the place to clear
-    /// what that left, so that the next request does not find it.
+    /// Called when a cancelled request has ended, after its [`Cancel`] was called. Clears the
+    /// effects of the call, so that they do not reach the next request.
     fn cancelled(&self, session: &mut Self::Session) {
         let _ = session;
     }
 
-    /// The session has ended, for whatever reason: its last call, on a worker.
+    /// Called when the session has ended, for any reason. It is the last call for the session, on a
+    /// worker.
     fn closed(&self, session: Self::Session) {
         drop(session);
     }
 
-    /// The first of `count` timestamps in a row, none of which is given to anybody else.
+    /// Returns the first of `count` consecutive timestamps. No other call may return any of them.
     ///
     /// # Errors
     ///
-    /// Goes to the client; that is the default.
+    /// The client gets the error. The default implementation returns one.
     fn timestamp(&self, peer: &Peer, count: u32) -> Result<u64, SessionError> {
         let _ = (peer, count);
         Err(SessionError::unsupported("Failed to get tso."))
     }
 }
 
-/// Who logged in. Cheap to clone.
+/// Account of a peer. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Account {
     name: Arc<str>,
 }
 
 impl Account {
-    /// An account by its name, which also keeps apart what clients of different accounts cache.
+    /// Creates an account. Entries of the caches belong to the account with this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.into() }
     }
 
-    /// Its name.
+    /// Name of the account.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What keeps apart what it caches.
+    /// Key of the account in the caches.
     pub(super) fn key(&self) -> Arc<[u8]> {
         Arc::clone(&self.name).into()
     }
 }
 
-/// The other end of a connection, logged in.
+/// Peer of a connection, after its login.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(super) account: Account,
@@ -157,50 +159,50 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Who logged in.
+    /// Account that logged in.
     #[must_use]
     pub const fn account(&self) -> &Account {
         &self.account
     }
 
-    /// From where.
+    /// Address of the peer.
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
     }
 
-    /// On which connection.
+    /// Id of the connection.
     #[must_use]
     pub const fn connection(&self) -> ConnectionId {
         self.connection
     }
 }
 
-/// Identifies a session.
+/// Id of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId {
     pub(super) wire: u64,
     pub(super) number: u32,
 }
 
-/// Session ids with this bit are of sessions for one statement.
+/// Bit of a session id that marks a session of one statement.
 pub(super) const AUTO_COMMIT: u64 = 1 << 63;
 
 impl SessionId {
-    /// The number that the client chose, unique among the open sessions of its connection.
+    /// Id that the client chose, unique among the open sessions of its connection.
     #[must_use]
     pub const fn wire(self) -> u64 {
         self.wire
     }
 
-    /// A number of the server, from 1, not used again before 2³² sessions: what clients see as
+    /// Number that the server chose, from 1. It repeats after 2³² sessions. Clients see it as
     /// `connection_id()`.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.number
     }
 
-    /// Whether the session is there for one statement only, which commits by itself.
+    /// Returns true if the session runs one statement only, which commits by itself.
     #[must_use]
     pub const fn is_auto_commit(self) -> bool {
         self.wire & AUTO_COMMIT != 0
@@ -213,34 +215,33 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Why a request is cancelled.
+/// Reason why a request is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// The client interrupts the statement; the session goes on.
+    /// The client interrupts the statement. The session continues.
     Query,
     /// The client ends the session.
     Session,
     /// `request_timeout` has passed.
     Deadline,
-    /// The connection has ended, or the runtime does.
+    /// The connection or the runtime has ended.
     Connection,
 }
 
-/// How a session is interrupted from another thread.
+/// Callback that interrupts a session from another thread.
 pub struct Cancel(Option<Box<dyn Fn(CancelReason) + Send + Sync>>);
 
 impl Cancel {
-    /// Calls `code` while a request of the session runs that is to be cut short, at most once a
-    /// request and never between two. It must be quick and must not wait for that request; what it
-    /// causes (an error of the engine, say) is returned by [`Service::execute`].
+    /// Creates a callback. The layer calls `code` at most once per request, while the request runs.
+    /// `code` must be quick and must not wait for the request. Its effect, such as an error of the
+    /// engine, is returned by [`Service::execute`].
     #[must_use]
     pub fn new(code: impl Fn(CancelReason) + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(code)))
     }
 
-    /// Nothing: requests of this session end by themselves, or look at
-    /// [`Reply::is_cancelled`].
+    /// Creates no callback: the requests end by themselves, or check [`Reply::is_cancelled`].
     #[must_use]
     pub const fn none() -> Self {
         Self(None)

@@ -1,40 +1,39 @@
-//! [`Writers`]: how many threads may wait for peers to take rows.
+//! [`Writers`]: bounds the threads that wait for peers to take rows.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::channel::Channel;
+use super::session_shared::SessionShared;
 use crate::sync::shim::lock;
 
-/// The handlers of one server that write rows themselves and wait for their peers, by group.
+/// Handlers of one server that write rows and wait for their peers, by group.
 ///
-/// Above `max_waiting_writers` in a group the one that has waited longest is cut, so peers that do not
-/// read take a bounded number of threads.
+/// If more than `max_waiting_writers` of a group wait, the longest waiting handler is cancelled. So
+/// peers that do not read occupy a bounded number of threads.
 #[derive(Debug, Default)]
-pub(super) struct Writers(Mutex<HashMap<usize, VecDeque<Weak<Channel>>>>);
+pub(super) struct Writers(Mutex<HashMap<usize, VecDeque<Weak<SessionShared>>>>);
 
 impl Writers {
-    /// One more; the one to be cut, if there are too many now.
+    /// Adds a handler. Returns the handler to cancel if more than `limit` wait now.
     pub(super) fn enter(
         &self,
         group: usize,
-        channel: &Arc<Channel>,
+        shared: &Arc<SessionShared>,
         limit: usize,
-    ) -> Option<Arc<Channel>> {
+    ) -> Option<Arc<SessionShared>> {
         let mut groups = lock(&self.0);
         let waiting = groups.entry(group).or_default();
-        waiting.push_back(Arc::downgrade(channel));
+        waiting.push_back(Arc::downgrade(shared));
         if waiting.len() <= limit {
             return None;
         }
         waiting.pop_front().as_ref().and_then(Weak::upgrade)
     }
 
-    /// It waits no more.
-    pub(super) fn leave(&self, group: usize, channel: &Arc<Channel>) {
+    pub(super) fn leave(&self, group: usize, shared: &Arc<SessionShared>) {
         let mut groups = lock(&self.0);
         let waiting = groups.entry(group).or_default();
-        if let Some(at) = waiting.iter().position(|one| one.as_ptr() == Arc::as_ptr(channel)) {
+        if let Some(at) = waiting.iter().position(|one| one.as_ptr() == Arc::as_ptr(shared)) {
             waiting.remove(at);
         }
     }

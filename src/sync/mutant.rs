@@ -119,8 +119,8 @@ mod making {
         StarveWithoutFence,
         CloseWithoutFence,
         // Notification of a relay
-        ToldRelaxed,
-        LookBehindTheFrames,
+        NotifyRelaxed,
+        ClearBehindTheFrames,
         // Pool
         WaitWithoutLook,
         ReturnServesNobody,

@@ -1,4 +1,4 @@
-//! A state against frames that are made by hand, without a socket or a clock.
+//! A state against hand-made frames, without a socket or a clock.
 
 mod bench;
 mod deadlines;

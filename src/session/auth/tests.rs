@@ -9,7 +9,7 @@ const SALT: [u8; 20] = *b"0123456789abcdefghij";
 const OTHER_SALT: [u8; 20] = *b"ABCDEFGHIJKLMNOPQRST";
 const MOST: usize = 3;
 
-/// The service: some accounts, and the handshake that asks it.
+/// A service with some accounts, and its handshake.
 struct Server {
     accounts: HashMap<&'static [u8], StoredPassword>,
     handshake: Handshake,
@@ -70,7 +70,7 @@ impl Server {
         self.answer(step)
     }
 
-    /// A whole login.
+    /// Performs a whole login.
     fn login(&mut self, data: &[u8]) -> Answer {
         assert_eq!(self.start(SALT), Answer::Challenge(SALT));
         self.reply(data)

@@ -1,112 +1,113 @@
-//! How requests end, and sessions.
+//! Ends of requests and of sessions.
 
 use std::any::Any;
 use std::mem;
 
-use super::{Body, Current, Session, Turn};
+use super::{Body, Session, StepResult, Unfinished};
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::runtime::{Class, guard};
-use crate::session::answers::put_error;
-use crate::session::error::SessionError;
-use crate::session::link::Runnable;
+use crate::session::error::{SessionError, put_error};
 use crate::session::output::Output;
+use crate::session::server_conn::Runnable;
 use crate::session::service::{Cancel, Service};
 
 impl<S: Service> Session<S> {
-    /// A request that was run has been answered.
+    /// Ends a request that was run and answered.
     pub(super) fn ended(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
         result: Result<(), SessionError>,
-    ) -> Turn {
+    ) -> StepResult {
         let fatal = result.as_ref().is_err_and(SessionError::is_fatal);
-        body.expecting.note(result.is_err());
+        body.expect_blocks.note(result.is_err());
         body.last_error = result.err().map(SessionError::shortened);
         if fatal {
-            self.close_after_last_word(body, out, None);
-            return Turn::Again;
+            self.close_after_final_message(body, out, None);
+            return StepResult::Continue;
         }
         if let Some(session) = &body.session {
-            let service = &self.link.server.service;
-            let progress =
-                guard(self.link.line.group(), "in_transaction", || service.in_transaction(session));
-            let outside = self.channel.line.class;
+            let service = &self.server_conn.server.service;
+            let progress = guard(self.shared.conn.group(), "in_transaction", || {
+                service.in_transaction(session)
+            });
+            let outside = self.shared.conn.class;
             let class =
                 if progress == Some(true) { outside.or(Class::InProgress) } else { outside };
-            if class != self.channel.class() {
-                self.channel.set_class(class);
+            if class != self.shared.class() {
+                self.shared.set_class(class);
             }
         }
-        self.over(body)
+        self.end_command(body)
     }
 
-    /// The errand is done.
-    pub(super) fn over(&self, body: &mut Body<S::Session>) -> Turn {
-        if let Some(reason) = self.channel.end_request() {
+    /// Ends the running command.
+    pub(super) fn end_command(&self, body: &mut Body<S::Session>) -> StepResult {
+        if let Some(reason) = self.shared.end_request() {
             if let Some(counter) = reason.counter() {
-                self.link.line.count(counter);
+                self.shared.conn.count(counter);
             }
             if let Some(session) = &mut body.session {
-                let service = &self.link.server.service;
-                guard(self.link.line.group(), "cancelled", || service.cancelled(session));
+                let service = &self.server_conn.server.service;
+                guard(self.shared.conn.group(), "cancelled", || service.cancelled(session));
             }
         }
-        Turn::Again
+        StepResult::Continue
     }
 
-    /// A request that was not run: its error counts for those behind it.
+    /// Answers a request that was not run. Later requests without `reset_error` fail with the same
+    /// error.
     pub(super) fn fail(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
         error: SessionError,
-    ) -> Turn {
+    ) -> StepResult {
         self.write(out, |encoder| put_error(encoder, &error));
-        body.expecting.note(true);
+        body.expect_blocks.note(true);
         body.last_error = Some(error.shortened());
-        self.over(body)
+        self.end_command(body)
     }
 
-    /// Nothing is kept under the digest. The session is as it was.
-    pub(super) fn miss(&self, out: &Output, body: &mut Body<S::Session>, text: &str) -> Turn {
+    /// Answers a request whose digest is not in the cache. Later requests are not affected.
+    pub(super) fn miss(&self, out: &Output, body: &mut Body<S::Session>, text: &str) -> StepResult {
         let error = SessionError::cache_miss(text);
         self.write(out, |encoder| put_error(encoder, &error));
-        self.over(body)
+        self.end_command(body)
     }
 
-    /// Answers what does not touch the database.
+    /// Answers a command that does not reach the service.
     pub(super) fn answer(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
         result: Result<(), SessionError>,
-    ) -> Turn {
+    ) -> StepResult {
         self.write(out, |encoder| match result {
             Ok(()) => encoder.ok(None),
             Err(error) => put_error(encoder, &error),
         });
-        self.over(body)
+        self.end_command(body)
     }
 
     pub(super) fn write<R>(&self, out: &Output, code: impl FnOnce(&mut Encoder<'_>) -> R) {
-        out.write(self.channel.id.wire, Metadata::Full, code);
+        out.write(self.shared.id.wire, Metadata::Full, code);
     }
 
     pub(super) fn panicked(&self, payload: Box<dyn Any + Send>) -> SessionError {
-        self.link.note_panic(payload);
+        self.server_conn.note_panic(payload);
         SessionError::panicked()
     }
 
-    /// Its last word is written, and it is gone. What waits behind that has `answer` each; without one
-    /// the last word answers all.
-    pub(super) fn close_after_last_word(
+    /// Sends the final message, which is written already, and ends the session. Waiting requests
+    /// get `answer` each; without it the final message answers them all.
+    pub(super) fn close_after_final_message(
         &self,
         body: &mut Body<S::Session>,
         out: &Output,
         answer: Option<&SessionError>,
     ) {
-        let others = self.channel.refuse_after(|waiting| {
+        let others = self.shared.refuse_after(|waiting| {
             if let Some(error) = answer {
                 for _ in waiting {
                     self.write(out, |encoder| put_error(encoder, error));
@@ -115,55 +116,55 @@ impl<S: Service> Session<S> {
             out.send()
         });
         others.into_iter().for_each(Runnable::settle);
-        self.link.forget(self.channel.id);
-        self.channel.end();
-        self.bury(body);
+        self.server_conn.forget(self.shared.id);
+        self.shared.end();
+        self.clean_up(body);
     }
 
-    /// The server drains, and it has nothing more to do: for what it holds, others may wait.
+    /// Ends an idle session during a drain, because other sessions may wait for its locks.
     pub(super) fn shut_down(&self, body: &mut Body<S::Session>, out: &Output) {
-        // Its end is the user's, and may wait.
+        // The call of `closed` may wait.
         out.flush();
-        self.part(body);
+        self.close_service_session(body);
         self.write(out, |encoder| put_error(encoder, &SessionError::shutdown()));
-        self.close_after_last_word(body, out, None);
+        self.close_after_final_message(body, out, None);
     }
 
-    /// The end of one statement in a session for one. What comes next on its id finds nothing of it.
-    pub(super) fn leave(&self, body: &mut Body<S::Session>) {
+    /// Ends the session of one statement. A later statement on the same id finds no state of it.
+    pub(super) fn end_statement(&self, body: &mut Body<S::Session>) {
         if body.session.is_some() {
-            self.part(body);
+            self.close_service_session(body);
         }
         body.last_error = None;
     }
 
-    /// It is dead: ends what was begun, and the session.
-    pub(super) fn bury(&self, body: &mut Body<S::Session>) {
-        self.abandon(body);
-        self.channel.end_request();
-        drop(self.channel.refuse());
-        self.part(body);
+    /// Cleans up a dead session.
+    pub(super) fn clean_up(&self, body: &mut Body<S::Session>) {
+        self.drop_unfinished(body);
+        self.shared.end_request();
+        self.shared.refuse();
+        self.close_service_session(body);
     }
 
-    /// Nobody goes on with what was begun. It may have a source or relay, which is the user's.
-    pub(super) fn abandon(&self, body: &mut Body<S::Session>) {
-        match mem::replace(&mut body.current, Current::None) {
-            Current::Deferred(deferral) => {
-                guard(self.link.line.group(), "drop", || drop((deferral.claim(), deferral)));
+    /// Drops the begun request. Its source or relay is a foreign value.
+    pub(super) fn drop_unfinished(&self, body: &mut Body<S::Session>) {
+        match mem::replace(&mut body.unfinished, Unfinished::None) {
+            Unfinished::Deferred(deferral) => {
+                guard(self.shared.conn.group(), "drop", || drop((deferral.claim(), deferral)));
             }
-            Current::Fed(state, _) => {
-                guard(self.link.line.group(), "drop", || drop(state));
+            Unfinished::Fed(state, _) => {
+                guard(self.shared.conn.group(), "drop", || drop(state));
             }
-            Current::None => {}
+            Unfinished::None => {}
         }
     }
 
-    pub(super) fn part(&self, body: &mut Body<S::Session>) {
-        self.channel.set_class(self.channel.line.class);
-        self.channel.set_cancel(Cancel::none());
+    pub(super) fn close_service_session(&self, body: &mut Body<S::Session>) {
+        self.shared.set_class(self.shared.conn.class);
+        self.shared.set_cancel(Cancel::none());
         if let Some(session) = body.session.take() {
-            let service = &self.link.server.service;
-            guard(self.link.line.group(), "closed", || service.closed(session));
+            let service = &self.server_conn.server.service;
+            guard(self.shared.conn.group(), "closed", || service.closed(session));
         }
     }
 }

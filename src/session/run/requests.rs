@@ -1,124 +1,127 @@
-//! What a session is asked to do, and how it begins.
+//! Begin of each command of a session.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Body, Current, Session, Turn};
+use super::{Body, Session, StepResult};
 use crate::codec::cache::Source;
 use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
-use crate::session::answers::put_error;
-use crate::session::error::SessionError;
-use crate::session::link::KeptPlan;
+use crate::session::error::{SessionError, put_error};
 use crate::session::output::Output;
-use crate::session::post::{Errand, Post};
+use crate::session::queued::{Command, Queued};
 use crate::session::reply::Reply;
+use crate::session::reply_state::{ReplyForm, ReplyState};
 use crate::session::request::{Plan, Request, Savepoint, Sql};
+use crate::session::server_conn::KeptPlan;
 use crate::session::service::Service;
-use crate::session::state::{Form, State};
 use crate::stats::Counter;
 
 impl<S: Service> Session<S> {
-    pub(super) fn begin(&self, body: &mut Body<S::Session>, out: &Output, post: Post) -> Turn {
-        if let Some(reason) = post.cancelled {
+    pub(super) fn begin(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        queued: Queued,
+    ) -> StepResult {
+        if let Some(reason) = queued.cancelled {
             if let Some(counter) = reason.counter() {
-                self.link.line.count(counter);
+                self.shared.conn.count(counter);
             }
             return self.fail(body, out, SessionError::cancelled(reason));
         }
-        match post.errand {
-            Errand::Open => self.open(body, out),
-            Errand::Sql(message) => self.sql(body, out, &message),
-            Errand::Plan(message) => self.plan(body, out, &message, post.bytes),
-            Errand::Savepoint(message) => match Savepoint::new(&message) {
+        let result = match queued.command {
+            Command::Open => Ok(self.open(body, out)),
+            Command::Sql(message) => self.sql(body, out, &message),
+            Command::Plan(message) => self.plan(body, out, &message, queued.bytes),
+            Command::Savepoint(message) => match Savepoint::new(&message) {
                 Some(savepoint) => {
-                    let form = Form::PLAIN;
-                    let reset = message.reset_error();
-                    self.execute(body, out, reset, form, Request::Savepoint(savepoint))
+                    let (reset, form) = (message.reset_error(), ReplyForm::PLAIN);
+                    Ok(self.execute(body, out, reset, form, Request::Savepoint(savepoint)))
                 }
-                None => {
-                    self.fail(body, out, SessionError::unsupported("Handle auto savepoint failed."))
-                }
+                None => Err(SessionError::unsupported("Handle auto savepoint failed.")),
             },
-            Errand::ExpectOpen(message) => {
-                let result = body.expecting.open(&message);
-                self.answer(body, out, result)
+            Command::ExpectOpen(message) => {
+                let result = body.expect_blocks.open(&message);
+                Ok(self.answer(body, out, result))
             }
-            Errand::ExpectClose => {
-                let result = body.expecting.close();
-                self.answer(body, out, result)
+            Command::ExpectClose => {
+                let result = body.expect_blocks.close();
+                Ok(self.answer(body, out, result))
             }
-            Errand::Broken(error) => self.fail(body, out, error),
-            Errand::File => self.fail(body, out, SessionError::unsupported("unsupported command")),
-            Errand::Close => {
-                // What it held is free when the client hears of it.
-                self.part(body);
+            Command::Broken(error) => Err(error),
+            Command::File => Err(SessionError::unsupported("unsupported command")),
+            Command::Close => {
+                // Locks of the session are free before its client learns of the end.
+                self.close_service_session(body);
                 self.write(out, |encoder| encoder.ok(None));
-                self.close_after_last_word(body, out, Some(&SessionError::not_found()));
-                Turn::Again
+                self.close_after_final_message(body, out, Some(&SessionError::not_found()));
+                Ok(StepResult::Continue)
             }
-        }
+        };
+        result.unwrap_or_else(|error| self.fail(body, out, error))
     }
 
-    /// Opens the session, if it is not open yet. An error is fatal and was answered.
+    /// Opens the session if it is not open yet. Returns false if that failed; the fatal error is
+    /// answered then.
     fn make_open(&self, body: &mut Body<S::Session>, out: &Output) -> bool {
         if body.session.is_some() {
             return true;
         }
         let opened = catch_unwind(AssertUnwindSafe(|| {
-            self.link.server.service.open(self.link.peer(), self.channel.id)
+            self.server_conn.server.service.open(self.server_conn.peer(), self.shared.id)
         }));
         let error = match opened {
             Ok(Ok((session, cancel))) => {
                 body.session = Some(session);
-                self.channel.set_cancel(cancel);
+                self.shared.set_cancel(cancel);
                 return true;
             }
             Ok(Err(error)) => error.into_fatal(),
             Err(payload) => self.panicked(payload),
         };
         self.write(out, |encoder| put_error(encoder, &error));
-        self.close_after_last_word(body, out, None);
+        self.close_after_final_message(body, out, None);
         false
     }
 
-    fn open(&self, body: &mut Body<S::Session>, out: &Output) -> Turn {
+    fn open(&self, body: &mut Body<S::Session>, out: &Output) -> StepResult {
         if !self.make_open(body, out) {
-            return Turn::Again;
+            return StepResult::Continue;
         }
-        let number = self.channel.id.number();
+        let number = self.shared.id.number();
         self.write(out, |encoder| encoder.ok(Some(number)));
-        self.over(body)
+        self.end_command(body)
     }
 
-    fn sql(&self, body: &mut Body<S::Session>, out: &Output, message: &StmtExecute) -> Turn {
-        let form = Form::of(message.compact_metadata(), message.chunk_result(), message.token);
-        let form = match form {
-            Ok(form) => form,
-            Err(error) => return self.fail(body, out, error),
-        };
-        let account = self.link.peer().account();
+    fn sql(
+        &self,
+        body: &mut Body<S::Session>,
+        out: &Output,
+        message: &StmtExecute,
+    ) -> Result<StepResult, SessionError> {
+        let form =
+            ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
         let cached;
         let text = match message.source() {
             Source::Text(text) => text,
             Source::Store(text, digest) => {
-                self.link.keep_sql(account, digest, text);
+                self.server_conn.keep_sql(digest, text);
                 text
             }
-            Source::Cached(digest) => match self.link.kept_sql(account, digest) {
+            Source::Cached(digest) => match self.server_conn.kept_sql(digest) {
                 Some(text) => {
                     cached = text;
                     &cached
                 }
-                None => return self.miss(out, body, "do not exist query!"),
+                None => return Ok(self.miss(out, body, "do not exist query!")),
             },
             Source::Neither => {
-                let error = SessionError::unsupported("Neither stmt nor digest exist.");
-                return self.fail(body, out, error);
+                return Err(SessionError::unsupported("Neither stmt nor digest exist."));
             }
         };
         let request = Request::Sql(Sql { text, message });
-        self.execute(body, out, message.reset_error(), form, request)
+        Ok(self.execute(body, out, message.reset_error(), form, request))
     }
 
     fn plan(
@@ -127,35 +130,30 @@ impl<S: Service> Session<S> {
         out: &Output,
         message: &ExecPlan,
         bytes: usize,
-    ) -> Turn {
-        let form = Form::of(message.compact_metadata(), message.chunk_result(), message.token);
-        let form = match form {
-            Ok(form) => form,
-            Err(error) => return self.fail(body, out, error),
-        };
-        let account = self.link.peer().account();
+    ) -> Result<StepResult, SessionError> {
+        let form =
+            ReplyForm::of(message.compact_metadata(), message.chunk_result(), message.token)?;
         let own_audit = message.audit_str.as_deref().unwrap_or_default();
         let cached: Arc<KeptPlan>;
         let (plan, audit) = match message.source() {
             Source::Text(plan) => (plan, own_audit),
             Source::Store(plan, digest) => {
-                self.link.keep_plan(account, digest, plan, own_audit, bytes);
+                self.server_conn.keep_plan(digest, plan, own_audit, bytes);
                 (plan, own_audit)
             }
-            Source::Cached(digest) => match self.link.kept_plan(account, digest) {
+            Source::Cached(digest) => match self.server_conn.kept_plan(digest) {
                 Some(kept) => {
                     cached = kept;
                     (&cached.plan, &*cached.audit)
                 }
-                None => return self.miss(out, body, "do not exist plan!"),
+                None => return Ok(self.miss(out, body, "do not exist plan!")),
             },
             Source::Neither => {
-                let error = SessionError::unsupported("Neither plan nor digest exist.");
-                return self.fail(body, out, error);
+                return Err(SessionError::unsupported("Neither plan nor digest exist."));
             }
         };
         let request = Request::Plan(Plan { plan, audit, message });
-        self.execute(body, out, message.reset_error(), form, request)
+        Ok(self.execute(body, out, message.reset_error(), form, request))
     }
 
     fn execute(
@@ -163,58 +161,34 @@ impl<S: Service> Session<S> {
         body: &mut Body<S::Session>,
         out: &Output,
         reset_error: bool,
-        form: Form,
+        form: ReplyForm,
         request: Request<'_>,
-    ) -> Turn {
-        if let Err(error) = body.expecting.check() {
+    ) -> StepResult {
+        if let Err(error) = body.expect_blocks.check() {
             return self.answer(body, out, Err(error));
         }
         if !reset_error && let Some(error) = &body.last_error {
             self.write(out, |encoder| put_error(encoder, error));
-            return self.over(body);
+            return self.end_command(body);
         }
         if !self.make_open(body, out) {
-            return Turn::Again;
+            return StepResult::Continue;
         }
-        // While it was being opened nobody could be told.
-        if self.channel.is_interrupted()
-            && let Some(reason) = self.channel.cancelled()
+        // While the session was being opened it had no `Cancel` to call.
+        if self.shared.is_interrupted()
+            && let Some(reason) = self.shared.cancelled()
         {
             return self.fail(body, out, SessionError::cancelled(reason));
         }
-        let Some(session) = &mut body.session else { return Turn::Again };
-        self.link.line.count(Counter::RequestsExecuted);
-        let mut state = Box::new(State::new(Arc::clone(&self.channel), form));
+        let Some(session) = &mut body.session else { return StepResult::Continue };
+        self.shared.conn.count(Counter::RequestsExecuted);
+        let mut state = Box::new(ReplyState::new(Arc::clone(&self.shared), form));
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut reply = Reply { state: &mut state, out };
-            self.link.server.service.execute(session, request, &mut reply)
+            self.server_conn.server.service.execute(session, request, &mut reply)
         }));
         let result = result.unwrap_or_else(|payload| Err(self.panicked(payload)));
-        match (result, state.deferral.take()) {
-            (Ok(()), Some(deferral)) => {
-                body.current = Current::Deferred(deferral);
-                Turn::Again
-            }
-            (Ok(()), None) if state.feed.is_some() => {
-                body.current = Current::Fed(state, None);
-                Turn::Again
-            }
-            (Err(error), Some(deferral)) => match deferral.claim() {
-                // Whoever has it comes too late.
-                Some(mut state) => {
-                    let result = state.finish(out, Err(self.channel.reason(error)));
-                    self.ended(body, out, result)
-                }
-                // It was answered meanwhile, or is being answered: that counts.
-                None => {
-                    body.current = Current::Deferred(deferral);
-                    Turn::Again
-                }
-            },
-            (result, None) => {
-                let result = state.finish(out, result.map_err(|error| self.channel.reason(error)));
-                self.ended(body, out, result)
-            }
-        }
+        let outcome = state.conclude(out, result);
+        self.apply(body, out, outcome)
     }
 }

@@ -20,7 +20,7 @@ use crate::codec::message::session::kill_session::Type;
 use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::message::{ClientMessage, ServerMessage};
 
-/// How long requests may take here.
+/// Time for requests in these tests.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Bench {
@@ -28,7 +28,7 @@ pub(super) struct Bench {
     pub(super) now: Instant,
 }
 
-/// What a client sends, as far as tests tell it apart.
+/// Message of a client, as far as tests distinguish it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Start,
@@ -39,9 +39,9 @@ pub(super) enum Sent {
     KillQuery(u64),
     KillSession(u64),
     Offer(u64),
-    /// With its text.
+    /// Statement with its text.
     Text(u64, String),
-    /// Its digest alone.
+    /// Statement by its digest alone.
     Digest(u64),
     Timestamps(u64),
     Savepoint(u64),
@@ -52,7 +52,7 @@ pub(super) fn options() -> Options {
 }
 
 impl Bench {
-    /// Connected and logged in.
+    /// State that is connected and logged in.
     pub(super) fn ready() -> Self {
         Self::ready_with(options())
     }
@@ -63,7 +63,7 @@ impl Bench {
         bench
     }
 
-    /// Connected, and the first frame of the login taken.
+    /// State that is connected, with the first frame of the login taken.
     pub(super) fn connected(options: Options) -> Self {
         options.check().expect("good options");
         let now = Instant::now();
@@ -85,9 +85,9 @@ impl Bench {
         self.message(0, &ServerMessage::AuthenticateContinue(challenge));
     }
 
-    // The server's side.
+    // ---- the server's side ----
 
-    /// All of it is taken at once.
+    /// Passes input that the state takes completely.
     #[track_caller]
     pub(super) fn input(&mut self, bytes: &[u8]) {
         let (taken, _) = self.state.handle_input(bytes, self.now);
@@ -109,7 +109,7 @@ impl Bench {
         self.frames(session, |encoder| encoder.ok(None));
     }
 
-    /// An answer of one row.
+    /// Answers with one row.
     #[track_caller]
     pub(super) fn answer(&mut self, session: u64, text: &str) {
         self.input(&answer(session, text));
@@ -127,7 +127,7 @@ impl Bench {
         self.message(session, &ServerMessage::Error(error));
     }
 
-    /// What was sent since the last time.
+    /// Messages sent since the last call.
     #[track_caller]
     pub(super) fn sent(&mut self) -> Vec<Sent> {
         let out = self.state.take_out();
@@ -144,9 +144,9 @@ impl Bench {
         sent
     }
 
-    // The client's side.
+    // ---- the client's side ----
 
-    /// A session that is open at the server.
+    /// Opens a session, also at the server.
     #[track_caller]
     pub(super) fn session(&mut self) -> u64 {
         let session = self.state.try_open().expect("it is ready");
@@ -170,7 +170,7 @@ impl Bench {
         self.state.ask(session, asked, wire, deadline)
     }
 
-    /// A statement in a session of its own.
+    /// Makes a statement in a session of its own.
     pub(super) fn ask_once(&mut self, text: &str) -> (u64, u64) {
         let session = self.state.open_once(Asked::Statement);
         let wire = Request::sql(text).into_wire(None);
@@ -186,7 +186,7 @@ impl Bench {
         self.state.take(session, seq)
     }
 
-    /// It is answered with this one row.
+    /// Asserts that the answer is this one row.
     #[track_caller]
     pub(super) fn good(&mut self, session: u64, seq: u64, text: &str) {
         let taken = self.take(session, seq);
@@ -194,7 +194,7 @@ impl Bench {
         assert_eq!(texts(&taken.bytes), [text]);
     }
 
-    /// It is answered with an error.
+    /// Asserts that the answer is an error.
     #[track_caller]
     pub(super) fn bad(&mut self, session: u64, seq: u64) -> Error {
         self.take(session, seq).result.expect("an outcome").expect_err("an error")
@@ -207,13 +207,13 @@ impl Bench {
         assert_eq!(error.fate(), fate);
     }
 
-    /// Nothing has come of it.
+    /// Asserts that nothing of the answer has arrived.
     #[track_caller]
     pub(super) fn open(&mut self, session: u64, seq: u64) {
         assert!(self.take(session, seq).is_nothing());
     }
 
-    /// Says when it is told.
+    /// Watches an answer. The returned value counts the notifications.
     pub(super) fn watch(&mut self, session: u64, seq: u64) -> Told {
         let (give, told) = mpsc::channel();
         let watcher = Watcher::Call(Box::new(move || give.send(()).expect("the test listens")));
@@ -221,7 +221,7 @@ impl Bench {
         Told(told)
     }
 
-    /// Calls those who are to be told.
+    /// Runs due callbacks.
     pub(super) fn tell(&mut self) {
         for event in self.state.take_events() {
             match event {
@@ -236,7 +236,7 @@ impl Bench {
         self.state.handle_timeout(self.now);
     }
 
-    /// Nothing is kept of any session.
+    /// Asserts that no session keeps any data.
     #[track_caller]
     pub(super) fn is_empty(&self) {
         assert_eq!(self.state.outstanding(), 0);
@@ -245,7 +245,7 @@ impl Bench {
         assert!(left.is_empty(), "{left:?} are left");
     }
 
-    /// What it was lost of.
+    /// Error that ended the connection.
     #[track_caller]
     pub(super) fn lost(&self) -> ErrorKind {
         self.state.lost().expect("it is lost").kind().clone()
@@ -255,7 +255,7 @@ impl Bench {
 pub(super) struct Told(Receiver<()>);
 
 impl Told {
-    /// How often, since the last time.
+    /// Number of notifications since the last call.
     pub(super) fn times(&self) -> usize {
         self.0.try_iter().count()
     }
@@ -301,13 +301,13 @@ pub(super) fn frames(session: u64, code: impl FnOnce(&mut Encoder<'_>)) -> Vec<u
     buffer.to_vec()
 }
 
-/// Metadata and one row, not the end.
+/// Writes metadata and one row, without the end.
 pub(super) fn row(encoder: &mut Encoder<'_>, text: &str) {
     encoder.column(&Column::text("text", 45, 255)).expect("it is short");
     encoder.row(|row| row.text(text)).expect("it is short");
 }
 
-/// An answer of one row.
+/// Answer of one row.
 pub(super) fn answer(session: u64, text: &str) -> Vec<u8> {
     frames(session, |encoder| {
         row(encoder, text);
@@ -316,7 +316,7 @@ pub(super) fn answer(session: u64, text: &str) -> Vec<u8> {
     })
 }
 
-/// The texts of the rows in an answer.
+/// Texts of the rows in an answer.
 pub(super) fn texts(mut bytes: &[u8]) -> Vec<String> {
     let limits = Limits::default();
     let mut texts = Vec::new();

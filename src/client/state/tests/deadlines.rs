@@ -1,4 +1,4 @@
-//! What time does: to connecting, to requests, to a server that is silent; and who is interrupted.
+//! Deadlines of connecting, of requests and of a silent server; interrupted requests.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn connecting_and_logging_in_have_times_of_their_own() {
     state.handle_timeout(now + SECOND);
     let lost = state.lost().expect("late");
     assert_eq!((stage(lost.kind()), lost.fate()), (Stage::Connect(SECOND), Fate::NotSent));
-    // Too late to matter.
+    // The connection has ended before.
     state.handle_connected(now + SECOND);
     assert!(state.take_out().is_empty());
 }
@@ -67,7 +67,7 @@ fn any_byte_answers_a_probe() {
     bench.pass(10 * SECOND);
     assert_eq!(bench.sent(), [Sent::Probe]);
     bench.pass(4 * SECOND);
-    // Not even a whole header.
+    // Less than a header.
     let _ = bench.state.handle_input(&[0], bench.now);
     bench.pass(9 * SECOND);
     assert!(bench.state.lost().is_none());
@@ -91,7 +91,7 @@ fn a_request_that_is_late_says_whether_it_was_sent() {
     let (sent, held) = (bench.bad(session, a), bench.bad(session, b));
     assert_eq!((stage(sent.kind()), sent.fate()), (Stage::Reply, Fate::Unknown));
     assert_eq!((stage(held.kind()), held.fate()), (Stage::Enqueue, Fate::NotSent));
-    // What comes next waits for the answer that nobody wants.
+    // The next request waits for the abandoned answer.
     let c = bench.ask(session, "c");
     assert_eq!(bench.sent(), []);
     bench.answer(session, "a");
@@ -143,7 +143,7 @@ fn a_session_that_is_dropped_with_an_answer_that_nobody_wants_is_killed() {
     bench.close(session);
     assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
     bench.is_empty();
-    // The other way round.
+    // The same in the other order.
     let session = bench.session();
     let seq = bench.ask(session, "a");
     let _ = bench.sent();
@@ -181,7 +181,7 @@ fn a_close_that_is_never_answered_is_forgotten() {
     bench.pass(TIMEOUT - SECOND);
     assert_eq!(bench.state.outstanding(), 1);
     bench.pass(SECOND);
-    // In case that it is stuck.
+    // A deadline frees the session if the server does not answer.
     assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
     bench.is_empty();
     bench.ok(session);

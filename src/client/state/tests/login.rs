@@ -1,4 +1,4 @@
-//! The handshake, as far as the connection sees of it.
+//! Handshake, as the connection sees it.
 
 use super::bench::{Bench, Sent, options};
 use crate::client::error::{ErrorKind, Fate};

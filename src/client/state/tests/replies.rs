@@ -1,4 +1,4 @@
-//! Which frame belongs to which request, and what ends whom.
+//! Assignment of frames to requests, and ends of requests and sessions.
 
 use super::bench::{Bench, Sent, TIMEOUT, answer, encoded, frames, options, row, text};
 use crate::client::error::{ErrorKind, Fate};
@@ -51,7 +51,7 @@ fn what_stands_behind_an_opening_that_is_refused_is_refused() {
     bench.fails(session, sent, 8001, Fate::Refused);
     bench.fails(session, held, 8001, Fate::Refused);
     assert!(!bench.state.is_alive(session));
-    // Late: what the server says to those that stood behind.
+    // The server answers the requests behind it too late.
     bench.fatal(session, 8001);
     bench.close(session);
     assert_eq!(bench.sent(), []);
@@ -198,7 +198,7 @@ fn a_header_that_is_none_ends_the_connection() {
     let session = bench.session();
     let seq = bench.ask(session, "a");
     let told = bench.watch(session, seq);
-    // A length of 0, and whatever follows.
+    // A length of 0, with arbitrary bytes behind it.
     let mut bytes = answer(session, "before");
     bytes.extend([2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 110, 1, 2, 3]);
     let next = bench.ask(session, "b");
@@ -233,7 +233,7 @@ fn what_the_server_does_not_know_by_its_digest_is_sent_again() {
     bench.error(session, CACHE_MISS);
     assert_eq!(bench.sent(), [text(session, "often")]);
     bench.open(session, seq);
-    // Once: a server that forgets what it was told is answered with its error.
+    // The request is sent again only once.
     bench.error(session, CACHE_MISS);
     bench.fails(session, seq, CACHE_MISS, Fate::Refused);
     assert_eq!(bench.sent(), []);
@@ -263,7 +263,7 @@ fn a_request_between_that_was_given_up_does_not_hide_the_one_behind() {
     bench.state.set_full(false);
     let c = bench.ask(session, "c");
     assert_eq!(bench.sent(), [Sent::Digest(session), text(session, "c")]);
-    // Sent again, the first would be answered behind the last.
+    // If the first request were sent again, it would be answered behind the last one.
     bench.error(session, CACHE_MISS);
     assert_eq!(bench.sent(), []);
     bench.answer(session, "c");

@@ -1,5 +1,5 @@
-//! Random requests against a server that keeps to the protocol, and is late, cuts its frames, fails and
-//! ends sessions at random.
+//! Random requests against a server that keeps to the protocol. At random it is late, cuts its
+//! frames, fails and ends sessions.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::codec::message::ServerMessage;
 use crate::codec::message::generic::ErrorReply;
 use crate::codec::reply::code::CACHE_MISS;
 
-/// Numbers that proptest chose.
+/// Random numbers chosen by proptest.
 struct Random(u64);
 
 impl Random {
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// What the server does for a session, in order.
+/// Work of the server for a session, in order.
 enum Job {
     Text(String),
     Digest,
@@ -38,10 +38,10 @@ enum Job {
 #[derive(Default)]
 struct Session {
     jobs: VecDeque<Job>,
-    /// Rows that were sent of the first; none before its columns.
+    /// Rows sent of the first job; `None` before its columns.
     rows: Option<usize>,
     interrupted: bool,
-    /// Waits for an offer.
+    /// Set while the session waits for an offer.
     stopped: bool,
 }
 
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// One session goes on by one frame.
+    /// Advances one session by one frame.
     fn step(&mut self, random: &mut Random) {
         let busy = self.sessions.iter().filter(|(_, session)| !session.jobs.is_empty());
         let busy: Vec<_> = busy.map(|(&id, _)| id).collect();
@@ -160,7 +160,7 @@ impl Server {
     }
 }
 
-/// A request without an outcome.
+/// Request without a result.
 struct Open {
     session: u64,
     seq: u64,
@@ -171,7 +171,7 @@ struct Open {
 struct Simulation {
     bench: Bench,
     server: Server,
-    /// Bytes under way to the client.
+    /// Bytes sent to the client that it has not received yet.
     pipe: Vec<u8>,
     sessions: Vec<u64>,
     open: Vec<Open>,
@@ -255,7 +255,7 @@ impl Simulation {
         }
     }
 
-    /// Everything goes on to its end.
+    /// Runs all requests to their ends.
     fn finish(mut self, random: &mut Random) {
         self.bench.state.set_full(false);
         for session in std::mem::take(&mut self.sessions) {

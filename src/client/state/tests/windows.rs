@@ -1,11 +1,11 @@
-//! What a server is granted, and what is kept of an answer that nobody reads.
+//! Credit granted to a server, and memory of an answer that is not read.
 
 use super::bench::{Bench, Sent, options, row};
 use crate::client::error::{ErrorKind, Fate};
 
 const WINDOW: usize = 10 << 10;
 
-/// With a statement under way, whose first row was read.
+/// Bench with a running statement whose first row was read.
 fn bench() -> (Bench, u64, u64) {
     let mut bench = Bench::ready_with(options().window_bytes(WINDOW).max_answer_bytes(1 << 20));
     let session = bench.session();
@@ -16,7 +16,7 @@ fn bench() -> (Bench, u64, u64) {
     (bench, session, seq)
 }
 
-/// Rows of about so many bytes in all.
+/// Sends rows of about this many bytes in all.
 fn rows(bench: &mut Bench, session: u64, bytes: usize) {
     let text = "x".repeat(100);
     bench.frames(session, |encoder| {
@@ -50,7 +50,7 @@ fn a_server_that_stopped_goes_on_when_what_came_was_read() {
     assert_eq!(bench.sent(), []);
     bench.take(session, seq);
     assert_eq!(bench.sent(), [Sent::Offer(session)]);
-    // It stops though little came: at once.
+    // The server stops early, and gets an offer at once.
     rows(&mut bench, session, WINDOW / 10);
     stop(&mut bench, session);
     assert_eq!(bench.sent(), [Sent::Offer(session)]);
@@ -104,7 +104,7 @@ fn a_server_that_stops_without_end_and_does_not_read_is_offered_no_more() {
     }
     bench.open(session, seq);
     assert_eq!(bench.sent(), []);
-    // Who waits for more would only ask again.
+    // A caller that waits for more would only ask again.
     let told = bench.watch(session, seq);
     bench.tell();
     assert_eq!(told.times(), 0);

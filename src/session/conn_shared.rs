@@ -1,12 +1,11 @@
-//! [`Line`]: what the sessions of one connection share, whatever their service.
+//! [`ConnShared`]: the part of a connection that does not depend on the type of the service.
 
-use std::fmt;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use super::channel::Channel;
-use super::kept::{Owner, is_dead};
+use super::output::{Owner, is_dead};
+use super::session_shared::SessionShared;
 use super::writers::Writers;
 use crate::codec::buffer::{OutBuffer, PagePool};
 use crate::codec::dialect::Dialect;
@@ -17,43 +16,45 @@ use crate::runtime::{Class, Group};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 
-pub(super) struct Line {
-    pub(super) conn: Connection,
-    /// [`Class::Admin`] if the listener is of that class, otherwise ordinary. The connection has it again
-    /// after the login, and its sessions have it outside of transactions.
+pub(super) struct ConnShared {
+    pub(super) net: Connection,
+    /// [`Class::Admin`] if the listener has that class, otherwise ordinary. Class of the connection
+    /// after its login, and of its sessions outside of transactions.
     pub(super) class: Class,
     pub(super) dialect: Dialect,
     pub(super) pages: PagePool,
     pub(super) writers: Arc<Writers>,
-    /// Bytes of requests that wait in mailboxes. Statistics, and a bound.
+    /// Bytes of requests in the mailboxes of the connection.
     queued_bytes: AtomicUsize,
-    /// Who sends reads; who ends a session writes, so that nothing of it is sent after its end was told.
-    gate: RwLock<()>,
-    /// Sessions whose work is urgent.
+    /// Send lock. Senders hold it for reading. The end of a session holds it for writing, so that
+    /// no frame of the session is sent after the message about its end.
+    send_lock: RwLock<()>,
+    /// Number of sessions with an urgent class.
     urgent: Mutex<usize>,
-    /// The peer sends nothing any more: no credit, too.
+    /// Set when the peer sends no more, so no more credit comes.
     finished: AtomicBool,
-    /// The server drains. Read under the lock of a session's mail; who writes it takes that afterwards.
+    /// Set when the server drains. The writer locks each session's mail afterwards; readers hold
+    /// that lock.
     draining: AtomicBool,
-    /// Those that wait for the peer to read.
-    waiting: Mutex<Vec<Weak<Channel>>>,
+    /// Sessions that wait until the peer has read.
+    waiting: Mutex<Vec<Weak<SessionShared>>>,
 }
 
-impl Line {
+impl ConnShared {
     pub(super) fn new(
-        conn: Connection,
+        net: Connection,
         dialect: Dialect,
         pages: PagePool,
         writers: Arc<Writers>,
     ) -> Self {
         Self {
-            class: if conn.class() == Class::Admin { Class::Admin } else { Class::Ordinary },
-            conn,
+            class: if net.class() == Class::Admin { Class::Admin } else { Class::Ordinary },
+            net,
             dialect,
             pages,
             writers,
             queued_bytes: AtomicUsize::new(0),
-            gate: RwLock::new(()),
+            send_lock: RwLock::new(()),
             urgent: Mutex::new(0),
             finished: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -62,7 +63,7 @@ impl Line {
     }
 
     pub(super) fn group(&self) -> &Arc<Group> {
-        self.conn.group()
+        self.net.group()
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -73,13 +74,13 @@ impl Line {
         self.group().count(counter, 1);
     }
 
-    /// Held while something is sent, which does not wait.
+    /// Held during a send, which does not wait.
     pub(super) fn sending(&self) -> RwLockReadGuard<'_, ()> {
-        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+        self.send_lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends what `owner` has written, unless that is dead.
-    pub(super) fn send_of(&self, owner: &Owner, buffer: &OutBuffer) -> Sent {
+    /// Sends the frames of `owner`, or drops them if it is dead.
+    pub(super) fn send_frames(&self, owner: &Owner, buffer: &OutBuffer) -> Sent {
         let _sending = self.sending();
         if is_dead(owner) {
             self.count(Counter::FramesOfDeadSessionsDropped);
@@ -87,23 +88,23 @@ impl Line {
         }
         let mut slices = buffer.slices();
         match (slices.next(), slices.next()) {
-            (Some(only), None) => self.conn.send(only),
+            (Some(only), None) => self.net.send(only),
             _ => {
                 let slices: Vec<_> = buffer.slices().map(IoSlice::new).collect();
-                self.conn.send_slices(&slices)
+                self.net.send_slices(&slices)
             }
         }
     }
 
-    /// Writes frames of a session and sends them at once: answers that no request is run for.
+    /// Sends frames of a session at once. For answers that run no request.
     pub(super) fn answer<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
         let mut answer = Vec::new();
-        self.put_answer(session, write, &mut answer);
-        self.conn.send(answer);
+        self.append_answer(session, write, &mut answer);
+        self.net.send(answer);
     }
 
-    /// The same, but they go behind what is in `answers`.
-    pub(super) fn put_answer<R>(
+    /// Appends frames of a session to `answers`.
+    pub(super) fn append_answer<R>(
         &self,
         session: u64,
         write: impl FnOnce(&mut Encoder<'_>) -> R,
@@ -114,13 +115,13 @@ impl Line {
         buffer.slices().for_each(|slice| answers.extend_from_slice(slice));
     }
 
-    /// Runs `end` while nobody sends.
-    pub(super) fn between_sends(&self, end: impl FnOnce()) {
-        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+    /// Runs `end` while no thread sends.
+    pub(super) fn exclude_sends(&self, end: impl FnOnce()) {
+        let _alone = self.send_lock.write().unwrap_or_else(PoisonError::into_inner);
         end();
     }
 
-    /// Takes room for a request, unless there is none for this connection; then the limit comes back.
+    /// Reserves bytes for a request. Returns the exceeded limit if there is no room.
     pub(super) fn reserve(&self, bytes: usize) -> Result<(), usize> {
         let config = self.config();
         let limit = config.max_queued_bytes_per_connection;
@@ -136,25 +137,25 @@ impl Line {
         Ok(())
     }
 
-    /// Gives back what a request took.
+    /// Releases the bytes of a request.
     pub(super) fn release(&self, bytes: usize) {
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.group().usage().request_taken(bytes);
     }
 
-    /// The peer has not read enough for more to be sent.
+    /// Returns true if the backlog is above the high watermark.
     pub(super) fn is_full(&self) -> bool {
-        self.conn.pending_bytes() > self.config().write_high_watermark_bytes
+        self.net.pending_bytes() > self.config().write_high_watermark_bytes
     }
 
-    /// There is room for more; or nobody will take it, which its sender has to see.
+    /// Returns true if the backlog is at most the low watermark, or the connection is closed. Its
+    /// sender then learns of the close.
     pub(super) fn has_room(&self) -> bool {
-        self.conn.pending_bytes() <= self.config().write_low_watermark_bytes
-            || self.conn.is_closed()
+        self.net.pending_bytes() <= self.config().write_low_watermark_bytes || self.net.is_closed()
     }
 
-    /// A session changes its class. While a session is urgent, the connection is urgent too. Otherwise
-    /// no thread would read the requests of a session that all threads wait for.
+    /// Notes that a session changes its class. While a session is urgent, the connection is urgent
+    /// too. Otherwise no thread would read the requests of a session that all threads wait for.
     pub(super) fn note_class(&self, before: Class, after: Class) {
         self.group().note_urgent(before, after);
         if before.is_urgent() == after.is_urgent() {
@@ -167,53 +168,47 @@ impl Line {
             *urgent -= 1;
         }
         let class = if *urgent == 0 { self.class } else { self.class.or(Class::InProgress) };
-        if class != self.conn.class() {
-            self.conn.set_class(class);
+        if class != self.net.class() {
+            self.net.set_class(class);
         }
     }
 
-    /// The peer sends nothing any more. Who waits for credit is to be woken.
+    /// Notes that the peer sends no more. The caller wakes the sessions that wait for credit.
     pub(super) fn finish(&self) {
         self.finished.store(true, Ordering::Release);
     }
 
-    /// Credit that has not come will not come.
+    /// Returns true if no more credit can come.
     pub(super) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// The server drains: no credit comes, and whoever has nothing more to do ends.
+    /// Begins the drain: no more credit comes, and idle sessions end.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.finish();
     }
 
-    /// A session ends when it becomes idle.
+    /// Returns true if a session must end as soon as it is idle.
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// `channel` is woken when there is room, at once if there is.
-    pub(super) fn wake_when_room(&self, channel: &Arc<Channel>) {
-        if !channel.waits_for_room.swap(true, Ordering::AcqRel) {
-            lock(&self.waiting).push(Arc::downgrade(channel));
-            self.conn.tell_when_low();
+    /// Wakes `shared` when the peer has read enough, or at once if it has already.
+    pub(super) fn wake_when_room(&self, shared: &Arc<SessionShared>) {
+        if !shared.waits_for_room.swap(true, Ordering::AcqRel) {
+            lock(&self.waiting).push(Arc::downgrade(shared));
+            self.net.tell_when_low();
         }
     }
 
-    /// There is room: wakes all who wait for it.
+    /// Wakes all sessions that wait for room.
     pub(super) fn wake_waiting(&self) {
         let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for channel in waiting.iter().filter_map(Weak::upgrade) {
-            // Before it looks: if there is no room then, it comes back here.
-            channel.waits_for_room.store(false, Ordering::Release);
-            channel.wake();
+        for shared in waiting.iter().filter_map(Weak::upgrade) {
+            // Cleared before the session looks. If it finds no room, it registers again.
+            shared.waits_for_room.store(false, Ordering::Release);
+            shared.wake();
         }
-    }
-}
-
-impl fmt::Debug for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("conn", &self.conn).finish_non_exhaustive()
     }
 }

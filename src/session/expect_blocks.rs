@@ -1,29 +1,29 @@
-//! [`Expecting`]: blocks in which a client expects its requests to succeed, of the older dialect.
+//! [`ExpectBlocks`]: expect blocks of a session, which the older dialect has.
 
 use super::error::SessionError;
 use crate::codec::expect::Change;
 use crate::codec::message::expect;
 use crate::codec::reply::{GENERAL_STATE, code};
 
-/// The expect blocks of a session, from the outermost in.
+/// Expect blocks of a session, from the outermost in.
 ///
-/// In a block that expects no error the first request that fails makes those behind it fail, too, until
-/// the block is closed; closing it says so.
+/// In a block that expects no error, the first failing request makes the later requests of the
+/// block fail. Closing such a block returns an error as well.
 #[derive(Debug, Default)]
-pub(super) struct Expecting(Vec<Block>);
+pub(super) struct ExpectBlocks(Vec<Block>);
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
     no_error: bool,
-    /// What it expects does not hold any more.
+    /// Set when the condition of the block was violated.
     failed: bool,
 }
 
-/// Blocks may stand inside one another as deep as this.
+/// Deepest nesting of blocks.
 const DEEPEST: usize = 16;
 
-impl Expecting {
-    /// A block begins. One whose conditions make no sense is there, too, and has failed.
+impl ExpectBlocks {
+    /// Opens a block. A block with unknown conditions is opened too, but as failed.
     pub(super) fn open(&mut self, message: &expect::Open) -> Result<(), SessionError> {
         if self.0.len() >= DEEPEST {
             let text = format!("expect blocks {} exceed {DEEPEST}", self.0.len() + 1);
@@ -44,7 +44,7 @@ impl Expecting {
         bad.map_or(Ok(()), Err)
     }
 
-    /// The innermost block ends.
+    /// Closes the innermost block.
     pub(super) fn close(&mut self) -> Result<(), SessionError> {
         match self.0.pop() {
             None => Err(error(code::EXPECT_NOT_OPEN, "Expect block currently not open")),
@@ -53,12 +53,12 @@ impl Expecting {
         }
     }
 
-    /// Whether a request may run.
+    /// Returns an error if a request may not run now.
     pub(super) fn check(&self) -> Result<(), SessionError> {
         if self.0.iter().any(|block| block.failed) { Err(failed()) } else { Ok(()) }
     }
 
-    /// A request has ended.
+    /// Notes the end of a request.
     pub(super) fn note(&mut self, is_error: bool) {
         if is_error && let Some(block) = self.0.last_mut() {
             block.failed |= block.no_error;

@@ -1,48 +1,50 @@
-//! [`Told`]: whether somebody is on the way to one who has to look again.
+//! [`NotifyOnce`]: coalesces the notifications of many senders to one receiver.
 #![forbid(unsafe_code)]
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 
-/// Set by who has added something, taken back by who is about to look. As long as it is set somebody is
-/// on the way to that one, or it knows.
+/// The first sender after each look notifies the receiver. Later senders rely on that notification.
+///
+/// Invariant: while the flag is set, a notification is pending or the receiver has not looked yet.
 #[derive(Debug, Default)]
-pub(super) struct Told(AtomicBool);
+pub(super) struct NotifyOnce(AtomicBool);
 
-impl Told {
-    /// Something was added. `true`: it is up to the caller to say so.
+impl NotifyOnce {
+    /// Marks a change. Returns true if the caller must notify the receiver.
     #[must_use]
-    pub(super) fn tell(&self) -> bool {
-        // AcqRel: pairs with `look`. Either that sees what was added before, or it is told again.
-        !self.0.swap(true, mutant!(Ordering::AcqRel, ToldRelaxed => Ordering::Relaxed))
+    pub(super) fn mark(&self) -> bool {
+        // AcqRel: pairs with `clear`. Either the receiver sees the change, or this call returns
+        // true.
+        !self.0.swap(true, mutant!(Ordering::AcqRel, NotifyRelaxed => Ordering::Relaxed))
     }
 
-    /// What was added before is seen from here on, and what comes behind tells again.
-    pub(super) fn look(&self) {
+    /// Called by the receiver before it looks. Changes marked from now on notify again.
+    pub(super) fn clear(&self) {
         self.0.swap(false, Ordering::AcqRel);
     }
 
-    pub(super) fn is_set(&self) -> bool {
+    pub(super) fn is_marked(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Nobody looks any more.
-    pub(super) fn end(&self) {
+    /// Called by the receiver when it stops looking. No later change notifies.
+    pub(super) fn close(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
 #[cfg(all(test, loom))]
 mod model {
-    //! A relay whose frames come from another thread, run by the session's [`Runner`] as shipped. What
-    //! was added is a flag without an order of its own, so that only [`Told`] can make it seen. Left
-    //! out: two who add at once (a relay's source is one), and the end of the relay.
+    //! A relay whose frames come from another thread, run by the session's [`Runner`] as shipped.
+    //! The frames are relaxed flags, so only [`NotifyOnce`] orders them. Left out: two concurrent
+    //! senders (a relay has one source), and the end of the relay.
 
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering};
     use loom::thread;
 
-    use super::Told;
+    use super::NotifyOnce;
     use crate::sync::mutant::{explore, mutant, mutants};
     use crate::sync::runner::{Marks, Runner, Running};
 
@@ -50,7 +52,7 @@ mod model {
 
     struct Session {
         runner: Runner<[bool; 2]>,
-        told: Told,
+        notified: NotifyOnce,
         frames: [AtomicBool; 2],
     }
 
@@ -58,11 +60,11 @@ mod model {
         fn run(&self, mut running: Running<'_, [bool; 2]>) {
             loop {
                 let _ = running.take_marks();
-                mutant!(self.told.look(), LookBehindTheFrames => ());
+                mutant!(self.notified.clear(), ClearBehindTheFrames => ());
                 for (seen, frame) in running.iter_mut().zip(&self.frames) {
                     *seen |= frame.load(Ordering::Relaxed);
                 }
-                mutant!((), LookBehindTheFrames => self.told.look());
+                mutant!((), ClearBehindTheFrames => self.notified.clear());
                 match running.finish() {
                     Some(again) => running = again,
                     None => return,
@@ -72,7 +74,7 @@ mod model {
 
         fn add(&self, n: usize) {
             self.frames[n].store(true, Ordering::Relaxed);
-            if self.told.tell()
+            if self.notified.mark()
                 && let Some(running) = self.runner.notify(WAKE)
             {
                 self.run(running);
@@ -83,27 +85,27 @@ mod model {
     fn every_frame_is_seen() {
         explore(|| {
             let (runner, frames) = (Runner::new([false; 2]), Default::default());
-            let session = Arc::new(Session { runner, told: Told::default(), frames });
+            let session = Arc::new(Session { runner, notified: NotifyOnce::default(), frames });
             let here = Arc::clone(&session);
             let source = thread::spawn(move || (0..2).for_each(|n| here.add(n)));
-            // The session's first run: its request has begun.
+            // First run of the session: its request has begun.
             if let Some(running) = session.runner.notify(WAKE) {
                 session.run(running);
             }
             source.join().expect("no panic");
             let running = session.runner.notify(Marks::NONE).expect("idle at the end");
-            assert_eq!(*running, [true; 2], "a frame that nobody was told of");
+            assert_eq!(*running, [true; 2], "a frame without a notification");
             assert!(running.finish().is_none());
         });
     }
 
     #[test]
-    fn told() {
+    fn every_frame_is_seen_in_any_order() {
         every_frame_is_seen();
     }
 
     mutants! {
-        told_without_order: ToldRelaxed, every_frame_is_seen(), "a frame that nobody was told of";
-        told_while_looking: LookBehindTheFrames, every_frame_is_seen(), "a frame that nobody was told of";
+        marked_without_order: NotifyRelaxed, every_frame_is_seen(), "a frame without a notification";
+        cleared_behind_the_frames: ClearBehindTheFrames, every_frame_is_seen(), "a frame without a notification";
     }
 }

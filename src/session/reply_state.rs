@@ -1,62 +1,58 @@
-//! [`State`]: what a reply consists of, and how it is written.
+//! [`ReplyState`]: state of a reply, and its encoding.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::channel::Channel;
 use super::credit::Credit;
-use super::deferred::Deferral;
+use super::deferred::{Deferral, Outcome};
 use super::ending::Ending;
 use super::error::SessionError;
 use super::output::Output;
-use super::relay::{Place, Relayed, Relaying};
+use super::relay::{Relayed, Relaying, ResultPosition};
+use super::row::RowSource;
 use super::row::{Cells, Row};
-use super::source::RowSource;
+use super::session_shared::SessionShared;
 use crate::codec::chunk::ChunkWriter;
 use crate::codec::encoder::{Encoder, Metadata};
 use crate::codec::kind::ServerKind;
 use crate::runtime::{guard, log_some};
 use crate::stats::Counter;
 
-/// What a reply consists of beside its rows.
-pub(super) struct State {
-    pub(super) channel: Arc<Channel>,
-    metadata: Metadata,
-    pub(super) wants_chunks: bool,
+/// State of a reply beside its rows.
+pub(super) struct ReplyState {
+    pub(super) shared: Arc<SessionShared>,
+    pub(super) form: ReplyForm,
     pub(super) chunks: Option<ChunkWriter>,
-    /// Of the result that is being written; 0 when none is.
+    /// Number of columns of the current result; 0 without one.
     pub(super) columns: usize,
-    /// There was a result.
+    /// Set when the reply has a result.
     pub(super) results: bool,
-    /// Answered by a bare OK, and not by the ends of a statement.
-    pub(super) plain: bool,
     pub(super) ending: Ending,
-    /// Bytes of rows that the client still takes; without, it takes all.
+    /// Credit of the client; `None` if it takes all rows.
     pub(super) left: Option<Credit>,
     pub(super) feed: Option<Feed>,
-    /// The feed has had a turn since it last waited.
+    /// Set if the feed had a turn since its last wait.
     had_turn: bool,
     pub(super) deferral: Option<Arc<Deferral>>,
 }
 
-/// What the client wants of the form of a reply.
+/// Form of the reply that the client asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
-    pub(super) compact: bool,
+pub(super) struct ReplyForm {
+    metadata: Metadata,
     pub(super) chunks: bool,
-    /// Credit in bytes.
-    pub(super) credit: Option<i64>,
-    /// Answered by a bare OK.
+    credit: Option<Credit>,
+    /// Set if a bare OK ends the reply, without the end of a statement.
     pub(super) plain: bool,
 }
 
-impl Form {
-    /// A bare OK.
+impl ReplyForm {
+    /// Form of a reply that is a bare OK.
     pub(super) const PLAIN: Self =
-        Self { compact: false, chunks: false, credit: None, plain: true };
+        Self { metadata: Metadata::Full, chunks: false, credit: None, plain: true };
 
-    /// Of a statement or plan; `token` is its credit in KiB, -1 for all there is.
+    /// Form of the reply to a statement or plan. `token` is its credit in KiB; -1 means no limit.
     pub(super) fn of(
         compact: bool,
         chunks: bool,
@@ -64,58 +60,57 @@ impl Form {
     ) -> Result<Self, SessionError> {
         let credit = match token {
             None | Some(-1) => None,
-            Some(kilobytes @ 0..) => Some(i64::from(kilobytes) * 1024),
+            Some(kilobytes @ 0..) => Some(Credit::new(i64::from(kilobytes) * 1024)),
             Some(_) => return Err(SessionError::unsupported("Invalid Token")),
         };
-        Ok(Self { compact, chunks, credit, plain: false })
+        let metadata = if compact { Metadata::Compact } else { Metadata::Full };
+        Ok(Self { metadata, chunks, credit, plain: false })
     }
 }
 
-/// Where the rest of a reply comes from.
+/// Source of the rest of a reply.
 pub(super) enum Feed {
     Rows(Box<dyn RowSource>),
     Relay(Relaying),
 }
 
-/// Why nothing can be written at the moment.
+/// Reason why a reply cannot continue now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocked {
-    /// The client has to grant more.
+    /// The client must grant credit.
     Credit,
-    /// The client has to read.
+    /// The client must read.
     Room,
-    /// The relay has to say that it has something.
+    /// The relay must get a frame.
     Relay,
 }
 
-/// What became of a feed.
+/// Result of a turn of a feed.
 #[derive(Debug)]
 pub(super) enum Pulled {
-    /// It has nothing more.
+    /// The feed is exhausted.
     Done,
-    /// It may have more; others should have their turn first.
+    /// The feed may have more. Other work goes first.
     Budget,
-    /// It has to wait.
+    /// The feed must wait.
     Blocked(Blocked),
 }
 
 /// Bytes that a source or relay may send in a turn.
 const FEED_BUDGET: usize = 256 << 10;
-/// The same in its first turn: then it is known to be long, and stands behind those that are not.
+/// Bytes of its first turn. A longer reply goes behind shorter ones.
 const FIRST_FEED_BUDGET: usize = 32 << 10;
 
-impl State {
-    pub(super) fn new(channel: Arc<Channel>, form: Form) -> Self {
+impl ReplyState {
+    pub(super) fn new(shared: Arc<SessionShared>, form: ReplyForm) -> Self {
         Self {
-            channel,
-            metadata: if form.compact { Metadata::Compact } else { Metadata::Full },
-            wants_chunks: form.chunks,
+            shared,
+            form,
             chunks: None,
             columns: 0,
             results: false,
-            plain: form.plain,
             ending: Ending::new(),
-            left: form.credit.map(Credit::new),
+            left: form.credit,
             feed: None,
             had_turn: false,
             deferral: None,
@@ -127,7 +122,7 @@ impl State {
         out: &Output,
         code: impl FnOnce(&mut Encoder<'_>) -> R,
     ) -> (R, usize) {
-        out.write(self.channel.id.wire, self.metadata, code)
+        out.write(self.shared.id.wire, self.form.metadata, code)
     }
 
     fn charge(&mut self, bytes: usize) {
@@ -136,7 +131,7 @@ impl State {
         }
     }
 
-    /// One row, as a row or into the chunk. No credit or room is looked at.
+    /// Writes one row, as a row or into the chunk. The caller has checked credit and room.
     pub(super) fn put_row<E: From<SessionError>>(
         &mut self,
         out: &Output,
@@ -175,29 +170,29 @@ impl State {
         Ok(written?)
     }
 
-    /// Whether a row can be written now. Credit that was offered is taken first.
+    /// Returns the reason why no row can be written now. Adds offered credit before.
     pub(super) fn blocked(&mut self, out: &Output) -> Option<Blocked> {
         if let Some(left) = &mut self.left
             && left.is_spent()
         {
-            left.add(self.channel.take_offers());
+            left.add(self.shared.take_offers());
             if left.is_spent() {
                 return Some(Blocked::Credit);
             }
         }
-        (out.is_pressed() && out.line().is_full()).then_some(Blocked::Room)
+        (out.is_pressed() && out.conn().is_full()).then_some(Blocked::Room)
     }
 
-    pub(super) fn tell_blocked(&self, out: &Output, blocked: Blocked) {
+    pub(super) fn report_blocked(&self, out: &Output, blocked: Blocked) {
         if blocked == Blocked::Credit {
             self.write(out, |encoder| encoder.token_done());
-            out.line().count(Counter::TokenWaits);
+            out.conn().count(Counter::TokenWaits);
         }
         out.flush();
     }
 
-    /// Sends what the feed has while there is credit and room, a turn's worth at most. `panicked` says
-    /// what to make of a panic of the feed.
+    /// Sends rows or frames of the feed for a turn, while the client has credit and room.
+    /// `panicked` maps a panic of the feed to an error.
     pub(super) fn pull(
         &mut self,
         out: &Output,
@@ -205,7 +200,7 @@ impl State {
     ) -> Result<Pulled, SessionError> {
         let Some(mut feed) = self.feed.take() else { return Ok(Pulled::Done) };
         let pulled = catch_unwind(AssertUnwindSafe(|| self.pull_from(&mut feed, out)));
-        // Also after a panic: it is let go of where a second one is caught.
+        // After a panic too: the drop of the feed may panic again, and is caught elsewhere.
         self.feed = Some(feed);
         pulled.unwrap_or_else(|payload| Err(panicked(payload)))
     }
@@ -215,11 +210,11 @@ impl State {
         let first = !std::mem::replace(&mut self.had_turn, true);
         let budget = if first { FIRST_FEED_BUDGET } else { FEED_BUDGET };
         loop {
-            if self.channel.is_interrupted() {
+            if self.shared.is_interrupted() {
                 return Err(SessionError::interrupted());
             }
             if let Some(blocked) = self.blocked(out) {
-                self.tell_blocked(out, blocked);
+                self.report_blocked(out, blocked);
                 self.had_turn = false;
                 return Ok(Pulled::Blocked(blocked));
             }
@@ -236,7 +231,7 @@ impl State {
         }
     }
 
-    /// One row. `None` when there may be more.
+    /// Writes one row. Returns `None` if there may be more.
     fn pull_row(
         &mut self,
         source: &mut dyn RowSource,
@@ -249,27 +244,27 @@ impl State {
         Ok((!more).then_some(Pulled::Done))
     }
 
-    /// One frame. `None` when there may be more.
+    /// Writes one frame. Returns `None` if there may be more.
     fn pull_frame(
         &mut self,
         relaying: &mut Relaying,
         out: &Output,
     ) -> Result<Option<Pulled>, SessionError> {
-        let Relaying { relay, wake, place, .. } = relaying;
+        let Relaying { relay, wake, position, .. } = relaying;
         wake.ask();
         match relay.next(wake)? {
             Relayed::Frame { kind, body } => {
-                *place = self.check_frame(*place, kind)?;
+                *position = self.check_frame(*position, kind)?;
                 self.put_frame(out, kind, body)?;
                 Ok(None)
             }
             Relayed::Later => {
-                self.tell_blocked(out, Blocked::Relay);
+                self.report_blocked(out, Blocked::Relay);
                 Ok(Some(Pulled::Blocked(Blocked::Relay)))
             }
             Relayed::End(ending) => {
                 self.ending.replace_by(ending)?;
-                if *place == Place::Between {
+                if *position == ResultPosition::Between {
                     return Err(self.out_of_place("the end"));
                 }
                 Ok(Some(Pulled::Done))
@@ -277,30 +272,34 @@ impl State {
         }
     }
 
-    /// Where the reply is behind a frame of a relay, if the client may get it.
-    fn check_frame(&self, place: Place, kind: ServerKind) -> Result<Place, SessionError> {
-        let unasked = kind == ServerKind::Chunk && !self.wants_chunks;
-        match place.after(kind) {
-            Some(next) if !self.plain && !unasked => Ok(next),
+    /// Returns the position behind a relayed frame, or an error if the client must not get it.
+    fn check_frame(
+        &self,
+        position: ResultPosition,
+        kind: ServerKind,
+    ) -> Result<ResultPosition, SessionError> {
+        let unasked = kind == ServerKind::Chunk && !self.form.chunks;
+        match position.after(kind) {
+            Some(next) if !self.form.plain && !unasked => Ok(next),
             _ => Err(self.out_of_place(kind.protocol_name())),
         }
     }
 
     fn out_of_place(&self, what: &str) -> SessionError {
-        self.channel.line.count(Counter::RelaysRefused);
-        let (group, session) = (self.channel.line.group(), self.channel.id);
+        self.shared.conn.count(Counter::RelaysRefused);
+        let (group, session) = (self.shared.conn.group(), self.shared.id);
         log_some!(group, Relay, WARN, warn, %session, what, "relayed out of place");
         SessionError::unsupported(format!("{what} was relayed out of place"))
     }
 
-    /// One frame of a relay.
+    /// Writes one frame of a relay.
     fn put_frame(
         &mut self,
         out: &Output,
         kind: ServerKind,
         body: &[u8],
     ) -> Result<(), SessionError> {
-        // What the handler wrote itself stands before it.
+        // Rows that the handler wrote itself come before.
         self.put_chunk(out)?;
         let (written, bytes) = self.write(out, |encoder| encoder.frame(kind.number(), &[body]));
         written?;
@@ -312,19 +311,20 @@ impl State {
         Ok(())
     }
 
-    /// Whether what it waited for is there.
+    /// Returns true if the reason of the wait is gone.
     pub(super) fn is_unblocked(&mut self, blocked: Blocked, out: &Output) -> bool {
         match blocked {
             Blocked::Credit => {
                 let before = self.left;
                 let blocked = self.blocked(out) == Some(Blocked::Credit);
-                // What came is not enough: the client would wait for us.
+                // The new credit does not suffice. The client must learn that, or both sides would
+                // wait.
                 if blocked && self.left != before {
-                    self.tell_blocked(out, Blocked::Credit);
+                    self.report_blocked(out, Blocked::Credit);
                 }
                 !blocked
             }
-            Blocked::Room => out.line().has_room(),
+            Blocked::Room => out.conn().has_room(),
             Blocked::Relay => match &self.feed {
                 Some(Feed::Relay(relaying)) => relaying.wake.is_made(),
                 _ => true,
@@ -332,20 +332,40 @@ impl State {
         }
     }
 
-    /// The end of a reply, good or bad.
+    /// Handles the return of a handler: writes the end of the reply, unless the rest comes later.
+    pub(super) fn conclude(
+        mut self: Box<Self>,
+        out: &Output,
+        result: Result<(), SessionError>,
+    ) -> Outcome {
+        let result = result.map_err(|error| self.shared.reason(error));
+        match (result, self.deferral.take()) {
+            (Ok(()), Some(deferral)) => Outcome::Deferred(deferral),
+            (Err(error), Some(deferral)) => match deferral.claim() {
+                // The holder of the deferred handle comes too late.
+                Some(mut state) => Outcome::Ended(state.finish(out, Err(error))),
+                // It has answered or is answering, and that answer counts.
+                None => Outcome::Deferred(deferral),
+            },
+            (Ok(()), None) if self.feed.is_some() => Outcome::Fed(self),
+            (result, None) => Outcome::Ended(self.finish(out, result)),
+        }
+    }
+
+    /// Writes the end of a reply.
     pub(super) fn finish(
         &mut self,
         out: &Output,
         result: Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        // It is the user's, and may panic.
+        // Foreign value: its drop may panic.
         if let Some(feed) = self.feed.take() {
-            guard(self.channel.line.group(), "drop", || drop(feed));
+            guard(self.shared.conn.group(), "drop", || drop(feed));
         }
         let result = result.and_then(|()| self.put_chunk(out));
-        self.channel.set_answered();
+        self.shared.set_answered();
         self.write(out, |encoder| match &result {
-            Ok(()) if self.plain => encoder.ok(None),
+            Ok(()) if self.form.plain => encoder.ok(None),
             Ok(()) => self.ending.put(encoder, self.results),
             Err(error) => self.ending.put_failed(encoder, error),
         });

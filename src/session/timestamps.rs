@@ -1,15 +1,14 @@
-//! [`Clock`]: requests for timestamps, which belong to no session.
+//! [`TimestampQueue`]: requests for timestamps, which belong to no session.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use super::answers::put_error;
-use super::error::SessionError;
-use super::link::{Link, Runnable};
+use super::error::{SessionError, put_error};
 use super::output::Output;
 use super::run::TURN;
+use super::server_conn::{Runnable, ServerConn};
 use super::service::Service;
 use crate::codec::encoder::Metadata;
 use crate::net::{Connection, Hold};
@@ -17,10 +16,10 @@ use crate::runtime::{Class, Cost, Lap, Lent, Work};
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
 
-/// The requests for timestamps of one connection, answered in their order, on whichever worker is free:
-/// a service may look into a table for them.
-pub(super) struct Clock<S: Service> {
-    link: Weak<Link<S>>,
+/// Requests for timestamps of one connection, answered in order. Any worker may run them, because a
+/// service may need time to find a timestamp.
+pub(super) struct TimestampQueue<S: Service> {
+    server_conn: Weak<ServerConn<S>>,
     asked: Mutex<Asked>,
     runner: Runner<()>,
     cost: Cost,
@@ -28,93 +27,98 @@ pub(super) struct Clock<S: Service> {
 
 #[derive(Debug, Default)]
 struct Asked {
-    queue: VecDeque<Question>,
+    queue: VecDeque<TimestampRequest>,
     hold: Option<Hold>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct TimestampRequest {
     session: u64,
     count: i32,
 }
 
 const ASKED: Marks = Marks::bit(0);
 
-/// More than this many may not wait on a connection.
+/// Requests for timestamps that may wait on a connection.
 pub(super) const MOST_WAITING: usize = 1024;
 
-impl<S: Service> Clock<S> {
-    pub(super) fn new(link: Weak<Link<S>>) -> Self {
-        Self { link, asked: Mutex::default(), runner: Runner::new(()), cost: Cost::unknown() }
+impl<S: Service> TimestampQueue<S> {
+    pub(super) fn new(server_conn: Weak<ServerConn<S>>) -> Self {
+        Self {
+            server_conn,
+            asked: Mutex::default(),
+            runner: Runner::new(()),
+            cost: Cost::unknown(),
+        }
     }
 
-    /// Somebody asks. `false`: too many wait.
+    /// Adds a request. Returns false if too many wait already.
     pub(super) fn ask(&self, session: u64, count: i32, conn: &Connection) -> bool {
         let mut asked = lock(&self.asked);
         if asked.queue.len() >= MOST_WAITING {
             return false;
         }
-        asked.queue.push_back(Question { session, count });
+        asked.queue.push_back(TimestampRequest { session, count });
         if asked.hold.is_none() {
             asked.hold = Some(conn.hold());
         }
         true
     }
 
-    /// `true` when the caller now has to see that it is run.
+    /// Returns true if the caller must queue or run it.
     pub(super) fn becomes_runnable(&self) -> bool {
         self.runner.notify(ASKED).map(Running::queue).is_some()
     }
 
-    fn next(&self) -> Option<Question> {
+    fn next(&self) -> Option<TimestampRequest> {
         lock(&self.asked).queue.pop_front()
     }
 
-    fn answer(link: &Link<S>, out: &Output, question: Question) {
-        let service = &link.server.service;
-        let result = match u32::try_from(question.count) {
+    fn answer(server_conn: &ServerConn<S>, out: &Output, request: TimestampRequest) {
+        let service = &server_conn.server.service;
+        let result = match u32::try_from(request.count) {
             Ok(count @ 1..) => {
-                let asked = || service.timestamp(link.peer(), count);
+                let asked = || service.timestamp(server_conn.peer(), count);
                 catch_unwind(AssertUnwindSafe(asked)).unwrap_or_else(|payload| {
-                    link.note_panic(payload);
+                    server_conn.note_panic(payload);
                     Err(SessionError::unsupported("Failed to get tso."))
                 })
             }
             _ => {
-                let text = format!("batch_count {} is below 1", question.count);
+                let text = format!("batch_count {} is below 1", request.count);
                 Err(SessionError::unsupported(text))
             }
         };
-        out.write(question.session, Metadata::Full, |encoder| match result {
+        out.write(request.session, Metadata::Full, |encoder| match result {
             Ok(first) => encoder.timestamps(first),
             Err(error) => put_error(encoder, &error),
         });
     }
 }
 
-impl<S: Service> Runnable for Clock<S> {
+impl<S: Service> Runnable for TimestampQueue<S> {
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         let Some(mut running) = self.runner.resume() else { return now };
         let mut lap = Lap::from(now);
         out.begin(None);
         let _marks = running.take_marks();
-        if let Some(link) = self.link.upgrade() {
-            let budget = link.line.config().session_budget;
+        if let Some(server_conn) = self.server_conn.upgrade() {
+            let budget = server_conn.conn.config().session_budget;
             let mut done = 0;
-            while let Some(question) = self.next() {
+            while let Some(request) = self.next() {
                 // The service may wait.
                 out.flush();
-                Self::answer(&link, out, question);
+                Self::answer(&server_conn, out, request);
                 done += 1;
                 self.cost.add(lap.end());
-                // What runs next on this thread has another owner.
+                // The next work of this thread has another owner.
                 out.keep(lap.now);
-                // Who asks without end does not own a worker.
+                // After a full turn other connections go first.
                 if done >= budget || lap.now.saturating_duration_since(now) >= TURN {
                     out.flush();
                     running.mark(ASKED);
                     running.queue();
-                    link.line.group().push_spent_work(self);
+                    server_conn.conn.group().push_spent_work(self);
                     return lap.now;
                 }
             }
@@ -132,22 +136,22 @@ impl<S: Service> Runnable for Clock<S> {
             drop(hold);
         }
         if self.runner.resume().is_some_and(Running::finish_or_queue)
-            && let Some(link) = self.link.upgrade()
+            && let Some(server_conn) = self.server_conn.upgrade()
         {
-            link.line.group().push_work(self);
+            server_conn.conn.group().push_work(self);
         }
     }
 }
 
-impl<S: Service> Work for Clock<S> {
+impl<S: Service> Work for TimestampQueue<S> {
     fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        if let Some(link) = self.link.upgrade() {
-            lent.lap.now = Output::with(&link.line, |out| self.run_here(out, lent.lap.now));
+        if let Some(server_conn) = self.server_conn.upgrade() {
+            lent.lap.now = Output::with(&server_conn.conn, |out| self.run_here(out, lent.lap.now));
         }
     }
 
     fn class(&self) -> Class {
-        // A transaction that is about to commit may ask.
+        // A transaction that is about to commit may need a timestamp.
         Class::InProgress
     }
 

@@ -1,0 +1,51 @@
+//! [`Queued`]: a command in the mailbox of a session.
+
+use std::time::Instant;
+
+use super::error::SessionError;
+use super::service::CancelReason;
+use crate::codec::message::expect;
+use crate::codec::message::plan::ExecPlan;
+use crate::codec::message::sql::StmtExecute;
+use crate::codec::message::tso::AutoSp;
+
+/// Command that a session executes in order with its others.
+#[derive(Debug)]
+pub(super) struct Queued {
+    /// Bytes that count against the limits of queued requests.
+    pub(super) bytes: usize,
+    pub(super) command: Command,
+    /// Time of arrival.
+    pub(super) arrived: Instant,
+    /// Set when the request was cancelled before it began.
+    pub(super) cancelled: Option<CancelReason>,
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Open,
+    Sql(Box<StmtExecute>),
+    Plan(Box<ExecPlan>),
+    Savepoint(AutoSp),
+    ExpectOpen(expect::Open),
+    ExpectClose,
+    /// Message beyond the limits of the codec.
+    Broken(SessionError),
+    /// Transfer of files, which is not supported.
+    File,
+    Close,
+}
+
+impl Queued {
+    /// `memory_bytes`: memory of the message beside its own size.
+    pub(super) const fn new(command: Command, memory_bytes: usize, arrived: Instant) -> Self {
+        let bytes = memory_bytes + size_of::<Self>() + size_of::<StmtExecute>();
+        Self { bytes, command, arrived, cancelled: None }
+    }
+
+    /// Returns true for a statement, plan or savepoint. A client may cancel these, and they have a
+    /// deadline.
+    pub(super) const fn is_request(&self) -> bool {
+        matches!(self.command, Command::Sql(_) | Command::Plan(_) | Command::Savepoint(_))
+    }
+}

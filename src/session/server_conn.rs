@@ -1,0 +1,459 @@
+//! [`ServerConn`]: the server's side of one connection, with its sessions.
+
+use std::any::Any;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use md5::{Digest, Md5};
+
+use super::cache::Put;
+use super::conn_shared::ConnShared;
+use super::output::{Output, ReplyBatch};
+use super::run::{Session, TURN, is_quick};
+use super::server::ServerShared;
+use super::service::{CancelReason, Peer, Service, SessionId};
+use super::timestamps::TimestampQueue;
+use crate::codec::message::plan::AnyPlan;
+use crate::net::{Cork, Held};
+use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, is_late, note_panic};
+use crate::stats::Counter;
+use crate::sync::shim::lock;
+use crate::sys::clock;
+
+/// Sessions that one receive may put into the run queue. Further ones go to the background queue.
+const SHARE: u32 = 16;
+
+pub(super) struct ServerConn<S: Service> {
+    pub(super) conn: Arc<ConnShared>,
+    pub(super) server: Arc<ServerShared<S>>,
+    /// Set by the login, before the first session.
+    pub(super) peer: OnceLock<Peer>,
+    table: Mutex<HashMap<u64, Arc<Session<S>>>>,
+    /// Sessions that were removed from the table and have not ended yet.
+    lingering: AtomicUsize,
+    timestamps: OnceLock<Arc<TimestampQueue<S>>>,
+    /// Sessions and timestamp requests that are runnable and were not started.
+    ready: Mutex<Ready>,
+    /// Cost of a statement in a session of its own.
+    pub(super) statement_cost: Cost,
+    /// Cost of a task that runs the ready queue.
+    turn_cost: Cost,
+    /// Set while a timer checks for requests that take too long.
+    watched: AtomicBool,
+    /// Timer of the login, and later the timer that checks deadlines.
+    timer: Mutex<Option<Timer>>,
+}
+
+/// Selects whether [`ServerConn::cancel_timer`] cancels a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cancellable {
+    No,
+    /// Cancelled. A connection has at most one such timer.
+    Yes,
+}
+
+/// Runnable work of a connection, in order of arrival.
+#[derive(Default)]
+struct Ready {
+    /// Work in transactions, which goes first.
+    urgent: VecDeque<Arc<dyn Runnable>>,
+    ordinary: VecDeque<Arc<dyn Runnable>>,
+}
+
+/// Cached plan, with its text for the audit log.
+#[derive(Debug)]
+pub(super) struct KeptPlan {
+    pub(super) plan: AnyPlan,
+    pub(super) audit: Box<[u8]>,
+}
+
+/// Work that can run in place, on the thread that made it runnable.
+pub(super) trait Runnable: Work {
+    /// Runs the queued work from `now` on, and returns the time at the end. The output in `out`
+    /// holds the work until it is sent. No other thread runs it before.
+    fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant;
+
+    /// Called when the output of the run has been sent.
+    fn settle(self: Arc<Self>);
+}
+
+/// Result of opening a session.
+#[derive(Debug)]
+pub(super) enum Opening<T> {
+    Opened(T),
+    /// The connection has a session with this id.
+    Duplicate,
+    /// The connection or the server has too many sessions.
+    Limit,
+}
+
+impl<S: Service> ServerConn<S> {
+    pub(super) fn new(conn: ConnShared, server: Arc<ServerShared<S>>) -> Self {
+        Self {
+            conn: Arc::new(conn),
+            server,
+            peer: OnceLock::new(),
+            table: Mutex::default(),
+            lingering: AtomicUsize::new(0),
+            timestamps: OnceLock::new(),
+            ready: Mutex::default(),
+            statement_cost: Cost::unknown(),
+            turn_cost: Cost::unknown(),
+            watched: AtomicBool::new(false),
+            timer: Mutex::default(),
+        }
+    }
+
+    /// The peer after its login.
+    pub(super) fn peer(&self) -> &Peer {
+        self.peer.get().expect("sessions are opened after the login only")
+    }
+
+    pub(super) fn note_panic(&self, payload: Box<dyn Any + Send>) {
+        self.conn.count(Counter::RequestPanics);
+        note_panic(self.conn.group(), "session", payload);
+    }
+
+    pub(super) fn find(&self, id: u64) -> Option<Arc<Session<S>>> {
+        lock(&self.table).get(&id).cloned()
+    }
+
+    /// Opens a session, if the limits allow it and the id is free.
+    pub(super) fn open(self: &Arc<Self>, id: u64) -> Opening<Arc<Session<S>>> {
+        let config = self.conn.config();
+        let mut table = lock(&self.table);
+        // Killed sessions count until they have ended. Otherwise a client could start any number.
+        let sessions = table.len() + self.lingering.load(Ordering::Relaxed);
+        if sessions >= config.max_sessions_per_connection {
+            return Opening::Limit;
+        }
+        if table.get(&id).is_some_and(|session| !session.shared.is_closed()) {
+            return Opening::Duplicate;
+        }
+        if !self.conn.group().usage().session_opens(config.max_sessions) {
+            return Opening::Limit;
+        }
+        let number = self.server.next_number();
+        let session = Session::new(SessionId { wire: id, number }, self);
+        let gone = table.insert(id, Arc::clone(&session));
+        drop(table);
+        // The drop of a session runs foreign code: not under the lock.
+        drop(gone);
+        Opening::Opened(session)
+    }
+
+    /// Removes a session from the table, unless a newer session has its place.
+    pub(super) fn forget(&self, id: SessionId) {
+        let gone = match lock(&self.table).entry(id.wire()) {
+            Entry::Occupied(entry) if entry.get().shared.id == id => Some(entry.remove()),
+            _ => None,
+        };
+        // The drop of a session runs foreign code: not under the lock.
+        drop(gone);
+    }
+
+    /// Counts a session that was removed from the table before its end, from the removal until the
+    /// end.
+    pub(super) fn lingers(&self, begins: bool) {
+        if begins {
+            self.lingering.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.lingering.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// All sessions, in the order of their ids.
+    pub(super) fn sessions(&self) -> Vec<Arc<Session<S>>> {
+        in_order(lock(&self.table).values().cloned().collect())
+    }
+
+    /// Ends all sessions when the connection has ended.
+    pub(super) fn end(&self) {
+        // The timer would otherwise stay for `request_timeout` after each short connection.
+        self.cancel_timer();
+        let sessions = std::mem::take(&mut *lock(&self.table));
+        for session in in_order(sessions.into_values().collect()) {
+            session.shared.kill(CancelReason::Connection);
+        }
+        // Workers run the ends, which may wait.
+        self.push_ready();
+    }
+
+    /// Ends the sessions after `half_close_timeout`. The peer has finished sending, and may be
+    /// gone.
+    pub(super) fn end_later(self: &Arc<Self>) {
+        if self.sessions().iter().all(|session| session.shared.is_idle()) {
+            return;
+        }
+        let delay = self.conn.config().half_close_timeout;
+        // If the connection has ended before, `end` finds no session.
+        self.later(Class::InProgress, delay, Cancellable::No, |server_conn| server_conn.end());
+    }
+
+    /// Calls `code` after `delay`, unless the connection is gone by then. The timer does not keep
+    /// it alive.
+    ///
+    /// If the timer fires late, the server did not serve the peer meanwhile. So the delay begins
+    /// anew, once.
+    pub(super) fn later(
+        self: &Arc<Self>,
+        class: Class,
+        delay: Duration,
+        cancellable: Cancellable,
+        code: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) {
+        let due = clock::now() + delay;
+        self.call_after(class, delay, cancellable, move |server_conn| {
+            if is_late(due, clock::now()) {
+                server_conn.call_after(class, delay, cancellable, code);
+            } else {
+                code(server_conn);
+            }
+        });
+    }
+
+    fn call_after(
+        self: &Arc<Self>,
+        class: Class,
+        delay: Duration,
+        cancellable: Cancellable,
+        code: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) {
+        let server_conn = Arc::downgrade(self);
+        let call = move || {
+            if let Some(server_conn) = server_conn.upgrade() {
+                code(&server_conn);
+            }
+        };
+        // Locked before the timer starts. A timer that is due at once may set its successor, which
+        // must come second.
+        let mut place = lock(&self.timer);
+        // After `end` the timer would not be cancelled, and has nothing to do.
+        if self.conn.net.is_closed() {
+            return;
+        }
+        let timer = after(self.conn.group(), class, delay, Box::new(call));
+        if cancellable == Cancellable::Yes {
+            *place = Some(timer);
+        }
+    }
+
+    pub(super) fn cancel_timer(&self) {
+        let timer = lock(&self.timer).take();
+        if let Some(timer) = timer {
+            timer.cancel();
+        }
+    }
+
+    /// Leaves the runnable work to other workers.
+    pub(super) fn push_ready(&self) {
+        while let Some((next, _)) = self.next_ready() {
+            self.conn.group().push_work(next);
+        }
+    }
+
+    pub(super) fn timestamps(self: &Arc<Self>) -> &Arc<TimestampQueue<S>> {
+        self.timestamps.get_or_init(|| Arc::new(TimestampQueue::new(Arc::downgrade(self))))
+    }
+
+    /// Queues work to run in `released`, after the receiving side of the connection was given up.
+    pub(super) fn make_ready(&self, runnable: Arc<dyn Runnable>) {
+        let urgent = runnable.class().is_urgent();
+        let mut ready = lock(&self.ready);
+        if urgent { &mut ready.urgent } else { &mut ready.ordinary }.push_back(runnable);
+    }
+
+    /// Takes one item, urgent items first. Returns true beside it if more are left.
+    fn next_ready(&self) -> Option<(Arc<dyn Runnable>, bool)> {
+        let mut ready = lock(&self.ready);
+        let next = ready.urgent.pop_front().or_else(|| ready.ordinary.pop_front())?;
+        Some((next, !(ready.urgent.is_empty() && ready.ordinary.is_empty())))
+    }
+
+    /// Runs quick work in place. Work of unknown cost runs in place if nothing waits behind it.
+    /// Other work goes to the run queue.
+    pub(super) fn dispatch(self: &Arc<Self>, mut now: Instant, is_last: bool) {
+        // Another thread may have taken the work of this receive.
+        let Some(mut first) = self.next_ready() else { return };
+        let until = now + TURN;
+        Output::with(&self.conn, |out| {
+            let urgent_alone = self.conn.group().runs_urgent_alone();
+            // Output of several sessions to other connections leaves in one send.
+            let mut cork = None;
+            let mut queued = 0;
+            loop {
+                let (next, more) = first;
+                let here = match next.cost().pace() {
+                    _ if urgent_alone && !next.class().is_urgent() => false,
+                    Pace::Cheap => true,
+                    Pace::Unknown => is_last && !more,
+                    Pace::Dear => false,
+                };
+                if here {
+                    if !is_quick(next.cost()) {
+                        out.flush();
+                    }
+                    if more {
+                        cork.get_or_insert_with(Cork::new);
+                    }
+                    if more || out.keeps() || cork.is_some() {
+                        out.show(self);
+                    }
+                    now = next.run_here(out, now);
+                } else if queued < SHARE && !self.conn.net.brings_much() {
+                    queued += 1;
+                    self.conn.group().push_work(next);
+                } else {
+                    self.conn.group().push_spent_work(next);
+                }
+                // The peer may send more for each reply, so other connections go first after a
+                // turn.
+                if more && now >= until {
+                    let (server_conn, kept) = (Arc::clone(self), Arc::default());
+                    self.conn.group().push_spent_work(Arc::new(RemainingWork {
+                        server_conn,
+                        kept,
+                        held: None,
+                    }));
+                    break;
+                }
+                match self.next_ready() {
+                    Some(next) => first = next,
+                    None => break,
+                }
+            }
+        });
+    }
+
+    /// Starts the timer that checks for late requests, after a request was queued.
+    pub(super) fn watch(self: &Arc<Self>) {
+        if self.watched.load(Ordering::Relaxed) {
+            return;
+        }
+        let timeout = self.conn.config().request_timeout;
+        // AcqRel: pairs with the swap in `look_for_late`.
+        if !timeout.is_zero() && !self.watched.swap(true, Ordering::AcqRel) {
+            self.look_later(timeout);
+        }
+    }
+
+    fn look_later(self: &Arc<Self>, delay: Duration) {
+        let delay = delay.max(SHORTEST_LOOK);
+        self.later(Class::InProgress, delay, Cancellable::Yes, Self::look_for_late);
+    }
+
+    fn look_for_late(self: &Arc<Self>) {
+        if let Some(delay) = self.cancel_late() {
+            return self.look_later(delay);
+        }
+        // AcqRel: a request queued while the flag was set is visible to the check below.
+        self.watched.swap(false, Ordering::AcqRel);
+        if let Some(delay) = self.cancel_late()
+            && !self.watched.swap(true, Ordering::AcqRel)
+        {
+            self.look_later(delay);
+        }
+    }
+
+    /// Cancels requests that take too long. Returns the time until the next one does.
+    fn cancel_late(&self) -> Option<Duration> {
+        let timeout = self.conn.config().request_timeout;
+        if timeout.is_zero() {
+            return None;
+        }
+        let now = clock::now();
+        let sessions = self.sessions();
+        sessions.iter().filter_map(|session| session.shared.check_deadline(now, timeout)).min()
+    }
+
+    pub(super) fn kept_sql(&self, digest: &[u8]) -> Option<Arc<[u8]>> {
+        let kept = self.server.sql.get(self.peer().account().name().as_bytes(), digest);
+        self.conn.count(if kept.is_some() { Counter::SqlHit } else { Counter::SqlMiss });
+        kept
+    }
+
+    /// Keeps a text under its digest, unless the digest is that of another text. Otherwise a client
+    /// that uses the digest later would run a text that it does not expect.
+    pub(super) fn keep_sql(&self, digest: &[u8], text: &[u8]) {
+        let longest = self.conn.config().request_cache_max_length;
+        // A longer text is not kept in any case, so its digest is not computed.
+        if text.len() <= longest && !is_of(digest, text) {
+            return;
+        }
+        let put =
+            self.server
+                .sql
+                .put(&self.peer().account().key(), digest, text.len(), longest, || text.into());
+        self.note_evicted(put, Counter::SqlEvict);
+    }
+
+    pub(super) fn kept_plan(&self, digest: &[u8]) -> Option<Arc<KeptPlan>> {
+        let kept = self.server.plans.get(self.peer().account().name().as_bytes(), digest);
+        self.conn.count(if kept.is_some() { Counter::PlanHit } else { Counter::PlanMiss });
+        kept
+    }
+
+    /// `bytes`: memory of the message with the plan.
+    pub(super) fn keep_plan(&self, digest: &[u8], plan: &AnyPlan, audit: &[u8], bytes: usize) {
+        let longest = self.conn.config().request_cache_max_length;
+        let kept = || Arc::new(KeptPlan { plan: plan.clone(), audit: audit.into() });
+        let put = self.server.plans.put(&self.peer().account().key(), digest, bytes, longest, kept);
+        self.note_evicted(put, Counter::PlanEvict);
+    }
+
+    fn note_evicted(&self, put: Put, counter: Counter) {
+        if let Put::Kept { evicted: evicted @ 1.. } = put {
+            self.conn.group().count(counter, evicted as u64);
+        }
+    }
+}
+
+/// Sorts sessions by id, so that results do not depend on the order of a hash table.
+fn in_order<S: Service>(mut sessions: Vec<Arc<Session<S>>>) -> Vec<Arc<Session<S>>> {
+    sessions.sort_unstable_by_key(|session| session.shared.id.wire());
+    sessions
+}
+
+/// Returns true if the text may have this digest. A digest of 16 bytes must be the MD5 of the text.
+/// Clients may choose other digests freely.
+fn is_of(digest: &[u8], text: &[u8]) -> bool {
+    let md5 = || Md5::digest(text);
+    digest.len() != <Md5 as Digest>::output_size() || *md5() == *digest
+}
+
+/// Shortest time between two checks of deadlines.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+
+/// Task that runs the ready queue. Another worker takes it over if a session that runs in place is
+/// stuck. It is also queued after a full turn.
+pub(super) struct RemainingWork<S: Service> {
+    pub(super) server_conn: Arc<ServerConn<S>>,
+    pub(super) kept: Arc<ReplyBatch>,
+    /// Corked output to other connections.
+    pub(super) held: Option<Arc<Held>>,
+}
+
+impl<S: Service> Work for RemainingWork<S> {
+    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+        self.kept.relieve(&self.server_conn.conn);
+        self.held.iter().for_each(|held| held.flush());
+        let server_conn = &self.server_conn;
+        server_conn.dispatch(lent.lap.now, true);
+        lent.charge(&server_conn.turn_cost);
+    }
+
+    fn class(&self) -> Class {
+        if lock(&self.server_conn.ready).urgent.is_empty() {
+            Class::Ordinary
+        } else {
+            Class::InProgress
+        }
+    }
+
+    fn cost(&self) -> &Cost {
+        &self.server_conn.turn_cost
+    }
+}
