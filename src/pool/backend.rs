@@ -92,6 +92,7 @@ impl<M: Manage> Inner<M> {
         for (conn, version, why) in fx.close {
             self.drop_conn(conn, version, why);
         }
+        shielded(|| drop(fx.error));
         if fx.unused {
             Shared::vanish(&self.shared, self);
         }
@@ -211,7 +212,8 @@ impl<M: Manage> Inner<M> {
             } else if broken {
                 Some(Discard::Broken)
             } else if fitness == Fitness::Check {
-                let valid = guarded(|| manage.is_valid(&target, &mut conn));
+                let check = || guarded(|| manage.is_valid(&target, &mut conn));
+                let valid = waiting(Wait::Network, check);
                 valid.is_err().then_some(Discard::Invalid)
             } else {
                 None

@@ -143,10 +143,17 @@ impl<M: Manage> Inner<M> {
         let now = Instant::now();
         let waits = self.apply(|stack, fx| {
             let deadline = ask.deadline(stack.limits());
+            // The check of an unfit connection may have taken until the deadline. The next one would take
+            // as long.
+            let late = deadline.is_some_and(|deadline| deadline <= now);
+            if late && ask.turn == Turn::Again {
+                return Err(Asked::Failed(ask.timeout(stack.expire_now())));
+            }
             match mutant!(stack.checkout(now, ask), WaitWithoutLook => Checkout::Wait) {
-                // A caller that asks again may be past its deadline by now.
-                Checkout::Wait if deadline.is_none_or(|deadline| deadline > now) => {}
-                Checkout::Wait => return Err(Asked::Failed(ask.timeout(stack.expire_now()))),
+                Checkout::Wait if late => {
+                    return Err(Asked::Failed(ask.timeout(stack.expire_now())));
+                }
+                Checkout::Wait => {}
                 other => return Err(Asked::Step(other)),
             }
             let patience = Patience { deadline, has_thread: true };
@@ -257,6 +264,15 @@ impl<M: Manage> Inner<M> {
         let mut then = Some(then);
         loop {
             let now = Instant::now();
+            if turn == Turn::Again
+                && deadline <= now
+                && let Some(then) = then.take()
+            {
+                let cause = self.with(|stack| stack.expire_now());
+                let waited = then.asked.elapsed();
+                let error = self.refused(GetError::Timeout { waited, cause });
+                return in_turn(move || (then.code)(Err(error)));
+            }
             let step = self.apply(|stack, fx| {
                 if let Some(ready) = stack.checkout_idle(now, &holder, turn) {
                     return Ok(Some(ready));
@@ -348,7 +364,7 @@ struct Check<M: Manage> {
 impl<M: Manage> CheckJob<M> {
     fn run(mut self) {
         let Some(Check { ready, then, deadline, holder }) = self.check.take() else { return };
-        match waiting(Wait::Network, || self.inner.fit(ready)) {
+        match self.inner.fit(ready) {
             Some(fit) => self.inner.finish(then, fit),
             None => self.inner.ask_then(then, deadline, holder, Turn::Again),
         }

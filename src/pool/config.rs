@@ -146,7 +146,7 @@ impl Limits {
     /// Pause without connects after a connect has failed.
     ///
     /// *Default* 50 ms. It doubles with each further failure up to the second value, 1 s by default.
-    /// Each pause is up to half shorter, by chance.
+    /// Each pause is up to half shorter, by chance, but not below 1 ms.
     #[must_use]
     pub const fn backoff(mut self, initial: Duration, max: Duration) -> Self {
         self.backoff_initial = initial;

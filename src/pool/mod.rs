@@ -325,7 +325,9 @@ impl<M: Manage> Pool<M> {
             if !inner.wait_quiet(BackendState::Closed, Some(deadline)) {
                 held.extend(inner.held(Instant::now(), Duration::ZERO));
             }
-            connecting += inner.status().connecting;
+            let status = inner.status();
+            let leaving = status.leaving.iter().map(|leaving| leaving.connecting);
+            connecting += status.connecting + leaving.sum::<usize>();
         }
         CloseReport { held, connecting }
     }

@@ -157,6 +157,22 @@ fn a_drop_against_who_waits() {
     });
 }
 
+fn limits_against_a_backend_that_appears() {
+    explore(|| {
+        let pool = Pool::builder(Numbers::default()).maintained_by(AtOnce).build().expect("open");
+        let here = pool.clone();
+        let caller = thread::spawn(move || drop(here.backend(&7).expect("open")));
+        pool.set_limits_of(&7, Limits::default().max(3)).expect("within the ranges");
+        caller.join().expect("no panic");
+        assert_eq!(pool.status_of(&7).map(|status| status.max), Some(3), "limits of its own");
+    });
+}
+
+#[test]
+fn model_new_backend_misses_no_limits() {
+    limits_against_a_backend_that_appears();
+}
+
 #[test]
 fn model_return_is_seen() {
     a_return_between_empty_and_asleep();

@@ -92,20 +92,30 @@ impl<M: Manage> Shared<M> {
     fn appear(self: &Arc<Self>, key: &M::Key) -> Result<Arc<Inner<M>>, GetError> {
         let now = Instant::now();
         let new = Arc::new(Inner::new(key.clone(), Arc::clone(self), now));
-        let inner = {
+        {
             let mut map = write(&self.map);
             if map.closed {
                 return Err(GetError::Closed);
             }
-            let inner = map.backends.entry(key.clone()).or_insert_with(|| Arc::clone(&new));
-            Arc::clone(inner)
-        };
-        if Arc::ptr_eq(&inner, &new) {
-            // A change of the limits may have missed the new backend.
-            let limits = self.limits();
-            inner.apply(|stack, fx| stack.set_limits(now, limits, false, fx));
+            // An entry of the map would drop its key under the lock.
+            if let Some(found) = map.backends.get(key) {
+                return Ok(Arc::clone(found));
+            }
+            map.backends.insert(key.clone(), Arc::clone(&new));
         }
-        Ok(inner)
+        // A change of the limits may have missed the new backend.
+        self.limit(&new);
+        Ok(new)
+    }
+
+    /// Gives a backend the limits of the pool, unless it has its own. The limits are read under the lock
+    /// of the backend, so the last change counts.
+    fn limit(&self, inner: &Arc<Inner<M>>) {
+        inner.apply(|stack, fx| {
+            if !stack.has_own_limits() {
+                stack.set_limits(Instant::now(), self.limits(), false, fx);
+            }
+        });
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Inner<M>>> {
@@ -115,18 +125,14 @@ impl<M: Manage> Shared<M> {
     /// Changes the limits of all backends, and of new ones.
     pub(super) fn set_limits(&self, limits: &Limits) {
         lock(&self.limits).clone_from(limits);
-        for inner in self.all() {
-            inner.apply(|stack, fx| {
-                if !stack.has_own_limits() {
-                    stack.set_limits(Instant::now(), limits.clone(), false, fx);
-                }
-            });
-        }
+        self.all().iter().for_each(|inner| self.limit(inner));
     }
 
     /// Takes a backend out of the map.
     pub(super) fn take(&self, key: &M::Key) -> Option<Arc<Inner<M>>> {
-        write(&self.map).backends.remove(key)
+        let entry = write(&self.map).backends.remove_entry(key);
+        // The key is dropped here, outside the lock.
+        entry.map(|(_, inner)| inner)
     }
 
     /// Closes all backends. No backend is added any more.

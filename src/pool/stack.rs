@@ -315,6 +315,8 @@ pub(super) enum Grant<C> {
 pub(super) struct Effects<C, W> {
     pub(super) grants: Vec<(W, Grant<C>)>,
     pub(super) close: Vec<(C, Version, Discard)>,
+    /// An error that is not kept any more, to be dropped.
+    pub(super) error: Option<Arc<dyn Error + Send + Sync>>,
     /// Connects for the host.
     pub(super) connect: Vec<(Ticket, Version)>,
     /// Time at which the host is to call `due`.
@@ -328,7 +330,7 @@ pub(super) struct Effects<C, W> {
 impl<C, W> Default for Effects<C, W> {
     fn default() -> Self {
         let (grants, close, connect) = (Vec::new(), Vec::new(), Vec::new());
-        Self { grants, close, connect, arm: None, quiet: false, unused: false }
+        Self { grants, close, error: None, connect, arm: None, quiet: false, unused: false }
     }
 }
 
@@ -337,6 +339,7 @@ impl<C, W> Effects<C, W> {
     pub(super) const fn is_empty(&self) -> bool {
         self.grants.is_empty()
             && self.close.is_empty()
+            && self.error.is_none()
             && self.connect.is_empty()
             && self.arm.is_none()
             && !self.quiet
@@ -572,6 +575,10 @@ impl<C, W> Stack<C, W> {
     }
 }
 
+/// Shortest pause after a failed connect. Without one, a host that drops a connect would be asked for
+/// the next one inside that call, again and again.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+
 /// Lives of connections are shorter by up to one part in this many.
 const JITTER: u32 = 10;
 
@@ -725,12 +732,13 @@ impl<C, W> Stack<C, W> {
         let version = self.end_connect(ticket);
         self.forget(ticket);
         self.totals.connect_failures += 1;
+        fx.error = Some(Arc::from(error));
         if version == self.version {
-            self.trouble.last_error = Some(Arc::from(error));
+            std::mem::swap(&mut self.trouble.last_error, &mut fx.error);
             if self.trouble.failed_at.is_none_or(|failed_at| began >= failed_at) {
                 let doubled = 1_u32.checked_shl(self.trouble.failures.min(20)).unwrap_or(u32::MAX);
                 let pause = self.limits.backoff_initial.saturating_mul(doubled);
-                let pause = self.jittered(pause.min(self.limits.backoff_max), 2);
+                let pause = self.jittered(pause.min(self.limits.backoff_max), 2).max(LEAST_PAUSE);
                 self.trouble.failures = self.trouble.failures.saturating_add(1);
                 self.trouble.failed_at = Some(now);
                 self.trouble.retry_at = now.checked_add(pause);
@@ -903,7 +911,7 @@ impl<C, W> Stack<C, W> {
         }
         self.version = from.next();
         self.host_connects = 0;
-        self.trouble = Trouble::default();
+        fx.error = std::mem::take(&mut self.trouble).last_error;
         self.totals.failed_over += 1;
         self.serve(now, fx);
         self.rearm(now, fx);

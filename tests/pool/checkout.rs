@@ -228,3 +228,39 @@ fn addresses_of_ipv6_are_backends_of_their_own() {
         assert_eq!((status.idle, status.in_use, status.totals.connects), (1, 0, 1), "{key}");
     }
 }
+
+#[test]
+fn a_caller_whose_deadline_passes_in_a_check_does_not_begin_the_next_one() {
+    let (pool, fake) = pool(limits(6).check_after(Duration::ZERO));
+    let held = [(); 6].map(|()| pool.get(&A).unwrap());
+    drop(held);
+    fake.set(&fake.invalid, true);
+    let deadline = soon();
+    *fake.checked_at.lock().unwrap() = Some(deadline);
+    let before = fake.checks.load(SeqCst);
+    assert!(matches!(pool.get_before(&A, deadline), Err(GetError::Timeout { .. })));
+    assert_eq!(fake.checks.load(SeqCst) - before, 1);
+    let deadline = soon();
+    *fake.checked_at.lock().unwrap() = Some(deadline);
+    let (answer, answers) = mpsc::channel();
+    pool.get_then(&A, deadline, move |got| drop(answer.send(got)));
+    assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Timeout { .. }))));
+    assert_eq!(fake.checks.load(SeqCst) - before, 2);
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[cfg(all(feature = "server", target_os = "linux"))]
+#[test]
+fn a_check_is_an_announced_wait() {
+    use epoll_group::stats::Counter;
+
+    let runtime = epoll_group::Runtime::builder().start().unwrap();
+    let (pool, fake) = pool(limits(1).check_after(Duration::ZERO));
+    drop(pool.get(&A).unwrap());
+    let (answer, answers) = mpsc::channel();
+    runtime.handle().spawn(move || answer.send(pool.get(&A).map(drop)).unwrap()).unwrap();
+    answers.recv_timeout(LONG).unwrap().unwrap();
+    assert_eq!(fake.checks.load(SeqCst), 1);
+    let stats = runtime.stats();
+    assert_eq!(stats.get(Counter::Stalls) + stats.get(Counter::StallsUncounted), 1);
+}

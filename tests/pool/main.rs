@@ -5,6 +5,7 @@ mod callbacks;
 mod care;
 mod checkout;
 mod descriptors;
+mod drops;
 mod operate;
 mod panics;
 mod stress;

@@ -223,6 +223,20 @@ fn a_close_says_what_is_left() {
 }
 
 #[test]
+fn a_close_counts_the_connects_of_old_versions() {
+    let (pool, fake) = pool(limits(1));
+    fake.gate.close();
+    let here = pool.clone();
+    let waiter = thread::spawn(move || here.get(&A).map(drop));
+    fake.gate.wait_for(1);
+    pool.fail_over(&A, Version::FIRST).unwrap();
+    let begun = status(&pool, A).connecting + 1;
+    assert_eq!(pool.close(soon()).connecting, begun);
+    fake.gate.open();
+    assert!(matches!(waiter.join().unwrap(), Err(GetError::Closed)));
+}
+
+#[test]
 fn leaks_are_found_with_where_they_were_asked_for() {
     let (pool, _) = pool(limits(2));
     let began = Instant::now();

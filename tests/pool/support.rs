@@ -32,6 +32,8 @@ pub(crate) struct Fake {
     /// Calls of `connect`.
     pub(crate) connects: AtomicUsize,
     pub(crate) checks: AtomicUsize,
+    /// The backend answers checks at this time.
+    pub(crate) checked_at: Mutex<Option<Instant>>,
     /// Every connect fails.
     pub(crate) dead: AtomicBool,
     pub(crate) broken: AtomicBool,
@@ -117,6 +119,8 @@ impl Manage for Backends {
     fn is_valid(&self, _: &Target<'_, Key>, _: &mut Conn) -> Result<(), ManageError> {
         self.0.checks.fetch_add(1, Ordering::SeqCst);
         self.0.panic_if_ordered("is_valid");
+        let at = *self.0.checked_at.lock().unwrap();
+        std::thread::sleep(at.map_or(Duration::ZERO, |at| at.duration_since(Instant::now())));
         if self.0.invalid.load(Ordering::SeqCst) { Err("no answer".into()) } else { Ok(()) }
     }
 

@@ -1,0 +1,158 @@
+//! Values of the user are dropped while no lock of the pool is held, and a host may drop its work.
+
+use std::error::Error;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use epoll_group::pool::{GetError, Host, Manage, ManageError, Pool, Target, Version};
+
+use crate::support::{build, late, limits, soon};
+use lab::LONG;
+
+/// Pool that is looked at whenever a key or an error is dropped.
+#[derive(Default)]
+struct Watch {
+    pool: Mutex<Option<Pool<Failing>>>,
+    /// For each drop: true if another thread could take the locks of the pool meanwhile.
+    free: Mutex<Vec<bool>>,
+    /// The next clone of a key makes its backend.
+    nests: AtomicBool,
+}
+
+impl Watch {
+    fn start() -> (Pool<Failing>, Arc<Self>) {
+        let watch = Arc::<Self>::default();
+        let manage = Failing(Arc::clone(&watch));
+        let pool = Pool::builder(manage).limits(limits(1)).build().unwrap();
+        *watch.pool.lock().unwrap() = Some(pool.clone());
+        (pool, watch)
+    }
+
+    fn look(&self) {
+        let Some(pool) = self.pool.lock().unwrap().clone() else { return };
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let _ = pool.leaks(Duration::ZERO);
+            drop(pool);
+            let _ = done.send(());
+        });
+        self.free.lock().unwrap().push(is_done.recv_timeout(LONG / 4).is_ok());
+    }
+
+    /// Asserts that there were drops, and that no lock was held.
+    fn assert_free(&self) {
+        drop(self.pool.lock().unwrap().take());
+        let free = self.free.lock().unwrap();
+        assert!(!free.is_empty() && free.iter().all(|free| *free), "{free:?}");
+    }
+}
+
+struct Key(Arc<Watch>);
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        if self.0.nests.swap(false, SeqCst) {
+            let pool = self.0.pool.lock().unwrap().clone().unwrap();
+            drop(pool.backend(self).unwrap());
+        }
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.0.look();
+    }
+}
+
+struct Failure(Arc<Watch>);
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Failure")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("on purpose")
+    }
+}
+
+impl Error for Failure {}
+
+impl Drop for Failure {
+    fn drop(&mut self) {
+        self.0.look();
+    }
+}
+
+struct Failing(Arc<Watch>);
+
+impl Manage for Failing {
+    type Key = Key;
+    type Connection = ();
+
+    fn connect(&self, _: &Target<'_, Key>, _: Instant) -> Result<(), ManageError> {
+        Err(Box::new(Failure(Arc::clone(&self.0))))
+    }
+}
+
+#[test]
+fn an_error_that_another_replaces_is_dropped_outside_the_lock() {
+    let (pool, watch) = Watch::start();
+    let key = Key(Arc::clone(&watch));
+    // The second failure replaces the error of the first, and the fail-over drops that of the second.
+    while pool.status_of(&key).is_none_or(|status| status.totals.connect_failures < 2) {
+        drop(pool.get_before(&key, soon()));
+    }
+    pool.fail_over(&key, Version::FIRST).unwrap();
+    watch.assert_free();
+}
+
+#[test]
+fn keys_are_dropped_outside_the_lock_of_the_map() {
+    let (pool, watch) = Watch::start();
+    let key = Key(Arc::clone(&watch));
+    // Another caller adds the backend meanwhile.
+    watch.nests.store(true, SeqCst);
+    drop(pool.backend(&key).unwrap());
+    assert!(pool.retire(&key));
+    watch.assert_free();
+}
+
+/// A host that drops everything.
+struct Dropping;
+
+impl Host for Dropping {
+    fn spawn(&self, _: Box<dyn FnOnce() + Send>) {}
+
+    fn after(&self, _: Duration, _: Box<dyn FnOnce() + Send>) {}
+}
+
+#[test]
+fn a_host_that_drops_a_connect_is_not_asked_again_inside_that_call() {
+    let limits = limits(1).backoff(Duration::ZERO, Duration::ZERO);
+    let (pool, _) = build(limits, |builder| builder.maintained_by(Dropping));
+    let (answer, answers) = mpsc::channel();
+    pool.get_then(&"SPT0", late(), move |got| drop(answer.send(got)));
+    assert_eq!(pool.status()[0].totals.connect_failures, 1);
+    drop(pool);
+    assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Closed))));
+}
