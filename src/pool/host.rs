@@ -12,7 +12,7 @@ use super::status::Discard;
 /// Runner of code for a pool: connects for callers without a thread or without time, checks of
 /// connections for callers that do not wait, and code that is due at a certain time.
 ///
-/// A [`Handle`](crate::Handle) is a host: the workers of its runtime run everything. Without a host
+/// A `Handle` of a runtime is a host: the workers of its runtime run everything. Without a host
 /// a pool has a thread of its own, named `pool`, for code that is due. It starts a thread
 /// `pool-connect` for each connect, which ends with the connect.
 ///

@@ -21,7 +21,7 @@ pub trait Manage: Send + Sync + 'static {
 
     /// Makes a connection to this version of this backend, before the deadline.
     ///
-    /// The pool announces the call as a [stall](crate::stall).
+    /// If a worker of a runtime makes the call, the pool announces it as a stall.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ pub trait Manage: Send + Sync + 'static {
     ) -> Result<Self::Connection, ManageError>;
 
     /// Checks a connection that was idle for [`check_after`](super::Limits::check_after), before it is
-    /// handed out. May ask the backend.
+    /// handed out. May ask the backend: the pool announces the call like [`connect`](Self::connect).
     ///
     /// # Errors
     ///

@@ -54,7 +54,9 @@
 //! * The connection that was used last is handed out first. The coldest are closed first.
 //! * Waiting callers are served in order. A returned connection goes to the first of them, and no later
 //!   caller gets it.
-//! * At the maximum a caller fails only at its own deadline, and the error names the reason.
+//! * At the maximum a caller that waits fails at its own deadline, and the error names the reason. It
+//!   fails earlier only if an operator disables, retires or closes what it waits for. A caller beyond
+//!   [`max_waiting`](Limits::max_waiting) does not wait.
 //! * A connection that breaks frees its place at once for the first waiting caller.
 //! * Connects run outside every lock, few at a time, with pauses after failures. A backend that is dead,
 //!   slow or silent delays only its own callers.
@@ -151,7 +153,10 @@ impl<M: Manage> Pool<M> {
         self.shared().backend(key)?.get(Some(deadline), Location::caller())
     }
 
-    /// Returns an idle connection, if there is one. Neither waits nor connects.
+    /// Returns an idle connection, if there is one. Neither connects nor waits for another caller.
+    ///
+    /// A connection that was idle for [`check_after`](Limits::check_after) is checked first, on this
+    /// thread. That may wait for the backend.
     #[track_caller]
     #[must_use]
     pub fn try_get(&self, key: &M::Key) -> Option<Pooled<M>> {
@@ -161,8 +166,9 @@ impl<M: Manage> Pool<M> {
     /// Gets a connection for a callback. No thread waits, and the call returns at once.
     ///
     /// The callback is called exactly once, with [`GetError::Timeout`] within some milliseconds of the
-    /// deadline as long as the host runs. If a connection is idle, this thread calls it before this
-    /// returns. Otherwise the thread that returns a connection does, or the [`Host`].
+    /// deadline as long as the host runs. If a connection is idle, and has been for less than
+    /// [`check_after`](Limits::check_after), this thread calls it before this returns. The [`Host`] checks
+    /// an older one and calls it. Otherwise the thread that returns a connection does, or the host.
     ///
     /// The callback should be quick, and must not wait for another callback. A thread runs
     /// callbacks one after the other. If a callback becomes due inside another one, it is called
@@ -271,7 +277,7 @@ impl<M: Manage> Pool<M> {
     ///
     /// # Errors
     ///
-    /// The present version, if it is not `from`. Nothing was changed.
+    /// The present version, if it is not `from`. If the pool is closed, `from` itself. Nothing was changed.
     pub fn fail_over(&self, key: &M::Key, from: Version) -> Result<Version, Version> {
         let inner = self.shared().backend(key).map_err(|_| from)?;
         let now = Instant::now();

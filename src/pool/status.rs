@@ -14,11 +14,12 @@ use super::manage::Version;
 pub enum Discard {
     /// [`has_broken`](super::Manage::has_broken) returned true.
     Broken,
-    /// [`is_valid`](super::Manage::is_valid) failed.
+    /// [`is_valid`](super::Manage::is_valid) failed or panicked.
     Invalid,
     /// [`reset`](super::Manage::reset) failed.
     NotReset,
-    /// Its user panicked, or [`Manage`](super::Manage) did while it checked the connection.
+    /// Its user panicked, or [`has_broken`](super::Manage::has_broken) or
+    /// [`reset`](super::Manage::reset) did.
     Panicked,
     /// Its user [discarded](super::Pooled::discard) it.
     Unwanted,
