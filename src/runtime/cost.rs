@@ -76,20 +76,23 @@ impl Cost {
 
     /// A part of a run took so long, from the end of the one before it; see [`watch_cpu_time`].
     pub(crate) fn add(&self, sample: Duration) {
-        self.add_since(sample, |watched| watched.part);
+        self.add_since(sample, 1, |watched| watched.part);
     }
 
-    /// A whole run took so long, of which parts may have been added to other costs.
-    pub(crate) fn add_whole(&self, sample: Duration) {
-        self.add_since(sample, |watched| watched.run);
+    /// A whole run took so long, and did so many things of equal cost. Parts of it may have been added to
+    /// other costs.
+    pub(crate) fn add_whole(&self, sample: Duration, things: u32) {
+        self.add_since(sample, things, |watched| watched.run);
     }
 
-    fn add_since(&self, sample: Duration, began: impl FnOnce(Watched) -> ThreadUsage) {
+    fn add_since(&self, sample: Duration, things: u32, began: impl FnOnce(Watched) -> ThreadUsage) {
+        // The whole run may be preempted, however short a part of it is.
         let sample = if sample < Duration::from_nanos(u64::from(CHEAP_NANOS)) {
             sample
         } else {
             without_preemption(sample, began)
         };
+        let sample = sample / things.max(1);
         self.note(u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1));
     }
 
@@ -215,7 +218,7 @@ mod tests {
         };
         let (part, whole) = (Cost::unknown(), Cost::unknown());
         part.add(burn(Duration::from_micros(600)));
-        whole.add_whole(burn(Duration::from_micros(700)));
+        whole.add_whole(burn(Duration::from_micros(700)), 1);
         let crowded = was_crowded();
         watch_cpu_time(false);
         assert!(!crowded);
@@ -262,5 +265,18 @@ mod tests {
             first.follow(&run);
         }
         assert_eq!(first.pace(), Pace::Cheap);
+    }
+
+    #[test]
+    fn a_run_of_many_things_is_looked_at_for_preemption_as_a_whole() {
+        watch_cpu_time(true);
+        let Some(before) = WATCHED.get() else { return };
+        while ThreadUsage::now().is_some_and(|now| now.cpu_time == before.part.cpu_time) {}
+        let cost = Cost::unknown();
+        cost.add_whole(Duration::from_secs(1), u32::MAX);
+        let after = WATCHED.get().expect("it is watched");
+        watch_cpu_time(false);
+        assert_ne!(after.part.cpu_time, before.part.cpu_time, "nobody looked");
+        assert_eq!(cost.pace(), Pace::Cheap);
     }
 }

@@ -78,7 +78,7 @@ impl Lent<'_> {
 
     /// Notes in `cost` the time of one of so many equal parts of the run.
     pub(crate) fn charge_each(&mut self, cost: &Cost, parts: u32) {
-        cost.add_whole(self.lap.end() / parts.max(1));
+        cost.add_whole(self.lap.end(), parts);
     }
 }
 
