@@ -94,8 +94,12 @@ impl<T> TaskQueue<T> {
             list.shrink_to(self.capacity);
         }
         let length = list.len();
-        mutant!((), LengthWrittenUnlocked => drop(list));
+        let locked = mutant!(Some(list), LengthWrittenUnlocked => {
+            drop(list);
+            None
+        });
         self.inner.len.store(length, Ordering::Release);
+        drop(locked);
         Some(task)
     }
 
