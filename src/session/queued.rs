@@ -9,12 +9,12 @@ use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
 use crate::codec::message::tso::AutoSp;
 
-/// Command that a session executes in order with its others.
+/// SessionCommand that a session executes in order with its others.
 #[derive(Debug)]
 pub(super) struct Queued {
     /// Bytes that count against the limits of queued requests.
     pub(super) bytes: usize,
-    pub(super) command: Command,
+    pub(super) command: SessionCommand,
     /// Time of arrival.
     pub(super) arrived: Instant,
     /// Set when the request was cancelled before it began.
@@ -22,7 +22,7 @@ pub(super) struct Queued {
 }
 
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum SessionCommand {
     Open,
     Sql(Box<StmtExecute>),
     Plan(Box<ExecPlan>),
@@ -38,7 +38,11 @@ pub(super) enum Command {
 
 impl Queued {
     /// `memory_bytes`: memory of the message beside its own size.
-    pub(super) const fn new(command: Command, memory_bytes: usize, arrived: Instant) -> Self {
+    pub(super) const fn new(
+        command: SessionCommand,
+        memory_bytes: usize,
+        arrived: Instant,
+    ) -> Self {
         let bytes = memory_bytes + size_of::<Self>() + size_of::<StmtExecute>();
         Self { bytes, command, arrived, cancelled: None }
     }
@@ -46,6 +50,9 @@ impl Queued {
     /// Returns true for a statement, plan or savepoint. A client may cancel these, and they have a
     /// deadline.
     pub(super) const fn is_request(&self) -> bool {
-        matches!(self.command, Command::Sql(_) | Command::Plan(_) | Command::Savepoint(_))
+        matches!(
+            self.command,
+            SessionCommand::Sql(_) | SessionCommand::Plan(_) | SessionCommand::Savepoint(_)
+        )
     }
 }

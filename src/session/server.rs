@@ -12,7 +12,7 @@ use super::glitches::Glitches;
 use super::login::PendingLogin;
 use super::logins::Logins;
 use super::output::FULL;
-use super::queued::{Command, Queued};
+use super::queued::{Queued, SessionCommand};
 use super::run::Session;
 use super::server_conn::{KeptPlan, Opening, ServerConn};
 use super::service::{AUTO_COMMIT, CancelReason, Service};
@@ -306,29 +306,29 @@ impl<S: Service> Reader<S> {
         match message {
             ClientMessage::ExecSql(sql) => {
                 let bytes = if sql.args.is_empty() { bytes } else { memory() };
-                self.queue(session, Command::Sql(Box::new(sql)), bytes, true);
+                self.queue(session, SessionCommand::Sql(Box::new(sql)), bytes, true);
             }
             ClientMessage::ExecPlan(plan) => {
-                self.queue(session, Command::Plan(plan), memory(), false);
+                self.queue(session, SessionCommand::Plan(plan), memory(), false);
             }
             ClientMessage::AutoSavepoint(savepoint) => {
-                self.queue(session, Command::Savepoint(savepoint), bytes, false);
+                self.queue(session, SessionCommand::Savepoint(savepoint), bytes, false);
             }
             ClientMessage::ExpectOpen(open) => {
-                self.queue(session, Command::ExpectOpen(open), memory(), false);
+                self.queue(session, SessionCommand::ExpectOpen(open), memory(), false);
             }
             ClientMessage::ExpectClose => {
-                self.queue(session, Command::ExpectClose, bytes, false);
+                self.queue(session, SessionCommand::ExpectClose, bytes, false);
             }
             ClientMessage::GetFileInfo(_)
             | ClientMessage::TransferFileData(_)
             | ClientMessage::ManageFile(_) => {
-                self.queue(session, Command::File, bytes, false);
+                self.queue(session, SessionCommand::File, bytes, false);
             }
             ClientMessage::SessionClose => {
                 let is_unused = |session: Arc<Session<S>>| session.shared.is_unused();
                 let unused = self.server_conn.find(session).is_some_and(is_unused);
-                self.queue(session, Command::Close, bytes, false);
+                self.queue(session, SessionCommand::Close, bytes, false);
                 if unused && self.unconsumed_until.is_none() {
                     self.glitch();
                 }
@@ -358,7 +358,7 @@ impl<S: Service> Reader<S> {
         let answer = SessionError::unsupported(error.to_string());
         if error.scope() != Scope::Connection && self.is_logged_in() {
             // The frame exceeds a limit but is whole, so only this request fails, in its turn.
-            self.queue(session, Command::Broken(answer), 0, true);
+            self.queue(session, SessionCommand::Broken(answer), 0, true);
             if self.unconsumed_until.is_none() {
                 self.server_conn.conn.count(Counter::ProtocolErrors);
                 self.glitch();
@@ -377,7 +377,7 @@ impl<S: Service> Reader<S> {
         match self.server_conn.open(id) {
             Opening::Opened(session) => {
                 self.glitches.excuse();
-                let queued = Queued::new(Command::Open, bytes, self.now);
+                let queued = Queued::new(SessionCommand::Open, bytes, self.now);
                 self.queue_in(session, &mut Some(queued));
             }
             Opening::Duplicate => {
@@ -396,7 +396,7 @@ impl<S: Service> Reader<S> {
         self.refuse(id, &error.into_fatal());
     }
 
-    fn queue(&mut self, id: u64, command: Command, bytes: usize, is_sql: bool) {
+    fn queue(&mut self, id: u64, command: SessionCommand, bytes: usize, is_sql: bool) {
         let mut queued = Some(Queued::new(command, bytes, self.now));
         if id & AUTO_COMMIT == 0 {
             match self.server_conn.find(id) {

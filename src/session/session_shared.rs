@@ -574,7 +574,7 @@ mod tests {
     use crate::config::Config;
     use crate::net::{Address, Deaf, Served};
     use crate::runtime::Simulated;
-    use crate::session::queued::Command;
+    use crate::session::queued::SessionCommand;
 
     struct Idle;
 
@@ -595,7 +595,7 @@ mod tests {
         let id = SessionId { wire: 2, number: 1 };
         let shared = SessionShared::new(id, Arc::new(conn), Weak::<Idle>::new());
         for _ in 0..100 {
-            let queued = Queued::new(Command::Open, 0, Instant::now());
+            let queued = Queued::new(SessionCommand::Open, 0, Instant::now());
             shared.queue(&mut Some(queued)).expect("there is room");
         }
         while shared.next().is_some() {

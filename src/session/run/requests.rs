@@ -9,7 +9,7 @@ use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
 use crate::session::error::{SessionError, put_error};
 use crate::session::output::Output;
-use crate::session::queued::{Command, Queued};
+use crate::session::queued::{Queued, SessionCommand};
 use crate::session::reply::Reply;
 use crate::session::reply_state::{ReplyForm, ReplyState};
 use crate::session::request::{Plan, Request, Savepoint, Sql};
@@ -31,27 +31,27 @@ impl<S: Service> Session<S> {
             return self.fail(body, out, SessionError::cancelled(reason));
         }
         let result = match queued.command {
-            Command::Open => Ok(self.open(body, out)),
-            Command::Sql(message) => self.sql(body, out, &message),
-            Command::Plan(message) => self.plan(body, out, &message, queued.bytes),
-            Command::Savepoint(message) => match Savepoint::new(&message) {
+            SessionCommand::Open => Ok(self.open(body, out)),
+            SessionCommand::Sql(message) => self.sql(body, out, &message),
+            SessionCommand::Plan(message) => self.plan(body, out, &message, queued.bytes),
+            SessionCommand::Savepoint(message) => match Savepoint::new(&message) {
                 Some(savepoint) => {
                     let (reset, form) = (message.reset_error(), ReplyForm::PLAIN);
                     Ok(self.execute(body, out, reset, form, Request::Savepoint(savepoint)))
                 }
                 None => Err(SessionError::unsupported("Handle auto savepoint failed.")),
             },
-            Command::ExpectOpen(message) => {
+            SessionCommand::ExpectOpen(message) => {
                 let result = body.expect_blocks.open(&message);
                 Ok(self.answer(body, out, result))
             }
-            Command::ExpectClose => {
+            SessionCommand::ExpectClose => {
                 let result = body.expect_blocks.close();
                 Ok(self.answer(body, out, result))
             }
-            Command::Broken(error) => Err(error),
-            Command::File => Err(SessionError::unsupported("unsupported command")),
-            Command::Close => {
+            SessionCommand::Broken(error) => Err(error),
+            SessionCommand::File => Err(SessionError::unsupported("unsupported command")),
+            SessionCommand::Close => {
                 // Locks of the session are free before its client learns of the end.
                 self.close_service_session(body);
                 self.write(out, |encoder| encoder.ok(None));
