@@ -13,10 +13,10 @@ use crate::sync::shim::{Mutex, lock};
 
 /// First in, first out, for many threads on both ends.
 ///
-/// [`try_push`](Self::try_push) refuses a task if as many as the capacity wait that were pushed by it.
-/// [`push`](Self::push) never refuses: sources (each is queued at most once) and timers bound the
-/// number of its tasks. These take no place from the others. So a caller that waits for room gets
-/// it, although the queue may never be shorter than its capacity.
+/// The capacity limits the waiting tasks of [`try_push`](Self::try_push) alone.
+/// [`push`](Self::push) never refuses a task: its tasks are those of sources, each of which is
+/// queued at most once, and of timers. They take no place, so a caller that waits for room gets it,
+/// although the queue may never be shorter than its capacity.
 #[derive(Debug)]
 pub(crate) struct TaskQueue<T> {
     capacity: usize,
@@ -94,12 +94,10 @@ impl<T> TaskQueue<T> {
             list.shrink_to(self.capacity);
         }
         let length = list.len();
-        let locked = mutant!(Some(list), LengthWrittenUnlocked => {
+        mutant!(self.inner.len.store(length, Ordering::Release), LengthWrittenUnlocked => {
             drop(list);
-            None
+            self.inner.len.store(length, Ordering::Release);
         });
-        self.inner.len.store(length, Ordering::Release);
-        drop(locked);
         Some(task)
     }
 

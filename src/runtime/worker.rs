@@ -137,7 +137,7 @@ impl Worker {
             match rest {
                 Rest::Wait | Rest::Look => {
                     self.leave_lookout();
-                    self.poll(Some(rest), demand, Duration::ZERO);
+                    self.poll(Some(rest), demand);
                 }
                 Rest::Sleep { .. } | Rest::Doze { .. } => self.sleep(rest),
             }
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// Runs on the CPUs that it is meant to, also when the process was given others.
-    pub(super) fn stay_bound(&mut self) {
+    fn stay_bound(&mut self) {
         let version = self.group.binding.version();
         if version == self.bound {
             return;
@@ -174,7 +174,7 @@ impl Worker {
     }
 
     /// Whether it looks into epoll at all.
-    pub(super) fn polls(&self) -> bool {
+    fn polls(&self) -> bool {
         self.kind != ThreadKind::Tasker || self.group.config().enable_epoll_in_tasker
     }
 
@@ -342,7 +342,7 @@ impl Worker {
     }
 
     /// Shows the lookout that something was completed.
-    pub(super) fn beat(&self) {
+    fn beat(&self) {
         let beat = &self.seat().beat;
         beat.store(beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -361,7 +361,7 @@ impl Worker {
         self.relieve_in_passing();
         let demand = self.group.mode.demand(self.now);
         for _ in 0..LOOKS {
-            if !self.poll(None, demand, Duration::ZERO) {
+            if !self.poll(None, demand) {
                 return;
             }
         }
@@ -371,14 +371,14 @@ impl Worker {
     /// may be more.
     ///
     /// Without a rest, in the midst of running, it looks: with or without a permit, which stays.
-    pub(super) fn poll(&mut self, rest: Option<Rest>, demand: Demand, limit: Duration) -> bool {
+    fn poll(&mut self, rest: Option<Rest>, demand: Demand) -> bool {
         let per_wait = self.group.config().epoll_events_per_thread.min(MOST_EVENTS);
         // Where somebody else waits, nothing is to stand behind what this one takes.
         let one = demand.all_wait && (rest.is_some() || self.group.park.has_waiter());
         let most = if one { 1 } else { per_wait };
         self.slice.set_short(demand.all_wait);
         let mut events = [Event::EMPTY; MOST_EVENTS];
-        let limit = if rest == Some(Rest::Wait) { self.patience() } else { Some(limit) };
+        let limit = if rest == Some(Rest::Wait) { self.patience() } else { Some(Duration::ZERO) };
         let waited = self.group.epoll.wait(&mut events[..most], limit);
         if let Some(rest) = rest {
             self.group.park.rise(rest);
@@ -575,7 +575,7 @@ mod tests {
         let sleeper = group.park.rest(false, demand);
         assert!(lookout.is_lookout() && !sleeper.is_lookout());
         group.park.rise(lookout);
-        worker.poll(None, demand, Duration::ZERO);
+        worker.poll(None, demand);
         assert!(group.park.sleep(sleeper, Some(Duration::ZERO)), "it was woken to look out");
     }
 
@@ -589,10 +589,10 @@ mod tests {
         // Another worker waits in epoll, and the test takes its wake-up.
         assert_eq!(group.park.rest(false, demand), Rest::Wait);
         group.wake_one();
-        worker.poll(None, demand, Duration::ZERO);
+        worker.poll(None, demand);
         assert_eq!(counts(), [1, 0, 1]);
         runtime.handle.spawn(|| ()).expect("there is room");
-        worker.poll(None, demand, Duration::ZERO);
+        worker.poll(None, demand);
         assert_eq!(counts(), [2, 1, 1]);
         worker.run_tasks();
     }

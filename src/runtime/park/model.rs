@@ -6,7 +6,8 @@
 //!
 //! Left out: the lookout's time-out (nobody's time is ever over in a model; what it does when it finds
 //! somebody stuck is a model of its own), how a group comes to its demand, when it has threads to
-//! spare, and timers. A thread that is started in place of one that waits is played by the latter.
+//! spare, and timers. The model starts no thread in place of a worker that waits: that worker plays the
+//! new one, too.
 
 use std::collections::VecDeque;
 
