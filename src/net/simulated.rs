@@ -31,6 +31,21 @@ impl Served {
     }
 }
 
+/// A protocol that reads no input.
+#[cfg(test)]
+pub(crate) struct Deaf;
+
+#[cfg(test)]
+impl Protocol for Deaf {
+    type State = ();
+
+    fn opened(&self, _: &Connection) {}
+
+    fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+        Ok(())
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::io::Write;
@@ -158,20 +173,5 @@ mod tests {
             world.looks();
         }
         assert_eq!(world.count(Counter::ClosedFrameTimeout), 1);
-    }
-}
-
-/// A protocol that takes nothing in.
-#[cfg(test)]
-pub(crate) struct Deaf;
-
-#[cfg(test)]
-impl Protocol for Deaf {
-    type State = ();
-
-    fn opened(&self, _: &Connection) {}
-
-    fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
-        Ok(())
     }
 }

@@ -208,7 +208,8 @@ impl Claim {
     /// Compares the proof with the stored password; `None` for an unknown user. Both hashes are
     /// computed in any case, if needed with a password that no client can have.
     fn check(&self, stored: Option<&StoredPassword>) -> Result<(), AuthError> {
-        // Same path without a branch: an unknown user gets the password `NOBODY`.
+        // No branch, so that the time does not reveal the user: an unknown one gets the password
+        // `NOBODY`.
         let exists = stored.is_some();
         let hash = black_box(stored.unwrap_or(&NOBODY)).as_bytes();
         let (sent, is_proof) = match self.sent {

@@ -263,18 +263,14 @@ impl SessionError {
 
     /// Makes the error fatal for the session.
     pub(super) fn into_fatal(self) -> Self {
-        Self::fatal(self.code(), self.state(), self.message())
+        Self { severity: Severity::Fatal, ..self }
     }
 
     /// Cuts the text to the length that clients receive, to bound what a session stores.
     pub(super) fn shortened(self) -> Self {
-        if self.message().len() <= LONGEST_TEXT {
-            return self;
-        }
-        let short = &self.message()[..LONGEST_TEXT];
-        match self.severity() {
-            Severity::Error => Self::new(self.code(), self.state(), short),
-            Severity::Fatal => Self::fatal(self.code(), self.state(), short),
+        match self.message.get(..LONGEST_TEXT) {
+            Some(short) => Self { message: short.to_vec(), ..self },
+            None => self,
         }
     }
 

@@ -161,7 +161,7 @@ impl Output {
     }
 
     /// Lets other workers take over if this thread gets stuck in its next run: the kept replies,
-    /// the ready queue of `link`, and corked output.
+    /// the ready queue of `server_conn`, and corked output.
     pub(super) fn show<S: Service>(&self, server_conn: &Arc<ServerConn<S>>) {
         let group = self.conn.group();
         if !self.shown.replace(true) || !group.has_aside() {

@@ -9,7 +9,7 @@ use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
 use crate::codec::message::tso::AutoSp;
 
-/// SessionCommand that a session executes in order with its others.
+/// Command that a session executes in order with its others.
 #[derive(Debug)]
 pub(super) struct Queued {
     /// Bytes that count against the limits of queued requests.
