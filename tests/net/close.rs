@@ -26,8 +26,15 @@ fn gated() -> (impl Fn(&Connection, &mut Input<'_>) -> Result<(), Close> + Send 
     (received, (entered, go))
 }
 
-#[test]
-fn an_end_that_arrives_while_the_handler_runs_is_seen() {
+/// Ends 20 connections of each kind: `inside` while the handler runs, `after` once it may go on. Asserts the
+/// reason and the counter of the ends.
+#[track_caller]
+fn ends_while_the_handler_runs(
+    reason: &str,
+    counter: Counter,
+    inside: impl Fn(&mut Peer, &Connection),
+    after: impl Fn(&mut Peer),
+) {
     for kind in BOTH {
         let (received, (entered, go)) = gated();
         let (protocol, ends) = Bytes::with_ends(received);
@@ -35,14 +42,24 @@ fn an_end_that_arrives_while_the_handler_runs_is_seen() {
         for round in 1..=20 {
             let mut peer = server.peer();
             peer.send(b"question");
-            let _ = entered.recv_timeout(LONG).expect("a call");
-            peer.finish();
+            let conn = entered.recv_timeout(LONG).expect("a call");
+            inside(&mut peer, &conn);
             go.send(()).expect("a handler");
-            assert_eq!(peer.receive_to_finish(), b"question");
-            assert_eq!(ends.wait_for(round)[round - 1], "the peer finished", "{kind:?}");
+            after(&mut peer);
+            assert_eq!(ends.wait_for(round)[round - 1], reason, "{kind:?}");
         }
-        server.wait_for(Counter::ClosedByPeer, 20);
+        server.wait_for(counter, 20);
     }
+}
+
+#[test]
+fn an_end_that_arrives_while_the_handler_runs_is_seen() {
+    ends_while_the_handler_runs(
+        "the peer finished",
+        Counter::ClosedByPeer,
+        |peer, _| peer.finish(),
+        |peer| assert_eq!(peer.receive_to_finish(), b"question"),
+    );
 }
 
 #[test]
@@ -171,21 +188,11 @@ fn a_close_from_any_thread_is_reported_once_with_the_first_reason() {
 
 #[test]
 fn a_close_comes_before_an_end_that_arrives_after_it() {
-    for kind in BOTH {
-        let (received, (entered, go)) = gated();
-        let (protocol, ends) = Bytes::with_ends(received);
-        let server = Server::start(kind, config(), protocol);
-        for round in 1..=20 {
-            let mut peer = server.peer();
-            peer.send(b"question");
-            let conn = entered.recv_timeout(LONG).expect("a call");
-            conn.close("done");
-            peer.finish();
-            go.send(()).expect("a handler");
-            assert_eq!(ends.wait_for(round)[round - 1], "done", "{kind:?}");
-        }
-        server.wait_for(Counter::ClosedByHandler, 20);
-    }
+    let inside = |peer: &mut Peer, conn: &Connection| {
+        conn.close("done");
+        peer.finish();
+    };
+    ends_while_the_handler_runs("done", Counter::ClosedByHandler, inside, |_| ());
 }
 
 #[test]
