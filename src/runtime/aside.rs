@@ -4,19 +4,7 @@
 //! after the other, because to wake somebody would take longer. The rest of them it sets aside: if
 //! what it runs takes long after all, they go to the queue.
 //!
-//! What is aside needs somebody on the lookout. So whoever sets something aside looks, behind a fence,
-//! who rests; and whoever changes that looks, behind a fence, for what is aside:
-//!
-//! ```text
-//!  who rests                           set aside                 came to rest, or gave up the lookout
-//!  somebody is on the lookout          stays aside               stays aside
-//!  somebody sleeps, nobody looks out   wakes a sleeper           wakes a sleeper
-//!  somebody waits in epoll alone       left to the watchdog      left to the watchdog
-//!  nobody                              left to the watchdog      (is there no more)
-//! ```
-//!
-//! One of the two sees the other, so nothing stays aside behind a worker that is stuck while somebody
-//! sleeps.
+//! The watchdog looks for work that is aside behind a stuck worker, and queues it.
 
 use std::fmt;
 
@@ -26,7 +14,7 @@ use crate::sync::shim::{Mutex, lock};
 /// A place for one thing, of one worker. Who takes it out has it.
 pub(crate) struct Aside<T> {
     /// Whether there is something, written under the lock. For its worker that is so until it is
-    /// taken; for others it is a hint, which the fences of those who look make good.
+    /// taken. For the watchdog it is a hint: it looks again at its next tick.
     there: AtomicBool,
     item: Mutex<Option<T>>,
 }
@@ -36,8 +24,8 @@ impl<T> Aside<T> {
         Self { there: AtomicBool::new(false), item: Mutex::new(None) }
     }
 
-    /// Sets something aside, and returns what was there. For its worker alone, who then looks who
-    /// rests.
+    /// Sets something aside, and returns what was there. For its worker alone, which then alerts the
+    /// watchdog.
     pub(crate) fn put(&self, item: T) -> Option<T> {
         let mut place = lock(&self.item);
         self.there.store(true, Ordering::Relaxed);

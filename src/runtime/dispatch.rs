@@ -183,8 +183,7 @@ impl Group {
     /// without having taken it back.
     ///
     /// It never gets lost, but it may be in the queue already when this returns: on a thread that is no
-    /// worker of the group, and in an announced wait. Where whoever rests waits in epoll, and cannot be
-    /// on the lookout, the watchdog comes for it. (To queue it at once instead cost a fifth of the
+    /// worker of the group, and in an announced wait. (To queue it at once always cost a fifth of the
     /// throughput of 1 024 sessions on two CPUs, because others then took half of each batch.)
     /// There is one place: what was aside before goes to the queue.
     pub(crate) fn set_aside(&self, work: Arc<dyn Work>) {
@@ -195,12 +194,15 @@ impl Group {
         if let Some(before) = seat.aside.put(work) {
             self.push_work(before);
         }
-        // SeqCst: pairs with the fences in `Park::rest`, `Park::rise` and `Park::end_lookout`, behind
-        // which `see_to_lookout` looks. Either that sees the work, or this sees who rests how.
+        self.show_to_watchdog();
+    }
+
+    /// The caller runs, and holds something that others could do if it got stuck.
+    pub(super) fn show_to_watchdog(&self) {
+        // SeqCst: pairs with the fence in `Watch::sleep`. Either the watchdog sees what the caller
+        // holds, or the caller sees that the watchdog sleeps.
         fence(Ordering::SeqCst);
-        if self.park.wants_lookout() {
-            self.wake_one();
-        }
+        self.watch.alert();
     }
 
     /// Whether this worker is of the reserve, and is to run urgent work alone.
@@ -219,14 +221,11 @@ impl Group {
         self.current_seat().is_some_and(|seat| !seat.aside.is_empty())
     }
 
-    /// Queues what a worker has set aside. Whether there was anything.
-    pub(super) fn queue_aside(&self, seat: &Seat) -> bool {
-        let work = seat.aside.take();
-        let any = work.is_some();
-        if let Some(work) = work {
+    /// Queues what a worker has set aside.
+    pub(super) fn queue_aside(&self, seat: &Seat) {
+        if let Some(work) = seat.aside.take() {
             self.push(Task::Work(work));
         }
-        any
     }
 
     /// Leaves marks for something registered, and queues it if nobody runs it.
@@ -252,23 +251,25 @@ impl Group {
         }
     }
 
-    /// Queues what a stuck worker has, and others could do. Whether there was anything.
-    pub(super) fn relieve(&self, seat: &Seat) -> bool {
-        let aside = self.queue_aside(seat);
-        self.queue_batch(seat, Counter::BatchEventsStolen) || aside
+    /// Takes from a stuck worker what others could do: its stealable work, the events that it has not
+    /// begun, and its permit.
+    pub(super) fn relieve(&self, seat: &Seat, demand: Demand) {
+        self.queue_aside(seat);
+        self.queue_batch(seat, Counter::BatchEventsStolen);
+        if seat.state.take_permit() {
+            self.park.give_permit();
+            self.wake_poller(demand);
+        }
     }
 
-    /// Queues and counts the events that a worker has taken and not begun. Whether there were any.
-    pub(super) fn queue_batch(&self, seat: &Seat, counter: Counter) -> bool {
-        let mut any = false;
+    /// Queues and counts the events that a worker has taken and not begun.
+    pub(super) fn queue_batch(&self, seat: &Seat, counter: Counter) {
         for event in &seat.batch {
             if let Some((token, readiness)) = event.take() {
                 self.count(counter, 1);
                 self.notify_pinned(token, |source| source.queue_ready(readiness));
-                any = true;
             }
         }
-        any
     }
 
     /// Drops something as a task, unless this already is the place for it.
@@ -311,11 +312,9 @@ impl Group {
         }
     }
 
-    /// Somebody who rests is to look out, if anybody has what others could take over when it is stuck.
-    pub(super) fn see_to_lookout(&self) {
-        if self.park.wants_lookout() && self.crew.seats.iter().any(Seat::holds) {
-            self.wake_one();
-        }
+    /// Whether a worker that runs has something that others could do if it got stuck.
+    pub(super) fn any_holds(&self) -> bool {
+        self.crew.seats.iter().any(|seat| seat.state.runs() && seat.holds())
     }
 
     /// Nobody does anything, and nobody is about to.

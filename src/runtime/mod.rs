@@ -24,7 +24,6 @@ mod foreign;
 mod group;
 mod handle;
 mod lanes;
-mod lookout;
 mod mode;
 mod noise;
 mod park;

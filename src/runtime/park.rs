@@ -6,8 +6,7 @@
 //!   are quick: a second waiter would be woken by nearly every reply that a client answers, and
 //!   the kernel lets it preempt that client in the middle of its work (measured, see the guide).
 //!   While handlers are slow, every worker may have one;
-//! * **asleep** on a semaphore. The first one that sleeps is the *lookout*: it sleeps with a
-//!   time-out, to see whether a worker that holds a permit is stuck in a handler;
+//! * **asleep** on a semaphore;
 //! * **dozing** on another one: asleep, and never to have a permit. It is woken for tasks, before
 //!   those who could poll, and never to poll.
 //!
@@ -15,7 +14,7 @@
 //! disagree:
 //!
 //! ```text
-//!  sleepers:16 │ dozers:16 │ pollers:12 │ waiters:12 │ WAKING_… sleeper, dozer, waiter │ LOOKOUT
+//!  sleepers:16 │ dozers:16 │ pollers:12 │ waiters:12 │ WAKING_… sleeper, dozer, waiter
 //! ```
 //!
 //! The rule of waking. A push queues, then wakes somebody who rests unless a wake-up is under way
@@ -41,16 +40,10 @@ pub(crate) enum Rest {
     Wait,
     /// Look into epoll without waiting: somebody waits there already.
     Look,
-    /// Sleep until woken; the lookout for a limited time.
-    Sleep { lookout: bool },
+    /// Sleep until woken.
+    Sleep,
     /// The same for who is not to poll.
-    Doze { lookout: bool },
-}
-
-impl Rest {
-    pub(crate) const fn is_lookout(self) -> bool {
-        matches!(self, Self::Sleep { lookout: true } | Self::Doze { lookout: true })
-    }
+    Doze,
 }
 
 /// Whom to wake, and by what.
@@ -104,7 +97,6 @@ const WAITER: u64 = 1 << 44;
 const WAKING_SLEEPER: u64 = 1 << 56;
 const WAKING_DOZER: u64 = 1 << 57;
 const WAKING_WAITER: u64 = 1 << 58;
-const LOOKOUT: u64 = 1 << 59;
 const COUNT: u64 = 0xffff;
 const FEW: u64 = 0xfff;
 
@@ -140,11 +132,10 @@ impl Word {
             return (Self(word), Rest::Look);
         }
         let word = if has_permit { self.0 - POLLER } else { self.0 };
-        let lookout = word & LOOKOUT == 0;
         if demand == Demand::NO_POLLER {
-            return (Self((word + DOZER) | LOOKOUT), Rest::Doze { lookout });
+            return (Self(word + DOZER), Rest::Doze);
         }
-        (Self((word + SLEEPER) | LOOKOUT), Rest::Sleep { lookout })
+        (Self(word + SLEEPER), Rest::Sleep)
     }
 
     fn rise(self, rest: Rest) -> Self {
@@ -154,14 +145,13 @@ impl Word {
                 Self((self.0 - WAITER) & !ended)
             }
             Rest::Look => self,
-            Rest::Sleep { lookout } => self.get_up(SLEEPER, WAKING_SLEEPER, lookout),
-            Rest::Doze { lookout } => self.get_up(DOZER, WAKING_DOZER, lookout),
+            Rest::Sleep => self.get_up(SLEEPER, WAKING_SLEEPER),
+            Rest::Doze => self.get_up(DOZER, WAKING_DOZER),
         }
     }
 
-    fn get_up(self, one: u64, waking: u64, lookout: bool) -> Self {
-        let word = (self.0 - one) & !mutant!(waking, RiseKeepsWakeUp => 0);
-        Self(if lookout { word & !LOOKOUT } else { word })
+    fn get_up(self, one: u64, waking: u64) -> Self {
+        Self((self.0 - one) & !mutant!(waking, RiseKeepsWakeUp => 0))
     }
 
     fn wake(self) -> Option<(Self, Wake)> {
@@ -210,11 +200,11 @@ impl Park {
     pub(crate) fn rise(&self, rest: Rest) {
         if rest != Rest::Look {
             let _ = self.update(|word| Some((word.rise(rest), ())));
-            // SeqCst: pairs with the fence in `Group::set_aside`. If that saw this worker rest, the
-            // look that follows sees the stealable work. For pushes, the lock of the queue (if this
-            // worker takes a task) or the fence in `rest` (if it takes none) suffices.
-            mutant!(fence(Ordering::SeqCst), RiseWithoutFence => ());
         }
+        // SeqCst: pairs with the fence in `Watch::sleep`. Either the watchdog sees that this worker
+        // runs, or the worker sees that the watchdog sleeps. For pushes, the lock of the queue (if this
+        // worker takes a task) or the fence in `rest` (if it takes none) suffices.
+        mutant!(fence(Ordering::SeqCst), RiseWithoutFence => ());
     }
 
     /// Ends a wake-up whose edge the caller received: perhaps by only looking into epoll, and then
@@ -242,20 +232,6 @@ impl Park {
         self.word.fetch_sub(POLLER, Ordering::AcqRel);
     }
 
-    /// The lookout goes to sleep without a time-out, as everybody is at rest. The caller must look
-    /// after this whether somebody has begun meanwhile.
-    pub(crate) fn end_lookout(&self, rest: Rest) -> Rest {
-        self.word.fetch_and(!LOOKOUT, Ordering::AcqRel);
-        // SeqCst: pairs with the fence of who begins. Either the look that follows sees what that one
-        // has, or that one sees that nobody is on the lookout.
-        mutant!(fence(Ordering::SeqCst), EndLookoutWithoutFence => ());
-        match rest {
-            Rest::Sleep { .. } => Rest::Sleep { lookout: false },
-            Rest::Doze { .. } => Rest::Doze { lookout: false },
-            Rest::Wait | Rest::Look => rest,
-        }
-    }
-
     /// Permits are free, and somebody sleeps who could take one.
     pub(crate) fn wants_poller(&self, demand: Demand) -> bool {
         let word = self.word();
@@ -265,12 +241,6 @@ impl Park {
     /// Whether somebody waits in epoll, to whom the kernel gives what comes.
     pub(crate) fn has_waiter(&self) -> bool {
         Word(self.word.load(Ordering::Relaxed)).waiters() > 0
-    }
-
-    /// Nobody is on the lookout, and somebody sleeps: who is woken, and rests again, is.
-    pub(crate) fn wants_lookout(&self) -> bool {
-        let word = self.word();
-        word.0 & LOOKOUT == 0 && word.sleepers() + word.dozers() > 0
     }
 
     /// Workers at rest.
@@ -288,7 +258,7 @@ impl Park {
 
     /// Sleeps or dozes until somebody posts. `false` when the time was over first.
     pub(crate) fn sleep(&self, rest: Rest, limit: Option<Duration>) -> bool {
-        let dozes = matches!(rest, Rest::Doze { .. });
+        let dozes = rest == Rest::Doze;
         if dozes { &self.dozers } else { &self.sleepers }.take(limit)
     }
 
@@ -350,8 +320,8 @@ mod tests {
     fn calm_one_waits_and_the_others_sleep() {
         let park = Park::new();
         assert_eq!(park.rest(false, CALM), Rest::Wait);
-        assert_eq!(park.rest(false, CALM), Rest::Sleep { lookout: true });
-        assert_eq!(park.rest(false, CALM), Rest::Sleep { lookout: false });
+        assert_eq!(park.rest(false, CALM), Rest::Sleep);
+        assert_eq!(park.rest(false, CALM), Rest::Sleep);
         assert_eq!(park.resting(), 3);
         park.rise(Rest::Wait);
         assert_eq!(park.rest(true, CALM), Rest::Wait, "the permit is kept");
@@ -365,7 +335,7 @@ mod tests {
         }
         for _ in 0..3 {
             park.rise(Rest::Wait);
-            let Rest::Sleep { .. } = park.rest(true, CALM) else { panic!("one poller is enough") };
+            assert_eq!(park.rest(true, CALM), Rest::Sleep, "one poller is enough");
         }
         park.rise(Rest::Wait);
         assert_eq!(park.rest(true, CALM), Rest::Wait);
@@ -400,12 +370,12 @@ mod tests {
     fn who_dozes_is_woken_for_tasks_and_never_to_poll() {
         let park = Park::new();
         let dozing = park.rest(false, Demand::NO_POLLER);
-        assert_eq!(dozing, Rest::Doze { lookout: true });
+        assert_eq!(dozing, Rest::Doze);
         assert!(!park.wants_poller(CALM), "nobody sleeps who could poll");
         assert_eq!(park.wake_to_poll(), None);
         let waiting = park.rest(false, CALM);
         let sleeping = park.rest(false, CALM);
-        assert_eq!(sleeping, Rest::Sleep { lookout: false });
+        assert_eq!(sleeping, Rest::Sleep);
         assert_eq!(park.resting(), 3);
         assert_eq!(park.wake(), Some(Wake::Dozer), "first of all");
         assert_eq!(park.wake_to_poll(), None, "one is under way");
@@ -413,28 +383,5 @@ mod tests {
         assert_eq!(park.wake(), Some(Wake::Sleeper));
         park.rise(sleeping);
         park.rise(waiting);
-        // A lookout that dozed has taken the permit, and cannot use it.
-        let dozing = park.rest(true, Demand::NO_POLLER);
-        assert_eq!(park.word().pollers(), 0);
-        park.rise(dozing);
-    }
-
-    #[test]
-    fn a_lookout_that_leaves_is_missed() {
-        let park = Park::new();
-        assert!(!park.wants_lookout(), "nobody rests");
-        let _ = park.rest(false, CALM);
-        assert!(!park.wants_lookout(), "who waits cannot look out");
-        let lookout = park.rest(false, CALM);
-        let sleeping = park.rest(false, CALM);
-        assert!(!park.wants_lookout());
-        park.rise(lookout);
-        assert!(park.wants_lookout());
-        park.rise(sleeping);
-        assert!(!park.wants_lookout());
-        let lookout = park.rest(false, CALM);
-        assert!(!park.wants_lookout());
-        let _ = park.end_lookout(lookout);
-        assert!(park.wants_lookout());
     }
 }

@@ -1,8 +1,9 @@
-//! [`Watch`]: how the watchdog sleeps while everybody rests, and is woken by the first who does not.
+//! [`Watch`]: how the watchdog sleeps, and how workers wake it.
 //!
-//! A worker ends its rest, and then looks whether the watchdog sleeps; the watchdog says that it
-//! sleeps, and then looks whether everybody rests. Both with a SeqCst fence between, so one of the two
-//! sees the other.
+//! While workers hold what others could do, the watchdog naps and looks. When none of them does, it
+//! sleeps until a worker alerts it. A worker shows what it holds and then looks whether the watchdog
+//! sleeps. The watchdog shows that it sleeps and then looks what workers hold. Both pass a SeqCst fence
+//! in between, so one of the two sees the other.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 /// Shared by the watchdog of a runtime and all its workers.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Written by the watchdog, and by the worker that wakes it.
+    /// An alert ends the sleep. Written by the watchdog, and by the worker that wakes it.
     asleep: AtomicBool,
     /// The runtime ends.
     stopped: Mutex<bool>,
@@ -23,12 +24,12 @@ pub(crate) struct Watch {
 /// Why the watchdog woke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woke {
-    /// To look: the interval is over.
-    Look,
-    /// To look: everybody rested, and somebody does not any more.
-    Roused,
-    /// To end.
-    Stop,
+    /// The time is over.
+    TimeOut,
+    /// A worker runs, or may hold something.
+    Alerted,
+    /// The runtime ends.
+    Stopped,
 }
 
 impl Watch {
@@ -36,7 +37,8 @@ impl Watch {
         Self { asleep: AtomicBool::new(false), stopped: Mutex::new(false), changed: Condvar::new() }
     }
 
-    /// After the end of a rest, which has passed a SeqCst fence.
+    /// Wakes the watchdog if it sleeps. The caller has passed a SeqCst fence since it showed what it
+    /// does.
     pub(crate) fn alert(&self) {
         if self.asleep.load(Ordering::Relaxed) {
             self.wake();
@@ -56,35 +58,34 @@ impl Watch {
         self.changed.notify_one();
     }
 
-    /// Sleeps for as long as everybody rests; else for `interval`.
-    pub(crate) fn sleep(&self, interval: Duration, mut all_rest: impl FnMut() -> bool) -> Woke {
-        if !all_rest() {
-            return self.wait(Some(interval));
-        }
-        self.asleep.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `Park::rise`. Either that worker sees the flag, or this
-        // look sees that it does not rest.
-        mutant!(fence(Ordering::SeqCst), WatchWithoutFence => ());
-        if all_rest() {
-            return self.wait(None);
-        }
-        self.asleep.store(false, Ordering::Relaxed);
-        self.wait(Some(interval))
+    /// Waits for the time, whatever workers do.
+    pub(crate) fn nap(&self, time: Duration) -> Woke {
+        self.wait(Some(time), |_| true)
     }
 
-    /// For the interval; without one, until somebody is up.
-    fn wait(&self, interval: Option<Duration>) -> Woke {
-        let stopped = lock(&self.stopped);
-        // Until the interval is over: who wakes the watchdog may come late, when it is up already.
-        let goes_on = |stopped: &mut bool| {
-            !*stopped && (interval.is_some() || self.asleep.load(Ordering::Relaxed))
-        };
-        let (stopped, _) = wait_while(&self.changed, stopped, interval, goes_on);
+    /// Sleeps until a worker alerts, and for `limit` at most. Returns at once if it is not quiet.
+    pub(crate) fn sleep(&self, limit: Option<Duration>, is_quiet: impl FnOnce() -> bool) -> Woke {
+        self.asleep.store(true, Ordering::Relaxed);
+        // SeqCst: pairs with the fences in `Park::rise` and `Group::show_to_watchdog`. Either that
+        // worker sees the flag, or this look sees that it runs and what it holds.
+        mutant!(fence(Ordering::SeqCst), WatchWithoutFence => ());
+        if !is_quiet() {
+            self.asleep.store(false, Ordering::Relaxed);
+            return Woke::Alerted;
+        }
+        let woke = self.wait(limit, |asleep| asleep.load(Ordering::Relaxed));
         self.asleep.store(false, Ordering::Relaxed);
-        match interval {
-            _ if *stopped => Woke::Stop,
-            Some(_) => Woke::Look,
-            None => Woke::Roused,
+        woke
+    }
+
+    fn wait(&self, limit: Option<Duration>, goes_on: impl Fn(&AtomicBool) -> bool) -> Woke {
+        let stopped = lock(&self.stopped);
+        let goes_on = |stopped: &mut bool| !*stopped && goes_on(&self.asleep);
+        let (stopped, over) = wait_while(&self.changed, stopped, limit, goes_on);
+        match over {
+            _ if *stopped => Woke::Stopped,
+            true => Woke::TimeOut,
+            false => Woke::Alerted,
         }
     }
 }
@@ -99,35 +100,40 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(1);
 
     #[test]
-    fn it_looks_again_while_somebody_works() {
-        assert_eq!(Watch::new().sleep(SHORT, || false), Woke::Look);
+    fn sleep_returns_at_once_if_it_is_not_quiet() {
+        assert_eq!(Watch::new().sleep(None, || false), Woke::Alerted);
     }
 
     #[test]
-    fn who_rises_wakes_it() {
+    fn sleep_ends_at_its_limit() {
+        assert_eq!(Watch::new().sleep(Some(SHORT), || true), Woke::TimeOut);
+    }
+
+    #[test]
+    fn an_alert_ends_a_sleep() {
         let watch = Watch::new();
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| watch.sleep(Duration::MAX, || true));
+            let sleeper = scope.spawn(|| watch.sleep(None, || true));
             while !sleeper.is_finished() {
                 watch.alert();
                 std::thread::yield_now();
             }
-            assert_eq!(sleeper.join().expect("no panic"), Woke::Roused);
+            assert_eq!(sleeper.join().expect("no panic"), Woke::Alerted);
         });
     }
 
     #[test]
-    fn a_wake_up_that_comes_late_ends_no_interval() {
+    fn a_wake_up_that_comes_late_ends_no_nap() {
         let watch = Watch::new();
-        let interval = Duration::from_millis(20);
+        let time = Duration::from_millis(20);
         std::thread::scope(|scope| {
             let began = std::time::Instant::now();
-            let watchdog = scope.spawn(|| watch.sleep(interval, || false));
+            let watchdog = scope.spawn(|| watch.nap(time));
             while !watchdog.is_finished() {
                 watch.changed.notify_one();
                 std::thread::yield_now();
             }
-            assert!(began.elapsed() >= interval);
+            assert!(began.elapsed() >= time);
         });
     }
 
@@ -135,7 +141,7 @@ mod tests {
     fn a_stop_is_not_missed() {
         let watch = Watch::new();
         watch.stop();
-        assert_eq!(watch.sleep(Duration::MAX, || true), Woke::Stop);
-        assert_eq!(watch.sleep(Duration::MAX, || false), Woke::Stop);
+        assert_eq!(watch.sleep(None, || true), Woke::Stopped);
+        assert_eq!(watch.nap(Duration::MAX), Woke::Stopped);
     }
 }

@@ -1,8 +1,13 @@
-//! The watchdog: one thread of a runtime that looks at all groups, now and then, while anything runs.
+//! The watchdog: one thread of a runtime that looks at the workers of all groups while any of them runs.
 //!
-//! It compares each worker with what it was at the last look. A worker that is still in the same
-//! handler is *stuck*, whatever it does there; a group in which all are, and in which nothing was
-//! completed, gets more threads. A handler that stays for `handler_report_after` is reported, once.
+//! It compares each worker with what it was at the last look. A worker that completed nothing in
+//! between is *stuck*, whatever it does there. The watchdog looks at two paces:
+//!
+//! * a *tick* takes over from stuck workers what others could do: the poll permit, events that the
+//!   worker has taken and not begun, and stealable work. Ticks are short while a worker holds any of
+//!   these, and grow while none does;
+//! * a *check*, every `thread_deadlock_check_interval`, adds threads to a group in which all are stuck and
+//!   nothing was completed. It reports a handler that runs for `handler_report_after`, once.
 
 use std::mem;
 use std::sync::Arc;
@@ -30,12 +35,24 @@ pub(super) struct Watchdog {
     cpus: usize,
     groups: Vec<Watched>,
     cpu_time: Option<(Instant, Duration)>,
+    pace: Pace,
 }
 
-/// A group, and what it was like at the last look.
+/// A group, and what it was like before.
 struct Watched {
     group: Arc<Group>,
+    /// Of every seat, at the last check.
     seats: Vec<Stay>,
+    /// Beat of every seat, at the last tick.
+    beats: Vec<u64>,
+}
+
+/// Time between two ticks.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    tick: Duration,
+    /// Time since a worker held something.
+    quiet: Duration,
 }
 
 /// How long a worker has been where it is.
@@ -50,6 +67,11 @@ struct Stay {
     completed: u64,
 }
 
+/// Time between two ticks while a worker holds something. Doubles while none does.
+const SHORTEST_TICK: Duration = Duration::from_micros(500);
+const LONGEST_TICK: Duration = Duration::from_millis(10);
+/// Time without a worker that holds something, after which the watchdog sleeps.
+const QUIET: Duration = Duration::from_millis(30);
 /// The part of the CPUs' time above which a process has no more to spare.
 const SATURATED: f64 = 0.9;
 
@@ -63,30 +85,69 @@ impl Watchdog {
     ) -> Self {
         let watched = |group: &Arc<Group>| {
             let group = Arc::clone(group);
-            Watched { group, seats: Vec::new() }
+            Watched { group, seats: Vec::new(), beats: Vec::new() }
         };
         let groups = groups.iter().map(watched).collect();
-        Self { watch, settings, binding, cpus, groups, cpu_time: None }
+        Self { watch, settings, binding, cpus, groups, cpu_time: None, pace: Pace::SHORTEST }
     }
 
     /// Looks until the runtime ends.
     pub(super) fn run(mut self) {
-        // For the next look to compare with.
-        self.look(clock::now(), true);
+        // For the next check to compare with.
+        let mut checked_at = clock::now();
+        self.check(checked_at, true);
         loop {
             let interval = self.settings.current().thread_deadlock_check_interval;
-            let all_rest = || self.groups.iter().all(|watched| watched.group.rests());
-            match self.watch.sleep(interval, all_rest) {
-                Woke::Stop => return,
+            let next_check = (checked_at + interval).saturating_duration_since(clock::now());
+            let all_rest = self.all_rest();
+            let woke = if !self.pace.is_quiet() {
+                self.watch.nap(self.pace.tick.min(next_check))
+            } else if all_rest {
+                self.watch.sleep(None, || self.all_rest())
+            } else {
+                self.watch.sleep(Some(next_check), || !self.any_holds())
+            };
+            let now = clock::now();
+            match woke {
+                Woke::Stopped => return,
                 // What began just now cannot have been completed, and what was queued just now has
                 // not waited. This look is what the next one compares with.
-                Woke::Roused => self.look(clock::now(), true),
-                Woke::Look => self.look(clock::now(), false),
+                Woke::Alerted if all_rest => {
+                    checked_at = now;
+                    self.check(now, true);
+                }
+                Woke::Alerted => {}
+                Woke::TimeOut if now.saturating_duration_since(checked_at) >= interval => {
+                    checked_at = now;
+                    self.check(now, false);
+                }
+                Woke::TimeOut => {}
             }
+            if woke == Woke::Alerted {
+                self.pace = Pace::SHORTEST;
+            }
+            self.tick(now);
         }
     }
 
-    fn look(&mut self, now: Instant, first: bool) {
+    fn all_rest(&self) -> bool {
+        self.groups.iter().all(|watched| watched.group.rests())
+    }
+
+    fn any_holds(&self) -> bool {
+        self.groups.iter().any(|watched| watched.group.any_holds())
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let mut any_holds = false;
+        for watched in &mut self.groups {
+            let group = Arc::clone(&watched.group);
+            guard(&group, "watchdog", || any_holds |= watched.tick(now));
+        }
+        self.pace.note(any_holds);
+    }
+
+    fn check(&mut self, now: Instant, first: bool) {
         let saturated = self.saturated(now);
         guard(&self.groups[0].group, "watchdog", || {
             if let Err(error) = self.binding.follow_mask() {
@@ -95,7 +156,7 @@ impl Watchdog {
         });
         for watched in &mut self.groups {
             let group = Arc::clone(&watched.group);
-            guard(&group, "watchdog", || watched.look(now, saturated, first));
+            guard(&group, "watchdog", || watched.check(now, saturated, first));
         }
     }
 
@@ -111,8 +172,48 @@ impl Watchdog {
     }
 }
 
+impl Pace {
+    const SHORTEST: Self = Self { tick: SHORTEST_TICK, quiet: Duration::ZERO };
+
+    fn note(&mut self, any_holds: bool) {
+        if any_holds {
+            *self = Self::SHORTEST;
+        } else {
+            self.quiet += self.tick;
+            self.tick = (self.tick * 2).min(LONGEST_TICK);
+        }
+    }
+
+    fn is_quiet(self) -> bool {
+        self.quiet >= QUIET
+    }
+}
+
 impl Watched {
-    fn look(&mut self, now: Instant, saturated: bool, first: bool) {
+    /// Relieves workers that completed nothing since the last tick. Returns whether any worker holds
+    /// something.
+    fn tick(&mut self, now: Instant) -> bool {
+        let demand = self.group.mode.demand(now);
+        let mut any_holds = false;
+        for (index, seat) in self.group.crew.seats.iter().enumerate() {
+            let beat = seat.beat.load(Ordering::Relaxed);
+            let known = index < self.beats.len();
+            if !known {
+                self.beats.resize(index + 1, beat);
+            }
+            let before = mem::replace(&mut self.beats[index], beat);
+            if !seat.state.runs() || !seat.holds() {
+                continue;
+            }
+            any_holds = true;
+            if known && before == beat {
+                self.group.relieve(seat, demand);
+            }
+        }
+        any_holds
+    }
+
+    fn check(&mut self, now: Instant, saturated: bool, first: bool) {
         let group = &self.group;
         group.count(Counter::WatchdogChecks, 1);
         let report_after = group.config().handler_report_after;
@@ -144,8 +245,6 @@ impl Watched {
             stay.completed = fresh.completed;
             if mem::replace(&mut stay.ran, fresh.ran) && fresh.ran {
                 group.note_stuck(seat, kind, fresh.beat);
-                // While the others are too busy to rest, nobody is on the lookout.
-                group.relieve(seat);
             }
             let stayed = now.saturating_duration_since(stay.since);
             if stayed >= report_after && !stay.reported {

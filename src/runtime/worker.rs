@@ -3,7 +3,7 @@
 use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::batch::MOST_EVENTS;
@@ -12,7 +12,6 @@ use super::cost::{Cost, Pace, was_crowded, watch_cpu_time};
 use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::lanes::{First, Taste};
-use super::lookout::{Lookout, SHORTEST_TICK};
 use super::noise::log;
 use super::park::{Demand, Rest};
 use super::seats::Seat;
@@ -29,15 +28,14 @@ use crate::sys::sched::Slice;
 
 /// A worker thread of a group. All of a group are equal, but that the reserve runs urgent work alone.
 pub(super) struct Worker {
-    pub(super) group: Arc<Group>,
-    pub(super) seat: usize,
+    group: Arc<Group>,
+    seat: usize,
     kind: ThreadKind,
     role: Role,
     read_buf: Vec<u8>,
     /// The end of the last thing that was timed.
-    pub(super) now: Instant,
+    now: Instant,
     due: Vec<(Instant, Due)>,
-    pub(super) lookout: Lookout,
     slice: Slice,
     stalls: Rc<Stalls>,
     /// When the events at hand were received.
@@ -61,6 +59,8 @@ pub(super) enum Role {
 const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
 /// So many looks in a row, while each finds as much as it can take.
 const LOOKS: u32 = 8;
+/// An added thread sleeps for this time at least before it asks whether it is to leave.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// So often a reserve thread that was called looks whether it is needed still.
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 
@@ -77,7 +77,6 @@ impl Worker {
             read_buf,
             now,
             due: Vec::new(),
-            lookout: Lookout::default(),
             slice: Slice::of_this_thread(),
             stalls,
             polled_at: now,
@@ -109,7 +108,7 @@ impl Worker {
 
     fn serve(&mut self) {
         self.now = clock::now();
-        self.rise(false);
+        self.begin(false);
         loop {
             self.stay_bound();
             // 1. Work in progress first.
@@ -126,23 +125,18 @@ impl Worker {
             // After the fence of the rest, see `Group::note_stuck`.
             self.group.end_stuck(self.seat());
             if self.group.lanes.has(self.taste()) || self.group.stopping() != RUN {
-                self.group.park.rise(rest);
-                self.rise(matches!(rest, Rest::Wait | Rest::Look));
-                // The watchdog may have seen the rest, and lain down.
-                self.group.watch.alert();
+                self.rise(rest);
                 continue;
             }
             self.group.wake_poller(demand);
             // 4. Rest.
             match rest {
                 Rest::Wait | Rest::Look => {
-                    self.leave_lookout();
                     self.poll(Some(rest), demand);
                 }
-                Rest::Sleep { .. } | Rest::Doze { .. } => self.sleep(rest),
+                Rest::Sleep | Rest::Doze => self.sleep(rest),
             }
         }
-        self.leave_lookout();
         let state = &self.seat().state;
         // Nobody is to count on one that leaves.
         let leaves = self.kind != ThreadKind::Reserve;
@@ -169,7 +163,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn seat(&self) -> &Seat {
+    fn seat(&self) -> &Seat {
         &self.group.crew.seats[self.seat]
     }
 
@@ -190,11 +184,11 @@ impl Worker {
     }
 
     /// For how long it rests without being woken.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    fn patience(&self) -> Option<Duration> {
         match self.kind {
             ThreadKind::Base => None,
             ThreadKind::Worker | ThreadKind::Tasker => {
-                Some(self.asks_at.saturating_duration_since(self.now).max(SHORTEST_TICK))
+                Some(self.asks_at.saturating_duration_since(self.now).max(SHORTEST_SLEEP))
             }
             ThreadKind::Reserve => Some(RESERVE_LOOKS),
         }
@@ -300,7 +294,6 @@ impl Worker {
             // So that others get the CPU between, and back to it before a whole slice is over.
             self.slice.set_short(true);
         }
-        self.leave_lookout();
         let demand = self.group.mode.demand(self.now);
         self.group.wake_for_what_waits(demand);
         watch_cpu_time(pace == Pace::Dear || self.group.is_crowded(self.now));
@@ -341,24 +334,40 @@ impl Worker {
         self.group.end_stuck(self.seat());
     }
 
-    /// Shows the lookout that something was completed.
+    /// Shows the watchdog that something was completed.
     fn beat(&self) {
         let beat = &self.seat().beat;
         beat.store(beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Ends a rest, as the others see it.
-    pub(super) fn rise(&self, with_permit: bool) {
-        // Who has just risen is not stuck.
+    /// Shows that this worker runs. A worker that has just begun is not stuck.
+    fn begin(&self, with_permit: bool) {
         self.beat();
         self.seat().state.run(with_permit);
+    }
+
+    /// Ends a rest, and wakes the watchdog if it sleeps.
+    fn rise(&self, rest: Rest) {
+        self.begin(matches!(rest, Rest::Wait | Rest::Look));
+        self.group.park.rise(rest);
+        // After the fence of `Park::rise`.
+        self.group.watch.alert();
+    }
+
+    /// Sleeps until woken, or until it is to ask whether it leaves.
+    fn sleep(&mut self, rest: Rest) {
+        let woken = self.group.park.sleep(rest, self.patience());
+        self.rise(rest);
+        self.now = clock::now();
+        if woken {
+            self.count_wake_up();
+        }
     }
 
     /// Takes what epoll has, in the midst of running: runs what is quick and queues the rest, so that
     /// nothing quick stands behind it in the kernel, which gives events in the order in which they
     /// came.
     fn look(&mut self) {
-        self.relieve_in_passing();
         let demand = self.group.mode.demand(self.now);
         for _ in 0..LOOKS {
             if !self.poll(None, demand) {
@@ -381,9 +390,7 @@ impl Worker {
         let limit = if rest == Some(Rest::Wait) { self.patience() } else { Some(Duration::ZERO) };
         let waited = self.group.epoll.wait(&mut events[..most], limit);
         if let Some(rest) = rest {
-            self.group.park.rise(rest);
-            self.rise(true);
-            self.group.watch.alert();
+            self.rise(rest);
         }
         self.now = clock::now();
         self.polled_at = self.now;
@@ -436,13 +443,8 @@ impl Worker {
             self.group.park.end_waking();
             self.count_wake_up();
         }
-        if !events.is_empty() {
-            // SeqCst: pairs with the fence in `Park::rise`. Either a lookout that gets up sees what this
-            // one has, or this look sees that nobody is on the lookout.
-            fence(Ordering::SeqCst);
-            if self.group.park.wants_lookout() {
-                self.group.wake_one();
-            }
+        if looks && pinned > 0 {
+            self.group.show_to_watchdog();
         }
         // 6. Timers: their callbacks are tasks.
         if timers_due {
@@ -498,13 +500,13 @@ impl Worker {
         self.group.lanes.is_empty() || self.group.stopping() == LEAVE_NOW
     }
 
-    pub(super) fn count_wake_up(&self) {
+    fn count_wake_up(&self) {
         let useful = !self.group.lanes.is_empty();
         let counter = if useful { Counter::WakeupsUseful } else { Counter::WakeupsFutile };
         self.count(counter, 1);
     }
 
-    pub(super) fn count(&self, counter: Counter, n: u64) {
+    fn count(&self, counter: Counter, n: u64) {
         self.seat().counters.bump(counter, n);
     }
 }
@@ -536,7 +538,7 @@ mod tests {
         let group = Arc::clone(&runtime.handle.shared.groups[0]);
         let seat = group.crew.sit(ThreadKind::Base);
         let worker = Worker::new(group, seat, ThreadKind::Base, Role::Called);
-        worker.rise(false);
+        worker.begin(false);
         (runtime, worker)
     }
 
@@ -560,23 +562,6 @@ mod tests {
 
     fn does(code: impl Fn() + Send + Sync + 'static) -> Arc<Does<impl Fn() + Send + Sync>> {
         Arc::new(Does(code, Cost::unknown()))
-    }
-
-    #[test]
-    fn a_worker_that_takes_the_wake_up_of_another_one_still_sees_that_nobody_looks_out() {
-        let (_runtime, mut worker) = alone();
-        let group = Arc::clone(&worker.group);
-        let demand = group.mode.demand(worker.now);
-        // Another worker waits in epoll, and is woken.
-        assert_eq!(group.park.rest(false, demand), Rest::Wait);
-        group.wake_one();
-        // Two go to sleep, and the first one, which is the lookout, gets up.
-        let lookout = group.park.rest(false, demand);
-        let sleeper = group.park.rest(false, demand);
-        assert!(lookout.is_lookout() && !sleeper.is_lookout());
-        group.park.rise(lookout);
-        worker.poll(None, demand);
-        assert!(group.park.sleep(sleeper, Some(Duration::ZERO)), "it was woken to look out");
     }
 
     #[test]

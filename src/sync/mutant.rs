@@ -76,16 +76,10 @@ mod making {
         LaterIsKept,
         // Watch
         RiseWithoutAlert,
-        RiseAtOnceWithoutAlert,
+        ShowWithoutFence,
         WatchWithoutFence,
         // Park and its users
         StallShowsPermit,
-        LookoutNotReplaced,
-        PollWithoutFence,
-        AsideWithoutFence,
-        GivesUpWithoutSight,
-        LookoutRestsForGood,
-        EndLookoutWithoutFence,
         StallWakesNobody,
         LeaveUnseen,
         LeaveWithoutLook,

@@ -4,19 +4,18 @@
 //! A lost wake-up shows as a deadlock: the workers of a model leave when a handler "never returns", so
 //! when nothing is lost all of them end.
 //!
-//! Left out: the lookout's time-out (nobody's time is ever over in a model; what it does when it finds
-//! somebody stuck is a model of its own), how a group comes to its demand, when it has threads to
-//! spare, and timers. The model starts no thread in place of a worker that waits: that worker plays the
+//! Left out: the watchdog's ticks (no time is ever over in a model; what it does when it finds a worker
+//! stuck is a model of its own), how a group comes to its demand, when it has threads to spare, and
+//! timers. The model starts no thread in place of a worker that waits: that worker plays the
 //! new one, too.
 
 use std::collections::VecDeque;
 
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::{Demand, Park, Rest, Wake};
-use crate::runtime::aside::Aside;
 use crate::runtime::end::{End, LEAVE_WHEN_EMPTY, RUN};
 use crate::runtime::queue::TaskQueue;
 use crate::runtime::seat::SeatState;
@@ -275,7 +274,7 @@ impl Worker {
                     // It does not look for ever: that is up to the mode.
                     self.demand = CALM;
                 }
-                Rest::Sleep { .. } | Rest::Doze { .. } => {
+                Rest::Sleep | Rest::Doze => {
                     let _ = group.park.sleep(rest, None);
                     group.park.rise(rest);
                 }
@@ -434,129 +433,8 @@ fn leaving_with_the_permit(last: Last) {
     });
 }
 
-/// A lookout is woken for something else while a poller gets up with a batch. Somebody else sleeps, who
-/// is to look out then.
-fn the_lookout_is_replaced() {
-    explore(|| {
-        let park = Arc::new(Park::new());
-        let seat = Arc::new(SeatState::default());
-        let polling = park.rest(false, CALM);
-        let watching = park.rest(false, CALM);
-        let sleeping = park.rest(false, CALM);
-        let replace = |park: &Park| {
-            if park.wants_lookout()
-                && let Some(wake) = park.wake()
-            {
-                park.post(wake);
-            }
-        };
-        let park_2 = Arc::clone(&park);
-        let sleeper = thread::spawn(move || {
-            let _ = park_2.sleep(sleeping, None);
-            park_2.rise(sleeping);
-        });
-        let (park_2, seat_2) = (Arc::clone(&park), Arc::clone(&seat));
-        let poller = thread::spawn(move || {
-            park_2.rise(polling);
-            seat_2.run(true);
-            mutant!(fence(Ordering::SeqCst), PollWithoutFence => ());
-            replace(&park_2);
-        });
-        park.rise(watching);
-        if seat.has_permit() && mutant!(true, LookoutNotReplaced => false) {
-            replace(&park);
-        }
-        poller.join().expect("no panic");
-        sleeper.join().expect("no panic");
-    });
-}
-
-/// Something that a worker has set aside, before it is stuck for ever.
-struct Behind {
-    park: Park,
-    aside: Aside<()>,
-    /// A sleeper was woken, who then is on the lookout.
-    woken: AtomicBool,
-}
-
-impl Behind {
-    fn new() -> Arc<Self> {
-        let woken = AtomicBool::new(false);
-        Arc::new(Self { park: Park::new(), aside: Aside::new(), woken })
-    }
-
-    /// `Group::set_aside`.
-    fn set(&self) {
-        self.aside.put(());
-        mutant!(fence(Ordering::SeqCst), AsideWithoutFence => ());
-        self.see_to_lookout();
-    }
-
-    /// `Group::see_to_lookout`.
-    fn see_to_lookout(&self) {
-        if self.park.wants_lookout() && !self.aside.is_empty() {
-            self.woken.store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-/// While one sets something aside, another one does something else.
-fn while_it_is_set(behind: &Arc<Behind>, other: impl FnOnce(&Behind)) {
-    let setter = Arc::clone(behind);
-    let setter = thread::spawn(move || setter.set());
-    other(behind);
-    setter.join().expect("no panic");
-}
-
-/// Work is set aside while the lookout gets up for something else, and somebody else sleeps.
-fn aside_while_the_lookout_gets_up() {
-    explore(|| {
-        let behind = Behind::new();
-        let _ = behind.park.rest(false, CALM);
-        let watching = behind.park.rest(false, CALM);
-        let _ = behind.park.rest(false, CALM);
-        while_it_is_set(&behind, |behind| {
-            behind.park.rise(watching);
-            behind.see_to_lookout();
-        });
-        assert!(behind.woken.load(Ordering::Relaxed), "nobody is on the lookout");
-    });
-}
-
-/// Work is set aside while the lookout, woken for nothing, gets up and rests again. It wakes nobody:
-/// it is on the lookout itself.
-fn aside_while_the_lookout_rests_again() {
-    explore(|| {
-        let behind = Behind::new();
-        let _ = behind.park.rest(false, CALM);
-        let watching = behind.park.rest(false, CALM);
-        let _ = behind.park.rest(false, CALM);
-        while_it_is_set(&behind, |behind| {
-            behind.park.rise(watching);
-            let rest = behind.park.rest(false, CALM);
-            let _ = mutant!(rest, LookoutRestsForGood => behind.park.end_lookout(rest));
-        });
-        let watched = !behind.park.wants_lookout() || behind.woken.load(Ordering::Relaxed);
-        assert!(watched, "nobody is on the lookout");
-    });
-}
-
-/// Work is set aside while the lookout, who has seen nobody run for long, gives up.
-fn aside_while_the_lookout_gives_up() {
-    explore(|| {
-        let behind = Behind::new();
-        let _ = behind.park.rest(false, CALM);
-        let watching = behind.park.rest(false, CALM);
-        while_it_is_set(&behind, |behind| {
-            let _ = behind.park.end_lookout(watching);
-            mutant!(behind.see_to_lookout(), GivesUpWithoutSight => ());
-        });
-        assert!(behind.woken.load(Ordering::Relaxed), "nobody is on the lookout");
-    });
-}
-
-/// A lookout finds a worker stuck that holds the permit, and goes to rest at this moment after all.
-/// That it completed nothing since the last look is taken for granted.
+/// The watchdog finds a worker stuck that holds the permit, which goes to rest at this moment after all.
+/// Another worker sleeps. That the first completed nothing since the last tick is taken for granted.
 fn permit_is_taken_from_the_stuck() {
     explore(|| {
         let park = Arc::new(Park::new());
@@ -570,10 +448,10 @@ fn permit_is_taken_from_the_stuck() {
             let has_permit = seat_2.rest();
             park_2.rest(has_permit, CALM)
         });
-        let taken = seat.runs() && seat.take_permit();
-        let mine = taken.then(|| {
+        let woken = relieve(&park, &seat);
+        let mine = woken.then(|| {
             park.rise(sleeping);
-            park.rest(true, CALM)
+            park.rest(false, CALM)
         });
         let theirs = stuck.join().expect("no panic");
         let waits = [mine, Some(theirs)].map(|rest| rest == Some(Rest::Wait));
@@ -583,9 +461,24 @@ fn permit_is_taken_from_the_stuck() {
     });
 }
 
-/// A worker that has the permit begins to wait while a lookout that sleeps finds it stuck. Who of the
-/// two gives the permit on, the lookout polls then. That it completed nothing since the last look is
-/// taken for granted.
+/// `Group::relieve`, as far as the permit goes. Returns true if it woke a sleeper.
+fn relieve(park: &Park, seat: &SeatState) -> bool {
+    if !seat.runs() || !seat.take_permit() {
+        return false;
+    }
+    park.give_permit();
+    if park.wants_poller(CALM)
+        && let Some(wake) = park.wake_to_poll()
+    {
+        park.post(wake);
+        return true;
+    }
+    false
+}
+
+/// A worker that has the permit begins to wait while the watchdog finds it stuck, and another worker
+/// sleeps. Whichever of the two gives the permit on wakes the sleeper, which polls then. That the first
+/// completed nothing since the last tick is taken for granted.
 fn permit_of_one_that_waits() {
     explore(|| {
         let park = Arc::new(Park::new());
@@ -599,19 +492,18 @@ fn permit_of_one_that_waits() {
             if seat_2.stall() {
                 park_2.give_permit();
             }
-            let wants_poller = park_2.wants_poller(CALM);
-            if wants_poller && let Some(wake) = park_2.wake_to_poll() {
+            if park_2.wants_poller(CALM)
+                && let Some(wake) = park_2.wake_to_poll()
+            {
                 park_2.post(wake);
             }
             // It is over.
             seat_2.go_on();
         });
-        let taken = seat.runs() && seat.take_permit();
-        if !taken {
-            let _ = park.sleep(sleeping, None);
-        }
+        let _ = relieve(&park, &seat);
+        let _ = park.sleep(sleeping, None);
         park.rise(sleeping);
-        let mine = park.rest(taken, CALM);
+        let mine = park.rest(false, CALM);
         waits.join().expect("no panic");
         assert_eq!((mine, park.word().pollers()), (Rest::Wait, 1), "one polls, with one permit");
     });
@@ -647,26 +539,6 @@ fn push_at_the_end<const N: usize>(demands: [Demand; N]) {
         pusher.join().expect("no panic");
         assert_eq!(group.begun.load(Ordering::Relaxed), 1, "a task is left behind");
     });
-}
-
-#[test]
-fn somebody_is_always_on_the_lookout() {
-    the_lookout_is_replaced();
-}
-
-#[test]
-fn what_is_aside_is_seen_when_the_lookout_gets_up() {
-    aside_while_the_lookout_gets_up();
-}
-
-#[test]
-fn what_is_aside_is_seen_when_the_lookout_rests_again() {
-    aside_while_the_lookout_rests_again();
-}
-
-#[test]
-fn what_is_aside_is_seen_when_the_lookout_gives_up() {
-    aside_while_the_lookout_gives_up();
 }
 
 #[test]
@@ -813,19 +685,12 @@ mutants! {
     start_without_waking: NoWakeBeforeStart, pushes([CALM; 2], 2, TWO), "deadlock";
     edge_that_a_look_swallows: EdgeKeepsWakeUp, pushes([BUSY; 2], 2, TWO), "deadlock";
     permit_that_nobody_claims: PermitLeftUnclaimed, polling_goes_on([CALM; 2], Task::Stuck, Last::Event), "deadlock";
-    permit_that_one_shows_who_waits: StallShowsPermit, permit_of_one_that_waits(), "attempt to subtract with overflow";
+    permit_that_one_shows_who_waits: StallShowsPermit, permit_of_one_that_waits(), "one polls, with one permit";
     stall_that_wakes_nobody: StallWakesNobody, polling_goes_on([CALM; 2], Task::Stalls, Last::Event), "deadlock";
     leave_beside_a_stall: LeaveUnseen, leaving_beside_a_stall(Last::Event), "deadlock";
     leave_without_look: LeaveWithoutLook, leaving_beside_a_stall(Last::Task), "deadlock";
     leave_with_the_permit: LeaveKeepsPermit, leaving_with_the_permit(Last::Event), "deadlock";
     leave_without_waking: LeaveWakesNobody, leaving_with_the_permit(Last::Event), "deadlock";
-    lookout_that_nobody_replaces: LookoutNotReplaced, the_lookout_is_replaced(), "deadlock";
-    poll_without_fence: PollWithoutFence, the_lookout_is_replaced(), "deadlock";
-    aside_without_fence: AsideWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
-    rise_without_fence: RiseWithoutFence, aside_while_the_lookout_gets_up(), "nobody is on the lookout";
-    lookout_that_rests_for_good: LookoutRestsForGood, aside_while_the_lookout_rests_again(), "nobody is on the lookout";
-    lookout_that_gives_up_unseen: GivesUpWithoutSight, aside_while_the_lookout_gives_up(), "nobody is on the lookout";
-    lookout_that_gives_up_without_fence: EndLookoutWithoutFence, aside_while_the_lookout_gives_up(), "nobody is on the lookout";
     permit_that_a_resting_one_shows: RestingShowsPermit, permit_is_taken_from_the_stuck(), "one waits and the other sleeps";
     stop_without_posts: StopPostsNobody, stop([CALM, Demand::NO_POLLER], &[]), "deadlock";
     stop_not_passed_on: StopNotPassedOn, stop([OPEN; 2], &[]), "deadlock";

@@ -1,94 +1,165 @@
-//! Loom models of the [`Watch`]: the watchdog lies down while the last worker gets up, or while it is
-//! told to stop. One that is not woken sleeps for ever, which loom calls a deadlock. Left out: the
-//! length of its naps (a limited wait is over at once).
+//! Loom models of the [`Watch`]: the watchdog falls asleep while a worker begins to run or to hold
+//! something, or while the runtime ends. A watchdog that is not woken sleeps for ever, which loom calls a
+//! deadlock. Left out: naps and limits, which end by themselves.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::*;
-use crate::runtime::park::{Demand, Park};
+use crate::runtime::aside::Aside;
+use crate::runtime::park::{Demand, Park, Rest};
+use crate::runtime::seat::SeatState;
 use crate::sync::mutant::{explore, mutants};
 
 const CALM: Demand = Demand { pollers: 1, all_wait: false };
 
-/// What a worker does when it is woken, and how the watchdog looks at it.
-fn somebody_gets_up() {
+/// A worker and the watchdog of its runtime.
+struct Both {
+    park: Park,
+    seat: SeatState,
+    aside: Aside<()>,
+    watch: Watch,
+}
+
+impl Both {
+    fn new() -> Arc<Self> {
+        let (park, seat) = (Park::new(), SeatState::default());
+        Arc::new(Self { park, seat, aside: Aside::new(), watch: Watch::new() })
+    }
+
+    /// `Worker::rise`.
+    fn rise(&self, rest: Rest) {
+        self.seat.run(rest == Rest::Wait);
+        self.park.rise(rest);
+        mutant!(self.watch.alert(), RiseWithoutAlert => ());
+    }
+
+    /// `Group::show_to_watchdog`.
+    fn show(&self) {
+        mutant!(fence(Ordering::SeqCst), ShowWithoutFence => ());
+        self.watch.alert();
+    }
+
+    /// `Group::any_holds`.
+    fn holds(&self) -> bool {
+        self.seat.runs() && (self.seat.has_permit() || !self.aside.is_empty())
+    }
+}
+
+/// Runs the worker beside a watchdog that falls asleep as long as that is quiet.
+fn beside(
+    both: &Arc<Both>,
+    quiet: impl Fn(&Both) -> bool,
+    worker: impl FnOnce(&Both) + Send + 'static,
+) {
+    let here = Arc::clone(both);
+    let worker = thread::spawn(move || worker(&here));
+    assert_eq!(both.watch.sleep(None, || quiet(both)), Woke::Alerted);
+    worker.join().expect("no panic");
+}
+
+/// The watchdog sleeps while all rest, and the last worker gets up.
+fn a_worker_gets_up() {
     explore(|| {
-        let (park, watch) = (Arc::new(Park::new()), Arc::new(Watch::new()));
-        let rest = park.rest(false, CALM);
-        let (park_2, watch_2) = (Arc::clone(&park), Arc::clone(&watch));
-        let worker = thread::spawn(move || {
-            park_2.rise(rest);
-            mutant!(watch_2.alert(), RiseWithoutAlert => ());
-        });
-        let woke = watch.sleep(Duration::ZERO, || park.resting() == 1);
-        assert_ne!(woke, Woke::Stop);
-        worker.join().expect("no panic");
+        let both = Both::new();
+        let rest = both.park.rest(false, CALM);
+        beside(&both, |both| both.park.resting() == 1, move |both| both.rise(rest));
+    });
+}
+
+/// The watchdog sleeps beside a handler that holds nothing, and another worker gets up with the permit.
+fn a_worker_gets_up_with_the_permit() {
+    explore(|| {
+        let both = Both::new();
+        let rest = both.park.rest(false, CALM);
+        beside(&both, |both| !both.holds(), move |both| both.rise(rest));
+    });
+}
+
+/// The watchdog sleeps beside a handler that holds nothing, and that handler sets work aside.
+fn work_is_set_aside() {
+    explore(|| {
+        let both = Both::new();
+        both.seat.run(false);
+        beside(
+            &both,
+            |both| !both.holds(),
+            |both| {
+                both.aside.put(());
+                both.show();
+            },
+        );
     });
 }
 
 /// A task is pushed when the one worker has said that it rests: it sees it and gets up at once, or it
-/// sleeps and is woken. Then the task never returns, and the watchdog has to know that somebody runs it.
-fn somebody_finds_work_lying_down() {
+/// sleeps and is woken. Then the task never returns, and the watchdog has to know that a worker runs it.
+fn a_worker_finds_work_when_it_comes_to_rest() {
     explore(|| {
-        let (park, watch) = (Arc::new(Park::new()), Arc::new(Watch::new()));
+        let both = Both::new();
         let queued = Arc::new(AtomicBool::new(false));
-        let (park_2, watch_2, queued_2) =
-            (Arc::clone(&park), Arc::clone(&watch), Arc::clone(&queued));
-        let rest = park.rest(false, Demand::NO_POLLER);
+        let rest = both.park.rest(false, Demand::NO_POLLER);
+        let (here, queued_2) = (Arc::clone(&both), Arc::clone(&queued));
         let worker = thread::spawn(move || {
-            if queued_2.load(Ordering::Acquire) {
-                park_2.rise(rest);
-                mutant!(watch_2.alert(), RiseAtOnceWithoutAlert => ());
-            } else {
-                let _ = park_2.sleep(rest, None);
-                park_2.rise(rest);
-                watch_2.alert();
+            if !queued_2.load(Ordering::Acquire) {
+                let _ = here.park.sleep(rest, None);
             }
+            here.rise(rest);
         });
-        let (park_3, queued_3) = (Arc::clone(&park), Arc::clone(&queued));
+        let (here, queued_3) = (Arc::clone(&both), Arc::clone(&queued));
         let pusher = thread::spawn(move || {
             queued_3.store(true, Ordering::Release);
-            if let Some(wake) = park_3.wake() {
-                park_3.post(wake);
+            if let Some(wake) = here.park.wake() {
+                here.park.post(wake);
             }
         });
-        let all_rest = || park.resting() == 1 && !queued.load(Ordering::Acquire);
-        assert_ne!(watch.sleep(Duration::ZERO, all_rest), Woke::Stop);
+        let all_rest = || both.park.resting() == 1 && !queued.load(Ordering::Acquire);
+        assert_eq!(both.watch.sleep(None, all_rest), Woke::Alerted);
         worker.join().expect("no panic");
         pusher.join().expect("no panic");
     });
 }
 
-fn told_to_stop() {
+fn the_runtime_ends() {
     explore(|| {
         let watch = Arc::new(Watch::new());
         let watch_2 = Arc::clone(&watch);
         let other = thread::spawn(move || watch_2.stop());
-        assert_eq!(watch.sleep(Duration::ZERO, || true), Woke::Stop);
+        assert_eq!(watch.sleep(None, || true), Woke::Stopped);
         other.join().expect("no panic");
     });
 }
 
 #[test]
-fn whoever_gets_up_wakes_the_watchdog() {
-    somebody_gets_up();
+fn a_worker_that_gets_up_wakes_the_watchdog() {
+    a_worker_gets_up();
 }
 
 #[test]
-fn whoever_finds_work_lying_down_wakes_the_watchdog() {
-    somebody_finds_work_lying_down();
+fn a_worker_that_gets_up_with_the_permit_wakes_the_watchdog() {
+    a_worker_gets_up_with_the_permit();
+}
+
+#[test]
+fn stealable_work_wakes_the_watchdog() {
+    work_is_set_aside();
+}
+
+#[test]
+fn a_worker_that_finds_work_wakes_the_watchdog() {
+    a_worker_finds_work_when_it_comes_to_rest();
 }
 
 #[test]
 fn a_stop_wakes_the_watchdog() {
-    told_to_stop();
+    the_runtime_ends();
 }
 
 mutants! {
-    nobody_alerts: RiseWithoutAlert, somebody_gets_up(), "deadlock";
-    nobody_alerts_at_once: RiseAtOnceWithoutAlert, somebody_finds_work_lying_down(), "deadlock";
-    the_flag_is_not_seen: WatchWithoutFence, somebody_gets_up(), "deadlock";
-    the_rise_is_not_seen: RiseWithoutFence, somebody_gets_up(), "deadlock";
+    rise_without_alert: RiseWithoutAlert, a_worker_gets_up(), "deadlock";
+    rise_with_work_without_alert: RiseWithoutAlert, a_worker_finds_work_when_it_comes_to_rest(), "deadlock";
+    sleep_without_fence: WatchWithoutFence, a_worker_gets_up(), "deadlock";
+    rise_without_fence: RiseWithoutFence, a_worker_gets_up_with_the_permit(), "deadlock";
+    show_without_fence: ShowWithoutFence, work_is_set_aside(), "deadlock";
 }

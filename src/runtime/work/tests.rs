@@ -41,12 +41,6 @@ fn one_group(workers: usize) -> Config {
         .enable_tasker(false)
 }
 
-/// With a watchdog that looks often: two workers may have nobody on the lookout.
-fn watched(workers: usize) -> Config {
-    let interval = if workers < 3 { Duration::from_millis(10) } else { Duration::from_secs(10) };
-    one_group(workers).thread_deadlock_check_interval(interval)
-}
-
 fn start(workers: usize) -> (Runtime, Arc<Group>) {
     started(one_group(workers))
 }
@@ -249,7 +243,7 @@ fn quick() -> Cost {
 fn what_is_aside_behind_a_worker_that_waits_unannounced_goes_to_others() {
     for workers in [2, 3, 4] {
         for cost in [Cost::unknown, quick] {
-            let (_runtime, group) = started(watched(workers));
+            let (_runtime, group) = started(one_group(workers));
             for _ in 0..20 {
                 Setting::begin(&group, false, cost()).goes_to_others();
             }
@@ -271,9 +265,9 @@ fn what_is_aside_behind_an_announced_wait_is_queued() {
 }
 
 #[test]
-fn what_was_set_aside_while_all_were_busy_is_taken_over_by_who_comes_to_rest() {
+fn what_was_set_aside_while_all_were_busy_is_taken_over_by_the_next_free_worker() {
     for cost in [Cost::unknown, quick] {
-        let (_runtime, group) = started(watched(2));
+        let (_runtime, group) = started(one_group(2));
         for _ in 0..20 {
             let (let_go, held) = mpsc::channel();
             let (tell, told) = mpsc::channel();
@@ -292,7 +286,8 @@ fn what_was_set_aside_while_all_were_busy_is_taken_over_by_who_comes_to_rest() {
 
 #[test]
 fn what_is_aside_where_everybody_is_stuck_gets_a_thread() {
-    let (_runtime, group) = started(watched(1));
+    let (_runtime, group) =
+        started(one_group(1).thread_deadlock_check_interval(Duration::from_millis(10)));
     group.session_opened();
     Setting::begin(&group, false, quick()).goes_to_others();
     group.session_closed();

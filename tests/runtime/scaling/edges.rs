@@ -317,8 +317,8 @@ fn a_tasker_that_hears_nothing_of_the_network_does_not_stand_in_for_the_reserve(
 }
 
 #[test]
-fn what_stands_behind_a_stuck_handler_is_found_also_when_the_lookout_got_up() {
-    // Only the lookout and the watchdog wake threads.
+fn events_behind_a_stuck_handler_are_served_by_others() {
+    // Nothing but the watchdog wakes threads.
     let never = Duration::from_secs(600);
     let config = lab::config()
         .thread_deadlock_check_interval(Duration::from_millis(5))
