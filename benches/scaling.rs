@@ -86,8 +86,7 @@ const WHY: [Counter; 4] = [
 ];
 
 fn run(took: Duration, stats: &Snapshot) -> Run {
-    let threads =
-        stats.base_threads + stats.dynamic_threads + stats.tasker_threads + stats.reserve_threads;
+    let threads = stats.base_threads + stats.dynamic_threads + stats.reserve_threads;
     Run { took, threads, why: WHY.map(|counter| stats.get(counter)) }
 }
 

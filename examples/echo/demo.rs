@@ -171,13 +171,13 @@ fn waits(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     for line in view.frame().lines() {
         writeln!(out, "  | {line}")?;
     }
-    let heading = ["threads", "base", "dynamic", "tasker", "reserve", "waiting", "left", "started"];
+    let heading = ["threads", "base", "dynamic", "reserve", "waiting", "left", "started"];
     let mut threads = table::numbers(&heading);
     for (name, stats) in [("before", &before), ("during", &during), ("after", &after)] {
         let left = stats.get(Counter::ThreadsLeft);
         let (base, dynamic) = (stats.base_threads, stats.dynamic_threads);
-        let (taskers, reserve) = (stats.tasker_threads, stats.reserve_threads);
-        let counts = [base, dynamic, taskers, reserve, stats.stalled_threads, left];
+        let reserve = stats.reserve_threads;
+        let counts = [base, dynamic, reserve, stats.stalled_threads, left];
         let counts = counts.map(|count| count.to_string());
         let mut cells = vec![name.to_owned()];
         cells.extend(counts);

@@ -73,7 +73,7 @@ requests/s   {echo_requests/s}
 bytes/s      {bytes_received/s B} in, {bytes_sent/s B} out
 calls/s      {recv_calls/s} recv, {send_calls/s} send
 
-threads      {base_threads} base, {dynamic_threads} dynamic, {tasker_threads} tasker, {reserve_threads} reserve
+threads      {base_threads} base, {dynamic_threads} dynamic, {reserve_threads} reserve
              {running_threads} at work, {stalled_threads} wait, {standby_threads} on call; {threads_left} left
 queue        {queue_len} long, {urgent_queue_len} urgent, {overflow_len} overflow; {queue_high_water} at most, oldest {oldest_task_age_seconds s}
 wake-ups/s   {wakeups_useful/s} useful, {wakeups_futile/s} futile

@@ -82,7 +82,7 @@ impl Config {
     }
 }
 
-/// Setters for taskers: threads that are added while tasks queue up.
+/// Setters for taskers: workers that are added while tasks queue up.
 impl Config {
     /// Adds threads for a long task queue.
     ///
@@ -112,16 +112,6 @@ impl Config {
     #[must_use]
     pub const fn tasker_extend_step(mut self, threads: usize) -> Self {
         self.tasker_extend_step = threads;
-        self
-    }
-
-    /// Lets taskers wait in epoll as well, rather than for queued tasks only.
-    ///
-    /// *Live.* *Range* true or false. *Default* true: a tasker without a task serves connections.
-    /// *Price*: more threads that share the events of a group, and its locks.
-    #[must_use]
-    pub const fn enable_epoll_in_tasker(mut self, enable: bool) -> Self {
-        self.enable_epoll_in_tasker = enable;
         self
     }
 }

@@ -97,7 +97,6 @@ tunables! {
         enable_tasker: bool = true, SWITCH, Switch, live;
         tasker_multiply: usize = 3, 1..=50, Count, live;
         tasker_extend_step: usize = 2, 1..=50, Count, live;
-        enable_epoll_in_tasker: bool = true, SWITCH, Switch, live;
         max_threads: usize = 1024, 2..=MOST_THREADS, Count, live;
         reserve_threads_per_group: usize = 1, 0..=16, Count, start;
 

@@ -137,7 +137,6 @@ switches! {
     multi_affinity_in_group
     force_all_cores
     enable_tasker
-    enable_epoll_in_tasker
     enable_thread_pool_log
     enable_kill_log
     galaxy_protocol

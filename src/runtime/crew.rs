@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!             base workers      for life
-//!  ordinary ─ dynamic workers   while handlers wait           ─┐ may run everything
-//!             taskers           while the queue is long       ─┘
+//!  ordinary ─ added workers     while handlers wait, or the queue is long
 //!  reserve                      standing by; called when no ordinary thread is free, for urgent
 //!                               work alone, until one is free again
 //! ```
@@ -19,7 +18,7 @@ use crossbeam_utils::CachePadded;
 
 use super::group::Group;
 use super::noise::log;
-use super::scale::{Growth, Load, Rules, Scale, Seen};
+use super::scale::{Load, Rules, Scale, Seen};
 use super::seats::{Seat, Seats};
 use super::threads::{Refusal, ThreadKind};
 use crate::stats::{Counter, Snapshot};
@@ -39,9 +38,8 @@ pub(super) struct Crew {
 /// Threads count from the decision to start them until they have decided to leave.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Base and dynamic workers.
+    /// Base and added workers.
     workers: AtomicUsize,
-    taskers: AtomicUsize,
     /// Ordinary threads that announced a wait.
     stalled: AtomicUsize,
     /// The most that did so at once, since somebody last took a note of it.
@@ -83,25 +81,17 @@ impl Crew {
         }
     }
 
-    fn count(&self, kind: ThreadKind) -> &AtomicUsize {
-        match kind {
-            ThreadKind::Base | ThreadKind::Worker => &self.counts.workers,
-            ThreadKind::Tasker => &self.counts.taskers,
-            ThreadKind::Reserve => &self.counts.reserve,
-        }
-    }
-
     fn stalled(&self, kind: ThreadKind) -> &AtomicUsize {
         match kind {
             ThreadKind::Reserve => &self.counts.reserve_stalled,
-            ThreadKind::Base | ThreadKind::Worker | ThreadKind::Tasker => &self.counts.stalled,
+            ThreadKind::Base | ThreadKind::Worker => &self.counts.stalled,
         }
     }
 
     fn stuck(&self, kind: ThreadKind) -> &AtomicUsize {
         match kind {
             ThreadKind::Reserve => &self.counts.reserve_stuck,
-            ThreadKind::Base | ThreadKind::Worker | ThreadKind::Tasker => &self.counts.stuck,
+            ThreadKind::Base | ThreadKind::Worker => &self.counts.stuck,
         }
     }
 
@@ -119,22 +109,9 @@ impl Crew {
         lock(&self.state).vacant.push(seat);
     }
 
-    /// Ordinary threads that run or could run something, whatever it is: not those taskers that
-    /// hear nothing of the network.
-    fn free(&self, taskers_poll: bool) -> usize {
-        let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
-        let taskers = if taskers_poll { load(&self.counts.taskers) } else { 0 };
-        (load(&self.counts.workers) + taskers)
-            .saturating_sub(load(&self.counts.stalled) + load(&self.counts.stuck))
-    }
-
-    /// Whether an ordinary thread of these is at rest, and so free even if its wait counts on.
-    pub(super) fn somebody_rests(&self, taskers_poll: bool) -> bool {
-        let ordinary = |kind| match kind {
-            ThreadKind::Base | ThreadKind::Worker => true,
-            ThreadKind::Tasker => taskers_poll,
-            ThreadKind::Reserve => false,
-        };
+    /// Returns true if an ordinary thread is at rest, and so free even if its wait still counts.
+    pub(super) fn somebody_rests(&self) -> bool {
+        let ordinary = |kind| kind != ThreadKind::Reserve;
         self.seats.iter().any(|seat| seat.state.rests() && seat.kind().is_some_and(ordinary))
     }
 
@@ -147,7 +124,7 @@ impl Crew {
     /// Threads that would serve the group if they were not at rest.
     pub(super) fn serving(&self) -> usize {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        load(&self.counts.workers) + load(&self.counts.taskers) + load(&self.counts.active)
+        load(&self.counts.workers) + load(&self.counts.active)
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
@@ -159,13 +136,12 @@ impl Crew {
                 None => continue,
                 Some(ThreadKind::Base) => &mut snapshot.base_threads,
                 Some(ThreadKind::Worker) => &mut snapshot.dynamic_threads,
-                Some(ThreadKind::Tasker) => &mut snapshot.tasker_threads,
                 Some(ThreadKind::Reserve) => &mut snapshot.reserve_threads,
             };
             *threads += 1;
             snapshot.running_threads += u64::from(seat.state.runs());
         }
-        snapshot.workers += (load(&counts.workers) + load(&counts.taskers)) as u64;
+        snapshot.workers += load(&counts.workers) as u64;
         snapshot.standby_threads += lock(&self.state).standby as u64;
         snapshot.stalled_threads += (load(&counts.stalled) + load(&counts.reserve_stalled)) as u64;
     }
@@ -191,12 +167,9 @@ impl Group {
     fn threads_load(&self) -> Load {
         let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
         let (config, counts) = (self.config(), &self.crew.counts);
-        let taskers = load(&counts.taskers);
         Load {
             base: config.epoll_threads_per_group,
             workers: load(&counts.workers),
-            taskers,
-            polling_taskers: if config.enable_epoll_in_tasker { taskers } else { 0 },
             stalled: load(&counts.stalled),
             stuck: load(&counts.stuck),
             ..Load::default()
@@ -216,7 +189,9 @@ impl Group {
 
     /// Ordinary threads that run or could run whatever comes.
     pub(super) fn free(&self) -> usize {
-        self.crew.free(self.config().enable_epoll_in_tasker)
+        let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        let counts = &self.crew.counts;
+        load(&counts.workers).saturating_sub(load(&counts.stalled) + load(&counts.stuck))
     }
 
     /// Takes note of how many waited at once since the last time. Most waits that find threads
@@ -264,7 +239,7 @@ impl Group {
             self.crew.counts.workers.fetch_add(added, Ordering::SeqCst);
             added
         };
-        self.start_claimed(ThreadKind::Worker, added, Counter::ThreadsStartedStall);
+        self.start_claimed(added, Counter::ThreadsStartedStall);
     }
 
     // ---- the watchdog's part ----
@@ -302,24 +277,23 @@ impl Group {
     /// What the watchdog found decides who is added.
     pub(super) fn look_after(&self, now: Instant, seen: Seen) {
         let counts = &self.crew.counts;
-        let Growth { workers, taskers } = {
+        let growth = {
             let mut state = lock(&self.crew.state);
             self.note_peak(&mut state.scale, now);
             let growth = state.scale.on_check(now, &self.load(), seen, &self.rules());
-            counts.workers.fetch_add(growth.workers, Ordering::SeqCst);
-            counts.taskers.fetch_add(growth.taskers, Ordering::SeqCst);
+            counts.workers.fetch_add(growth.stuck + growth.backlog, Ordering::SeqCst);
             growth
         };
-        self.start_claimed(ThreadKind::Worker, workers, Counter::ThreadsStartedWatchdog);
-        self.start_claimed(ThreadKind::Tasker, taskers, Counter::ThreadsStartedBacklog);
+        self.start_claimed(growth.stuck, Counter::ThreadsStartedWatchdog);
+        self.start_claimed(growth.backlog, Counter::ThreadsStartedBacklog);
         self.call_reserve_if_needed();
     }
 
-    /// Starts threads that are counted already.
-    fn start_claimed(&self, kind: ThreadKind, count: usize, reason: Counter) {
+    /// Starts workers that are counted already.
+    fn start_claimed(&self, count: usize, reason: Counter) {
         for started in 0..count {
-            if self.start_thread(kind, reason).is_err() {
-                self.crew.count(kind).fetch_sub(count - started, Ordering::SeqCst);
+            if self.start_thread(ThreadKind::Worker, reason).is_err() {
+                self.crew.counts.workers.fetch_sub(count - started, Ordering::SeqCst);
                 return;
             }
         }
@@ -358,33 +332,27 @@ impl Group {
         self.crew.counts.workers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether an added thread is to leave; it is not counted any more then.
-    pub(super) fn may_leave(&self, kind: ThreadKind, now: Instant) -> bool {
+    /// Returns true if an added worker is to leave; it is not counted any more then.
+    pub(super) fn may_leave(&self, now: Instant) -> bool {
         let mut state = lock(&self.crew.state);
         self.note_peak(&mut state.scale, now);
-        let (load, rules) = (self.load(), self.rules());
-        let leaves = match kind {
-            ThreadKind::Worker => state.scale.worker_may_leave(now, &load, &rules),
-            ThreadKind::Tasker => state.scale.tasker_may_leave(now, &load, &rules),
-            ThreadKind::Base | ThreadKind::Reserve => false,
-        };
-        if !leaves {
+        if !state.scale.may_leave(now, &self.load(), &self.rules()) {
             return false;
         }
-        self.crew.count(kind).fetch_sub(1, Ordering::SeqCst);
+        self.crew.counts.workers.fetch_sub(1, Ordering::SeqCst);
         // SeqCst: pairs with the fence in `Park::wake`. Whoever pushed something and then began to wait
         // because this thread was there, is seen by the look at the queue that follows.
         fence(Ordering::SeqCst);
         if self.free() == 0 {
             // The last other one began to wait at this moment, and saw that this one was still there.
-            self.stay(kind);
+            self.stay();
             return false;
         }
         true
     }
 
     /// It stays after all.
-    pub(super) fn stay(&self, kind: ThreadKind) {
-        self.crew.count(kind).fetch_add(1, Ordering::SeqCst);
+    pub(super) fn stay(&self) {
+        self.crew.counts.workers.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -289,7 +289,7 @@ impl Group {
     /// For a permit that is free.
     pub(super) fn wake_poller(&self, demand: Demand) {
         if self.park.wants_poller(demand) {
-            self.make(self.park.wake_to_poll());
+            self.make(self.park.wake());
         }
     }
 
@@ -297,7 +297,7 @@ impl Group {
         match wake {
             None => return,
             Some(Wake::Waiter) => self.eventfd.signal(),
-            Some(wake) => self.park.post(wake),
+            Some(Wake::Sleeper) => self.park.post(),
         }
         self.count(Counter::WakeupsSent, 1);
     }
@@ -307,7 +307,6 @@ impl Group {
         if self.lanes.is_empty() {
             self.wake_poller(demand);
         } else {
-            // Who is woken wakes one who polls, if it is none.
             self.wake_one();
         }
     }

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use super::end::RUN;
 use super::group::Group;
 use super::lanes::{First, Taste};
-use super::park::Wake;
 use super::slots::Token;
 use super::source::{CUT, Lent, Turn};
 use super::stalls::Lap;
@@ -18,8 +17,7 @@ impl Group {
         // Every sleeper gets a token of its own. Of the waiters one is woken, who wakes the next
         // when it leaves. Who comes later sees the stage.
         for _ in 0..self.crew.seats.count() {
-            self.park.post(Wake::Sleeper);
-            self.park.post(Wake::Dozer);
+            self.park.post();
         }
         self.crew.stop();
         self.eventfd.signal();

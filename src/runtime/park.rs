@@ -1,20 +1,18 @@
 //! [`Park`]: who rests where, and who is woken for what.
 //!
-//! A worker without work rests in one of three places:
+//! A worker without work rests in one of two places:
 //!
 //! * **waiting** in `epoll_wait`, which takes a *poll permit*. One permit is given while handlers
 //!   are quick: a second waiter would be woken by nearly every reply that a client answers, and
 //!   the kernel lets it preempt that client in the middle of its work (measured, see the guide).
 //!   While handlers are slow, every worker may have one;
-//! * **asleep** on a semaphore;
-//! * **dozing** on another one: asleep, and never to have a permit. It is woken for tasks, before
-//!   those who could poll, and never to poll.
+//! * **asleep** on a semaphore.
 //!
 //! Everything is in one word, so that "is somebody resting" and "is a wake-up under way" can never
 //! disagree:
 //!
 //! ```text
-//!  sleepers:16 │ dozers:16 │ pollers:12 │ waiters:12 │ WAKING_… sleeper, dozer, waiter
+//!  sleepers:16 │ pollers:16 │ waiters:16 │ WAKING_SLEEPER, WAKING_WAITER
 //! ```
 //!
 //! The rule of waking. A push queues, then wakes somebody who rests unless a wake-up is under way
@@ -42,8 +40,6 @@ pub(crate) enum Rest {
     Look,
     /// Sleep until woken.
     Sleep,
-    /// The same for who is not to poll.
-    Doze,
 }
 
 /// Whom to wake, and by what.
@@ -52,8 +48,6 @@ pub(crate) enum Rest {
 pub(crate) enum Wake {
     /// By [`Park::post`].
     Sleeper,
-    /// By [`Park::post`], too.
-    Dozer,
     /// By an edge on the eventfd.
     Waiter,
 }
@@ -67,20 +61,10 @@ pub(crate) struct Demand {
     pub(crate) all_wait: bool,
 }
 
-impl Demand {
-    /// For a worker that is not to poll at all.
-    pub(crate) const NO_POLLER: Self = Self { pollers: 0, all_wait: false };
-}
-
 pub(crate) struct Park {
     /// Written by all workers and by whoever pushes, by read-modify-write only; see the module.
     word: AtomicU64,
-    sleepers: Semaphore,
-    dozers: Semaphore,
-}
-
-/// Where those sleep who may poll, or those who may not.
-struct Semaphore {
+    /// Wake-ups that no sleeper has taken.
     tokens: Mutex<u32>,
     posted: Condvar,
 }
@@ -90,35 +74,28 @@ struct Word(u64);
 
 /// As many as there may be threads.
 const SLEEPER: u64 = 1;
-const DOZER: u64 = 1 << 16;
 /// As many as [`Demand::pollers`] says.
-const POLLER: u64 = 1 << 32;
-const WAITER: u64 = 1 << 44;
-const WAKING_SLEEPER: u64 = 1 << 56;
-const WAKING_DOZER: u64 = 1 << 57;
-const WAKING_WAITER: u64 = 1 << 58;
+const POLLER: u64 = 1 << 16;
+const WAITER: u64 = 1 << 32;
+const WAKING_SLEEPER: u64 = 1 << 48;
+const WAKING_WAITER: u64 = 1 << 49;
 const COUNT: u64 = 0xffff;
-const FEW: u64 = 0xfff;
 
 impl Word {
     const fn sleepers(self) -> u64 {
         self.0 & COUNT
     }
 
-    const fn dozers(self) -> u64 {
+    const fn pollers(self) -> u64 {
         self.0 >> 16 & COUNT
     }
 
-    const fn pollers(self) -> u64 {
-        self.0 >> 32 & FEW
-    }
-
     const fn waiters(self) -> u64 {
-        self.0 >> 44 & FEW
+        self.0 >> 32 & COUNT
     }
 
     const fn wake_up_under_way(self) -> bool {
-        self.0 & (WAKING_SLEEPER | WAKING_DOZER | WAKING_WAITER) != 0
+        self.0 & (WAKING_SLEEPER | WAKING_WAITER) != 0
     }
 
     /// The next word and the rest, for a worker that has a permit or not.
@@ -132,37 +109,19 @@ impl Word {
             return (Self(word), Rest::Look);
         }
         let word = if has_permit { self.0 - POLLER } else { self.0 };
-        if demand == Demand::NO_POLLER {
-            return (Self(word + DOZER), Rest::Doze);
-        }
         (Self(word + SLEEPER), Rest::Sleep)
     }
 
     fn rise(self, rest: Rest) -> Self {
-        match rest {
-            Rest::Wait => {
-                let ended = mutant!(WAKING_WAITER, RiseKeepsWakeUp => 0);
-                Self((self.0 - WAITER) & !ended)
-            }
-            Rest::Look => self,
-            Rest::Sleep => self.get_up(SLEEPER, WAKING_SLEEPER),
-            Rest::Doze => self.get_up(DOZER, WAKING_DOZER),
-        }
-    }
-
-    fn get_up(self, one: u64, waking: u64) -> Self {
+        let (one, waking) = match rest {
+            Rest::Wait => (WAITER, WAKING_WAITER),
+            Rest::Sleep => (SLEEPER, WAKING_SLEEPER),
+            Rest::Look => return self,
+        };
         Self((self.0 - one) & !mutant!(waking, RiseKeepsWakeUp => 0))
     }
 
     fn wake(self) -> Option<(Self, Wake)> {
-        if !self.wake_up_under_way() && self.dozers() > 0 {
-            Some((Self(self.0 | WAKING_DOZER), Wake::Dozer))
-        } else {
-            self.wake_to_poll()
-        }
-    }
-
-    fn wake_to_poll(self) -> Option<(Self, Wake)> {
         if self.wake_up_under_way() {
             None
         } else if self.sleepers() > 0 {
@@ -177,8 +136,7 @@ impl Word {
 
 impl Park {
     pub(crate) fn new() -> Self {
-        let semaphore = || Semaphore { tokens: Mutex::new(0), posted: Condvar::new() };
-        Self { word: AtomicU64::new(0), sleepers: semaphore(), dozers: semaphore() }
+        Self { word: AtomicU64::new(0), tokens: Mutex::new(0), posted: Condvar::new() }
     }
 
     /// Announces a rest. The caller must look at the queue after this and before it rests.
@@ -215,16 +173,11 @@ impl Park {
         fence(Ordering::SeqCst);
     }
 
-    /// After something was queued: whom to wake, if anybody.
+    /// After something was queued or a permit was given back: which worker to wake, if any rests.
     pub(crate) fn wake(&self) -> Option<Wake> {
         // SeqCst: pairs with the fences in `rest` and `end_waking`.
         mutant!(fence(Ordering::SeqCst), WakeWithoutFence => ());
         self.update(Word::wake)
-    }
-
-    /// After a permit was given back: whom to wake who may take it, if anybody.
-    pub(crate) fn wake_to_poll(&self) -> Option<Wake> {
-        self.update(Word::wake_to_poll)
     }
 
     /// Gives the permit back, before something slow is run.
@@ -246,20 +199,23 @@ impl Park {
     /// Workers at rest.
     pub(crate) fn resting(&self) -> u64 {
         let word = self.word();
-        word.sleepers() + word.dozers() + word.waiters()
+        word.sleepers() + word.waiters()
     }
 
-    /// Lets a sleeper or a dozer go; the other half of such a wake-up. A waiter is not woken here.
-    pub(crate) fn post(&self, wake: Wake) {
-        let semaphore = if wake == Wake::Dozer { &self.dozers } else { &self.sleepers };
-        *lock(&semaphore.tokens) += 1;
-        semaphore.posted.notify_one();
+    /// Lets a sleeper go: the other half of [`Wake::Sleeper`].
+    pub(crate) fn post(&self) {
+        *lock(&self.tokens) += 1;
+        self.posted.notify_one();
     }
 
-    /// Sleeps or dozes until somebody posts. `false` when the time was over first.
-    pub(crate) fn sleep(&self, rest: Rest, limit: Option<Duration>) -> bool {
-        let dozes = rest == Rest::Doze;
-        if dozes { &self.dozers } else { &self.sleepers }.take(limit)
+    /// Sleeps until a post. `false` when the time was over first.
+    pub(crate) fn sleep(&self, limit: Option<Duration>) -> bool {
+        let tokens = lock(&self.tokens);
+        let (mut tokens, over) = wait_while(&self.posted, tokens, limit, |tokens| *tokens == 0);
+        if !over {
+            *tokens -= 1;
+        }
+        !over
     }
 
     fn word(&self) -> Word {
@@ -281,24 +237,11 @@ impl Park {
     }
 }
 
-impl Semaphore {
-    fn take(&self, limit: Option<Duration>) -> bool {
-        let tokens = lock(&self.tokens);
-        let (mut tokens, over) = wait_while(&self.posted, tokens, limit, |tokens| *tokens == 0);
-        if over {
-            return false;
-        }
-        *tokens -= 1;
-        true
-    }
-}
-
 impl fmt::Debug for Park {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.word();
         f.debug_struct("Park")
             .field("sleepers", &word.sleepers())
-            .field("dozers", &word.dozers())
             .field("pollers", &word.pollers())
             .field("waiters", &word.waiters())
             .field("wake_up_under_way", &word.wake_up_under_way())
@@ -364,24 +307,5 @@ mod tests {
         assert_eq!(park.wake(), Some(Wake::Waiter));
         park.rise(waiting);
         assert_eq!(park.wake(), None, "nobody rests");
-    }
-
-    #[test]
-    fn who_dozes_is_woken_for_tasks_and_never_to_poll() {
-        let park = Park::new();
-        let dozing = park.rest(false, Demand::NO_POLLER);
-        assert_eq!(dozing, Rest::Doze);
-        assert!(!park.wants_poller(CALM), "nobody sleeps who could poll");
-        assert_eq!(park.wake_to_poll(), None);
-        let waiting = park.rest(false, CALM);
-        let sleeping = park.rest(false, CALM);
-        assert_eq!(sleeping, Rest::Sleep);
-        assert_eq!(park.resting(), 3);
-        assert_eq!(park.wake(), Some(Wake::Dozer), "first of all");
-        assert_eq!(park.wake_to_poll(), None, "one is under way");
-        park.rise(dozing);
-        assert_eq!(park.wake(), Some(Wake::Sleeper));
-        park.rise(sleeping);
-        park.rise(waiting);
     }
 }

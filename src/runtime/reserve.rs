@@ -48,7 +48,7 @@ impl Group {
     /// Whether a reserve thread has to go on. Not while somebody rests: it could take a wake-up that
     /// is meant for work that only the other one may do.
     pub(super) fn reserve_is_needed(&self) -> bool {
-        self.free() == 0 && !self.crew.somebody_rests(self.config().enable_epoll_in_tasker)
+        self.free() == 0 && !self.crew.somebody_rests()
     }
 
     /// Stands by until called. `false`: to leave, because the group stops or there are too many.

@@ -7,9 +7,9 @@
 //!    every thread is inside a handler. It adds 1, 2, 4 … workers for as long as that lasts
 //!    ([`Scale::on_check`]);
 //! 3. *backlog*: the watchdog finds the queue long, though handlers complete and the CPUs have time to
-//!    spare. It adds taskers.
+//!    spare. It adds workers, too.
 //!
-//! Dynamic threads leave when for a whole `dynamic_threads_shrink_time` fewer were needed. What was
+//! Added workers leave when for a whole `dynamic_threads_shrink_time` fewer were needed. What was
 //! needed is remembered as a peak over that time, so that a wait that switches on and off keeps as many
 //! threads as it needs, and no more: neither does it make threads come and go, nor does one busy moment
 //! keep all of them.
@@ -23,13 +23,9 @@ pub(super) struct Load {
     pub(super) base: usize,
     /// Base threads and added workers.
     pub(super) workers: usize,
-    /// Threads added for a long queue.
-    pub(super) taskers: usize,
-    /// Of these, those that look into epoll, and so do all that a worker does.
-    pub(super) polling_taskers: usize,
-    /// Of both, those whose handler has announced that it waits.
+    /// Workers whose handler has announced that it waits.
     pub(super) stalled: usize,
-    /// Of both, those that the watchdog found in the same handler twice.
+    /// Workers that the watchdog found in the same handler twice.
     pub(super) stuck: usize,
     /// Everything that could use a thread of its own: what is registered, and closures in progress.
     pub(super) sessions: usize,
@@ -42,12 +38,12 @@ pub(super) struct Load {
 impl Load {
     /// Threads that run or could run something.
     pub(super) const fn free(&self) -> usize {
-        (self.workers + self.taskers).saturating_sub(self.stalled + self.stuck)
+        self.workers.saturating_sub(self.stalled + self.stuck)
     }
 
     /// Workers that may be added before there is a thread for each session beyond the base.
     const fn room(&self) -> usize {
-        (self.sessions + self.base).saturating_sub(self.workers + self.polling_taskers)
+        (self.sessions + self.base).saturating_sub(self.workers)
     }
 }
 
@@ -88,12 +84,14 @@ pub(super) struct Seen {
     pub(super) saturated: bool,
 }
 
-/// How many threads to add.
+/// Number of workers to add, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) struct Growth {
-    pub(super) workers: usize,
-    pub(super) taskers: usize,
+    /// No handler completes.
+    pub(super) stuck: usize,
+    /// The queue is long.
+    pub(super) backlog: usize,
 }
 
 /// What a group remembers of its need for threads.
@@ -102,14 +100,12 @@ pub(super) struct Scale {
     /// Added at the next check without progress.
     next_step: usize,
     /// Workers beyond the base that were needed at once.
-    workers: Peak,
-    /// When the queue was last long.
-    backlog_at: Option<Instant>,
+    added: Peak,
 }
 
 impl Scale {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { next_step: 1, workers: Peak::new(now), backlog_at: None }
+        Self { next_step: 1, added: Peak::new(now) }
     }
 
     /// Whether a stall needs a look at all; so that most of them need no lock. Goes by the threads only.
@@ -127,7 +123,7 @@ impl Scale {
         rules: &Rules,
     ) {
         let needed = stalled.saturating_sub(rules.tolerated(base));
-        self.workers.note(now, rules.shrink_time, needed);
+        self.added.note(now, rules.shrink_time, needed);
     }
 
     /// A handler has announced that it waits, and is counted in `load`. Workers to add.
@@ -161,37 +157,34 @@ impl Scale {
         if seen.all_inside && !seen.progress {
             let step = self.next_step;
             self.next_step = (step * 2).min(LARGEST_STEP);
-            return Growth { workers: step.min(load.room()), taskers: 0 };
+            return Growth { stuck: step.min(load.room()), backlog: 0 };
         }
-        Growth { workers: 0, taskers: self.taskers(now, load, seen, rules) }
+        Growth { stuck: 0, backlog: self.for_backlog(now, load, seen, rules) }
     }
 
-    fn taskers(&mut self, now: Instant, load: &Load, seen: Seen, rules: &Rules) -> usize {
+    fn for_backlog(&mut self, now: Instant, load: &Load, seen: Seen, rules: &Rules) -> usize {
         let Some(multiply) = rules.tasker_multiply else { return 0 };
-        let threads = load.workers + load.taskers;
         let half_full = load.queued * 2 > load.capacity;
-        if half_full || load.queued > (multiply / 2).max(1) * threads {
-            self.backlog_at = Some(now);
-        }
-        let long = half_full || load.queued > multiply * threads;
-        let useful = threads < load.sessions && threads < load.queued;
+        let long = half_full || load.queued > multiply * load.workers;
+        let useful = load.workers < load.sessions && load.workers < load.queued;
         // Where every CPU is busy another thread only takes turns with the others.
-        if !long || !useful || seen.saturated {
-            return 0;
+        let added = if long && useful && !seen.saturated {
+            ((load.queued - load.workers) / multiply).clamp(1, rules.tasker_extend_step)
+        } else {
+            0
+        };
+        // Half as long a queue keeps the workers that there are, so that they do not come and go.
+        if half_full || load.queued > (multiply / 2).max(1) * load.workers {
+            let needed = (load.workers + added).saturating_sub(load.base);
+            self.added.note(now, rules.shrink_time, needed);
         }
-        ((load.queued - threads) / multiply).clamp(1, rules.tasker_extend_step)
+        added
     }
 
-    /// Whether an added worker is one too many.
-    pub(super) fn worker_may_leave(&mut self, now: Instant, load: &Load, rules: &Rules) -> bool {
-        let needed = self.workers.needed(now, rules.shrink_time).max(rules.dynamic_threads);
+    /// Returns true if there is an added worker too many.
+    pub(super) fn may_leave(&mut self, now: Instant, load: &Load, rules: &Rules) -> bool {
+        let needed = self.added.needed(now, rules.shrink_time).max(rules.dynamic_threads);
         load.workers > load.base + needed && load.free() > 1
-    }
-
-    /// Whether a tasker is one too many.
-    pub(super) fn tasker_may_leave(&self, now: Instant, load: &Load, rules: &Rules) -> bool {
-        let quiet = self.backlog_at.is_none_or(|at| now.duration_since(at) > rules.shrink_time);
-        quiet && load.free() > 1
     }
 }
 
@@ -247,8 +240,6 @@ mod tests {
     const LOAD: Load = Load {
         base: 4,
         workers: 4,
-        taskers: 0,
-        polling_taskers: 0,
         stalled: 0,
         stuck: 0,
         sessions: 1000,
@@ -292,28 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn taskers_that_poll_count_among_the_threads_that_sessions_can_use() {
-        let now = Instant::now();
-        let stalled = Load { stalled: 6, taskers: 2, sessions: 6, ..LOAD };
-        for (polling_taskers, expected) in [(0, 4), (1, 4), (2, 4), (3, 3), (6, 0)] {
-            let load = Load { polling_taskers, ..stalled };
-            assert_eq!(Scale::new(now).on_stall(now, &load, &RULES), expected, "{load:?}");
-            let growth = (0..6).map(|_| Scale::new(now).on_check(now, &load, STUCK, &RULES));
-            assert!(growth.into_iter().all(|growth| growth.workers == expected.min(1)), "{load:?}");
-        }
-    }
-
-    #[test]
     fn without_progress_growth_doubles_and_with_it_starts_again() {
         let now = Instant::now();
         let mut scale = Scale::new(now);
         let mut steps = Vec::new();
         for _ in 0..5 {
-            steps.push(scale.on_check(now, &LOAD, STUCK, &RULES).workers);
+            steps.push(scale.on_check(now, &LOAD, STUCK, &RULES).stuck);
         }
         assert_eq!(steps, [1, 2, 4, 8, 16]);
         assert_eq!(scale.on_check(now, &LOAD, BUSY, &RULES), Growth::default());
-        assert_eq!(scale.on_check(now, &LOAD, STUCK, &RULES).workers, 1);
+        assert_eq!(scale.on_check(now, &LOAD, STUCK, &RULES).stuck, 1);
     }
 
     #[test]
@@ -325,7 +304,7 @@ mod tests {
         while workers <= 16 {
             checks += 1;
             let load = Load { workers, sessions: 18, ..LOAD };
-            workers += scale.on_check(now, &load, STUCK, &RULES).workers;
+            workers += scale.on_check(now, &load, STUCK, &RULES).stuck;
         }
         assert!(checks <= 5, "{checks} checks");
     }
@@ -334,29 +313,29 @@ mod tests {
     fn growth_ends_at_sessions_and_base() {
         let now = Instant::now();
         let load = Load { workers: 6, sessions: 2, ..LOAD };
-        assert_eq!(Scale::new(now).on_check(now, &load, STUCK, &RULES).workers, 0);
+        assert_eq!(Scale::new(now).on_check(now, &load, STUCK, &RULES).stuck, 0);
     }
 
     #[test]
-    fn a_long_queue_gets_taskers() {
+    fn a_long_queue_gets_threads() {
         let seen = Seen { progress: true, ..Seen::default() };
         let saturated = Seen { saturated: true, ..seen };
-        // Queued, workers, taskers, sessions, seen: taskers to add.
+        // Queued, workers, sessions, seen: workers to add.
         let table = [
-            (12, 4, 0, 1000, seen, 0),
-            (13, 4, 0, 1000, seen, 2),
-            (13, 4, 0, 1000, saturated, 0),
-            (13, 4, 1, 1000, seen, 0),
-            (129, 60, 0, 1000, seen, 2),
+            (12, 4, 1000, seen, 0),
+            (13, 4, 1000, seen, 2),
+            (13, 4, 1000, saturated, 0),
+            (13, 5, 1000, seen, 0),
+            (129, 60, 1000, seen, 2),
             // No more than there are sessions.
-            (13, 4, 0, 4, seen, 0),
-            (17, 4, 1, 1000, seen, 2),
+            (13, 4, 4, seen, 0),
+            (17, 5, 1000, seen, 2),
         ];
-        for (queued, workers, taskers, sessions, seen, expected) in table {
+        for (queued, workers, sessions, seen, expected) in table {
             let now = Instant::now();
-            let load = Load { queued, workers, taskers, sessions, ..LOAD };
+            let load = Load { queued, workers, sessions, ..LOAD };
             let growth = Scale::new(now).on_check(now, &load, seen, &RULES);
-            assert_eq!(growth, Growth { workers: 0, taskers: expected }, "{load:?} {seen:?}");
+            assert_eq!(growth, Growth { stuck: 0, backlog: expected }, "{load:?} {seen:?}");
         }
         let now = Instant::now();
         let rules = Rules { tasker_multiply: None, ..RULES };
@@ -372,13 +351,13 @@ mod tests {
         assert_eq!(scale.on_stall(start, &stalled, &RULES), 4);
         let calm = Load { workers: 8, ..LOAD };
         let shrink = RULES.shrink_time;
-        assert!(!scale.worker_may_leave(start + shrink / 2, &calm, &RULES));
-        assert!(!scale.worker_may_leave(start + shrink, &calm, &RULES), "the last window counts");
-        assert!(scale.worker_may_leave(start + shrink * 2, &calm, &RULES));
+        assert!(!scale.may_leave(start + shrink / 2, &calm, &RULES));
+        assert!(!scale.may_leave(start + shrink, &calm, &RULES), "the last window counts");
+        assert!(scale.may_leave(start + shrink * 2, &calm, &RULES));
         let base = Load { workers: 4, ..LOAD };
-        assert!(!scale.worker_may_leave(start + shrink * 2, &base, &RULES), "the base stays");
+        assert!(!scale.may_leave(start + shrink * 2, &base, &RULES), "the base stays");
         let rules = Rules { dynamic_threads: 4, ..RULES };
-        assert!(!scale.worker_may_leave(start + shrink * 2, &calm, &rules), "they are preferred");
+        assert!(!scale.may_leave(start + shrink * 2, &calm, &rules), "they are preferred");
     }
 
     #[test]
@@ -390,9 +369,9 @@ mod tests {
         let _ = scale.on_stall(later, &Load { stalled: 3, workers: 22, ..LOAD }, &RULES);
         let still_later = later + RULES.shrink_time;
         let load = |workers| Load { workers, ..LOAD };
-        assert!(scale.worker_may_leave(still_later, &load(22), &RULES));
-        assert!(scale.worker_may_leave(still_later, &load(6), &RULES));
-        assert!(!scale.worker_may_leave(still_later, &load(5), &RULES));
+        assert!(scale.may_leave(still_later, &load(22), &RULES));
+        assert!(scale.may_leave(still_later, &load(6), &RULES));
+        assert!(!scale.may_leave(still_later, &load(5), &RULES));
     }
 
     #[test]
@@ -408,7 +387,7 @@ mod tests {
             let added = scale.on_stall(now, &load, &RULES);
             workers += added;
             started += added;
-            assert!(!scale.worker_may_leave(now, &Load { workers, ..load }, &RULES));
+            assert!(!scale.may_leave(now, &Load { workers, ..load }, &RULES));
         }
         assert_eq!(started, 6);
     }
@@ -419,21 +398,21 @@ mod tests {
         let later = start + RULES.shrink_time * 3;
         let mut scale = Scale::new(start);
         let load = Load { workers: 6, stalled: 5, ..LOAD };
-        assert!(!scale.worker_may_leave(later, &load, &RULES));
-        let load = Load { taskers: 1, stalled: 4, ..LOAD };
-        assert!(!scale.tasker_may_leave(later, &load, &RULES));
+        assert!(!scale.may_leave(later, &load, &RULES));
     }
 
     #[test]
-    fn a_tasker_leaves_when_the_queue_was_short_for_the_shrink_time() {
+    fn workers_leave_when_the_queue_was_short_for_the_shrink_time() {
         let start = Instant::now();
         let mut scale = Scale::new(start);
-        let load = Load { taskers: 2, ..LOAD };
-        assert!(scale.tasker_may_leave(start, &load, &RULES));
+        let load = |workers, queued| Load { workers, queued, ..LOAD };
         let seen = Seen { progress: true, ..Seen::default() };
-        let _ = scale.on_check(start, &Load { queued: 13, ..LOAD }, seen, &RULES);
-        assert!(!scale.tasker_may_leave(start + RULES.shrink_time, &load, &RULES));
-        let later = start + RULES.shrink_time + Duration::from_nanos(1);
-        assert!(scale.tasker_may_leave(later, &load, &RULES));
+        assert_eq!(scale.on_check(start, &load(4, 13), seen, &RULES).backlog, 2);
+        // Too short for more workers, too long for fewer.
+        let half = start + RULES.shrink_time;
+        assert_eq!(scale.on_check(half, &load(6, 7), seen, &RULES), Growth::default());
+        assert!(!scale.may_leave(half + RULES.shrink_time, &load(6, 0), &RULES));
+        assert!(scale.may_leave(half + RULES.shrink_time * 2, &load(6, 0), &RULES));
+        assert!(!scale.may_leave(half + RULES.shrink_time * 2, &load(4, 0), &RULES), "the base");
     }
 }

@@ -22,10 +22,8 @@ use crate::sync::shim::lock;
 pub enum ThreadKind {
     /// A worker for the life of the runtime.
     Base,
-    /// A worker that was added because handlers wait, or seem to.
+    /// A worker that was added because handlers wait or seem to, or because the queue is long.
     Worker,
-    /// A worker that was added because the queue is long.
-    Tasker,
     /// It stands by, for when all others wait, and then runs urgent work alone.
     Reserve,
 }
@@ -35,8 +33,7 @@ impl ThreadKind {
         match kind {
             0 => Some(Self::Base),
             1 => Some(Self::Worker),
-            2 => Some(Self::Tasker),
-            3 => Some(Self::Reserve),
+            2 => Some(Self::Reserve),
             _ => None,
         }
     }
@@ -46,7 +43,6 @@ impl ThreadKind {
         match self {
             Self::Base => "",
             Self::Worker => "w",
-            Self::Tasker => "t",
             Self::Reserve => "r",
         }
     }
@@ -178,7 +174,7 @@ impl Threads {
         let kept = match kind {
             ThreadKind::Reserve => 0,
             _ if table.permanent_reserve == 0 => 0,
-            ThreadKind::Base | ThreadKind::Worker | ThreadKind::Tasker => {
+            ThreadKind::Base | ThreadKind::Worker => {
                 let quarter = most.saturating_sub(table.permanent) / 4;
                 let added = table.reserve.saturating_sub(table.permanent_reserve);
                 self.usage.urgent_units().max(quarter).saturating_sub(added)

@@ -217,12 +217,6 @@ impl Watched {
         let group = &self.group;
         group.count(Counter::WatchdogChecks, 1);
         let report_after = group.config().handler_report_after;
-        // At rest, others may hear nothing of the network.
-        let hears = |kind| match kind {
-            ThreadKind::Base | ThreadKind::Worker => true,
-            ThreadKind::Tasker => group.config().enable_epoll_in_tasker,
-            ThreadKind::Reserve => false,
-        };
         let (mut progress, mut resting) = (false, 0);
         for (index, seat) in group.crew.seats.iter().enumerate() {
             let fresh = Stay::of(seat, now);
@@ -236,7 +230,7 @@ impl Watched {
             if kind != Some(ThreadKind::Reserve) {
                 progress |= stay.completed != fresh.completed;
             }
-            resting += usize::from(rests && kind.is_some_and(hears));
+            resting += usize::from(rests && kind.is_some_and(|kind| kind != ThreadKind::Reserve));
             let (Some(kind), true, false) = (kind, known && stay.beat == fresh.beat, rests) else {
                 *stay = fresh;
                 group.end_stuck(seat);

@@ -119,9 +119,8 @@ impl Worker {
             }
             // 3. Announce the rest, then look once more.
             let demand = self.group.mode.demand(self.now);
-            let own = if self.polls() { demand } else { Demand::NO_POLLER };
             let has_permit = self.seat().state.rest();
-            let rest = self.group.park.rest(has_permit, own);
+            let rest = self.group.park.rest(has_permit, demand);
             // After the fence of the rest, see `Group::note_stuck`.
             self.group.end_stuck(self.seat());
             if self.group.lanes.has(self.taste()) || self.group.stopping() != RUN {
@@ -134,7 +133,7 @@ impl Worker {
                 Rest::Wait | Rest::Look => {
                     self.poll(Some(rest), demand);
                 }
-                Rest::Sleep | Rest::Doze => self.sleep(rest),
+                Rest::Sleep => self.sleep(rest),
             }
         }
         let state = &self.seat().state;
@@ -167,11 +166,6 @@ impl Worker {
         &self.group.crew.seats[self.seat]
     }
 
-    /// Whether it looks into epoll at all.
-    fn polls(&self) -> bool {
-        self.kind != ThreadKind::Tasker || self.group.config().enable_epoll_in_tasker
-    }
-
     /// What it may run at the moment.
     fn taste(&self) -> Taste {
         if self.kind != ThreadKind::Reserve || self.group.stopping() != RUN {
@@ -187,7 +181,7 @@ impl Worker {
     fn patience(&self) -> Option<Duration> {
         match self.kind {
             ThreadKind::Base => None,
-            ThreadKind::Worker | ThreadKind::Tasker => {
+            ThreadKind::Worker => {
                 Some(self.asks_at.saturating_duration_since(self.now).max(SHORTEST_SLEEP))
             }
             ThreadKind::Reserve => Some(RESERVE_LOOKS),
@@ -199,13 +193,13 @@ impl Worker {
         match self.kind {
             ThreadKind::Base => false,
             ThreadKind::Reserve => !self.group.reserve_is_needed(),
-            ThreadKind::Worker | ThreadKind::Tasker if self.now < self.asks_at => false,
-            ThreadKind::Worker | ThreadKind::Tasker => {
+            ThreadKind::Worker if self.now < self.asks_at => false,
+            ThreadKind::Worker => {
                 self.ask_later();
-                let leaves = self.group.may_leave(self.kind, self.now);
+                let leaves = self.group.may_leave(self.now);
                 // Since it decided to leave nobody counts on it: something may have come before.
                 if leaves && !self.group.lanes.is_empty() {
-                    self.group.stay(self.kind);
+                    self.group.stay();
                     return false;
                 }
                 if leaves {
@@ -234,9 +228,7 @@ impl Worker {
                 in_a_row = 0;
                 looked = self.now;
                 self.stay_bound();
-                if self.polls() {
-                    self.look();
-                }
+                self.look();
             }
             if self.group.stopping() == LEAVE_NOW {
                 return;
@@ -356,7 +348,7 @@ impl Worker {
 
     /// Sleeps until woken, or until it is to ask whether it leaves.
     fn sleep(&mut self, rest: Rest) {
-        let woken = self.group.park.sleep(rest, self.patience());
+        let woken = self.group.park.sleep(self.patience());
         self.rise(rest);
         self.now = clock::now();
         if woken {

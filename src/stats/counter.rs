@@ -116,7 +116,7 @@ named! {
     PlanEvict "plan_evict" "plans that left the request cache for want of room",
 
     ThreadsStartedStall "threads_started_stall" "threads added because handlers wait (announced)",
-    ThreadsStartedBacklog "threads_started_backlog" "taskers added because the queue was long",
+    ThreadsStartedBacklog "threads_started_backlog" "threads added because the queue was long",
     ThreadsStartedWatchdog "threads_started_watchdog"
         "threads added because nothing completed while work waited",
     ThreadsStartedReserve "threads_started_reserve"

@@ -78,8 +78,7 @@ snapshot! {
 
     workers: u64, "worker threads that were started";
     base_threads: u64, "base threads, which are there from the start";
-    dynamic_threads: u64, "threads added for as long as the others wait in handlers";
-    tasker_threads: u64, "threads added for a long queue";
+    dynamic_threads: u64, "threads added while handlers wait or the queue is long";
     reserve_threads: u64, "threads for urgent work alone, called when all others wait";
     running_threads: u64, "threads inside a handler, a task or a timer";
     stalled_threads: u64, "threads whose handler announced that it waits";

@@ -26,7 +26,6 @@ fn turned(config: Config, round: u32) -> Config {
         .dynamic_threads_shrink_time(time(1, 10, 10_000))
         .tasks_per_poll(either(0, 1, 4096))
         .read_budget_bytes(either(2, 4 << 10, 1 << 20))
-        .enable_epoll_in_tasker(flip(2))
         .thread_deadlock_check_interval(time(0, 1, 500))
         .thread_scale_thresh(either(1, 0, 2))
         .max_threads(either(2, 16, 1024))

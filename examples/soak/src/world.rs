@@ -36,7 +36,6 @@ const GAUGES: [&str; 11] = [
     "waiting_writers",
     "queue_len",
     "dynamic_threads",
-    "tasker_threads",
 ];
 
 /// Servers, relays and load of a run.

@@ -28,6 +28,9 @@ const BUSY: Demand = Demand { pollers: 2, all_wait: false };
 /// Handlers are slow: both wait.
 const OPEN: Demand = Demand { pollers: 2, all_wait: true };
 
+/// Another worker, which is in a handler, holds the one permit.
+const TAKEN: Demand = Demand { pollers: 0, all_wait: false };
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
     Quick,
@@ -147,7 +150,7 @@ impl Group {
 
     fn wake_poller(&self, demand: Demand) {
         if self.park.wants_poller(demand) && mutant!(true, PermitLeftUnclaimed => false) {
-            self.make(self.park.wake_to_poll());
+            self.make(self.park.wake());
         }
     }
 
@@ -163,15 +166,14 @@ impl Group {
         match wake {
             None => {}
             Some(Wake::Waiter) => self.epoll.add(Edge::EventFd),
-            Some(wake) => self.park.post(wake),
+            Some(Wake::Sleeper) => self.park.post(),
         }
     }
 
     fn stop(&self) {
         self.end.advance(LEAVE_WHEN_EMPTY);
         for _ in 0..mutant!(self.workers, StopPostsNobody => 0) {
-            self.park.post(Wake::Sleeper);
-            self.park.post(Wake::Dozer);
+            self.park.post();
         }
         self.epoll.add(Edge::EventFd);
     }
@@ -200,8 +202,6 @@ struct Worker {
     group: Arc<Group>,
     /// The group's.
     demand: Demand,
-    /// It never polls.
-    dozes: bool,
     has_permit: bool,
     leaves: Leaves,
 }
@@ -220,9 +220,7 @@ struct Gone;
 
 impl Worker {
     fn new(group: Arc<Group>, demand: Demand) -> Self {
-        let dozes = demand == Demand::NO_POLLER;
-        let demand = if dozes { CALM } else { demand };
-        Self { group, demand, dozes, has_permit: false, leaves: Leaves::Never }
+        Self { group, demand, has_permit: false, leaves: Leaves::Never }
     }
 
     /// `Worker::run` in `worker.rs`.
@@ -257,8 +255,7 @@ impl Worker {
                 break true;
             }
             // 3.
-            let own = if self.dozes { Demand::NO_POLLER } else { self.demand };
-            let rest = group.park.rest(std::mem::take(&mut self.has_permit), own);
+            let rest = group.park.rest(std::mem::take(&mut self.has_permit), self.demand);
             self.has_permit = matches!(rest, Rest::Wait | Rest::Look);
             let looks_again = mutant!(true, RestWithoutLook => false);
             if looks_again && (!group.queue.is_empty() || group.stopping()) {
@@ -274,8 +271,8 @@ impl Worker {
                     // It does not look for ever: that is up to the mode.
                     self.demand = CALM;
                 }
-                Rest::Sleep | Rest::Doze => {
-                    let _ = group.park.sleep(rest, None);
+                Rest::Sleep => {
+                    let _ = group.park.sleep(None);
                     group.park.rise(rest);
                 }
             }
@@ -467,13 +464,16 @@ fn relieve(park: &Park, seat: &SeatState) -> bool {
         return false;
     }
     park.give_permit();
-    if park.wants_poller(CALM)
-        && let Some(wake) = park.wake_to_poll()
-    {
-        park.post(wake);
-        return true;
+    wake_sleeper(park)
+}
+
+/// `Group::wake_poller` while no worker waits in epoll. Returns true if it woke a sleeper.
+fn wake_sleeper(park: &Park) -> bool {
+    let wakes = park.wants_poller(CALM) && park.wake() == Some(Wake::Sleeper);
+    if wakes {
+        park.post();
     }
-    false
+    wakes
 }
 
 /// A worker that has the permit begins to wait while the watchdog finds it stuck, and another worker
@@ -492,16 +492,12 @@ fn permit_of_one_that_waits() {
             if seat_2.stall() {
                 park_2.give_permit();
             }
-            if park_2.wants_poller(CALM)
-                && let Some(wake) = park_2.wake_to_poll()
-            {
-                park_2.post(wake);
-            }
+            wake_sleeper(&park_2);
             // It is over.
             seat_2.go_on();
         });
         let _ = relieve(&park, &seat);
-        let _ = park.sleep(sleeping, None);
+        let _ = park.sleep(None);
         park.rise(sleeping);
         let mine = park.rest(false, CALM);
         waits.join().expect("no panic");
@@ -587,16 +583,6 @@ fn two_pushes_of_which_one_waits() {
 }
 
 #[test]
-fn two_pushes_while_one_dozes() {
-    pushes([Demand::NO_POLLER, CALM], 2, TWO);
-}
-
-#[test]
-fn two_pushes_while_both_doze() {
-    pushes([Demand::NO_POLLER; 2], 2, TWO);
-}
-
-#[test]
 fn polling_goes_on_while_the_mode_changes() {
     polling_goes_on([OPEN, CALM], Task::Stuck, Last::Event);
 }
@@ -667,8 +653,8 @@ fn stop_calm_three_workers() {
 }
 
 #[test]
-fn stop_while_one_dozes() {
-    stop([CALM, Demand::NO_POLLER], &[Task::Quick]);
+fn stop_while_both_sleep() {
+    stop([TAKEN; 2], &[Task::Quick]);
 }
 
 #[test]
@@ -692,7 +678,7 @@ mutants! {
     leave_with_the_permit: LeaveKeepsPermit, leaving_with_the_permit(Last::Event), "deadlock";
     leave_without_waking: LeaveWakesNobody, leaving_with_the_permit(Last::Event), "deadlock";
     permit_that_a_resting_one_shows: RestingShowsPermit, permit_is_taken_from_the_stuck(), "one waits and the other sleeps";
-    stop_without_posts: StopPostsNobody, stop([CALM, Demand::NO_POLLER], &[]), "deadlock";
+    stop_without_posts: StopPostsNobody, stop([TAKEN; 2], &[]), "deadlock";
     stop_not_passed_on: StopNotPassedOn, stop([OPEN; 2], &[]), "deadlock";
     end_without_fence: EndWithoutFence, push_at_the_end([CALM]), "a task is left behind";
 }

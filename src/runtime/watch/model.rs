@@ -8,7 +8,7 @@ use loom::thread;
 
 use super::*;
 use crate::runtime::aside::Aside;
-use crate::runtime::park::{Demand, Park, Rest};
+use crate::runtime::park::{Demand, Park, Rest, Wake};
 use crate::runtime::seat::SeatState;
 use crate::sync::mutant::{explore, mutants};
 
@@ -99,19 +99,19 @@ fn a_worker_finds_work_when_it_comes_to_rest() {
     explore(|| {
         let both = Both::new();
         let queued = Arc::new(AtomicBool::new(false));
-        let rest = both.park.rest(false, Demand::NO_POLLER);
+        let rest = both.park.rest(false, Demand { pollers: 0, all_wait: false });
         let (here, queued_2) = (Arc::clone(&both), Arc::clone(&queued));
         let worker = thread::spawn(move || {
             if !queued_2.load(Ordering::Acquire) {
-                let _ = here.park.sleep(rest, None);
+                let _ = here.park.sleep(None);
             }
             here.rise(rest);
         });
         let (here, queued_3) = (Arc::clone(&both), Arc::clone(&queued));
         let pusher = thread::spawn(move || {
             queued_3.store(true, Ordering::Release);
-            if let Some(wake) = here.park.wake() {
-                here.park.post(wake);
+            if here.park.wake() == Some(Wake::Sleeper) {
+                here.park.post();
             }
         });
         let all_rest = || both.park.resting() == 1 && !queued.load(Ordering::Acquire);

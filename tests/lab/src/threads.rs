@@ -155,7 +155,7 @@ pub fn crowds() -> &'static [usize] {
 
 /// Number of threads of all kinds, without the watchdog.
 pub const fn threads(stats: &Snapshot) -> u64 {
-    stats.base_threads + stats.dynamic_threads + stats.tasker_threads + stats.reserve_threads
+    stats.base_threads + stats.dynamic_threads + stats.reserve_threads
 }
 
 /// Numbers of threads that were added, by reason: stall, backlog, watchdog, reserve.

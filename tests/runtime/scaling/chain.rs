@@ -25,7 +25,7 @@ fn a_chain_unwinds(name: &str, config: Config, outsiders: usize) -> (u64, Snapsh
     // The chain starts to wait only after the crowd has taken all threads that it can get.
     eventually(LONG, || {
         let stats = served.runtime.stats();
-        let all = stats.base_threads + stats.dynamic_threads + stats.tasker_threads;
+        let all = stats.base_threads + stats.dynamic_threads;
         stats.stalled_threads >= all.min(outsiders as u64)
     });
     for (peer, before) in chain[1..].iter_mut().zip(0..) {
@@ -62,7 +62,7 @@ fn a_chain_of_sessions_unwinds_beside_a_crowd_for_which_there_are_threads() {
 #[test]
 fn a_chain_longer_than_all_threads_unwinds_by_its_reserve() {
     // Every session in progress has a thread, as long as no thread was added before for a waiter.
-    // Hence no taskers.
+    // Hence none for a long queue.
     let most = 4 + 1 + usize::from(CHAIN);
     let config = lab::config().max_threads(most).enable_tasker(false);
     let (threads, stats) = a_chain_unwinds("ch-r", config, 200);

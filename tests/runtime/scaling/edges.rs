@@ -12,7 +12,7 @@ use epoll_group::stats::Counter;
 use epoll_group::{Class, Config, Interest, Readiness, Runtime};
 use lab::protocol::Bytes;
 use lab::workers::Gate;
-use lab::{Kind, LONG, Peer, Server, eventually};
+use lab::{Kind, LONG, Server, eventually};
 
 fn echo() -> impl Protocol {
     Bytes::new(|conn: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
@@ -190,47 +190,6 @@ fn destructors_that_wait_do_not_use_the_reserve_up() {
     gate.open();
 }
 
-#[test]
-fn taskers_that_hear_nothing_of_the_network_sleep_while_nobody_else_does() {
-    let config = lab::config()
-        .epoll_threads_per_group(1)
-        .enable_epoll_in_tasker(false)
-        .thread_deadlock_check_interval(Duration::from_millis(10));
-    let gate = Gate::default();
-    let blocks = gate.clone();
-    let block = move |_: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
-        input.take_all();
-        blocks.pass();
-        Ok(())
-    };
-    let server = Server::start(Kind::Unix, config, Bytes::new(block));
-    let mut peer = server.peer();
-    server.wait_for(Counter::ConnectionsAccepted, 1);
-    eventually(LONG, || {
-        let slow = || std::thread::park_timeout(Duration::from_millis(2));
-        let _ = server.runtime.handle().spawn(slow);
-        server.stats().tasker_threads > 0
-    });
-    eventually(LONG, || {
-        let stats = server.stats();
-        stats.parked == stats.workers && stats.queue_len == 0
-    });
-    // From here on the watchdog adds no threads.
-    let rarely = |config: Config| config.thread_deadlock_check_interval(Duration::from_secs(10));
-    server.runtime.reconfigure(rarely).expect("valid");
-    peer.send(b"!");
-    gate.wait_for(1);
-    let before = server.count(Counter::WakeupsSent);
-    std::thread::park_timeout(Duration::from_millis(100));
-    let sent = server.count(Counter::WakeupsSent) - before;
-    assert!(sent < 100, "{sent} wake-ups for nothing:\n{}", server.stats());
-    // Threads that rest are still woken for work that they may do.
-    let (tell, told) = mpsc::channel();
-    server.runtime.handle().spawn(move || tell.send(()).expect("waited for")).expect("room");
-    told.recv_timeout(LONG / 2).expect("a tasker runs it");
-    gate.open();
-}
-
 /// Reports the thread on which a connection has ended.
 struct EndsOn(mpsc::Sender<String>);
 
@@ -275,45 +234,6 @@ fn what_is_urgent_no_more_is_not_run_by_the_reserve() {
     assert!(told.try_recv().is_err(), "the reserve has run what is ordinary");
     ordinary.open();
     assert_eq!(told.recv_timeout(LONG).as_deref(), Ok("ur-0-0"));
-}
-
-#[test]
-fn a_tasker_that_hears_nothing_of_the_network_does_not_stand_in_for_the_reserve() {
-    let config = lab::config()
-        .epoll_threads_per_group(1)
-        .max_threads(4)
-        .enable_epoll_in_tasker(false)
-        .thread_deadlock_check_interval(Duration::from_millis(10));
-    let gate = Gate::default();
-    let waits = gate.clone();
-    let wait = move |_: &Connection, input: &mut Input<'_>| -> Result<(), Close> {
-        input.take_all();
-        stall::run(|| waits.pass());
-        Ok(())
-    };
-    let server = Server::start(Kind::Unix, config, Bytes::new(wait));
-    let runtime = &server.runtime;
-    let in_progress = runtime.handle().with_class(Class::InProgress);
-    let listener = in_progress.listen("127.0.0.1:0", echo()).expect("a listener");
-    let (mut peer, mut holder) = (server.peer(), Peer::connect(listener.local_addr()));
-    holder.echo(b"begin");
-    eventually(LONG, || {
-        let slow = || std::thread::park_timeout(Duration::from_millis(2));
-        let _ = runtime.handle().spawn(slow);
-        runtime.stats().tasker_threads > 0
-    });
-    eventually(LONG, || {
-        let stats = runtime.stats();
-        stats.parked == stats.workers && stats.queue_len == 0
-    });
-    peer.send(b"!");
-    gate.wait_for(1);
-    let began = Instant::now();
-    for _ in 0..10 {
-        holder.echo(b"commit");
-    }
-    assert!(began.elapsed() < LONG / 2, "the gate gave up first");
-    gate.open();
 }
 
 #[test]

@@ -69,7 +69,6 @@ fn threads_that_are_added_have_names_and_hooks_and_use_seats_again() {
         let letter = match info.kind {
             ThreadKind::Base => "",
             ThreadKind::Worker => "w",
-            ThreadKind::Tasker => "t",
             ThreadKind::Reserve => "r",
             kind => panic!("{kind:?}"),
         };

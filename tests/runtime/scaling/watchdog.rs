@@ -131,22 +131,19 @@ fn all_workers_blocked_and_the_network_is_heard() {
 }
 
 #[test]
-fn taskers_that_hear_nothing_do_not_hide_that_nobody_does() {
-    let config = config(4)
-        .enable_tasker(true)
-        .enable_epoll_in_tasker(false)
-        .dynamic_threads_shrink_time(Duration::from_secs(60));
+fn a_long_queue_gets_threads_and_they_hear_the_network() {
+    let config = config(4).enable_tasker(true).dynamic_threads_shrink_time(Duration::from_secs(60));
     let gate = Gate::default();
     let server = blocking_server(config, &gate);
     // A long queue that moves on, and leaves the CPUs alone.
     eventually(LONG, || {
         let slow = || thread::sleep(Duration::from_millis(2));
         while server.runtime.handle().spawn(slow).is_ok() {}
-        server.stats().tasker_threads > 0
+        server.stats().dynamic_threads > 0
     });
     eventually(LONG, || server.stats().tasks_in_progress == 0);
     the_network_is_heard(&server, &gate);
-    assert!(server.stats().tasker_threads > 0, "{}", server.stats());
+    assert!(server.stats().dynamic_threads > 0, "{}", server.stats());
     assert!(server.count(Counter::ThreadsStartedBacklog) > 0, "{}", server.stats());
 }
 

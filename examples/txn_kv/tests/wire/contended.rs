@@ -59,8 +59,7 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
     told_put.recv_timeout(LONG).expect("it does not wait for the row").unwrap();
     assert!(told.try_recv().is_err(), "nobody has the row");
     let stats = server.runtime().stats();
-    let threads =
-        stats.base_threads + stats.dynamic_threads + stats.tasker_threads + stats.reserve_threads;
+    let threads = stats.base_threads + stats.dynamic_threads + stats.reserve_threads;
     // A thread for each waiting client, the base threads, and the reserve.
     assert!(threads <= CLIENTS + 2 * BASE as u64, "{threads} threads");
 

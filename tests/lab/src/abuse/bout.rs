@@ -154,10 +154,7 @@ impl<'a> Bout<'a> {
         assert!(stats.sessions <= sessions.min(most("max_sessions")), "{}:\n{stats}", self.name);
         let bytes = self.bytes_each * (seen.peers + NEIGHBOURS as u64);
         assert!(stats.buffered_bytes <= bytes, "{}:\n{stats}", self.name);
-        let threads = stats.base_threads
-            + stats.dynamic_threads
-            + stats.tasker_threads
-            + stats.reserve_threads;
+        let threads = stats.base_threads + stats.dynamic_threads + stats.reserve_threads;
         assert!(threads <= MOST_THREADS as u64, "{}:\n{stats}", self.name);
     }
 
@@ -169,7 +166,6 @@ impl<'a> Bout<'a> {
             stats.connections == neighbours
                 && stats.sessions == neighbours * SESSIONS
                 && stats.dynamic_threads == 0
-                && stats.tasker_threads == 0
                 && stats.waiting_writers == 0
                 && stats.deferred_requests == 0
                 && stats.unauthenticated_connections == 0
