@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const TO_NODES: u64 = 6;
 
 /// Gauges that are back at their base when nothing of a phase is left.
-const GAUGES: [&str; 11] = [
+const GAUGES: [&str; 10] = [
     "connections",
     "closing_connections",
     "unauthenticated_connections",
