@@ -110,7 +110,7 @@ impl<M: Manage> Inner<M> {
         self.shared.ask_host(|host| host.after(delay, Box::new(code)));
     }
 
-    fn call(self: &Arc<Self>, then: Then<M>, grant: Grant<M::Connection>) {
+    pub(super) fn call(self: &Arc<Self>, then: Then<M>, grant: Grant<M::Connection>) {
         let result = match grant {
             Grant::Conn(conn, ticket, version) => {
                 Ok(self.hand_out((conn, ticket, version), then.asked))

@@ -87,13 +87,38 @@ impl<M: Manage> Inner<M> {
         let mut ask = Ask { holder: &holder, asked, deadline, turn: Turn::First };
         let mut step = self.with(|stack| stack.checkout(asked, &ask));
         if let Checkout::Ready(ready) = step {
-            if let Some(fit) = self.fit(ready) {
-                return Ok(self.hand_out(fit, asked));
+            match self.fit_in_time(ready, &ask) {
+                Ok(Some(fit)) => return Ok(self.hand_out(fit, asked)),
+                Ok(None) => ask.turn = Turn::Again,
+                Err(error) => return Err(self.refused(error)),
             }
-            ask.turn = Turn::Again;
             step = Checkout::Wait;
         }
         self.get_slowly(step, ask)
+    }
+
+    /// Looks at an idle connection. `None`: it was closed, and the caller may ask again.
+    ///
+    /// The check of an invalid connection may have taken until the deadline. Then the caller fails,
+    /// because the check of the next one would take as long.
+    #[inline]
+    fn fit_in_time(
+        self: &Arc<Self>,
+        ready: Ready<M::Connection>,
+        ask: &Ask<'_>,
+    ) -> Result<Option<Fit<M>>, GetError> {
+        let checks = ready.fitness == Fitness::Check;
+        let fit = self.fit(ready);
+        if checks && fit.is_none() { self.fail_if_late(ask).map(|()| None) } else { Ok(fit) }
+    }
+
+    #[cold]
+    fn fail_if_late(&self, ask: &Ask<'_>) -> Result<(), GetError> {
+        let now = Instant::now();
+        self.with(|stack| match ask.deadline(stack.limits()) {
+            Some(deadline) if deadline <= now => Err(ask.timeout(stack.expire_now())),
+            _ => Ok(()),
+        })
     }
 
     /// Gets an idle connection, if there is one.
@@ -115,7 +140,7 @@ impl<M: Manage> Inner<M> {
     fn get_slowly(self: &Arc<Self>, mut step: Checkout<M::Connection>, mut ask: Ask<'_>) -> Got<M> {
         loop {
             let outcome = match step {
-                Checkout::Ready(ready) => Ok(self.fit(ready)),
+                Checkout::Ready(ready) => self.fit_in_time(ready, &ask),
                 Checkout::Connect(ticket, version) => self.connect_here(ticket, version, &ask),
                 Checkout::Refused(refused) => Err(refused.into()),
                 Checkout::Wait => match self.ask_or_wait(&ask) {
@@ -143,17 +168,10 @@ impl<M: Manage> Inner<M> {
         let now = Instant::now();
         let waits = self.apply(|stack, fx| {
             let deadline = ask.deadline(stack.limits());
-            // The check of an unfit connection may have taken until the deadline. The next one would take
-            // as long.
-            let late = deadline.is_some_and(|deadline| deadline <= now);
-            if late && ask.turn == Turn::Again {
-                return Err(Asked::Failed(ask.timeout(stack.expire_now())));
-            }
             match mutant!(stack.checkout(now, ask), WaitWithoutLook => Checkout::Wait) {
-                Checkout::Wait if late => {
-                    return Err(Asked::Failed(ask.timeout(stack.expire_now())));
-                }
-                Checkout::Wait => {}
+                // A caller that asks again may be past its deadline by now.
+                Checkout::Wait if deadline.is_none_or(|deadline| deadline > now) => {}
+                Checkout::Wait => return Err(Asked::Failed(ask.timeout(stack.expire_now()))),
                 other => return Err(Asked::Step(other)),
             }
             let patience = Patience { deadline, has_thread: true };
@@ -264,15 +282,6 @@ impl<M: Manage> Inner<M> {
         let mut then = Some(then);
         loop {
             let now = Instant::now();
-            if turn == Turn::Again
-                && deadline <= now
-                && let Some(then) = then.take()
-            {
-                let cause = self.with(|stack| stack.expire_now());
-                let waited = then.asked.elapsed();
-                let error = self.refused(GetError::Timeout { waited, cause });
-                return in_turn(move || (then.code)(Err(error)));
-            }
             let step = self.apply(|stack, fx| {
                 if let Some(ready) = stack.checkout_idle(now, &holder, turn) {
                     return Ok(Some(ready));
@@ -366,6 +375,11 @@ impl<M: Manage> CheckJob<M> {
         let Some(Check { ready, then, deadline, holder }) = self.check.take() else { return };
         match self.inner.fit(ready) {
             Some(fit) => self.inner.finish(then, fit),
+            // The next check would take as long.
+            None if deadline <= Instant::now() => {
+                let cause = self.inner.with(|stack| stack.expire_now());
+                self.inner.call(then, Grant::Expired(cause));
+            }
             None => self.inner.ask_then(then, deadline, holder, Turn::Again),
         }
     }

@@ -249,6 +249,22 @@ fn a_caller_whose_deadline_passes_in_a_check_does_not_begin_the_next_one() {
     assert_at_rest(&pool, &fake, A);
 }
 
+#[test]
+fn a_late_caller_gets_an_idle_connection_although_the_hottest_one_is_unfit() {
+    let (pool, fake) = pool(limits(3));
+    let held = [(); 3].map(|()| pool.get(&A).unwrap());
+    drop(held);
+    let deadline = Instant::now();
+    fake.order_panic(&["has_broken"]);
+    drop(pool.get_before(&A, deadline).expect("two more are idle"));
+    fake.order_panic(&["has_broken"]);
+    let (answer, answers) = mpsc::channel();
+    pool.get_then(&A, deadline, move |got| drop(answer.send(got)));
+    drop(answers.recv_timeout(LONG).unwrap().expect("one more is idle"));
+    assert_eq!(fake.closed().len(), 2);
+    assert_at_rest(&pool, &fake, A);
+}
+
 #[cfg(all(feature = "server", target_os = "linux"))]
 #[test]
 fn a_check_is_an_announced_wait() {
