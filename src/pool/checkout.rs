@@ -390,6 +390,9 @@ impl<M: Manage> Drop for CheckJob<M> {
         let Some(Check { ready, then, deadline, holder }) = self.check.take() else { return };
         let Ready { conn, ticket, version, .. } = ready;
         self.inner.discard(conn, ticket, version, Discard::Invalid);
-        self.inner.ask_then(then, deadline, holder, Turn::Again);
+        let inner = Arc::clone(&self.inner);
+        // The host may drop the next check within that call, too. One call in another for each idle
+        // connection would overflow the stack.
+        in_turn(move || inner.ask_then(then, deadline, holder, Turn::Again));
     }
 }

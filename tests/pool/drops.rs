@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -140,6 +140,33 @@ fn keys_are_dropped_outside_the_lock_of_the_map() {
 /// A host that drops everything.
 struct Dropping;
 
+/// A host that runs connects within the call, until it ends: then it drops all code.
+#[derive(Clone, Default)]
+struct Ending(Arc<Calls>);
+
+#[derive(Default)]
+struct Calls {
+    has_ended: AtomicBool,
+    /// Calls of `spawn` that have not returned, and their largest number.
+    calls: AtomicUsize,
+    most_calls: AtomicUsize,
+}
+
+impl Host for Ending {
+    fn spawn(&self, code: Box<dyn FnOnce() + Send>) {
+        let calls = self.0.calls.fetch_add(1, SeqCst) + 1;
+        self.0.most_calls.fetch_max(calls, SeqCst);
+        if self.0.has_ended.load(SeqCst) {
+            drop(code)
+        } else {
+            code()
+        }
+        self.0.calls.fetch_sub(1, SeqCst);
+    }
+
+    fn after(&self, _: Duration, _: Box<dyn FnOnce() + Send>) {}
+}
+
 impl Host for Dropping {
     fn spawn(&self, _: Box<dyn FnOnce() + Send>) {}
 
@@ -153,6 +180,24 @@ fn a_host_that_drops_a_connect_is_not_asked_again_inside_that_call() {
     let (answer, answers) = mpsc::channel();
     pool.get_then(&"SPT0", late(), move |got| drop(answer.send(got)));
     assert_eq!(pool.status()[0].totals.connect_failures, 1);
+    drop(pool);
+    assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Closed))));
+}
+
+#[test]
+fn a_host_that_drops_checks_is_not_asked_for_each_inside_the_call_before() {
+    const IDLE: usize = 8;
+    let host = Ending::default();
+    let limits = limits(IDLE).check_after(Duration::ZERO);
+    let (pool, fake) = build(limits, |builder| builder.maintained_by(host.clone()));
+    let held = [(); IDLE].map(|()| pool.get(&"SPT0").unwrap());
+    drop(held);
+    host.0.has_ended.store(true, SeqCst);
+    let (answer, answers) = mpsc::channel();
+    pool.get_then(&"SPT0", late(), move |got| drop(answer.send(got)));
+    assert_eq!(fake.closed().len(), IDLE);
+    let nested = host.0.most_calls.load(SeqCst);
+    assert!(nested <= 2, "{nested} calls inside each other");
     drop(pool);
     assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Closed))));
 }
