@@ -39,12 +39,8 @@ impl Group {
     fn push_by(&self, task: Task, push: impl FnOnce(&Lanes<Task>, Class, Task) -> Pushed) {
         let class = self.class_of(&task);
         self.note_accepted(&task);
-        if class.is_urgent() {
-            self.count(Counter::UrgentTasks, 1);
-        }
-        if push(&self.lanes, class, task) == Pushed::Overflowed {
-            self.count(Counter::TasksOverflowed, 1);
-        }
+        let pushed = push(&self.lanes, class, task);
+        self.note_pushed(class, pushed);
         self.wake_one();
         // After the fence of the wake-up, see `End::leave`.
         if self.end.is_over() {
@@ -57,15 +53,27 @@ impl Group {
         let class = self.class_of(&task);
         self.note_accepted(&task);
         let mut task = Some(task);
-        let queue = || task.take().map_or(Ok(()), |task| self.lanes.try_push(class, task));
-        let pushed = self.intake.pass(self.usage.begun(), queue);
-        let pushed = pushed.unwrap_or_else(|| task.map_or(Ok(()), Err));
-        pushed.inspect_err(|task| self.note_ended(task))?;
-        if class.is_urgent() {
-            self.count(Counter::UrgentTasks, 1);
+        let queue = || Some(self.lanes.try_push(class, task.take()?));
+        match self.intake.pass(self.usage.begun(), queue).flatten() {
+            Some(Ok(pushed)) => self.note_pushed(class, pushed),
+            Some(Err(refused)) => task = Some(refused),
+            None => {}
+        }
+        if let Some(task) = task {
+            self.note_ended(&task);
+            return Err(task);
         }
         self.wake_one();
         Ok(())
+    }
+
+    fn note_pushed(&self, class: Class, pushed: Pushed) {
+        if class.is_urgent() {
+            self.count(Counter::UrgentTasks, 1);
+        }
+        if pushed == Pushed::Overflowed {
+            self.count(Counter::TasksOverflowed, 1);
+        }
     }
 
     /// The lane it goes to. What is to be dropped may hold what others wait for.

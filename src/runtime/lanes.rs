@@ -136,7 +136,7 @@ impl<T> Lanes<T> {
     }
 
     /// A full queue gives the task back.
-    pub(super) fn try_push(&self, class: Class, task: T) -> Result<(), T> {
+    pub(super) fn try_push(&self, class: Class, task: T) -> Result<Pushed, T> {
         self.push_with(class, task, TaskQueue::try_push)
     }
 
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn a_full_lane_does_not_count_what_it_gives_back() {
         let lanes = Lanes::new(1, Instant::now());
-        assert_eq!(lanes.try_push(Class::Login, 1), Ok(()));
+        assert_eq!(lanes.try_push(Class::Login, 1), Ok(Pushed::Queued));
         assert_eq!(lanes.try_push(Class::Login, 2), Err(2));
         assert_eq!(lanes.push(Class::Login, 3), Pushed::Overflowed);
         let seen = || {

@@ -57,15 +57,11 @@ impl<T> TaskQueue<T> {
     }
 
     pub(crate) fn push(&self, task: T) -> Pushed {
-        let mut list = lock(&self.inner.list);
-        list.push_back((task, Place::Extra));
-        // Release: pairs with the Acquire in `len`.
-        self.inner.len.store(list.len(), Ordering::Release);
-        if list.len() > self.capacity { Pushed::Overflowed } else { Pushed::Queued }
+        self.append(&mut lock(&self.inner.list), task, Place::Extra)
     }
 
     /// Gives the task back if all places are taken.
-    pub(crate) fn try_push(&self, task: T) -> Result<(), T> {
+    pub(crate) fn try_push(&self, task: T) -> Result<Pushed, T> {
         // Without the lock, so that refusals do not slow down the threads that empty the queue.
         if self.is_full() {
             return Err(task);
@@ -74,11 +70,15 @@ impl<T> TaskQueue<T> {
         if self.is_full() {
             return Err(task);
         }
-        list.push_back((task, Place::Taken));
         self.inner.taken.fetch_add(1, Ordering::Relaxed);
+        Ok(self.append(&mut list, task, Place::Taken))
+    }
+
+    fn append(&self, list: &mut VecDeque<(T, Place)>, task: T, place: Place) -> Pushed {
+        list.push_back((task, place));
         // Release: pairs with the Acquire in `len`.
         self.inner.len.store(list.len(), Ordering::Release);
-        Ok(())
+        if list.len() > self.capacity { Pushed::Overflowed } else { Pushed::Queued }
     }
 
     pub(crate) fn pop(&self) -> Option<T> {
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn tasks_come_out_in_the_order_of_their_pushes_also_beyond_the_capacity() {
         let queue = TaskQueue::new(2);
-        assert_eq!(queue.try_push(0), Ok(()));
+        assert_eq!(queue.try_push(0), Ok(Pushed::Queued));
         assert_eq!(queue.push(1), Pushed::Queued);
         assert_eq!(queue.push(2), Pushed::Overflowed);
-        assert_eq!(queue.try_push(3), Ok(()));
+        assert_eq!(queue.try_push(3), Ok(Pushed::Overflowed));
         assert_eq!(queue.try_push(9), Err(9));
         assert_eq!(queue.push(4), Pushed::Overflowed);
         assert_eq!((queue.len(), queue.overflow_len()), (5, 3));
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_waiter_gets_room_although_the_queue_never_gets_shorter_than_its_capacity() {
         let queue = TaskQueue::new(2);
-        assert_eq!((queue.try_push(100), queue.try_push(101)), (Ok(()), Ok(())));
+        assert_eq!([100, 101].map(|task| queue.try_push(task)), [Ok(Pushed::Queued); 2]);
         for source in 0..3 {
             queue.push(source);
         }

@@ -575,6 +575,18 @@ mod tests {
     }
 
     #[test]
+    fn a_closure_that_is_queued_beyond_the_capacity_is_counted() {
+        let (runtime, mut worker) = alone();
+        for _ in 0..worker.group.config().epoll_work_queue_capacity {
+            worker.group.push_work(does(|| ()));
+        }
+        runtime.handle.spawn(|| ()).expect("no other closure waits");
+        let stats = runtime.stats();
+        assert_eq!((stats.get(Counter::TasksOverflowed), stats.overflow_len), (1, 1));
+        worker.run_tasks();
+    }
+
+    #[test]
     fn an_event_of_a_source_that_is_gone_is_counted_and_reaches_no_other() {
         let (runtime, mut worker) = alone();
         let heard = Arc::new(Mutex::new(Vec::new()));

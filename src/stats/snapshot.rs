@@ -85,7 +85,7 @@ snapshot! {
     parked: u64, "workers asleep";
     standby_threads: u64, "reserve threads that wait to be called";
 
-    queue_len: u64, "tasks in the queues";
+    queue_len: u64, "tasks in the queues, up to their capacity";
     urgent_queue_len: u64, "tasks in the lanes of work in progress";
     overflow_len: u64, "tasks in the queues beyond their capacity";
     queue_high_water: u64, "length of the longest queue that any group ever had";
