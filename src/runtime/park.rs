@@ -159,9 +159,10 @@ impl Park {
         if rest != Rest::Look {
             let _ = self.update(|word| Some((word.rise(rest), ())));
         }
-        // SeqCst: pairs with the fence in `Watch::sleep`. Either the watchdog sees that this worker
-        // runs, or the worker sees that the watchdog sleeps. For pushes, the lock of the queue (if this
-        // worker takes a task) or the fence in `rest` (if it takes none) suffices.
+        // SeqCst: pairs with the fences in `wake` and in `Watch::sleep`. If a push saw the wake-up of
+        // this worker under way, the look that follows sees the task. The lock of a queue does not
+        // suffice: this worker may take a task from one lane while the push is to another. And either
+        // the watchdog sees that this worker runs, or the worker sees that the watchdog sleeps.
         mutant!(fence(Ordering::SeqCst), RiseWithoutFence => ());
     }
 
@@ -175,7 +176,7 @@ impl Park {
 
     /// After something was queued or a permit was given back: which worker to wake, if any rests.
     pub(crate) fn wake(&self) -> Option<Wake> {
-        // SeqCst: pairs with the fences in `rest` and `end_waking`.
+        // SeqCst: pairs with the fences in `rest`, `rise` and `end_waking`.
         mutant!(fence(Ordering::SeqCst), WakeWithoutFence => ());
         self.update(Word::wake)
     }

@@ -80,7 +80,7 @@ impl Epoll {
 struct Group {
     workers: usize,
     park: Park,
-    queue: TaskQueue<Task>,
+    lanes: Vec<TaskQueue<Task>>,
     epoll: Epoll,
     end: End,
     /// Workers that run or could run something.
@@ -96,6 +96,12 @@ impl Group {
         Arc::new(Self::with(workers, capacity, None))
     }
 
+    fn with_two_lanes(workers: usize, capacity: usize) -> Arc<Self> {
+        let mut group = Self::with(workers, capacity, None);
+        group.lanes.push(TaskQueue::new(capacity));
+        Arc::new(group)
+    }
+
     fn that_tells(workers: usize, capacity: usize) -> Arc<Self> {
         let told = Some((Mutex::new(0), Condvar::new()));
         Arc::new(Self::with(workers, capacity, told))
@@ -105,7 +111,7 @@ impl Group {
         Self {
             workers,
             park: Park::new(),
-            queue: TaskQueue::new(capacity),
+            lanes: vec![TaskQueue::new(capacity)],
             epoll: Epoll::default(),
             end: End::new(),
             free: AtomicUsize::new(workers),
@@ -131,15 +137,27 @@ impl Group {
     }
 
     fn push(&self, task: Task) {
-        let _ = self.queue.push(task);
+        self.push_to(0, task);
+    }
+
+    fn push_to(&self, lane: usize, task: Task) {
+        let _ = self.lanes[lane].push(task);
         self.wake_one();
         if self.end.is_over() {
             self.sweep();
         }
     }
 
+    fn pop(&self) -> Option<Task> {
+        self.lanes.iter().find_map(TaskQueue::pop)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lanes.iter().all(TaskQueue::is_empty)
+    }
+
     fn sweep(&self) {
-        while self.queue.pop().is_some() {
+        while self.pop().is_some() {
             self.begun.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -155,7 +173,7 @@ impl Group {
     }
 
     fn wake_for_what_waits(&self, demand: Demand) {
-        if self.queue.is_empty() {
+        if self.is_empty() {
             self.wake_poller(demand);
         } else {
             self.wake_one();
@@ -242,13 +260,13 @@ impl Worker {
         let group = Arc::clone(&self.group);
         let left = loop {
             // 1.
-            while let Some(task) = group.queue.pop() {
+            while let Some(task) = group.pop() {
                 self.start(task)?;
                 // As if `tasks_per_poll` were one.
                 self.poll(None)?;
             }
             // 2.
-            if group.stopping() && group.queue.is_empty() {
+            if group.stopping() && group.is_empty() {
                 break false;
             }
             if self.is_surplus() {
@@ -258,7 +276,7 @@ impl Worker {
             let rest = group.park.rest(std::mem::take(&mut self.has_permit), self.demand);
             self.has_permit = matches!(rest, Rest::Wait | Rest::Look);
             let looks_again = mutant!(true, RestWithoutLook => false);
-            if looks_again && (!group.queue.is_empty() || group.stopping()) {
+            if looks_again && (!group.is_empty() || group.stopping()) {
                 group.park.rise(rest);
                 continue;
             }
@@ -300,7 +318,7 @@ impl Worker {
         fence(Ordering::SeqCst);
         let nobody_else = || group.free.load(Ordering::SeqCst) == 0;
         // The look finds a task; that nobody else would hear of an event, only the count says.
-        let seen = mutant!(nobody_else(), LeaveUnseen => false) || !group.queue.is_empty();
+        let seen = mutant!(nobody_else(), LeaveUnseen => false) || !group.is_empty();
         let stays = mutant!(seen, LeaveWithoutLook => false);
         if stays {
             group.free.fetch_add(1, Ordering::SeqCst);
@@ -357,6 +375,20 @@ fn pushes(demands: [Demand; 2], capacity: usize, tasks: &'static [Task]) {
         }
         join(workers);
         assert_eq!(group.begun.load(Ordering::Relaxed), tasks.len());
+    });
+}
+
+/// Two tasks of different lanes are pushed while both workers come to rest, or rest. The lock of the
+/// lane from which a worker takes the one does not order its look at the other.
+fn pushes_to_two_lanes(demands: [Demand; 2]) {
+    explore(move || {
+        let group = Group::with_two_lanes(2, 2);
+        let workers = start_workers(&group, &demands);
+        for lane in 0..2 {
+            group.push_to(lane, Task::Stuck);
+        }
+        join(workers);
+        assert_eq!(group.begun.load(Ordering::Relaxed), 2);
     });
 }
 
@@ -553,6 +585,11 @@ fn two_pushes_calm() {
 }
 
 #[test]
+fn two_pushes_to_two_lanes() {
+    pushes_to_two_lanes([CALM; 2]);
+}
+
+#[test]
 fn two_pushes_open() {
     pushes([OPEN; 2], 2, TWO);
 }
@@ -665,6 +702,7 @@ fn stop_open() {
 mutants! {
     wake_without_fence: WakeWithoutFence, pushes([CALM; 2], 2, TWO), "deadlock";
     rest_without_fence: RestWithoutFence, pushes([CALM; 2], 2, TWO), "deadlock";
+    rise_without_fence_between_lanes: RiseWithoutFence, pushes_to_two_lanes([CALM; 2]), "deadlock";
     length_written_without_the_lock: LengthWrittenUnlocked, pushes([CALM; 2], 2, TWO), "deadlock";
     rise_that_keeps_the_wake_up: RiseKeepsWakeUp, pushes([CALM; 2], 2, TWO), "deadlock";
     rest_without_look: RestWithoutLook, pushes([CALM; 2], 2, TWO), "deadlock";
