@@ -23,15 +23,15 @@ use crate::codec::message::ClientMessage;
 /// Kind of a request, which decides about the frames of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Opens the session: OK. The client sends it by itself.
+    /// Opens the session; the answer is OK. The client sends it without a call of the user.
     Open,
-    /// Statement or plan: a result.
+    /// Statement or plan; the answer is a result.
     Statement,
-    /// Savepoint: OK.
+    /// Savepoint; the answer is OK.
     Plain,
     /// Request for timestamps.
     Timestamps,
-    /// Closes the session: OK. The client sends it by itself.
+    /// Closes the session; the answer is OK. The client sends it without a call of the user.
     Close,
 }
 

@@ -103,8 +103,8 @@ impl Fleet {
         Arc::new(Self { handle, options, calls, places: Mutex::new(places) })
     }
 
-    /// Gives `receiver` a session as soon as there is one, at best before the return. Returns the
-    /// caller's ticket.
+    /// Gives `receiver` a session as soon as there is one, if possible before this call returns.
+    /// Returns the ticket of the caller.
     pub(super) fn open(self: &Arc<Self>, deadline: Instant, receiver: Receiver) -> u64 {
         let now = Instant::now();
         let mut places = lock(&self.places);

@@ -45,7 +45,7 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// Returns the error that the answer is, or the reason why none arrived.
+    /// Returns the error of the server, or the reason why no answer arrived.
     pub fn wait(self) -> Result<Answer, Error> {
         let outstanding = self.into_outstanding();
         let taken = outstanding.wait();

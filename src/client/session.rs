@@ -51,7 +51,7 @@ impl Session {
     /// Sends a request without waiting. Several requests may be outstanding; they are answered in
     /// order.
     ///
-    /// An answer with more rows than `window_bytes` delays the later ones until it is read or
+    /// An answer whose rows exceed `window_bytes` delays the later ones until it is read or
     /// dropped. A caller that waits for a later answer before it has read the earlier one waits
     /// until the deadline.
     ///

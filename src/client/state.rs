@@ -364,7 +364,7 @@ impl State {
         self.next_due = Some(self.next_due.map_or(deadline, |due| due.min(deadline)));
     }
 
-    /// Limit of the backlog above which requests are held.
+    /// Bytes of unsent output above which new requests are held back.
     pub(super) fn max_unsent_bytes(&self) -> usize {
         self.options.max_unsent_bytes
     }

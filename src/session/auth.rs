@@ -73,7 +73,7 @@ impl Handshake {
         Self { state: State::Idle, failures: 0, most_failures: max_login_attempts }
     }
 
-    /// Handles the begin of a login. The salt is used once, see [`fresh_salt`].
+    /// Handles the start of a login. The salt is used once, see [`fresh_salt`].
     pub(super) fn handle_start(
         &mut self,
         start: &AuthenticateStart,
@@ -206,7 +206,7 @@ impl Claim {
     }
 
     /// Compares the proof with the stored password; `None` for an unknown user. Both hashes are
-    /// computed in any case, if needed with a password that no client can have.
+    /// always computed: for an unknown user with a password that no client can have.
     fn check(&self, stored: Option<&StoredPassword>) -> Result<(), AuthError> {
         // No branch, so that the time does not reveal the user: an unknown one gets the password
         // `NOBODY`.

@@ -49,7 +49,8 @@ pub(super) enum Put {
 }
 
 impl<T: ?Sized> Cache<T> {
-    /// Creates a cache of `entries` and `bytes`, divided among `parts`.
+    /// Creates a cache for at most `entries` values and `bytes` bytes. Each of the `parts` gets an
+    /// equal share of both.
     pub(super) fn new(entries: usize, bytes: usize, parts: usize) -> Self {
         let parts = parts.max(1);
         let part = || {

@@ -96,7 +96,7 @@ impl ConnShared {
         }
     }
 
-    /// Sends frames of a session at once. For answers that run no request.
+    /// Writes frames of a session and sends them immediately, outside of any run of the session.
     pub(super) fn answer<R>(&self, session: u64, write: impl FnOnce(&mut Encoder<'_>) -> R) {
         let mut answer = Vec::new();
         self.append_answer(session, write, &mut answer);

@@ -42,11 +42,11 @@ pub(super) struct Deferral {
 
 /// State of a request after its handler or [`Deferred::finish`] has returned.
 pub(super) enum Outcome {
-    /// It was answered to the end.
+    /// The request was answered completely.
     Ended(Result<(), SessionError>),
     /// The rest of the reply comes from a feed.
     Fed(Box<ReplyState>),
-    /// It was deferred again.
+    /// The request was deferred again.
     Deferred(Arc<Deferral>),
 }
 
@@ -56,7 +56,7 @@ impl Deferral {
     }
 
     /// Claims the right to answer. Only the first caller gets it. The state may contain a source or
-    /// relay, which is a foreign value.
+    /// relay, whose drop runs foreign code.
     pub(super) fn claim(&self) -> Option<Box<ReplyState>> {
         lock(&self.state).take()
     }
@@ -91,7 +91,7 @@ impl Deferred {
         Arc::clone(&self.deferral)
     }
 
-    /// Returns true if the client has its answer or is gone, so that finishing has no effect. The
+    /// Returns true if the request was cancelled or answered, so that the work for it can stop. The
     /// result may change at any time.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::stats::Counter;
 
 /// Error that answers a request: number, SQL state and text, as in MySQL.
 ///
-/// *Shape*: owns its text, which may be any bytes and is sent unchanged.
+/// *Shape*: owns its text, which may be any bytes. The client gets the first 2 048 of them.
 ///
 /// ```
 /// use epoll_group::codec::error::Scope;

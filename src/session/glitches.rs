@@ -44,13 +44,13 @@ impl From<&Config> for Budget {
     }
 }
 
-/// Late messages that an opened session or a queued request excuses.
+/// Number of late messages that each opened session and each queued request excuses.
 const EXCUSED_EACH: u32 = 2;
-/// Most excused messages that a connection can collect.
+/// Largest number of late messages that a connection may send later without a glitch.
 const MOST_EXCUSED: u32 = 1 << 16;
 
 impl Glitches {
-    /// Notes an opened session or a queued request, which may have late messages.
+    /// Excuses the late messages of a session that was opened, or of a request that was queued.
     pub(super) fn excuse(&mut self) {
         self.excused = (self.excused + EXCUSED_EACH).min(MOST_EXCUSED);
     }
@@ -87,7 +87,7 @@ impl<S: Service> Reader<S> {
         self.glitches.add(Budget::from(conn.config()), self.now);
     }
 
-    /// Handles a message without a session or request to receive it.
+    /// Handles a message for a session or request that has ended or never existed.
     pub(super) fn late(&mut self) {
         if self.glitches.is_late() {
             self.glitch();

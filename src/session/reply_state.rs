@@ -199,7 +199,7 @@ impl ReplyState {
     ) -> Result<Pulled, SessionError> {
         let Some(mut feed) = self.feed.take() else { return Ok(Pulled::Done) };
         let pulled = catch_unwind(AssertUnwindSafe(|| self.pull_from(&mut feed, out)));
-        // After a panic too: the drop of the feed may panic again, and is caught elsewhere.
+        // The feed is put back after a panic too: its drop may panic again, which `finish` catches.
         self.feed = Some(feed);
         pulled.unwrap_or_else(|payload| Err(panicked(payload)))
     }

@@ -51,7 +51,7 @@ pub(super) struct ServerConn<S: Service> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cancellable {
     No,
-    /// Cancelled. A connection has at most one such timer.
+    /// The call cancels the timer. A connection has at most one such timer.
     Yes,
 }
 

@@ -80,7 +80,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// Runs one request of a session and writes its reply.
     ///
-    /// The layer writes the end of the reply: behind the rows, the change reported by
+    /// Behind the rows the layer writes the end of the reply: the number of rows set by
     /// [`Reply::affected`], or the returned error.
     ///
     /// # Errors

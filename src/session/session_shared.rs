@@ -37,15 +37,15 @@ pub(super) struct SessionShared {
     dead: AtomicBool,
     /// Set while the running request is cancelled. Written under the lock of `mail`.
     interrupted: AtomicBool,
-    /// Set when the end of the answer is written. The client may have it, so a later kill means the
-    /// next request.
+    /// Set when the end of the answer is written. The client may have received it, so a kill that
+    /// arrives later is meant for the next request.
     answered: AtomicBool,
     /// A [`Class`]. Written by the worker that runs the session.
     class: AtomicU8,
     mail: Mutex<Mail>,
     /// Set while the session is in the connection's list of sessions that wait for room.
     pub(super) waits_for_room: AtomicBool,
-    /// Notified when the condition of a waiting writer may hold.
+    /// Notified when a waiting writer may have got credit, room or a cancellation.
     changed: Condvar,
     /// Held during the call. The end of a cancelled request takes the lock too, so the call is over
     /// before the next request begins. Taken before `mail`.
@@ -520,7 +520,8 @@ impl SessionShared {
     }
 
     /// Waits, as an announced stall, until the writer has credit and room. It also returns when
-    /// offered credit does not suffice, so that the client learns it. Adds offers to `left`.
+    /// the offered credit does not suffice, so that the caller asks for more. Adds offers to
+    /// `left`.
     /// Returns false if the request must end.
     pub(super) fn wait_for_room(self: &Arc<Self>, left: &mut Option<Credit>) -> bool {
         let conn = &self.conn;

@@ -1,4 +1,4 @@
-//! Begin of each command of a session.
+//! Start of each command of a session.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -62,8 +62,8 @@ impl<S: Service> Session<S> {
         result.unwrap_or_else(|error| self.fail(body, out, error))
     }
 
-    /// Opens the session if it is not open yet. Returns false if that failed; the fatal error is
-    /// answered then.
+    /// Opens the session if it is not open yet. Returns false if that failed. Then the client
+    /// has got a fatal error, and the session is closed.
     fn make_open(&self, body: &mut Body<S::Session>, out: &Output) -> bool {
         if body.session.is_some() {
             return true;
