@@ -153,9 +153,12 @@ impl Group {
 
     /// Takes the next task, and tells when it was queued.
     pub(super) fn pop(&self, taste: Taste, first: First) -> Option<(Task, Instant)> {
-        let task = self.lanes.pop(taste, first)?;
-        self.room.freed();
-        Some(task)
+        let (task, queued_at) = self.lanes.pop(taste, first)?;
+        // Only spawned closures take places, so no other task makes room when it leaves.
+        if matches!(task, Task::Run(..)) {
+            self.room.freed();
+        }
+        Some((task, queued_at))
     }
 
     /// Queues a run of something registered; `false` when it is registered no more.

@@ -509,6 +509,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
     use std::thread;
 
     use super::*;
@@ -584,6 +585,42 @@ mod tests {
         let stats = runtime.stats();
         assert_eq!((stats.get(Counter::TasksOverflowed), stats.overflow_len), (1, 1));
         worker.run_tasks();
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_room_sleeps_while_tasks_without_a_place_are_taken() {
+        let (runtime, worker) = alone();
+        let group = &worker.group;
+        let work = does(|| ());
+        for _ in 0..10_000 {
+            group.push_work(Arc::<Does<_>>::clone(&work));
+        }
+        while runtime.handle.spawn(|| ()).is_ok() {}
+        let looks = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let look = || {
+                    looks.fetch_add(1, Ordering::Relaxed);
+                    false
+                };
+                let task = Task::Run(Class::Ordinary, Box::new(|| ()));
+                assert!(group.push_wait(task, look).is_ok());
+            });
+            while looks.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            while let Some((task, _)) = group.pop(Taste::Everything, First::Progress) {
+                group.note_ended(&task);
+                if matches!(task, Task::Run(..)) {
+                    break;
+                }
+                thread::yield_now();
+            }
+        });
+        // One before its wait, one behind it, and one more for a wake-up by the system.
+        let looks = looks.into_inner();
+        assert!(looks <= 3, "{looks} looks");
+        group.sweep();
     }
 
     #[test]
