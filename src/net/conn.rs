@@ -48,6 +48,9 @@ pub(super) struct Conn {
     pub(super) pending: AtomicUsize,
     /// Reading goes on whatever the backlog. Set once, by the protocol; read by who receives.
     pub(super) reads_always: AtomicBool,
+    /// Set once by a protocol that needs input during a drain, until the last hold is dropped. Read
+    /// by the drain.
+    pub(super) reads_while_held: AtomicBool,
     /// Something was sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
     /// Something was sent since somebody last looked whether this connection is idle.
@@ -149,6 +152,7 @@ impl Conn {
             corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
             reads_always: AtomicBool::new(false),
+            reads_while_held: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
             sent_lately: AtomicBool::new(false),
             told: AtomicBool::new(false),

@@ -188,6 +188,13 @@ impl Connection {
         self.0.reads_always.store(true, Ordering::Relaxed);
     }
 
+    /// Keeps input coming in a drain as long as a request is [held](Self::hold). Must be called before
+    /// [`draining`](super::Protocol::draining) returns.
+    #[cfg(feature = "server")]
+    pub(crate) fn read_while_held(&self) {
+        self.0.reads_while_held.store(true, Ordering::Relaxed);
+    }
+
     /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither
     /// the peer's half-close nor a drain ends the connection.
     ///

@@ -73,8 +73,9 @@ impl Round<'_> {
         }
     }
 
-    /// Everything that had arrived is delivered, and what that made runnable is released: the last
-    /// word, and the end; for an outgoing connection that is held, once nothing is awaited any more.
+    /// Tells the protocol of the drain and ends the connection. All input that had arrived was
+    /// delivered, and its work was released. A held connection whose protocol needs input ends with its
+    /// last hold.
     fn drain(&self, recv: &mut Recv) {
         let sent_any = self.conn.sent_any.swap(false, Ordering::Relaxed);
         let last_word = recv.handler.as_mut().and_then(|handler| {
@@ -83,14 +84,16 @@ impl Round<'_> {
         let quiet = !self.conn.sent_any.fetch_or(sent_any, Ordering::Relaxed);
         recv.idle = quiet && !recv.busy && self.conn.pending.load(Ordering::Relaxed) == 0;
         let reason = last_word.map_or(CloseReason::Panic, |()| CloseReason::Draining);
-        if self.conn.origin == Origin::Outgoing && last_word.is_some() && !self.conn.no_holds() {
+        let reads_on = self.conn.origin == Origin::Outgoing
+            || self.conn.reads_while_held.load(Ordering::Relaxed);
+        if reads_on && last_word.is_some() && !self.conn.no_holds() {
             self.await_holds(recv, reason);
         } else {
             self.finish_requests(recv, reason);
         }
     }
 
-    /// Goes on until the last hold is dropped.
+    /// Reads on until the last hold is dropped.
     fn await_holds(&self, recv: &mut Recv, reason: CloseReason) {
         recv.awaiting = true;
         recv.reason = Some(reason);

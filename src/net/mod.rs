@@ -19,9 +19,10 @@
 //!   peer's bytes is read and thrown away for a while, because unread input would turn the close
 //!   into a reset and the peer could lose the last reply.
 //! * **Drain.** An accepted connection is not read any more: what has arrived is answered, and it
-//!   ends when no request is [held](Connection::hold). An outgoing one stays open until no accepted
-//!   one is left, because requests in progress may wait for its answers. Then it ends, too; while it
-//!   is held an answer is awaited, so until then it is read. It never is `Finishing` for a drain.
+//!   ends when no request is [held](Connection::hold). A session server reads it until then, to
+//!   answer probes. An outgoing one stays open until no accepted one is left, because requests in
+//!   progress may wait for its answers. Then it ends, too, and is read while it is held, because an
+//!   answer is awaited. A connection that is read in a drain does not become `Finishing`.
 //!
 //! This module knows bytes, never messages.
 

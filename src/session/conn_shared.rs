@@ -31,7 +31,7 @@ pub(super) struct ConnShared {
     send_lock: RwLock<()>,
     /// Number of sessions with an urgent class.
     urgent: Mutex<usize>,
-    /// Set when the peer sends no more, so no more credit comes.
+    /// Set when the peer sends no more or the server drains. A request without credit then fails.
     finished: AtomicBool,
     /// Set when the server drains. The writer locks each session's mail afterwards; readers hold
     /// that lock.
@@ -178,12 +178,12 @@ impl ConnShared {
         self.finished.store(true, Ordering::Release);
     }
 
-    /// Returns true if no more credit can come.
+    /// Returns true if requests must not wait for credit.
     pub(super) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// Begins the drain: no more credit comes, and idle sessions end.
+    /// Begins the drain: idle sessions end, and requests do not wait for credit.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.finish();

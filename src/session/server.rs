@@ -24,6 +24,7 @@ use crate::codec::dialect::Dialect;
 use crate::codec::encoder::Encoder;
 use crate::codec::error::{MessageError, Scope};
 use crate::codec::header::HeaderError;
+use crate::codec::kind::ClientKind;
 use crate::codec::limits::Limits;
 use crate::codec::message::connection::{Capabilities, Capability};
 use crate::codec::message::session::KillSession;
@@ -198,8 +199,10 @@ impl<S: Service> Protocol for Server<S> {
         Err(Close::by_peer())
     }
 
-    fn draining(&self, _conn: &Connection, reader: &mut Reader<S>) {
-        // The drain reads no more input, so no credit comes either.
+    fn draining(&self, conn: &Connection, reader: &mut Reader<S>) {
+        // A client whose probe has no answer gives the connection up, with the requests in
+        // progress.
+        conn.read_while_held();
         reader.server_conn.conn.drain();
         for session in reader.server_conn.sessions() {
             // A busy session finishes its requests, as far as credit suffices, and then ends
@@ -263,6 +266,24 @@ impl<S: Service> Reader<S> {
         if self.is_logged_in() { limits } else { limits.before_login() }
     }
 
+    /// Takes in no request during a drain. Returns false for a probe, a kill and an offer of credit,
+    /// because requests in progress need them.
+    fn refuses_in_drain(&mut self, session: u64, kind: u8) -> bool {
+        let kind = ClientKind::from_number(kind);
+        if matches!(
+            kind,
+            Some(ClientKind::CapabilitiesGet | ClientKind::SessionKill | ClientKind::TokenOffer)
+        ) {
+            return false;
+        }
+        // The end of a session is sent behind its replies and answers further requests. An answer
+        // from here could overtake them.
+        if self.server_conn.find(session).is_none() {
+            self.refuse(session, &SessionError::shutdown());
+        }
+        true
+    }
+
     fn is_logged_in(&self) -> bool {
         self.server_conn.peer.get().is_some()
     }
@@ -285,6 +306,9 @@ impl<S: Service> Reader<S> {
 
     fn route(&mut self, frame: &Frame<'_>, limits: &Limits) -> Result<(), Close> {
         let session = frame.session();
+        if self.server_conn.conn.is_draining() && self.refuses_in_drain(session, frame.kind()) {
+            return Ok(());
+        }
         let message = match frame.client_message(limits) {
             Ok(message) => message,
             Err(error) => return self.bad_message(session, &error),

@@ -165,6 +165,57 @@ fn a_drain_finishes_what_is_in_progress_and_tells_who_is_idle() {
 }
 
 #[test]
+fn a_drain_answers_probes_and_kills_until_the_requests_in_progress_end() {
+    let mut server = Fixture::start(config());
+    let mut client = server.client_with_sessions(2..5);
+    let held = client.send_sql(2, query("gate a"));
+    let killed = client.send_sql(3, query("gate c"));
+    server.control.wait_at("a", 1);
+    server.control.wait_at("c", 1);
+    let control = Arc::clone(&server.control);
+    let drain = server.drain_on_another_thread();
+    client.wait(|client| client.strays().iter().any(|stray| stray.0 == 4)).expect("it is told");
+    client.probe();
+    // A drain takes in no request. If it did, the first would not end.
+    client.send_sql(2, query("gate b"));
+    let refused = [
+        client.send(9, &ClientMessage::SessionNew).expect("answered"),
+        client.send_sql(AUTO | 9, query("one")),
+    ];
+    client.send(10, &lab::xrpc::request::timestamps(1));
+    client.wait(|client| client.strays().iter().any(|stray| stray.0 == 10)).expect("it is told");
+    for ticket in refused {
+        assert_eq!(client.reply_to(ticket).error.map(|error| error.code), Some(1053));
+    }
+    client.kill_query(3);
+    assert_eq!(client.reply_to(killed).error.map(|error| error.code), Some(1317));
+    client.probe();
+    control.open("a");
+    client.reply_to(held).good();
+    drain.join().expect("drained");
+}
+
+#[test]
+fn a_reply_goes_on_in_a_drain_with_the_credit_that_its_client_offers() {
+    let mut server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    client.set_offers(None);
+    let backend = Backend::of(meta());
+    let ticket = backend.send(&server, &mut client, 2, StmtExecute { token: Some(1), ..query("") });
+    eventually(LONG, || backend.is_waiting());
+    let drain = server.drain_on_another_thread();
+    client.wait(|client| client.strays().iter().any(|stray| stray.0 == 3)).expect("it is told");
+    client.offer(2, 100);
+    client.probe();
+    let long = "x".repeat(1024);
+    backend.push((0..10).map(|id| row(id, &long)).chain([end()]));
+    let reply = client.reply_to(ticket);
+    assert_eq!((reply.token_done, reply.row_count), (0, 10));
+    reply.good();
+    drain.join().expect("drained");
+}
+
+#[test]
 fn a_drain_ends_what_is_idle_at_once_so_that_others_get_what_it_holds() {
     let mut server = Fixture::start(config());
     let mut client = server.client_with_sessions(2..5);
