@@ -39,6 +39,9 @@ pub(super) struct Fleet {
 
 struct Places {
     places: Vec<Place>,
+    /// Connections whose servers shut down, until they end. They have no place, so the client makes
+    /// others.
+    leaving: Vec<Arc<Link>>,
     /// Waiting callers by ticket, in order of arrival.
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
@@ -88,6 +91,7 @@ impl Fleet {
         let places = (0..options.connections).map(|_| Place::Empty).collect();
         let places = Places {
             places,
+            leaving: Vec::new(),
             waiting: BTreeMap::new(),
             next: 0,
             next_due: None,
@@ -175,6 +179,7 @@ impl Fleet {
         let error = link.lost();
         let mut places = lock(&self.places);
         places.see(now, &self.options);
+        places.leaving.retain(|other| other.number != link.number);
         let was_ready = match places.place_of(link.number) {
             Some(place) => matches!(std::mem::replace(place, Place::Empty), Place::Ready(_)),
             None => return,
@@ -205,6 +210,7 @@ impl Fleet {
     /// Serves waiting callers while there is room, and decides which connections to make.
     fn settle(self: &Arc<Self>, places: &mut Places, now: Instant) -> Todo {
         let mut todo = Todo::default();
+        places.let_go(now, &self.options);
         while let Some(entry) = places.waiting.first_entry() {
             let ticket = *entry.key();
             if places.closed {
@@ -373,22 +379,20 @@ impl Fleet {
 
     pub(super) fn status(&self) -> Status {
         let places = lock(&self.places);
+        let leaving = places.leaving.iter().map(|link| ConnectionStatus {
+            phase: ConnectionPhase::Leaving,
+            ..ConnectionStatus::of(link)
+        });
         let connections = places.places.iter().map(|place| match place {
             Place::Empty => ConnectionStatus::default(),
             Place::Connecting(_) => ConnectionStatus {
                 phase: ConnectionPhase::Connecting,
                 ..ConnectionStatus::default()
             },
-            Place::Ready(link) => ConnectionStatus {
-                phase: ConnectionPhase::Ready,
-                sessions: link.open_sessions(),
-                outstanding: link.outstanding(),
-                stray_errors: link.stray_errors(),
-                age: Some(link.since.elapsed()),
-            },
+            Place::Ready(link) => ConnectionStatus::of(link),
         });
         Status {
-            connections: connections.collect(),
+            connections: connections.chain(leaving).collect(),
             waiting: places.waiting.len(),
             connected: places.connected,
             failed: places.failed,
@@ -449,6 +453,24 @@ impl Places {
         }
     }
 
+    /// Takes the places of connections whose servers shut down.
+    fn let_go(&mut self, now: Instant, options: &Options) {
+        let Self { places, leaving, retry, .. } = self;
+        for place in places {
+            if let Place::Ready(link) = place
+                && link.is_leaving()
+            {
+                // A proxy may pass on 1053 of another server at each login. The client must not
+                // connect in a loop.
+                if !Retry::has_lasted(link.since, now, options) {
+                    retry.fail(now, options, random());
+                }
+                leaving.push(Arc::clone(link));
+                *place = Place::Empty;
+            }
+        }
+    }
+
     fn least_loaded(&self, limit: usize) -> Option<Arc<Link>> {
         let ready = self.places.iter().filter_map(|place| match place {
             Place::Ready(link) if link.is_ready() => Some((link.open_sessions(), link)),
@@ -459,6 +481,7 @@ impl Places {
     }
 
     fn take_links(&mut self) -> Vec<Arc<Link>> {
+        let leaving = std::mem::take(&mut self.leaving);
         let links = self.places.iter_mut().filter_map(|place| {
             match std::mem::replace(place, Place::Empty) {
                 Place::Ready(link) => Some(link),
@@ -469,7 +492,7 @@ impl Places {
                 Place::Empty => None,
             }
         });
-        links.collect()
+        leaving.into_iter().chain(links).collect()
     }
 
     /// Error of a caller that has waited too long.
@@ -518,7 +541,7 @@ impl fmt::Debug for Fleet {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// State of each possible connection.
+    /// State of each possible connection, and behind them of each whose server shuts down.
     pub connections: Vec<ConnectionStatus>,
     /// Number of callers that wait for a session.
     pub waiting: usize,
@@ -547,6 +570,18 @@ pub struct ConnectionStatus {
     pub age: Option<Duration>,
 }
 
+impl ConnectionStatus {
+    fn of(link: &Link) -> Self {
+        Self {
+            phase: ConnectionPhase::Ready,
+            sessions: link.open_sessions(),
+            outstanding: link.outstanding(),
+            stray_errors: link.stray_errors(),
+            age: Some(link.since.elapsed()),
+        }
+    }
+}
+
 /// Phase of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -558,4 +593,6 @@ pub enum ConnectionPhase {
     Connecting,
     /// The connection carries sessions.
     Ready,
+    /// The server shuts down. The connection ends with its last session.
+    Leaving,
 }

@@ -125,6 +125,10 @@ impl Link {
         self.look_at(State::is_ready)
     }
 
+    pub(super) fn is_leaving(&self) -> bool {
+        self.look_at(State::is_leaving)
+    }
+
     pub(super) fn open_sessions(&self) -> usize {
         self.look_at(State::open_sessions)
     }
@@ -165,6 +169,7 @@ impl Link {
 
     /// Collects the actions that follow from a change.
     fn look(self: &Arc<Self>, inner: &mut Inner, now: Instant) -> After {
+        inner.state.end_if_done();
         let mut after = After {
             events: inner.state.take_events(),
             unwanted: inner.state.take_unwanted(),

@@ -27,9 +27,16 @@ use crate::codec::reply::{INTERRUPTED_STATE, code};
 /// Stage of the connection.
 #[derive(Debug)]
 enum Stand {
-    Connecting { due: Instant },
-    LoggingIn { login: Login, due: Instant },
+    Connecting {
+        due: Instant,
+    },
+    LoggingIn {
+        login: Login,
+        due: Instant,
+    },
     Ready,
+    /// The server shuts down. It answers requests in progress and refuses others.
+    Leaving,
     Lost(Error),
 }
 
@@ -63,7 +70,7 @@ pub(super) struct State {
     events: Vec<Watcher>,
     /// Watchers that are not notified any more.
     unwanted: Vec<Watcher>,
-    /// Set when a session ended, so there may be room for another.
+    /// Set when a session ended, so there may be room for another, or when the server shuts down.
     freed: bool,
     /// Sessions with frames in the current input.
     touched: Vec<u64>,
@@ -180,6 +187,19 @@ impl State {
         matches!(self.stand, Stand::Ready)
     }
 
+    /// Returns true if the server shuts down. The connection then serves only requests in progress.
+    pub(super) const fn is_leaving(&self) -> bool {
+        matches!(self.stand, Stand::Leaving)
+    }
+
+    /// Ends a connection whose server shuts down, if it has no session and no unanswered request. A
+    /// proxy may report the shutdown of another server, and would keep the connection open.
+    pub(super) fn end_if_done(&mut self) {
+        if self.is_leaving() && self.open == 0 && self.unanswered == 0 {
+            self.lose(&Error::unknown(ErrorKind::Lost("the server shuts down".into())));
+        }
+    }
+
     /// Number of sessions that the server holds.
     pub(super) const fn open_sessions(&self) -> usize {
         self.open
@@ -226,7 +246,9 @@ impl State {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let own = match self.stand {
             Stand::Connecting { due } | Stand::LoggingIn { due, .. } => due,
-            Stand::Ready => self.probe_due.unwrap_or(self.heard + self.options.probe_interval),
+            Stand::Ready | Stand::Leaving => {
+                self.probe_due.unwrap_or(self.heard + self.options.probe_interval)
+            }
             Stand::Lost(_) => return None,
         };
         Some(self.next_due.map_or(own, |due| due.min(own)))
@@ -243,7 +265,7 @@ impl State {
                 let stage = Stage::Login(self.options.login_timeout);
                 self.lose(&Error::not_sent(ErrorKind::Deadline(stage)));
             }
-            Stand::Ready => self.probe(now),
+            Stand::Ready | Stand::Leaving => self.probe(now),
             _ => {}
         }
         if self.next_due.is_some_and(|due| due <= now) {
@@ -713,8 +735,32 @@ impl State {
         }
     }
 
+    /// Notes that the server shuts down. Sessions that it does not know yet end, because it would not
+    /// open them.
+    fn leave(&mut self) {
+        if !self.is_ready() {
+            return;
+        }
+        self.stand = Stand::Leaving;
+        // Callers that wait for a session of this connection need another one.
+        self.freed = true;
+        let unopened = |exchange: &Exchange| !exchange.once && !exchange.opened;
+        let sessions = self.exchanges.iter().filter(|(_, exchange)| unopened(exchange));
+        let mut sessions: Vec<u64> = sessions.map(|(&session, _)| session).collect();
+        sessions.sort_unstable();
+        for session in sessions {
+            self.die(session, &Error::not_sent(ErrorKind::SessionEnded));
+        }
+    }
+
     /// Ends a session. All its requests get this error.
     fn die(&mut self, session: u64, error: &Error) {
+        if let ErrorKind::Server(error) = error.kind()
+            && error.is_fatal()
+            && error.code() == code::SHUTDOWN
+        {
+            self.leave();
+        }
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         end_all(exchange, error, &mut self.events, &mut self.unanswered);
         if !exchange.once && !exchange.closing {

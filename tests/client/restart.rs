@@ -153,13 +153,14 @@ fn servers_are_replaced_on_their_address_and_each_request_has_one_outcome() {
         let drain = thread::spawn(move || last.drain(LONG));
         node = Node::start(&address);
         services.push(Arc::clone(&node.service));
+        // The next server answers while the last one still drains.
+        eventually(LONG, || node.service.total() > 0);
+        outcomes.wait_for_answers_to_all();
         service.gate.open();
         assert_eq!(one(held.wait()), tag.to_string());
         outcomes.note(tag, Ok(()));
         let DrainReport { cut, stuck, .. } = drain.join().expect("no panic");
         assert_eq!((cut, stuck), (0, Vec::new()));
-        // The last server is gone, so the next one answers these.
-        outcomes.wait_for_answers_to_all();
     }
     outcomes.over.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));

@@ -395,3 +395,33 @@ fn however_the_input_is_cut_the_outcome_is_the_same() {
     };
     (0..outcome(0)).for_each(|cut| assert!(outcome(cut) > cut));
 }
+
+#[test]
+fn a_connection_whose_server_shuts_down_takes_no_session_and_ends_with_its_last_one() {
+    let mut bench = Bench::ready();
+    let [told, busy] = [(); 2].map(|()| bench.session());
+    let unused = bench.state.try_open().expect("it is ready");
+    let [_, asked] = [told, busy].map(|session| bench.ask(session, "a"));
+    bench.fatal(told, 1053);
+    assert!(bench.state.is_leaving());
+    assert_eq!(bench.state.try_open(), None);
+    let error = bench.request(unused, Request::sql("b")).expect_err("it would not be opened");
+    assert_eq!(error.fate(), Fate::NotSent);
+    bench.answer(busy, "a");
+    bench.good(busy, asked, "a");
+    bench.state.end_if_done();
+    assert!(bench.state.lost().is_none(), "a session is left");
+    bench.close(busy);
+    bench.ok(busy);
+    bench.state.end_if_done();
+    assert!(matches!(bench.lost(), ErrorKind::Lost(_)));
+}
+
+#[test]
+fn a_shutdown_that_answers_a_single_statement_lets_waiting_callers_look_for_another_connection() {
+    let mut bench = Bench::ready();
+    let (session, _) = bench.ask_once("a");
+    assert!(!bench.state.take_freed());
+    bench.fatal(session, 1053);
+    assert!(bench.state.is_leaving() && bench.state.take_freed());
+}
