@@ -143,6 +143,11 @@ impl Slot {
         matches!(self.place, Place::Sent)
     }
 
+    /// Returns true if a kill can reach the request, because it was sent and has no answer.
+    pub(super) fn is_request_sent(&self) -> bool {
+        self.is_sent() && self.asked != Asked::Open
+    }
+
     pub(super) const fn is_answered(&self) -> bool {
         matches!(self.place, Place::Answered)
     }
@@ -251,6 +256,8 @@ pub(super) struct Exchange {
     pub(super) once: bool,
     /// Set when the server has opened the session or is about to.
     pub(super) opened: bool,
+    /// Set when the session has a canceller. Its requests are then sent one at a time.
+    pub(super) cancellable: bool,
     /// Set when the session accepts no more requests. It is removed after those that it has.
     pub(super) closing: bool,
 }
@@ -258,7 +265,8 @@ pub(super) struct Exchange {
 impl Exchange {
     pub(super) const fn new(once: bool) -> Self {
         let slots = VecDeque::new();
-        Self { slots, first: 0, dead: None, once, opened: false, closing: once }
+        let (opened, cancellable) = (false, false);
+        Self { slots, first: 0, dead: None, once, opened, cancellable, closing: once }
     }
 
     pub(super) fn push(&mut self, slot: Slot) -> u64 {
@@ -283,6 +291,11 @@ impl Exchange {
     /// Returns true if no later request was sent behind the current one.
     pub(super) fn is_current_last(&self) -> bool {
         self.slots.iter().filter(|slot| slot.is_sent()).nth(1).is_none()
+    }
+
+    /// Returns true if a wanted request was sent behind the current one. A late kill would reach it.
+    pub(super) fn risks_next(&self) -> bool {
+        self.slots.iter().filter(|slot| slot.is_request_sent()).skip(1).any(Slot::is_wanted)
     }
 
     /// Returns true if a caller waits for an outstanding answer.

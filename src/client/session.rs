@@ -107,8 +107,12 @@ impl Session {
     }
 
     /// Handle by which another thread interrupts requests of this session.
+    ///
+    /// From now on the session sends one request at a time. The protocol's kill names a session and
+    /// no request, so a late one would reach the next request on the wire.
     #[must_use]
     pub fn canceller(&self) -> Canceller {
+        self.link.act(|state, _| state.make_cancellable(self.id));
         Canceller { link: Arc::clone(&self.link), id: self.id }
     }
 
@@ -149,8 +153,11 @@ pub struct Canceller {
 }
 
 impl Canceller {
-    /// Interrupts the oldest unanswered statement of the session. It then fails with error 1317,
-    /// unless it has ended before. Does not wait.
+    /// Interrupts the running statement of the session. It then fails with error 1317, unless it has
+    /// ended before. Does not wait.
+    ///
+    /// Never interrupts a statement behind it. If several statements were sent before the session had
+    /// a canceller, only the last one can be interrupted.
     pub fn cancel(&self) {
         self.link.act(|state, _| state.cancel(self.id));
     }

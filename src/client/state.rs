@@ -411,6 +411,9 @@ impl State {
             return;
         }
         while in_flight < self.options.max_pipelined {
+            if exchange.cancellable && exchange.slots().any(|slot| slot.is_request_sent()) {
+                return;
+            }
             let Some(slot) = exchange.first_held() else { return };
             let Place::Held(message) = std::mem::replace(&mut slot.place, Place::Sent) else {
                 return;
@@ -420,15 +423,27 @@ impl State {
         }
     }
 
-    /// Interrupts the statement of the session, if it runs one.
+    /// Sends the requests of a session one at a time from now on, so that each can be cancelled.
+    pub(super) fn make_cancellable(&mut self, session: u64) {
+        if let Some(exchange) = self.exchanges.get_mut(&session) {
+            exchange.cancellable = true;
+        }
+    }
+
+    /// Interrupts the running statement of the session, if no kill can reach another one.
+    ///
+    /// A kill names a session and no request, so the server interrupts the oldest unanswered one. A
+    /// request that is sent behind the kill is safe, because the server reads in order.
     pub(super) fn cancel(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
-        let runs = |slot: &mut Slot| slot.is_sent() && slot.asked() == Asked::Statement;
-        if exchange.once || !exchange.slots().any(runs) {
+        if exchange.once || exchange.risks_next() {
             return;
         }
-        kill(&mut self.out, session, kill_session::Type::Query);
-        if let Some(slot) = exchange.current() {
+        let mut requests = exchange.slots().filter(|slot| slot.is_request_sent());
+        if let Some(slot) = requests.next()
+            && slot.asked() == Asked::Statement
+        {
+            kill(&mut self.out, session, kill_session::Type::Query);
             // If it were sent again, it would run although it was interrupted.
             slot.cancelled |= slot.again.take().is_some();
         }
@@ -586,13 +601,17 @@ impl State {
     }
 
     /// Interrupts the running statement if no caller wants its answer, because it delays the later
-    /// requests of its session.
+    /// requests of its session. A kill must not reach a wanted request: see [`cancel`](Self::cancel).
     fn interrupt_left(&mut self, session: u64) {
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
         if exchange.once || exchange.dead.is_some() || self.kill_if_left(session) {
             return;
         }
         let Some(exchange) = self.exchanges.get_mut(&session) else { return };
+        if exchange.risks_next() {
+            // The statement needs credit to run to its end.
+            return self.offer_current(session);
+        }
         if let Some(slot) = exchange.current()
             && slot.is_left()
             && slot.asked() == Asked::Statement

@@ -123,12 +123,13 @@ fn what_is_late_is_interrupted_when_it_is_the_oldest_and_not_before() {
     assert!(bench.bad(session, b).is_timeout());
     assert_eq!(bench.sent(), [], "it would hit the one before it");
     bench.answer(session, "a");
+    assert_eq!(bench.sent(), [], "a kill could reach the one behind");
+    bench.state.abandon(session, c);
     assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
     bench.error(session, 1317);
-    assert_eq!(bench.sent(), []);
     bench.answer(session, "c");
     bench.good(session, a, "a");
-    bench.good(session, c, "c");
+    assert!(bench.state.is_session_idle(session));
 }
 
 #[test]
@@ -162,8 +163,8 @@ fn what_is_waited_for_is_answered_though_its_session_was_dropped() {
     let _ = bench.sent();
     bench.state.abandon(session, a);
     bench.close(session);
-    assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
-    bench.error(session, 1317);
+    assert_eq!(bench.sent(), [], "a kill could reach the wanted one");
+    bench.answer(session, "a");
     assert_eq!(bench.sent(), [Sent::Close(session)]);
     bench.answer(session, "b");
     bench.ok(session);
@@ -235,4 +236,44 @@ fn a_cancel_interrupts_what_was_sent_and_nothing_else() {
     bench.fails(session, seq, 1317, Fate::Refused);
     bench.state.cancel(session);
     assert_eq!(bench.sent(), []);
+}
+
+#[test]
+fn a_cancel_that_comes_late_does_not_reach_the_next_statement() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    bench.state.make_cancellable(session);
+    let [a, b] = ["a", "b"].map(|text| bench.ask(session, text));
+    assert_eq!(bench.sent(), [text(session, "a")]);
+    // The server may have answered by now. It reads the kill before the next statement.
+    bench.state.cancel(session);
+    bench.answer(session, "a");
+    assert_eq!(bench.sent(), [Sent::KillQuery(session), text(session, "b")]);
+    bench.good(session, a, "a");
+    bench.answer(session, "b");
+    bench.good(session, b, "b");
+}
+
+#[test]
+fn the_first_statement_can_be_cancelled_before_its_session_is_open() {
+    let mut bench = Bench::ready();
+    let session = bench.state.try_open().expect("it is ready");
+    bench.state.make_cancellable(session);
+    let _ = bench.ask(session, "a");
+    bench.state.cancel(session);
+    let sent = [Sent::New(session), text(session, "a"), Sent::KillQuery(session)];
+    assert_eq!(bench.sent(), sent);
+}
+
+#[test]
+fn nothing_is_killed_while_a_wanted_statement_was_sent_behind_it() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let [a, b] = ["a", "b"].map(|text| bench.ask(session, text));
+    let _ = bench.sent();
+    bench.state.cancel(session);
+    bench.state.abandon(session, a);
+    assert_eq!(bench.sent(), [], "a kill could reach the one behind");
+    bench.state.abandon(session, b);
+    assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
 }

@@ -165,3 +165,23 @@ fn who_does_not_keep_to_the_window_is_cut() {
     assert_eq!(error.fate(), Fate::Unknown);
     assert!(!bench.state.is_alive(session) && bench.state.is_alive(other));
 }
+
+#[test]
+fn an_answer_given_up_is_granted_its_rows_if_a_wanted_statement_was_sent_behind_it() {
+    let (mut bench, session, seq) = bench();
+    let behind = bench.ask(session, "b");
+    let _ = bench.sent();
+    rows(&mut bench, session, WINDOW);
+    stop(&mut bench, session);
+    bench.state.abandon(session, seq);
+    assert_eq!(bench.sent(), [Sent::Offer(session)], "a kill could reach the one behind");
+    rows(&mut bench, session, WINDOW);
+    stop(&mut bench, session);
+    assert_eq!(bench.sent(), [Sent::Offer(session)]);
+    bench.frames(session, |encoder| {
+        encoder.fetch_done();
+        encoder.execute_ok();
+    });
+    bench.answer(session, "b");
+    bench.good(session, behind, "b");
+}
