@@ -55,6 +55,8 @@ struct Places {
     timer: Option<Armed>,
     connected: u64,
     failed: u64,
+    /// Number of callers refused at `max_waiting`.
+    refused: u64,
 }
 
 enum Place {
@@ -102,6 +104,7 @@ impl Fleet {
             timer: None,
             connected: 0,
             failed: 0,
+            refused: 0,
         };
         let (options, calls) = (Arc::new(options), Calls::new());
         Arc::new(Self { handle, options, calls, places: Mutex::new(places) })
@@ -121,6 +124,7 @@ impl Fleet {
         if places.waiting.len() > limit
             && let Some(waiting) = places.waiting.remove(&ticket)
         {
+            places.refused += 1;
             let error = Error::not_sent(ErrorKind::TooManyWait(limit));
             todo.served.push((ticket, waiting.receiver, Err(error)));
         }
@@ -396,6 +400,7 @@ impl Fleet {
             waiting: places.waiting.len(),
             connected: places.connected,
             failed: places.failed,
+            refused: places.refused,
             last_error: places.last_error.clone(),
         }
     }
@@ -545,6 +550,8 @@ pub struct Status {
     pub connections: Vec<ConnectionStatus>,
     /// Number of callers that wait for a session.
     pub waiting: usize,
+    /// Number of callers refused because [`max_waiting`](super::Options::max_waiting) callers waited.
+    pub refused: u64,
     /// Number of connections whose login succeeded.
     pub connected: u64,
     /// Number of failed attempts to connect.

@@ -114,6 +114,7 @@ fn one_more_than_may_wait_is_refused() {
     let error = both.client.session().expect_err("one waits already");
     assert!(matches!(error.kind(), ErrorKind::TooManyWait(1)), "{error}");
     assert_eq!(error.fate(), Fate::NotSent);
+    assert_eq!(both.client.status().refused, 1);
     drop(session);
     assert!(next(&given).is_ok());
 }
