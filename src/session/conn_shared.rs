@@ -62,6 +62,11 @@ impl ConnShared {
         }
     }
 
+    /// Class of the connection until its login. The login of an operator does not wait for others.
+    pub(super) fn login_class(&self) -> Class {
+        self.class.or(Class::Login)
+    }
+
     pub(super) fn group(&self) -> &Arc<Group> {
         self.net.group()
     }

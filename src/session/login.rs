@@ -17,7 +17,6 @@ use crate::codec::message::generic::ErrorReply;
 use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::net::{Close, Connection};
-use crate::runtime::Class;
 use crate::stats::Counter;
 use crate::sys::clock;
 
@@ -51,9 +50,9 @@ impl PendingLogin {
             oldest.close("a newcomer took its place before it logged in");
         }
         conn.group().usage().unauthenticated_changed(true);
-        // The login of an operator does not wait behind a flood of others.
-        conn.net.set_class(conn.class.or(Class::Login));
-        server_conn.later(Class::Login, config.login_timeout, Cancellable::Yes, |server_conn| {
+        let class = conn.login_class();
+        conn.net.set_class(class);
+        server_conn.later(class, config.login_timeout, Cancellable::Yes, |server_conn| {
             if server_conn.peer.get().is_none() {
                 server_conn.conn.count(Counter::ClosedLoginTimeout);
                 server_conn.conn.net.close("login_timeout");
@@ -190,7 +189,8 @@ impl<S: Service> Reader<S> {
         if delay.is_zero() {
             return self.send_message(session, message);
         }
-        self.server_conn.later(Class::Login, delay, Cancellable::No, move |server_conn| {
+        let class = self.server_conn.conn.login_class();
+        self.server_conn.later(class, delay, Cancellable::No, move |server_conn| {
             server_conn.conn.answer(session, |encoder| encoder.message(&message));
             if last {
                 server_conn.conn.net.close(LOGIN_FAILED);

@@ -7,7 +7,7 @@ use epoll_group::Class;
 use epoll_group::net::Address;
 use epoll_group::stats::Counter;
 use lab::engine::{Fixture, PASSWORD, config};
-use lab::xrpc::request::query;
+use lab::xrpc::request::{login_continue, query};
 use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually, often};
 
@@ -144,6 +144,43 @@ fn an_operator_is_answered_while_all_ordinary_threads_wait() {
     assert_eq!(waiting(&server), 2, "only the operator was served");
     holder.execute(1, "unlock").good();
     for session in 2..12 {
+        others.reply(session).good();
+        others.reply(session).good();
+    }
+}
+
+/// The reserve runs one login at a time, and that one waits.
+#[test]
+fn the_delayed_answer_to_a_login_of_an_operator_does_not_wait_for_another_login() {
+    let config = config()
+        .epoll_threads_per_group(2)
+        .max_threads(8)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .authenticate_ok_delay(Duration::from_millis(20))
+        .enable_tasker(false);
+    let server = Fixture::start(config);
+    let listener = server.listen_as(Class::Admin);
+    let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
+    let mut stuck = server.stranger();
+    let challenge = stuck.challenge().expect("a challenge");
+    let mut holder = server.client_with_sessions([1]);
+    holder.execute(1, "lock").good();
+    let mut others = server.client_with_sessions(2..42);
+    for session in 2..42 {
+        others.send_sql(session, query("lock"));
+        others.send_sql(session, query("unlock"));
+    }
+    eventually(LONG, || server.count(Counter::ThreadsLimited) > 0);
+    server.control.hold("login");
+    stuck.send(0, &login_continue(Client::proof("other", PASSWORD, &challenge)));
+    server.control.wait_at("login", 1);
+    let mut operator = Client::logged_in(addr, "root", PASSWORD);
+    operator.execute(AUTO | 1, "one").one();
+    assert_eq!(server.control.held_at("login"), 1, "only the operator was served");
+    server.control.open("login");
+    stuck.reply(0).good();
+    holder.execute(1, "unlock").good();
+    for session in 2..42 {
         others.reply(session).good();
         others.reply(session).good();
     }

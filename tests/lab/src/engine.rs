@@ -37,6 +37,7 @@ use epoll_group::codec::auth::StoredPassword;
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
+use epoll_group::stall;
 
 pub use control::{Control, Counts, Script};
 pub use fixture::{Fixture, PASSWORD, config};
@@ -77,6 +78,9 @@ impl Service for Engine {
         self.control.note_login(format!("{login:?}"));
         assert_ne!(login.user(), b"panic", "a panic that is meant");
         login.check(self.accounts.get(login.user()))?;
+        if login.user() == b"other" {
+            stall::run(|| self.control.pass_held("login"));
+        }
         if login.user() == b"nobody" {
             return Err(AuthError::locked());
         }

@@ -94,7 +94,7 @@ impl Control {
     }
 
     /// Closes a gate that stands open at first: `open` holds new sessions, `clock` holds requests
-    /// for timestamps.
+    /// for timestamps, `login` holds logins of the user `other`.
     pub fn hold(&self, name: &str) {
         lock(&self.gates).entry(name.into()).or_default();
     }
