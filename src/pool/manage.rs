@@ -37,6 +37,9 @@ pub trait Manage: Send + Sync + 'static {
     /// Checks a connection that was idle for [`check_after`](super::Limits::check_after), before it is
     /// handed out. May ask the backend: the pool announces the call like [`connect`](Self::connect).
     ///
+    /// The call must limit its own waits, for example by a timeout of the socket. The pool cannot
+    /// interrupt it, so the deadline of a `get` passes unnoticed meanwhile.
+    ///
     /// # Errors
     ///
     /// The connection does not work any more. The pool closes it and takes another one.
