@@ -108,6 +108,14 @@
 //! log events through `tracing` and leaves collecting them to you.
 
 #![cfg_attr(docsrs, feature(doc_cfg), doc(auto_cfg(hide(loom, target_os = "linux"))))]
+#![cfg_attr(
+    not(all(feature = "server", feature = "client", feature = "pool", target_os = "linux")),
+    allow(
+        rustdoc::broken_intra_doc_links,
+        rustdoc::private_intra_doc_links,
+        reason = "the overview names items of all features"
+    )
+)]
 
 #[cfg(all(feature = "server", not(target_os = "linux")))]
 compile_error!(
