@@ -492,8 +492,9 @@ mod tests {
         }
     }
 
-    /// Clients that are turned away when a listener meets this error at once, after 0.5 s and after 1 s.
-    fn turned_away(errno: i32) -> u64 {
+    /// Clients that are turned away when a listener meets this error at once, after 0.5 s and after 1 s,
+    /// and errors that are counted as errors of resources and as others.
+    fn turned_away(errno: i32) -> [u64; 3] {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
         let group = runtime.group();
         let name = format!("epoll-group-{}-{errno}", std::process::id());
@@ -519,12 +520,18 @@ mod tests {
             assert!(acceptor.failed(&mut accept, &io::Error::from_raw_os_error(errno)));
         }
         clock::simulate(None);
-        runtime.handle().stats().get(Counter::ConnectionsRefusedDescriptors)
+        let stats = runtime.handle().stats();
+        [
+            Counter::ConnectionsRefusedDescriptors,
+            Counter::AcceptErrorsResources,
+            Counter::AcceptErrorsOther,
+        ]
+        .map(|counter| stats.get(counter))
     }
 
     #[test]
     fn clients_are_turned_away_for_want_of_descriptors_alone() {
-        assert_eq!(turned_away(libc::EMFILE), 1);
-        assert_eq!(turned_away(libc::EIO), 0);
+        assert_eq!(turned_away(libc::EMFILE), [1, 3, 0]);
+        assert_eq!(turned_away(libc::EIO), [0, 0, 3]);
     }
 }

@@ -86,7 +86,7 @@ impl<S: Service> Server<S> {
         conn.user_data::<Weak<ServerConn<S>>>()?.upgrade()
     }
 
-    fn of(&self, conn: &Connection) -> &Arc<ServerShared<S>> {
+    pub(super) fn of(&self, conn: &Connection) -> &Arc<ServerShared<S>> {
         self.shared.get_or_init(|| {
             let config = conn.group().config();
             let (entries, shards) = (config.request_cache_number, config.request_cache_instances);

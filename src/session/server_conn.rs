@@ -457,3 +457,65 @@ impl<S: Service> Work for RemainingWork<S> {
         &self.server_conn.turn_cost
     }
 }
+
+#[cfg(all(test, feature = "internal"))]
+mod tests {
+    use super::*;
+    use crate::codec::buffer::PagePool;
+    use crate::codec::dialect::Dialect;
+    use crate::config::Config;
+    use crate::net::{Address, Deaf, Served};
+    use crate::runtime::Simulated;
+    use crate::session::{Account, AuthError, Cancel, Login, Reply, Request, Server, SessionError};
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        type Session = ();
+
+        fn authenticate(&self, _: &Login<'_>) -> Result<Account, AuthError> {
+            Ok(Account::new("anybody"))
+        }
+
+        fn open(&self, _: &Peer, _: SessionId) -> Result<((), Cancel), SessionError> {
+            Ok(((), Cancel::none()))
+        }
+
+        fn execute(
+            &self,
+            (): &mut (),
+            _: Request<'_>,
+            _: &mut Reply<'_>,
+        ) -> Result<(), SessionError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_connection_that_has_ended_starts_no_timer() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (ours, _peer) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+        ours.set_nonblocking(true).expect("a socket");
+        let peer = Address::Unix("".into());
+        let conn = Served::new(Deaf).accept(runtime.group(), ours.into(), peer);
+        let conn = conn.expect("there is room");
+        let server = Arc::clone(Server::new(Nothing).of(&conn));
+        let shared =
+            ConnShared::new(conn.clone(), Dialect::default(), PagePool::default(), Arc::default());
+        let server_conn = Arc::new(ServerConn::new(shared, server));
+        let start = |cancellable| {
+            let before = runtime.handle().stats().get(Counter::TimersSet);
+            server_conn.later(Class::Login, Duration::from_secs(1), cancellable, |_| {});
+            runtime.handle().stats().get(Counter::TimersSet) - before
+        };
+        let both = [Cancellable::Yes, Cancellable::No];
+        assert_eq!(both.map(start), [1, 1]);
+        runtime.end_draining(true);
+        while runtime.take_task(false) {
+            runtime.run(0, None);
+        }
+        assert!(conn.is_closed());
+        server_conn.end();
+        assert_eq!(both.map(start), [0, 0]);
+    }
+}
