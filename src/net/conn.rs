@@ -250,9 +250,6 @@ impl Conn {
 
     /// Asks the receiving side to end, with `mark` saying how. The first reason counts.
     pub(super) fn begin_close(&self, reason: CloseReason, mark: Marks) {
-        if self.phase() == Phase::Closed {
-            return;
-        }
         lock(&self.reason).get_or_insert(reason);
         self.advance(Phase::Closing);
         self.notify_recv(mark);
