@@ -239,7 +239,7 @@ impl Acceptor {
             let more = self.turn(&mut running, marks);
             accepted += mem::take(&mut running.accepted);
             if more {
-                running.mark(READABLE);
+                // The thread that resumes it accepts, whatever the marks.
                 running.queue();
                 if !self.token.get().is_some_and(|token| self.group.push_source(*token)) {
                     drop(self.accept.resume());
