@@ -492,16 +492,13 @@ mod tests {
         }
     }
 
-    /// Clients that are turned away when a listener meets this error at once, after 0.5 s and after 1 s,
-    /// and errors that are counted as errors of resources and as others.
-    fn turned_away(errno: i32) -> [u64; 3] {
-        let runtime = Simulated::new(Config::default()).expect("descriptors");
+    fn acceptor(runtime: &Simulated, name: &str) -> (Acceptor, UnixStream) {
         let group = runtime.group();
-        let name = format!("epoll-group-{}-{errno}", std::process::id());
+        let name = format!("epoll-group-{}-{name}", std::process::id());
         let address = SocketAddr::from_abstract_name(name).expect("a name");
         let listener = UnixListener::bind_addr(&address).expect("a listener");
         listener.set_nonblocking(true).expect("a socket");
-        let _client = UnixStream::connect_addr(&address).expect("it has a place in the backlog");
+        let client = UnixStream::connect_addr(&address).expect("it has a place in the backlog");
         let acceptor = Acceptor {
             group: Arc::clone(group),
             socket: listener.into(),
@@ -513,6 +510,14 @@ mod tests {
             accept: Runner::new(Accept::new(None)),
             cost: Cost::unknown(),
         };
+        (acceptor, client)
+    }
+
+    /// Clients that are turned away when a listener meets this error at once, after 0.5 s and after 1 s,
+    /// and errors that are counted as errors of resources and as others.
+    fn turned_away(errno: i32) -> [u64; 3] {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (acceptor, _client) = acceptor(&runtime, &errno.to_string());
         let mut accept = Accept::new(None);
         let began = Instant::now();
         for millis in [0, 500, 1000] {
@@ -533,5 +538,18 @@ mod tests {
     fn clients_are_turned_away_for_want_of_descriptors_alone() {
         assert_eq!(turned_away(libc::EMFILE), [1, 3, 0]);
         assert_eq!(turned_away(libc::EIO), [0, 0, 3]);
+    }
+
+    #[test]
+    fn a_listener_pauses_after_many_failed_clients_and_counts_each() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (acceptor, _client) = acceptor(&runtime, "failed");
+        let mut accept = Accept::new(None);
+        let mut fails =
+            || acceptor.failed(&mut accept, &io::Error::from_raw_os_error(libc::ECONNABORTED));
+        let ended: Vec<_> = (0..2 * MOST_ERRORS_IN_A_ROW).filter(|_| fails()).collect();
+        assert_eq!(ended, [MOST_ERRORS_IN_A_ROW - 1, 2 * MOST_ERRORS_IN_A_ROW - 1]);
+        let count = runtime.handle().stats().get(Counter::AcceptErrorsPeer);
+        assert_eq!(count, u64::from(2 * MOST_ERRORS_IN_A_ROW));
     }
 }

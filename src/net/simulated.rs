@@ -95,10 +95,11 @@ mod tests {
     }
 
     impl World {
-        fn new(answers: usize) -> Self {
+        fn new(answers: usize, idle: Duration) -> Self {
             let now = Instant::now();
             clock::simulate(Some(now));
             let config = Config::default().net_write_timeout(TIMEOUT).frame_timeout(TIMEOUT);
+            let config = config.idle_timeout(idle);
             let runtime = Simulated::new(config).expect("descriptors");
             let (ours, peer) = UnixStream::pair().expect("descriptors");
             ours.set_nonblocking(true).expect("a socket");
@@ -146,7 +147,8 @@ mod tests {
 
     #[test]
     fn who_never_reads_is_cut_though_all_his_deadlines_are_looked_at_late() {
-        let mut world = World::new(MORE_THAN_A_SOCKET_TAKES);
+        // A peer that has not taken its reply is not idle.
+        let mut world = World::new(MORE_THAN_A_SOCKET_TAKES, TIMEOUT / 2);
         world.sends(FRAME);
         let began = world.now;
         world.looks();
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn who_never_completes_a_frame_is_cut_though_all_his_deadlines_are_looked_at_late() {
-        let mut world = World::new(0);
+        let mut world = World::new(0, Duration::ZERO);
         world.sends(&FRAME[..3]);
         world.looks();
         // One more for the next frame.

@@ -192,6 +192,17 @@ fn a_close_that_is_never_answered_is_forgotten() {
 }
 
 #[test]
+fn nothing_is_outstanding_of_a_session_for_one_statement_that_took_too_long() {
+    let mut bench = Bench::ready();
+    let (once, seq) = bench.ask_once("once");
+    let session = bench.session();
+    let _kept = bench.ask(session, "a");
+    assert_eq!(bench.state.outstanding(), 2);
+    bench.state.expire(once, seq);
+    assert_eq!(bench.state.outstanding(), 1);
+}
+
+#[test]
 fn a_close_waits_as_long_as_what_it_stands_behind() {
     let mut bench = Bench::ready_with(options().probe_interval(900 * SECOND));
     let session = bench.session();

@@ -95,6 +95,21 @@ fn a_fatal_error_answers_all_that_is_outstanding() {
 }
 
 #[test]
+fn sessions_that_were_not_open_any_more_end_without_being_counted_again() {
+    let mut bench = Bench::ready();
+    let [closing, open] = [bench.session(), bench.session()];
+    let (once, _) = bench.ask_once("once");
+    bench.close(closing);
+    assert_eq!(bench.state.open_sessions(), 1);
+    bench.fatal(once, 1053);
+    assert_eq!(bench.state.open_sessions(), 1);
+    bench.fatal(closing, 1053);
+    assert_eq!(bench.state.open_sessions(), 1);
+    bench.fatal(open, 1053);
+    assert_eq!(bench.state.open_sessions(), 0);
+}
+
+#[test]
 fn an_error_that_answers_nothing_ends_the_session_if_it_is_fatal() {
     let mut bench = Bench::ready();
     let session = bench.session();
