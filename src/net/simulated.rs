@@ -148,12 +148,14 @@ mod tests {
     #[test]
     fn who_never_reads_is_cut_though_all_his_deadlines_are_looked_at_late() {
         // A peer that has not taken its reply is not idle.
-        let mut world = World::new(MORE_THAN_A_SOCKET_TAKES, TIMEOUT / 2);
+        let mut world = World::new(MORE_THAN_A_SOCKET_TAKES, TIMEOUT / 4);
         world.sends(FRAME);
         let began = world.now;
         world.looks();
         assert_eq!(world.count(Counter::ClosedWriteTimeout), 0, "that may be our fault");
         while world.now < began + 3 * TIMEOUT && world.count(Counter::ConnectionsClosed) == 0 {
+            let closing = world.runtime.handle().stats().closing_connections;
+            assert_eq!(closing, 0, "it is not idle");
             world.looks();
         }
         assert_eq!(world.count(Counter::ClosedWriteTimeout), 1);
