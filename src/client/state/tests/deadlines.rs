@@ -192,6 +192,15 @@ fn a_close_that_is_never_answered_is_forgotten() {
 }
 
 #[test]
+fn a_cancel_does_not_reach_a_session_for_one_statement() {
+    let mut bench = Bench::ready();
+    let (once, _) = bench.ask_once("once");
+    assert!(!bench.sent().is_empty());
+    bench.state.cancel(once);
+    assert_eq!(bench.sent(), []);
+}
+
+#[test]
 fn nothing_is_outstanding_of_a_session_for_one_statement_that_took_too_long() {
     let mut bench = Bench::ready();
     let (once, seq) = bench.ask_once("once");
