@@ -121,7 +121,12 @@ thread_local! {
 
 /// That of this thread.
 pub fn scene() -> Rc<Scene> {
-    SCENE.with_borrow(|scene| scene.clone()).expect("a simulation runs")
+    open_scene().expect("a simulation runs")
+}
+
+/// That of this thread. `None` while a seed that has failed is dropped.
+pub fn open_scene() -> Option<Rc<Scene>> {
+    SCENE.with_borrow(Clone::clone)
 }
 
 /// The scene of a thread while it is open.

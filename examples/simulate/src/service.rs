@@ -14,7 +14,7 @@ use epoll_group::session::{
 };
 
 use super::later::Pieces;
-use super::scene::{Said, Scene, Waiting, scene};
+use super::scene::{Said, Scene, Waiting, open_scene, scene};
 use super::statement::{ERROR, FATAL, Form, Task};
 
 pub struct Engine;
@@ -53,15 +53,14 @@ impl Alive {
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        let scene = scene();
+        let Some(scene) = open_scene() else { return };
         scene.alive.set(scene.alive.get() - 1);
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let scene = scene();
-        let Some(tag) = self.last else { return };
+        let (Some(scene), Some(tag)) = (open_scene(), self.last) else { return };
         let Some(life) = scene.life(tag, self.peer, |life| life.clone()) else { return };
         let undone = life.said == Said::Nothing && life.task.is_put_off();
         let stopped = self.told.stopped.load(Ordering::Relaxed);
@@ -114,7 +113,7 @@ impl Service for Engine {
         let cancel = Cancel::new(move |_| {
             told.times.fetch_add(1, Ordering::Relaxed);
             told.stopped.store(true, Ordering::Relaxed);
-            super::scene::scene().count("service: cancelled");
+            open_scene().inspect(|scene| scene.count("service: cancelled"));
         });
         Ok((session, cancel))
     }
