@@ -11,7 +11,7 @@ impl World {
     pub(super) fn check_limits(&self) {
         let (scene, stats) = (&self.scene, self.scene.server.stats());
         let config = &scene.plan.limits;
-        scene.check(stats.sessions <= config.sessions as u64, || format!("{stats}"));
+        scene.check(stats.sessions <= config.sessions.get() as u64, || format!("{stats}"));
         scene.check(stats.connections <= config.connections as u64, || format!("{stats}"));
         let waiting = config.queued_bytes as u64 + stats.connections * EVERYBODYS;
         scene.check(stats.queued_request_bytes <= waiting, || format!("{stats}"));
@@ -128,6 +128,7 @@ impl World {
             ("counter: waits for credit", Counter::TokenWaits),
             ("counter: frames of dead sessions", Counter::FramesOfDeadSessionsDropped),
             ("counter: texts known", Counter::SqlHit),
+            ("counter: plans known", Counter::PlanHit),
             ("counter: stale events", Counter::StaleEvents),
         ] {
             coverage.add(what, stats.get(counter));

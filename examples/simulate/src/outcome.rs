@@ -1,12 +1,14 @@
 //! Outcomes of requests, and the check that each is a legal one.
 
 use epoll_group::client::{Error, ErrorKind, Fate, ServerError};
+use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::decoder::Frame;
 use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
 use epoll_group::codec::notice::Notice;
 use epoll_group::codec::reply::code;
+use epoll_group::codec::value::Value;
 
 use super::peer::{Asked, Peer};
 use super::scene::{Life, Said, Scene};
@@ -15,6 +17,9 @@ use super::statement::{ERROR, FATAL, Form, Later, Task};
 /// The server's error for a request that took longer than `request_timeout`.
 const TIMED_OUT: u32 = 3024;
 
+/// Bytes of one chunk at most.
+const MOST_CHUNK_BYTES: usize = 1 << 20;
+
 /// The part of an answer that has come so far.
 #[derive(Debug, Default)]
 pub struct Answer {
@@ -22,9 +27,16 @@ pub struct Answer {
     affected: Option<u64>,
     insert_id: Option<u64>,
     time: Option<u64>,
+    /// Set if it was asked for in chunks.
+    chunks: Option<ChunkJoiner>,
 }
 
 impl Answer {
+    pub fn new(chunks: bool) -> Self {
+        let joiner = || ChunkJoiner::new(&[BlockKind::Bytes; 2], MOST_CHUNK_BYTES);
+        Self { chunks: chunks.then(joiner), ..Self::default() }
+    }
+
     /// Takes whole frames, all of which have to be of this request and the next of it.
     pub fn add(&mut self, mut bytes: &[u8], tag: u64, task: Task) -> Result<(), String> {
         let limits = Limits::default();
@@ -34,13 +46,25 @@ impl Answer {
             bytes = &bytes[length..];
             match frame.server_message(&limits).map_err(|error| error.to_string())? {
                 ServerMessage::Row(row) => {
-                    let expected = format!("{tag}:{}\0", self.rows);
-                    let cell = row.field.first().map_or(&[][..], Vec::as_slice);
-                    if cell != expected.as_bytes() {
-                        let text = cell.escape_ascii();
-                        return Err(format!("row {text} in place of {expected:?}"));
+                    let relayed = matches!(task, Task::Rows(Form::Relay, ..));
+                    if self.chunks.is_some() && !relayed {
+                        return Err("a row in place of a chunk".into());
                     }
-                    self.rows += 1;
+                    let cell = row.field.first().map_or(&[][..], Vec::as_slice);
+                    self.row(tag, cell.strip_suffix(b"\0"))?;
+                }
+                ServerMessage::Chunk(_) => {
+                    let mut joiner = self.chunks.take().ok_or("nobody asked for a chunk")?;
+                    let parsed =
+                        ChunkFrame::parse(frame.body()).map_err(|error| error.to_string())?;
+                    let chunk = joiner.push(parsed).map_err(|error| error.to_string())?;
+                    for cell in chunk.iter().flat_map(|chunk| chunk.values(0)) {
+                        match cell.map_err(|error| error.to_string())? {
+                            Value::Bytes(cell) => self.row(tag, Some(cell))?,
+                            other => return Err(format!("{other:?} is no text")),
+                        }
+                    }
+                    self.chunks = Some(joiner);
                 }
                 ServerMessage::Notice(notice) => match Notice::read(&notice, &limits) {
                     Ok(Notice::RowsAffected(rows)) => self.affected = Some(rows),
@@ -53,6 +77,17 @@ impl Answer {
             }
         }
         if bytes.is_empty() { Ok(()) } else { Err("half a frame".into()) }
+    }
+
+    /// Takes the first cell of the next row.
+    fn row(&mut self, tag: u64, cell: Option<&[u8]>) -> Result<(), String> {
+        let expected = format!("{tag}:{}", self.rows);
+        if cell != Some(expected.as_bytes()) {
+            let text = cell.map(|cell| cell.escape_ascii().to_string());
+            return Err(format!("row {text:?} in place of {expected:?}"));
+        }
+        self.rows += 1;
+        Ok(())
     }
 
     fn is_whole(&self, tag: u64, task: Task) -> bool {
@@ -156,6 +191,10 @@ impl Peer {
         let in_session = |tag: u64| {
             scene.life(tag, self.index, |other| other.session == life.session).unwrap_or(false)
         };
+        if life.if_no_error && life.executed == 0 && !error.is_fatal() && of.is_none_or(in_session)
+        {
+            return Ok("outcome: behind an error, or with one of its own");
+        }
         match error.code() {
             ERROR if text == "no session" && life.executed == 0 => Ok("outcome: no session"),
             ERROR if of == Some(asked.tag) && life.said == Said::Failed => {

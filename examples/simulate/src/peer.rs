@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use epoll_group::client::{Options, Request};
+use epoll_group::codec::message::plan::AnyPlan;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::codec::message::value::Scalar;
 use epoll_group::internal::simulated::{Asking, Client, socket_pair};
@@ -170,10 +171,13 @@ impl Peer {
         let request = match task {
             Task::Savepoint => Request::savepoint(Operation::Set, tag.to_string()),
             _ => {
-                let request = Request::sql(task.to_string()).arg(Scalar::unsigned(tag));
+                let request = Self::request(scene, tag, task);
                 if scene.chance.one_in(3) { request.cached() } else { request }
             }
         };
+        let if_no_error = scene.chance.one_in(6);
+        let request = if if_no_error { request.if_no_error() } else { request };
+        scene.life(tag, self.index, |life| life.if_no_error = if_no_error);
         let asking = self.client.ask(session, request, due);
         self.entered(scene, tag, task, due, asking.ok());
         if !self.client.is_alive(session) {
@@ -191,9 +195,28 @@ impl Peer {
         }
         let due = Self::due(scene);
         let tag = self.enter(scene, 0, task);
-        let request = Request::sql(task.to_string()).arg(Scalar::unsigned(tag));
-        let asking = self.client.ask_once(request, due);
+        let asking = self.client.ask_once(Self::request(scene, tag, task), due);
         self.entered(scene, tag, task, due, asking.ok());
+    }
+
+    /// A statement, or a plan that is the same for all, with the task among its parameters.
+    fn request(scene: &Scene, tag: u64, task: Task) -> Request {
+        let text = task.to_string();
+        // A session for one statement takes no plan.
+        let once = scene.requests.borrow()[tag as usize].session == 0;
+        let request = if !once && scene.chance.one_in(4) {
+            scene.count("asked: a plan");
+            let plan = Request::plan(AnyPlan::default());
+            plan.arg(Scalar::unsigned(tag)).arg(Scalar::octets(text))
+        } else {
+            Request::sql(text).arg(Scalar::unsigned(tag))
+        };
+        if !scene.chance.one_in(4) {
+            return request;
+        }
+        scene.count("asked: chunks");
+        scene.requests.borrow_mut()[tag as usize].chunks = true;
+        request.chunks()
     }
 
     fn ask_time(&mut self, scene: &Scene) {
@@ -210,7 +233,18 @@ impl Peer {
     fn enter(&self, scene: &Scene, session: u64, task: Task) -> u64 {
         let mut requests = scene.requests.borrow_mut();
         let (executed, said) = (0, Said::Nothing);
-        requests.push(Life { peer: self.index, session, task, executed, said, interrupted: false });
+        let (chunks, if_no_error, interrupted) = (false, false, false);
+        let peer = self.index;
+        requests.push(Life {
+            peer,
+            session,
+            task,
+            executed,
+            said,
+            chunks,
+            if_no_error,
+            interrupted,
+        });
         requests.len() as u64 - 1
     }
 
@@ -229,7 +263,8 @@ impl Peer {
         scene.life(tag, self.index, |life| life.session = asking.session);
         scene.note("ask", &[self.index as u64, asking.session, tag]);
         scene.count(task.kind());
-        let answer = Answer::default();
+        let chunks = scene.requests.borrow()[tag as usize].chunks;
+        let answer = Answer::new(chunks);
         let (at, once) = (scene.now(), !self.sessions.contains(&asking.session));
         self.asked.push(Asked { asking, tag, task, at, due, answer, once });
         if scene.chance.one_in(8) {
@@ -351,5 +386,6 @@ impl Peer {
     }
 }
 
-/// Bytes that may come beyond a window: the row that spends it, and the description of the columns.
+/// Bytes that may come beyond a window: the row or chunk that spends it, and the description of the
+/// columns.
 const ROW: usize = 8 << 10;

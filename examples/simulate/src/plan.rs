@@ -6,6 +6,7 @@ use std::time::Duration;
 use epoll_group::Config;
 
 use super::chance::Chance;
+use super::scene::NO_LIMIT;
 
 /// Choices drawn once for a seed.
 #[derive(Debug)]
@@ -49,9 +50,9 @@ pub struct Times {
 }
 
 /// How much there may be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
-    pub sessions: usize,
+    pub sessions: Cell<usize>,
     pub connections: usize,
     pub queued_bytes: usize,
 }
@@ -109,17 +110,17 @@ impl Plan {
         let narrow = chance.one_in(3);
         let limits = if narrow {
             Limits {
-                sessions: chance.between(2, 12) as usize,
+                sessions: Cell::new(chance.between(2, 12) as usize),
                 connections: chance.between(2, 4) as usize,
                 queued_bytes: chance.pick(&[8192, 65_536]),
             }
         } else {
-            Limits { sessions: 65_536, connections: 65_536, queued_bytes: 1 << 30 }
+            Limits { sessions: Cell::new(NO_LIMIT), connections: 65_536, queued_bytes: 1 << 30 }
         };
         let session_budget = chance.pick(&[1, 3, 64]);
         let config = config(chance, times, marks).session_budget(session_budget);
         Self {
-            config: if narrow { self::narrow(config, chance, limits) } else { config },
+            config: if narrow { self::narrow(config, chance, &limits) } else { config },
             session_budget: Cell::new(session_budget),
             narrow,
             limits,
@@ -165,11 +166,11 @@ fn config(chance: &Chance, times: Times, (low, high): (usize, usize)) -> Config 
         .big_buf_release_after(chance.pick(&[MILLIS(1), MILLIS(10_000)]))
 }
 
-fn narrow(config: Config, chance: &Chance, limits: Limits) -> Config {
+fn narrow(config: Config, chance: &Chance, limits: &Limits) -> Config {
     config
         .max_queued_messages(16)
         .max_sessions_per_connection(chance.between(1, 4) as usize)
-        .max_sessions(limits.sessions)
+        .max_sessions(limits.sessions.get())
         .max_queued_bytes_per_connection(chance.pick(&[4096, 16_384]))
         .max_queued_bytes(limits.queued_bytes)
         .request_cache_number(128)

@@ -69,6 +69,10 @@ pub struct Life {
     pub task: Task,
     pub executed: u32,
     pub said: Said,
+    /// Rows are to come as chunks.
+    pub chunks: bool,
+    /// It is not to be executed behind a request of its session that failed.
+    pub if_no_error: bool,
     /// The client wants it to be interrupted: it killed the session, or no longer waits.
     pub interrupted: bool,
 }
@@ -263,6 +267,22 @@ impl Scene {
 
     // ---- the server ----
 
+    /// An operator changes tunables. What begins from now on goes by them.
+    pub fn reconfigure(&self) {
+        let budget = self.chance.pick(&[1, 3, 64]);
+        let limits = &self.plan.limits;
+        let sessions =
+            if self.plan.narrow { self.chance.between(2, 12) as usize } else { NO_LIMIT };
+        let changed =
+            self.server.reconfigure(|config| config.session_budget(budget).max_sessions(sessions));
+        self.check(changed.is_ok(), || format!("no change of tunables: {changed:?}"));
+        self.plan.session_budget.set(budget);
+        // Those that are open stay.
+        limits.sessions.set(sessions.max(self.server.stats().sessions as usize));
+        self.count("server: reconfigured");
+        self.note("reconfigure", &[budget as u64, sessions as u64]);
+    }
+
     /// One step of the server; says whether there was anything to do.
     pub fn serve(&self) -> bool {
         let server = &self.server;
@@ -321,6 +341,8 @@ impl Drop for Open {
     }
 }
 
+/// Sessions at once where the limits are wide.
+pub const NO_LIMIT: usize = 65_536;
 /// Events and tasks that are taken at once.
 const WORKERS: usize = 4;
 /// Handlers within handlers.

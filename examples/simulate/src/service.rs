@@ -183,6 +183,12 @@ fn read(request: &Request<'_>) -> Option<(u64, Task, Option<u64>)> {
             let window = sql.message().token.and_then(|kib| u64::try_from(kib).ok());
             Some((number(scalar)?, Task::parse(sql.text())?, window.map(|kib| kib << 10)))
         }
+        Request::Plan(plan) => {
+            let [tag, task] = plan.parameters() else { return None };
+            let Ok(ScalarValue::Octets(text)) = task.value() else { return None };
+            let window = plan.message().token.and_then(|kib| u64::try_from(kib).ok());
+            Some((number(tag)?, Task::parse(text)?, window.map(|kib| kib << 10)))
+        }
         Request::Savepoint(savepoint) => {
             let tag = std::str::from_utf8(savepoint.name()).ok()?.parse().ok()?;
             Some((tag, Task::Savepoint, None))
@@ -220,6 +226,12 @@ fn book(scene: &Scene, session: &mut Session, tag: u64, task: Task) {
     }
     session.told.stopped.store(false, Ordering::Relaxed);
     let before = session.last.replace(tag);
+    if let (Some(before), Some(true)) =
+        (before, scene.life(tag, session.peer, |life| life.if_no_error))
+    {
+        let failed = scene.life(before, session.peer, |life| life.said == Said::Failed);
+        scene.check(failed != Some(true), || format!("request {tag} runs though {before} failed"));
+    }
     scene.check(before < Some(tag), || format!("request {tag} comes behind {before:?}"));
 }
 
@@ -276,7 +288,7 @@ impl Doing<'_> {
             Form::Handler if self.fits(rows * (bytes + 64)) => {
                 for index in 0..rows {
                     reply.row(|row| fill(row, tag, index, bytes))?;
-                    scene.wrote(peer, session, bytes);
+                    scene.wrote_row(tag, (peer, session), bytes);
                     scene.pass(Duration::from_micros(scene.chance.below(20)));
                 }
                 scene.wrote(peer, session, END);
@@ -354,7 +366,7 @@ pub(super) fn source(
             said(&scene, tag, peer, Said::Fine);
             return Ok(false);
         }
-        scene.wrote(peer, session, bytes);
+        scene.wrote_row(tag, (peer, session), bytes);
         fill(row, tag, index, bytes);
         index += 1;
         Ok(true)

@@ -98,6 +98,13 @@ impl Scene {
         });
     }
 
+    /// A session has written a row with so many bytes. In a chunk they wait for the rows behind them.
+    pub fn wrote_row(&self, tag: u64, (peer, session): (usize, u64), bytes: u64) {
+        if self.life(tag, peer, |life| life.chunks) == Some(false) {
+            self.wrote(peer, session, bytes);
+        }
+    }
+
     /// A session has written so many bytes of an answer.
     pub fn wrote(&self, peer: usize, session: u64, bytes: u64) {
         self.look_at_held(peer, bytes);

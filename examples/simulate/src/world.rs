@@ -80,12 +80,13 @@ impl World {
     fn step(&mut self) {
         let scene = Rc::clone(&self.scene);
         let chance = &scene.chance;
-        let what = chance.weighted(&[40, 14, 14, 12, 12, 4, 4, 4, 4, 1]);
+        let what = chance.weighted(&[40, 14, 14, 12, 12, 4, 4, 4, 4, 1, 1]);
         match what {
             0 => drop(scene.serve()),
             6 => self.finish_one(),
             7 => self.wake_one(),
             8 => self.pass_some(),
+            10 => scene.reconfigure(),
             9 => {
                 self.peers.retain(|peer| !peer.is_done());
                 if self.peers.len() < scene.plan.peers {

@@ -56,10 +56,15 @@ fn what_has_to_hold_holds_whatever_happens() {
         "outcome: time-out of the client",
         "outcome: time-out of the server",
         "client: told in order that it ends",
+        "outcome: behind an error, or with one of its own",
+        "asked: a plan",
+        "asked: chunks",
         "server: drains",
+        "server: reconfigured",
         "server: a slow reader",
         "server: others go on within a handler",
         "counter: waits for credit",
+        "counter: plans known",
         "counter: reads paused",
     ];
     let missing = |seen: &Coverage| -> Vec<_> {
