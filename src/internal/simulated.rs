@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, Type};
 use crate::config::{Config, ReconfigureError};
 use crate::net::{Address, Connection, Served};
 use crate::runtime::{self, Ran};
-use crate::session::{Server, Service};
+use crate::session::{Server, Service, simulate_waits};
 use crate::stats::Snapshot;
 use crate::sys::{clock, random};
 
@@ -28,6 +28,13 @@ pub fn set_time(now: Option<Instant>) {
 /// Makes random numbers on this thread those of `seed`; `None` restores the system's.
 pub fn set_random(seed: Option<u64>) {
     random::simulate(seed);
+}
+
+/// Sets the code that takes a step of the simulation on this thread; `None` makes handlers wait. While
+/// a handler waits for its peer, the code is called until the handler is notified. If the code panics,
+/// the handler panics.
+pub fn set_wait(take_step: Option<fn()>) {
+    simulate_waits(take_step);
 }
 
 /// Creates two ends of a connection, which do not block, with `room` bytes in each direction. With

@@ -69,6 +69,7 @@ mod server;
 mod server_conn;
 mod service;
 mod session_shared;
+mod signal;
 mod timestamps;
 mod writers;
 
@@ -84,3 +85,5 @@ pub use request::{Plan, Request, Savepoint, SavepointAction, Sql, Timestamps};
 pub use row::{Row, RowSource};
 pub use server::{Reader, Server};
 pub use service::{Account, Cancel, CancelReason, Peer, Service, SessionId};
+#[cfg(feature = "internal")]
+pub(crate) use signal::simulate_waits;

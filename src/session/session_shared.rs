@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::conn_shared::ConnShared;
@@ -21,6 +21,7 @@ use super::credit::{Credit, Offers};
 use super::error::SessionError;
 use super::queued::Queued;
 use super::service::{Cancel, CancelReason, SessionId};
+use super::signal::Signal;
 use crate::net::Hold;
 use crate::runtime::{Class, guard, is_late};
 use crate::sync::shim::lock;
@@ -46,7 +47,7 @@ pub(super) struct SessionShared {
     /// Set while the session is in the connection's list of sessions that wait for room.
     pub(super) waits_for_room: AtomicBool,
     /// Notified when a waiting writer may have got credit, room or a cancellation.
-    changed: Condvar,
+    changed: Signal,
     /// Held during the call. The end of a cancelled request takes the lock too, so the call is over
     /// before the next request begins. Taken before `mail`.
     cancel: Mutex<Cancel>,
@@ -145,7 +146,7 @@ impl SessionShared {
             class: AtomicU8::new(class as u8),
             mail: Mutex::default(),
             waits_for_room: AtomicBool::new(false),
-            changed: Condvar::new(),
+            changed: Signal::default(),
             cancel: Mutex::new(Cancel::none()),
         }
     }
@@ -557,7 +558,7 @@ impl SessionShared {
                 if !has_room {
                     conn.wake_when_room(self);
                 }
-                mail = self.changed.wait(mail).unwrap_or_else(std::sync::PoisonError::into_inner);
+                mail = self.changed.wait(&self.mail, mail);
             }
         });
         conn.group().usage().waiting_writers_changed(false);

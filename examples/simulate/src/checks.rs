@@ -32,7 +32,7 @@ impl World {
     /// At rest, every live peer has all its answers.
     pub(super) fn check_stuck(&self) {
         let scene = &self.scene;
-        for peer in self.peers.iter().filter(|peer| !scene.is_spoiled(peer.index)) {
+        for peer in self.peers().iter().filter(|peer| !scene.is_spoiled(peer.index)) {
             let index = peer.index;
             scene.check(peer.asked.is_empty(), || {
                 let tags: Vec<_> = peer.asked.iter().map(|asked| asked.tag).collect();

@@ -16,7 +16,8 @@
 //! A client asks, takes, cancels, gives up or closes. Bytes move, as many as chance says. A way is held
 //! up, cut, half-closed or spoiled, or its client does not read. The server takes an event or a task, or
 //! does one of those that it holds. A deferred request is finished. Time passes. While a handler of the
-//! service runs, the server may go on with others, as it does with more than one thread.
+//! service runs, the server may go on with others, as it does with more than one thread. While a handler
+//! waits for room or for credit, everything goes on until the handler is notified.
 //!
 //! # What has to hold
 //!
@@ -67,7 +68,7 @@ impl Coverage {
 
 /// Runs one seed; `verbose` says each step on the terminal.
 pub fn run(seed: u64, verbose: bool) -> Outcome {
-    let run = AssertUnwindSafe(|| world::World::new(seed, verbose).run());
+    let run = AssertUnwindSafe(|| world::World::run(seed, verbose));
     catch_unwind(run).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied());

@@ -1,5 +1,6 @@
 //! [`Peer`]: one client connection, what it asks, and what it gets.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use epoll_group::client::{Options, Request};
@@ -61,7 +62,8 @@ impl Peer {
         let number = connection.as_ref().map(|connection| connection.id().number());
         if let (Some(number), Some(connection)) = (number, connection) {
             scene.owners.borrow_mut().insert(number, index);
-            let end = End { peer: index, connection, outlet: wire.outlet() };
+            let (outlet, pending) = (wire.outlet(), Cell::new(0));
+            let end = End { peer: index, connection, outlet, pending };
             scene.ends.borrow_mut().insert(number, end);
         } else {
             scene.count("server: a connection is refused");

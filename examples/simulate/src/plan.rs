@@ -39,6 +39,8 @@ pub struct Plan {
     /// Handlers may take this long.
     pub longest: Duration,
     pub drains: bool,
+    /// Handlers write rows for which there is neither room nor credit, and wait.
+    pub waits: bool,
 }
 
 /// Those tunables that say what a client may be told.
@@ -144,6 +146,7 @@ impl Plan {
                 MILLIS(40),
             ]),
             drains: chance.one_in(4),
+            waits: chance.one_in(2),
         }
     }
 }

@@ -9,12 +9,13 @@ use std::io::{self, Write as _};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use epoll_group::internal::simulated::{Simulated, Step, set_random, set_time};
+use epoll_group::internal::simulated::{Simulated, Step, set_random, set_time, set_wait};
 use epoll_group::net::Connection;
 use epoll_group::session::{Deferred, Wake};
 
 use super::Coverage;
 use super::chance::Chance;
+use super::peer::Peer;
 use super::plan::Plan;
 use super::service::Engine;
 use super::statement::{Later, Task};
@@ -25,6 +26,11 @@ pub struct Scene {
     pub plan: Plan,
     pub server: Simulated,
     pub coverage: RefCell<Coverage>,
+    pub peers: RefCell<Vec<Peer>>,
+    /// Number of peers that have ever connected.
+    pub connected: Cell<usize>,
+    /// Set while a handler may wait for its peer. A wait within a wait would not begin with a flush.
+    pub waits: Cell<bool>,
     /// Every request that was ever made, by its tag.
     pub requests: RefCell<Vec<Life>>,
     pub deferred: RefCell<Vec<Waiting>>,
@@ -82,6 +88,8 @@ pub struct End {
     pub peer: usize,
     pub connection: Connection,
     pub outlet: Outlet,
+    /// Bytes that waited for the client at the last look.
+    pub pending: Cell<usize>,
 }
 
 /// Reasons for which requests of one session have other outcomes than answers.
@@ -150,6 +158,9 @@ impl Scene {
             plan,
             server,
             coverage: RefCell::default(),
+            peers: RefCell::default(),
+            connected: Cell::new(0),
+            waits: Cell::new(false),
             requests: RefCell::default(),
             deferred: RefCell::default(),
             wakes: RefCell::default(),
@@ -338,6 +349,7 @@ impl Drop for Open {
         drop(SCENE.take());
         set_time(None);
         set_random(None);
+        set_wait(None);
     }
 }
 

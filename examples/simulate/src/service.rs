@@ -285,12 +285,14 @@ impl Doing<'_> {
         reply.last_insert_id(tag);
         reply.columns(&columns())?;
         match form {
-            Form::Handler if self.fits(rows * (bytes + 64)) => {
+            Form::Handler if self.fits(rows * (bytes + 64)) || self.may_wait() => {
+                let outer = scene.waits.replace(true);
                 for index in 0..rows {
                     reply.row(|row| fill(row, tag, index, bytes))?;
                     scene.wrote_row(tag, (peer, session), bytes);
                     scene.pass(Duration::from_micros(scene.chance.below(20)));
                 }
+                scene.waits.set(outer);
                 scene.wrote(peer, session, END);
                 scene.count("service: rows of a handler");
                 said(scene, tag, peer, Said::Fine);
@@ -303,7 +305,12 @@ impl Doing<'_> {
         Ok(())
     }
 
-    /// True if `bytes` can be written without a wait. There is one thread.
+    /// True if no handler further out may wait.
+    fn may_wait(&self) -> bool {
+        !self.scene.waits.get() && self.scene.plan.waits
+    }
+
+    /// True if `bytes` can be written without a wait.
     fn fits(&self, bytes: u64) -> bool {
         let pending = self
             .scene

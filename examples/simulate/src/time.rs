@@ -67,6 +67,8 @@ struct Turn {
     run: u64,
     since: Instant,
     requests: usize,
+    /// Budget at its begin.
+    budget: usize,
 }
 
 impl Runs {
@@ -86,14 +88,15 @@ impl Scene {
         self.look_at_held(peer, 0);
         let (run, now) = (self.runs.current.get(), self.now());
         let mut turns = self.runs.turns.borrow_mut();
-        let begun = Turn { run, since: now, requests: 0 };
+        let begun = Turn { run, since: now, requests: 0, budget: self.plan.session_budget.get() };
         let turn = turns.entry((peer, session)).or_insert(begun);
         if turn.run != run {
             *turn = begun;
         }
         let (ran, requests) = (now - turn.since, turn.requests);
+        let within = ran < TURN && requests < turn.budget;
         turn.requests += 1;
-        self.check(ran < TURN && requests < self.plan.session_budget.get(), || {
+        self.check(within, || {
             format!("a turn of session {session:#x} of peer {peer}: {requests} requests in {ran:?}")
         });
     }
@@ -151,9 +154,22 @@ impl Scene {
         self.server.stats().get(Counter::FramesOfDeadSessionsDropped)
     }
 
-    /// Checks that a step of the server leaves nothing behind that was written in it, and notes which
-    /// peers it has closed because they took nothing.
+    /// Notes which peer a step has closed because it took nothing.
+    fn look_at_closed(&self) {
+        let timed_out = self.server.stats().get(Counter::ClosedWriteTimeout);
+        let slow = self.runs.timed_out.replace(timed_out) < timed_out;
+        for end in self.ends.borrow().values() {
+            let pending = end.connection.pending_bytes();
+            let dropped = end.pending.replace(pending) > 0 && pending == 0;
+            if slow && dropped && end.connection.is_closed() {
+                self.slow.borrow_mut().insert(end.peer);
+            }
+        }
+    }
+
+    /// Checks that a step of the server leaves nothing behind that was written in it.
     pub fn look_at_step(&self) {
+        self.look_at_closed();
         if self.depth.get() > 0 {
             return;
         }
@@ -168,14 +184,7 @@ impl Scene {
                 format!("peer {peer}: what session {session:#x} wrote does not leave with its run")
             });
         }
-        let stats = self.server.stats();
-        self.runs.dropped.set(stats.get(Counter::FramesOfDeadSessionsDropped));
-        let timed_out = stats.get(Counter::ClosedWriteTimeout);
-        if self.runs.timed_out.replace(timed_out) < timed_out {
-            let ends = self.ends.borrow();
-            let closed = ends.values().filter(|end| end.connection.is_closed());
-            self.slow.borrow_mut().extend(closed.map(|end| end.peer));
-        }
+        self.runs.dropped.set(self.dropped());
     }
 }
 

@@ -1,18 +1,19 @@
 //! [`World`]: all connections of a seed, and what happens next.
 
+use std::cell::RefMut;
+use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use epoll_group::internal::simulated::set_wait;
 
 use super::Coverage;
 use super::later;
 use super::peer::Peer;
-use super::scene::{Open, Scene};
+use super::scene::{Scene, scene};
 
 pub struct World {
     pub(super) scene: Rc<Scene>,
-    pub(super) peers: Vec<Peer>,
-    connected: usize,
-    _open: Open,
 }
 
 /// Result of a seed.
@@ -28,12 +29,14 @@ pub struct Outcome {
 }
 
 impl World {
-    pub fn new(seed: u64, verbose: bool) -> Self {
-        let (scene, open) = Scene::open(seed, verbose);
-        Self { scene, peers: Vec::new(), connected: 0, _open: open }
+    /// Runs a seed.
+    pub fn run(seed: u64, verbose: bool) -> Outcome {
+        let (scene, _open) = Scene::open(seed, verbose);
+        set_wait(Some(Self::go_on));
+        Self { scene }.run_all()
     }
 
-    pub fn run(mut self) -> Outcome {
+    fn run_all(self) -> Outcome {
         for _ in 0..self.scene.plan.peers {
             self.connect();
         }
@@ -56,6 +59,31 @@ impl World {
         self.outcome()
     }
 
+    /// Clients. They call nothing that runs the server.
+    pub(super) fn peers(&self) -> RefMut<'_, Vec<Peer>> {
+        self.scene.peers.borrow_mut()
+    }
+
+    /// Takes steps in place of a handler that waits for its peer.
+    fn go_on() {
+        let world = Self { scene: scene() };
+        let scene = &world.scene;
+        if scene.failure().is_some() {
+            resume_unwind(Box::new("a check has failed"));
+        }
+        scene.count("server: a step within a handler that waits");
+        scene.depth.set(scene.depth.get() + 1);
+        if scene.resting.get().is_none() && !scene.chance.one_in(20) {
+            world.step();
+        } else if !world.move_all() {
+            match world.next_time() {
+                Some(next) => world.let_pass(next),
+                None => scene.fail("a handler waits, and nothing comes that could wake it"),
+            }
+        }
+        scene.depth.set(scene.depth.get() - 1);
+    }
+
     fn outcome(self) -> Outcome {
         let scene = &self.scene;
         let requests = scene.requests.borrow().len() as u64;
@@ -70,14 +98,16 @@ impl World {
 
     // ---- steps ----
 
-    fn connect(&mut self) {
-        if self.connected < self.scene.plan.most_peers && !self.scene.drained.get() {
-            self.peers.push(Peer::connect(&self.scene, self.connected));
-            self.connected += 1;
+    fn connect(&self) {
+        let (scene, index) = (&self.scene, self.scene.connected.get());
+        if index < scene.plan.most_peers && !scene.drained.get() {
+            scene.connected.set(index + 1);
+            let peer = Peer::connect(scene, index);
+            self.peers().push(peer);
         }
     }
 
-    fn step(&mut self) {
+    fn step(&self) {
         let scene = Rc::clone(&self.scene);
         let chance = &scene.chance;
         let what = chance.weighted(&[40, 14, 14, 12, 12, 4, 4, 4, 4, 1, 1]);
@@ -88,14 +118,16 @@ impl World {
             8 => self.pass_some(),
             10 => scene.reconfigure(),
             9 => {
-                self.peers.retain(|peer| !peer.is_done());
-                if self.peers.len() < scene.plan.peers {
+                self.peers().retain(|peer| !peer.is_done());
+                let few = self.peers().len() < scene.plan.peers;
+                if few {
                     self.connect();
                 }
             }
             _ => {
-                let index = chance.index(self.peers.len());
-                let Some(peer) = self.peers.get_mut(index) else { return };
+                let mut peers = self.peers();
+                let index = chance.index(peers.len());
+                let Some(peer) = peers.get_mut(index) else { return };
                 let most = chance.pick(&[1, 7, 60, 1000, 5000, 65_536, 65_536]);
                 match what {
                     1 => peer.act(&scene),
@@ -129,11 +161,11 @@ impl World {
         }
     }
 
-    fn pass_some(&mut self) {
+    fn pass_some(&self) {
         if self.scene.plan.faults.are_none() {
             let scene = Rc::clone(&self.scene);
             // Without faults every client reads in time.
-            self.peers.iter_mut().for_each(|peer| _ = peer.pull(&scene, usize::MAX));
+            self.peers().iter_mut().for_each(|peer| _ = peer.pull(&scene, usize::MAX));
         }
         let most = self.scene.chance.pick(&[20, 20, 100, 100, 1000, 1000, 10_000, 200_000]);
         self.scene.pass(Duration::from_micros(self.scene.chance.below(most)));
@@ -141,10 +173,10 @@ impl World {
     }
 
     /// Clients whose time has come.
-    fn look_at_clock(&mut self) -> bool {
+    fn look_at_clock(&self) -> bool {
         let now = self.scene.now();
         let mut any = false;
-        for peer in &mut self.peers {
+        for peer in &mut *self.peers() {
             if peer.client.poll_timeout().is_some_and(|due| due <= now) {
                 // A time-out interrupts the statement, or the one behind it.
                 for asked in peer.asked.iter().filter(|asked| asked.due <= now) {
@@ -161,14 +193,14 @@ impl World {
     // ---- to rest ----
 
     /// Everything goes on until nothing is left to do but to wait for time-outs.
-    fn settle(&mut self) {
+    fn settle(&self) {
         self.scene.note("settle", &[]);
         self.scene.resting.set(Some(self.scene.now()));
         self.come_to_rest();
         self.scene.resting.set(None);
     }
 
-    fn come_to_rest(&mut self) {
+    fn come_to_rest(&self) {
         let scene = Rc::clone(&self.scene);
         for _ in 0..MOST_ROUNDS {
             if scene.failure().is_some() {
@@ -185,10 +217,10 @@ impl World {
     }
 
     /// Lets every peer and the server do all that they can. Returns true if anything moved.
-    fn move_all(&mut self) -> bool {
+    fn move_all(&self) -> bool {
         let scene = Rc::clone(&self.scene);
         let mut moved = self.look_at_clock();
-        for peer in &mut self.peers {
+        for peer in &mut *self.peers() {
             moved |= peer.pull(&scene, usize::MAX) + peer.arrive(&scene, usize::MAX) > 0;
             (0..peer.asked.len()).rev().for_each(|index| peer.take(&scene, index));
             peer.send();
@@ -246,7 +278,7 @@ impl World {
         let ends = scene.ends.borrow();
         let waits = ends.values().filter(|end| {
             let reads = |peer: &Peer| peer.index == end.peer && !peer.wire.reads(&scene);
-            end.connection.pending_bytes() > 0 && self.peers.iter().any(reads)
+            end.connection.pending_bytes() > 0 && self.peers().iter().any(reads)
         });
         let waits: Vec<_> = waits.map(|end| (end.peer, end.connection.clone())).collect();
         drop(ends);
@@ -268,7 +300,8 @@ impl World {
     fn next_time(&self) -> Option<Instant> {
         let scene = &self.scene;
         let now = scene.now();
-        let ways = self.peers.iter().filter_map(|peer| peer.wire.next_time(now));
+        let peers = self.peers();
+        let ways = peers.iter().filter_map(|peer| peer.wire.next_time(now));
         let deferred = scene.deferred.borrow();
         let answers = deferred.iter().map(|waiting| waiting.due);
         let soon = scene.server.next_deadline().filter(|&due| due <= now + SOON);
@@ -277,10 +310,10 @@ impl World {
 
     // ---- to its end ----
 
-    fn finish(&mut self) {
+    fn finish(&self) {
         let scene = Rc::clone(&self.scene);
         scene.note("finish", &[]);
-        for peer in &mut self.peers {
+        for peer in &mut *self.peers() {
             peer.go_silent(&scene);
         }
         if scene.plan.drains {
@@ -293,14 +326,14 @@ impl World {
         self.check_stuck();
         let at_rest = scene.server.stats();
         if scene.plan.drains {
-            let left = self.peers.iter().filter(|peer| !peer.is_over()).count();
+            let left = self.peers().iter().filter(|peer| !peer.is_over()).count();
             scene.check(left == 0 || !scene.spoiled.borrow().is_empty(), || {
                 format!("the drain leaves {left} connections: {at_rest}")
             });
             scene.cut.set(true);
             scene.server.cut();
         } else if scene.chance.one_in(2) {
-            for peer in &mut self.peers {
+            for peer in &mut *self.peers() {
                 let sessions = std::mem::take(&mut peer.sessions);
                 sessions.into_iter().for_each(|session| peer.close(&scene, session));
             }
@@ -308,7 +341,7 @@ impl World {
         self.settle();
         self.check_closed();
         scene.cut.set(true);
-        for peer in &mut self.peers {
+        for peer in &mut *self.peers() {
             peer.wire.cut();
         }
         self.settle();

@@ -63,6 +63,7 @@ fn what_has_to_hold_holds_whatever_happens() {
         "server: reconfigured",
         "server: a slow reader",
         "server: others go on within a handler",
+        "server: a step within a handler that waits",
         "counter: waits for credit",
         "counter: plans known",
         "counter: reads paused",
