@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::class::Class;
 use super::source::{CUT, FIRST_OWN_MARK, Lent, OVER, Source};
 use super::{Cost, Group, Interest, Readiness, Token, guard};
-use crate::sync::runner::{Marks, Runner, Running};
+use crate::sync::runner::{Ended, Marks, Runner, Running};
 
 type Code = Box<dyn FnMut(BorrowedFd<'_>, Readiness) + Send>;
 
@@ -91,9 +92,8 @@ impl Foreign {
         }
     }
 
-    fn run(&self, mut running: Running<'_, Option<Code>>, lent: &mut Lent<'_>) {
-        for rounds in 1.. {
-            let marks = running.take_marks();
+    fn run(&self, running: Running<'_, Option<Code>>, lent: &mut Lent<'_>) {
+        let ended = running.run(|running, marks| {
             if marks.has(END | CUT | OVER) {
                 let code = running.take();
                 guard(&self.group, "drop", || drop(code));
@@ -105,25 +105,14 @@ impl Foreign {
                 guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
                 lent.charge(&self.cost);
             }
-            match running.finish() {
-                Some(again) if rounds < ROUNDS => running = again,
-                Some(again) => {
-                    again.queue();
-                    let pushed =
-                        self.token.get().is_some_and(|token| self.group.push_source(*token));
-                    if !pushed {
-                        drop(self.code.resume());
-                    }
-                    return;
-                }
-                None => return,
-            }
+            ControlFlow::Continue(())
+        });
+        let pushed = || self.token.get().is_some_and(|token| self.group.push_source(*token));
+        if ended == Ended::Queued && !pushed() {
+            drop(self.code.resume());
         }
     }
 }
-
-/// So many calls in a row, then it is somebody else's turn.
-const ROUNDS: u32 = 16;
 
 impl Source for Watched {
     fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>) {

@@ -62,6 +62,7 @@ mod making {
         FinishWithoutLook,
         QueueRelaxed,
         LetGoRelaxed,
+        HandOverLetsGo,
         FlagForgotten,
         LookAtFlagOnly,
         // Slots

@@ -17,11 +17,12 @@
 //! rechecks, as a single atomic word.
 //!
 //! It knows nothing of tasks. The caller of [`Running::queue`] pushes the right to run to a queue.
-//! The thread that pops it calls [`Runner::resume`].
+//! The thread that pops it calls [`Runner::resume`]. [`Running::run`] queues after a number of
+//! rounds, so that no owner works without end for threads that keep leaving marks.
 
 use std::fmt;
 use std::mem;
-use std::ops::{BitOr, BitOrAssign, Deref, DerefMut};
+use std::ops::{BitOr, BitOrAssign, ControlFlow, Deref, DerefMut};
 
 use super::mutant::mutant;
 use super::shim::atomic::{AtomicU32, Ordering};
@@ -169,6 +170,19 @@ impl<T> fmt::Debug for Runner<T> {
     }
 }
 
+/// State in which [`Running::run`] leaves a [`Runner`].
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// No mark is left.
+    Idle,
+    /// A mark is left. The caller pushes the right to run to a queue.
+    Queued,
+}
+
+/// Most rounds of one [`Running::run`]. Few in the models, which could not explore more.
+const ROUNDS: u32 = if cfg!(all(test, loom)) { 2 } else { 16 };
+
 /// Right to work on the value of a [`Runner`].
 ///
 /// If it is dropped without [`finish`](Self::finish) or [`queue`](Self::queue), by a panic, it
@@ -182,6 +196,27 @@ pub(crate) struct Running<'a, T> {
 }
 
 impl<T> Running<'_, T> {
+    /// Calls `round` with the marks until none is left. Queues if there are marks after [`ROUNDS`]
+    /// rounds, or after a round that breaks.
+    pub(crate) fn run(
+        mut self,
+        mut round: impl FnMut(&mut Self, Marks) -> ControlFlow<()>,
+    ) -> Ended {
+        for rounds in 1.. {
+            let marks = self.take_marks();
+            let flow = round(&mut self, marks);
+            match self.finish() {
+                None => break,
+                Some(again) if rounds < ROUNDS && flow.is_continue() => self = again,
+                Some(again) => {
+                    mutant!(again.queue(), HandOverLetsGo => drop(again));
+                    return Ended::Queued;
+                }
+            }
+        }
+        Ended::Idle
+    }
+
     /// Takes the marks that were left so far.
     pub(crate) fn take_marks(&mut self) -> Marks {
         let mut marks = mem::take(&mut self.marks);
@@ -318,6 +353,42 @@ mod tests {
         assert_eq!(running.take_marks(), A | B);
         assert!(running.finish().is_none());
         assert!(!runner.is_owned_or_flagged());
+    }
+
+    #[test]
+    fn a_run_queues_if_it_finds_marks_after_each_of_its_rounds() {
+        let runner = Runner::new(0);
+        // Others leave a mark in each round.
+        let endless = |running: &mut Running<'_, u32>, _| {
+            **running += 1;
+            assert!(runner.notify(A).is_none());
+            ControlFlow::Continue(())
+        };
+        assert_eq!(runner.notify(A).expect("idle").run(endless), Ended::Queued);
+        assert!(runner.notify(B).is_none(), "it is for the queue");
+        let mut last = Marks::NONE;
+        let resumed = runner.resume().expect("queued");
+        assert_eq!(*resumed, ROUNDS);
+        let ended = resumed.run(|_, marks| {
+            last |= marks;
+            ControlFlow::Continue(())
+        });
+        assert_eq!((ended, last), (Ended::Idle, A | B));
+    }
+
+    #[test]
+    fn a_run_that_breaks_queues_what_it_leaves() {
+        let runner = Runner::new(());
+        let breaks = |left| {
+            move |running: &mut Running<'_, ()>, _| {
+                running.mark(left);
+                ControlFlow::Break(())
+            }
+        };
+        let running = runner.notify(A).expect("idle");
+        assert_eq!(running.run(breaks(Marks::NONE)), Ended::Idle);
+        assert_eq!(runner.notify(A).expect("idle").run(breaks(B)), Ended::Queued);
+        assert_eq!(runner.resume().expect("queued").take_marks(), B);
     }
 
     #[test]

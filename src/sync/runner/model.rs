@@ -3,15 +3,18 @@
 //! The first model is receiving: notifiers with different marks, one of which queues. In the
 //! second, a task goes back to the queue because of a mark that was left meanwhile. In the third a
 //! run ends by a panic. The fourth is sending: the order of calls is that of `net`, reduced to a
-//! counter of bytes. The socket is a lock around its room, as in the kernel.
+//! counter of bytes. The socket is a lock around its room, as in the kernel. Senders hand over to a
+//! task after two rounds, which the worker or the last thread runs.
 //!
 //! Left out: more than three threads, and more marks than threads.
+
+use std::ops::ControlFlow;
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{Marks, Runner, Running};
+use super::{Ended, Marks, Runner, Running};
 use crate::sync::mutant::{explore, mutants};
 
 const MARKS: [Marks; 3] = [Marks::bit(0), Marks::bit(1), Marks::bit(2)];
@@ -140,6 +143,8 @@ struct Conn {
     send: Runner<Outbound>,
     inbox: Mutex<u32>,
     socket: Mutex<Socket>,
+    /// Tasks that go on sending.
+    tasks: Mutex<u32>,
 }
 
 #[derive(Default)]
@@ -168,9 +173,8 @@ impl Conn {
         }
     }
 
-    fn run(&self, mut running: Running<'_, Outbound>, mut bytes: u32) {
-        loop {
-            let marks = running.take_marks();
+    fn run(&self, running: Running<'_, Outbound>, mut bytes: u32) {
+        let ended = running.run(|running, marks| {
             running.backlog += std::mem::take(&mut bytes);
             if marks.has(INBOX) {
                 running.backlog += std::mem::take(&mut *self.inbox.lock().expect("no panic"));
@@ -187,11 +191,23 @@ impl Conn {
             }
             let blocked = running.blocked;
             running.set_flag(blocked);
-            match running.finish() {
-                Some(again) => running = again,
-                None => return,
-            }
+            ControlFlow::Continue(())
+        });
+        if ended == Ended::Queued {
+            *self.tasks.lock().expect("no panic") += 1;
         }
+    }
+
+    /// Runs a task, if there is one.
+    fn run_task(&self) -> bool {
+        let mut tasks = self.tasks.lock().expect("no panic");
+        let Some(left) = tasks.checked_sub(1) else { return false };
+        *tasks = left;
+        drop(tasks);
+        if let Some(running) = self.send.resume() {
+            self.run(running, 0);
+        }
+        true
     }
 
     /// Reads as the peer does. Returns `true` if that causes an edge.
@@ -218,6 +234,7 @@ fn what_is_sent_leaves() {
             send: Runner::new(Outbound::default()),
             inbox: Mutex::new(0),
             socket: Mutex::default(),
+            tasks: Mutex::new(0),
         });
         let here = Arc::clone(&conn);
         let sender = thread::spawn(move || here.send_one());
@@ -230,10 +247,12 @@ fn what_is_sent_leaves() {
             }
             // An edge for another reason.
             here.writable();
+            here.run_task();
         });
         conn.send_one();
         sender.join().expect("no panic");
         worker.join().expect("no panic");
+        while conn.run_task() {}
         assert_eq!(conn.socket.lock().expect("no panic").taken, 2, "a byte was left behind");
     });
 }
@@ -266,5 +285,6 @@ mutants! {
     finish_or_queue_without_look: FinishWithoutLook, what_is_left_is_queued(), "right: [1, 0, 1]";
     let_go_without_release: LetGoRelaxed, a_panic_lets_go(), "Causality violation";
     sending_without_the_flag: FlagForgotten, what_is_sent_leaves(), "a byte was left behind";
+    sending_on_without_the_right: HandOverLetsGo, what_is_sent_leaves(), "a byte was left behind";
     sending_past_a_busy_sender: LookAtFlagOnly, what_is_sent_leaves(), "a byte was left behind";
 }
