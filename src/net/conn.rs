@@ -417,7 +417,7 @@ impl Source for Connection {
 
 impl Conn {
     /// Serves the sending side, and says what is in it for the receiving side.
-    fn marks_of(&self, readiness: Readiness) -> Marks {
+    fn marks_of(self: &Arc<Self>, readiness: Readiness) -> Marks {
         let mut marks = Marks::NONE;
         if readiness.is_writable() {
             if self.phase() == Phase::Opening {

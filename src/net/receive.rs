@@ -174,7 +174,7 @@ pub(super) fn run<'a>(
     mut running: Running<'a, Recv>,
     lent: &mut Lent<'_>,
 ) {
-    let conn = &*connection.0;
+    let conn = &connection.0;
     let mut round = Round {
         connection,
         conn,
@@ -236,7 +236,7 @@ pub(super) fn run<'a>(
 /// One stay in the Runner.
 pub(super) struct Round<'a> {
     pub(super) connection: &'a Connection,
-    pub(super) conn: &'a Conn,
+    pub(super) conn: &'a Arc<Conn>,
     pub(super) received: usize,
     /// What was received is a request in progress until it is released.
     held: bool,

@@ -3,7 +3,8 @@
 //! A [`Runner`](crate::sync::runner::Runner) guards it: send, append to the backlog and noting that
 //! the socket is full are one critical section. A sender that finds another one at work leaves its
 //! bytes in the inbox and a mark; a writable edge leaves a mark. So no sender waits for the system
-//! call of another one, and nothing is sent past the backlog.
+//! call of another one, and nothing is sent past the backlog. A sender that finds new marks after
+//! each of many turns leaves the rest to a task, [`SendOn`].
 //!
 //! The phase [`Shut`](Phase::Shut) is the end. Backlog and inbox are empty then, or the socket has
 //! failed. A sender that had found the connection open and comes later is refused.
@@ -11,6 +12,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -21,7 +23,7 @@ use super::cork;
 use super::pieces::{Chunk, Pieces};
 use crate::runtime::{Excuse, leaves_room};
 use crate::stats::Counter;
-use crate::sync::runner::{Marks, Running};
+use crate::sync::runner::{Ended, Marks, Running};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::epoll::Interest;
@@ -91,13 +93,13 @@ impl Conn {
     }
 
     /// What was left in the inbox leaves.
-    pub(super) fn flush_inbox(&self) {
+    pub(super) fn flush_inbox(self: &Arc<Self>) {
         if self.corked.load(Ordering::Relaxed) {
             self.mark_send(INBOX);
         }
     }
 
-    fn send(&self, pieces: Pieces<'_>) -> Sent {
+    fn send(self: &Arc<Self>, pieces: Pieces<'_>) -> Sent {
         if self.phase() >= Phase::Closing {
             return Sent::Closed;
         }
@@ -153,26 +155,26 @@ impl Conn {
 
     /// The receiving side has paused, because of the backlog or of what is in the inbox: [`RESUME`]
     /// comes when the backlog is at the low watermark.
-    pub(super) fn resume_when_low(&self) {
+    pub(super) fn resume_when_low(self: &Arc<Self>) {
         self.mark_send(READER_WAITS);
     }
 
     /// [`FLUSHED`] comes when the backlog is empty.
-    pub(super) fn tell_when_flushed(&self) {
+    pub(super) fn tell_when_flushed(self: &Arc<Self>) {
         self.mark_send(CLOSER_WAITS);
     }
 
     /// A deadline of the connection has passed, perhaps this one.
-    pub(super) fn check_due(&self) {
+    pub(super) fn check_due(self: &Arc<Self>) {
         self.mark_send(CHECK_DUE);
     }
 
     /// The connection is over.
-    pub(super) fn discard_backlog(&self) {
+    pub(super) fn discard_backlog(self: &Arc<Self>) {
         self.mark_send(DISCARD);
     }
 
-    pub(super) fn mark_send(&self, marks: Marks) {
+    pub(super) fn mark_send(self: &Arc<Self>, marks: Marks) {
         if let Some(running) = self.send.notify(marks) {
             self.run_send(running, Pieces::NONE);
         }
@@ -180,19 +182,20 @@ impl Conn {
 
     /// Does what the marks say, with `pieces` to send behind everything that is there. Returns what the
     /// first turn did with them.
-    fn run_send(&self, mut running: Running<'_, Outbound>, mut pieces: Pieces<'_>) -> Sent {
+    fn run_send(self: &Arc<Self>, running: Running<'_, Outbound>, mut pieces: Pieces<'_>) -> Sent {
         let mut first_sent = None;
-        loop {
-            let marks = running.take_marks();
-            let turn = self.send_turn(&mut running, marks, mem::replace(&mut pieces, Pieces::NONE));
-            let sent = *first_sent.get_or_insert(turn);
-            self.watch_for_room(&mut running);
+        let ended = running.run(|running, marks| {
+            let turn = self.send_turn(running, marks, mem::replace(&mut pieces, Pieces::NONE));
+            first_sent.get_or_insert(turn);
+            self.watch_for_room(running);
             running.set_flag(running.blocked);
-            match running.finish() {
-                Some(next) => running = next,
-                None => return sent,
-            }
+            ControlFlow::Continue(())
+        });
+        if ended == Ended::Queued {
+            self.group.queue_drop(SendOn(Arc::clone(self)));
         }
+        // A run has at least one turn.
+        first_sent.unwrap_or(Sent::Closed)
     }
 
     /// Unix sockets report room each time the peer reads, whether anybody wants to know or not. So
@@ -407,6 +410,18 @@ impl Conn {
 impl Outbound {
     fn is_overdue(&self, now: Instant) -> bool {
         self.due.is_some_and(|(due, _)| due <= now)
+    }
+}
+
+/// Right to send that a sender has given to the queue. A worker drops it, or the sweep of a group that
+/// ends, and either of them goes on sending.
+struct SendOn(Arc<Conn>);
+
+impl Drop for SendOn {
+    fn drop(&mut self) {
+        if let Some(running) = self.0.send.resume() {
+            self.0.run_send(running, Pieces::NONE);
+        }
     }
 }
 

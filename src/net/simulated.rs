@@ -48,11 +48,13 @@ impl Protocol for Deaf {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::io::Write;
+    use std::cell::Cell;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
     use std::time::{Duration, Instant};
 
-    use super::super::{Close, Input};
+    use super::super::{Close, Input, Sent};
     use super::*;
     use crate::config::Config;
     use crate::runtime::Simulated;
@@ -64,6 +66,8 @@ mod tests {
     const LATE: Duration = Duration::from_millis(150);
     const FRAME: &[u8] = b"a frame.";
     const MORE_THAN_A_SOCKET_TAKES: usize = 4 << 20;
+    /// As far as a test is concerned.
+    const WITHOUT_END: u32 = 1000;
 
     /// Answers each frame with so many bytes.
     struct Answers(usize);
@@ -90,6 +94,7 @@ mod tests {
     /// A server that looks at every time too late, and a peer of it.
     struct World {
         runtime: Simulated,
+        conn: Connection,
         peer: UnixStream,
         now: Instant,
     }
@@ -105,8 +110,9 @@ mod tests {
             ours.set_nonblocking(true).expect("a socket");
             let served = Served::new(Answers(answers));
             let peer_addr = Address::Unix("".into());
-            served.accept(runtime.group(), ours.into(), peer_addr).expect("there is room");
-            Self { runtime, peer, now }
+            let conn =
+                served.accept(runtime.group(), ours.into(), peer_addr).expect("there is room");
+            Self { runtime, conn, peer, now }
         }
 
         fn sends(&mut self, bytes: &[u8]) {
@@ -132,6 +138,35 @@ mod tests {
             clock::simulate(Some(self.now));
             self.runtime.fire_due();
             self.run();
+        }
+
+        /// Sends while other senders come in each turn. Returns the bytes that were sent in all, and the
+        /// turns of this sender.
+        fn sends_beside_others(&self) -> (usize, u32) {
+            self.conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
+            // While something waits, each turn looks at the clock.
+            let (turns, conn) = (Rc::new(Cell::new(0)), self.conn.clone());
+            let count = Rc::clone(&turns);
+            clock::at_each_look(move || {
+                if count.get() < WITHOUT_END {
+                    count.set(count.get() + 1);
+                    assert!(matches!(conn.send([0]), Sent::Queued(_)));
+                }
+            });
+            self.conn.send([0]);
+            clock::at_each_look(|| ());
+            (MORE_THAN_A_SOCKET_TAKES + 1 + turns.get() as usize, turns.get())
+        }
+
+        /// Reads so many bytes, as long as something comes.
+        fn reads(&mut self, count: usize) -> usize {
+            self.peer.set_nonblocking(true).expect("a socket");
+            let (mut bytes, mut all) = (vec![0; count], 0);
+            while let Ok(some @ 1..) = self.peer.read(&mut bytes[all..]) {
+                all += some;
+                self.run();
+            }
+            all
         }
 
         fn count(&self, counter: Counter) -> u64 {
@@ -160,6 +195,56 @@ mod tests {
         }
         assert_eq!(world.count(Counter::ClosedWriteTimeout), 1);
         assert!(world.now <= began + 2 * (TIMEOUT + LATE));
+    }
+
+    #[test]
+    fn a_sender_beside_others_leaves_the_rest_to_a_task_after_sixteen_turns() {
+        let mut world = World::new(0);
+        world.run();
+        let (sent, turns) = world.sends_beside_others();
+        // One look more is that of the queue.
+        assert_eq!(turns, 16 + 1);
+        assert_eq!(world.runtime.queued(), 1);
+        // Another sender leaves its bytes to the task as well.
+        assert!(matches!(world.conn.send([0]), Sent::Queued(_)));
+        assert_eq!(world.runtime.queued(), 1);
+        world.run();
+        assert_eq!(world.reads(sent + 2), sent + 1);
+        assert_eq!(world.conn.pending_bytes(), 0);
+        assert_eq!(world.runtime.queued(), 0);
+    }
+
+    #[test]
+    fn what_a_sender_has_left_to_a_task_leaves_before_a_drain_ends_the_connection() {
+        let mut world = World::new(0);
+        world.run();
+        let (sent, _) = world.sends_beside_others();
+        world.runtime.start_draining();
+        world.run();
+        assert_eq!(world.reads(sent + 1), sent);
+        assert_eq!(world.count(Counter::ConnectionsClosed), 0, "it lingers");
+        assert_eq!(world.peer.read(&mut [0]).expect("the end"), 0);
+    }
+
+    #[test]
+    fn a_task_that_no_worker_runs_sends_when_the_queue_is_swept() {
+        let mut world = World::new(0);
+        world.run();
+        let (sent, _) = world.sends_beside_others();
+        // The peer makes room, and the worker that takes the event leaves a mark for the task.
+        let mut bytes = vec![0; sent];
+        let read = world.peer.read(&mut bytes).expect("something was sent");
+        assert_eq!(world.runtime.take_events(), 1);
+        world.runtime.run(0, None);
+        let (usage, conn) = (Arc::clone(world.runtime.handle().usage()), world.conn.clone());
+        assert_eq!(usage.buffered_bytes(), conn.pending_bytes());
+        let mut peer = world.peer.try_clone().expect("a descriptor");
+        drop(world);
+        assert!(conn.is_closed());
+        assert_eq!((conn.pending_bytes(), usage.buffered_bytes()), (0, 0));
+        let mut rest = Vec::new();
+        peer.read_to_end(&mut rest).expect("it was cut in order");
+        assert!(!rest.is_empty() && read + rest.len() < sent, "{read} of {sent}, {}", rest.len());
     }
 
     #[test]

@@ -288,8 +288,13 @@ impl Group {
         if self.is_current() && RECLAIMING.get() || self.stopping() != RUN {
             drop(remains);
         } else {
-            self.push(Task::Discard(Box::new(remains)));
+            self.queue_drop(remains);
         }
+    }
+
+    /// Drops something as a task, and never here. Its destructor may queue the next one.
+    pub(crate) fn queue_drop<T: Any + Send>(&self, remains: T) {
+        self.push(Task::Discard(Box::new(remains)));
     }
 
     /// For something that is queued.

@@ -12,9 +12,19 @@ thread_local! {
     static SIMULATED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
+#[cfg(test)]
+thread_local! {
+    static AT_LOOK: Cell<Option<Box<dyn FnMut()>>> = const { Cell::new(None) };
+}
+
 /// Present time.
 #[inline]
 pub(crate) fn now() -> Instant {
+    #[cfg(test)]
+    if let Some(mut code) = AT_LOOK.take() {
+        code();
+        AT_LOOK.set(Some(code));
+    }
     #[cfg(any(test, feature = "internal"))]
     if let Some(now) = SIMULATED.get() {
         return now;
@@ -38,6 +48,12 @@ pub(crate) fn nanos_between(from: Instant, to: Instant) -> u64 {
 #[cfg(any(test, feature = "internal"))]
 pub(crate) fn simulate(now: Option<Instant>) {
     SIMULATED.set(now);
+}
+
+/// Runs `code` at each look of this thread at the clock, so that a test gets into the middle of a run.
+#[cfg(test)]
+pub(crate) fn at_each_look(code: impl FnMut() + 'static) {
+    AT_LOOK.set(Some(Box::new(code)));
 }
 
 #[cfg(test)]

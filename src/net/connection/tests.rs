@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::net::{Address, Close, Cork, Input, Listener, Protocol, Sent, flush_corked};
 use crate::runtime::Runtime;
 use crate::stats::Counter;
+use crate::sys::clock;
 
 /// Hands out its connections, and says when one is drained.
 struct Tells {
@@ -150,6 +151,30 @@ fn who_asks_while_the_peer_reads_is_told() {
         });
         pair.is_drained();
     }
+}
+
+#[test]
+fn a_sender_that_leaves_the_rest_to_a_runtime_that_has_ended_goes_on_itself() {
+    let pair = pair();
+    pair.fill();
+    let Pair { runtime, conn, peer, .. } = pair;
+    let usage = Arc::clone(conn.group().usage());
+    // While something waits, each turn looks at the clock.
+    let (mut turns, mut runtime, sender) = (1..=16, Some(runtime), conn.clone());
+    clock::at_each_look(move || match turns.next() {
+        Some(16) => {
+            let runtime = runtime.take().expect("it runs");
+            let report = runtime.drain(Duration::ZERO);
+            assert_eq!((report.cut, report.stuck.len()), (1, 0));
+            assert_eq!(sender.send([7]), Sent::Closed);
+        }
+        Some(_) => assert!(matches!(sender.send([7]), Sent::Queued(_))),
+        None => {}
+    });
+    conn.send([7]);
+    clock::at_each_look(|| ());
+    assert_eq!((conn.pending_bytes(), usage.buffered_bytes()), (0, 0));
+    drop(peer);
 }
 
 #[test]
