@@ -22,6 +22,7 @@
 use std::fs;
 use std::io;
 use std::mem;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ use super::receive::Recv;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};
 use crate::stats::Counter;
-use crate::sync::runner::{Marks, Runner, Running};
+use crate::sync::runner::{Ended, Marks, Runner, Running};
 use crate::sys::clock;
 use crate::sys::epoll::Interest;
 use crate::sys::eventfd::reserve_descriptor;
@@ -232,24 +233,20 @@ impl Acceptor {
         Ok(Part { group: Arc::clone(group), token })
     }
 
-    fn run(&self, mut running: Running<'_, Accept>, lent: &mut Lent<'_>) {
+    fn run(&self, running: Running<'_, Accept>, lent: &mut Lent<'_>) {
         let mut accepted = 0;
-        loop {
-            let marks = running.take_marks();
-            let more = self.turn(&mut running, marks);
+        let ended = running.run(|running, marks| {
+            let more = self.turn(running, marks);
             accepted += mem::take(&mut running.accepted);
             if more {
                 // The thread that resumes it accepts, whatever the marks.
-                running.queue();
-                if !self.token.get().is_some_and(|token| self.group.push_source(*token)) {
-                    drop(self.accept.resume());
-                }
-                break;
+                return ControlFlow::Break(());
             }
-            match running.finish() {
-                Some(again) => running = again,
-                None => break,
-            }
+            ControlFlow::Continue(())
+        });
+        let pushed = || self.token.get().is_some_and(|token| self.group.push_source(*token));
+        if ended == Ended::Queued && !pushed() {
+            drop(self.accept.resume());
         }
         // A run that accepts many is no slow handler: nothing waits behind it for longer than behind as
         // many events of connections.
@@ -466,7 +463,7 @@ impl Source for Watched {
 #[cfg(all(test, feature = "internal"))]
 mod tests {
     use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 
     use super::*;
     use crate::config::Config;
@@ -532,6 +529,35 @@ mod tests {
             Counter::AcceptErrorsOther,
         ]
         .map(|counter| stats.get(counter))
+    }
+
+    #[test]
+    fn an_acceptor_that_is_always_told_of_more_goes_to_the_queue_after_sixteen_rounds() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let group = Arc::clone(runtime.group());
+        // It fails as often as it is asked, with an error of connections: each round pauses.
+        let socket = UnixDatagram::unbound().expect("a socket").into();
+        let protocol = Arc::new(Typed::new(Deaf));
+        let part = Acceptor::start(&group, socket, None, protocol, Class::Ordinary, None);
+        let token = part.expect("watched").token;
+        let pauses = || runtime.handle().stats().get(Counter::AcceptPauses);
+        let (others, mut events) = (Arc::clone(&group), 0..1000);
+        clock::at_each_look(move || {
+            // Without end, as far as this test is concerned.
+            if events.next().is_some() {
+                others.notify_source(token, READABLE);
+            }
+        });
+        group.notify_source(token, READABLE);
+        for rounds in [16, 32] {
+            assert!(runtime.take_task(false));
+            runtime.run(0, None);
+            assert_eq!((pauses(), runtime.queued()), (rounds, 1));
+        }
+        clock::at_each_look(|| ());
+        assert!(runtime.take_task(false));
+        runtime.run(0, None);
+        assert_eq!((pauses(), runtime.queued()), (33, 0));
     }
 
     #[test]
