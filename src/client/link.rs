@@ -163,7 +163,7 @@ impl Link {
         let mut inner = lock(&self.inner);
         let result = code(&mut inner.state, now);
         let after = self.look(&mut inner, now);
-        drop(self.flush(inner));
+        self.flush(inner);
         (result, after)
     }
 
@@ -193,15 +193,17 @@ impl Link {
         after
     }
 
-    /// Sends the output, unless another thread is sending.
-    fn flush<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+    /// Sends the output, unless another thread is sending. If the backlog is too long, or other threads
+    /// add output in each of many rounds, a worker goes on when the backlog is low.
+    fn flush<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) {
         if inner.sending {
-            return inner;
+            return;
         }
-        while let Some(conn) = inner.conn.clone() {
+        for rounds in 1.. {
+            let Some(conn) = inner.conn.clone() else { return };
             let out = inner.state.take_out();
             if out.is_empty() {
-                break;
+                return;
             }
             inner.sending = true;
             drop(inner);
@@ -211,10 +213,12 @@ impl Link {
             let full = conn.pending_bytes() > inner.state.max_unsent_bytes();
             if full {
                 inner.state.set_full(true);
-                conn.tell_when_low();
+            }
+            if full || rounds == ROUNDS {
+                drop(inner);
+                return conn.tell_when_low();
             }
         }
-        inner
     }
 
     /// Takes the actions. Called without the lock.
@@ -292,6 +296,8 @@ impl Link {
     }
 }
 
+/// Most rounds of one flush.
+const ROUNDS: u32 = 16;
 /// Shortest time between two timeouts.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 /// Time to read input that arrived while the process was stopped.
@@ -360,5 +366,106 @@ impl Protocol for Wire {
 
     fn closed(&self, _conn: &Connection, (): (), reason: &CloseReason) {
         self.0.end(&Error::unknown(ErrorKind::Lost(reason.to_string().into())));
+    }
+}
+
+#[cfg(all(test, feature = "internal"))]
+mod tests {
+    use std::cell::Cell;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::client::exchange::Asked;
+    use crate::client::request::Request;
+    use crate::config::Config;
+    use crate::net::{Address, Served};
+    use crate::runtime::Simulated;
+    use crate::sys::clock;
+
+    const MORE_THAN_A_SOCKET_TAKES: usize = 4 << 20;
+
+    fn link() -> Arc<Link> {
+        let (options, now) = (Options::new("127.0.0.1:1", "root"), Instant::now());
+        let mut state = State::new(Arc::new(options), now);
+        state.handle_connected(now);
+        let inner = Inner {
+            state,
+            conn: None,
+            hold: None,
+            sending: false,
+            timer: None,
+            told_ready: false,
+            told_lost: false,
+        };
+        Arc::new(Link {
+            fleet: Weak::new(),
+            number: 1,
+            since: now,
+            inner: Mutex::new(inner),
+            group: OnceLock::new(),
+            calls: Calls::new(),
+        })
+    }
+
+    fn run(runtime: &Simulated) {
+        runtime.take_events();
+        while runtime.take_task(false) {}
+        while runtime.in_hands() > 0 {
+            runtime.run(0, Some((0, 1)));
+            while runtime.take_task(false) {}
+        }
+    }
+
+    fn ask(state: &mut State) {
+        let session = state.open_once(Asked::Statement);
+        let wire = Request::sql("select 1").into_wire(None);
+        let due = Instant::now() + Duration::from_secs(60);
+        state.ask(session, Asked::Statement, wire, due).expect("it lives");
+    }
+
+    #[test]
+    fn a_caller_beside_others_leaves_the_rest_to_a_worker_after_sixteen_rounds() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (ours, mut peer) = UnixStream::pair().expect("descriptors");
+        ours.set_nonblocking(true).expect("a socket");
+        peer.set_nonblocking(true).expect("a socket");
+        let link = link();
+        let served = Served::new(Wire(Arc::clone(&link)));
+        let address = Address::Unix("".into());
+        let conn = served.accept(runtime.group(), ours.into(), address).expect("there is room");
+        run(&runtime);
+        let mut drained = 0;
+        let mut drain = || {
+            let mut bytes = vec![0; 1 << 20];
+            while let Ok(some @ 1..) = peer.read(&mut bytes) {
+                drained += some;
+                run(&runtime);
+            }
+            std::mem::take(&mut drained)
+        };
+        drain();
+        link.act(|state, _| ask(state));
+        let request = drain();
+        conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
+        // While something waits, each send looks at the clock.
+        let (asked, here) = (Rc::new(Cell::new(0)), Arc::clone(&link));
+        let count = Rc::clone(&asked);
+        clock::at_each_look(move || {
+            // Without end, as far as this test is concerned.
+            if count.get() < 1000
+                && let Ok(mut inner) = here.inner.try_lock()
+                && inner.sending
+            {
+                count.set(count.get() + 1);
+                ask(&mut inner.state);
+            }
+        });
+        link.act(|state, _| ask(state));
+        clock::at_each_look(|| ());
+        assert_eq!(asked.get(), 16);
+        assert_eq!(drain(), MORE_THAN_A_SOCKET_TAKES + (1 + 16) * request);
+        assert_eq!(link.look_at(State::outstanding), 1 + 1 + 16);
     }
 }
