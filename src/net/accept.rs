@@ -37,7 +37,7 @@ use super::receive::Recv;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};
 use crate::stats::Counter;
-use crate::sync::runner::{Ended, Marks, Runner, Running};
+use crate::sync::runner::{Ended, Marks, ROUNDS, Runner, Running};
 use crate::sys::clock;
 use crate::sys::epoll::Interest;
 use crate::sys::eventfd::reserve_descriptor;
@@ -235,7 +235,7 @@ impl Acceptor {
 
     fn run(&self, running: Running<'_, Accept>, lent: &mut Lent<'_>) {
         let mut accepted = 0;
-        let ended = running.run(|running, marks| {
+        let ended = running.run(ROUNDS, |running, marks| {
             let more = self.turn(running, marks);
             accepted += mem::take(&mut running.accepted);
             if more {

@@ -23,7 +23,7 @@ use super::cork;
 use super::pieces::{Chunk, Pieces};
 use crate::runtime::{Excuse, leaves_room};
 use crate::stats::Counter;
-use crate::sync::runner::{Ended, Marks, Running};
+use crate::sync::runner::{Ended, Marks, ROUNDS, Running};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::epoll::Interest;
@@ -184,7 +184,7 @@ impl Conn {
     /// first turn did with them.
     fn run_send(self: &Arc<Self>, running: Running<'_, Outbound>, mut pieces: Pieces<'_>) -> Sent {
         let mut first_sent = None;
-        let ended = running.run(|running, marks| {
+        let ended = running.run(ROUNDS, |running, marks| {
             let turn = self.send_turn(running, marks, mem::replace(&mut pieces, Pieces::NONE));
             first_sent.get_or_insert(turn);
             self.watch_for_room(running);

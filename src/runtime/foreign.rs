@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::class::Class;
 use super::source::{CUT, FIRST_OWN_MARK, Lent, OVER, Source};
 use super::{Cost, Group, Interest, Readiness, Token, guard};
-use crate::sync::runner::{Ended, Marks, Runner, Running};
+use crate::sync::runner::{Ended, Marks, ROUNDS, Runner, Running};
 
 type Code = Box<dyn FnMut(BorrowedFd<'_>, Readiness) + Send>;
 
@@ -93,7 +93,7 @@ impl Foreign {
     }
 
     fn run(&self, running: Running<'_, Option<Code>>, lent: &mut Lent<'_>) {
-        let ended = running.run(|running, marks| {
+        let ended = running.run(ROUNDS, |running, marks| {
             if marks.has(END | CUT | OVER) {
                 let code = running.take();
                 guard(&self.group, "drop", || drop(code));

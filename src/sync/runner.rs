@@ -180,8 +180,8 @@ pub(crate) enum Ended {
     Queued,
 }
 
-/// Most rounds of one [`Running::run`]. Few in the models, which could not explore more.
-const ROUNDS: u32 = if cfg!(all(test, loom)) { 2 } else { 16 };
+/// Rounds of one owner before it queues.
+pub(crate) const ROUNDS: u32 = 16;
 
 /// Right to work on the value of a [`Runner`].
 ///
@@ -196,10 +196,11 @@ pub(crate) struct Running<'a, T> {
 }
 
 impl<T> Running<'_, T> {
-    /// Calls `round` with the marks until none is left. Queues if there are marks after [`ROUNDS`]
-    /// rounds, or after a round that breaks.
+    /// Calls `round` with the marks until none is left. Queues if there are marks after `most` rounds,
+    /// or after a round that breaks.
     pub(crate) fn run(
         mut self,
+        most: u32,
         mut round: impl FnMut(&mut Self, Marks) -> ControlFlow<()>,
     ) -> Ended {
         for rounds in 1.. {
@@ -207,7 +208,7 @@ impl<T> Running<'_, T> {
             let flow = round(&mut self, marks);
             match self.finish() {
                 None => break,
-                Some(again) if rounds < ROUNDS && flow.is_continue() => self = again,
+                Some(again) if rounds < most && flow.is_continue() => self = again,
                 Some(again) => {
                     mutant!(again.queue(), HandOverLetsGo => drop(again));
                     return Ended::Queued;
@@ -364,12 +365,12 @@ mod tests {
             assert!(runner.notify(A).is_none());
             ControlFlow::Continue(())
         };
-        assert_eq!(runner.notify(A).expect("idle").run(endless), Ended::Queued);
+        assert_eq!(runner.notify(A).expect("idle").run(3, endless), Ended::Queued);
         assert!(runner.notify(B).is_none(), "it is for the queue");
         let mut last = Marks::NONE;
         let resumed = runner.resume().expect("queued");
-        assert_eq!(*resumed, ROUNDS);
-        let ended = resumed.run(|_, marks| {
+        assert_eq!(*resumed, 3);
+        let ended = resumed.run(1, |_, marks| {
             last |= marks;
             ControlFlow::Continue(())
         });
@@ -386,8 +387,8 @@ mod tests {
             }
         };
         let running = runner.notify(A).expect("idle");
-        assert_eq!(running.run(breaks(Marks::NONE)), Ended::Idle);
-        assert_eq!(runner.notify(A).expect("idle").run(breaks(B)), Ended::Queued);
+        assert_eq!(running.run(9, breaks(Marks::NONE)), Ended::Idle);
+        assert_eq!(runner.notify(A).expect("idle").run(9, breaks(B)), Ended::Queued);
         assert_eq!(runner.resume().expect("queued").take_marks(), B);
     }
 

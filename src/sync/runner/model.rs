@@ -4,7 +4,7 @@
 //! second, a task goes back to the queue because of a mark that was left meanwhile. In the third a
 //! run ends by a panic. The fourth is sending: the order of calls is that of `net`, reduced to a
 //! counter of bytes. The socket is a lock around its room, as in the kernel. Senders hand over to a
-//! task after two rounds, which the worker or the last thread runs.
+//! task after one round or two. The worker or the last thread runs it.
 //!
 //! Left out: more than three threads, and more marks than threads.
 
@@ -145,6 +145,8 @@ struct Conn {
     socket: Mutex<Socket>,
     /// Tasks that go on sending.
     tasks: Mutex<u32>,
+    /// Rounds before a sender hands over.
+    most_rounds: u32,
 }
 
 #[derive(Default)]
@@ -174,7 +176,7 @@ impl Conn {
     }
 
     fn run(&self, running: Running<'_, Outbound>, mut bytes: u32) {
-        let ended = running.run(|running, marks| {
+        let ended = running.run(self.most_rounds, |running, marks| {
             running.backlog += std::mem::take(&mut bytes);
             if marks.has(INBOX) {
                 running.backlog += std::mem::take(&mut *self.inbox.lock().expect("no panic"));
@@ -228,13 +230,14 @@ impl Conn {
 }
 
 /// Two senders, and a worker that gets the edges of a peer that reads twice.
-fn what_is_sent_leaves() {
-    explore(|| {
+fn what_is_sent_leaves(most_rounds: u32) {
+    explore(move || {
         let conn = Arc::new(Conn {
             send: Runner::new(Outbound::default()),
             inbox: Mutex::new(0),
             socket: Mutex::default(),
             tasks: Mutex::new(0),
+            most_rounds,
         });
         let here = Arc::clone(&conn);
         let sender = thread::spawn(move || here.send_one());
@@ -274,7 +277,12 @@ fn panicking() {
 
 #[test]
 fn sending() {
-    what_is_sent_leaves();
+    what_is_sent_leaves(2);
+}
+
+#[test]
+fn sending_by_tasks() {
+    what_is_sent_leaves(1);
 }
 
 mutants! {
@@ -284,7 +292,7 @@ mutants! {
     finish_without_second_look: FinishWithoutLook, every_mark_is_taken_once(), "right: [1, 1, 1]";
     finish_or_queue_without_look: FinishWithoutLook, what_is_left_is_queued(), "right: [1, 0, 1]";
     let_go_without_release: LetGoRelaxed, a_panic_lets_go(), "Causality violation";
-    sending_without_the_flag: FlagForgotten, what_is_sent_leaves(), "a byte was left behind";
-    sending_on_without_the_right: HandOverLetsGo, what_is_sent_leaves(), "a byte was left behind";
-    sending_past_a_busy_sender: LookAtFlagOnly, what_is_sent_leaves(), "a byte was left behind";
+    sending_without_the_flag: FlagForgotten, what_is_sent_leaves(2), "a byte was left behind";
+    sending_on_without_the_right: HandOverLetsGo, what_is_sent_leaves(1), "a byte was left behind";
+    sending_past_a_busy_sender: LookAtFlagOnly, what_is_sent_leaves(2), "a byte was left behind";
 }
