@@ -66,7 +66,7 @@ mod tests {
     const LATE: Duration = Duration::from_millis(150);
     const FRAME: &[u8] = b"a frame.";
     const MORE_THAN_A_SOCKET_TAKES: usize = 4 << 20;
-    /// As far as a test is concerned.
+    /// Turns after which a test takes a sender for captured.
     const WITHOUT_END: u32 = 1000;
 
     /// Answers each frame with so many bytes.

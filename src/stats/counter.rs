@@ -70,9 +70,9 @@ named! {
     TimerfdArmed "timerfd_armed" "times a timerfd was armed",
     Panics "panics" "panics caught in handlers, tasks and timers",
 
-    WakeupsSent "wakeups_sent" "times a worker was woken for queued work",
-    WakeupsUseful "wakeups_useful" "woken workers that found work",
-    WakeupsFutile "wakeups_futile" "woken workers that found none",
+    WakeupsSent "wakeups_sent" "times a worker was woken, for queued work or a free poll permit",
+    WakeupsUseful "wakeups_useful" "woken workers that found queued work",
+    WakeupsFutile "wakeups_futile" "woken workers that found none, also those woken to poll",
     EpollWaits "epoll_waits" "epoll_wait system calls",
     EpollEvents "epoll_events" "events returned by epoll_wait",
     StaleEvents "stale_events" "events for a connection that was gone already",
