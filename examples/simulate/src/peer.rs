@@ -62,8 +62,8 @@ impl Peer {
         let number = connection.as_ref().map(|connection| connection.id().number());
         if let (Some(number), Some(connection)) = (number, connection) {
             scene.owners.borrow_mut().insert(number, index);
-            let (outlet, pending) = (wire.outlet(), Cell::new(0));
-            let end = End { peer: index, connection, outlet, pending };
+            let (outlet, backlog) = (wire.outlet(), Cell::new(false));
+            let end = End { peer: index, connection, outlet, backlog };
             scene.ends.borrow_mut().insert(number, end);
         } else {
             scene.count("server: a connection is refused");
@@ -279,7 +279,8 @@ impl Peer {
         let asked = &mut self.asked[index];
         let (bytes, result) = self.client.take(asked.asking);
         let spoiled = scene.is_spoiled(self.index);
-        let room = scene.plan.window_bytes * 3 / 2 + ROW;
+        // A stop that crosses a new window on its way makes the client grant another one.
+        let room = scene.plan.window_bytes * 3 + ROW;
         let within = asked.once || spoiled || bytes.len() <= room;
         scene.check(within, || format!("{} bytes came at once, of {room}", bytes.len()));
         if let Err(why) = asked.answer.add(&bytes, asked.tag, asked.task)

@@ -88,8 +88,8 @@ pub struct End {
     pub peer: usize,
     pub connection: Connection,
     pub outlet: Outlet,
-    /// Bytes that waited for the client at the last look.
-    pub pending: Cell<usize>,
+    /// Bytes waited for the client when it was last open, or later.
+    pub backlog: Cell<bool>,
 }
 
 /// Reasons for which requests of one session have other outcomes than answers.

@@ -149,19 +149,29 @@ impl Scene {
         end.outlet.held.set(Some(held).filter(|held| held.buffers > 0));
     }
 
+    /// Forgets bytes that a wait has moved to the backlog of a full socket. They wait for the client,
+    /// which may read before the server is told.
+    pub fn look_at_backlogs(&self) {
+        for end in self.ends.borrow().values().filter(|end| end.connection.pending_bytes() > 0) {
+            end.outlet.held.set(None);
+        }
+    }
+
     /// Frames that were written and dropped, because their sessions had ended.
     fn dropped(&self) -> u64 {
         self.server.stats().get(Counter::FramesOfDeadSessionsDropped)
     }
 
-    /// Notes which peer a step has closed because it took nothing.
+    /// Notes which peer was closed because it took nothing: it had a backlog then.
     fn look_at_closed(&self) {
         let timed_out = self.server.stats().get(Counter::ClosedWriteTimeout);
         let slow = self.runs.timed_out.replace(timed_out) < timed_out;
         for end in self.ends.borrow().values() {
-            let pending = end.connection.pending_bytes();
-            let dropped = end.pending.replace(pending) > 0 && pending == 0;
-            if slow && dropped && end.connection.is_closed() {
+            let closed = end.connection.is_closed();
+            if !closed || end.connection.pending_bytes() > 0 {
+                end.backlog.set(end.connection.pending_bytes() > 0);
+            }
+            if slow && closed && end.backlog.get() {
                 self.slow.borrow_mut().insert(end.peer);
             }
         }

@@ -72,16 +72,31 @@ impl World {
             resume_unwind(Box::new("a check has failed"));
         }
         scene.count("server: a step within a handler that waits");
+        scene.look_at_backlogs();
         scene.depth.set(scene.depth.get() + 1);
         if scene.resting.get().is_none() && !scene.chance.one_in(20) {
             world.step();
         } else if !world.move_all() {
             match world.next_time() {
                 Some(next) => world.let_pass(next),
-                None => scene.fail("a handler waits, and nothing comes that could wake it"),
+                None => world.cut_spoiled(),
             }
         }
         scene.depth.set(scene.depth.get() - 1);
+    }
+
+    /// Cuts peers whose credit may have been changed on its way: the wait of a handler for any other peer
+    /// has an end.
+    fn cut_spoiled(&self) {
+        let scene = &self.scene;
+        let mut any = false;
+        for peer in &mut *self.peers() {
+            if scene.is_spoiled(peer.index) && !peer.wire.is_cut() {
+                peer.wire.cut();
+                any = true;
+            }
+        }
+        scene.check(any, || "a handler waits, and nothing comes that could wake it".into());
     }
 
     fn outcome(self) -> Outcome {
