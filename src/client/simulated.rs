@@ -10,6 +10,7 @@ use super::options::Options;
 use super::request::{Request, Wire};
 use super::state::State;
 use crate::codec::message::ClientMessage;
+use crate::codec::message::expect;
 use crate::codec::message::tso::GetTso;
 
 /// Connection of a client. Input: bytes, time and requests. Output: bytes and answers.
@@ -94,6 +95,23 @@ impl Connection {
         let asked = if is_plain { Asked::Plain } else { Asked::Statement };
         let wire = request.into_wire(Some(self.options.window_kib()));
         let seq = self.state.ask(session, asked, wire, due)?;
+        Ok(Asking { session, seq })
+    }
+
+    /// Opens an expect block in a session, or closes the innermost one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the request was not sent.
+    pub fn ask_expect(
+        &mut self,
+        session: u64,
+        open: Option<expect::Open>,
+        due: Instant,
+    ) -> Result<Asking, Error> {
+        let message = open.map_or(ClientMessage::ExpectClose, ClientMessage::ExpectOpen);
+        let wire = Wire { message, again: None, has_rows: false };
+        let seq = self.state.ask(session, Asked::Plain, wire, due)?;
         Ok(Asking { session, seq })
     }
 

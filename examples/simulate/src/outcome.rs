@@ -136,6 +136,10 @@ impl Peer {
                 .map(|given| given.3 = true)
                 .ok_or_else(|| format!("nobody gave it {:?}", asked.answer.time));
         }
+        self.fine_in_block(scene, asked.tag, life)?;
+        if matches!(asked.task, Task::ExpectOpen | Task::ExpectClose) {
+            return Ok(());
+        }
         if life.executed != 1 || life.said != Said::Fine {
             return Err("it is answered, but was not done".into());
         }
@@ -143,6 +147,29 @@ impl Peer {
             return Err(format!("its answer is not whole: {:?}", asked.answer));
         }
         Ok(())
+    }
+
+    /// It has succeeded, so no request before it has failed in its block.
+    fn fine_in_block(&self, scene: &Scene, tag: u64, life: &Life) -> Result<(), String> {
+        scene.life(tag, self.index, |life| life.succeeded = true);
+        let Some(block) = life.block else { return Ok(()) };
+        let failed = |&tag: &u64| {
+            let failed =
+                |before: &mut Life| before.block == life.block && before.said == Said::Failed;
+            scene.life(tag, self.index, failed) == Some(true)
+        };
+        match (block..tag).find(failed).filter(|_| scene.has_succeeded(block)) {
+            Some(failed) => Err(format!("request {failed} has failed in its block")),
+            None => Ok(()),
+        }
+    }
+
+    /// A request before it in its session has not succeeded, as far as the client knows.
+    fn is_behind_a_failure(&self, scene: &Scene, tag: u64, session: u64) -> bool {
+        let requests = scene.requests.borrow();
+        requests[..tag as usize].iter().any(|before| {
+            before.peer == self.index && before.session == session && !before.succeeded
+        })
     }
 
     fn failed(
@@ -208,6 +235,15 @@ impl Peer {
                 if late { Ok("outcome: time-out of the server") } else { bad("too early") }
             }
             code::SHUTDOWN if scene.drained.get() => Ok("outcome: the server drains"),
+            code::EXPECT_FAILED if life.executed == 0 => {
+                let behind = self.is_behind_a_failure(scene, asked.tag, life.session);
+                if behind { Ok("outcome: in a failed block") } else { bad("nothing has failed") }
+            }
+            code::EXPECT_NOT_OPEN
+                if life.block.is_some_and(|begin| !scene.has_succeeded(begin)) =>
+            {
+                Ok("outcome: its block was not begun")
+            }
             code::CACHE_MISS if life.executed == 0 => Ok("outcome: the text was not known"),
             code::SERVER => match &*text {
                 "Session is killing." if causes.closed => Ok("outcome: the session was killed"),

@@ -1,9 +1,11 @@
 //! [`Peer`]: one client connection, what it asks, and what it gets.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use epoll_group::client::{Options, Request};
+use epoll_group::codec::message::expect::Open;
 use epoll_group::codec::message::plan::AnyPlan;
 use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::codec::message::value::Scalar;
@@ -25,6 +27,8 @@ pub struct Peer {
     /// Not taken by the client yet.
     input: Vec<u8>,
     pub sessions: Vec<u64>,
+    /// Sessions in a block in which no request may fail, with the tag of its begin.
+    blocks: BTreeMap<u64, u64>,
     pub asked: Vec<Asked>,
     /// Its password is wrong.
     stranger: bool,
@@ -84,6 +88,7 @@ impl Peer {
             number,
             input: Vec::new(),
             sessions: Vec::new(),
+            blocks: BTreeMap::new(),
             asked: Vec::new(),
             stranger,
             stopped: false,
@@ -136,6 +141,7 @@ impl Peer {
                 2 => self.ask_time(scene),
                 3..8 if !self.asked.is_empty() => self.take(scene, some),
                 _ => match session {
+                    Some(session) if chance.one_in(10) => self.ask_expect(scene, session),
                     Some(session) => self.ask(scene, session),
                     None => self.sessions.extend(self.client.open()),
                 },
@@ -174,7 +180,9 @@ impl Peer {
             Task::Savepoint => Request::savepoint(Operation::Set, tag.to_string()),
             _ => {
                 let request = Self::request(scene, tag, task);
-                if scene.chance.one_in(3) { request.cached() } else { request }
+                // A text that is not known is an error of its block.
+                let cached = scene.chance.one_in(3) && !self.blocks.contains_key(&session);
+                if cached { request.cached() } else { request }
             }
         };
         let if_no_error = scene.chance.one_in(6);
@@ -185,6 +193,25 @@ impl Peer {
         if !self.client.is_alive(session) {
             self.sessions.retain(|&open| open != session);
         }
+    }
+
+    /// Begins a block in a session, or ends it.
+    fn ask_expect(&mut self, scene: &Scene, session: u64) {
+        let due = Self::due(scene);
+        let ends = self.blocks.contains_key(&session);
+        let (task, open) = if ends {
+            (Task::ExpectClose, None)
+        } else {
+            (Task::ExpectOpen, Some(Open::no_error()))
+        };
+        let tag = self.enter(scene, session, task);
+        if ends {
+            self.blocks.remove(&session);
+        } else {
+            self.blocks.insert(session, tag);
+        }
+        let asking = self.client.ask_expect(session, open, due);
+        self.entered(scene, tag, task, due, asking.ok());
     }
 
     fn ask_once(&mut self, scene: &Scene) {
@@ -236,6 +263,7 @@ impl Peer {
         let mut requests = scene.requests.borrow_mut();
         let (executed, said) = (0, Said::Nothing);
         let (chunks, if_no_error, interrupted) = (false, false, false);
+        let (block, succeeded) = (self.blocks.get(&session).copied(), false);
         let peer = self.index;
         requests.push(Life {
             peer,
@@ -245,6 +273,8 @@ impl Peer {
             said,
             chunks,
             if_no_error,
+            block,
+            succeeded,
             interrupted,
         });
         requests.len() as u64 - 1

@@ -79,6 +79,10 @@ pub struct Life {
     pub chunks: bool,
     /// It is not to be executed behind a request of its session that failed.
     pub if_no_error: bool,
+    /// Tag of the begin of its block, in which no request may fail.
+    pub block: Option<u64>,
+    /// It has succeeded, as far as the client knows.
+    pub succeeded: bool,
     /// The client wants it to be interrupted: it killed the session, or no longer waits.
     pub interrupted: bool,
 }
@@ -256,6 +260,11 @@ impl Scene {
     pub fn life<R>(&self, tag: u64, peer: usize, code: impl FnOnce(&mut Life) -> R) -> Option<R> {
         let mut requests = self.requests.borrow_mut();
         requests.get_mut(tag as usize).filter(|life| life.peer == peer).map(code)
+    }
+
+    /// A client knows that this request has succeeded.
+    pub fn has_succeeded(&self, tag: u64) -> bool {
+        self.requests.borrow()[tag as usize].succeeded
     }
 
     pub fn causes(&self, peer: usize, session: u64) -> Causes {

@@ -263,6 +263,7 @@ impl Doing<'_> {
                 return Err(failure(scene, tag, peer, task == Task::Fatal));
             }
             Task::Panic => panic(scene, peer, self.session.wire),
+            Task::ExpectOpen | Task::ExpectClose => scene.fail("the service gets a block"),
             Task::Change | Task::Savepoint | Task::Time(_) => {}
         }
         reply.affected(tag);

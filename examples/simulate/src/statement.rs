@@ -20,6 +20,9 @@ pub enum Task {
     Begin,
     Commit,
     Savepoint,
+    /// Begin and end of a block in which no request may fail. The service does not see them.
+    ExpectOpen,
+    ExpectClose,
     /// A number of timestamps.
     Time(u64),
 }
@@ -93,6 +96,8 @@ impl fmt::Display for Task {
             Self::Later(Later::Rows(rows), micros) => write!(f, "later rows {rows} {micros}"),
             Self::Later(later, micros) => write!(f, "later {} 0 {micros}", name(later, &LATER)),
             Self::Savepoint => f.write_str("savepoint"),
+            Self::ExpectOpen => f.write_str("expect no error"),
+            Self::ExpectClose => f.write_str("end of a block"),
             Self::Time(count) => write!(f, "time {count}"),
             plain => f.write_str(name(plain, &PLAIN)),
         }
@@ -136,6 +141,8 @@ impl Task {
             Self::Fatal => "asked: a fatal error",
             Self::Panic => "asked: a panic",
             Self::Savepoint => "asked: a savepoint",
+            Self::ExpectOpen => "asked: a block without errors",
+            Self::ExpectClose => "asked: the end of a block",
             Self::Time(_) => "asked: timestamps",
         }
     }

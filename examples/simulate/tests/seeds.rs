@@ -57,6 +57,7 @@ fn what_has_to_hold_holds_whatever_happens() {
         "outcome: time-out of the server",
         "client: told in order that it ends",
         "outcome: behind an error, or with one of its own",
+        "outcome: in a failed block",
         "asked: a plan",
         "asked: chunks",
         "server: drains",
