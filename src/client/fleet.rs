@@ -20,6 +20,7 @@ use super::retry::Retry;
 use super::session::Session;
 use crate::runtime::{Class, Handle, Timer, after};
 use crate::sync::shim::lock;
+use crate::sys::{clock, random};
 
 /// Receiver of a session or of an error.
 pub(super) enum Receiver {
@@ -113,7 +114,7 @@ impl Fleet {
     /// Gives `receiver` a session as soon as there is one, if possible before this call returns.
     /// Returns the ticket of the caller.
     pub(super) fn open(self: &Arc<Self>, deadline: Instant, receiver: Receiver) -> u64 {
-        let now = Instant::now();
+        let now = clock::now();
         let mut places = lock(&self.places);
         let ticket = places.next;
         places.next += 1;
@@ -138,7 +139,7 @@ impl Fleet {
         let mut places = lock(&self.places);
         let mut todo = Todo::default();
         if let Some(waiting) = places.waiting.remove(&ticket) {
-            let error = places.too_late(&waiting, Instant::now());
+            let error = places.too_late(&waiting, clock::now());
             todo.served.push((ticket, waiting.receiver, Err(error)));
         }
         drop(places);
@@ -157,7 +158,7 @@ impl Fleet {
         if places.waiting.is_empty() {
             return;
         }
-        let todo = self.settle(&mut places, Instant::now());
+        let todo = self.settle(&mut places, clock::now());
         drop(places);
         self.follow(todo, None);
     }
@@ -170,7 +171,7 @@ impl Fleet {
             *place = Place::Ready(Arc::clone(link));
         }
         let closed = places.closed;
-        let todo = self.settle(&mut places, Instant::now());
+        let todo = self.settle(&mut places, clock::now());
         drop(places);
         self.follow(todo, None);
         if closed {
@@ -179,7 +180,7 @@ impl Fleet {
     }
 
     pub(super) fn link_lost(self: &Arc<Self>, link: &Arc<Link>) {
-        let now = Instant::now();
+        let now = clock::now();
         let error = link.lost();
         let mut places = lock(&self.places);
         places.see(now, &self.options);
@@ -282,7 +283,7 @@ impl Fleet {
     /// Sets the timer. Called without the lock: if the runtime has ended, this serves the waiting
     /// callers.
     fn arm(self: &Arc<Self>, due: Instant) {
-        let now = Instant::now();
+        let now = clock::now();
         let done = Arc::new(AtomicBool::new(false));
         let look = Look { fleet: Arc::downgrade(self), done: Arc::clone(&done) };
         let delay = due.saturating_duration_since(now).max(Duration::from_millis(1));
@@ -318,7 +319,7 @@ impl Fleet {
     }
 
     fn handle_timeout(self: &Arc<Self>) {
-        let now = Instant::now();
+        let now = clock::now();
         let mut places = lock(&self.places);
         places.timer = None;
         let mut todo = Todo::default();
@@ -375,7 +376,7 @@ impl Fleet {
         let mut places = lock(&self.places);
         places.closed = true;
         let links = places.take_links();
-        let todo = self.settle(&mut places, Instant::now());
+        let todo = self.settle(&mut places, clock::now());
         drop(places);
         self.follow(todo, None);
         links.iter().for_each(|link| link.end(&Error::unknown(ErrorKind::Closed)));
@@ -522,11 +523,13 @@ fn as_connect(error: &Error) -> Error {
     }
 }
 
-/// Random number from 0 up to but not including 1. The hasher of std has a random seed.
+/// Random number from 0 up to but not including 1; 0.5 if the system has no random numbers.
 fn random() -> f64 {
-    use std::hash::{BuildHasher, RandomState};
-    let bits = RandomState::new().hash_one(0_u8) >> 11;
-    bits as f64 / (1_u64 << 53) as f64
+    let mut bytes = [0; 8];
+    match random::fill(&mut bytes) {
+        Ok(()) => (u64::from_le_bytes(bytes) >> 11) as f64 / (1_u64 << 53) as f64,
+        Err(_) => 0.5,
+    }
 }
 
 impl Drop for Fleet {
@@ -584,7 +587,7 @@ impl ConnectionStatus {
             sessions: link.open_sessions(),
             outstanding: link.outstanding(),
             stray_errors: link.stray_errors(),
-            age: Some(link.since.elapsed()),
+            age: Some(clock::now().saturating_duration_since(link.since)),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::net::{Close, CloseReason, Connection, Hold, Input, Protocol};
 use crate::runtime::{Class, Group, Handle, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
 use crate::sync::stall::{Wait, run_as};
+use crate::sys::clock;
 
 /// Connection of a client.
 pub(super) struct Link {
@@ -66,7 +67,7 @@ impl Link {
         options: &Arc<Options>,
         number: u64,
     ) -> Arc<Self> {
-        let now = Instant::now();
+        let now = clock::now();
         let inner = Inner {
             state: State::new(Arc::clone(options), now),
             conn: None,
@@ -159,7 +160,7 @@ impl Link {
     }
 
     fn change<R>(self: &Arc<Self>, code: impl FnOnce(&mut State, Instant) -> R) -> (R, After) {
-        let now = Instant::now();
+        let now = clock::now();
         let mut inner = lock(&self.inner);
         let result = code(&mut inner.state, now);
         let after = self.look(&mut inner, now);
@@ -266,7 +267,7 @@ impl Link {
         let expected = now + delay;
         let look = move || {
             let Some(link) = link.upgrade() else { return };
-            let now = Instant::now();
+            let now = clock::now();
             if is_late(expected, now) {
                 // Input that arrived in time may still be in the socket. It is handled first.
                 return link.look_again(now);

@@ -83,6 +83,7 @@ use crate::codec::message::ClientMessage;
 use crate::codec::message::tso::GetTso;
 use crate::runtime::Handle;
 use crate::sync::stall::{Wait, run_as};
+use crate::sys::clock;
 
 /// Client of one server.
 ///
@@ -127,7 +128,7 @@ impl Client {
         let ticket = self.fleet.open(deadline, Receiver::Thread(give));
         let given = given.try_recv().or_else(|_| {
             run_as(Wait::Reply, || {
-                let left = deadline.saturating_duration_since(Instant::now());
+                let left = deadline.saturating_duration_since(clock::now());
                 given.recv_timeout(left).or_else(|_| {
                     self.fleet.expire(ticket);
                     given.recv()
@@ -254,7 +255,7 @@ impl Client {
 
 /// Time `timeout` from now, or a time that is never reached.
 fn deadline(timeout: Duration) -> Instant {
-    Instant::now() + timeout.min(LONGEST)
+    clock::now() + timeout.min(LONGEST)
 }
 
 /// Longer than any wait.

@@ -12,6 +12,7 @@ use super::fleet::Fleet;
 use super::link::Link;
 use super::state::Taken;
 use crate::sync::stall::{Wait, run_as};
+use crate::sys::clock;
 
 /// Request whose answer is outstanding.
 ///
@@ -88,7 +89,7 @@ impl Outstanding {
                 let (session, seq) = (self.session, self.seq);
                 let watcher = Watcher::Thread(thread::current());
                 self.link.act(|state, _| state.watch(session, seq, 1, watcher));
-                match self.deadline.checked_duration_since(Instant::now()) {
+                match self.deadline.checked_duration_since(clock::now()) {
                     Some(left) if !left.is_zero() => thread::park_timeout(left),
                     _ => self.link.act(|state, _| state.expire(session, seq)),
                 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use crate::StartError;
+use crate::{Handle, StartError};
 use socket2::{Domain, Socket, Type};
 
 use crate::config::{Config, ReconfigureError};
@@ -86,6 +86,12 @@ impl Simulated {
     pub fn new(config: Config, service: impl Service) -> Result<Self, StartError> {
         let served = Served::new(Server::new(service));
         Ok(Self { runtime: runtime::Simulated::new(config)?, served })
+    }
+
+    /// Handle of the runtime, for a client on it.
+    #[must_use]
+    pub const fn handle(&self) -> &Handle {
+        self.runtime.handle()
     }
 
     /// Serves a non-blocking socket of a client with this address. `None`: there are too many
