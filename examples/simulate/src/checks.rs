@@ -32,6 +32,7 @@ impl World {
     /// At rest, every live peer has all its answers.
     pub(super) fn check_stuck(&self) {
         let scene = &self.scene;
+        scene.fleet.iter().for_each(|fleet| fleet.check_stuck(scene));
         for peer in self.peers().iter().filter(|peer| !scene.is_spoiled(peer.index)) {
             let index = peer.index;
             scene.check(peer.asked.is_empty(), || {
@@ -110,6 +111,7 @@ impl World {
             let errors = count(Counter::ProtocolErrors) + count(Counter::ClosedFrameTooLong);
             scene.check(errors == 0, || format!("{errors} errors of nobody"));
         }
+        scene.fleet.iter().for_each(|fleet| fleet.check_end(scene));
         self.note_counters(&stats);
     }
 

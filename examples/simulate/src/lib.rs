@@ -17,7 +17,8 @@
 //! up, cut, half-closed or spoiled, or its client does not read. The server takes an event or a task, or
 //! does one of those that it holds. A deferred request is finished. Time passes. While a handler of the
 //! service runs, the server may go on with others, as it does with more than one thread. While a handler
-//! waits for room or for credit, everything goes on until the handler is notified.
+//! waits for room or for credit, everything goes on until the handler is notified. A client that makes its
+//! connections by itself opens sessions, asks and loses connections, on a runtime beside the server.
 //!
 //! # What has to hold
 //!
@@ -32,6 +33,7 @@
 
 mod chance;
 mod checks;
+mod fleet;
 mod later;
 mod outcome;
 mod peer;

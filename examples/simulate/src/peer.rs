@@ -13,7 +13,7 @@ use epoll_group::internal::simulated::{Asking, Client, socket_pair};
 use epoll_group::net::Address;
 
 use super::outcome::Answer;
-use super::scene::{End, Life, Said, Scene};
+use super::scene::{End, Life, Scene};
 use super::service::password;
 use super::statement::Task;
 use super::wire::Wire;
@@ -260,24 +260,8 @@ impl Peer {
     }
 
     fn enter(&self, scene: &Scene, session: u64, task: Task) -> u64 {
-        let mut requests = scene.requests.borrow_mut();
-        let (executed, said) = (0, Said::Nothing);
-        let (chunks, if_no_error, interrupted) = (false, false, false);
-        let (block, succeeded) = (self.blocks.get(&session).copied(), false);
-        let peer = self.index;
-        requests.push(Life {
-            peer,
-            session,
-            task,
-            executed,
-            said,
-            chunks,
-            if_no_error,
-            block,
-            succeeded,
-            interrupted,
-        });
-        requests.len() as u64 - 1
+        let block = self.blocks.get(&session).copied();
+        scene.enter(Life { block, ..Life::new(self.index, session, task) })
     }
 
     fn entered(

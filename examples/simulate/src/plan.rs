@@ -41,6 +41,8 @@ pub struct Plan {
     pub drains: bool,
     /// Handlers write rows for which there is neither room nor credit, and wait.
     pub waits: bool,
+    /// There is a client that makes connections by itself.
+    pub fleet: bool,
 }
 
 /// Those tunables that say what a client may be told.
@@ -147,6 +149,7 @@ impl Plan {
             ]),
             drains: chance.one_in(4),
             waits: chance.one_in(2),
+            fleet: chance.one_in(3),
         }
     }
 }

@@ -15,6 +15,7 @@ use epoll_group::session::{Deferred, Wake};
 
 use super::Coverage;
 use super::chance::Chance;
+use super::fleet::Fleet;
 use super::peer::Peer;
 use super::plan::Plan;
 use super::service::Engine;
@@ -25,6 +26,7 @@ pub struct Scene {
     pub chance: Chance,
     pub plan: Plan,
     pub server: Simulated,
+    pub fleet: Option<Fleet>,
     pub coverage: RefCell<Coverage>,
     pub peers: RefCell<Vec<Peer>>,
     /// Number of peers that have ever connected.
@@ -85,6 +87,23 @@ pub struct Life {
     pub succeeded: bool,
     /// The client wants it to be interrupted: it killed the session, or no longer waits.
     pub interrupted: bool,
+}
+
+impl Life {
+    pub const fn new(peer: usize, session: u64, task: Task) -> Self {
+        Self {
+            peer,
+            session,
+            task,
+            executed: 0,
+            said: Said::Nothing,
+            chunks: false,
+            if_no_error: false,
+            block: None,
+            succeeded: false,
+            interrupted: false,
+        }
+    }
 }
 
 /// The server's end of a connection.
@@ -159,6 +178,7 @@ impl Scene {
         let server = Simulated::new(plan.config.clone(), Engine).expect("its descriptors");
         let scene = Rc::new(Self {
             chance,
+            fleet: plan.fleet.then(|| Fleet::new(start)),
             plan,
             server,
             coverage: RefCell::default(),
@@ -256,6 +276,13 @@ impl Scene {
         self.failure.borrow().clone()
     }
 
+    /// Enters a request into the book, and returns its tag.
+    pub fn enter(&self, life: Life) -> u64 {
+        let mut requests = self.requests.borrow_mut();
+        requests.push(life);
+        requests.len() as u64 - 1
+    }
+
     /// The life of a request of this peer, to look at or to change.
     pub fn life<R>(&self, tag: u64, peer: usize, code: impl FnOnce(&mut Life) -> R) -> Option<R> {
         let mut requests = self.requests.borrow_mut();
@@ -303,9 +330,23 @@ impl Scene {
         self.note("reconfigure", &[budget as u64, sessions as u64]);
     }
 
-    /// One step of the server; says whether there was anything to do.
+    /// The server, and the runtime of the fleet.
+    pub fn runtimes(&self) -> impl Iterator<Item = &Simulated> {
+        std::iter::once(&self.server).chain(self.fleet.iter().map(|fleet| &fleet.runtime))
+    }
+
+    /// The next time at which a timer is due.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.runtimes().filter_map(Simulated::next_deadline).min()
+    }
+
+    /// One step of the server or of the fleet; says whether there was anything to do.
     pub fn serve(&self) -> bool {
-        let server = &self.server;
+        let fleet = self.fleet.as_ref().filter(|_| self.chance.one_in(3));
+        self.serve_on(fleet.map_or(&self.server, |fleet| &fleet.runtime))
+    }
+
+    pub fn serve_on(&self, server: &Simulated) -> bool {
         let hands = server.in_hands();
         let due = server.next_deadline().is_some_and(|due| due <= self.now());
         let room = if hands < WORKERS { 1 } else { 0 };

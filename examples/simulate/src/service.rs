@@ -129,7 +129,7 @@ impl Service for Engine {
         let (tag, task, window) =
             read(&request).ok_or_else(|| SessionError::unsupported("nobody has written this"))?;
         scene.note("execute", &[session.peer as u64, session.wire, tag]);
-        scene.begins(session.peer, session.wire);
+        scene.begins(session.peer, session.connection, session.wire);
         book(&scene, session, tag, task);
         if scene.chance.one_in(2) {
             let longest = scene.plan.longest.as_nanos() as u64;

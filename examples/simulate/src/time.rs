@@ -57,8 +57,8 @@ pub struct Runs {
     dropped: Cell<u64>,
     /// The same of write time-outs.
     timed_out: Cell<u64>,
-    /// By peer and session.
-    turns: RefCell<BTreeMap<(usize, u64), Turn>>,
+    /// By connection and session.
+    turns: RefCell<BTreeMap<(u64, u64), Turn>>,
 }
 
 /// Work of one session in its last run.
@@ -84,12 +84,12 @@ impl Runs {
 
 impl Scene {
     /// A session begins a request: it has not had its turn yet, and what it wrote before has left.
-    pub fn begins(&self, peer: usize, session: u64) {
+    pub fn begins(&self, peer: usize, connection: u64, session: u64) {
         self.look_at_held(peer, 0);
         let (run, now) = (self.runs.current.get(), self.now());
         let mut turns = self.runs.turns.borrow_mut();
         let begun = Turn { run, since: now, requests: 0, budget: self.plan.session_budget.get() };
-        let turn = turns.entry((peer, session)).or_insert(begun);
+        let turn = turns.entry((connection, session)).or_insert(begun);
         if turn.run != run {
             *turn = begun;
         }

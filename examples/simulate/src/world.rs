@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use epoll_group::internal::simulated::set_wait;
 
 use super::Coverage;
+use super::fleet::Fleet;
 use super::later;
 use super::peer::Peer;
 use super::scene::{Scene, scene};
@@ -125,12 +126,14 @@ impl World {
     fn step(&self) {
         let scene = Rc::clone(&self.scene);
         let chance = &scene.chance;
-        let what = chance.weighted(&[40, 14, 14, 12, 12, 4, 4, 4, 4, 1, 1]);
+        let fleet = if scene.fleet.is_some() { 20 } else { 0 };
+        let what = chance.weighted(&[40, 14, 14, 12, 12, 4, 4, 4, 4, 1, 1, fleet]);
         match what {
             0 => drop(scene.serve()),
             6 => self.finish_one(),
             7 => self.wake_one(),
             8 => self.pass_some(),
+            11 => scene.fleet.iter().for_each(|fleet| fleet.act(&scene)),
             10 => scene.reconfigure(),
             9 => {
                 self.peers().retain(|peer| !peer.is_done());
@@ -259,18 +262,20 @@ impl World {
     /// The server does what there is to do.
     fn serve_all(&self) -> bool {
         let scene = &self.scene;
-        let mut moved = false;
-        while scene.server.take_events() > 0 {
-            moved = true;
-        }
-        if scene.server.next_deadline().is_some_and(|due| due <= scene.now()) {
-            scene.server.fire_due();
-            moved = true;
-        }
-        while scene.server.take_task(false) {}
-        while scene.server.in_hands() > 0 {
-            moved = true;
-            scene.serve();
+        let mut moved = scene.fleet.as_ref().is_some_and(|fleet| fleet.admit(scene));
+        for server in scene.runtimes() {
+            while server.take_events() > 0 {
+                moved = true;
+            }
+            if server.next_deadline().is_some_and(|due| due <= scene.now()) {
+                server.fire_due();
+                moved = true;
+            }
+            while server.take_task(false) {}
+            while server.in_hands() > 0 {
+                moved = true;
+                scene.serve_on(server);
+            }
         }
         moved
     }
@@ -319,7 +324,7 @@ impl World {
         let ways = peers.iter().filter_map(|peer| peer.wire.next_time(now));
         let deferred = scene.deferred.borrow();
         let answers = deferred.iter().map(|waiting| waiting.due);
-        let soon = scene.server.next_deadline().filter(|&due| due <= now + SOON);
+        let soon = scene.next_deadline().filter(|&due| due <= now + SOON);
         ways.chain(answers).chain(soon).min()
     }
 
@@ -356,13 +361,14 @@ impl World {
         self.settle();
         self.check_closed();
         scene.cut.set(true);
+        scene.fleet.iter().for_each(Fleet::close);
         for peer in &mut *self.peers() {
             peer.wire.cut();
         }
         self.settle();
         // The last timers find nothing.
         for _ in 0..MOST_TIMERS {
-            let Some(due) = scene.server.next_deadline() else { break };
+            let Some(due) = scene.next_deadline() else { break };
             self.let_pass(due);
             self.settle();
         }
