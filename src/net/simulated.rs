@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_sender_beside_others_leaves_the_rest_to_a_task_after_sixteen_turns() {
-        let mut world = World::new(0);
+        let mut world = World::new(0, Duration::ZERO);
         world.run();
         let (sent, turns) = world.sends_beside_others();
         // One look more is that of the queue.
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_a_sender_has_left_to_a_task_leaves_before_a_drain_ends_the_connection() {
-        let mut world = World::new(0);
+        let mut world = World::new(0, Duration::ZERO);
         world.run();
         let (sent, _) = world.sends_beside_others();
         world.runtime.start_draining();
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_task_that_no_worker_runs_sends_when_the_queue_is_swept() {
-        let mut world = World::new(0);
+        let mut world = World::new(0, Duration::ZERO);
         world.run();
         let (sent, _) = world.sends_beside_others();
         // The peer makes room, and the worker that takes the event leaves a mark for the task.
