@@ -239,7 +239,8 @@ impl Acceptor {
             let more = self.turn(running, marks);
             accepted += mem::take(&mut running.accepted);
             if more {
-                // The thread that resumes it accepts, whatever the marks.
+                // Without a mark the run would be over.
+                running.mark(READABLE);
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())

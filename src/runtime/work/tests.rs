@@ -294,13 +294,15 @@ fn what_is_aside_where_everybody_is_stuck_gets_a_thread() {
 }
 
 #[test]
-fn what_is_aside_comes_back_where_nobody_could_take_it_over() {
+fn what_is_aside_beside_no_other_worker_runs_once() {
     let (_runtime, group) = start(1);
     for _ in 0..20 {
         let setting = Setting::begin(&group, false, quick());
         setting.go_on.send(()).expect("it waits");
-        assert!(hear(&setting.took));
+        // By the handler, or by a task if the watchdog found the handler slow.
+        let _ = hear(&setting.took);
         hear(&setting.ran);
+        assert!(setting.ran.try_recv().is_err());
     }
 }
 
