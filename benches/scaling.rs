@@ -201,7 +201,7 @@ fn idle_wake_ups(time: Duration) -> f64 {
     let peer = connect(&listener);
     ask(&peer, b'x');
     answer(&peer, b'x');
-    // Time for the lookout and the watchdog to find nothing.
+    // Time for the watchdog to find nothing.
     let (_keep, quiet) = mpsc::channel::<()>();
     let _ = quiet.recv_timeout(Duration::from_secs(2));
     let before = switches();

@@ -82,7 +82,7 @@ impl Config {
     }
 }
 
-/// Setters for taskers: workers that are added while tasks queue up.
+/// Setters for workers that are added while tasks queue up.
 impl Config {
     /// Adds threads for a long task queue.
     ///
@@ -94,18 +94,18 @@ impl Config {
         self
     }
 
-    /// Queued tasks that each thread of a group is expected to handle. If more are queued, taskers
+    /// Queued tasks that each thread of a group is expected to handle. If more are queued, workers
     /// are added.
     ///
     /// *Live.* *Range* 1..=50. *Default* 3. *Price*: the higher, the longer tasks wait before a
-    /// tasker is added; the lower, the more threads for a short burst.
+    /// worker is added; the lower, the more threads for a short burst.
     #[must_use]
     pub const fn tasker_multiply(mut self, tasks: usize) -> Self {
         self.tasker_multiply = tasks;
         self
     }
 
-    /// Greatest number of taskers that one check of the watchdog adds to a group.
+    /// Greatest number of workers that one check of the watchdog adds for a long queue.
     ///
     /// *Live.* *Range* 1..=50. *Default* 2: growth is steady, and stops soon after the queue has
     /// shortened. *Price*: the higher, the more threads for a burst that was about to end.

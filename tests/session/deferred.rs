@@ -82,7 +82,7 @@ fn one_that_a_thread_local_drops_after_all_others_answers_an_error() {
 
 #[test]
 fn ten_thousand_hold_no_thread() {
-    // A slow machine has a long queue, for which a tasker would be started.
+    // A slow machine has a long queue, for which a thread would be added.
     let server = Fixture::start(config().enable_tasker(false));
     let before = threads(&server.stats());
     let mut clients: Vec<_> = (0..5).map(|_| server.client_with_sessions(0..2000)).collect();

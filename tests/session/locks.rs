@@ -79,7 +79,7 @@ fn sixty_four_connections_wait_for_the_next() {
 
 #[test]
 fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
-    // At most three threads, one of them in reserve. Neither the deadlock check nor a tasker helps
+    // At most three threads, one of them in reserve. Neither the deadlock check nor a long queue adds one
     // soon.
     let config = config()
         .epoll_threads_per_group(2)

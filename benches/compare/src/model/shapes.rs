@@ -66,7 +66,7 @@ const WORKERS_OF_A_GROUP: usize = 4;
 const GAIN: f64 = 1.15;
 const EVENTS_OF_A_LOOP: usize = 64;
 const EVENTS_OF_A_WORKER: usize = 16;
-const LOOKOUT: u64 = 500_000;
+const WATCHDOG_TICK: u64 = 500_000;
 
 /// Throughput, CPU time and p99 as the mean over some seeds. Groups try one, two … pollers.
 pub fn predict(
@@ -144,7 +144,7 @@ fn build(shape: Shape, pollers: usize, cores: u32, load: Load, costs: &Costs, se
             crowd: if shape == Shape::Groups { EVENTS_OF_A_WORKER } else { 1 },
             wake_delay: costs.delay as u64,
             resume: nanos(if bare { costs.resume } else { costs.group_resume }),
-            lookout: (!bare).then_some(LOOKOUT),
+            watchdog_tick: (!bare).then_some(WATCHDOG_TICK),
         });
         // Groups have equal slices of the cores, if each is large enough. Loops run anywhere.
         let mut mask = mask_of(cores);

@@ -43,7 +43,7 @@ pub struct Queue {
     pub resume: u64,
     /// Time between two looks. A thread that has finished nothing between them loses its batch and its
     /// turn to take. Until it is done, all threads take, one job at a time.
-    pub lookout: Option<u64>,
+    pub watchdog_tick: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -288,7 +288,7 @@ impl<'a> Simulation<'a> {
             && self.random.f64() < chance
         {
             cost += burn;
-            if let Some(tick) = self.system.queues[place].lookout {
+            if let Some(tick) = self.system.queues[place].watchdog_tick {
                 // The first of the two looks is up to a tick away.
                 let until = debt + tick + (tick as f64 * self.random.f64()) as u64;
                 let look = Event::Look(thread, self.threads[thread].jobs);
@@ -353,8 +353,8 @@ impl<'a> Simulation<'a> {
         }
         let place = self.system.threads[thread].queue;
         if self.queues[place].sleepers.is_empty() {
-            // Only an idle thread looks.
-            let tick = self.system.queues[place].lookout.expect("it had one before");
+            // With no idle thread, what it takes over would only be queued.
+            let tick = self.system.queues[place].watchdog_tick.expect("it had one before");
             return self.at(self.now + tick, Event::Look(thread, job));
         }
         let (queue, state) = (&mut self.queues[place], &mut self.threads[thread]);
@@ -471,12 +471,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lookout_frees_the_jobs_behind_a_burner_and_a_crowd_calls_pollers() {
+    fn the_watchdog_frees_the_jobs_behind_a_burner_and_a_crowd_calls_pollers() {
         let mut system = station(4, 64, 100_000, 0.0);
         system.queues[0] = Queue { batch: 16, pollers: 1, ..system.queues[0] };
         system.burn = Some((0.001, 5_000_000));
         let alone = run(&system).p99();
-        system.queues[0].lookout = Some(500_000);
+        system.queues[0].watchdog_tick = Some(500_000);
         let freed = run(&system).p99();
         assert!(alone > 4e6 && 3.0 * freed < alone, "{alone} {freed}");
 

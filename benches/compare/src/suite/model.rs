@@ -54,7 +54,7 @@ const ASSUMPTIONS: &str = "\
 3. A calm group with full batches finds out how many pollers it needs; one whose batches are not full has one.
 4. Connections fall to loops and groups by chance.
 5. Threads run to the end of their slice (3 ms), a free core is found at once, and moving costs nothing.
-6. A lookout sees a stuck worker between 0.5 and 1 ms after it began; then all workers take one event at a \
+6. The watchdog sees a stuck worker between 0.5 and 1 ms after it began; then all workers take one event at a \
 time until it is done. The 20 ms for which a group stays open after that are left out.
 7. No memory is missed.";
 
