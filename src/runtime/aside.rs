@@ -1,20 +1,20 @@
-//! [`Aside`]: what stands behind what a worker runs, where others can take it over.
+//! [`Aside`]: work behind the current run of a worker, which other threads can take over.
 //!
-//! A worker that has found several things to run, all of them quick as far as known, runs them one
-//! after the other, because to wake somebody would take longer. The rest of them it sets aside: if
-//! what it runs takes long after all, they go to the queue.
+//! A worker may have several things to run, all of them expected to be quick. It runs them one after
+//! the other, because waking another worker would take longer. It sets the rest of them aside. If the
+//! current run takes long after all, they go to the queue.
 //!
-//! The watchdog looks for work that is aside behind a stuck worker, and queues it.
+//! The watchdog looks for work that is set aside behind a stuck worker, and queues it.
 
 use std::fmt;
 
 use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::{Mutex, lock};
 
-/// A place for one thing, of one worker. Who takes it out has it.
+/// Place of one worker for one item. The thread that takes the item out owns it.
 pub(crate) struct Aside<T> {
-    /// Whether there is something, written under the lock. For its worker that is so until it is
-    /// taken. For the watchdog it is a hint: it looks again at its next tick.
+    /// Set while there is an item; written under the lock. For the worker itself it is exact until the
+    /// item is taken. For the watchdog it is a hint: the watchdog looks again at its next tick.
     there: AtomicBool,
     item: Mutex<Option<T>>,
 }
@@ -24,8 +24,8 @@ impl<T> Aside<T> {
         Self { there: AtomicBool::new(false), item: Mutex::new(None) }
     }
 
-    /// Sets something aside, and returns what was there. For its worker alone, which then alerts the
-    /// watchdog.
+    /// Sets an item aside. Returns the item that was there. Called only by the worker, which then
+    /// alerts the watchdog.
     pub(crate) fn put(&self, item: T) -> Option<T> {
         let mut place = lock(&self.item);
         self.there.store(true, Ordering::Relaxed);

@@ -1,14 +1,15 @@
-//! [`Event`]: what a worker has taken from epoll and not begun, where others can take it over.
+//! [`Event`]: event that a worker has taken from epoll and not begun, which other threads can take
+//! over.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::slots::Token;
 use crate::sys::epoll::Readiness;
 
-/// An event in a batch, token and readiness in one word. Who swaps it out has the event, and the
-/// reference to its slot.
+/// Event of a batch, with token and readiness in one word. The thread that swaps the word out owns the
+/// event and its reference to the slot.
 ///
-/// One word, because the owner may put its next event here while a thief still looks at what it took.
+/// It is one word because the owner may put its next event here while another thread takes this one.
 #[derive(Debug, Default)]
 pub(crate) struct Event(AtomicU64);
 
@@ -29,5 +30,5 @@ impl Event {
     }
 }
 
-/// The range of `epoll_events_per_thread` ends here.
+/// Upper end of the range of `epoll_events_per_thread`.
 pub(crate) const MOST_EVENTS: usize = 16;

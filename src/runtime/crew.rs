@@ -1,14 +1,14 @@
-//! [`Crew`]: the threads of a group, how many of them wait, and who comes and goes.
+//! [`Crew`]: the threads of a group, how many of them wait, and when threads start and leave.
 //!
 //! ```text
-//!             base workers      for life
+//!             base workers      for the life of the group
 //!  ordinary ─ added workers     while handlers wait, or the queue is long
-//!  reserve                      standing by; called when no ordinary thread is free, for urgent
-//!                               work alone, until one is free again
+//!  reserve                      standing by; called when no ordinary thread is free; runs only urgent
+//!                               work, until an ordinary thread is free again
 //! ```
 //!
-//! Counts are atomics, so that an announced stall costs no lock while there are threads enough. They
-//! change under the lock of [`State`] where a decision hangs on them.
+//! The counts are atomics, so that an announced stall takes no lock while there are enough threads. If
+//! a decision depends on a count, the count changes under the lock of [`State`].
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex};
@@ -31,45 +31,45 @@ pub(super) struct Crew {
     pub(super) seats: Seats,
     pub(super) counts: CachePadded<Counts>,
     pub(super) state: Mutex<State>,
-    /// For the reserve that stands by: it is called, or the group stops.
+    /// Notified when a reserve thread is called, or when the group stops.
     pub(super) called: Condvar,
 }
 
-/// Threads count from the decision to start them until they have decided to leave.
+/// Number of threads. A thread counts from the decision to start it until it has decided to leave.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Base and added workers.
     workers: AtomicUsize,
     /// Ordinary threads that announced a wait.
     stalled: AtomicUsize,
-    /// The most that did so at once, since somebody last took a note of it.
+    /// Largest number of stalled threads at once, since [`Group::note_peak`] last read it.
     peak_stalled: AtomicUsize,
-    /// Ordinary threads that the watchdog found stuck, and that have not got any further since.
+    /// Ordinary threads that the watchdog found stuck and that have completed nothing since.
     stuck: AtomicUsize,
-    /// Reserve threads, standing by or not.
+    /// Reserve threads, whether they stand by or not.
     pub(super) reserve: AtomicUsize,
-    /// Those that were called.
+    /// Reserve threads that were called.
     pub(super) active: AtomicUsize,
-    /// Of these, those that wait, and those that are stuck.
+    /// Called reserve threads that announced a wait, and those that are stuck.
     reserve_stalled: AtomicUsize,
     reserve_stuck: AtomicUsize,
-    /// Of these, those that run a login.
+    /// Called reserve threads that run a login.
     pub(super) logins: AtomicUsize,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
     scale: Scale,
-    /// Seats that nobody sits on.
+    /// Seats without a thread.
     vacant: Vec<usize>,
     /// Reserve threads that wait to be called.
     pub(super) standby: usize,
-    /// Calls that nobody has answered yet.
+    /// Calls that no reserve thread has answered yet.
     pub(super) calls: usize,
 }
 
 impl Crew {
-    /// With seats for so many threads that are there for life, in this order.
+    /// Makes the seats of the permanent threads. They are given out in ascending order.
     pub(super) fn new(permanent: usize, now: Instant) -> Self {
         let vacant = (0..permanent).rev().collect();
         let state = State { scale: Scale::new(now), vacant, standby: 0, calls: 0 };
@@ -95,7 +95,7 @@ impl Crew {
         }
     }
 
-    /// A seat for a thread that is about to start.
+    /// Gives a seat to a thread that is about to start.
     pub(super) fn sit(&self, kind: ThreadKind) -> usize {
         let vacant = lock(&self.state).vacant.pop();
         let seat = vacant.unwrap_or_else(|| self.seats.add());
@@ -103,13 +103,13 @@ impl Crew {
         seat
     }
 
-    /// The thread is gone, or never came.
+    /// Frees the seat of a thread that has left, or that could not be started.
     pub(super) fn vacate(&self, seat: usize) {
         self.seats[seat].vacate();
         lock(&self.state).vacant.push(seat);
     }
 
-    /// Returns true if an ordinary thread is at rest, and so free even if its wait still counts.
+    /// Returns true if an ordinary thread rests. It is free then, even if its wait still counts.
     pub(super) fn somebody_rests(&self) -> bool {
         let ordinary = |kind| kind != ThreadKind::Reserve;
         self.seats.iter().any(|seat| seat.state.rests() && seat.kind().is_some_and(ordinary))
@@ -121,7 +121,7 @@ impl Crew {
             .saturating_sub(load(&self.counts.reserve_stalled) + load(&self.counts.reserve_stuck))
     }
 
-    /// Threads that would serve the group if they were not at rest.
+    /// Number of base, added and called threads, whether they rest or not.
     pub(super) fn serving(&self) -> usize {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         load(&self.counts.workers) + load(&self.counts.active)
@@ -131,7 +131,7 @@ impl Crew {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         let counts = &self.counts;
         for seat in self.seats.iter() {
-            // By seat, and not as they are counted: that is before it is known whether they may come.
+            // Counted by seat. `counts` already includes threads that may still be refused.
             let threads = match seat.kind() {
                 None => continue,
                 Some(ThreadKind::Base) => &mut snapshot.base_threads,
@@ -146,7 +146,7 @@ impl Crew {
         snapshot.stalled_threads += (load(&counts.stalled) + load(&counts.reserve_stalled)) as u64;
     }
 
-    /// Everybody who stands by looks whether the group stops.
+    /// Wakes all reserve threads that stand by. They check if the group stops.
     pub(super) fn stop(&self) {
         drop(lock(&self.state));
         self.called.notify_all();
@@ -163,7 +163,7 @@ impl Group {
         }
     }
 
-    /// The part of it that takes no lock.
+    /// The fields of the load that need no lock.
     fn threads_load(&self) -> Load {
         let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
         let (config, counts) = (self.config(), &self.crew.counts);
@@ -187,15 +187,15 @@ impl Group {
         }
     }
 
-    /// Ordinary threads that run or could run whatever comes.
+    /// Number of ordinary threads that run or could run any task.
     pub(super) fn free(&self) -> usize {
         let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
         let counts = &self.crew.counts;
         load(&counts.workers).saturating_sub(load(&counts.stalled) + load(&counts.stuck))
     }
 
-    /// Takes note of how many waited at once since the last time. Most waits that find threads
-    /// enough do nothing but raise that number; no thread they needed leaves because of it.
+    /// Notes how many threads waited at once since the last call. A wait that finds enough threads only
+    /// raises that number. The note keeps the threads that such waits need from leaving.
     fn note_peak(&self, scale: &mut Scale, now: Instant) {
         let counts = &self.crew.counts;
         let peak =
@@ -205,8 +205,8 @@ impl Group {
 
     // ---- stalls ----
 
-    /// Counts a thread of this kind that waits from now on, until [`end_stall`](Self::end_stall). Its seat
-    /// shows that already, so that it is not counted among the stuck too.
+    /// Counts a thread of this kind as stalled, until [`end_stall`](Self::end_stall). Its seat already
+    /// shows the wait, so that the thread is not counted as stuck too.
     pub(super) fn begin_stall(&self, kind: ThreadKind, seat: &Seat) {
         self.count(Counter::Stalls, 1);
         let stalled = self.crew.stalled(kind).fetch_add(1, Ordering::SeqCst) + 1;
@@ -214,13 +214,13 @@ impl Group {
         if kind != ThreadKind::Reserve && stalled > peak.load(Ordering::Relaxed) {
             peak.fetch_max(stalled, Ordering::Relaxed);
         }
-        // SeqCst: pairs with the fence in `note_stuck`. Either this look sees that the worker is counted
-        // among the stuck, or the watchdog sees that it waits.
+        // SeqCst: pairs with the fence in `note_stuck`. Either this look sees that the worker is
+        // counted as stuck, or the watchdog sees that it waits.
         fence(Ordering::SeqCst);
         self.end_stuck(seat);
     }
 
-    /// Sees to it that others go on in place of one that is about to wait.
+    /// Starts or calls other threads if they are needed in place of a worker that is about to wait.
     pub(super) fn see_to_stall(&self, kind: ThreadKind) {
         if kind != ThreadKind::Reserve && Scale::concerns(&self.threads_load(), &self.rules()) {
             self.grow_for_stalls();
@@ -244,13 +244,13 @@ impl Group {
 
     // ---- the watchdog's part ----
 
-    /// The watchdog has woken: what it sees from now on counts.
+    /// Starts a series of checks. The watchdog has woken, and compares later checks with this moment.
     pub(super) fn begin_looking(&self) {
         lock(&self.crew.state).scale.begin_looking();
     }
 
-    /// The worker on this seat has been in the same run since the watchdog looked last, when that run
-    /// was at this beat.
+    /// Counts the worker on this seat as stuck. At the last check it was already in the run that it is
+    /// in now, and its beat was `beat`.
     pub(super) fn note_stuck(&self, seat: &Seat, kind: ThreadKind, beat: u64) {
         if seat.is_stuck() {
             return;
@@ -258,14 +258,14 @@ impl Group {
         self.crew.stuck(kind).fetch_add(1, Ordering::SeqCst);
         seat.set_stuck(kind);
         // SeqCst: pairs with the fence in `Park::rest`. Either a worker that comes to rest sees that it
-        // is counted, or this look sees that it has got further.
+        // is counted as stuck, or this look sees that it has completed something.
         fence(Ordering::SeqCst);
         if seat.beat.load(Ordering::Relaxed) != beat || !seat.state.runs() {
             self.end_stuck(seat);
         }
     }
 
-    /// The worker on this seat has got further, or waits, or is gone.
+    /// Ends the count of the worker as stuck: it has completed something, waits, or has left.
     pub(super) fn end_stuck(&self, seat: &Seat) {
         if seat.is_stuck()
             && let Some(kind) = seat.take_stuck()
@@ -274,7 +274,7 @@ impl Group {
         }
     }
 
-    /// What the watchdog found decides who is added.
+    /// Adds threads according to what the watchdog saw.
     pub(super) fn look_after(&self, now: Instant, seen: Seen) {
         let counts = &self.crew.counts;
         let growth = {
@@ -289,7 +289,7 @@ impl Group {
         self.call_reserve_if_needed();
     }
 
-    /// Starts workers that are counted already.
+    /// Starts workers that are already counted.
     fn start_claimed(&self, count: usize, reason: Counter) {
         for started in 0..count {
             if self.start_thread(ThreadKind::Worker, reason).is_err() {
@@ -332,7 +332,7 @@ impl Group {
         self.crew.counts.workers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns true if an added worker is to leave; it is not counted any more then.
+    /// Returns true if an added worker must leave. It is no longer counted then.
     pub(super) fn may_leave(&self, now: Instant) -> bool {
         let mut state = lock(&self.crew.state);
         self.note_peak(&mut state.scale, now);
@@ -340,18 +340,19 @@ impl Group {
             return false;
         }
         self.crew.counts.workers.fetch_sub(1, Ordering::SeqCst);
-        // SeqCst: pairs with the fence in `Park::wake`. Whoever pushed something and then began to wait
-        // because this thread was there, is seen by the look at the queue that follows.
+        // SeqCst: pairs with the fence in `Park::wake`. A worker may have pushed a task and then begun
+        // to wait, because this thread was still there. Then the look at the queue that follows sees
+        // the task.
         fence(Ordering::SeqCst);
         if self.free() == 0 {
-            // The last other one began to wait at this moment, and saw that this one was still there.
+            // The last other free worker began to wait at this moment, because it saw this one.
             self.stay();
             return false;
         }
         true
     }
 
-    /// It stays after all.
+    /// Counts a worker again that has decided to stay.
     pub(super) fn stay(&self) {
         self.crew.counts.workers.fetch_add(1, Ordering::SeqCst);
     }

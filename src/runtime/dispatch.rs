@@ -1,4 +1,4 @@
-//! How a group gets its tasks: who queues them, in which lane, and who is woken for them.
+//! How a group gets its tasks: how they are queued, in which lane, and which worker is woken for them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use crate::sync::runner::Marks;
 use crate::sync::stall;
 
 impl Group {
-    /// Queues what may not be lost. Who is known to bring much goes behind those who do not.
+    /// Queues a task that must not be lost. Sources whose runs are known to be long go behind the
+    /// others.
     pub(crate) fn push(&self, task: Task) {
         let much = match &task {
             Task::Source(token) => self.pinned(*token).cost().is_long(),
@@ -31,7 +32,7 @@ impl Group {
         self.push_by(task, if much { Lanes::push_spent } else { Lanes::push });
     }
 
-    /// Queues what has had its share, behind those that have not.
+    /// Queues a task that has had its share, behind tasks that have not.
     fn push_spent(&self, task: Task) {
         self.push_by(task, Lanes::push_spent);
     }
@@ -48,7 +49,7 @@ impl Group {
         }
     }
 
-    /// Queues what the caller takes back when the queue is full.
+    /// Queues a task, or gives it back if the queue is full.
     pub(super) fn try_push(&self, task: Task) -> Result<(), Task> {
         let class = self.class_of(&task);
         self.note_accepted(&task);
@@ -76,7 +77,8 @@ impl Group {
         }
     }
 
-    /// The lane it goes to. What is to be dropped may hold what others wait for.
+    /// Class of a task, which decides its lane. A value to be dropped may hold a lock that others wait
+    /// for.
     pub(super) fn class_of(&self, task: &Task) -> Class {
         match task {
             Task::Source(token) => self.pinned(*token).class(),
@@ -93,7 +95,7 @@ impl Group {
         }
     }
 
-    /// A closure was run, dropped or given back.
+    /// Notes that a closure was run, dropped or given back.
     pub(super) fn note_ended(&self, task: &Task) {
         if let Task::Run(class, _) = task {
             self.note_closure_ended(*class);
@@ -105,7 +107,7 @@ impl Group {
         self.note_urgent(class, Class::Ordinary);
     }
 
-    /// Something that could use a thread of its own changes its class.
+    /// Notes that a connection or closure, which could use a thread of its own, changes its class.
     pub(crate) fn note_urgent(&self, before: Class, after: Class) {
         match (before.is_urgent(), after.is_urgent()) {
             (false, true) => self.usage.urgent_unit_began(),
@@ -114,7 +116,7 @@ impl Group {
         }
     }
 
-    /// A layer above has something that could use a thread of its own, beside the connections.
+    /// Counts a session of a layer above, which could use a thread of its own as a connection does.
     pub(crate) fn session_opened(&self) {
         self.sessions_above.fetch_add(1, Ordering::Relaxed);
     }
@@ -123,19 +125,19 @@ impl Group {
         self.sessions_above.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Everything that could use a thread of its own.
+    /// Number of connections, closures and sessions that could use a thread of their own.
     pub(super) fn sessions(&self) -> usize {
         let (allocated, free) = self.slots.usage();
         let above = self.sessions_above.load(Ordering::Relaxed);
         allocated - free + self.closures.load(Ordering::Relaxed) + above
     }
 
-    /// After the drain has begun: everything that `try_push` accepted is queued when this returns.
+    /// Waits until every task that `try_push` has accepted is queued. Called after the drain has begun.
     pub(super) fn end_spawning(&self) {
         self.intake.wait_until_empty();
     }
 
-    /// Queues, waiting for room until `give_up` says otherwise.
+    /// Queues a task. Waits for room until `give_up` returns true, and then gives the task back.
     pub(super) fn push_wait(&self, mut task: Task, give_up: impl Fn() -> bool) -> Result<(), Task> {
         let class = self.class_of(&task);
         loop {
@@ -151,17 +153,17 @@ impl Group {
         }
     }
 
-    /// Takes the next task, and tells when it was queued.
+    /// Takes the next task. Returns it with the time at which it was queued.
     pub(super) fn pop(&self, taste: Taste, first: First) -> Option<(Task, Instant)> {
         let (task, queued_at) = self.lanes.pop(taste, first)?;
-        // Only spawned closures take places, so no other task makes room when it leaves.
+        // Only spawned closures take places, so no other task makes room when it leaves the queue.
         if matches!(task, Task::Run(..)) {
             self.room.freed();
         }
         Some((task, queued_at))
     }
 
-    /// Queues a run of something registered; `false` when it is registered no more.
+    /// Queues a run of a source. Returns false if the source is no longer registered.
     pub(crate) fn push_source(&self, token: Token) -> bool {
         let pinned = self.slots.pin(token);
         if pinned {
@@ -170,7 +172,8 @@ impl Group {
         pinned
     }
 
-    /// The same for what has had a whole turn and has more to do.
+    /// Like [`push_source`](Self::push_source), for a source that has used a whole turn and has more to
+    /// do.
     pub(crate) fn push_spent_source(&self, token: Token) -> bool {
         let pinned = self.slots.pin(token);
         if pinned {
@@ -179,24 +182,27 @@ impl Group {
         pinned
     }
 
-    /// Queues work of a layer above, and never refuses.
+    /// Queues work of a layer above. Never refuses it.
     pub(crate) fn push_work(&self, work: Arc<dyn Work>) {
         self.push(Task::Work(work));
     }
 
-    /// The same for what has had a whole turn, is one of too many, or helps nobody who waits.
+    /// Like [`push_work`](Self::push_work), for work that has used a whole turn, came with too many
+    /// others, or keeps no client waiting.
     pub(crate) fn push_spent_work(&self, work: Arc<dyn Work>) {
         self.push_spent(Task::Work(work));
     }
 
-    /// Shows work that stands behind what this worker runs, to be taken back before it runs. Until
-    /// then it goes to the queue when this worker turns out to be stuck, announces a wait, or is done
-    /// without having taken it back.
+    /// Sets work aside behind the current run of this worker, which may take it back before it runs.
+    /// Until then the work goes to the queue if this worker is stuck, announces a wait, or ends its run
+    /// without having taken the work back.
     ///
-    /// It never gets lost, but it may be in the queue already when this returns: on a thread that is no
-    /// worker of the group, and in an announced wait. (To queue it at once always cost a fifth of the
-    /// throughput of 1 024 sessions on two CPUs, because others then took half of each batch.)
-    /// There is one place: what was aside before goes to the queue.
+    /// The work is never lost, but it may be in the queue already when this returns. That happens on a
+    /// thread that is no worker of the group, and during an announced wait. There is one place: if it
+    /// holds other work, that work goes to the queue.
+    ///
+    /// Queueing the work at once cost a fifth of the throughput of 1 024 sessions on two CPUs, because
+    /// other workers then took half of each batch.
     pub(crate) fn set_aside(&self, work: Arc<dyn Work>) {
         let seat = match self.current_seat() {
             Some(seat) if seat.state.runs() => seat,
@@ -208,7 +214,8 @@ impl Group {
         self.show_to_watchdog();
     }
 
-    /// The caller runs, and holds something that others could do if it got stuck.
+    /// Alerts the watchdog. The calling worker runs, and holds work that others could do if it got
+    /// stuck.
     pub(super) fn show_to_watchdog(&self) {
         // SeqCst: pairs with the fence in `Watch::sleep`. Either the watchdog sees what the caller
         // holds, or the caller sees that the watchdog sleeps.
@@ -216,44 +223,46 @@ impl Group {
         self.watch.alert();
     }
 
-    /// Whether this worker is of the reserve, and is to run urgent work alone.
+    /// Returns true if this thread is a reserve worker and must run only urgent work.
     pub(crate) fn runs_urgent_alone(&self) -> bool {
         let is_reserve = |seat: &Seat| seat.kind() == Some(ThreadKind::Reserve);
         self.current_seat().is_some_and(is_reserve) && self.stopping() == RUN
     }
 
-    /// Takes back what this worker has set aside; `None` when it is in somebody else's hands.
+    /// Takes back the work that this worker has set aside. Returns `None` if another thread has taken
+    /// it.
     pub(crate) fn take_aside(&self) -> Option<Arc<dyn Work>> {
         self.current_seat()?.aside.take()
     }
 
-    /// Whether what this worker has set aside is still there.
+    /// Returns true if the work that this worker has set aside is still there.
     pub(crate) fn has_aside(&self) -> bool {
         self.current_seat().is_some_and(|seat| !seat.aside.is_empty())
     }
 
-    /// Queues what a worker has set aside.
+    /// Queues the work that a worker has set aside.
     pub(super) fn queue_aside(&self, seat: &Seat) {
         if let Some(work) = seat.aside.take() {
             self.push(Task::Work(work));
         }
     }
 
-    /// Leaves marks for something registered, and queues it if nobody runs it.
+    /// Leaves marks for a source, and queues the source if no thread runs it.
     pub(crate) fn notify_source(&self, token: Token, marks: Marks) {
         if self.slots.pin(token) {
             self.notify_pinned(token, |source| source.queue_marks(marks));
         }
     }
 
-    /// The same for every registered thing.
+    /// Leaves marks for every registered source, like [`notify_source`](Self::notify_source).
     pub(super) fn notify_all(&self, marks: Marks) {
         for token in self.slots.pin_all() {
             self.notify_pinned(token, |source| source.queue_marks(marks));
         }
     }
 
-    /// Lets `queue` note something in a pinned source; the reference goes with the task, or back.
+    /// Lets `queue` note something in a pinned source. The caller's reference moves to the task, or is
+    /// released.
     pub(super) fn notify_pinned(&self, token: Token, queue: impl FnOnce(&dyn Source) -> bool) {
         if queue(self.pinned(token)) {
             self.push(Task::Source(token));
@@ -262,8 +271,8 @@ impl Group {
         }
     }
 
-    /// Takes from a stuck worker what others could do: its stealable work, the events that it has not
-    /// begun, and its permit.
+    /// Takes from a stuck worker what other workers could do: its stealable work, the events that it
+    /// has not begun, and its permit.
     pub(super) fn relieve(&self, seat: &Seat, demand: Demand) {
         self.queue_aside(seat);
         self.queue_batch(seat, Counter::BatchEventsStolen);
@@ -283,7 +292,8 @@ impl Group {
         }
     }
 
-    /// Drops something as a task, unless this already is the place for it.
+    /// Drops a value as a task. Drops it here if this worker already reclaims a slot, or if the group
+    /// stops.
     pub(crate) fn discard<T: Any + Send>(&self, remains: T) {
         if self.is_current() && RECLAIMING.get() || self.stopping() != RUN {
             drop(remains);
@@ -292,17 +302,17 @@ impl Group {
         }
     }
 
-    /// Drops something as a task, and never here. Its destructor may queue the next one.
+    /// Drops a value as a task, and never here. Its destructor may queue the next one.
     pub(crate) fn queue_drop<T: Any + Send>(&self, remains: T) {
         self.push(Task::Discard(Box::new(remains)));
     }
 
-    /// For something that is queued.
+    /// Wakes a worker for a queued task, if one rests.
     pub(super) fn wake_one(&self) {
         self.make(self.park.wake());
     }
 
-    /// For a permit that is free.
+    /// Wakes a worker for a free permit, if one sleeps.
     pub(super) fn wake_poller(&self, demand: Demand) {
         if self.park.wants_poller(demand) {
             self.make(self.park.wake());
@@ -318,7 +328,8 @@ impl Group {
         self.count(Counter::WakeupsSent, 1);
     }
 
-    /// Nothing that others could do may be left lying behind what this thread begins.
+    /// Wakes a worker before the caller begins a run, so that no queued task or free permit waits
+    /// behind that run.
     pub(super) fn wake_for_what_waits(&self, demand: Demand) {
         if self.lanes.is_empty() {
             self.wake_poller(demand);
@@ -327,12 +338,12 @@ impl Group {
         }
     }
 
-    /// Whether a worker that runs has something that others could do if it got stuck.
+    /// Returns true if a running worker holds something that others could do if it got stuck.
     pub(super) fn any_holds(&self) -> bool {
         self.crew.seats.iter().any(|seat| seat.state.runs() && seat.holds())
     }
 
-    /// Nobody does anything, and nobody is about to.
+    /// Returns true if all workers rest and no task is queued.
     pub(super) fn rests(&self) -> bool {
         self.park.resting() == self.crew.serving() as u64 && self.lanes.is_empty()
     }

@@ -1,4 +1,4 @@
-//! [`Group`]: one epoll, one eventfd, one timerfd, one task queue, one set of timers, and the seats of
+//! [`Group`]: one epoll, one eventfd, one timerfd, the task queues, one set of timers, and the seats of
 //! the workers that share them.
 
 use std::cell::Cell;
@@ -52,20 +52,21 @@ pub(crate) struct Group {
     pub(super) eventfd: EventFd,
     alarm: Alarm<Due, TimerFd>,
     pub(super) lanes: Lanes<Task>,
-    /// For the callers of `spawn_wait`.
+    /// Place where the callers of `spawn_wait` wait for room.
     pub(super) room: Room,
-    /// Closures that were accepted and have not ended. Statistics, and a bound for threads.
+    /// Closures that were accepted and have not ended. Used for statistics and to limit the number of
+    /// threads.
     pub(super) closures: CachePadded<AtomicUsize>,
-    /// Sessions of a layer above. Statistics, and a bound for threads.
+    /// Sessions of a layer above. Used for statistics and to limit the number of threads.
     pub(super) sessions_above: CachePadded<AtomicUsize>,
     pub(super) intake: CachePadded<Intake>,
     pub(super) park: CachePadded<Park>,
     pub(super) mode: Mode,
-    /// What closures cost on the average.
+    /// Estimated cost of a closure, over all closures.
     pub(super) task_cost: Cost,
     pub(super) slots: Slots<Box<dyn Source>>,
     pub(super) crew: Crew,
-    /// For threads that have no seat here.
+    /// Counters of threads that have no seat here.
     counters: CachePadded<Counters>,
     pub(super) end: End,
 }
@@ -76,16 +77,16 @@ pub(super) const TIMERFD: u64 = 1;
 const _: () = assert!(EVENTFD < Token::FIRST && TIMERFD < Token::FIRST);
 
 thread_local! {
-    /// Group and seat of the worker that this thread is.
+    /// Group and seat of the current thread, if it is a worker.
     static CURRENT: Cell<Option<(*const Group, usize)>> = const { Cell::new(None) };
 }
 
-/// What a group is made with.
+/// Parts from which a group is made.
 #[derive(Clone)]
 pub(super) struct Parts {
-    /// Its share of the machine.
+    /// The group's share of the machine's CPUs.
     pub(super) cpus: usize,
-    /// Workers that may wait in epoll at once.
+    /// Number of workers that may wait in epoll at once.
     pub(super) pollers: usize,
     pub(super) settings: Arc<Settings>,
     pub(super) usage: Arc<Usage>,
@@ -97,7 +98,7 @@ pub(super) struct Parts {
 impl Group {
     /// # Errors
     ///
-    /// The call that failed, and what the system said.
+    /// Returns the call that failed, and the error of the system.
     pub(super) fn new(index: usize, parts: Parts) -> Result<Arc<Self>, (&'static str, io::Error)> {
         let Parts { cpus, pollers, settings, usage, threads, watch, binding } = parts;
         let histograms = Histograms::new();
@@ -144,7 +145,7 @@ impl Group {
         self.index
     }
 
-    /// The tunables as they are now, all of them at once.
+    /// Current tunables, as one consistent snapshot.
     pub(crate) fn config(&self) -> &Config {
         self.settings.current()
     }
@@ -157,23 +158,23 @@ impl Group {
         self.usage.next_connection_id()
     }
 
-    /// After something was registered: whether it came too late to be told of the drain.
+    /// Returns true if a source that was just registered came too late to be told of the drain.
     pub(crate) fn is_draining(&self) -> bool {
         self.usage.drains_after(Origin::Accepted)
     }
 
-    /// The same for a connection.
+    /// Like [`is_draining`](Self::is_draining), for a connection.
     pub(crate) fn drains(&self, origin: Origin) -> bool {
         self.usage.drains_after(origin)
     }
 
-    /// Seat of the worker of this group that the current thread is.
+    /// Seat of the current thread, if it is a worker of this group.
     pub(super) fn current_seat(&self) -> Option<&Seat> {
         let (group, seat) = CURRENT.get()?;
         std::ptr::eq(group, self).then(|| &self.crew.seats[seat])
     }
 
-    /// Whether this thread is a worker of this group.
+    /// Returns true if the current thread is a worker of this group.
     pub(super) fn is_current(&self) -> bool {
         CURRENT.get().is_some_and(|(group, _)| std::ptr::eq(group, self))
     }
@@ -183,17 +184,17 @@ impl Group {
         CURRENT.set(Some((self, seat)));
     }
 
-    /// The thread is no worker of this group any more.
+    /// Notes that the current thread is no longer a worker of this group.
     pub(super) fn forget_current() {
         CURRENT.set(None);
     }
 
-    /// Whether its threads compete for CPUs.
+    /// Returns true if the threads of the group compete for CPUs.
     pub(crate) fn is_crowded(&self, now: Instant) -> bool {
         self.mode.is_crowded(now)
     }
 
-    /// Counts, in the block of this thread if it is one of the group's workers.
+    /// Adds to a counter. A worker of the group uses the counters of its seat.
     pub(crate) fn count(&self, counter: Counter, n: u64) {
         match self.current_seat() {
             Some(seat) => seat.counters.bump(counter, n),
@@ -203,12 +204,12 @@ impl Group {
 
     // ---- sources ----
 
-    /// Gives a source its slot, with one reference. It is not watched yet.
+    /// Gives a source its slot, with one reference. Its descriptor is not watched yet.
     pub(crate) fn prepare(&self, make: impl FnOnce(Token) -> Box<dyn Source>) -> Option<Token> {
         self.slots.insert_with(make)
     }
 
-    /// Watches a descriptor for the source in that slot, whose first reference this uses.
+    /// Watches a descriptor for the source in the slot of `token`. Uses the source's first reference.
     pub(crate) fn watch(
         &self,
         fd: BorrowedFd<'_>,
@@ -218,7 +219,7 @@ impl Group {
         self.epoll.add(fd, interest, token.encode())
     }
 
-    /// Watches it for something else.
+    /// Changes the interest in a watched descriptor.
     pub(crate) fn rewatch(
         &self,
         fd: BorrowedFd<'_>,
@@ -231,7 +232,7 @@ impl Group {
     /// Ends what [`watch`](Self::watch) began.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>, token: Token) {
         if let Err(error) = self.epoll.delete(fd) {
-            // The kernel has forgotten it already, which is what was wanted.
+            // The kernel no longer watches the descriptor, which is what the caller wants.
             log!(debug, %error, "epoll_ctl(DEL)");
         }
         self.release(token);
@@ -241,7 +242,7 @@ impl Group {
         self.slots.pin(token)
     }
 
-    /// Takes a reference back. The last one queues the reclaim.
+    /// Releases a reference. If it was the last one, the reclaim is queued.
     pub(crate) fn release(&self, token: Token) {
         if self.slots.release(token) == Released::Last {
             self.push(Task::Reclaim(token));
@@ -250,7 +251,7 @@ impl Group {
 
     pub(super) fn reclaim(&self, token: Token) {
         RECLAIMING.set(true);
-        // Dropped with the flag set, by a guard, as a destructor may panic.
+        // The guard resets the flag after the drop, even if a destructor panics.
         let _reset = ResetReclaiming;
         if let Some(source) = self.slots.take(token) {
             drop(source);
@@ -258,10 +259,10 @@ impl Group {
         }
     }
 
-    /// Runs `f` on a source for a worker, and gives the caller's reference back.
+    /// Runs `f` on a source for a worker, and releases the caller's reference.
     ///
-    /// If it was the last one, the worker reclaims the slot at once. It holds no lock here, and a task
-    /// would only wake another worker for what this one would run next.
+    /// If it was the last one, the worker reclaims the slot at once. It holds no lock here. A task
+    /// would only wake another worker for something that this one would run next.
     pub(super) fn with_pinned(
         &self,
         token: Token,
@@ -271,7 +272,7 @@ impl Group {
         f(self.pinned(token), lent);
         if self.slots.release(token) == Released::Last {
             let _ = guard(self, "drop", || self.reclaim(token));
-            // The next run is not charged for it.
+            // The next run must not be charged for the reclaim.
             lent.lap = Lap::from(clock::now());
         }
     }
@@ -289,16 +290,18 @@ impl Group {
         let (id, armed) = self.alarm.insert(deadline, now, due);
         self.count_armed(armed);
         if self.stopping() != RUN {
-            // `end_timers` may have been here already: nobody would ever take it out.
+            // `end_timers` may have run already. Then nothing else would ever take this timer out.
             drop(self.cancel_due(id));
         }
         id
     }
 
-    /// After the stop: no timer fires any more, and what they hold (perhaps this group) is dropped.
+    /// Drops all timers, and with them what they hold, perhaps this group. Called after the stop. No
+    /// timer fires any more.
     pub(super) fn end_timers(&self) {
         for due in self.alarm.take_all().into_payloads() {
-            // A guard for each: a second destructor that panics while the first one unwinds would abort.
+            // Each payload has its own guard: a second destructor that panics while the first one
+            // unwinds would abort.
             guard(self, "drop", || drop(due));
         }
     }
@@ -307,7 +310,7 @@ impl Group {
         self.alarm.cancel(id)
     }
 
-    /// Wakes a source with [`TIMER`] at `deadline`.
+    /// Notifies a source with the mark [`TIMER`] at `deadline`.
     pub(crate) fn insert_deadline(&self, deadline: Instant, token: Token) -> TimerId {
         self.insert_due(deadline, clock::now(), Due::Source(token))
     }
@@ -316,7 +319,7 @@ impl Group {
         drop(self.cancel_due(id));
     }
 
-    /// Queues what is due.
+    /// Queues the timers that are due.
     pub(super) fn fire_due(&self, now: Instant, due: &mut Vec<(Instant, Due)>) {
         let armed = self.alarm.take_due(now, due);
         self.count_armed(armed);
@@ -329,7 +332,7 @@ impl Group {
         }
     }
 
-    /// When [`fire_due`](Self::fire_due) has something to do next.
+    /// Time at which [`fire_due`](Self::fire_due) next has something to do.
     #[cfg(feature = "internal")]
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.alarm.next_deadline()
@@ -360,7 +363,7 @@ impl Group {
 }
 
 thread_local! {
-    /// This thread is running [`Group::reclaim`].
+    /// Set while this thread runs [`Group::reclaim`].
     pub(super) static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -1,27 +1,32 @@
-//! [`Park`]: who rests where, and who is woken for what.
+//! [`Park`]: where workers rest, and which worker is woken.
 //!
 //! A worker without work rests in one of two places:
 //!
-//! * **waiting** in `epoll_wait`, which takes a *poll permit*. One permit is given while handlers
-//!   are quick: a second waiter would be woken by nearly every reply that a client answers, and
-//!   the kernel lets it preempt that client in the middle of its work (measured, see the guide).
-//!   While handlers are slow, every worker may have one;
+//! * **waiting** in `epoll_wait`, which takes a *poll permit*. While handlers are quick there is one
+//!   permit. A second waiter would be woken by nearly every reply that a client answers, and the kernel
+//!   lets it preempt that client in the middle of its work (measured, see the guide). While handlers
+//!   are slow, every worker may have a permit;
 //! * **asleep** on a semaphore.
 //!
-//! Everything is in one word, so that "is somebody resting" and "is a wake-up under way" can never
-//! disagree:
+//! All of this is in one word, so that the count of resting workers and the flags of a wake-up always
+//! agree:
 //!
 //! ```text
 //!  sleepers:16 │ pollers:16 │ waiters:16 │ WAKING_SLEEPER, WAKING_WAITER
 //! ```
 //!
-//! The rule of waking. A push queues, then wakes somebody who rests unless a wake-up is under way
-//! already. Who is woken ends the wake-up *before* it looks at the queue. And no worker starts
-//! anything while work waits, somebody rests and no wake-up is under way: it wakes one first. So
-//! wake-ups are passed on, and merging them costs nothing.
+//! Rule of waking:
 //!
-//! Resting is announced in the word before the queue is looked at once more, and a push looks at the
-//! word after it queued; both with a SeqCst fence between. So one of the two sees the other.
+//! * A push queues its task. Then it wakes a resting worker, unless a wake-up is under way already.
+//! * A woken worker ends the wake-up *before* it looks at the queue.
+//! * Before a worker starts a run, it wakes another one, if work waits, a worker rests and no wake-up
+//!   is under way.
+//!
+//! So wake-ups are passed on, and no task is lost if several wake-ups are merged into one.
+//!
+//! A worker announces its rest in the word and then looks at the queue once more. A push queues its
+//! task and then looks at the word. Both pass a SeqCst fence in between, so one of the two sees the
+//! other.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,39 +35,39 @@ use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
-/// How a worker is to rest. Every one is ended by [`Park::rise`].
+/// Way in which a worker must rest. [`Park::rise`] ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Rest {
-    /// Wait in epoll, until there is something.
+    /// Wait in epoll until there is an event.
     Wait,
-    /// Look into epoll without waiting: somebody waits there already.
+    /// Poll epoll without waiting, because another worker already waits there.
     Look,
     /// Sleep until woken.
     Sleep,
 }
 
-/// Whom to wake, and by what.
+/// Kind of worker to wake. Each kind is woken in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the wake-up is announced and has to be made"]
 pub(crate) enum Wake {
-    /// By [`Park::post`].
+    /// Sleeper, woken by [`Park::post`].
     Sleeper,
-    /// By an edge on the eventfd.
+    /// Waiter in epoll, woken by an edge on the eventfd.
     Waiter,
 }
 
-/// What a group wants of its workers at the moment.
+/// Number of pollers that a group wants at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// How many poll permits there are.
+    /// Number of poll permits.
     pub(crate) pollers: u64,
-    /// Whether all of those may wait in epoll at once, or one.
+    /// If true, all pollers may wait in epoll at once. If false, only one may.
     pub(crate) all_wait: bool,
 }
 
 pub(crate) struct Park {
-    /// Written by all workers and by whoever pushes, by read-modify-write only; see the module.
+    /// Written by all workers and by threads that push, by read-modify-write only; see the module.
     word: AtomicU64,
     /// Wake-ups that no sleeper has taken.
     tokens: Mutex<u32>,
@@ -72,9 +77,9 @@ pub(crate) struct Park {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
 
-/// As many as there may be threads.
+/// Unit of the count of sleepers. The count is at most the number of threads.
 const SLEEPER: u64 = 1;
-/// As many as [`Demand::pollers`] says.
+/// Unit of the count of taken permits, which [`Demand::pollers`] limits.
 const POLLER: u64 = 1 << 16;
 const WAITER: u64 = 1 << 32;
 const WAKING_SLEEPER: u64 = 1 << 48;
@@ -98,7 +103,7 @@ impl Word {
         self.0 & (WAKING_SLEEPER | WAKING_WAITER) != 0
     }
 
-    /// The next word and the rest, for a worker that has a permit or not.
+    /// Returns the next word, and the way to rest.
     fn rest(self, has_permit: bool, demand: Demand) -> (Self, Rest) {
         let others = self.pollers() - u64::from(has_permit);
         if others < demand.pollers {
@@ -139,9 +144,10 @@ impl Park {
         Self { word: AtomicU64::new(0), tokens: Mutex::new(0), posted: Condvar::new() }
     }
 
-    /// Announces a rest. The caller must look at the queue after this and before it rests.
+    /// Announces a rest. Afterwards the worker has a permit if it waits or looks, and none if it
+    /// sleeps.
     ///
-    /// Afterwards the worker has a permit when it waits or looks, and none when it sleeps.
+    /// The caller must look at the queue after this call and before it rests.
     pub(crate) fn rest(&self, has_permit: bool, demand: Demand) -> Rest {
         let rest = self.update(|word| {
             let (next, rest) = word.rest(has_permit, demand);
@@ -153,63 +159,65 @@ impl Park {
         rest.expect("resting is always possible")
     }
 
-    /// Ends a rest, and with it a wake-up that may have been meant for this worker. The caller must
-    /// look at the queue after this.
+    /// Ends a rest, and a wake-up that may have been meant for this worker. The caller must look at the
+    /// queue after this call.
     pub(crate) fn rise(&self, rest: Rest) {
         if rest != Rest::Look {
             let _ = self.update(|word| Some((word.rise(rest), ())));
         }
         // SeqCst: pairs with the fences in `wake` and in `Watch::sleep`. If a push saw the wake-up of
         // this worker under way, the look that follows sees the task. The lock of a queue does not
-        // suffice: this worker may take a task from one lane while the push is to another. And either
-        // the watchdog sees that this worker runs, or the worker sees that the watchdog sleeps.
+        // suffice, because this worker may take a task from one lane while the push is to another.
+        // Also, either the watchdog sees that this worker runs, or the worker sees that the watchdog
+        // sleeps.
         mutant!(fence(Ordering::SeqCst), RiseWithoutFence => ());
     }
 
-    /// Ends a wake-up whose edge the caller received: perhaps by only looking into epoll, and then
-    /// the waiter that it was meant for sleeps on. The caller must look at the queue after this.
+    /// Ends a wake-up whose edge the caller received. If the caller only looked into epoll, the waiter
+    /// that the edge was meant for still waits. The caller must look at the queue after this call.
     pub(crate) fn end_waking(&self) {
         self.word.fetch_and(mutant!(!WAKING_WAITER, EdgeKeepsWakeUp => !0), Ordering::AcqRel);
         // SeqCst: as in `rise`.
         fence(Ordering::SeqCst);
     }
 
-    /// After something was queued or a permit was given back: which worker to wake, if any rests.
+    /// Returns the kind of worker to wake, if a worker rests and no wake-up is under way. Called after
+    /// a task was queued or a permit was given back.
     pub(crate) fn wake(&self) -> Option<Wake> {
         // SeqCst: pairs with the fences in `rest`, `rise` and `end_waking`.
         mutant!(fence(Ordering::SeqCst), WakeWithoutFence => ());
         self.update(Word::wake)
     }
 
-    /// Gives the permit back, before something slow is run.
+    /// Gives a permit back, before a slow run.
     pub(crate) fn give_permit(&self) {
         self.word.fetch_sub(POLLER, Ordering::AcqRel);
     }
 
-    /// Permits are free, and somebody sleeps who could take one.
+    /// Returns true if a permit is free and a worker sleeps that could take it.
     pub(crate) fn wants_poller(&self, demand: Demand) -> bool {
         let word = self.word();
         word.pollers() < demand.pollers && word.sleepers() > 0
     }
 
-    /// Whether somebody waits in epoll, to whom the kernel gives what comes.
+    /// Returns true if a worker waits in epoll. The kernel gives new events to it.
     pub(crate) fn has_waiter(&self) -> bool {
         Word(self.word.load(Ordering::Relaxed)).waiters() > 0
     }
 
-    /// Workers at rest.
+    /// Number of workers that wait or sleep.
     pub(crate) fn resting(&self) -> u64 {
         let word = self.word();
         word.sleepers() + word.waiters()
     }
 
-    /// Lets a sleeper go: the other half of [`Wake::Sleeper`].
+    /// Wakes one sleeper. The caller got [`Wake::Sleeper`].
     pub(crate) fn post(&self) {
         *lock(&self.tokens) += 1;
         self.posted.notify_one();
     }
 
-    /// Sleeps until a post. `false` when the time was over first.
+    /// Sleeps until a post. Returns false if the time was over first.
     pub(crate) fn sleep(&self, limit: Option<Duration>) -> bool {
         let tokens = lock(&self.tokens);
         let (mut tokens, over) = wait_while(&self.posted, tokens, limit, |tokens| *tokens == 0);
@@ -227,8 +235,8 @@ impl Park {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let (next, result) = step(Word(word))?;
-            // AcqRel: what one worker did before it rested or woke happens before what the next one
-            // to change the word does.
+            // AcqRel: everything that a worker did before it changed the word happens before everything
+            // that the next worker to change the word does.
             match self.word.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => return Some(result),

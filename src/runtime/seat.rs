@@ -1,10 +1,10 @@
-//! [`SeatState`]: what a worker shows of itself, so that another one can take its poll permit.
+//! [`SeatState`]: the state that a worker shows, so that another thread can take its poll permit.
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicU8, Ordering};
 
-/// What a worker is doing. The permit of one that runs may be taken away; one that rests keeps its
-/// own; one whose handler announced that it waits has none.
+/// State of a worker. The permit of a running worker may be taken away. A resting worker keeps its
+/// permit. A worker whose handler announced a wait has none.
 #[derive(Debug, Default)]
 pub(crate) struct SeatState(AtomicU8);
 
@@ -19,21 +19,23 @@ impl SeatState {
         self.0.store(state, Ordering::Release);
     }
 
-    /// Whether there is still a permit.
+    /// Notes a rest. Returns true if the worker still has a permit.
     pub(crate) fn rest(&self) -> bool {
         let resting = mutant!(RESTING, RestingShowsPermit => RUNNING_WITH_PERMIT);
         self.0.swap(resting, Ordering::AcqRel) == RUNNING_WITH_PERMIT
     }
 
-    /// The handler waits. Whether there is still a permit, which is to be given back.
+    /// Notes that the handler waits. Returns true if the worker still has a permit, which the caller
+    /// must give back.
     pub(crate) fn stall(&self) -> bool {
         let stalled = mutant!(STALLED, StallShowsPermit => RUNNING_WITH_PERMIT);
         self.0.swap(stalled, Ordering::AcqRel) == RUNNING_WITH_PERMIT
     }
 
-    /// The wait is over, or the handler that began it.
+    /// Notes that the wait is over, or that the handler that began it has ended.
     pub(crate) fn go_on(&self) {
-        // Nobody else touches one that waits. One that does not may have a permit to lose.
+        // Only the worker itself changes `STALLED`. In any other state it may have a permit, which must
+        // stay.
         if self.0.load(Ordering::Relaxed) == STALLED {
             self.run(false);
         }
@@ -43,7 +45,7 @@ impl SeatState {
         matches!(self.0.load(Ordering::Relaxed), RUNNING | RUNNING_WITH_PERMIT)
     }
 
-    /// Whether it runs with one, which may be taken away.
+    /// Returns true if the worker runs with a permit, which may be taken away.
     pub(crate) fn has_permit(&self) -> bool {
         self.0.load(Ordering::Relaxed) == RUNNING_WITH_PERMIT
     }
@@ -52,10 +54,10 @@ impl SeatState {
         self.0.load(Ordering::Relaxed) == RESTING
     }
 
-    /// Takes the permit of a worker that runs, for its own thread or another one.
+    /// Takes the permit of a running worker. Any thread may call it, the worker's own too.
     pub(crate) fn take_permit(&self) -> bool {
         let (from, to) = (RUNNING_WITH_PERMIT, RUNNING);
-        // The usual case needs no locked instruction.
+        // In the usual case this load is enough, and no locked instruction is needed.
         self.0.load(Ordering::Relaxed) == from
             && self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

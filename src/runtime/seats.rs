@@ -1,4 +1,4 @@
-//! [`Seats`]: what the workers of a group show of themselves, found by number without a lock.
+//! [`Seats`]: the states that the workers of a group show, found by number without a lock.
 
 use std::ops::Index;
 use std::sync::Arc;
@@ -14,26 +14,28 @@ use super::threads::ThreadKind;
 use super::work::Work;
 use crate::stats::Counters;
 
-/// What a worker shows of itself to the others. Used again by another thread when that one has left.
+/// State that a worker shows to other threads. When its thread has left, another one uses the seat
+/// again.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) counters: Counters,
-    /// Changes when the worker completes something and when it begins after a rest. Written by it alone.
+    /// Changes when the worker completes a run and when it begins after a rest. Written only by the
+    /// worker.
     pub(super) beat: AtomicU64,
-    /// Counts what the worker has completed. Written by it alone.
+    /// Number of runs that the worker has completed. Written only by the worker.
     pub(super) completed: AtomicU64,
-    /// At rest, waiting, or running with a poll permit or without.
+    /// State of the worker, and its poll permit.
     pub(super) state: SeatState,
     /// Events that the worker has taken and not begun.
     pub(super) batch: [Event; MOST_EVENTS],
-    /// Work that stands behind what the worker runs.
+    /// Work that the worker has set aside behind its current run.
     pub(super) aside: Aside<Arc<dyn Work>>,
-    /// [`Class`] of what it runs, for the watchdog's report.
+    /// [`Class`] of the current run, for the watchdog's report.
     pub(super) class: AtomicU8,
-    /// [`ThreadKind`] of who sits here, or [`NONE`].
+    /// [`ThreadKind`] of the seat's thread, or [`NONE`].
     kind: AtomicU8,
-    /// The kind as which the worker is counted among the stuck, or [`NONE`]. Set by the watchdog; who
-    /// takes it back counts it down.
+    /// Kind under which the worker is counted as stuck, or [`NONE`]. Set by the watchdog. The thread
+    /// that resets it also lowers the count.
     stuck: AtomicU8,
 }
 
@@ -54,12 +56,12 @@ impl Seat {
         }
     }
 
-    /// Kind of the thread that sits here, if any does.
+    /// Kind of the seat's thread, or `None` if the seat is vacant.
     pub(super) fn kind(&self) -> Option<ThreadKind> {
         ThreadKind::from_u8(self.kind.load(Ordering::Acquire))
     }
 
-    /// It runs with a permit, with something set aside, or with events that it has not begun.
+    /// Returns true if the worker has a permit, stealable work, or events that it has not begun.
     pub(super) fn holds(&self) -> bool {
         self.state.has_permit()
             || !self.aside.is_empty()
@@ -67,7 +69,7 @@ impl Seat {
     }
 
     pub(super) fn sit(&self, kind: ThreadKind) {
-        // At rest until it begins.
+        // The worker rests until it begins.
         let _ = self.state.rest();
         self.kind.store(kind as u8, Ordering::Release);
     }
@@ -76,26 +78,26 @@ impl Seat {
         self.kind.store(NONE, Ordering::Release);
     }
 
-    /// Whether it is counted among the stuck.
+    /// Returns true if the worker is counted as stuck.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed) != NONE
     }
 
-    /// It has been counted among the stuck of this kind.
+    /// Notes that the worker has been counted as stuck, under this kind.
     pub(super) fn set_stuck(&self, kind: ThreadKind) {
-        // Release: pairs with the Acquire of `take_stuck`, who then counts it down.
+        // Release: pairs with the Acquire of `take_stuck`, whose caller then lowers the count.
         self.stuck.store(kind as u8, Ordering::Release);
     }
 
-    /// The kind under which it is to be counted down, for one caller.
+    /// Returns the kind under which the caller must lower the count. Only one caller gets it.
     pub(super) fn take_stuck(&self) -> Option<ThreadKind> {
         ThreadKind::from_u8(self.stuck.swap(NONE, Ordering::Acquire))
     }
 }
 
-/// Those for the threads that are there for life lie in an array, because they are looked at several
-/// times for each request; those for threads that come and go are appended behind it. None is ever
-/// taken away while the group lives.
+/// Seats of a group. Seats of permanent threads lie in an array, because they are read several times
+/// for each request. Seats of other threads are appended behind it. No seat is removed while the group
+/// lives.
 #[derive(Debug)]
 pub(super) struct Seats {
     permanent: Box<[CachePadded<Seat>]>,
@@ -108,7 +110,7 @@ impl Seats {
         Self { permanent, added: boxcar::Vec::new() }
     }
 
-    /// One more; its number.
+    /// Adds a seat. Returns its number.
     pub(super) fn add(&self) -> usize {
         self.permanent.len() + self.added.push(CachePadded::new(Seat::new()))
     }
@@ -117,7 +119,7 @@ impl Seats {
         self.permanent.len() + self.added.count()
     }
 
-    /// In the order of their numbers. What is added meanwhile may be missing.
+    /// Seats in the order of their numbers. A seat that is added meanwhile may be missing.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Seat> {
         let added = self.added.iter().map(|(_, seat)| seat);
         self.permanent.iter().chain(added).map(|seat| &**seat)

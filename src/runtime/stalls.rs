@@ -1,4 +1,4 @@
-//! [`Stalls`]: what a worker does when its handler announces that it waits.
+//! [`Stalls`]: steps of a worker when its handler announces a wait.
 
 use std::cell::Cell;
 use std::mem;
@@ -13,40 +13,40 @@ use crate::stats::Counter;
 use crate::sync::stall::{self, Announce};
 use crate::sys::clock;
 
-/// Of one worker, on its own thread.
+/// State of one worker, used only on its own thread.
 pub(super) struct Stalls {
     group: Arc<Group>,
     seat: usize,
     kind: ThreadKind,
-    /// The group is open because of the handler, which is known to be slow.
+    /// Set while the group is open because of this worker's handler, which is known to be slow.
     slow: Cell<bool>,
-    /// It was, until the handler began to wait.
+    /// Set if `slow` was set when the handler began to wait.
     was_slow: Cell<bool>,
-    /// Since when it waits, as long as it is counted among those that do.
+    /// Start of the wait, while the worker counts as stalled.
     began: Cell<Option<Instant>>,
 }
 
 thread_local! {
-    /// How long what ran on this thread has waited, and said so.
+    /// Total time of the announced waits on this thread.
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Times what runs on a thread, one lap after the other. Waits that were announced are left out: such a
-/// one has given everything back that others could want.
+/// Times consecutive runs on a thread. Announced waits are left out: a worker that waits holds nothing
+/// that other workers could use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lap {
-    /// When it began, and the one before it ended.
+    /// Start of this lap, and end of the one before.
     pub(crate) now: Instant,
     waited: Duration,
 }
 
 impl Lap {
-    /// From `now` on, on this thread.
+    /// Starts a lap at `now`, on this thread.
     pub(crate) fn from(now: Instant) -> Self {
         Self { now, waited: WAITED.get() }
     }
 
-    /// Ends it, and begins the next; says how long it was.
+    /// Ends this lap and starts the next one. Returns the length of this one.
     pub(crate) fn end(&mut self) -> Duration {
         let before = mem::replace(self, Self::from(clock::now()));
         let waited = self.waited.saturating_sub(before.waited);
@@ -54,7 +54,7 @@ impl Lap {
     }
 }
 
-/// Until this is dropped the waits of the thread are announced to its worker.
+/// Guard. Until it is dropped, the waits of the thread are announced to its worker.
 pub(super) struct Installed(Rc<Stalls>);
 
 impl Stalls {
@@ -69,14 +69,14 @@ impl Stalls {
         Installed(Rc::clone(self))
     }
 
-    /// A handler begins that is known to be slow.
+    /// Notes that a handler begins that is known to be slow.
     pub(super) fn begin_slow(&self) {
         self.group.mode.begin_slow();
         self.slow.set(true);
     }
 
-    /// A handler has ended, slow or not. Its wait has not, if it has kept the guard: it counts until
-    /// that is dropped, but here something else goes on.
+    /// Notes that a handler has ended, slow or not. If the handler has kept the guard of its wait, the
+    /// wait counts until the guard is dropped. The worker goes on all the same.
     pub(super) fn end_run(&self, now: Instant) {
         if self.slow.take() {
             self.group.mode.end_slow(now);
@@ -93,7 +93,7 @@ impl Stalls {
 impl Drop for Installed {
     fn drop(&mut self) {
         stall::install(None);
-        // The seat is somebody else's before long.
+        // Another thread soon takes over the seat.
         if self.0.began.take().is_some() {
             self.0.group.end_stall(self.0.kind);
         }
@@ -104,26 +104,27 @@ impl Announce for Stalls {
     fn begin(&self) {
         let now = clock::now();
         self.began.set(Some(now));
-        // First of all: from now on the watchdog does not count it among the stuck.
+        // First of all: from now on the watchdog does not count the worker as stuck.
         let has_permit = self.seat().state.stall();
         self.group.begin_stall(self.kind, self.seat());
         if self.slow.take() {
             self.group.mode.end_slow(now);
             self.was_slow.set(true);
         }
-        // What only this thread could do goes to the others: its permit, its batch, and what is aside.
+        // Other workers take over what only this thread could do: its permit, its batch, and its
+        // stealable work.
         if has_permit {
             self.group.park.give_permit();
         }
         self.group.queue_batch(self.seat(), Counter::BatchEventsQueued);
         self.group.queue_aside(self.seat());
-        // Whoever is there goes on at once; a thread that has to come first takes its time.
+        // Wakes a resting worker first, because it is ready sooner than a new thread.
         self.group.wake_for_what_waits(self.group.mode.demand(now));
         self.group.see_to_stall(self.kind);
     }
 
     fn end(&self) {
-        // Its worker may have left.
+        // The worker may have left.
         let Some(began) = self.began.take() else { return };
         self.group.end_stall(self.kind);
         self.seat().state.go_on();

@@ -26,42 +26,44 @@ use crate::sys::clock;
 use crate::sys::epoll::Event;
 use crate::sys::sched::Slice;
 
-/// A worker thread of a group. All of a group are equal, but that the reserve runs urgent work alone.
+/// Worker thread of a group. All workers of a group are equal, except that reserve threads run only
+/// urgent work.
 pub(super) struct Worker {
     group: Arc<Group>,
     seat: usize,
     kind: ThreadKind,
     role: Role,
     read_buf: Vec<u8>,
-    /// The end of the last thing that was timed.
+    /// End of the last interval that was timed.
     now: Instant,
     due: Vec<(Instant, Due)>,
     slice: Slice,
     stalls: Rc<Stalls>,
-    /// When the events at hand were received.
+    /// Time at which the current events were received.
     polled_at: Instant,
-    /// Tasks taken so far.
+    /// Number of tasks that this worker has taken.
     taken: u32,
-    /// Version of the plan by which it was bound to its CPUs.
+    /// Version of the CPU plan to which this worker is bound.
     bound: usize,
-    /// When one that was added next asks whether it is to leave.
+    /// Time at which an added worker next checks if it should leave.
     asks_at: Instant,
 }
 
-/// How a thread of the reserve begins.
+/// State in which a reserve thread starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     StandingBy,
     Called,
 }
 
-/// Tasks in a row for longer than this, and the worker looks into epoll.
+/// If tasks run in a row for longer than this, the worker checks epoll.
 const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
-/// So many looks in a row, while each finds as much as it can take.
+/// Largest number of polls in one check of epoll. The worker goes on only while each poll fills its
+/// batch.
 const LOOKS: u32 = 8;
-/// An added thread sleeps for this time at least before it asks whether it is to leave.
+/// Shortest sleep of an added worker before it checks if it should leave.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
-/// So often a reserve thread that was called looks whether it is needed still.
+/// Interval at which a called reserve thread checks if it is still needed.
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 
 impl Worker {
@@ -88,10 +90,10 @@ impl Worker {
         worker
     }
 
-    /// Works until the group stops, or until it is one too many.
+    /// Works until the group stops, or until this worker is surplus.
     pub(super) fn run(mut self) {
         self.group.enter(self.seat);
-        // Also who stands by first of all.
+        // Before a reserve thread stands by, so that it is bound from the start.
         self.stay_bound();
         let stalls = Rc::clone(&self.stalls);
         let _announced = stalls.install();
@@ -111,17 +113,17 @@ impl Worker {
         self.begin(false);
         loop {
             self.stay_bound();
-            // 1. Work in progress first.
+            // 1. Run queued tasks.
             self.run_tasks();
-            // 2. The end.
+            // 2. Leave, if the group stops or this worker is surplus.
             if self.group.stopping() != RUN && self.must_leave() || self.is_surplus() {
                 break;
             }
-            // 3. Announce the rest, then look once more.
+            // 3. Announce the rest, then check the queue once more.
             let demand = self.group.mode.demand(self.now);
             let has_permit = self.seat().state.rest();
             let rest = self.group.park.rest(has_permit, demand);
-            // After the fence of the rest, see `Group::note_stuck`.
+            // After the fence of `Park::rest`, see `Group::note_stuck`.
             self.group.end_stuck(self.seat());
             if self.group.lanes.has(self.taste()) || self.group.stopping() != RUN {
                 self.rise(rest);
@@ -137,7 +139,7 @@ impl Worker {
             }
         }
         let state = &self.seat().state;
-        // Nobody is to count on one that leaves.
+        // No other thread may count on a worker that leaves.
         let leaves = self.kind != ThreadKind::Reserve;
         let has_permit = if leaves { state.stall() } else { state.rest() };
         if has_permit {
@@ -146,7 +148,7 @@ impl Worker {
         self.group.wake_for_what_waits(self.group.mode.demand(self.now));
     }
 
-    /// Runs on the CPUs that it is meant to, also when the process was given others.
+    /// Binds the thread to its CPUs. Does so again after the CPUs of the process have changed.
     fn stay_bound(&mut self) {
         let version = self.group.binding.version();
         if version == self.bound {
@@ -166,7 +168,7 @@ impl Worker {
         &self.group.crew.seats[self.seat]
     }
 
-    /// What it may run at the moment.
+    /// Tasks that this worker may run now.
     fn taste(&self) -> Taste {
         if self.kind != ThreadKind::Reserve || self.group.stopping() != RUN {
             Taste::Everything
@@ -177,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// For how long it rests without being woken.
+    /// Longest rest without a wake-up.
     fn patience(&self) -> Option<Duration> {
         match self.kind {
             ThreadKind::Base => None,
@@ -188,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Whether a thread that was added or called is not needed any more.
+    /// Returns true if an added or called thread is no longer needed.
     fn is_surplus(&mut self) -> bool {
         match self.kind {
             ThreadKind::Base => false,
@@ -197,7 +199,8 @@ impl Worker {
             ThreadKind::Worker => {
                 self.ask_later();
                 let leaves = self.group.may_leave(self.now);
-                // Since it decided to leave nobody counts on it: something may have come before.
+                // Other threads no longer count on this worker. A task may have been queued before its
+                // decision.
                 if leaves && !self.group.lanes.is_empty() {
                     self.group.stay();
                     return false;
@@ -214,8 +217,8 @@ impl Worker {
         self.asks_at = self.now + self.group.config().dynamic_threads_shrink_time / 2;
     }
 
-    /// Runs queued tasks, one pop at a time, until the queue is empty. Now and then looks into epoll, so
-    /// that tasks never starve the network, and at the plan of CPUs.
+    /// Runs queued tasks, one pop at a time, until the queue is empty. In between, the worker checks
+    /// epoll, so that tasks never starve the network, and follows changes of the CPU plan.
     fn run_tasks(&mut self) {
         let mut in_a_row = 0;
         let mut looked = self.now;
@@ -246,7 +249,7 @@ impl Worker {
         let group = Arc::clone(&self.group);
         let class = group.class_of(&task);
         if !class.is_urgent() && self.taste() != Taste::Everything {
-            // It was urgent when it was queued.
+            // The task was urgent when it was queued, but no longer is.
             return group.push(task);
         }
         let (pace, times) = match &task {
@@ -267,9 +270,9 @@ impl Worker {
         }
     }
 
-    /// Runs something that may call into the user's code.
+    /// Runs code that may call user code.
     ///
-    /// `times` gets the time that it took; a source and a `Work` time themselves.
+    /// Adds the elapsed time to `times`. Sources and `Work` time themselves.
     fn start(
         &mut self,
         class: Class,
@@ -283,7 +286,8 @@ impl Worker {
         }
         if pace == Pace::Dear {
             self.stalls.begin_slow();
-            // So that others get the CPU between, and back to it before a whole slice is over.
+            // With a short slice, other threads run in between, and this one gets the CPU back before
+            // they have used a whole slice.
             self.slice.set_short(true);
         }
         let demand = self.group.mode.demand(self.now);
@@ -307,14 +311,14 @@ impl Worker {
             self.group.note_closure_run(from, &lent);
         }
         if lent.lap.now == self.now {
-            // It was not timed, and what comes next is not to be charged for it.
+            // The run was not timed. The next run must not be charged for it.
             lent.lap.now = clock::now();
         }
         self.now = lent.lap.now;
         if was_crowded() {
             self.group.mode.note_crowded(self.now);
         }
-        // Left there by a panic, say.
+        // Work may still be set aside, for example after a panic.
         self.group.queue_aside(self.seat());
         self.stalls.end_run(self.now);
         if login {
@@ -326,19 +330,19 @@ impl Worker {
         self.group.end_stuck(self.seat());
     }
 
-    /// Shows the watchdog that something was completed.
+    /// Shows the watchdog that a run was completed.
     fn beat(&self) {
         let beat = &self.seat().beat;
         beat.store(beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Shows that this worker runs. A worker that has just begun is not stuck.
+    /// Shows that this worker runs. The changed beat keeps it from counting as stuck.
     fn begin(&self, with_permit: bool) {
         self.beat();
         self.seat().state.run(with_permit);
     }
 
-    /// Ends a rest, and wakes the watchdog if it sleeps.
+    /// Ends a rest. Wakes the watchdog if it sleeps.
     fn rise(&self, rest: Rest) {
         self.begin(matches!(rest, Rest::Wait | Rest::Look));
         self.group.park.rise(rest);
@@ -346,7 +350,7 @@ impl Worker {
         self.group.watch.alert();
     }
 
-    /// Sleeps until woken, or until it is to ask whether it leaves.
+    /// Sleeps until woken, or until it is time to check if this worker should leave.
     fn sleep(&mut self, rest: Rest) {
         let woken = self.group.park.sleep(self.patience());
         self.rise(rest);
@@ -356,9 +360,9 @@ impl Worker {
         }
     }
 
-    /// Takes what epoll has, in the midst of running: runs what is quick and queues the rest, so that
-    /// nothing quick stands behind it in the kernel, which gives events in the order in which they
-    /// came.
+    /// Polls epoll between tasks without waiting. Runs quick events and queues the others. Otherwise
+    /// quick events would stand behind slow ones in the kernel, which returns events in the order of
+    /// their arrival.
     fn look(&mut self) {
         let demand = self.group.mode.demand(self.now);
         for _ in 0..LOOKS {
@@ -368,13 +372,14 @@ impl Worker {
         }
     }
 
-    /// Takes events and delivers them; waits for them if it may, and ends the rest. Says whether there
-    /// may be more.
+    /// Takes events and delivers them. Returns true if there may be more.
     ///
-    /// Without a rest, in the midst of running, it looks: with or without a permit, which stays.
+    /// With a rest, it waits for events if the rest allows that, and ends the rest. Without a rest, it
+    /// does not wait: the worker runs, and keeps its permit if it has one.
     fn poll(&mut self, rest: Option<Rest>, demand: Demand) -> bool {
         let per_wait = self.group.config().epoll_events_per_thread.min(MOST_EVENTS);
-        // Where somebody else waits, nothing is to stand behind what this one takes.
+        // If another worker waits in epoll, it can take the other events. They must not stand behind
+        // this one.
         let one = demand.all_wait && (rest.is_some() || self.group.park.has_waiter());
         let most = if one { 1 } else { per_wait };
         self.slice.set_short(demand.all_wait);
@@ -387,7 +392,8 @@ impl Worker {
         self.now = clock::now();
         self.polled_at = self.now;
         let count = waited.unwrap_or_else(|error| {
-            // The descriptor is ours and open, the array is ours: nothing can fail but a bug.
+            // Only a bug can make this fail: the group owns the open descriptor, and the array is on
+            // this stack.
             log!(error, %error, "epoll_wait");
             0
         });
@@ -407,9 +413,9 @@ impl Worker {
         count == most
     }
 
-    /// Steps 5 to 7 of the loop: pin, timers, deliver.
+    /// Steps 5 to 7 of the loop: pin, fire timers, deliver.
     fn deliver(&mut self, events: &[Event], looks: bool) {
-        // 5. Pin every context before anything runs; note what is no context.
+        // 5. Pin every source before any code runs. Note the events of the eventfd and the timerfd.
         let (mut timers_due, mut woken) = (false, false);
         let mut paces = [Pace::Cheap; MOST_EVENTS];
         let mut pinned = 0;
@@ -430,24 +436,25 @@ impl Worker {
             }
         }
         if woken {
-            // Perhaps in the place of another worker, which waits on. First of all: while this wake-up
-            // counts as under way, no other one is made.
+            // The edge may have been meant for another worker, which still waits. The wake-up ends
+            // before anything else is done: while it counts as under way, no other wake-up is sent.
             self.group.park.end_waking();
             self.count_wake_up();
         }
         if looks && pinned > 0 {
             self.group.show_to_watchdog();
         }
-        // 6. Timers: their callbacks are tasks.
+        // 6. Timers. Their callbacks are queued as tasks.
         if timers_due {
             let mut due = mem::take(&mut self.due);
             self.group.fire_due(self.now, &mut due);
             self.due = due;
-            // What is delivered did not take this time.
+            // The events below must not be charged for this time.
             self.now = clock::now();
         }
-        // 7. Deliver: what is known to be quick first, so that nothing stands behind what is not: in this
-        // batch, and in the kernel, if nobody waits there to whom it would be given.
+        // 7. Deliver. Quick sources come first, so that nothing in this batch stands behind a slow one.
+        //    If no other worker waits in epoll, the slow ones are queued and epoll is checked, so that
+        //    nothing in the kernel stands behind them either.
         let paces = &paces[..pinned];
         let alone = !looks && paces.iter().any(|pace| *pace != Pace::Cheap) && self.waits_alone();
         let mut index = 0;
@@ -466,12 +473,13 @@ impl Worker {
         }
     }
 
-    /// Whether everybody may wait in epoll, and nobody else does.
+    /// Returns true if all workers may wait in epoll and none of them does.
     fn waits_alone(&self) -> bool {
         self.group.mode.demand(self.now).all_wait && !self.group.park.has_waiter()
     }
 
-    /// Runs an event here, or queues it. Another worker may have taken it, if this one was stuck.
+    /// Runs an event here, or queues it. If this worker was stuck, another one may have taken the
+    /// event.
     fn deliver_one(&mut self, event: usize, pace: Pace, turn: Turn, here: bool) {
         let Some((token, readiness)) = self.seat().batch[event].take() else { return };
         let class = self.group.pinned(token).class();
@@ -519,7 +527,7 @@ mod tests {
 
     const LONG_RUN: Duration = Duration::from_millis(5);
 
-    /// A runtime whose only worker does what this thread says.
+    /// Returns a runtime without threads, and its only worker, which the test drives.
     fn alone() -> (Runtime, Worker) {
         let config = Config::default()
             .epoll_groups(1)
@@ -535,7 +543,7 @@ mod tests {
         (runtime, worker)
     }
 
-    /// Calls a closure when it runs.
+    /// Work that calls a closure.
     struct Does<F>(F, Cost);
 
     impl<F: Fn() + Send + Sync + 'static> Work for Does<F> {
@@ -564,7 +572,7 @@ mod tests {
         let demand = group.mode.demand(worker.now);
         let counters = [Counter::WakeupsSent, Counter::WakeupsUseful, Counter::WakeupsFutile];
         let counts = || counters.map(|counter| runtime.stats().get(counter));
-        // Another worker waits in epoll, and the test takes its wake-up.
+        // Another worker waits in epoll. The test takes its wake-up.
         assert_eq!(group.park.rest(false, demand), Rest::Wait);
         group.wake_one();
         worker.poll(None, demand);
@@ -617,7 +625,7 @@ mod tests {
                 thread::yield_now();
             }
         });
-        // One before its wait, one behind it, and one more for a wake-up by the system.
+        // One look before the wait, one after it, and one more for a spurious wake-up.
         let looks = looks.into_inner();
         assert!(looks <= 3, "{looks} looks");
         group.sweep();
@@ -638,7 +646,7 @@ mod tests {
         let mut events = [Event::EMPTY; MOST_EVENTS];
         let count = worker.group.epoll.wait(&mut events, None).expect("an event");
         assert_eq!(count, 1);
-        // The event is on its way. Its source ends, and another one takes its slot.
+        // The event was received but not delivered. Its source ends, and another source takes its slot.
         drop(registration);
         worker.run_tasks();
         let _successor = watch("new");
@@ -659,7 +667,7 @@ mod tests {
         assert_eq!(worker.group.task_cost.pace(), Pace::Dear);
     }
 
-    /// Takes long to be dropped.
+    /// Value whose destructor takes long.
     struct Remains;
 
     impl Drop for Remains {
@@ -709,7 +717,7 @@ mod tests {
         assert_eq!(runtime.stats().get(Counter::Stalls), 1);
     }
 
-    /// Notes that it has run, and queues another one like it, so many times.
+    /// Spawns a task that notes its run and spawns the next one, `times` times in all.
     fn again(handle: &Handle, ran: &Arc<Mutex<Vec<char>>>, what: char, times: usize) {
         let (next, ran) = (handle.clone(), Arc::clone(ran));
         let code = move || {
@@ -721,8 +729,8 @@ mod tests {
         handle.spawn(code).expect("there is room");
     }
 
-    /// Returns the order of tasks beside endless ones of a class: `.` endless, `l` login, `o` ordinary,
-    /// `s` has had its share.
+    /// Returns the order in which tasks run beside an endless series of tasks of one class. `.` is
+    /// endless, `l` is a login, `o` is ordinary, `s` has had its share.
     fn ran_beside(without_end: Class, others: &[Class]) -> Vec<char> {
         let (runtime, mut worker) = alone();
         let ran = Arc::default();

@@ -1,13 +1,13 @@
-//! Loom models of waking: [`Park`] and [`TaskQueue`] as shipped, below a worker that makes the calls of
-//! `worker.rs` in the same order, and above an epoll that is a list of edges.
+//! Loom models of waking. [`Park`] and [`TaskQueue`] are the shipped code. Above them is a worker that
+//! makes the calls of `worker.rs` in the same order, and below them an epoll that is a list of edges.
 //!
-//! A lost wake-up shows as a deadlock: the workers of a model leave when a handler "never returns", so
-//! when nothing is lost all of them end.
+//! A lost wake-up shows as a deadlock. A worker of a model leaves when a handler "never returns", so
+//! all workers end if no wake-up is lost.
 //!
-//! Left out: the watchdog's ticks (no time is ever over in a model; what it does when it finds a worker
-//! stuck is a model of its own), how a group comes to its demand, when it has threads to spare, and
-//! timers. The model starts no thread in place of a worker that waits: that worker plays the
-//! new one, too.
+//! Left out: timers; the demand of a group, and when it has threads to spare; and the ticks of the
+//! watchdog, because no time passes in a model. What the watchdog does to a stuck worker has a model of
+//! its own. The model starts no thread in place of a worker that waits: that worker plays the new one
+//! too.
 
 use std::collections::VecDeque;
 
@@ -21,14 +21,14 @@ use crate::runtime::queue::TaskQueue;
 use crate::runtime::seat::SeatState;
 use crate::sync::mutant::{explore, explore_up_to, mutant, mutants};
 
-/// Handlers are quick: one waits in epoll, the other sleeps.
+/// Handlers are quick: one worker waits in epoll, the other sleeps.
 const CALM: Demand = Demand { pollers: 1, all_wait: false };
-/// Batches come full: one waits, the other looks.
+/// Batches are full: one worker waits, the other looks.
 const BUSY: Demand = Demand { pollers: 2, all_wait: false };
-/// Handlers are slow: both wait.
+/// Handlers are slow: both workers wait.
 const OPEN: Demand = Demand { pollers: 2, all_wait: true };
 
-/// Another worker, which is in a handler, holds the one permit.
+/// Another worker, which runs a handler, holds the only permit.
 const TAKEN: Demand = Demand { pollers: 0, all_wait: false };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,18 +36,18 @@ enum Task {
     Quick,
     /// Its handler never returns.
     Stuck,
-    /// The same, though it was known to be quick; it announces a wait.
+    /// Like `Stuck`, but the task was known to be quick, and its handler announces a wait.
     Stalls,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edge {
     EventFd,
-    /// Of a connection.
+    /// Edge of a connection, and the task that handles it.
     Conn(Task),
 }
 
-/// Edge-triggered: an edge is in the list once and goes to one of those who ask.
+/// Edge-triggered: an edge is in the list once, and only one of the workers that ask gets it.
 #[derive(Default)]
 struct Epoll {
     edges: Mutex<VecDeque<Edge>>,
@@ -63,7 +63,7 @@ impl Epoll {
         self.more.notify_one();
     }
 
-    /// One event per wait.
+    /// Returns at most one event.
     fn wait(&self, block: bool) -> Option<Edge> {
         let mut edges = self.edges.lock().expect("no panic");
         while block && edges.is_empty() {
@@ -83,11 +83,12 @@ struct Group {
     lanes: Vec<TaskQueue<Task>>,
     epoll: Epoll,
     end: End,
-    /// Workers that run or could run something.
+    /// Number of workers that run or could run something.
     free: AtomicUsize,
-    /// Things that were begun or swept.
+    /// Number of tasks and events that were begun, or swept.
     begun: AtomicUsize,
-    /// Told of each thing that is begun, if anybody listens.
+    /// Count for the test, with a notification for each task or event that is begun. `None` if the test
+    /// does not wait for it.
     told: Option<(Mutex<usize>, Condvar)>,
 }
 
@@ -218,18 +219,18 @@ fn join(workers: Vec<thread::JoinHandle<()>>) {
 
 struct Worker {
     group: Arc<Group>,
-    /// The group's.
+    /// Demand of the group.
     demand: Demand,
     has_permit: bool,
     leaves: Leaves,
 }
 
-/// When a worker finds that it is one too many.
+/// Time at which a worker finds that it is surplus.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaves {
     Never,
     AtOnce,
-    /// When it has served something and could poll on.
+    /// When it has run something and holds a permit.
     WithPermit,
 }
 
@@ -255,7 +256,7 @@ impl Worker {
         Ok(())
     }
 
-    /// `Worker::serve`, with its numbers. Whether it left while the others go on.
+    /// `Worker::serve`, with its step numbers. Returns true if the worker left while the others go on.
     fn serve(&mut self) -> Result<bool, Gone> {
         let group = Arc::clone(&self.group);
         let left = loop {
@@ -286,7 +287,7 @@ impl Worker {
                 Rest::Wait => self.poll(Some(rest))?,
                 Rest::Look => {
                     self.poll(None)?;
-                    // It does not look for ever: that is up to the mode.
+                    // The worker does not look for ever: the mode ends that.
                     self.demand = CALM;
                 }
                 Rest::Sleep => {
@@ -302,7 +303,7 @@ impl Worker {
         Ok(left)
     }
 
-    /// `Worker::is_surplus`, with `Group::may_leave`. It asks once.
+    /// `Worker::is_surplus`, with `Group::may_leave`. The worker asks once.
     fn is_surplus(&mut self) -> bool {
         let group = &self.group;
         let asks = match self.leaves {
@@ -317,7 +318,8 @@ impl Worker {
         group.free.fetch_sub(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let nobody_else = || group.free.load(Ordering::SeqCst) == 0;
-        // The look finds a task; that nobody else would hear of an event, only the count says.
+        // The look at the queue finds a task. Only the count tells that no other worker would see an
+        // event.
         let seen = mutant!(nobody_else(), LeaveUnseen => false) || !group.is_empty();
         let stays = mutant!(seen, LeaveWithoutLook => false);
         if stays {
@@ -350,7 +352,7 @@ impl Worker {
         }
     }
 
-    /// `Stalls::begin`, and the thread that is started if nobody else is free.
+    /// `Stalls::begin`, and the thread that is started if no other worker is free.
     fn stall(&mut self) -> Result<(), Gone> {
         let free = self.group.free.fetch_sub(1, Ordering::SeqCst) - 1;
         if std::mem::take(&mut self.has_permit) {
@@ -365,7 +367,7 @@ impl Worker {
     }
 }
 
-/// Tasks that are pushed while both workers come to rest, or rest.
+/// Tasks are pushed while both workers come to rest, or rest.
 fn pushes(demands: [Demand; 2], capacity: usize, tasks: &'static [Task]) {
     explore(move || {
         let group = Group::new(2, capacity);
@@ -378,8 +380,8 @@ fn pushes(demands: [Demand; 2], capacity: usize, tasks: &'static [Task]) {
     });
 }
 
-/// Two tasks of different lanes are pushed while both workers come to rest, or rest. The lock of the
-/// lane from which a worker takes the one does not order its look at the other.
+/// Two tasks are pushed to different lanes while both workers come to rest, or rest. The lock of the
+/// lane from which a worker takes one task does not order its look at the other lane.
 fn pushes_to_two_lanes(demands: [Demand; 2]) {
     explore(move || {
         let group = Group::with_two_lanes(2, 2);
@@ -410,9 +412,9 @@ impl Last {
     }
 }
 
-/// A connection has something, then another one, or a task is pushed. No handler returns: who takes
-/// the first gives the permit back, at once or when it waits, and somebody else has to be there for the
-/// last.
+/// A connection has an event. Then another connection has one, or a task is pushed. No handler returns.
+/// The worker that takes the first event gives the permit back, at once or when it waits. The other
+/// worker must take the last event or task.
 fn polling_goes_on(demands: [Demand; 2], first: Task, last: Last) {
     explore(move || {
         let group = Group::new(2, 2);
@@ -424,9 +426,9 @@ fn polling_goes_on(demands: [Demand; 2], first: Task, last: Last) {
     });
 }
 
-/// Starts a worker that leaves, and one that does not.
+/// Starts two workers. The first one leaves, the other stays.
 fn one_leaves(group: &Arc<Group>, when: Leaves) -> Vec<thread::JoinHandle<()>> {
-    // Who leaves is not the last of a group.
+    // The worker that leaves is not the last one of the group.
     group.end.enter();
     let mut leaving = Worker::new(Arc::clone(group), CALM);
     leaving.leaves = when;
@@ -435,8 +437,8 @@ fn one_leaves(group: &Arc<Group>, when: Leaves) -> Vec<thread::JoinHandle<()>> {
     threads
 }
 
-/// A worker leaves, as it has found another one free, while that one begins to wait: somebody is there
-/// for what comes last.
+/// A worker leaves because it found another one free, while that one begins to wait. The last event or
+/// task must find a worker.
 fn leaving_beside_a_stall(last: Last) {
     explore(move || {
         let group = Group::that_tells(2, 2);
@@ -449,7 +451,7 @@ fn leaving_beside_a_stall(last: Last) {
     });
 }
 
-/// A worker that has a permit leaves: another one goes on in its place.
+/// A worker that has a permit leaves. Another worker goes on in its place.
 fn leaving_with_the_permit(last: Last) {
     explore(move || {
         let group = Group::that_tells(2, 2);
@@ -462,8 +464,9 @@ fn leaving_with_the_permit(last: Last) {
     });
 }
 
-/// The watchdog finds a worker stuck that holds the permit, which goes to rest at this moment after all.
-/// Another worker sleeps. That the first completed nothing since the last tick is taken for granted.
+/// The watchdog finds that the worker with the permit is stuck. At the same moment that worker goes to
+/// rest. Another worker sleeps. The model assumes that the first worker completed nothing since the
+/// last tick.
 fn permit_is_taken_from_the_stuck() {
     explore(|| {
         let park = Arc::new(Park::new());
@@ -484,13 +487,13 @@ fn permit_is_taken_from_the_stuck() {
         });
         let theirs = stuck.join().expect("no panic");
         let waits = [mine, Some(theirs)].map(|rest| rest == Some(Rest::Wait));
-        // One that looks while the other waits would do so without end.
+        // If a worker looked while the other waits, it would do so without end.
         assert!(waits[0] != waits[1] && mine != Some(Rest::Look), "one waits and the other sleeps");
         assert_eq!(park.word().pollers(), 1);
     });
 }
 
-/// `Group::relieve`, as far as the permit goes. Returns true if it woke a sleeper.
+/// `Group::relieve`, for the permit only. Returns true if it woke a sleeper.
 fn relieve(park: &Park, seat: &SeatState) -> bool {
     if !seat.runs() || !seat.take_permit() {
         return false;
@@ -508,9 +511,9 @@ fn wake_sleeper(park: &Park) -> bool {
     wakes
 }
 
-/// A worker that has the permit begins to wait while the watchdog finds it stuck, and another worker
-/// sleeps. Whichever of the two gives the permit on wakes the sleeper, which polls then. That the first
-/// completed nothing since the last tick is taken for granted.
+/// The worker with the permit begins to wait while the watchdog finds it stuck. Another worker sleeps.
+/// The thread that gives the permit back wakes the sleeper, which then polls. The model assumes that
+/// the first worker completed nothing since the last tick.
 fn permit_of_one_that_waits() {
     explore(|| {
         let park = Arc::new(Park::new());
@@ -525,7 +528,7 @@ fn permit_of_one_that_waits() {
                 park_2.give_permit();
             }
             wake_sleeper(&park_2);
-            // It is over.
+            // The wait is over.
             seat_2.go_on();
         });
         let _ = relieve(&park, &seat);
@@ -537,9 +540,9 @@ fn permit_of_one_that_waits() {
     });
 }
 
-/// Workers that come to rest, or rest, or run the one task, are told to stop.
+/// Workers are told to stop while they come to rest, rest, or run the one task.
 fn stop<const N: usize>(demands: [Demand; N], tasks: &'static [Task]) {
-    // Three workers have too many interleavings for more.
+    // Three workers have too many interleavings for more preemptions.
     let most = if N > 2 { 1 } else { usize::MAX };
     explore_up_to(most, move || {
         let group = Group::new(N, 2);
@@ -554,8 +557,8 @@ fn stop<const N: usize>(demands: [Demand; N], tasks: &'static [Task]) {
     });
 }
 
-/// A task is pushed while the workers leave: one of them runs it, or the last one or the pusher sweeps
-/// it out of the queue.
+/// A task is pushed while the workers leave. One of them runs it, or the last worker or the pusher
+/// sweeps the queue.
 fn push_at_the_end<const N: usize>(demands: [Demand; N]) {
     explore_up_to(if N > 1 { 2 } else { usize::MAX }, move || {
         let group = Group::new(N, 2);
