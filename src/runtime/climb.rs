@@ -1,20 +1,22 @@
-//! [`Climb`]: how many pollers a calm group needs, found out by trying.
+//! [`Climb`]: number of pollers that a calm group needs, found by trials.
 //!
-//! Full batches say that there is more to do than one poller takes at a time. They do not say that
-//! another poller would help: on a machine that is full it only takes the CPU of those who produce
-//! the work. So one more is tried for a window of time, and stays if clearly more was done in it;
-//! now and then one less is tried, and is enough if about as much was done.
+//! Full batches show that there is more work than one poller takes at a time. They do not show that
+//! another poller would help. On a busy machine, it only takes CPU time from the threads that produce
+//! the work.
+//!
+//! So one more poller is tried for a window of time. It stays if clearly more events were served in it.
+//! Now and then, one poller fewer is tried. The lower number stays if about as many events were served.
 
 use std::time::{Duration, Instant};
 
-/// Pure: told what happened and when, it says how many extra pollers there are to be.
+/// Pure decision: from events and times to the number of extra pollers.
 #[derive(Debug)]
 pub(super) struct Climb {
     most: u32,
     extra: u32,
     window: Window,
     trial: Option<Trial>,
-    /// How long the next trial has to wait, and since when.
+    /// Time between the last trial and the next one.
     hold: Duration,
     next_trial: Instant,
 }
@@ -29,18 +31,18 @@ struct Window {
 
 #[derive(Debug)]
 struct Trial {
-    /// The number of extra pollers before.
+    /// Number of extra pollers before the trial.
     before: u32,
-    /// Events per second before.
+    /// Events per second before the trial.
     rate: f64,
 }
 
 const WINDOW: Duration = Duration::from_millis(20);
 const SHORTEST_HOLD: Duration = Duration::from_millis(100);
 const LONGEST_HOLD: Duration = Duration::from_secs(2);
-/// One more has to bring so much, or it goes.
+/// One more poller stays if the rate rises at least by this factor.
 const GAIN: f64 = 1.15;
-/// One less may cost so much, and stays away.
+/// One poller fewer is enough if the rate stays at least at this part.
 const LOSS: f64 = 0.95;
 
 impl Climb {
@@ -49,13 +51,14 @@ impl Climb {
         Self { most, extra: 0, window, trial: None, hold: SHORTEST_HOLD, next_trial: now }
     }
 
-    /// After each wait of the first poller. `events` were taken by all pollers so far.
+    /// Notes a wait of the first poller. `events` is the number that all pollers have taken so far.
+    /// Returns the number of extra pollers.
     pub(super) fn note(&mut self, now: Instant, events: u64, full: bool) -> u32 {
         self.window.waits += 1;
         self.window.full += u32::from(full);
         let elapsed = now.saturating_duration_since(self.window.began);
         if elapsed >= WINDOW {
-            // A window with a pause in it says nothing.
+            // A window with a pause in it tells nothing.
             if elapsed < WINDOW * 2 {
                 self.judge(now, (events - self.window.events) as f64 / elapsed.as_secs_f64());
             }
@@ -64,7 +67,8 @@ impl Climb {
         self.extra
     }
 
-    /// An extra poller looked and found nothing: it is not needed.
+    /// Notes that an extra poller looked and found nothing, so it is not needed. Returns the number of
+    /// extra pollers.
     pub(super) fn note_idle(&mut self, now: Instant) -> u32 {
         if let Some(trial) = self.trial.take() {
             self.extra = trial.before.min(self.extra);
@@ -114,7 +118,8 @@ impl Climb {
 mod tests {
     use super::*;
 
-    /// A machine on which `useful` pollers do 1 000 events per millisecond each, the others nothing.
+    /// Runs a machine on which `useful` pollers serve 1 000 events per millisecond each, and other
+    /// pollers none. Returns the number of extra pollers at the end, and how often it changed.
     fn settle(useful: u32, most: u32, full: bool) -> (u32, u32) {
         let mut now = Instant::now();
         let mut climb = Climb::new(most, now);
@@ -140,7 +145,7 @@ mod tests {
     fn where_it_does_not_help_it_is_tried_seldom() {
         let (extra, changes) = settle(1, 3, true);
         assert!(extra <= 1);
-        // A trial is two changes, and after the first ones there are two seconds between.
+        // A trial is two changes. After the first trials there are 2 s between two of them.
         assert!(changes < 80, "{changes} changes in a minute");
     }
 

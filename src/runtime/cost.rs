@@ -1,4 +1,4 @@
-//! [`Cost`]: how long a run of something takes, as far as known.
+//! [`Cost`]: estimated time of a run.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -6,36 +6,37 @@ use std::time::Duration;
 use crate::sync::shim::atomic::{AtomicU32, Ordering};
 use crate::sys::sched::ThreadUsage;
 
-/// Running estimate of how long a run takes.
+/// Running estimate of the time that a run takes.
 ///
-/// Multiplicative, in both directions bounded by the sample: up by at most four, down by at most
-/// two. So a single sample that was spoilt by preemption does not make a quick connection dear, but
-/// two slow ones in a row do, or every second one. What nobody measured yet is dear.
+/// Each sample moves it by a factor: up by at most four, down by at most two. One sample that
+/// preemption has spoilt does not make a quick connection slow. Two slow runs in a row do, and so does
+/// a series in which every second run is slow. A cost without samples counts as slow.
 #[derive(Debug)]
 pub(crate) struct Cost {
-    /// Nanoseconds; statistics, so a lost update does not matter.
+    /// Nanoseconds. Statistics, so a lost update does not matter.
     nanos: AtomicU32,
 }
 
-/// What to expect of the next run.
+/// Expectation of the next run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// It will be over before another thread would be awake.
+    /// It ends before another thread would be awake.
     Cheap,
-    /// Nobody knows yet; treated as if it were dear.
+    /// There is no sample yet. Treated like `Dear`.
     Unknown,
-    /// Nothing may wait behind it.
+    /// It is slow. Nothing may wait behind it.
     Dear,
 }
 
 const UNKNOWN: u32 = u32::MAX;
-/// Below this a run counts as cheap: about ten times a receive and a send on loopback, and a
-/// wake-up of another thread would cost as much.
+/// Limit below which a run counts as cheap. It is about ten times a receive and a send on loopback.
+/// Waking another thread would cost as much.
 const CHEAP_NANOS: u32 = 64_000;
-/// From here on others go first. More than what was quick seems to take after a sample or two that were
-/// spoilt.
+/// Limit from which other sources go first. A quick source seems to take less, even after one or two
+/// spoilt samples.
 const LONG_NANOS: u32 = 500_000;
-/// Estimates start here, so that rising by factors cannot take for ever.
+/// Smallest estimate. From a lower one, too many slow runs would be needed before the cost counts as
+/// slow.
 const FLOOR_NANOS: u32 = 4_000;
 
 impl Cost {
@@ -43,12 +44,12 @@ impl Cost {
         Self { nanos: AtomicU32::new(UNKNOWN) }
     }
 
-    /// A cost that begins with the estimate of another one.
+    /// Cost that starts with the estimate of another one.
     pub(crate) fn like(other: &Self) -> Self {
         Self { nanos: AtomicU32::new(other.nanos.load(Ordering::Relaxed)) }
     }
 
-    /// Estimate of runs that are not measured yet and expected to be quick.
+    /// Cost of runs that are not measured yet and expected to be quick.
     pub(crate) fn quick() -> Self {
         Self { nanos: AtomicU32::new(FLOOR_NANOS) }
     }
@@ -61,7 +62,7 @@ impl Cost {
         }
     }
 
-    /// The estimate, once something was measured.
+    /// The estimate in nanoseconds. `None` before the first sample.
     pub(crate) fn nanos(&self) -> Option<u32> {
         match self.nanos.load(Ordering::Relaxed) {
             UNKNOWN => None,
@@ -69,24 +70,25 @@ impl Cost {
         }
     }
 
-    /// Whether it takes most of a turn each time.
+    /// Returns true if a run takes most of a turn.
     pub(crate) fn is_long(&self) -> bool {
         self.nanos().is_some_and(|nanos| nanos >= LONG_NANOS)
     }
 
-    /// A part of a run took so long, from the end of the one before it; see [`watch_cpu_time`].
+    /// Adds a sample: the time of a part of a run, since the end of the part before. See
+    /// [`watch_cpu_time`].
     pub(crate) fn add(&self, sample: Duration) {
         self.add_since(sample, 1, |watched| watched.part);
     }
 
-    /// A whole run took so long, and did so many things of equal cost. Parts of it may have been added to
-    /// other costs.
+    /// Adds a sample: the time of a whole run that did `things` things of equal cost. Parts of the run
+    /// may have been added to other costs.
     pub(crate) fn add_whole(&self, sample: Duration, things: u32) {
         self.add_since(sample, things, |watched| watched.run);
     }
 
     fn add_since(&self, sample: Duration, things: u32, began: impl FnOnce(Watched) -> ThreadUsage) {
-        // The whole run may be preempted, however short a part of it is.
+        // Before the division: the whole run may be preempted, however short each of its `things` is.
         let sample = if sample < Duration::from_nanos(u64::from(CHEAP_NANOS)) {
             sample
         } else {
@@ -96,7 +98,7 @@ impl Cost {
         self.note(u32::try_from(sample.as_nanos()).unwrap_or(UNKNOWN - 1));
     }
 
-    /// Moves the estimate towards that of another cost, as if this had been measured.
+    /// Moves the estimate towards that of another cost, as if it had been measured.
     pub(crate) fn follow(&self, other: &Self) {
         if let Some(nanos) = other.nanos() {
             self.note(nanos);
@@ -117,32 +119,32 @@ impl Cost {
     }
 }
 
-/// What a thread had used.
+/// Resources that a thread had used.
 #[derive(Clone, Copy)]
 struct Watched {
-    /// When it began to run something.
+    /// At the start of the current run.
     run: ThreadUsage,
-    /// When a part of that was last added to a cost.
+    /// When a part of the run was last added to a cost.
     part: ThreadUsage,
 }
 
 thread_local! {
-    /// Of what this thread runs, if that is to be known.
+    /// Usage of this thread, while it is watched.
     static WATCHED: Cell<Option<Watched>> = const { Cell::new(None) };
-    /// Others have had the CPU meanwhile.
+    /// Set if other threads had the CPU during a run.
     static CROWDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on a run on this thread that takes long, and waits for nothing, costs the CPU time that
-/// it uses: where threads compete for CPUs, what was quick seems slow because another thread ran in
-/// between. Or not any more, as it takes two system calls for each run. Where these are forbidden it
-/// costs the time that passes.
+/// Switches on or off that long runs on this thread cost the CPU time that they use, unless they wait.
+///
+/// If threads compete for CPUs, a quick run may seem slow because another thread ran in between. This
+/// takes two system calls for each run. Where a sandbox forbids them, a run costs the time that passes.
 pub(super) fn watch_cpu_time(on: bool) {
     let usage = if on { ThreadUsage::now() } else { None };
     WATCHED.set(usage.map(|now| Watched { run: now, part: now }));
 }
 
-/// Whether something that ran on this thread since the last call had to share its CPU with others.
+/// Returns true if a run on this thread had to share its CPU since the last call.
 pub(super) fn was_crowded() -> bool {
     CROWDED.take()
 }
@@ -158,7 +160,7 @@ fn without_preemption(elapsed: Duration, began: impl FnOnce(Watched) -> ThreadUs
     own
 }
 
-/// What of a run was its own doing, and whether the rest was somebody else's on its CPU.
+/// Returns the time that a run took by itself, and true if other threads had its CPU for the rest.
 fn own_part(elapsed: Duration, began: ThreadUsage, ended: ThreadUsage) -> (Duration, bool) {
     if ended.waits != began.waits {
         return (elapsed, false);
@@ -167,8 +169,8 @@ fn own_part(elapsed: Duration, began: ThreadUsage, ended: ThreadUsage) -> (Durat
     (elapsed.min(used), elapsed > used + used / 4 + PREEMPTED)
 }
 
-/// So much longer than the CPU time that it used, and a quarter of that, has a run taken that was
-/// preempted.
+/// Margin of a preempted run. It has taken longer than its CPU time, a quarter of that, and this
+/// margin.
 const PREEMPTED: Duration = Duration::from_micros(200);
 
 #[cfg(all(test, not(loom)))]
@@ -211,7 +213,7 @@ mod tests {
         watch_cpu_time(true);
         let cpu_time = || ThreadUsage::now().expect("nobody forbids it").cpu_time;
         let began = cpu_time();
-        // All that passes, as if no other thread ever ran.
+        // Burns CPU time, and returns it as the time that passed, as if no other thread ever ran.
         let burn = |until| {
             while cpu_time() - began < until {}
             cpu_time() - began

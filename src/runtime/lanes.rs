@@ -10,11 +10,11 @@ use super::queue::{Pushed, TaskQueue};
 use crate::stats::Snapshot;
 use crate::sys::clock;
 
-/// Four queues: for work in progress (and the operator), for logins, for ordinary work, and for
-/// ordinary work that has had its share. The last has had a whole turn and has more to do, is known to
-/// bring much, came with too many others at once, or only has to be cleared away.
+/// Four queues: for work in progress (and work of the operator), for logins, for ordinary work, and for
+/// ordinary work that has had its share. Work of the last kind has used a whole turn and has more to
+/// do, has long runs, came with too many others at once, or only has to be cleared away.
 ///
-/// The first of these queues goes first, and each of the others has a share, see [`First`].
+/// Work in progress goes first, and each of the other queues has a share, see [`First`].
 ///
 /// A task is counted before it can be found. So the push sees each worker that saw no count and then
 /// announced its rest (see [`Park`](super::park)).
@@ -24,10 +24,10 @@ pub(super) struct Lanes<T> {
     progress: Lane<T>,
     login: Lane<T>,
     ordinary: Lane<T>,
-    /// Ordinary, and has had its share.
+    /// Ordinary work that has had its share.
     spent: Lane<T>,
-    /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped. An
-    /// ordinary task costs one look at it.
+    /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped. With
+    /// it, a pop of an ordinary task costs one load for both lanes.
     urgent: CachePadded<AtomicUsize>,
 }
 
@@ -47,7 +47,7 @@ struct Queued<T> {
 /// Statistics of a lane.
 #[derive(Debug, Default)]
 struct Seen {
-    /// When the task at the head was queued, or the one before it.
+    /// Time at which the task at the head was queued, or the task before it.
     head_at: AtomicU64,
     high_water: AtomicUsize,
 }
@@ -74,21 +74,21 @@ impl Taste {
     }
 }
 
-/// The lane that a pop looks at first. If that lane is empty, or the taste excludes it, the most
-/// urgent task goes first.
+/// Lane that a pop looks at first. If that lane is empty, or the taste excludes it, the most urgent
+/// task goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
     Progress,
     Login,
     Ordinary,
-    /// Ordinary work that has had its share, or else other ordinary work.
+    /// Ordinary work that has had its share. If there is none, other ordinary work.
     Spent,
 }
 
 impl First {
-    /// Gives each lane its share of the tasks of a worker, so that endless work in one of them starves
-    /// no other: one in sixteen for logins, one in sixteen for ordinary work. Of the latter only every
-    /// second one has had its share, because its turns are long.
+    /// Gives each lane its share of a worker's tasks, so that endless work in one lane starves no
+    /// other: one task in 16 is a login, one in 16 is ordinary. Every second ordinary one has had its
+    /// share; not every one, because the turns of such work are long.
     pub(super) const fn of(taken: u32) -> Self {
         match taken % 32 {
             0 => Self::Ordinary,
@@ -120,13 +120,14 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Queues what may not be lost.
+    /// Queues a task that must not be lost.
     pub(super) fn push(&self, class: Class, task: T) -> Pushed {
         let pushed = self.push_with(class, task, |queue, task| Ok(queue.push(task)));
         pushed.unwrap_or(Pushed::Overflowed)
     }
 
-    /// Queues what has had its share: behind what is as urgent and has not.
+    /// Queues a task that has had its share. If it is ordinary, it goes behind ordinary tasks that have
+    /// not.
     pub(super) fn push_spent(&self, class: Class, task: T) -> Pushed {
         if class.is_urgent() {
             return self.push(class, task);
@@ -135,7 +136,7 @@ impl<T> Lanes<T> {
         pushed.unwrap_or(Pushed::Overflowed)
     }
 
-    /// A full queue gives the task back.
+    /// Queues a task, or gives it back if the queue is full.
     pub(super) fn try_push(&self, class: Class, task: T) -> Result<Pushed, T> {
         self.push_with(class, task, TaskQueue::try_push)
     }
@@ -174,7 +175,7 @@ impl<T> Lanes<T> {
         pushed.map_err(|queued| queued.task)
     }
 
-    /// Takes the next task, and tells when it was queued.
+    /// Takes the next task. Returns it with the time at which it was queued.
     pub(super) fn pop(&self, taste: Taste, first: First) -> Option<(T, Instant)> {
         let all = taste == Taste::Everything;
         let share = match first {
@@ -205,7 +206,7 @@ impl<T> Lanes<T> {
 
     /// Returns true if there is a task for this taste.
     ///
-    /// The count alone does not say so: it is raised before a push, and lowered after a pop.
+    /// The count alone does not tell: it is raised before a push, and lowered after a pop.
     pub(super) fn has(&self, taste: Taste) -> bool {
         let urgent = self.urgent.load(Ordering::Acquire) > 0;
         let progress = || urgent && !self.progress.queue.is_empty();
@@ -247,14 +248,13 @@ impl<T> Lanes<T> {
         snapshot.oldest_task_age = snapshot.oldest_task_age.max(self.oldest(clock::now()));
     }
 
-    /// The most that one of the queues ever held.
+    /// Largest number of tasks that one of the queues ever held.
     fn high_water(&self) -> usize {
         let marks = self.lanes().map(|lane| lane.seen.high_water.load(Ordering::Relaxed));
         marks.into_iter().max().unwrap_or(0)
     }
 
-    /// For how long the oldest task has waited, and perhaps as much longer as the one before it was
-    /// queued earlier.
+    /// Age of the oldest task. It may be too high, by the time between that task and the one before it.
     fn oldest(&self, now: Instant) -> Duration {
         let now = self.nanos(now);
         let waiting = self.lanes().into_iter().filter(|lane| !lane.queue.is_empty());
@@ -336,7 +336,7 @@ mod tests {
         }
         lanes.push(Class::Ordinary, 3);
         lanes.push(Class::Login, 4);
-        // What is urgent stays so.
+        // An urgent task stays urgent.
         lanes.push_spent(Class::InProgress, 5);
         assert_eq!(lanes.len(), 5);
         assert_eq!(next(&lanes, Taste::Everything, First::Spent), Some(1));
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn a_push_that_has_only_been_announced_keeps_nobody_awake() {
         let lanes = Lanes::<u32>::new(8, Instant::now());
-        // Another worker is about to push, or has popped and not yet counted that.
+        // Another worker is about to push a task, or has popped one and not yet lowered the count.
         lanes.urgent.fetch_add(1, Ordering::Relaxed);
         for taste in [Taste::Everything, Taste::Urgent, Taste::Progress] {
             assert!(!lanes.has(taste), "{taste:?}");

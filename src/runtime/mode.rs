@@ -1,9 +1,11 @@
-//! [`Mode`]: how many workers a group lets poll at a time.
+//! [`Mode`]: number of workers that a group lets poll at a time.
 //!
-//! *Calm*: handlers are quick. One worker waits in epoll and serves what comes; while batches come
-//! full, more may look without waiting, if that is found to help ([`Climb`]). *Open*: some handler is known to be slow.
-//! Everybody may wait in epoll, one event at a time, so that somebody is always there whatever CPU
-//! the slow one occupies. Why, is measured in the guide.
+//! *Calm*: handlers are quick. One worker waits in epoll and serves its events. While batches come
+//! full, more workers may look without waiting, if a trial shows that this helps ([`Climb`]).
+//!
+//! *Open*: a handler is known to be slow. All workers may wait in epoll, for one event at a time. So a
+//! worker is always ready to take an event, whatever CPU the slow handler occupies. The guide has the
+//! measurements.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +17,12 @@ use crate::sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::shim::{Mutex, lock};
 use crate::sys::clock;
 
-/// Shared by the workers of a group. All fields are hints: a stale one costs time, not correctness.
+/// State that the workers of a group share. All fields are hints: a stale one costs time, not
+/// correctness.
 #[derive(Debug)]
 pub(crate) struct Mode {
     started: Instant,
-    /// Permits when open.
+    /// Number of permits when open.
     most: u64,
     climb: Mutex<Climb>,
     state: CachePadded<State>,
@@ -27,24 +30,25 @@ pub(crate) struct Mode {
 
 #[derive(Debug)]
 struct State {
-    /// Slow handlers that run at the moment.
+    /// Number of slow handlers that run.
     slow: AtomicU32,
     /// Nanoseconds after `started` until which the group stays open.
     open_until: AtomicU64,
-    /// Nanoseconds after `started` until which its threads are taken to compete for CPUs.
+    /// Nanoseconds after `started` until which the threads of the group count as competing for CPUs.
     crowded_until: AtomicU64,
-    /// Pollers beyond the first, when calm. Written under `climb`.
+    /// Number of pollers beyond the first, when calm. Written under `climb`.
     extra: AtomicU32,
-    /// Events taken when calm, by all pollers.
+    /// Number of events that all pollers have taken when calm.
     events: AtomicU64,
 }
 
-/// How long a group stays open after the last slow handler, and crowded after the last that was
-/// preempted.
+/// Time for which a group stays open after the last slow handler ended, and crowded after the last time
+/// a thread was preempted.
 const OPEN_FOR: Duration = Duration::from_millis(20);
 
 impl Mode {
-    /// `most` workers may poll at once; `cpus` is the group's share of the machine.
+    /// Makes the mode of a group. At most `most` workers poll at once; `cpus` is the group's share of
+    /// the machine.
     pub(crate) fn new(most: usize, cpus: usize) -> Self {
         let most = most.max(1);
         let most_extra = u32::try_from(cpus.min(most).saturating_sub(1)).unwrap_or(u32::MAX);
@@ -85,31 +89,31 @@ impl Mode {
         self.state.slow.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A thread had to share its CPU with others.
+    /// Notes that a thread had to share its CPU with others.
     pub(crate) fn note_crowded(&self, now: Instant) {
         self.state.crowded_until.fetch_max(self.nanos(now + OPEN_FOR), Ordering::Relaxed);
     }
 
-    /// There are more threads that could run than CPUs.
+    /// Returns true if more threads could run than there are CPUs.
     pub(crate) fn is_crowded(&self, now: Instant) -> bool {
         self.nanos(now) < self.state.crowded_until.load(Ordering::Relaxed)
     }
 
-    /// A calm poller took so many events, as many as it could or not. The first one of them also
-    /// judges.
+    /// Notes that a calm poller took `events` events. `full` tells that its batch was full, and `first`
+    /// that it is the first poller. Only the first one also judges the number of pollers.
     pub(crate) fn note_batch(&self, now: Instant, events: usize, full: bool, first: bool) {
         self.state.events.fetch_add(events as u64, Ordering::Relaxed);
         if first {
             let mut climb = lock(&self.climb);
-            // Read under the lock. So the climb never sees fewer events than before, also if this
-            // worker waited for the lock while another poller noted its batch.
+            // Read under the lock, so that the climb never sees a smaller number than before. This
+            // worker may have waited for the lock while another poller noted its batch.
             let events = self.state.events.load(Ordering::Relaxed);
             let extra = climb.note(now, events, full);
             self.state.extra.store(extra, Ordering::Relaxed);
         }
     }
 
-    /// A calm poller looked and found nothing: there are enough without it.
+    /// Notes that a calm poller looked and found nothing: the others are enough.
     pub(crate) fn note_idle(&self, now: Instant) {
         let extra = lock(&self.climb).note_idle(now);
         self.state.extra.store(extra, Ordering::Relaxed);

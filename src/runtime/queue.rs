@@ -1,7 +1,7 @@
 //! Task queue of a group: one locked list, first in, first out.
 //!
-//! A thread that is preempted while it holds the lock lets the others sleep. In a lock-free ring a
-//! thread that was preempted in the middle of its push let all the others spin, the idle ones too.
+//! If a thread is preempted while it holds the lock, the other threads sleep. In a lock-free ring, a
+//! thread that was preempted during its push made all others spin, the idle ones too.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering};
 use crate::sync::shim::{Mutex, lock};
 
-/// First in, first out, for many threads on both ends.
+/// List for many threads on both ends, first in, first out.
 ///
-/// The capacity limits the waiting tasks of [`try_push`](Self::try_push) alone.
-/// [`push`](Self::push) never refuses a task: its tasks are those of sources, each of which is
-/// queued at most once, and of timers. They take no place, so a caller that waits for room gets it,
-/// although the queue may never be shorter than its capacity.
+/// The capacity limits only the waiting tasks of [`try_push`](Self::try_push). [`push`](Self::push)
+/// never refuses a task: its tasks are those of sources, each of which is queued at most once, and of
+/// timers. They take no place. So a caller that waits for room gets it, although the queue may never
+/// get shorter than its capacity.
 #[derive(Debug)]
 pub(crate) struct TaskQueue<T> {
     capacity: usize,
@@ -32,14 +32,14 @@ struct Inner<T> {
     taken: AtomicUsize,
 }
 
-/// Tells if a task is one of those whose number the capacity limits.
+/// Tells if the task counts against the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Taken,
     Extra,
 }
 
-/// Length of the queue at a push, compared with its capacity.
+/// Length of the queue after a push, compared with its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     Queued,
@@ -114,7 +114,7 @@ impl<T> TaskQueue<T> {
         self.len().saturating_sub(self.capacity)
     }
 
-    /// True if `try_push` would refuse a task.
+    /// Returns true if `try_push` would refuse a task.
     pub(crate) fn is_full(&self) -> bool {
         // Relaxed: fences order this look of a waiter and a pop, see `Room`.
         self.inner.taken.load(Ordering::Relaxed) >= self.capacity

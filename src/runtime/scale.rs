@@ -1,33 +1,34 @@
-//! When a group gets more threads, and when they leave: numbers and the time in, a decision out.
+//! Decisions when a group gets more threads and when they leave. Pure: from numbers and times to
+//! numbers.
 //!
-//! Three grades, from what is known to what is only feared:
+//! There are three grades, from certain need to possible need:
 //!
-//! 1. *instant*: a handler announces that it waits. If too many do, a worker is added ([`Scale::on_stall`]);
-//! 2. *soon*: the watchdog finds that nothing was completed since it last looked, though work waits and
-//!    every thread is inside a handler. It adds 1, 2, 4 … workers for as long as that lasts
-//!    ([`Scale::on_check`]);
-//! 3. *backlog*: the watchdog finds the queue long, though handlers complete and the CPUs have time to
-//!    spare. It adds workers, too.
+//! 1. *instant*: a handler announces that it waits. If too many handlers wait, a worker is added
+//!    ([`Scale::on_stall`]);
+//! 2. *soon*: the watchdog finds that every thread is inside a handler and that no handler was
+//!    completed since its last check. It adds 1, 2, 4 … workers while that lasts ([`Scale::on_check`]);
+//! 3. *backlog*: the watchdog finds the queue long, although handlers complete and the CPUs have time
+//!    to spare. It adds workers too.
 //!
-//! Added workers leave when for a whole `dynamic_threads_shrink_time` fewer were needed. What was
-//! needed is remembered as a peak over that time, so that a wait that switches on and off keeps as many
-//! threads as it needs, and no more: neither does it make threads come and go, nor does one busy moment
-//! keep all of them.
+//! Added workers leave if fewer were needed for a whole `dynamic_threads_shrink_time`. The need is
+//! remembered as a peak over that time. So a wait that switches on and off keeps the threads that it
+//! needs: they do not come and go. And one busy moment does not keep all threads.
 
 use std::time::{Duration, Instant};
 
-/// How many threads a group has, and what for.
+/// Threads of a group, and the work that they have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
-    /// Threads for life.
+    /// Permanent threads.
     pub(super) base: usize,
     /// Base threads and added workers.
     pub(super) workers: usize,
-    /// Workers whose handler has announced that it waits.
+    /// Workers whose handler has announced a wait.
     pub(super) stalled: usize,
     /// Workers that the watchdog found in the same handler twice.
     pub(super) stuck: usize,
-    /// Everything that could use a thread of its own: what is registered, and closures in progress.
+    /// Everything that could use a thread of its own: registered sources, sessions, and closures in
+    /// progress.
     pub(super) sessions: usize,
     /// Tasks in the queue.
     pub(super) queued: usize,
@@ -36,18 +37,18 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Threads that run or could run something.
+    /// Number of threads that run or could run a task.
     pub(super) const fn free(&self) -> usize {
         self.workers.saturating_sub(self.stalled + self.stuck)
     }
 
-    /// Workers that may be added before there is a thread for each session beyond the base.
+    /// Number of workers that may be added before there is a thread for each session beyond the base.
     const fn room(&self) -> usize {
         (self.sessions + self.base).saturating_sub(self.workers)
     }
 }
 
-/// The tunables that bear on it.
+/// Tunables for these decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     /// `thread_scale_thresh`.
@@ -56,14 +57,14 @@ pub(super) struct Rules {
     pub(super) dynamic_threads: usize,
     /// `dynamic_threads_shrink_time`.
     pub(super) shrink_time: Duration,
-    /// `tasker_multiply`; `None` when taskers are not enabled.
+    /// `tasker_multiply`; `None` if taskers are not enabled.
     pub(super) tasker_multiply: Option<usize>,
     /// `tasker_extend_step`.
     pub(super) tasker_extend_step: usize,
 }
 
 impl Rules {
-    /// At least one thread is always to be free of waits.
+    /// Number of waiting threads for which no worker is added. At least one base thread must not wait.
     fn tolerated(&self, base: usize) -> usize {
         self.thresh.min(base.saturating_sub(1))
     }
@@ -73,12 +74,12 @@ impl Rules {
     }
 }
 
-/// What the watchdog saw of a group.
+/// State of a group, as the watchdog saw it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// A handler or task was completed since the last look.
+    /// A handler or task was completed since the last check.
     pub(super) progress: bool,
-    /// Every thread is inside a handler, so nobody serves the queue or waits in epoll.
+    /// Every thread is inside a handler, so no worker serves the queue or waits in epoll.
     pub(super) all_inside: bool,
     /// The process uses about all the CPU time that it can get.
     pub(super) saturated: bool,
@@ -94,10 +95,10 @@ pub(super) struct Growth {
     pub(super) backlog: usize,
 }
 
-/// What a group remembers of its need for threads.
+/// State from which a group decides about its threads.
 #[derive(Debug)]
 pub(super) struct Scale {
-    /// Added at the next check without progress.
+    /// Number of workers to add at the next check without progress.
     next_step: usize,
     /// Workers beyond the base that were needed at once.
     added: Peak,
@@ -108,13 +109,15 @@ impl Scale {
         Self { next_step: 1, added: Peak::new(now) }
     }
 
-    /// Whether a stall needs a look at all; so that most of them need no lock. Goes by the threads only.
+    /// Returns true if a stall may need more workers. It needs only the counts of threads, so that most
+    /// stalls take no lock.
     pub(super) fn concerns(load: &Load, rules: &Rules) -> bool {
         load.stalled + load.base > load.workers + rules.tolerated(load.base)
             || rules.dynamic_threads > 0 && load.workers < rules.preferred(load.base)
     }
 
-    /// Notes what so many at once needed, whether or not there was enough already.
+    /// Notes the need of `stalled` threads that waited at once, whether or not there were enough
+    /// workers.
     pub(super) fn note_stalled(
         &mut self,
         now: Instant,
@@ -126,23 +129,24 @@ impl Scale {
         self.added.note(now, rules.shrink_time, needed);
     }
 
-    /// A handler has announced that it waits, and is counted in `load`. Workers to add.
+    /// Returns the number of workers to add after a handler has announced a wait. `load` includes that
+    /// wait.
     pub(super) fn on_stall(&mut self, now: Instant, load: &Load, rules: &Rules) -> usize {
         self.note_stalled(now, load.stalled, load.base, rules);
         let mut wanted = load.base + load.stalled.saturating_sub(rules.tolerated(load.base));
-        // Once it scales, it goes to the preferred number at once.
+        // A group that grows at all grows to the preferred number at once.
         if load.workers >= wanted && load.stalled > load.workers / 4 {
             wanted = rules.preferred(load.base);
         }
         wanted.saturating_sub(load.workers).min(load.room())
     }
 
-    /// Everybody rested until now.
+    /// Starts a series of checks, after all workers rested.
     pub(super) fn begin_looking(&mut self) {
         self.next_step = 1;
     }
 
-    /// The watchdog looks, an interval after the last time.
+    /// Returns the number of workers to add at a check of the watchdog.
     pub(super) fn on_check(
         &mut self,
         now: Instant,
@@ -167,13 +171,13 @@ impl Scale {
         let half_full = load.queued * 2 > load.capacity;
         let long = half_full || load.queued > multiply * load.workers;
         let useful = load.workers < load.sessions && load.workers < load.queued;
-        // Where every CPU is busy another thread only takes turns with the others.
+        // If all CPUs are busy, another thread would only take turns with the others.
         let added = if long && useful && !seen.saturated {
             ((load.queued - load.workers) / multiply).clamp(1, rules.tasker_extend_step)
         } else {
             0
         };
-        // Half as long a queue keeps the workers that there are, so that they do not come and go.
+        // A queue half as long keeps the present workers, so that they do not come and go.
         if half_full || load.queued > (multiply / 2).max(1) * load.workers {
             let needed = (load.workers + added).saturating_sub(load.base);
             self.added.note(now, rules.shrink_time, needed);
@@ -188,11 +192,11 @@ impl Scale {
     }
 }
 
-/// So that growth is felt at once where it helps, and a hundred threads do not come for one that would
-/// have done.
+/// Limits the growth at one check. Growth must help soon, but a hundred threads must not start where
+/// one would have been enough.
 const LARGEST_STEP: usize = 64;
 
-/// The highest of what was noted in a time that just passed: in this window, and in the one before.
+/// Largest value noted recently: in the current window or in the one before.
 #[derive(Debug)]
 struct Peak {
     since: Instant,
@@ -259,15 +263,15 @@ mod tests {
             (4, 2, 4, 3, 1000, 0, 1),
             (4, 2, 5, 3, 1000, 0, 0),
             (4, 2, 5, 4, 1000, 0, 1),
-            // The threshold leaves one thread free at least.
+            // Whatever the threshold, one thread stays free.
             (4, 100, 4, 4, 1000, 0, 1),
             (1, 2, 1, 1, 1000, 0, 1),
             (4, 0, 4, 1, 1000, 0, 1),
-            // One was refused before: it is made up for.
+            // A worker was refused before. It is added now.
             (4, 2, 4, 5, 1000, 0, 3),
-            // More than all sessions and the base are of no use.
+            // More threads than sessions and base together are of no use.
             (4, 2, 6, 6, 2, 0, 0),
-            // Once it scales, to the preferred number at once.
+            // Growth goes to the preferred number at once.
             (4, 2, 4, 1, 1000, 3, 0),
             (4, 2, 4, 2, 1000, 3, 3),
             (4, 2, 7, 4, 1000, 3, 0),
@@ -327,7 +331,7 @@ mod tests {
             (13, 4, 1000, saturated, 0),
             (13, 5, 1000, seen, 0),
             (129, 60, 1000, seen, 2),
-            // No more than there are sessions.
+            // No more workers than sessions.
             (13, 4, 4, seen, 0),
             (17, 5, 1000, seen, 2),
         ];

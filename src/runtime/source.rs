@@ -1,4 +1,4 @@
-//! [`Source`]: what the runtime delivers readiness to, without knowing what it is.
+//! [`Source`]: anything to which the runtime delivers readiness, without knowing what it is.
 
 use std::time::Instant;
 
@@ -8,9 +8,9 @@ use super::stalls::Lap;
 use crate::sync::runner::Marks;
 use crate::sys::epoll::Readiness;
 
-/// Where an event stood in the batch that one `epoll_wait` returned.
+/// Position of an event in the batch that one `epoll_wait` returned.
 ///
-/// The last one of a batch may do its work on the spot: nothing waits behind it.
+/// The last event of a batch may be served at once, because nothing waits behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     index: usize,
@@ -19,7 +19,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A turn of its own, as a task has it: nothing stands behind it.
+    /// Turn of a task, which is not part of a batch: nothing waits behind it.
     pub(crate) const ALONE: Self = Self::new(0, 1);
 
     pub(crate) const fn new(index: usize, total: usize) -> Self {
@@ -32,89 +32,89 @@ impl Turn {
         self.index
     }
 
-    /// How many events the batch had.
+    /// Number of events in the batch.
     #[must_use]
     pub const fn total(self) -> usize {
         self.total
     }
 
-    /// The same, but an end stands behind it.
+    /// This turn, followed by the end of the connection.
     pub(crate) const fn ending(self) -> Self {
         Self { is_ending: true, ..self }
     }
 
-    /// The connection is to end, in order or not, and does so when this turn is over: what may wait
-    /// should not run in it, least of all what waits to be told of the end.
+    /// Returns true if the connection ends, in order or not, when this turn is over. Code that may wait
+    /// should not run in such a turn, least of all code that waits for the end itself.
     #[must_use]
     pub const fn is_ending(self) -> bool {
         self.is_ending
     }
 
-    /// Nothing stands behind this one.
+    /// Returns true if nothing waits behind this event.
     #[must_use]
     pub const fn is_last(self) -> bool {
         self.index + 1 >= self.total
     }
 }
 
-/// What a worker lends to what it runs.
+/// Context that a worker lends to the code that it runs.
 #[derive(Debug)]
 pub(crate) struct Lent<'w> {
     pub(crate) turn: Turn,
-    /// The worker's read buffer; its content means nothing between two uses.
+    /// The worker's read buffer. Its content means nothing between two uses.
     pub(crate) read_buf: &'w mut [u8],
-    /// Since the last thing ended that was timed. Who times a run takes that as the start and sets it to
-    /// the end, so that a batch of n events costs n + 1 looks at the clock.
+    /// Time since the end of the last timed run. A timed run takes it as its start and sets it to its
+    /// end. So a batch of n events needs n + 1 looks at the clock.
     pub(crate) lap: Lap,
-    /// When this was made runnable: its event was received, or it was queued.
+    /// Time at which this became runnable: its event was received, or it was queued.
     pub(crate) runnable_at: Instant,
 }
 
 impl Lent<'_> {
-    /// Notes in `cost` how long it took since the last thing ended that was timed.
+    /// Adds to `cost` the time since the end of the last timed run.
     pub(crate) fn charge(&mut self, cost: &Cost) {
         self.charge_each(cost, 1);
     }
 
-    /// Notes in `cost` the time of one of so many equal parts of the run.
+    /// Adds to `cost` the time of a run that had `parts` equal parts, for one of them.
     pub(crate) fn charge_each(&mut self, cost: &Cost, parts: u32) {
         cost.add_whole(self.lap.end(), parts);
     }
 }
 
-/// Something registered with a group: a connection, a listener, a foreign descriptor.
+/// Anything registered with a group: a connection, a listener, a foreign descriptor.
 ///
-/// All methods may be called by several threads at once; an implementation lets one of them run
-/// (a [`Runner`](crate::sync::runner::Runner)) and leaves marks for it with the others.
+/// Several threads may call the methods at once. An implementation lets one of them run (a
+/// [`Runner`](crate::sync::runner::Runner)), and the others leave marks for it.
 pub(crate) trait Source: Send + Sync {
-    /// Runs what `readiness` is about on this thread, unless another one runs it already.
+    /// Handles `readiness` on this thread, unless another thread already runs the source.
     fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>);
 
-    /// Notes `readiness`; `true` when the caller now has to push it into the task queue.
+    /// Notes `readiness`. Returns true if the caller must now push the source into the task queue.
     fn queue_ready(&self, readiness: Readiness) -> bool;
 
-    /// Notes `marks`; `true` when the caller now has to push it into the task queue.
+    /// Notes `marks`. Returns true if the caller must now push the source into the task queue.
     fn queue_marks(&self, marks: Marks) -> bool;
 
-    /// Runs it after it was popped from the task queue.
+    /// Runs the source after it was popped from the task queue.
     fn resume(&self, lent: &mut Lent<'_>);
 
-    /// How long a run takes, as far as known.
+    /// Estimated time of a run.
     fn cost(&self) -> &Cost;
 
-    /// Whose work it is.
+    /// Class of its work.
     fn class(&self) -> Class;
 }
 
-/// Marks that every source understands; its own start at [`FIRST_OWN_MARK`].
+/// Mark that the source's deadline has passed.
 ///
-/// Its deadline has passed.
+/// Every source understands this mark and the next three. Its own marks start at [`FIRST_OWN_MARK`].
 pub(crate) const TIMER: Marks = Marks::bit(0);
-/// The runtime drains: finish what is in progress, and end.
+/// Mark that the runtime drains: the source finishes work in progress, and ends.
 pub(crate) const DRAIN: Marks = Marks::bit(1);
-/// The deadline of the drain has passed: end now.
+/// Mark that the deadline of the drain has passed: the source ends now.
 pub(crate) const CUT: Marks = Marks::bit(2);
-/// The drain is over: what nothing finishes ends now.
+/// Mark that the drain is over: sources that would never finish end now.
 pub(crate) const OVER: Marks = Marks::bit(3);
 pub(crate) const FIRST_OWN_MARK: u32 = 4;
 

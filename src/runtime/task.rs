@@ -1,4 +1,4 @@
-//! [`Task`]: what stands in the queue of a group, and how it is run.
+//! [`Task`]: entry in the queue of a group, and how it runs.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -16,18 +16,18 @@ use super::work::Work;
 use crate::stats::Counter;
 use crate::sys::clock;
 
-/// One piece of work. A registered thing is named by its token, with a reference to its slot: no
-/// allocation on the way.
+/// Piece of work. A source is named by its token, with a reference to its slot. So queueing it
+/// allocates nothing.
 pub(crate) enum Task {
-    /// Something registered that was queued. Owns a reference.
+    /// Queued source. Owns a reference.
     Source(Token),
     /// Work of a layer above.
     Work(Arc<dyn Work>),
-    /// Code of the user: a spawned closure, a timer's callback.
+    /// Code of the user: a spawned closure or the callback of a timer.
     Run(Class, Box<dyn FnOnce() + Send>),
-    /// A slot whose last reference is gone.
+    /// Slot whose last reference was released.
     Reclaim(Token),
-    /// Something whose destructor is to run here and not where it was dropped.
+    /// Value whose destructor must run as a task, not where the value was dropped.
     Discard(Box<dyn Any + Send>),
 }
 
@@ -67,12 +67,12 @@ impl fmt::Debug for Task {
 }
 
 thread_local! {
-    /// Origin of the connection on whose behalf this thread runs something. `None` elsewhere: in a task, a
-    /// timer, a destructor, and on threads of the host.
+    /// Origin of the connection for which this thread runs code. `None` elsewhere: in a task, a timer,
+    /// a destructor, and on threads of the host.
     static SERVES: Cell<Option<Origin>> = const { Cell::new(None) };
 }
 
-/// Until this is dropped, a connection waits for what this thread runs.
+/// Guard. Until it is dropped, a connection waits for the code that this thread runs.
 pub(crate) struct Serving {
     before: Option<Origin>,
 }
@@ -89,14 +89,14 @@ impl Drop for Serving {
     }
 }
 
-/// Origin of the connection that waits for what this thread runs.
+/// Origin of the connection that waits for the code that this thread runs.
 pub(super) fn serves() -> Option<Origin> {
     SERVES.get()
 }
 
-/// Runs code of the user. A panic ends here: it is counted and logged, and `None` comes back.
+/// Runs code of the user. If it panics, the panic is counted and logged, and the result is `None`.
 pub(crate) fn guard<R>(group: &Group, what: &str, code: impl FnOnce() -> R) -> Option<R> {
-    // What the closure touched is dropped with it, or is the user's own.
+    // Values that the closure touched are dropped with it, or belong to the user.
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(result) => Some(result),
         Err(payload) => {
@@ -106,7 +106,7 @@ pub(crate) fn guard<R>(group: &Group, what: &str, code: impl FnOnce() -> R) -> O
     }
 }
 
-/// Code of the user has panicked.
+/// Counts and logs a panic of the user's code.
 pub(crate) fn note_panic(group: &Group, what: &str, payload: Box<dyn Any + Send>) {
     group.count(Counter::Panics, 1);
     let message = message(&*payload);
@@ -122,8 +122,8 @@ pub(crate) fn contain(code: impl FnOnce()) {
     }
 }
 
-/// Drops the payload of a panic. Its destructor may panic with another such payload, which is leaked:
-/// there may be no end of them.
+/// Drops the payload of a panic. If its destructor panics, the payload of that panic is leaked, because
+/// there may be no end of such payloads.
 fn discard(payload: Box<dyn Any + Send>) {
     if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         Box::leak(next);

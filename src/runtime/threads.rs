@@ -1,4 +1,4 @@
-//! [`Threads`]: all threads of a runtime: started under a limit, named, owned and joined.
+//! [`Threads`]: all threads of a runtime: starts them under a limit, names, owns and joins them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,15 +16,15 @@ use super::worker::{Role, Worker};
 use crate::config::Settings;
 use crate::sync::shim::lock;
 
-/// What a thread is for.
+/// Purpose of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ThreadKind {
-    /// A worker for the life of the runtime.
+    /// Worker for the life of the runtime.
     Base,
-    /// A worker that was added because handlers wait or seem to, or because the queue is long.
+    /// Worker that was added because handlers wait or seem to, or because the queue is long.
     Worker,
-    /// It stands by, for when all others wait, and then runs urgent work alone.
+    /// Thread that stands by until all others wait, and then runs only urgent work.
     Reserve,
 }
 
@@ -38,7 +38,7 @@ impl ThreadKind {
         }
     }
 
-    /// What stands before the number in the thread's name.
+    /// Letter before the number in the thread's name.
     const fn letter(self) -> &'static str {
         match self {
             Self::Base => "",
@@ -48,46 +48,46 @@ impl ThreadKind {
     }
 }
 
-/// Says which thread a hook runs on.
+/// Describes the thread on which a hook runs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ThreadInfo {
-    /// Name of the thread, of which the kernel shows the first 15 bytes.
+    /// Name of the thread. The kernel shows its first 15 bytes.
     pub name: String,
     /// Index of its group.
     pub group: usize,
-    /// Number of the worker in its group. That of a thread that has left is used again.
+    /// Number of the worker in its group. When a thread has left, its number is used again.
     pub worker: usize,
-    /// What it is for.
+    /// Purpose of the thread.
     pub kind: ThreadKind,
 }
 
 type Hook = Arc<dyn Fn(&ThreadInfo) + Send + Sync>;
 
-/// Code of the host around each thread's work.
+/// Code of the host that runs at the start and at the end of each thread.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
     pub(super) start: Option<Hook>,
     pub(super) stop: Option<Hook>,
 }
 
-/// Why a thread was not started.
+/// Reason why a thread was not started.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// `max_threads` is reached, or what is kept of it for work in progress.
+    /// `max_threads` is reached, or only the part of it is free that is kept for urgent work.
     Limited,
     /// The runtime joins its threads.
     Ended,
-    /// The system said so.
+    /// The system refused.
     Failed(io::Error),
 }
 
-/// A thread of the runtime.
+/// Thread of the runtime.
 #[derive(Debug)]
 pub(super) struct Thread {
     pub(super) name: String,
     pub(super) handle: JoinHandle<()>,
-    /// Set when it has nothing more to do: to join it takes no time.
+    /// Set when the thread has nothing more to do, so that joining it takes no time.
     pub(super) left: Arc<AtomicBool>,
 }
 
@@ -102,24 +102,25 @@ pub(super) struct Threads {
 }
 
 thread_local! {
-    /// Held until the destructors of the other thread-locals have run, because these may wait. Those of a
-    /// thread run in the reverse order of their first use, and this one is used first.
+    /// Held until the destructors of the other thread-locals have run, because they may wait.
+    /// Thread-locals are destroyed in the reverse order of their first use, and this one is used first.
     static EXIT: Cell<Option<Exit>> = const { Cell::new(None) };
 }
 
-/// Without the watchdog.
+/// Threads of the runtime, except the watchdog.
 #[derive(Debug, Default)]
 struct Table {
-    /// Those that have not been joined.
+    /// Threads that have not been joined.
     threads: Vec<Thread>,
-    /// Those that have not left.
+    /// Number of threads that have not left.
     alive: usize,
-    /// Of these, reserve threads. Any of them leaves when there are more than at the start.
+    /// Number of reserve threads that have not left. If there are more than at the start, any of them
+    /// may leave.
     reserve: usize,
-    /// How many there were at the start, and how many of these reserve threads.
+    /// Number of threads at the start.
     permanent: usize,
     permanent_reserve: usize,
-    /// No more are started.
+    /// Set when no more threads may start.
     closed: bool,
 }
 
@@ -134,7 +135,8 @@ impl Threads {
         Self { prefix, hooks, settings, usage, exits, table, watchdog: Mutex::default() }
     }
 
-    /// Starts a thread for the life of the runtime. `ready` is dropped when it is about to work.
+    /// Starts a thread for the life of the runtime. `ready` is dropped when the thread is about to
+    /// work.
     pub(super) fn start_permanent(
         &self,
         group: &Arc<Group>,
@@ -148,15 +150,17 @@ impl Threads {
         Ok(())
     }
 
-    /// Starts one more, if the limit allows it; its name.
+    /// Starts another thread if the limit allows it. Returns its name.
     pub(super) fn start_added(
         &self,
         group: &Arc<Group>,
         kind: ThreadKind,
     ) -> Result<String, Refusal> {
-        // Nobody is joined here: a handler that is about to wait may hold what the other thread wants
-        // for its last words. Held while the thread is made: a drain that comes now either finds it or
-        // prevents it.
+        // No thread is joined here: a handler that is about to wait may hold a lock that the
+        // destructors of the other thread want.
+        //
+        // The lock is held while the thread is made, so that a drain that starts now either finds the
+        // thread or prevents it.
         let mut table = lock(&self.table);
         if table.closed {
             return Err(Refusal::Ended);
@@ -167,8 +171,9 @@ impl Threads {
         self.launch(&mut table, group, kind, None).map_err(|(_, error)| Refusal::Failed(error))
     }
 
-    /// Ordinary threads leave some of `max_threads` to the reserve: a place for each session in
-    /// progress, and never less than a quarter of what is there to be added.
+    /// Returns true if the limit allows another thread. Ordinary threads leave a part of `max_threads`
+    /// to the reserve: a place for each urgent connection and closure, and at least a quarter of the
+    /// threads that may be added.
     fn has_room(&self, table: &Table, kind: ThreadKind) -> bool {
         let most = self.settings.current().max_threads;
         let kept = match kind {
@@ -208,7 +213,8 @@ impl Threads {
             drop(ready);
             Worker::new(Arc::clone(&group_2), seat, kind, role).run();
             run_hook(&group_2, hooks.stop.as_ref(), &info);
-            // Before the place is free for another one: never more seats taken than threads allowed.
+            // Before the place is free for another thread: no more seats are taken than threads are
+            // allowed.
             group_2.crew.vacate(seat);
             group_2.threads.note_left(kind);
         };
@@ -226,41 +232,41 @@ impl Threads {
         }
     }
 
-    /// The calling thread is about to end.
+    /// Notes that the calling thread is about to end.
     fn note_left(&self, kind: ThreadKind) {
         {
             let mut table = lock(&self.table);
             table.alive -= 1;
             table.reserve -= usize::from(kind == ThreadKind::Reserve);
         }
-        // Its place is free already, whatever the last words of the others wait for.
+        // The place is free already. The destructors of the joined threads may wait.
         self.reap();
     }
 
-    /// Joins those that have left.
+    /// Joins the threads that have left.
     fn reap(&self) {
         let left: Vec<Thread> = {
             let mut table = lock(&self.table);
             table.threads.extract_if(.., |thread| thread.left.load(Ordering::Acquire)).collect()
         };
         for thread in left {
-            // A worker's panics end at its tasks; there is no result to lose.
+            // A panic of a worker ends at its task, so there is no result to lose.
             let _ = thread.handle.join();
         }
     }
 
-    /// Whether the calling thread is one of them.
+    /// Returns true if the calling thread is one of these threads.
     pub(super) fn is_one(&self) -> bool {
         let here = thread::current().id();
         lock(&self.table).threads.iter().any(|thread| thread.handle.thread().id() == here)
     }
 
-    /// From now on no thread is started.
+    /// From now on, no thread is started.
     pub(super) fn close(&self) {
         lock(&self.table).closed = true;
     }
 
-    /// Joins those that have left, but for the calling one. Names of those that have not.
+    /// Joins the threads that have left, except the calling one. Returns the names of the others.
     pub(super) fn join_all(&self) -> Vec<String> {
         let threads = mem::take(&mut lock(&self.table).threads);
         let here = thread::current().id();
@@ -278,7 +284,7 @@ impl Threads {
         stuck
     }
 
-    /// Starts the thread that looks after all groups.
+    /// Starts the thread that watches all groups.
     pub(super) fn start_watchdog(
         &self,
         watchdog: impl FnOnce() + Send + 'static,
@@ -293,7 +299,7 @@ impl Threads {
         }
     }
 
-    /// After it was told to stop.
+    /// Joins the watchdog. The caller has stopped it before.
     pub(super) fn join_watchdog(&self) {
         let handle = lock(&self.watchdog).take();
         if let Some(handle) = handle {

@@ -1,9 +1,11 @@
 //! [`Watch`]: how the watchdog sleeps, and how workers wake it.
 //!
-//! While workers hold what others could do, the watchdog naps and looks. When none of them does, it
-//! sleeps until a worker alerts it. A worker shows what it holds and then looks whether the watchdog
-//! sleeps. The watchdog shows that it sleeps and then looks what workers hold. Both pass a SeqCst fence
-//! in between, so one of the two sees the other.
+//! While a worker holds something that others could do, the watchdog naps and looks. While no worker
+//! does, it sleeps until a worker alerts it.
+//!
+//! A worker shows what it holds, and then looks if the watchdog sleeps. The watchdog shows that it
+//! sleeps, and then looks what workers hold. Both pass a SeqCst fence in between, so one of the two
+//! sees the other.
 
 use std::time::Duration;
 
@@ -14,14 +16,14 @@ use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 /// Shared by the watchdog of a runtime and all its workers.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// An alert ends the sleep. Written by the watchdog, and by the worker that wakes it.
+    /// Set while an alert must end the sleep. Written by the watchdog, and by the worker that wakes it.
     asleep: AtomicBool,
-    /// The runtime ends.
+    /// Set when the runtime ends.
     stopped: Mutex<bool>,
     changed: Condvar,
 }
 
-/// Why the watchdog woke.
+/// Reason why the watchdog woke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woke {
     /// The time is over.
@@ -37,8 +39,8 @@ impl Watch {
         Self { asleep: AtomicBool::new(false), stopped: Mutex::new(false), changed: Condvar::new() }
     }
 
-    /// Wakes the watchdog if it sleeps. The caller has passed a SeqCst fence since it showed what it
-    /// does.
+    /// Wakes the watchdog if it sleeps. The caller must pass a SeqCst fence before this call, after it
+    /// has shown what it does.
     pub(crate) fn alert(&self) {
         if self.asleep.load(Ordering::Relaxed) {
             self.wake();
@@ -58,16 +60,17 @@ impl Watch {
         self.changed.notify_one();
     }
 
-    /// Waits for the time, whatever workers do.
+    /// Waits for the whole time, unless the runtime ends. Alerts do not end it.
     pub(crate) fn nap(&self, time: Duration) -> Woke {
         self.wait(Some(time), |_| true)
     }
 
-    /// Sleeps until a worker alerts, and for `limit` at most. Returns at once if it is not quiet.
+    /// Sleeps until a worker alerts, but for `limit` at most. Returns at once if `is_quiet` returns
+    /// false.
     pub(crate) fn sleep(&self, limit: Option<Duration>, is_quiet: impl FnOnce() -> bool) -> Woke {
         self.asleep.store(true, Ordering::Relaxed);
-        // SeqCst: pairs with the fences in `Park::rise` and `Group::show_to_watchdog`. Either that
-        // worker sees the flag, or this look sees that it runs and what it holds.
+        // SeqCst: pairs with the fences in `Park::rise` and `Group::show_to_watchdog`. Either the
+        // worker sees the flag, or `is_quiet` sees that the worker runs and what it holds.
         mutant!(fence(Ordering::SeqCst), WatchWithoutFence => ());
         if !is_quiet() {
             self.asleep.store(false, Ordering::Relaxed);

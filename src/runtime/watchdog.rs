@@ -1,14 +1,16 @@
-//! The watchdog: one thread of a runtime that looks at the workers of all groups while any of them runs.
+//! The watchdog: thread of a runtime that watches the workers of all groups while any of them runs.
 //!
-//! It compares each worker with what it was at the last look. A worker that completed nothing in
-//! between is *stuck*, whatever it does there. The watchdog looks at two paces:
+//! It compares each worker with its state at the last look. A worker that completed nothing in between
+//! is *stuck*, whatever it does. The watchdog looks at two intervals:
 //!
 //! * a *tick* takes over from stuck workers what others could do: the poll permit, events that the
 //!   worker has taken and not begun, and stealable work. Ticks are short while a worker holds any of
-//!   these, and grow while none does. If no other worker rests, the one may only be preempted, and the
-//!   watchdog waits for 10 ms: what it takes over goes to the end of the queue;
-//! * a *check*, every `thread_deadlock_check_interval`, adds threads to a group in which all are stuck and
-//!   nothing was completed. It reports a handler that runs for `handler_report_after`, once.
+//!   these. They get longer while none does. If no other worker rests, the worker may only be
+//!   preempted. Then it counts as stuck after 10 ms, because what the watchdog takes over goes to the
+//!   end of the queue;
+//! * a *check*, every `thread_deadlock_check_interval`, adds threads to a group in which all workers
+//!   are stuck and nothing was completed, or whose queue is long. It reports a handler that has run for
+//!   `handler_report_after`, once.
 
 use std::mem;
 use std::sync::Arc;
@@ -39,12 +41,12 @@ pub(super) struct Watchdog {
     pace: Pace,
 }
 
-/// A group, and what it was like before.
+/// A group, and its state at the last look.
 struct Watched {
     group: Arc<Group>,
-    /// Of every seat, at the last check.
+    /// State of every seat at the last check.
     seats: Vec<Stay>,
-    /// Beat of every seat at the last tick, and when it was first seen.
+    /// Beat of every seat at the last tick, and the time at which it was first seen.
     beats: Vec<(u64, Instant)>,
 }
 
@@ -56,27 +58,28 @@ struct Pace {
     quiet: Duration,
 }
 
-/// How long a worker has been where it is.
+/// Time that a worker has spent in its current run or wait.
 #[derive(Clone, Copy)]
 struct Stay {
     beat: u64,
     since: Instant,
     reported: bool,
-    /// It ran, and did not wait.
+    /// True if the worker ran. False if it waited or rested.
     ran: bool,
-    /// What had been completed on its seat, by whoever sat there.
+    /// Number of runs completed on this seat, by all threads that had it.
     completed: u64,
 }
 
-/// Time between two ticks while a worker holds something. Doubles while none does.
+/// Time between two ticks while a worker holds something. It doubles while none does.
 const SHORTEST_TICK: Duration = Duration::from_micros(500);
 const LONGEST_TICK: Duration = Duration::from_millis(10);
-/// Time after which a worker counts as stuck if no other worker rests. (At 0.5 ms, the p99 beside a flood
-/// of duplicate ids was three times as high: preempted workers lost their batches to a long queue.)
+/// Time after which a worker counts as stuck if no other worker rests. (At 0.5 ms, the p99 beside a
+/// flood of duplicate ids was three times as high: preempted workers lost their batches to a long
+/// queue.)
 const PREEMPTED: Duration = Duration::from_millis(10);
 /// Time without a worker that holds something, after which the watchdog sleeps.
 const QUIET: Duration = Duration::from_millis(30);
-/// The part of the CPUs' time above which a process has no more to spare.
+/// Part of the CPUs' time from which a process has no CPU time to spare.
 const SATURATED: f64 = 0.9;
 
 impl Watchdog {
@@ -95,9 +98,9 @@ impl Watchdog {
         Self { watch, settings, binding, cpus, groups, cpu_time: None, pace: Pace::SHORTEST }
     }
 
-    /// Looks until the runtime ends.
+    /// Watches until the runtime ends.
     pub(super) fn run(mut self) {
-        // For the next check to compare with.
+        // The next check compares with this one.
         let mut checked_at = clock::now();
         self.check(checked_at, true);
         loop {
@@ -114,8 +117,8 @@ impl Watchdog {
             let now = clock::now();
             match woke {
                 Woke::Stopped => return,
-                // What began just now cannot have been completed, and what was queued just now has
-                // not waited. This look is what the next one compares with.
+                // A run that began just now cannot be complete, and a task that was queued just now has
+                // not waited. The next check compares with this one.
                 Woke::Alerted if all_rest => {
                     checked_at = now;
                     self.check(now, true);
@@ -164,7 +167,7 @@ impl Watchdog {
         }
     }
 
-    /// Whether the process used about all the CPU time there was since the last look.
+    /// Returns true if the process used about all the CPU time that there was since the last check.
     fn saturated(&mut self, now: Instant) -> bool {
         let Some(used) = sched::process_cpu_time() else { return false };
         let before = self.cpu_time.replace((now, used));
@@ -194,7 +197,7 @@ impl Pace {
 }
 
 impl Watched {
-    /// Relieves workers that completed nothing since the last tick. Returns whether any worker holds
+    /// Relieves workers that completed nothing since the last tick. Returns true if any worker holds
     /// something.
     fn tick(&mut self, now: Instant) -> bool {
         let demand = self.group.mode.demand(now);
@@ -230,7 +233,7 @@ impl Watched {
             let fresh = Stay::of(seat, now);
             let known = index < self.seats.len();
             if !known {
-                // Whatever was completed here, was since the last look.
+                // All runs completed on a new seat count as completed since the last check.
                 self.seats.resize(index + 1, Stay { completed: 0, ..fresh });
             }
             let stay = &mut self.seats[index];
@@ -264,7 +267,7 @@ impl Watched {
 }
 
 impl Stay {
-    /// It is here since now, as far as anybody knows.
+    /// State of a seat from which the watchdog starts to measure, at `now`.
     fn of(seat: &Seat, now: Instant) -> Self {
         Self {
             beat: seat.beat.load(Ordering::Relaxed),
@@ -276,7 +279,7 @@ impl Stay {
     }
 }
 
-/// Once for each run of a handler.
+/// Reports a handler that runs long, once for each run.
 fn report(group: &Group, worker: usize, seat: &Seat, stayed: Duration) {
     group.count(Counter::HandlersReported, 1);
     let class = Class::from_u8(seat.class.load(Ordering::Relaxed)).name();
@@ -302,7 +305,7 @@ mod tests {
     use crate::runtime::park::Rest;
     use crate::runtime::{Builder, Runtime};
 
-    /// A runtime of two workers without threads, and its watchdog.
+    /// Returns a runtime of two workers without threads, its watchdog, and the seats of the workers.
     fn two_workers() -> (Runtime, Watchdog, [usize; 2]) {
         let config = Config::default().epoll_groups(1).epoll_threads_per_group(2).max_threads(2);
         let config = config.reserve_threads_per_group(0);

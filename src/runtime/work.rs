@@ -1,4 +1,4 @@
-//! [`Work`]: what a layer above has in the queue that is neither registered nor a closure.
+//! [`Work`]: queued work of a layer above that is neither a source nor a closure.
 
 use std::sync::Arc;
 
@@ -6,23 +6,24 @@ use super::class::Class;
 use super::cost::Cost;
 use super::source::Lent;
 
-/// Something that becomes runnable again and again: a session with messages in its mailbox.
+/// Work that becomes runnable again and again, such as a session with messages in its mailbox.
 ///
-/// In the queue it is a cloned reference, so that a run costs no allocation. Who pushes it sees to it
-/// that it does not run twice at once (by a [`Runner`](crate::sync::runner::Runner), whose `queue` is
-/// followed by the push). It may be dropped without having run, when the runtime ends.
+/// The queue holds a cloned reference, so a run allocates nothing. The caller that pushes it must
+/// ensure that it does not run twice at once: it calls `queue` of a
+/// [`Runner`](crate::sync::runner::Runner), and then pushes. The work may be dropped without a run when
+/// the runtime ends.
 ///
-/// It does not count towards the threads that a group may have: a layer above tells of those who could
-/// use one by [`Group::session_opened`](super::Group::session_opened).
+/// Work does not count towards the number of threads of a group. The layer above counts its sessions,
+/// each of which could use a thread, with [`Group::session_opened`](super::Group::session_opened).
 pub(crate) trait Work: Send + Sync + 'static {
-    /// Runs it. It times itself, see [`Lent::charge`]. A panic ends in the worker, which lives; what
-    /// the panic means for whom it is about is theirs to see.
+    /// Runs the work. It times itself, see [`Lent::charge`]. A panic ends in the worker, which lives.
+    /// The layer above decides what the panic means for the session.
     fn run(self: Arc<Self>, lent: &mut Lent<'_>);
 
-    /// Whose work it is: asked when it is queued, and again before it runs.
+    /// Class of the work. Read when it is queued, and again before it runs.
     fn class(&self) -> Class;
 
-    /// How long a run takes, as far as known.
+    /// Estimated time of a run.
     fn cost(&self) -> &Cost;
 }
 

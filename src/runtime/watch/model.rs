@@ -1,6 +1,6 @@
-//! Loom models of the [`Watch`]: the watchdog falls asleep while a worker begins to run or to hold
-//! something, or while the runtime ends. A watchdog that is not woken sleeps for ever, which loom calls a
-//! deadlock. Left out: naps and limits, which end by themselves.
+//! Loom models of the [`Watch`]. The watchdog falls asleep while a worker begins to run or to hold
+//! something, or while the runtime ends. If the watchdog is not woken, it sleeps for ever, which loom
+//! calls a deadlock. Left out: naps and limits, which end by themselves.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
@@ -47,7 +47,7 @@ impl Both {
     }
 }
 
-/// Runs the worker beside a watchdog that falls asleep as long as that is quiet.
+/// Runs the worker beside a watchdog that falls asleep while `quiet` returns true.
 fn beside(
     both: &Arc<Both>,
     quiet: impl Fn(&Both) -> bool,
@@ -59,7 +59,7 @@ fn beside(
     worker.join().expect("no panic");
 }
 
-/// The watchdog sleeps while all rest, and the last worker gets up.
+/// The watchdog sleeps while all workers rest, and the last worker ends its rest.
 fn a_worker_gets_up() {
     explore(|| {
         let both = Both::new();
@@ -68,7 +68,8 @@ fn a_worker_gets_up() {
     });
 }
 
-/// The watchdog sleeps beside a handler that holds nothing, and another worker gets up with the permit.
+/// The watchdog sleeps beside a handler that holds nothing. Another worker ends its rest, with the
+/// permit.
 fn a_worker_gets_up_with_the_permit() {
     explore(|| {
         let both = Both::new();
@@ -93,8 +94,9 @@ fn work_is_set_aside() {
     });
 }
 
-/// A task is pushed when the one worker has said that it rests: it sees it and gets up at once, or it
-/// sleeps and is woken. Then the task never returns, and the watchdog has to know that a worker runs it.
+/// A task is pushed when the only worker has announced its rest. The worker sees the task and ends its
+/// rest at once, or it sleeps and is woken. Then the task never returns, and the watchdog must see that
+/// a worker runs it.
 fn a_worker_finds_work_when_it_comes_to_rest() {
     explore(|| {
         let both = Both::new();

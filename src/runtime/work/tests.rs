@@ -1,4 +1,4 @@
-//! Work in the queue of a runtime, and work that is set aside.
+//! Tests of queued work, and of work that is set aside.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::runtime::{Builder, Group, Runtime, after};
 use crate::stats::Counter;
 use crate::sync::stall;
 
-/// Calls a closure each time it runs.
+/// Work that calls a closure each time it runs.
 struct Does<F>(F, Class, Cost);
 
 impl<F: Fn() + Send + Sync + 'static> Work for Does<F> {
@@ -32,7 +32,7 @@ fn does(class: Class, code: impl Fn() + Send + Sync + 'static) -> Arc<dyn Work> 
     Arc::new(Does(code, class, Cost::unknown()))
 }
 
-/// One group with so many workers, to which none are added soon unless they announce a wait.
+/// Config of one group of `workers` workers. None is added soon, unless handlers announce waits.
 fn one_group(workers: usize) -> Config {
     Config::default()
         .epoll_groups(1)
@@ -51,7 +51,7 @@ fn started(config: Config) -> (Runtime, Arc<Group>) {
     (runtime, group)
 }
 
-/// Longer than anything here takes.
+/// Longer than anything in these tests takes.
 const LONG: Duration = Duration::from_secs(30);
 
 fn hear<T>(told: &Receiver<T>) -> T {
@@ -124,7 +124,7 @@ fn a_session_may_have_a_thread_of_its_own() {
     for _ in 0..4 {
         group.session_opened();
     }
-    // Three wait for what the fourth does.
+    // Three works wait for the fourth.
     for _ in 0..3 {
         let (released, tell) = (Arc::clone(&released), tell.clone());
         group.push_work(does(Class::Ordinary, move || {
@@ -158,8 +158,8 @@ fn a_timer_of_a_group_pushes_work() {
 
 // ---- aside ----
 
-/// Sets `behind` aside, says so, and waits until the test lets it go on. Then says whether it could
-/// take that back.
+/// Work that sets `behind` aside, tells the test, and waits until the test lets it go on. Then it tells
+/// if it could take `behind` back.
 struct Sets {
     group: Arc<Group>,
     behind: Arc<dyn Work>,
@@ -197,7 +197,7 @@ impl Work for Sets {
     }
 }
 
-/// One who has set something aside, which says when it runs.
+/// Running `Sets`, and its channels. The work behind it tells when it runs.
 struct Setting {
     set: Receiver<()>,
     ran: Receiver<()>,
@@ -224,7 +224,7 @@ impl Setting {
         setting
     }
 
-    /// Others run it, while the one who set it aside waits.
+    /// Another worker runs the work behind, while the worker that set it aside waits.
     fn goes_to_others(self) {
         hear(&self.ran);
         self.go_on.send(()).expect("it waits");
@@ -232,7 +232,7 @@ impl Setting {
     }
 }
 
-/// Known to be quick.
+/// Cost of quick runs.
 fn quick() -> Cost {
     let cost = Cost::unknown();
     cost.add(Duration::from_micros(1));
@@ -255,7 +255,7 @@ fn what_is_aside_behind_a_worker_that_waits_unannounced_goes_to_others() {
 fn what_is_aside_behind_an_announced_wait_is_queued() {
     for workers in [1, 2, 4] {
         let (_runtime, group) = start(workers);
-        // A thread more for who waits.
+        // Allows another thread in place of the waiting one.
         group.session_opened();
         for _ in 0..20 {
             Setting::begin(&group, true, quick()).goes_to_others();
@@ -299,7 +299,7 @@ fn what_is_aside_beside_no_other_worker_runs_once() {
     for _ in 0..20 {
         let setting = Setting::begin(&group, false, quick());
         setting.go_on.send(()).expect("it waits");
-        // By the handler, or by a task if the watchdog found the handler slow.
+        // The handler ran it, or a task did if the watchdog found the handler slow.
         let _ = hear(&setting.took);
         hear(&setting.ran);
         assert!(setting.ran.try_recv().is_err());
