@@ -9,7 +9,8 @@ use crate::sys::epoll::Readiness;
 /// Event of a batch, with token and readiness in one word. The thread that swaps the word out owns the
 /// event and its reference to the slot.
 ///
-/// It is one word because the owner may put its next event here while another thread takes this one.
+/// It is one word because the owner may put its next event here while another thread takes the last
+/// one.
 #[derive(Debug, Default)]
 pub(crate) struct Event(AtomicU64);
 

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Pure decision: from events and times to the number of extra pollers.
+/// Pure: takes events and times, and returns the number of extra pollers.
 #[derive(Debug)]
 pub(super) struct Climb {
     most: u32,
@@ -42,7 +42,7 @@ const SHORTEST_HOLD: Duration = Duration::from_millis(100);
 const LONGEST_HOLD: Duration = Duration::from_secs(2);
 /// One more poller stays if the rate rises at least by this factor.
 const GAIN: f64 = 1.15;
-/// One poller fewer is enough if the rate stays at least at this part.
+/// One poller fewer is enough if at least this part of the rate remains.
 const LOSS: f64 = 0.95;
 
 impl Climb {

@@ -32,8 +32,8 @@ const UNKNOWN: u32 = u32::MAX;
 /// Limit below which a run counts as cheap. It is about ten times a receive and a send on loopback.
 /// Waking another thread would cost as much.
 const CHEAP_NANOS: u32 = 64_000;
-/// Limit from which other sources go first. A quick source seems to take less, even after one or two
-/// spoilt samples.
+/// Limit from which other sources go first. A quick source stays below it, even after one or two spoilt
+/// samples.
 const LONG_NANOS: u32 = 500_000;
 /// Smallest estimate. From a lower one, too many slow runs would be needed before the cost counts as
 /// slow.
@@ -135,10 +135,12 @@ thread_local! {
     static CROWDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Switches on or off that long runs on this thread cost the CPU time that they use, unless they wait.
+/// From now on, if `on`, a slow run on this thread is charged for the CPU time that it uses. Otherwise,
+/// or if the run waits, it is charged for the time that passes.
 ///
-/// If threads compete for CPUs, a quick run may seem slow because another thread ran in between. This
-/// takes two system calls for each run. Where a sandbox forbids them, a run costs the time that passes.
+/// If threads compete for CPUs, a quick run may seem slow because another thread ran in between. To
+/// watch the CPU time takes two system calls for each run. If a sandbox forbids them, the time that
+/// passes counts.
 pub(super) fn watch_cpu_time(on: bool) {
     let usage = if on { ThreadUsage::now() } else { None };
     WATCHED.set(usage.map(|now| Watched { run: now, part: now }));
@@ -169,7 +171,7 @@ fn own_part(elapsed: Duration, began: ThreadUsage, ended: ThreadUsage) -> (Durat
     (elapsed.min(used), elapsed > used + used / 4 + PREEMPTED)
 }
 
-/// Margin of a preempted run. It has taken longer than its CPU time, a quarter of that, and this
+/// A run counts as preempted if it took longer than its CPU time, plus a quarter of that, plus this
 /// margin.
 const PREEMPTED: Duration = Duration::from_micros(200);
 

@@ -42,7 +42,7 @@ pub(super) struct Counts {
     workers: AtomicUsize,
     /// Ordinary threads that announced a wait.
     stalled: AtomicUsize,
-    /// Largest number of stalled threads at once, since [`Group::note_peak`] last read it.
+    /// Largest number of ordinary threads stalled at once, since [`Group::note_peak`] last read it.
     peak_stalled: AtomicUsize,
     /// Ordinary threads that the watchdog found stuck and that have completed nothing since.
     stuck: AtomicUsize,

@@ -193,16 +193,15 @@ impl Group {
         self.push_spent(Task::Work(work));
     }
 
-    /// Sets work aside behind the current run of this worker, which may take it back before it runs.
-    /// Until then the work goes to the queue if this worker is stuck, announces a wait, or ends its run
-    /// without having taken the work back.
+    /// Sets work aside behind the current run of this worker, which may take it back. The work goes to
+    /// the queue if the worker is stuck, announces a wait, or ends its run without taking it back.
     ///
     /// The work is never lost, but it may be in the queue already when this returns. That happens on a
     /// thread that is no worker of the group, and during an announced wait. There is one place: if it
     /// holds other work, that work goes to the queue.
     ///
-    /// Queueing the work at once cost a fifth of the throughput of 1 024 sessions on two CPUs, because
-    /// other workers then took half of each batch.
+    /// Queueing the work at once cost a fifth of the throughput of 1 024 sessions on two CPUs. Other
+    /// workers then took half of each batch.
     pub(crate) fn set_aside(&self, work: Arc<dyn Work>) {
         let seat = match self.current_seat() {
             Some(seat) if seat.state.runs() => seat,

@@ -11,8 +11,12 @@ use crate::stats::Snapshot;
 use crate::sys::clock;
 
 /// Four queues: for work in progress (and work of the operator), for logins, for ordinary work, and for
-/// ordinary work that has had its share. Work of the last kind has used a whole turn and has more to
-/// do, has long runs, came with too many others at once, or only has to be cleared away.
+/// ordinary work that has had its share. The last kind is work with at least one of these properties:
+///
+/// * it has used a whole turn and has more to do;
+/// * its runs are long;
+/// * it came with too many others at once;
+/// * it only has to be cleared away.
 ///
 /// Work in progress goes first, and each of the other queues has a share, see [`First`].
 ///
@@ -227,7 +231,7 @@ impl<T> Lanes<T> {
         !self.has(Taste::Everything)
     }
 
-    /// True if `try_push` would refuse a task of this class.
+    /// Returns true if `try_push` would refuse a task of this class.
     pub(super) fn is_full(&self, class: Class) -> bool {
         self.lane(class).queue.is_full()
     }

@@ -2,8 +2,8 @@
 //!
 //! A worker without work rests in one of two places:
 //!
-//! * **waiting** in `epoll_wait`, which takes a *poll permit*. While handlers are quick there is one
-//!   permit. A second waiter would be woken by nearly every reply that a client answers, and the kernel
+//! * **waiting** in `epoll_wait`, which takes a *poll permit*. While handlers are quick, there is one
+//!   permit. A second waiter would be woken by nearly every reply that a client answers. The kernel
 //!   lets it preempt that client in the middle of its work (measured, see the guide). While handlers
 //!   are slow, every worker may have a permit;
 //! * **asleep** on a semaphore.
@@ -19,8 +19,8 @@
 //!
 //! * A push queues its task. Then it wakes a resting worker, unless a wake-up is under way already.
 //! * A woken worker ends the wake-up *before* it looks at the queue.
-//! * Before a worker starts a run, it wakes another one, if work waits, a worker rests and no wake-up
-//!   is under way.
+//! * Before a worker starts a run, it looks for waiting work. If there is some, another worker rests
+//!   and no wake-up is under way, it wakes that worker first.
 //!
 //! So wake-ups are passed on, and no task is lost if several wake-ups are merged into one.
 //!
@@ -47,7 +47,7 @@ pub(crate) enum Rest {
     Sleep,
 }
 
-/// Kind of worker to wake. Each kind is woken in its own way.
+/// Kind of the worker to wake, which tells how to wake it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the wake-up is announced and has to be made"]
 pub(crate) enum Wake {
@@ -57,7 +57,7 @@ pub(crate) enum Wake {
     Waiter,
 }
 
-/// Number of pollers that a group wants at the moment.
+/// Number of pollers that a group wants, and if all of them may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Number of poll permits.

@@ -1,5 +1,5 @@
-//! Decisions when a group gets more threads and when they leave. Pure: from numbers and times to
-//! numbers.
+//! Decides when a group gets more threads and when they leave. Pure: it takes numbers and times, and
+//! returns numbers of threads.
 //!
 //! There are three grades, from certain need to possible need:
 //!

@@ -1,11 +1,11 @@
 //! The watchdog: thread of a runtime that watches the workers of all groups while any of them runs.
 //!
 //! It compares each worker with its state at the last look. A worker that completed nothing in between
-//! is *stuck*, whatever it does. The watchdog looks at two intervals:
+//! is *stuck*, whatever it does. The watchdog looks at the workers in two ways:
 //!
 //! * a *tick* takes over from stuck workers what others could do: the poll permit, events that the
 //!   worker has taken and not begun, and stealable work. Ticks are short while a worker holds any of
-//!   these. They get longer while none does. If no other worker rests, the worker may only be
+//!   these. They get longer while none does. If no other worker rests, the worker may just be
 //!   preempted. Then it counts as stuck after 10 ms, because what the watchdog takes over goes to the
 //!   end of the queue;
 //! * a *check*, every `thread_deadlock_check_interval`, adds threads to a group in which all workers

@@ -286,8 +286,8 @@ impl Worker {
         }
         if pace == Pace::Dear {
             self.stalls.begin_slow();
-            // With a short slice, other threads run in between, and this one gets the CPU back before
-            // they have used a whole slice.
+            // With a short slice, other threads run in between. This thread gets the CPU back before
+            // another one has used a whole slice.
             self.slice.set_short(true);
         }
         let demand = self.group.mode.demand(self.now);
@@ -453,7 +453,7 @@ impl Worker {
             self.now = clock::now();
         }
         // 7. Deliver. Quick sources come first, so that nothing in this batch stands behind a slow one.
-        //    If no other worker waits in epoll, the slow ones are queued and epoll is checked, so that
+        //    If no other worker waits in epoll, the slow ones are queued and epoll is checked. So
         //    nothing in the kernel stands behind them either.
         let paces = &paces[..pinned];
         let alone = !looks && paces.iter().any(|pace| *pace != Pace::Cheap) && self.waits_alone();

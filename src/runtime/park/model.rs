@@ -1,5 +1,5 @@
-//! Loom models of waking. [`Park`] and [`TaskQueue`] are the shipped code. Above them is a worker that
-//! makes the calls of `worker.rs` in the same order, and below them an epoll that is a list of edges.
+//! Loom models of waking. [`Park`] and [`TaskQueue`] are the shipped code. The worker of the model
+//! makes the calls of `worker.rs` in the same order. Its epoll is a list of edges.
 //!
 //! A lost wake-up shows as a deadlock. A worker of a model leaves when a handler "never returns", so
 //! all workers end if no wake-up is lost.
