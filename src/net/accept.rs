@@ -1,23 +1,24 @@
-//! Accepting, also when descriptors run out.
+//! Accepting connections, also when descriptors run out.
 //!
-//! What each error of `accept4` means is decided in one table, [`policy`]:
+//! One table, [`policy`], decides the meaning of each error of `accept4`:
 //!
-//! | errno | whose | what follows |
+//! | errno | cause | reaction |
 //! |---|---|---|
-//! | `EAGAIN` | nobody's | the backlog is empty: wait for the next edge |
-//! | `EINTR` | nobody's | again, at once (in `sys`) |
+//! | `EAGAIN` | none | the backlog is empty: wait for the next edge |
+//! | `EINTR` | none | again, at once (in `sys`) |
 //! | `ECONNABORTED`, `EPROTO`, `EPERM`, `ENETDOWN`, `ENOPROTOOPT`, `EHOSTDOWN`, `ENONET`, `EHOSTUNREACH`, `EOPNOTSUPP`, `ENETUNREACH`, `ETIMEDOUT` | the connection's | counted, on to the next |
 //! | `EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM` | ours | pause, see below |
 //! | `EBADF`, `EINVAL`, `ENOTSOCK`, `EFAULT` | the listener's | it is broken: logged, closed |
-//! | anything else | nobody knows | logged, pause |
+//! | anything else | unknown | logged, pause |
 //!
-//! Errors of connections without end are no connections: after 64 in a row, pause.
+//! A listener that meets only errors of connections is broken in another way: after 64 in a row, it
+//! pauses.
 //!
-//! **Pause.** An edge-triggered listener hears nothing more about a backlog that it failed to empty,
-//! so it looks by itself: after 10 ms, doubling to 1 s, and at once when a descriptor of this runtime
-//! is closed. After a second without success for want of descriptors or memory, each look gives up a
-//! descriptor that was held in reserve, accepts one connection with it and closes it, so that clients
-//! learn that there is no room for them.
+//! **Pause.** An edge-triggered listener gets no event for a backlog that it failed to empty. So it
+//! tries again: after 10 ms, doubling to 1 s, and at once when a descriptor of this runtime is
+//! closed. If descriptors or memory have been short for a second, each attempt uses a descriptor
+//! that was held in reserve. It accepts one connection with it and closes the connection, so that
+//! clients learn of the lack of room.
 
 use std::fs;
 use std::io;
@@ -56,8 +57,8 @@ impl Part {
     }
 }
 
-/// Removes the file of a Unix socket that we bound, unless another one has taken its place: that of
-/// the process that was started to replace this one, say.
+/// Removes the file of a Unix socket that this process bound. It stays if another file has taken
+/// its place, for example that of a process started to replace this one.
 #[derive(Debug)]
 pub(super) struct Unlink {
     path: PathBuf,
@@ -78,7 +79,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Whoever binds it next will be told that it is in use.
+/// Logs that the file stays. The next process that binds the path gets an error that it is in use.
 fn stays(path: &Path, error: &io::Error) {
     log!(warn, %error, path = %path.display(), "the file of a Unix socket is not removed");
 }
@@ -97,31 +98,31 @@ impl Drop for Unlink {
     }
 }
 
-/// One listening socket, watched by one group. Closed with the last reference to its slot.
+/// Listening socket, watched by one group. It is closed with the last reference to its slot.
 pub(super) struct Acceptor {
     group: Arc<Group>,
     socket: OwnedFd,
     _unlink: Option<Arc<Unlink>>,
-    /// Deals connections round the groups; `None` when each group has its own socket.
+    /// Deals connections to the groups in turn. `None` if each group has its own socket.
     deal: Option<Handle>,
     protocol: Arc<dyn Erased>,
-    /// Of the connections.
+    /// Class of the connections.
     class: Class,
     token: OnceLock<Token>,
     accept: Runner<Accept>,
     cost: Cost,
 }
 
-/// What only one acceptor at a time may touch.
+/// State that only one acceptor at a time may touch.
 struct Accept {
-    /// Given up to tell a client that there is no room.
+    /// Descriptor in reserve. It is given up to accept one client and close its connection.
     reserve: Option<OwnedFd>,
-    /// Accept what waits, then close.
+    /// Set when the listener accepts the waiting connections and then closes.
     stopping: bool,
     closed: bool,
-    /// Errors of connections since anything else.
+    /// Number of consecutive errors of connections.
     errors_in_a_row: u32,
-    /// Connections accepted since the last look at the clock.
+    /// Connections accepted and not yet charged to the cost estimate.
     accepted: u32,
     starving: Option<Starving>,
     wake_up: Option<TimerId>,
@@ -141,7 +142,7 @@ impl Accept {
     }
 }
 
-/// Since when and how patiently a listener waits for descriptors.
+/// Start of a lack of descriptors, and the current pause between attempts.
 #[derive(Clone, Copy)]
 struct Starving {
     since: Instant,
@@ -150,24 +151,25 @@ struct Starving {
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A sandbox that forbids to accept says for ever what otherwise one connection's end says.
+/// Limit on consecutive errors of connections. A sandbox that forbids to accept reports such an
+/// error at every call.
 const MOST_ERRORS_IN_A_ROW: u32 = 64;
 
 const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
 const STOP: Marks = Marks::bit(FIRST_OWN_MARK + 1);
 
-/// What an error of `accept4` calls for.
+/// Reaction to an error of `accept4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
     /// The backlog is empty.
     Rest,
-    /// It is the connection's fault.
+    /// The connection caused the error: accept the next one.
     Next,
-    /// Descriptors or memory are short.
+    /// Descriptors or memory are short: pause.
     Pause,
-    /// Nobody knows.
+    /// The cause is unknown: log and pause.
     PauseAndLog,
-    /// The listener cannot be used any more.
+    /// The listener cannot be used any more: close it.
     Broken,
 }
 
@@ -194,7 +196,7 @@ fn policy(error: &io::Error) -> Policy {
 }
 
 impl Acceptor {
-    /// Watches a listening socket; the group keeps it.
+    /// Watches a listening socket. The group keeps it.
     pub(super) fn start(
         group: &Arc<Group>,
         socket: OwnedFd,
@@ -223,7 +225,7 @@ impl Acceptor {
         };
         let token = group.prepare(source).ok_or_else(full)?;
         if let Err(error) = group.watch(acceptor.socket.as_fd(), Interest::READABLE, token) {
-            // A drain may be about to close it: leave that to whoever comes first.
+            // A drain may be about to close the listener too. Its Runner decides.
             group.notify_source(token, CUT);
             return Err(error);
         }
@@ -239,7 +241,7 @@ impl Acceptor {
             let more = self.turn(running, marks);
             accepted += mem::take(&mut running.accepted);
             if more {
-                // Without a mark the run would be over.
+                // Without a mark, the run would end.
                 running.mark(READABLE);
                 return ControlFlow::Break(());
             }
@@ -249,12 +251,12 @@ impl Acceptor {
         if ended == Ended::Queued && !pushed() {
             drop(self.accept.resume());
         }
-        // A run that accepts many is no slow handler: nothing waits behind it for longer than behind as
-        // many events of connections.
+        // A run that accepts many connections is not a slow handler: it delays other work no more
+        // than as many events of connections do.
         lent.charge_each(&self.cost, accepted);
     }
 
-    /// One round. `true` when the budget was spent before the backlog was empty.
+    /// Runs one round. Returns true if the budget was spent before the backlog was empty.
     fn turn(&self, accept: &mut Accept, marks: Marks) -> bool {
         if accept.closed {
             return false;
@@ -274,7 +276,8 @@ impl Acceptor {
                     self.admit(socket, Address::from_raw(&peer));
                 }
                 Err(error) if !asked && policy(&error) == Policy::Pause => {
-                    // And once more: a descriptor that was closed before this told nobody.
+                    // Try again: a descriptor that was closed before the request caused no
+                    // notification.
                     asked = true;
                     self.ask_for_descriptor();
                 }
@@ -288,7 +291,7 @@ impl Acceptor {
         true
     }
 
-    /// Acts on an error; `true` when that ends the turn.
+    /// Handles an error. Returns true if it ends the turn.
     fn failed(&self, accept: &mut Accept, error: &io::Error) -> bool {
         let policy = policy(error);
         if policy == Policy::Next {
@@ -326,7 +329,7 @@ impl Acceptor {
         let _ = admit(group, socket, peer, &self.protocol, self.class);
     }
 
-    /// Looks again in a while, or when a descriptor is closed.
+    /// Schedules the next attempt, after a pause or when a descriptor is closed.
     fn pause(&self, accept: &mut Accept, policy: Policy) {
         let Some(token) = self.token.get() else { return };
         self.group.count(Counter::AcceptPauses, 1);
@@ -353,14 +356,14 @@ impl Acceptor {
         }
     }
 
-    /// To be told when a descriptor is closed.
+    /// Asks for a notification when a descriptor is closed.
     fn ask_for_descriptor(&self) {
         if let Some(token) = self.token.get() {
             self.group.usage().starve(Arc::downgrade(&self.group), *token);
         }
     }
 
-    /// Tells one client that there is no room, by closing its connection.
+    /// Accepts one client and closes its connection, so that the client learns of the lack of room.
     fn turn_one_away(&self, accept: &mut Accept) {
         drop(accept.reserve.take());
         match socket::accept(self.socket.as_fd()) {
@@ -374,7 +377,7 @@ impl Acceptor {
             }
             Err(_) => {}
         }
-        // If somebody was quicker, the next look tries again.
+        // If another thread took the free descriptor, the next attempt tries again.
         accept.reserve = reserve_descriptor().ok();
     }
 
@@ -426,7 +429,7 @@ pub(super) fn admit(
     }
 }
 
-/// What stands in the slot.
+/// Content of the slot.
 struct Watched(Arc<Acceptor>);
 
 impl Source for Watched {
@@ -454,8 +457,9 @@ impl Source for Watched {
         &self.0.cost
     }
 
-    /// Accepting takes its turn among logins, because a peer may be about to log in. If it went before
-    /// them, a flood of connections would be accepted faster than those that are turned away are closed.
+    /// Accepts in the class of logins, because a peer may be about to log in. If accepting went
+    /// before logins, a flood of connections would be accepted faster than refused connections are
+    /// closed.
     fn class(&self) -> Class {
         self.0.class.or(Class::Login)
     }
@@ -511,8 +515,9 @@ mod tests {
         (acceptor, client)
     }
 
-    /// Clients that are turned away when a listener meets this error at once, after 0.5 s and after 1 s,
-    /// and errors that are counted as errors of resources and as others.
+    /// Returns the number of clients that are turned away if the listener meets this error at once,
+    /// after 0.5 s and after 1 s. Returns also the errors counted as errors of resources and as
+    /// others.
     fn turned_away(errno: i32) -> [u64; 3] {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
         let (acceptor, _client) = acceptor(&runtime, &errno.to_string());
@@ -536,7 +541,7 @@ mod tests {
     fn an_acceptor_that_is_always_told_of_more_goes_to_the_queue_after_sixteen_rounds() {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
         let group = Arc::clone(runtime.group());
-        // It fails as often as it is asked, with an error of connections: each round pauses.
+        // Each accept fails with an error of connections, so each round pauses.
         let socket = UnixDatagram::unbound().expect("a socket").into();
         let protocol = Arc::new(Typed::new(Deaf));
         let part = Acceptor::start(&group, socket, None, protocol, Class::Ordinary, None);
@@ -544,7 +549,7 @@ mod tests {
         let pauses = || runtime.handle().stats().get(Counter::AcceptPauses);
         let (others, mut events) = (Arc::clone(&group), 0..1000);
         clock::at_each_look(move || {
-            // Without end, as far as this test is concerned.
+            // In this test the events never end.
             if events.next().is_some() {
                 others.notify_source(token, READABLE);
             }

@@ -1,4 +1,4 @@
-//! Addresses: what one may listen on, connect to, and who is at the other end.
+//! Addresses: to listen on, to connect to, and of peers.
 
 use std::fmt;
 use std::io;
@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use socket2::SockAddr;
 
-/// An end of a connection. Its text form is what `listen` and `connect` accept.
+/// One end of a connection. `listen` and `connect` accept its text form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
     /// A TCP endpoint.
     Tcp(SocketAddr),
-    /// A Unix socket; empty for an unnamed one, as most clients have.
+    /// A Unix socket. The path is empty for an unnamed socket, as most clients have.
     Unix(PathBuf),
 }
 
@@ -52,7 +52,7 @@ impl From<SocketAddr> for Address {
 
 const UNIX_PREFIX: &str = "unix:";
 
-/// Process, user and group at the other end of a Unix socket, when it connected.
+/// Process, user and group of the peer of a Unix socket, at the time when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Credentials {
@@ -64,16 +64,16 @@ pub struct Credentials {
     pub gid: u32,
 }
 
-/// What can be turned into an address to connect to: `"127.0.0.1:3306"`, `"localhost:3306"`,
+/// Value that can be turned into an address to connect to: `"127.0.0.1:3306"`, `"localhost:3306"`,
 /// `"unix:/run/db.sock"`, a [`SocketAddr`], an [`Address`], a [`Path`].
 ///
-/// Resolving a host name blocks; the first address is taken.
+/// Resolving a host name blocks. The first address is taken.
 pub trait ToAddress {
-    /// The address.
+    /// Returns the address.
     ///
     /// # Errors
     ///
-    /// When the text is not an address or does not resolve.
+    /// If the text is not an address or does not resolve.
     fn to_address(&self) -> io::Result<Address>;
 }
 
@@ -118,24 +118,26 @@ impl<A: ToAddress + ?Sized> ToAddress for &A {
     }
 }
 
-/// Where connections come from: an address to bind, or a listener that the host made.
+/// Source of connections: an address to bind, or a listener that the host made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Listen {
-    /// Bind it; TCP with one listener per group, so that the kernel spreads the connections.
+    /// Bind the address. For TCP with one listener per group, so that the kernel spreads the
+    /// connections.
     Bind(Address),
-    /// Take it over; one group watches it and deals its connections round.
+    /// Take over the listener. One group watches it and deals its connections to the groups in
+    /// turn.
     Ready(OwnedFd),
 }
 
-/// What can be listened on: everything that is [`ToAddress`], or a ready [`TcpListener`] or
+/// Value that can be listened on: each [`ToAddress`], or a ready [`TcpListener`] or
 /// [`UnixListener`].
 pub trait ToListen {
-    /// Where to listen.
+    /// Returns the address or the listener.
     ///
     /// # Errors
     ///
-    /// When the text is not an address or does not resolve.
+    /// If the text is not an address or does not resolve.
     fn to_listen(self) -> io::Result<Listen>;
 }
 

@@ -1,4 +1,4 @@
-//! Why a connection ends.
+//! Reasons for the end of a connection.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,12 +9,12 @@ use crate::stats::Counter;
 
 /// A handler's decision to end the connection, with the reason.
 ///
-/// What was sent before leaves first; see [`Connection::close`](super::Connection::close).
+/// Bytes sent before leave first; see [`Connection::close`](super::Connection::close).
 #[derive(Debug)]
 pub struct Close(pub(super) CloseReason);
 
 impl Close {
-    /// Ends the connection for this reason, which goes to the log and to
+    /// Ends the connection for this reason. The reason goes to the log and to
     /// [`Protocol::closed`](super::Protocol::closed).
     pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
         Self(CloseReason::ByHandler(reason.into()))
@@ -25,7 +25,7 @@ impl Close {
         Self::new(error.to_string())
     }
 
-    /// The ordinary end: the peer finished sending, and everything was answered.
+    /// Ordinary end: the peer finished sending, and all its requests were answered.
     #[must_use]
     pub const fn by_peer() -> Self {
         Self(CloseReason::ByPeer)
@@ -44,13 +44,13 @@ impl From<String> for Close {
     }
 }
 
-/// Why a connection ended. Each has its own counter.
+/// Reason for the end of a connection. Each variant has its own counter.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// The peer finished sending.
     ByPeer,
-    /// The handler decided so, or somebody called `close`.
+    /// The handler returned a [`Close`], or a thread called `close`.
     ByHandler(Cow<'static, str>),
     /// The peer reset the connection, or is no longer there.
     Reset(io::Error),
@@ -58,7 +58,7 @@ pub enum CloseReason {
     Io(io::Error),
     /// An outgoing connection could not be made.
     ConnectFailed(io::Error),
-    /// The peer did not take what waited for it within this time (`net_write_timeout`).
+    /// The peer did not take the waiting bytes within this time (`net_write_timeout`).
     WriteTimeout(Duration),
     /// The peer did not send anything within this time after it connected
     /// (`first_bytes_timeout`).
@@ -69,12 +69,12 @@ pub enum CloseReason {
     FrameTimeout(Duration),
     /// The protocol left more input unconsumed than `max_allowed_packet` allows.
     InputTooLong {
-        /// Bytes that wait, or that the protocol said it needs.
+        /// Unconsumed bytes, or the size that the protocol has announced.
         bytes: usize,
         /// The limit.
         limit: usize,
     },
-    /// The connection's buffers would have grown past what they leave of `max_buffered_bytes`.
+    /// The connection's buffers would have grown beyond their share of `max_buffered_bytes`.
     MemoryBudget {
         /// Bytes of the connection, its growth included.
         own: usize,
@@ -85,15 +85,15 @@ pub enum CloseReason {
     },
     /// The handler panicked.
     Panic,
-    /// The runtime drained; everything that was received has been answered, and of an outgoing
-    /// connection nothing was awaited any more.
+    /// The runtime drained. All received requests have been answered, and an outgoing connection
+    /// awaited no answer any more.
     Draining,
-    /// The runtime's drain ran into its deadline.
+    /// The drain of the runtime reached its deadline.
     Cut,
 }
 
 impl CloseReason {
-    /// Splits the errors of a socket by who is to blame.
+    /// Splits the errors of a socket by cause: the peer, or this side.
     pub(super) fn from_io(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::ConnectionReset

@@ -1,4 +1,4 @@
-//! [`Conn`]: the context that a [`Connection`] stands for.
+//! [`Conn`]: the state behind a [`Connection`].
 
 use std::any::Any;
 use std::io;
@@ -23,9 +23,10 @@ use crate::sys::clock;
 use crate::sys::epoll::{Interest, Readiness};
 use crate::sys::socket::{self, Family};
 
-/// What a connection consists of.
+/// State of a connection.
 ///
-/// Locks and Runners are taken in this order: `recv`, then `send`; `deadline` and `inbox` alone.
+/// Locks and Runners are taken in this order: `recv`, then `send`. `deadline` and `inbox` are each
+/// taken alone.
 pub(super) struct Conn {
     pub(super) group: Arc<Group>,
     pub(super) id: ConnectionId,
@@ -33,68 +34,73 @@ pub(super) struct Conn {
     pub(super) peer: Address,
     /// Present until the context is dropped.
     parts: Option<Parts>,
-    /// Set before anything is published.
+    /// Set before the connection is published.
     token: OnceLock<Token>,
     phase: AtomicU8,
     /// A [`Class`].
     class: AtomicU8,
     pub(super) recv: Runner<Recv>,
     pub(super) send: Runner<Outbound>,
-    /// Bytes of senders who found another one sending.
+    /// Bytes of senders that found another sender at work, or that hold a cork.
     pub(super) inbox: Mutex<Vec<u8>>,
-    /// Something in the inbox was left there by who holds a cork, and nobody was told yet.
+    /// Set when a cork holder left bytes in the inbox and no sender has been notified yet.
     pub(super) corked: AtomicBool,
-    /// Bytes in the backlog and the inbox. Written under the one or the other; read by all.
+    /// Bytes in the backlog and the inbox. Written by the owner of `send` or under the lock of
+    /// `inbox`; read by all threads.
     pub(super) pending: AtomicUsize,
-    /// Reading goes on whatever the backlog. Set once, by the protocol; read by who receives.
+    /// Set if reads continue however high the backlog is. Set once by the protocol; read by the
+    /// receiver.
     pub(super) reads_always: AtomicBool,
     /// Set once by a protocol that needs input during a drain, until the last hold is dropped. Read
     /// by the drain.
     pub(super) reads_while_held: AtomicBool,
-    /// Something was sent, so the peer may have a reply to lose.
+    /// Set when bytes were sent, so the peer may have a reply to lose.
     pub(super) sent_any: AtomicBool,
-    /// Something was sent since somebody last looked whether this connection is idle.
+    /// Set when bytes were sent since the last check for idleness.
     pub(super) sent_lately: AtomicBool,
-    /// Its failure is known to whoever began it, and not to be told to the protocol.
+    /// Set when the caller of `start` got the error, so the protocol is not notified of the
+    /// failure.
     pub(super) told: AtomicBool,
-    /// Why the connection is closing, until the receiving side takes it.
+    /// Reason of the close, until the receiving side takes it.
     pub(super) reason: Mutex<Option<CloseReason>>,
-    /// Requests in progress beyond `received`; the receiving side waits for their end.
+    /// Requests in progress beyond `received`. The receiving side waits for their end.
     holds: Holds,
     cost: Cost,
-    /// A Unix socket is watched for room only while something is blocked.
+    /// Family of the socket. A Unix socket is watched for room only while a send is blocked.
     pub(super) family: Family,
-    /// The earliest deadline of this connection, and its entry in the group's timers.
+    /// Earliest deadline of this connection, and its entry in the group's timers.
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
 
 /// Bytes can be read, or the end of the stream.
 pub(super) const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
-/// Hung up or in error; sticks.
+/// The socket is hung up or in error. The state stays.
 pub(super) const HUNG_UP: Marks = Marks::bit(FIRST_OWN_MARK + 1);
-/// The socket has room again; for an outgoing one: it is connected, or not.
+/// The socket has room again. For an outgoing connection: the attempt to connect has succeeded or
+/// failed.
 pub(super) const WRITABLE: Marks = Marks::bit(FIRST_OWN_MARK + 2);
 /// `reason` is set: end gracefully.
 pub(super) const CLOSE: Marks = Marks::bit(FIRST_OWN_MARK + 3);
 /// `reason` is set: end at once.
 pub(super) const ABORT: Marks = Marks::bit(FIRST_OWN_MARK + 4);
-/// The backlog is at the low watermark again, or what was set aside may come again.
+/// The backlog is at the low watermark again, or input that was set aside may come again.
 pub(super) const RESUME: Marks = Marks::bit(FIRST_OWN_MARK + 5);
 /// The backlog is empty.
 pub(super) const FLUSHED: Marks = Marks::bit(FIRST_OWN_MARK + 6);
 /// The last hold was dropped.
 pub(super) const HOLDS_DONE: Marks = Marks::bit(FIRST_OWN_MARK + 7);
 
-/// What all may know of a connection's state; the rest is the receiving side's.
+/// Part of a connection's state that all threads may read. The receiving side owns the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// No event has been looked at yet.
+    /// No event has been handled yet.
     Opening,
     Open,
     /// No new send begins.
     Closing,
-    /// Nothing leaves any more: everything has left, or the socket has failed. Set by the sending side.
+    /// Nothing leaves any more: all bytes have left, or the socket has failed. Set by the sending
+    /// side.
     Shut,
     Closed,
 }
@@ -112,7 +118,8 @@ impl Phase {
 }
 
 impl Conn {
-    /// Makes a context for a socket, registers it, and with that serves it.
+    /// Makes the state for a socket and registers the socket. From then on the connection is
+    /// served.
     pub(super) fn start(
         group: Arc<Group>,
         socket: OwnedFd,
@@ -121,7 +128,7 @@ impl Conn {
         class: Class,
         recv: Recv,
     ) -> io::Result<Connection> {
-        // From now on until it is retired.
+        // Counted until the connection is retired.
         group.note_urgent(Class::Ordinary, class);
         let first_deadline = recv.silent_until;
         let origin = recv.origin();
@@ -166,7 +173,7 @@ impl Conn {
         let connection = Connection(conn);
         let conn = &connection.0;
         let full = || io::Error::other("all slots of the group are in use");
-        // Complete before it is published: from then on a drain may end it at any time.
+        // Complete before it is published: a drain may end the connection at any time afterwards.
         let source = |token| -> Box<dyn Source> {
             let _ = conn.token.set(token);
             conn.group.usage().connection_opened(origin);
@@ -181,15 +188,16 @@ impl Conn {
             Family::Unix => Interest::INPUT,
         };
         if let Err(error) = conn.group.watch(conn.fd(), interest, token) {
-            // Whoever began it is told by the error.
+            // The caller gets the error.
             conn.told.store(true, Ordering::Relaxed);
-            // A drain may be about to end it: leave that to whoever comes first.
+            // A drain may be about to end the connection too. The receiving side decides.
             let reason = CloseReason::Io(io::Error::new(error.kind(), "epoll_ctl"));
             conn.begin_close(reason, ABORT);
             return Err(error);
         }
         if family == Family::Unix {
-            // The first event, which another socket gets because it has room.
+            // A TCP socket gets this as its first event, because it has room. A Unix socket is not
+            // watched for room.
             conn.notify_recv(WRITABLE);
         }
         if let Some(deadline) = first_deadline {
@@ -217,7 +225,7 @@ impl Conn {
         Phase::from_u8(self.phase.load(Ordering::Acquire))
     }
 
-    /// Moves on to a later phase; `false` when it was there or beyond already.
+    /// Moves to a later phase. Returns false if the phase was reached already.
     pub(super) fn advance(&self, to: Phase) -> bool {
         self.phase.fetch_max(to as u8, Ordering::AcqRel) < to as u8
     }
@@ -232,14 +240,14 @@ impl Conn {
 
     pub(super) fn set_class(&self, class: Class) {
         self.replace_class(class);
-        // After `retire` nobody would take it back.
+        // After `retire`, no other code would undo the count.
         if self.phase() == Phase::Closed {
             self.replace_class(Class::Ordinary);
         }
     }
 
     fn replace_class(&self, class: Class) {
-        // AcqRel: who comes after `retire` sees that the phase is `Closed`.
+        // AcqRel: a thread that swaps after `retire` sees that the phase is `Closed`.
         let before = Class::from_u8(self.class.swap(class as u8, Ordering::AcqRel));
         self.group.note_urgent(before, class);
     }
@@ -248,33 +256,33 @@ impl Conn {
         self.group.count(counter, n);
     }
 
-    /// Asks the receiving side to end, with `mark` saying how. The first reason counts.
+    /// Asks the receiving side to end in the way that `mark` says. The first reason counts.
     pub(super) fn begin_close(&self, reason: CloseReason, mark: Marks) {
         lock(&self.reason).get_or_insert(reason);
         self.advance(Phase::Closing);
         self.notify_recv(mark);
     }
 
-    /// Leaves marks for the receiving side, which runs as a task if it does not run already.
+    /// Leaves marks for the receiving side. If it does not run, it runs as a task.
     pub(super) fn notify_recv(&self, marks: Marks) {
         if let Some(running) = self.recv.notify(marks) {
             self.schedule(running);
         }
     }
 
-    /// Sends a run to the back of the queue.
+    /// Queues the run at the back.
     pub(super) fn schedule(&self, running: Running<'_, Recv>) {
         running.queue();
         self.push();
     }
 
-    /// The same after a whole turn: behind those who have not had theirs.
+    /// Queues the run after a whole turn, behind connections that have not had theirs.
     pub(super) fn schedule_spent(&self, running: Running<'_, Recv>) {
         running.queue();
         self.push_by(Group::push_spent_source);
     }
 
-    /// Pushes what was queued.
+    /// Pushes a run that is marked as queued.
     pub(super) fn push(&self) {
         self.push_by(Group::push_source);
     }
@@ -285,37 +293,39 @@ impl Conn {
         {
             return;
         }
-        // The connection has ended and nobody will come for it.
+        // The connection has ended, so no worker will take the run.
         drop(self.recv.resume());
     }
 
-    /// A request is in progress beyond `received`.
+    /// Notes that a request is in progress beyond `received`.
     pub(super) fn begin_hold(&self) {
         self.holds.begin();
     }
 
-    /// It is done.
+    /// Notes that the request is done. The last one notifies the receiving side.
     pub(super) fn end_hold(&self) {
         if self.holds.end() {
             self.notify_recv(HOLDS_DONE);
         }
     }
 
-    /// Whether a request is in progress at the moment.
+    /// Returns true if a request is in progress at the moment.
     pub(super) fn is_held(&self) -> bool {
         !self.holds.is_zero()
     }
 
-    /// No request is in progress; from now on the last one to end says so.
+    /// Returns true if no request is in progress. From now on the last request to end notifies the
+    /// receiving side.
     pub(super) fn no_holds(&self) -> bool {
         self.holds.are_none()
     }
 
-    /// Makes sure that a timer fires at `at` or before.
+    /// Ensures that a timer fires at `at` or earlier.
     pub(super) fn arm(&self, at: Instant) {
         let Some(token) = self.token.get() else { return };
         let mut deadline = lock(&self.deadline);
-        // After `retire` nobody would cancel it: it looks under this lock once it is `Closed`.
+        // After `retire`, no other code would cancel the timer. `retire` takes this lock once the
+        // phase is `Closed`.
         if self.phase() == Phase::Closed {
             return;
         }
@@ -327,7 +337,7 @@ impl Conn {
         *deadline = Some((at, self.group.insert_deadline(at, *token)));
     }
 
-    /// Forgets the entry that has just fired.
+    /// Forgets the timer entry that has just fired.
     pub(super) fn disarm_passed(&self, now: Instant) {
         let mut deadline = lock(&self.deadline);
         if deadline.is_some_and(|(armed, _)| armed <= now) {
@@ -335,28 +345,28 @@ impl Conn {
         }
     }
 
-    /// Watches the socket for something else.
+    /// Changes the interest of the socket.
     pub(super) fn rewatch(&self, interest: Interest) {
         if let Some(token) = self.token.get()
             && let Err(error) = self.group.rewatch(self.fd(), interest, *token)
         {
-            // It has been deregistered meanwhile.
+            // The socket has been deregistered meanwhile.
             log!(debug, %error, "epoll_ctl(MOD)");
         }
     }
 
-    /// The end: from here on no event or timer reaches the context.
+    /// Ends the connection: no event or timer reaches it afterwards.
     pub(super) fn retire(&self) {
         let deadline = lock(&self.deadline).take();
         if let Some((_, id)) = deadline {
             self.group.cancel_deadline(id);
         }
-        // The peer may be gone already, which is as good.
+        // An error means that the peer is gone already, which is fine.
         let _ = socket::shutdown_both(self.fd());
         if let Some(token) = self.token.get() {
             self.group.unwatch(self.fd(), *token);
         }
-        // Handles may outlive it for long, and need no thread.
+        // Handles may live much longer, and they need no thread.
         self.replace_class(Class::Ordinary);
         self.group.usage().connection_closed(self.origin);
     }
@@ -383,16 +393,16 @@ impl Source for Connection {
     fn queue_marks(&self, marks: Marks) -> bool {
         let conn = &self.0;
         if marks == DRAIN && !conn.group.usage().drains(conn.origin) {
-            // It goes on for those who wait for its answers.
+            // The connection stays open for requests that wait for its answers.
             return false;
         }
         if marks.has(CUT) {
-            // A handler that outlives the drain learns it from `is_closed` and `send`.
+            // A handler that outlives the drain learns of it from `is_closed` and `send`.
             conn.advance(Phase::Closing);
         }
         let queued = conn.recv.notify(marks).map(Running::queue).is_some();
         if !queued && marks.has(TIMER) {
-            // A handler that waits for its peer to read is told so when that takes too long.
+            // A handler that waits for its peer to read must learn when that takes too long.
             conn.disarm_passed(clock::now());
             conn.check_due();
         }
@@ -416,15 +426,15 @@ impl Source for Connection {
 }
 
 impl Conn {
-    /// Serves the sending side, and says what is in it for the receiving side.
+    /// Serves the sending side. Returns the marks for the receiving side.
     fn marks_of(self: &Arc<Self>, readiness: Readiness) -> Marks {
         let mut marks = Marks::NONE;
         if readiness.is_writable() {
             if self.phase() == Phase::Opening {
                 marks |= WRITABLE;
             }
-            // If no sender is at work and none was blocked, the next one begins after this look, and finds
-            // the room that this event is about.
+            // If no sender is at work and none was blocked, the next sender begins after this
+            // check. It finds the room that this event reports.
             if self.send.is_owned_or_flagged() {
                 self.mark_send(WRITABLE);
             }
@@ -432,7 +442,8 @@ impl Conn {
         if readiness.is_readable() {
             marks |= READABLE;
         }
-        // A receive stops at an urgent byte, and so says nothing about what is behind it.
+        // A receive stops at an urgent byte, so a short receive does not mean that the socket is
+        // empty.
         if readiness.is_hung_up() || readiness.is_urgent() {
             marks |= HUNG_UP;
         }
@@ -440,12 +451,12 @@ impl Conn {
     }
 }
 
-/// What a handle that goes last leaves behind. Dropping it is work, and runs code of the user; the
-/// last handle may be dropped under somebody's lock.
+/// Parts that the last handle leaves behind. To drop them is work and runs user code, and the last
+/// handle may be dropped under a lock of the user.
 pub(super) struct Parts {
-    /// Closed when the context is dropped, and only then.
+    /// Closed only when the `Conn` is dropped.
     socket: OwnedFd,
-    /// Told after the socket was closed: fields are dropped in this order.
+    /// Notified after the socket was closed: fields are dropped in this order.
     _starved: TellStarved,
     protocol: Arc<dyn Erased>,
     pub(super) user: OnceLock<Box<dyn Any + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! [`Connection`]: what the user holds.
+//! [`Connection`]: the handle of the user.
 
 use std::any::Any;
 use std::fmt;
@@ -14,25 +14,24 @@ use super::send_queue::Sent;
 use crate::runtime::{Class, Group};
 use crate::sys::socket;
 
-/// A connection: a cheap handle, to be cloned and sent anywhere.
+/// Handle of a connection. It is cheap to clone and may be sent to any thread.
 ///
-/// It stays valid after the connection has ended: `send` then says
-/// [`Closed`](Sent::Closed). The descriptor is closed when the last handle is dropped, so its number
-/// cannot belong to somebody else while anybody may still use it; the socket itself is shut down
-/// when the connection ends.
+/// It stays valid after the connection has ended: `send` then returns [`Closed`](Sent::Closed). The
+/// socket is shut down when the connection ends. The descriptor is closed when the last handle is
+/// dropped, so no other file gets its number while a handle is in use.
 ///
-/// A handle keeps the [`Protocol`](super::Protocol) of its connection, too. So one that a protocol keeps
-/// of a connection of its own keeps both for ever, unless `closed` lets go of it; one in the state of a
-/// connection goes with the state.
+/// A handle also keeps the [`Protocol`](super::Protocol) of its connection. If a protocol stores a
+/// handle of its own connection, both live until the protocol drops the handle, for example in
+/// `closed`. A handle in the state of a connection is dropped with the state.
 #[derive(Clone)]
 pub struct Connection(pub(super) Arc<Conn>);
 
-/// Identifies a connection within its runtime, also in the log. Never used twice.
+/// Identifier of a connection within its runtime, also in the log. Never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub(super) u64);
 
 impl ConnectionId {
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
@@ -52,33 +51,34 @@ impl fmt::Debug for ConnectionId {
 }
 
 impl Connection {
-    /// What it brings takes most of a turn each time.
+    /// Returns true if each receive of this connection takes most of a turn.
     pub(crate) fn brings_much(&self) -> bool {
         self.0.cost().is_long()
     }
 
-    /// Its number.
+    /// Returns the identifier of the connection.
     #[must_use]
     pub fn id(&self) -> ConnectionId {
         self.0.id
     }
 
-    /// The other end.
+    /// Returns the address of the peer.
     #[must_use]
     pub fn peer_addr(&self) -> &Address {
         &self.0.peer
     }
 
-    /// Our end.
+    /// Returns the local address.
     ///
     /// # Errors
     ///
-    /// What the system says; it is asked at each call.
+    /// The error of the system, which is asked at each call.
     pub fn local_addr(&self) -> io::Result<Address> {
         socket::local_addr(self.0.fd()).map(|addr| Address::from_raw(&addr))
     }
 
-    /// Who is at the other end of a Unix socket; `None` for TCP, and where the system does not say.
+    /// Returns the credentials of the peer of a Unix socket. `None` for TCP, or if the system does
+    /// not know them.
     #[must_use]
     pub fn credentials(&self) -> Option<Credentials> {
         match self.0.peer {
@@ -90,18 +90,18 @@ impl Connection {
         }
     }
 
-    /// What [`set_user_data`](Self::set_user_data) attached, if it is a `T`.
+    /// Returns the value attached by [`set_user_data`](Self::set_user_data), if it is a `T`.
     #[must_use]
     pub fn user_data<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.0.parts().user.get()?.downcast_ref()
     }
 
-    /// Attaches a value for all who have a handle, once. It should not own a handle (or a
-    /// [`Hold`]) of this connection, which would then never be dropped.
+    /// Attaches a value, once, which all handles can read. The value should not own a handle or a
+    /// [`Hold`] of this connection: neither would ever be dropped.
     ///
     /// # Errors
     ///
-    /// Gives the value back when there is one already.
+    /// Returns the value if the connection has one already.
     pub fn set_user_data<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         let _ = self.0.parts().user.get_or_init(|| Box::new(value.take().expect("called once")));
@@ -110,98 +110,98 @@ impl Connection {
 
     /// Sends bytes, from any thread, without waiting.
     ///
-    /// The bytes of one call stay together, and the calls of one thread in order. What the socket
-    /// does not take is copied to the connection's backlog and leaves as the peer reads. Above
-    /// `write_high_watermark_bytes` the connection's input is not read, until the backlog is down to
-    /// `write_low_watermark_bytes`; a peer that does not drain it within `net_write_timeout` is
-    /// disconnected.
+    /// The bytes of one call stay together, and the calls of one thread stay in order. Bytes that
+    /// the socket does not take are copied to the connection's backlog. They leave as the peer
+    /// reads. Above `write_high_watermark_bytes` the connection's input is not read until the
+    /// backlog is down to `write_low_watermark_bytes`. A peer that does not drain it within
+    /// `net_write_timeout` is disconnected.
     pub fn send(&self, bytes: impl AsRef<[u8]>) -> Sent {
         Conn::send_or_hold(&self.0, Pieces::one(bytes.as_ref()))
     }
 
-    /// Sends bytes that lie in several places, as one [`send`](Self::send) of all of them in this
-    /// order: a header and what follows it, say. They stay together, nothing is copied that the socket
-    /// takes at once, and as long as nothing waits before them it takes one system call.
+    /// Sends several slices, as one [`send`](Self::send) of all of them in this order, for example
+    /// a header and its payload. They stay together. Bytes that the socket takes at once are not
+    /// copied. If no bytes wait before them, it takes one system call.
     pub fn send_slices(&self, slices: &[IoSlice<'_>]) -> Sent {
         Conn::send_or_hold(&self.0, Pieces::new(slices))
     }
 
     /// Ends the connection, from any thread, without waiting.
     ///
-    /// What was sent before leaves first, as long as the peer takes it; later sends are refused. The
-    /// first reason counts.
+    /// Bytes sent before leave first if the peer takes them. Later sends are refused. The first
+    /// reason counts.
     pub fn close(&self, reason: impl Into<Close>) {
         self.0.begin_close(reason.into().0, CLOSE);
     }
 
-    /// How urgent its work is.
+    /// Returns the class of the connection: how urgent its work is.
     #[must_use]
     pub fn class(&self) -> Class {
         self.0.class()
     }
 
-    /// Changes how urgent its work is, from any thread: when a session on it begins a transaction,
-    /// say, and takes locks that others wait for. A run that is queued already stays where it is; the
-    /// next one goes by the new class.
+    /// Changes the class of the connection, from any thread. For example, a session begins a
+    /// transaction and takes locks that other sessions wait for. A run that is queued already keeps
+    /// its place. The next run uses the new class.
     pub fn set_class(&self, class: Class) {
         self.0.set_class(class);
     }
 
-    /// Bytes that were sent and that the socket has not taken yet.
+    /// Returns the number of sent bytes that the socket has not taken yet.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.0.pending.load(Ordering::Relaxed)
     }
 
-    /// It has ended, or is about to: nothing more can be sent.
+    /// Returns true if the connection has ended or is about to. Then no more bytes can be sent.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.phase() >= Phase::Closing
     }
 
-    /// The group that serves it.
+    /// Returns the group that serves the connection.
     pub(crate) fn group(&self) -> &Arc<Group> {
         &self.0.group
     }
 
-    /// [`drained`](super::Protocol::drained) is called once after this, by a worker, when the
-    /// backlog is at the low watermark: at once if it is, and whether or not reading was paused.
-    /// Perhaps more than once, and not for a connection that ends first.
+    /// Asks for a call of [`drained`](super::Protocol::drained) when the backlog is at the low
+    /// watermark. A worker calls it, at once if the backlog is low already, and even if reading was
+    /// not paused. It may be called more than once. If the connection ends first, it is not called.
     ///
-    /// Who has seen too many [`pending_bytes`](Self::pending_bytes) calls this and looks again in
-    /// `drained`. To be called when the connection is open.
+    /// A caller that sees too many [`pending_bytes`](Self::pending_bytes) uses this and checks
+    /// again in `drained`. The connection must be open.
     pub(crate) fn tell_when_low(&self) {
         self.0.resume_when_low();
     }
 
-    /// What was [set aside](super::Input::set_aside) is to come again. `drained` is called before, as if
-    /// the backlog had been high.
+    /// Delivers input that was [set aside](super::Input::set_aside) again. `drained` is called
+    /// before, as if the backlog had been high.
     #[cfg(feature = "server")]
     pub(crate) fn resume(&self) {
         self.0.notify_recv(super::conn::RESUME);
     }
 
     #[cfg(feature = "client")]
-    /// Reading is not paused for a high backlog from now on: for who bounds what it keeps of what is
-    /// received, and whose peer does not read either while it is not read.
+    /// Keeps reading from now on, even if the backlog is high. For a protocol that bounds its
+    /// received data, and whose peer does not read either while it is not read.
     pub(crate) fn read_always(&self) {
         self.0.reads_always.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps input coming in a drain as long as a request is [held](Self::hold). Must be called before
+    /// Keeps reading in a drain while a request is [held](Self::hold). Must be called before
     /// [`draining`](super::Protocol::draining) returns.
     #[cfg(feature = "server")]
     pub(crate) fn read_while_held(&self) {
         self.0.reads_while_held.store(true, Ordering::Relaxed);
     }
 
-    /// Marks a request as in progress beyond `received`: until the returned guard is dropped, neither
-    /// the peer's half-close nor a drain ends the connection.
+    /// Marks a request as in progress beyond `received`. Until the returned guard is dropped,
+    /// neither the peer's half-close nor a drain ends the connection.
     ///
-    /// On an outgoing connection it means that an answer is awaited: one that drains is read until
-    /// the last hold is dropped. So whoever asks takes one, and whoever asks again takes the next one
-    /// before this one is dropped; what merely keeps a connection for later takes none, for it would
-    /// hold up the drain to its deadline.
+    /// On an outgoing connection, a hold means that an answer is awaited. In a drain, the
+    /// connection is read until the last hold is dropped. So each request takes a hold, and the
+    /// next request takes its hold before this one is dropped. A caller that only keeps a
+    /// connection for later takes none, for it would delay the drain to its deadline.
     #[must_use]
     pub fn hold(&self) -> Hold {
         self.0.begin_hold();
@@ -220,7 +220,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// A request in progress, see [`Connection::hold`].
+/// Guard of a request in progress, see [`Connection::hold`].
 #[derive(Debug)]
 pub struct Hold(Connection);
 
@@ -230,18 +230,18 @@ impl Drop for Hold {
     }
 }
 
-/// Why an outgoing connection was not even begun.
+/// Reason why an outgoing connection was not started.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The text is not an address, or its name does not resolve.
     Address(io::Error),
-    /// The system refused.
+    /// The system returned an error.
     Io(io::Error),
     /// `max_connections` is reached.
     Limit(usize),
-    /// The runtime drains. Nothing is connected any more, also not for requests that are still in
-    /// progress: what they need must be connected already.
+    /// The runtime drains. No connection is made any more, even for requests in progress: the
+    /// connections they need must exist already.
     Draining,
 }
 

@@ -1,16 +1,16 @@
-//! [`Cork`]: what a worker sends while it runs several things in a row leaves together.
+//! [`Cork`]: collects the sends of one thread, so that they leave together.
 //!
-//! A proxy that has received twenty requests sends twenty to other servers, and later twenty answers back.
-//! Each takes a system call that costs more than everything else about it. So who runs several things in
-//! place holds a cork: what this thread sends meanwhile stays in the inboxes of its connections, and
-//! leaves when the cork is pulled, in one call for each connection.
+//! A proxy that receives twenty requests sends twenty to other servers, and later twenty answers
+//! back. The system call of each send costs more than all other work for it. So a worker that runs
+//! several items in place holds a cork. Its sends stay in the inboxes of their connections
+//! meanwhile. When the cork is pulled, they leave in one system call for each connection.
 //!
-//! It is not held back for long: what is 0.1 ms old leaves with the next send, and everything before a
-//! wait that is announced ([`flush_corked`] is called then). When what runs is stuck without saying so,
-//! others come for it, by the [`Held`] that whoever holds the cork has shown them.
+//! Sends are not held back for long. Once the first of them is 0.1 ms old, all leave with the next
+//! send. All leave before an announced wait, which calls [`flush_corked`]. If a handler blocks
+//! without announcing it, other workers flush the [`Held`] that the cork holder has published.
 //!
-//! What others send on the same connection meanwhile leaves behind what is held back, together with it: an
-//! order that was there stays.
+//! If another thread sends on the same connection meanwhile, the corked bytes leave with its bytes
+//! and before them. So the order stays.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -23,15 +23,15 @@ use crate::sync::shim::lock;
 use crate::sync::stall::before_wait;
 use crate::sys::clock;
 
-/// Age at which it leaves.
+/// Age from which held sends leave with the next one.
 const OLD: Duration = Duration::from_micros(100);
 
-/// Connections in whose inboxes one thread has left something.
+/// Connections in whose inboxes one thread has left bytes.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<Vec<Arc<Conn>>>);
 
 impl Held {
-    /// Sends it.
+    /// Sends the bytes held for all of the connections.
     pub(crate) fn flush(&self) {
         let held = std::mem::take(&mut *lock(&self.0));
         held.iter().for_each(|conn| conn.flush_inbox());
@@ -39,10 +39,10 @@ impl Held {
 }
 
 struct State {
-    /// Corks of this thread that are in.
+    /// Number of live corks of this thread.
     depth: Cell<u32>,
     held: RefCell<Arc<Held>>,
-    /// When the first of what is held was sent.
+    /// Time of the first send that is held back.
     since: Cell<Option<Instant>>,
 }
 
@@ -54,26 +54,28 @@ thread_local! {
     };
 }
 
-/// As long as it lives, this thread's sends are held back.
+/// Guard that holds back the sends of its thread while it lives.
 pub(crate) struct Cork(PhantomData<Rc<()>>);
 
 impl Cork {
     pub(crate) fn new() -> Self {
-        // The thread-local is gone if the destructor of another one sends: then nothing is held back.
+        // If the destructor of another thread-local sends, this one may be gone. Then no send is
+        // held back.
         let _ = STATE.try_with(|state| state.depth.set(state.depth.get() + 1));
         Self(PhantomData)
     }
 
-    /// The same, on any thread: also on one that would not send before a wait that it announces.
+    /// A cork for any thread, also for one that does not flush before an announced wait yet.
     pub(crate) fn on_any_thread() -> Self {
         if let before @ Some(_) = before_wait(Some(flush_corked)) {
-            // That of a thread which runs sessions: it does so as well.
+            // A thread that runs sessions has its own function, which flushes too.
             before_wait(before);
         }
         Self::new()
     }
 
-    /// What this thread holds back, if it does, for others to send when it is stuck.
+    /// Returns the sends that this thread holds back, so that other workers can flush them if it is
+    /// stuck.
     pub(crate) fn held() -> Option<Arc<Held>> {
         is_corked().then(|| STATE.with(|state| Arc::clone(&state.held.borrow())))
     }
@@ -91,21 +93,21 @@ impl Drop for Cork {
     }
 }
 
-/// Runs `code`: what this thread sends meanwhile leaves together, in one system call for each connection.
+/// Runs `code` and sends all that it sends together, in one system call for each connection.
 ///
-/// For who answers many at a time, as a group commit does, from a task or a thread of its own: a system
-/// call for each answer costs more than all else about it. What handlers send in a row leaves together
-/// anyway.
+/// For a task or thread that answers many requests at a time, such as a group commit. There the
+/// system call of each answer costs more than all other work for it. Sends of handlers that run in
+/// a row leave together without this function.
 ///
-/// It is not held back for long: what is 0.1 ms old leaves with the next that is sent, and all of it when
-/// `code` [announces](crate::stall) that it waits, and at its end, also by a panic. If it waits without
-/// saying so, what it has sent last waits with it.
+/// Sends are not held back for long. Once the first of them is 0.1 ms old, all leave with the next
+/// send. All leave when `code` [announces](crate::stall) a wait, and at its end, also by a panic.
+/// If `code` waits without announcing it, its last sends wait too.
 ///
 /// ```
 /// use epoll_group::net;
 /// use epoll_group::session::{Deferred, SessionError};
 ///
-/// /// Tells all whose writes one flush has made durable.
+/// /// Answers all requests whose writes one flush has made durable.
 /// fn flushed(waiting: Vec<Deferred>) {
 ///     net::together(|| {
 ///         for deferred in waiting {
@@ -122,7 +124,7 @@ pub fn together<R>(code: impl FnOnce() -> R) -> R {
     code()
 }
 
-/// Sends what this thread holds back.
+/// Sends all that this thread holds back.
 pub(crate) fn flush_corked() {
     let held = STATE.try_with(|state| {
         state.since.take()?;
@@ -133,13 +135,14 @@ pub(crate) fn flush_corked() {
     }
 }
 
-/// Whether this thread holds back what it sends.
+/// Returns true if this thread holds back its sends.
 #[inline]
 pub(super) fn is_corked() -> bool {
     STATE.try_with(|state| state.depth.get() > 0).unwrap_or(false)
 }
 
-/// Something was left in the inbox of this connection. Sends all if that is old.
+/// Notes that bytes were left in the inbox of this connection. Flushes all if the first of them is
+/// old.
 pub(super) fn hold(conn: &Arc<Conn>) {
     let old = STATE.with(|state| {
         let held = state.held.borrow();

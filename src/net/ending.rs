@@ -1,4 +1,4 @@
-//! How a connection ends, on its receiving side: in order, at a deadline, or at once.
+//! How a connection ends on its receiving side: in order, at a deadline, or at once.
 
 use std::io;
 use std::mem;
@@ -28,33 +28,33 @@ impl Round<'_> {
         }
     }
 
-    /// The drain has come, and what had arrived is received, or so much of it as `next` says.
+    /// Handles the drain. The input that had arrived is received, or as much of it as `next` says.
     pub(super) fn look_at_drain(&self, recv: &mut Recv, next: Next) {
         match recv.stage {
             Stage::Connecting if self.conn.no_holds() => {
                 self.finish(recv, Some(CloseReason::Draining));
             }
-            // Somebody waits for what it is to be asked.
+            // A request waits for an answer over this connection.
             Stage::Connecting => recv.drain_later = true,
-            // Told already.
+            // The protocol was notified already.
             Stage::Open if recv.awaiting => {}
-            // There is more to receive before this one is done.
+            // More input must be received before the drain is handled.
             Stage::Open if next == Next::Requeue => self.conn.notify_recv(DRAIN),
-            // The rest of its requests wait until the peer has read.
+            // The rest of the requests waits until the peer has read.
             Stage::Open if next == Next::Paused => recv.drain_later = true,
             Stage::Open => self.drain(recv),
             _ => {}
         }
     }
 
-    /// What kept the drain from being acted on is over.
+    /// Handles a drain that had to be postponed.
     pub(super) fn drain_if_late(&self, recv: &mut Recv) {
         if mem::take(&mut recv.drain_later) {
             self.conn.notify_recv(DRAIN);
         }
     }
 
-    /// The last hold was dropped, unless there is a new one.
+    /// Handles the drop of the last hold, unless a new hold exists.
     pub(super) fn look_at_holds(&self, recv: &mut Recv) {
         let ends = match recv.stage {
             Stage::Connecting => recv.drain_later,
@@ -73,9 +73,9 @@ impl Round<'_> {
         }
     }
 
-    /// Tells the protocol of the drain and ends the connection. All input that had arrived was
-    /// delivered, and its work was released. A held connection whose protocol needs input ends with its
-    /// last hold.
+    /// Notifies the protocol of the drain and ends the connection. All input that had arrived was
+    /// delivered, and its work was released. A held connection whose protocol needs input ends with
+    /// its last hold.
     fn drain(&self, recv: &mut Recv) {
         let sent_any = self.conn.sent_any.swap(false, Ordering::Relaxed);
         let last_word = recv.handler.as_mut().and_then(|handler| {
@@ -93,17 +93,17 @@ impl Round<'_> {
         }
     }
 
-    /// Reads on until the last hold is dropped.
+    /// Keeps reading until the last hold is dropped.
     fn await_holds(&self, recv: &mut Recv, reason: CloseReason) {
         recv.awaiting = true;
         recv.reason = Some(reason);
         recv.idle = false;
         self.set_closing(recv, true);
-        // What arrived behind the drain made its edge before.
+        // Bytes that arrived after the drain may have used up their edge already.
         self.conn.notify_recv(READABLE);
     }
 
-    /// Closes when no request is held any more.
+    /// Closes the connection when no request is held any more.
     pub(super) fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
         recv.stage = Stage::Finishing;
         self.set_closing(recv, true);
@@ -114,8 +114,8 @@ impl Round<'_> {
         }
     }
 
-    /// No new send begins; what was sent leaves first. A reason that a `close` has noted counts before
-    /// this one.
+    /// Starts to close: no new send begins, and bytes sent before leave first. If a `close` has
+    /// noted a reason, it replaces this one.
     pub(super) fn start_closing(&self, recv: &mut Recv, reason: CloseReason) {
         let noted = lock(&self.conn.reason).take();
         if matches!(recv.stage, Stage::Flushing | Stage::Lingering { .. } | Stage::Closed) {
@@ -125,7 +125,7 @@ impl Round<'_> {
         self.set_closing(recv, true);
         recv.reason = Some(noted.unwrap_or(reason));
         self.conn.advance(Phase::Closing);
-        // A mark comes back at once when nothing waits.
+        // If nothing waits, the mark comes back at once.
         self.conn.tell_when_flushed();
     }
 
@@ -141,11 +141,12 @@ impl Round<'_> {
         let until = clock::now() + limit.min(config.linger_timeout);
         recv.stage = Stage::Lingering { until, left: config.linger_bytes };
         self.conn.arm(until);
-        // What has arrived made its edge before.
+        // Bytes that have arrived may have used up their edge already.
         self.conn.notify_recv(READABLE);
     }
 
-    /// Reads and drops, so that the close is not a reset and the peer does not lose what was sent.
+    /// Reads and drops input. Otherwise the close would be a reset, and the peer could lose the
+    /// last reply.
     pub(super) fn linger(&self, recv: &mut Recv, scratch: &mut [u8]) {
         let Stage::Lingering { until, mut left } = recv.stage else { return };
         loop {
@@ -165,7 +166,8 @@ impl Round<'_> {
         self.finish(recv, None);
     }
 
-    /// Where nothing is read any more, nothing else tells that the peer has reset the connection.
+    /// Looks for a reset by the peer if the connection is no longer read, as no read reports it
+    /// then.
     pub(super) fn look_for_reset(&self, recv: &mut Recv) {
         let unread = recv.stage == Stage::Finishing || recv.stage == Stage::Open && recv.ended;
         if unread && let Ok(Some(error)) = socket::take_error(self.conn.fd()) {
@@ -173,8 +175,8 @@ impl Round<'_> {
         }
     }
 
-    /// Acts on those that have passed. `true` when it is to be seen first whether something has come: for
-    /// [`look_at_silence`](Self::look_at_silence).
+    /// Handles the deadlines that have passed. Returns true if the socket must be read first, to
+    /// see whether input has come; then [`look_at_silence`](Self::look_at_silence) follows.
     pub(super) fn look_at_deadlines(&self, recv: &mut Recv) -> bool {
         let config = self.conn.group.config();
         let now = clock::now();
@@ -187,12 +189,12 @@ impl Round<'_> {
         }
         let idle_until = self.idle_until(recv, now);
         match recv.frame_until {
-            // We have not run for a while: perhaps it could not send more.
+            // This runtime has not run for a while, so the peer may have been unable to send more.
             Some(until) if recv.frame_excuse.covers(until, now) => self.time_frame(recv, true),
             Some(until) if now >= until => {
                 recv.frame_until = None;
                 recv.frame_late = true;
-                // What has come in time is looked at first.
+                // Bytes that came in time are read first.
                 self.conn.notify_recv(READABLE);
             }
             _ => {}
@@ -220,7 +222,7 @@ impl Round<'_> {
         overdue
     }
 
-    /// The socket has been looked at: who has still sent nothing in time is cut.
+    /// Cuts a peer that has sent nothing in time. The socket was read before.
     pub(super) fn look_at_silence(&self, recv: &mut Recv) {
         let (config, now) = (self.conn.group.config(), clock::now());
         if recv.silent_until.is_some_and(|until| until <= now) {
@@ -235,7 +237,8 @@ impl Round<'_> {
         }
     }
 
-    /// When to look whether an accepted connection is idle: then, if that has passed, it is.
+    /// Returns the time at which an accepted connection counts as idle. If it has passed, the
+    /// connection is idle.
     pub(super) fn idle_until(&self, recv: &mut Recv, now: Instant) -> Option<Instant> {
         let timeout = self.conn.group.config().idle_timeout;
         let accepted = self.conn.origin == Origin::Accepted;
@@ -249,7 +252,8 @@ impl Round<'_> {
         Some(recv.heard_at? + timeout)
     }
 
-    /// The end, in order or not. `None` takes the reason that was noted when closing began.
+    /// Ends the connection, in order or not. `None` takes the reason that was noted when closing
+    /// began.
     pub(super) fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
         let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
         let was_connecting = recv.stage == Stage::Connecting;
@@ -277,6 +281,6 @@ impl Round<'_> {
     }
 }
 
-/// An idle connection has no request under way, and its replies have left long ago; this is for the
-/// request that a peer sends just now.
+/// Linger time of an idle connection. No request is in progress, and its replies have left long
+/// ago. The time is for a request that the peer sends just now.
 const IDLE_LINGER: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! A [`Protocol`] without its type, so that connections and listeners need none.
+//! A [`Protocol`] without its type, so that connections and listeners have no type parameter.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::read_buf::Input;
 use super::{Protocol, Turn};
 use crate::runtime::Cost;
 
-/// A protocol without its type: what a listener's connections share.
+/// A protocol without its type, shared by the connections of a listener.
 pub(super) trait Erased: Send + Sync {
     /// Time that the first request of a connection takes, with which the estimate of a new connection
     /// begins. Otherwise each new connection would count as slow until its first request is over.

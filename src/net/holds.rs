@@ -1,47 +1,49 @@
-//! [`Holds`]: requests in progress beyond what a connection receives, and the one who waits for their
-//! end.
+//! [`Holds`]: counts the requests in progress beyond `received`. The receiving side can wait for
+//! their end.
 #![forbid(unsafe_code)]
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// A count. From the first time that somebody has asked whether it is zero, whoever brings it there is
-/// told to say so.
+/// Count of requests in progress. Once the receiving side has called `are_none`, the request that
+/// brings the count to zero must notify it.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    /// Raised by who begins a request, lowered by who ends it.
+    /// Raised when a request begins, lowered when it ends.
     count: AtomicUsize,
-    /// Set by the receiving side when only holds are left to wait for. It stays.
+    /// Set by the receiving side when it waits for holds only. It stays set.
     finishing: AtomicBool,
 }
 
 impl Holds {
-    /// A request is in progress.
+    /// Notes that a request is in progress.
     pub(super) fn begin(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is done. Whether it was the last one, and somebody waits for that.
+    /// Notes the end of a request. Returns true if it was the last one and the receiving side waits
+    /// for that.
     #[must_use]
     pub(super) fn end(&self) -> bool {
         let last = self.count.fetch_sub(1, Ordering::AcqRel) == 1;
-        // SeqCst: pairs with the fence in `are_none`. Either this thread sees that somebody waits, or
-        // that one sees that there are none.
+        // SeqCst: pairs with the fence in `are_none`. Either this thread sees that the receiving
+        // side waits, or the receiving side sees a count of zero.
         mutant!(fence(Ordering::SeqCst), HoldEndsWithoutFence => ());
         last && self.finishing.load(Ordering::Relaxed)
     }
 
-    /// A look that leaves no trace.
+    /// Returns true if no request is in progress. Asks for no notification.
     pub(super) fn is_zero(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// No request is in progress; from now on the last one to end says so.
+    /// Returns true if no request is in progress. From now on the last request to end notifies the
+    /// receiving side.
     pub(super) fn are_none(&self) -> bool {
         self.finishing.store(true, Ordering::Relaxed);
         // SeqCst: pairs with the fence in `end`.
         mutant!(fence(Ordering::SeqCst), HoldsAskedWithoutFence => ());
-        // Acquire: what the requests have written comes before.
+        // Acquire: pairs with the AcqRel in `end`, so the writes of the requests are visible.
         self.count.load(mutant!(Ordering::Acquire, HoldsAskedRelaxed => Ordering::Relaxed)) == 0
     }
 }
@@ -66,7 +68,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod model {
     //! Two requests end on two threads while the receiving side asks. Left out: requests that begin
-    //! meanwhile, which only the receiving side or who holds another one begins.
+    //! meanwhile. Only the receiving side or the holder of another request begins one.
 
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
@@ -89,7 +91,7 @@ mod model {
             });
             let none = holds.0.are_none();
             if none {
-                // What they have written is there.
+                // The writes of the requests are visible.
                 holds.1.iter().for_each(|cell| cell.with_mut(|_| ()));
             }
             let told = requests.map(|request| request.join().expect("no panic"));

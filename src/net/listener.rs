@@ -1,4 +1,4 @@
-//! Listeners, as the user sees them, and outgoing connections.
+//! Listeners of the user, and outgoing connections.
 
 use std::fmt;
 use std::io;
@@ -16,8 +16,8 @@ use super::receive::Recv;
 use crate::runtime::{Handle, Runtime};
 use crate::sys::socket::{self, Options};
 
-/// An open listener. Dropping this does not close it: [`stop`](Self::stop) does, or the end of the
-/// runtime.
+/// An open listener. It stays open when this value is dropped: [`stop`](Self::stop) or the end of
+/// the runtime closes it.
 #[derive(Debug)]
 pub struct Listener {
     local: Address,
@@ -25,14 +25,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Where it listens; the port is the real one when 0 was asked for.
+    /// Returns the address on which it listens. If port 0 was asked for, this has the real port.
     #[must_use]
     pub const fn local_addr(&self) -> &Address {
         &self.local
     }
 
-    /// Stops it: connections that wait in its backlog are still accepted and served, so nobody is
-    /// reset; then it closes. Its connections and other listeners go on.
+    /// Stops the listener. Connections in its backlog are still accepted and served, so no peer is
+    /// reset. Then it closes. Its connections and other listeners continue.
     pub fn stop(&self) {
         for part in &self.parts {
             part.stop();
@@ -40,17 +40,17 @@ impl Listener {
     }
 }
 
-/// Why there is no listener.
+/// Reason why a listener could not be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ListenError {
     /// The text is not an address, or its name does not resolve.
     Address(io::Error),
-    /// The system refused, for example because the port is in use.
+    /// The system returned an error, for example because the port is in use.
     Bind {
-        /// What was to be bound.
+        /// Address to bind.
         address: Address,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The ready listener could not be taken over or watched.
@@ -82,8 +82,8 @@ impl std::error::Error for ListenError {
 }
 
 impl Handle {
-    /// Serves connections to an address (`"127.0.0.1:3306"`, `"unix:/run/db.sock"`, a
-    /// `SocketAddr`, a `Path`) or of a ready `TcpListener` or `UnixListener`.
+    /// Serves connections to an address (`"127.0.0.1:3306"`, `"unix:/run/db.sock"`, a `SocketAddr`,
+    /// a `Path`) or of a ready `TcpListener` or `UnixListener`.
     ///
     /// A listener on `[::]` also serves IPv4 peers, unless `net.ipv6.bindv6only` is set. Their
     /// [`peer_addr`](Connection::peer_addr) is a mapped one, such as `[::ffff:127.0.0.1]:4711`. A ready
@@ -91,7 +91,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// See [`ListenError`]; the runtime goes on.
+    /// See [`ListenError`]. The runtime continues.
     pub fn listen<P: Protocol>(
         &self,
         at: impl ToListen,
@@ -126,17 +126,17 @@ impl Handle {
         Ok(listener)
     }
 
-    /// Begins an outgoing connection, served by the workers like an accepted one. Returns at once;
-    /// [`Protocol::opened`] is called when it is established, and what is sent before that waits.
-    /// When it fails, [`Protocol::connect_failed`] is called and nothing else. How long that may take
-    /// is the kernel's decision (about two minutes for a host that does not answer); `close` gives up
-    /// earlier. A Unix socket whose backlog is full fails at once.
+    /// Starts an outgoing connection, served by the workers like an accepted one. Returns at once.
+    /// [`Protocol::opened`] is called when the connection is established. Bytes sent before that
+    /// wait. If it fails, only [`Protocol::connect_failed`] is called. The kernel limits the time
+    /// (about two minutes for a host that does not answer); `close` gives up earlier. If the
+    /// backlog of a Unix socket is full, the connection fails at once.
     ///
     /// In a [drain](Runtime::drain) outgoing connections end after the accepted ones.
     ///
     /// # Errors
     ///
-    /// When it cannot even be begun.
+    /// If the connection cannot be started.
     pub fn connect<P: Protocol>(
         &self,
         to: impl ToAddress,
@@ -164,7 +164,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// See [`ListenError`]; the runtime goes on.
+    /// See [`ListenError`]. The runtime continues.
     pub fn listen<P: Protocol>(
         &self,
         at: impl ToListen,
@@ -177,7 +177,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// When it cannot even be begun.
+    /// If the connection cannot be started.
     pub fn connect<P: Protocol>(
         &self,
         to: impl ToAddress,
@@ -197,7 +197,7 @@ fn options(handle: &Handle) -> Options {
     }
 }
 
-/// The sockets, and the file to remove when the last of them is closed.
+/// Opens the sockets. Returns them with the file to remove when the last of them is closed.
 fn open_sockets(
     handle: &Handle,
     at: Listen,

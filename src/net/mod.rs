@@ -1,8 +1,8 @@
-//! Connections: bytes in, bytes out, and what goes wrong between.
+//! Connections: received bytes, sent bytes, and the errors of sockets.
 //!
-//! A layer above a socket is a [`Protocol`]; a socket is a [`Connection`]. The runtime calls the
-//! protocol when bytes have arrived, on whichever worker is free, one call at a time for one
-//! connection; the protocol answers by [`Connection::send`], from there or from any other thread.
+//! A layer above a socket is a [`Protocol`]; a socket is a [`Connection`]. When bytes have arrived,
+//! a free worker calls the protocol. The calls for one connection never overlap. The protocol
+//! answers by [`Connection::send`], from that call or from any other thread.
 //!
 //! ```text
 //!  Opening ─▶ Open ─▶ Finishing ─▶ Flushing ─▶ Lingering ─▶ Closed
@@ -10,19 +10,20 @@
 //!               └──────────── reset, time-out, cut ────────────▶┘ holder, as a task
 //! ```
 //!
-//! * **Half-close.** A peer that finishes sending (`shutdown(SHUT_WR)`) has its last requests
-//!   answered: [`Protocol::ended`] decides, and by default the connection ends when everything has
+//! * **Half-close.** The last requests of a peer that finishes sending (`shutdown(SHUT_WR)`) are
+//!   answered. [`Protocol::ended`] decides. By default the connection ends when all bytes have
 //!   left.
-//! * **Reset.** Noticed at the next receive or send; what waits to be sent is dropped, `closed` says
-//!   [`CloseReason::Reset`].
-//! * **Our close.** What was sent before leaves first, then the end of the stream; the rest of the
-//!   peer's bytes is read and thrown away for a while, because unread input would turn the close
-//!   into a reset and the peer could lose the last reply.
-//! * **Drain.** An accepted connection is not read any more: what has arrived is answered, and it
-//!   ends when no request is [held](Connection::hold). A session server reads it until then, to
-//!   answer probes. An outgoing one stays open until no accepted one is left, because requests in
-//!   progress may wait for its answers. Then it ends, too, and is read while it is held, because an
-//!   answer is awaited. A connection that is read in a drain does not become `Finishing`.
+//! * **Reset.** Noticed at the next receive or send. Bytes that wait to be sent are dropped, and
+//!   `closed` gets [`CloseReason::Reset`].
+//! * **Our close.** Bytes sent before leave first, then the end of the stream. The rest of the
+//!   peer's bytes is read and dropped for a while. Otherwise unread input would turn the close into
+//!   a reset, and the peer could lose the last reply.
+//! * **Drain.** An accepted connection is no longer read. Requests that have arrived are answered,
+//!   and it ends when no request is [held](Connection::hold). A session server reads it until then,
+//!   to answer probes. An outgoing connection stays open until no accepted one is left, because
+//!   requests in progress may wait for its answers. Then it ends too, and is read while it is held,
+//!   because an answer is awaited. A connection that is read in a drain does not become
+//!   `Finishing`.
 //!
 //! This module knows bytes, never messages.
 
@@ -59,32 +60,31 @@ pub(crate) use simulated::Served;
 
 pub use crate::runtime::Turn;
 
-/// What stands above a socket: the code that gives bytes a meaning.
+/// Layer above a socket: the code that gives bytes a meaning.
 ///
-/// One value serves all connections of a listener, from many threads; what belongs to one
-/// connection is its `State`. For one connection, calls never overlap. A call may block; it holds up
-/// its own connection, and the runtime sees to the others. A panic closes the connection and is
-/// counted.
+/// One value serves all connections of a listener, from many threads. The data of one connection is
+/// its `State`. For one connection, calls never overlap. If a call blocks, it delays only its own
+/// connection; the runtime serves the others. A panic closes the connection and is counted.
 pub trait Protocol: Send + Sync + 'static {
-    /// What belongs to one connection.
+    /// Data of one connection.
     type State: Send + 'static;
 
-    /// A connection is there. Called on a worker, before anything is received from it; for an
-    /// outgoing one when it is established.
+    /// Called when a connection is accepted, or an outgoing one is established. Called on a worker,
+    /// before any receive of the connection.
     fn opened(&self, conn: &Connection) -> Self::State;
 
-    /// An outgoing connection came to nothing: it could not be established, or was closed before it
-    /// was. No other call is made for it.
+    /// Called when an outgoing connection failed: it could not be established, or was closed
+    /// before. No other call is made for it.
     fn connect_failed(&self, conn: &Connection, reason: &CloseReason) {
         let _ = (conn, reason);
     }
 
-    /// Bytes have arrived. What is not consumed is there again at the next call, in front of what
-    /// arrives until then.
+    /// Called when bytes have arrived. Unconsumed bytes come again at the next call, in front of
+    /// the bytes that arrive until then.
     ///
     /// # Errors
     ///
-    /// A [`Close`] ends this connection, after what was sent has left.
+    /// A [`Close`] ends this connection after the bytes sent before have left.
     fn received(
         &self,
         conn: &Connection,
@@ -92,44 +92,45 @@ pub trait Protocol: Send + Sync + 'static {
         input: &mut Input<'_>,
     ) -> Result<(), Close>;
 
-    /// Follows `received` on the same thread, when another thread may already receive for this
-    /// connection: the place to run, or to hand out, what the bytes made runnable. What `received`
-    /// found is passed by way of [`Connection::user_data`]. `turn` says whether other events wait
-    /// behind this one. The connection does not end between the two, unless it breaks: what is sent
-    /// here in answer to the last bytes before the peer's half-close, a drain or a [`Close`] leaves.
+    /// Follows `received` on the same thread, while another thread may already receive for this
+    /// connection. Here the protocol runs, or hands out, the work that the bytes made runnable.
+    /// `received` passes that work by way of [`Connection::user_data`]. `turn` says if other events
+    /// wait after this one. Unless the connection breaks, it does not end between the two calls. So
+    /// answers to the last bytes before a half-close, a drain or a [`Close`] still leave.
     fn released(&self, conn: &Connection, turn: Turn) {
         let _ = (conn, turn);
     }
 
-    /// The peer has finished sending, after everything that it sent was passed to `received`. It may
-    /// still read. `released` for the last of it may be running on another thread, or follow.
+    /// Called when the peer has finished sending and all its bytes were passed to `received`. The
+    /// peer may still read. `released` for the last bytes may run on another thread at the same
+    /// time, or follow.
     ///
     /// # Errors
     ///
-    /// A [`Close`] ends the connection after what was sent has left and the requests that are
-    /// [held](Connection::hold) are done; that is the default. `Ok` leaves it open for sending.
+    /// A [`Close`], the default, ends the connection. Before that, the sent bytes leave and the
+    /// requests that are [held](Connection::hold) end. `Ok` leaves it open for sending.
     fn ended(&self, conn: &Connection, state: &mut Self::State) -> Result<(), Close> {
         let _ = (conn, state);
         Err(Close::by_peer())
     }
 
-    /// The backlog has been above the high watermark and is at the low one again.
+    /// Called when the backlog has been above the high watermark and is at the low one again.
     fn drained(&self, conn: &Connection) {
         let _ = conn;
     }
 
-    /// The drain of this connection begins: everything received so far has been passed to `received`,
-    /// nothing more will be. The place for a last word to the peer.
+    /// Called when the drain of this connection begins. All bytes received so far have been passed
+    /// to `received`, and no more will follow. The protocol may send a last message to the peer.
     ///
-    /// For an outgoing connection that is after the last accepted one has ended, and as long as it is
-    /// [held](Connection::hold) more is received. One that is held and not yet established is told
-    /// when it is.
+    /// For an outgoing connection, this call comes after the last accepted one has ended. While the
+    /// connection is [held](Connection::hold), more is received. If it is held and not yet
+    /// established, the call follows when it is.
     fn draining(&self, conn: &Connection, state: &mut Self::State) {
         let _ = (conn, state);
     }
 
-    /// The connection has ended, the last call for it; if it broke, a `released` that was under way
-    /// on another thread may end after this.
+    /// Called when the connection has ended. This is the last call for it. If the connection broke,
+    /// a `released` that runs on another thread may end after this.
     fn closed(&self, conn: &Connection, state: Self::State, reason: &CloseReason) {
         let _ = (conn, state, reason);
     }

@@ -1,24 +1,24 @@
-//! [`Pieces`]: bytes on their way to the socket, in one piece or several.
+//! [`Pieces`]: bytes of one send, in one slice or several.
 
 use std::io::IoSlice;
 
-/// What is left of the bytes of one send.
+/// Unsent rest of the bytes of one send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces<'a> {
-    /// Empty when nothing is left.
+    /// Rest of the current slice. Empty if no bytes are left.
     front: &'a [u8],
-    /// Of several: the slice that the front is the rest of, and those behind it.
+    /// If there are several slices: the slice that the front belongs to, and those after it.
     slices: &'a [IoSlice<'a>],
 }
 
-/// What one system call is given.
+/// Bytes for one system call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Chunk<'a> {
     One(&'a [u8]),
     Several(&'a [IoSlice<'a>]),
 }
 
-/// The system takes no more slices at once (`IOV_MAX`).
+/// Largest number of slices in one system call (`IOV_MAX`).
 const MOST_SLICES: usize = 1024;
 
 impl<'a> Pieces<'a> {
@@ -34,7 +34,7 @@ impl<'a> Pieces<'a> {
         pieces
     }
 
-    /// The front is the first of these that is not empty.
+    /// Makes the first slice that is not empty the front.
     fn go_to(&mut self, mut slices: &'a [IoSlice<'a>]) {
         while let [first, behind @ ..] = slices
             && first.is_empty()
@@ -53,13 +53,13 @@ impl<'a> Pieces<'a> {
         self.iter().map(<[u8]>::len).sum()
     }
 
-    /// Each piece that is left.
+    /// Iterates over the pieces that are left.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let behind = self.slices.iter().skip(1);
         std::iter::once(self.front).chain(behind.map(|slice| &**slice))
     }
 
-    /// The front, as much as can be sent at once.
+    /// Returns the front, as much as one system call can send.
     pub(super) fn chunk(&self) -> Chunk<'a> {
         match self.slices {
             [first, _, ..] if first.len() == self.front.len() => {
@@ -69,7 +69,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Drops `count` bytes of the front.
+    /// Drops `count` bytes from the front.
     pub(super) fn consume(&mut self, mut count: usize) {
         while count >= self.front.len() && !self.front.is_empty() {
             count -= self.front.len();

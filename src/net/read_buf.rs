@@ -1,4 +1,4 @@
-//! Input: the bytes a protocol looks at, and where those stay that it could not use yet.
+//! Input: the bytes that a protocol reads, and the buffer for those that it could not use yet.
 
 use std::fmt;
 use std::io;
@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use crate::sys::socket::{self, Family, Received};
 
-/// Received bytes that were not consumed yet, in order and in one piece.
+/// Received bytes that were not consumed yet, in order and in one slice.
 ///
-/// A protocol takes what it can use. What it leaves is there again, with more behind it, when more
-/// has arrived.
+/// A protocol takes the bytes that it can use. Bytes that it leaves come again, in front of the
+/// next bytes that arrive.
 pub struct Input<'a> {
     bytes: &'a [u8],
     consumed: usize,
@@ -23,19 +23,19 @@ impl<'a> Input<'a> {
         Self { bytes, consumed: 0, needed: 0, aside_until: None }
     }
 
-    /// What was not consumed yet.
+    /// Returns the bytes that were not consumed yet.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         &self.bytes[self.consumed..]
     }
 
-    /// How many bytes were not consumed yet.
+    /// Returns the number of bytes that were not consumed yet.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes.len() - self.consumed
     }
 
-    /// Everything was consumed.
+    /// Returns true if all bytes were consumed.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -54,19 +54,20 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// Consumes and returns everything.
+    /// Consumes and returns all bytes.
     pub fn take_all(&mut self) -> &'a [u8] {
         self.take(usize::MAX)
     }
 
-    /// Says that what was not consumed belongs to a frame of `total` bytes, so that the buffer grows
-    /// towards that size as bytes arrive, and so that one beyond the limit is refused at once.
+    /// Announces that the unconsumed bytes belong to a frame of `total` bytes. The buffer then
+    /// grows towards that size as bytes arrive, and a frame beyond the limit is refused at once.
     pub fn need(&mut self, total: usize) {
         self.needed = total;
     }
 
-    /// Says that there is no room yet for what was not consumed. Nothing is received, and what is there
-    /// does not come again, before [`resume`](super::Connection::resume) or that time.
+    /// Announces that the protocol has no room for the unconsumed bytes yet. Until
+    /// [`resume`](super::Connection::resume) or that time, nothing is received and these bytes do
+    /// not come again.
     #[cfg(feature = "server")]
     pub(crate) fn set_aside(&mut self, until: Instant) {
         self.aside_until = Some(until);
@@ -91,18 +92,18 @@ impl fmt::Debug for Input<'_> {
     }
 }
 
-/// A connection's own buffer: it holds the beginning of a frame whose end has not arrived.
+/// Buffer of a connection: it holds the beginning of a frame whose end has not arrived.
 ///
-/// A frame that fits into the worker's buffer is completed there, behind a copy of what is here; only
-/// a larger one is received into this. Memory follows what was received: capacity is at most twice
-/// that, or the first size. Empty, it holds nothing, but for a large one that is kept for the next
-/// large frame until [`shrink`](Self::shrink).
+/// If a frame fits into the worker's buffer, it is completed there, after a copy of the bytes in
+/// this buffer. Only a larger frame is received into this buffer. Memory follows the received
+/// bytes: capacity is at most twice their number, or the first size. An empty buffer has no memory,
+/// except that a large one is kept for the next large frame until [`shrink`](Self::shrink).
 #[derive(Debug, Default)]
 pub(super) struct ReadBuf {
     bytes: Vec<u8>,
     /// Consumed bytes at the front.
     start: usize,
-    /// What the protocol said that the frame at the front needs.
+    /// Size of the frame at the front, as announced by the protocol.
     needed: usize,
 }
 
@@ -119,12 +120,12 @@ impl ReadBuf {
         self.bytes.capacity()
     }
 
-    /// What the protocol said that the frame at the front needs; 0 if it did not say.
+    /// Returns the announced size of the frame at the front, or 0.
     pub(super) const fn needed(&self) -> usize {
         self.needed
     }
 
-    /// Takes what is left of bytes that were looked at elsewhere, in place of what is here.
+    /// Replaces the content with the rest of bytes that the protocol saw in the worker's buffer.
     pub(super) fn replace(&mut self, rest: &[u8], needed: usize, first_size: usize) {
         self.clear();
         if !rest.is_empty() {
@@ -133,7 +134,7 @@ impl ReadBuf {
         self.release_if_small(first_size);
     }
 
-    /// Adds bytes that were received elsewhere.
+    /// Appends bytes that were received into the worker's buffer.
     pub(super) fn append(&mut self, bytes: &[u8], needed: usize, first_size: usize) {
         self.needed = needed;
         if self.bytes.capacity() == 0 && !bytes.is_empty() {
@@ -142,7 +143,7 @@ impl ReadBuf {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Notes what was consumed of `bytes`.
+    /// Drops the first `count` bytes, which were consumed.
     pub(super) fn consume(&mut self, count: usize, needed: usize, first_size: usize) {
         self.start += count;
         self.needed = needed;
@@ -158,7 +159,7 @@ impl ReadBuf {
         }
     }
 
-    /// By how much the capacity has to grow for the next receive.
+    /// Returns the growth of the capacity that the next receive needs.
     pub(super) fn growth(&self, first_size: usize) -> usize {
         if self.spare_after_compaction() > 0 {
             return 0;
@@ -173,13 +174,14 @@ impl ReadBuf {
         self.bytes.capacity() - (self.bytes.len() - self.start)
     }
 
-    /// Grows by what [`growth`](Self::growth) said.
+    /// Grows by the result of [`growth`](Self::growth).
     pub(super) fn grow(&mut self, growth: usize) {
         let spare = self.bytes.capacity() - self.bytes.len();
         self.bytes.reserve_exact(spare + growth);
     }
 
-    /// Receives behind what is there. Returns bytes asked for, and what came.
+    /// Receives after the present bytes. Returns the number of bytes asked for, and the received
+    /// ones.
     pub(super) fn recv(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -198,7 +200,7 @@ impl ReadBuf {
         }
     }
 
-    /// Gives back what an empty buffer, or one much too large, holds.
+    /// Frees the memory of an empty buffer, or shrinks one that is much too large.
     pub(super) fn shrink(&mut self, first_size: usize) {
         if self.is_empty() {
             self.clear();
@@ -208,7 +210,7 @@ impl ReadBuf {
         }
     }
 
-    /// Gives everything back.
+    /// Frees all memory.
     pub(super) fn release(&mut self) {
         *self = Self::default();
     }

@@ -21,60 +21,63 @@ use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::socket::{self, Received};
 
-/// What only one receiver at a time may touch.
+/// State that only one receiver at a time may touch.
 pub(super) struct Recv {
     pub(super) stage: Stage,
-    /// The socket is hung up or in error: read on to the end whatever a read returns.
+    /// Set when the socket is hung up or in error. Reads then continue to the end, however many
+    /// bytes a read returns.
     hung_up: bool,
-    /// The end of the stream was read.
+    /// Set when the end of the stream was read.
     pub(super) ended: bool,
-    /// What happens to the connection once what was received has been released.
+    /// End that takes effect once the received bytes have been released.
     ending: Option<Ending>,
-    /// The drain came while this was paused, or not established and held.
+    /// Set when the drain came while the connection was paused, or held and not yet established.
     pub(super) drain_later: bool,
-    /// The drain came, and ends this with the last hold. Until then it is read.
+    /// Set when the drain will end the connection with its last hold. Until then it is read.
     pub(super) awaiting: bool,
-    /// Counted as not read, and as ending.
+    /// Set while the connection is counted as paused.
     paused: bool,
     closing: bool,
-    /// Something had arrived when the drain came.
+    /// Set if input had arrived when the drain came.
     pub(super) busy: bool,
-    /// Everything that had arrived when the drain came has been received.
+    /// Set when all input that had arrived before the drain has been received.
     dry: bool,
-    /// When the drain came nothing had arrived and nothing waited to leave.
+    /// Set if no input had arrived and no output waited when the drain came.
     pub(super) idle: bool,
-    /// The peer has not sent anything yet; it must do so by this time.
+    /// Time by which a peer that has not sent anything must send its first bytes.
     pub(super) silent_until: Option<Instant>,
-    /// When something was received last.
+    /// Time of the last receive.
     pub(super) heard_at: Option<Instant>,
-    /// When what is not consumed must have become a frame.
+    /// Time by which the unconsumed bytes must be a whole frame.
     pub(super) frame_until: Option<Instant>,
-    /// That has passed: unless what has arrived completes the frame, the connection ends.
+    /// Set when that time has passed. Unless the bytes that have arrived complete the frame, the
+    /// connection ends.
     pub(super) frame_late: bool,
-    /// For being late with it.
+    /// Excuse of the peer for a late frame.
     pub(super) frame_excuse: Excuse,
-    /// The protocol has no room for what is not consumed: nothing is received before [`RESUME`], or this.
+    /// Set while the protocol has no room for the unconsumed bytes. Nothing is received before
+    /// [`RESUME`] or this time.
     pub(super) aside_until: Option<Instant>,
-    /// When a large empty buffer is given back.
+    /// Time at which a large empty buffer is freed.
     pub(super) shrink_at: Option<Instant>,
     pub(super) buf: ReadBuf,
     pub(super) handler: Option<Box<dyn Handler>>,
     pub(super) reason: Option<CloseReason>,
 }
 
-/// Where the receiving side is; see the picture in [`super`].
+/// State of the receiving side; see the picture in [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// An outgoing connection that is not established.
+    /// Outgoing connection that is not established.
     Connecting,
-    /// No event has been looked at yet.
+    /// No event has been handled yet.
     New,
     Open,
-    /// Not read any more; held requests are to end, then it closes.
+    /// No longer read. The connection closes when its held requests have ended.
     Finishing,
-    /// Nothing more may be sent; the backlog is to leave.
+    /// No new sends. The connection waits for its backlog to leave.
     Flushing,
-    /// The peer knows that we are done; its rest is read and dropped.
+    /// The sending direction is shut down. The rest of the peer's bytes is read and dropped.
     Lingering {
         until: Instant,
         left: usize,
@@ -82,7 +85,7 @@ pub(super) enum Stage {
     Closed,
 }
 
-/// How a receive ended that was the last one.
+/// Result of the last receive.
 #[derive(Debug)]
 enum Ending {
     EndOfStream,
@@ -90,26 +93,27 @@ enum Ending {
     Abort(CloseReason),
 }
 
-/// What a round found out.
+/// Result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing to do until a mark comes.
+    /// No work until a mark comes.
     Rest,
-    /// There is more, but it is somebody else's turn.
+    /// More work is left, but other connections have their turn first.
     Requeue,
-    /// Not read any further: the backlog is high, or the protocol has no room. [`RESUME`] will come.
+    /// Reading stops because the backlog is high or the protocol has no room. [`RESUME`] will come.
     Paused,
-    /// It is about to end, but first what was received is to be released. Then these marks are left.
+    /// The connection is about to end, but the received bytes must be released first. These marks
+    /// are left for afterwards.
     Release(Marks),
 }
 
 impl Recv {
-    /// For an accepted connection.
+    /// State of an accepted connection.
     pub(super) fn accepted(silent_until: Instant) -> Self {
         Self { silent_until: Some(silent_until), ..Self::new(Stage::New) }
     }
 
-    /// For an outgoing one.
+    /// State of an outgoing connection.
     pub(super) fn outgoing() -> Self {
         Self::new(Stage::Connecting)
     }
@@ -121,7 +125,8 @@ impl Recv {
         }
     }
 
-    /// What is next if nothing may be received: it ends, or there is no room.
+    /// Returns the next step if no receive is allowed: the connection ends, or the protocol has no
+    /// room.
     const fn stops(&self) -> Option<Next> {
         if self.ending.is_some() {
             Some(Next::Rest)
@@ -159,16 +164,16 @@ impl Recv {
     }
 }
 
-/// A connection that has brought something for so long goes to the back of the queue.
+/// Time after which a connection that keeps receiving goes to the back of the queue.
 const TURN: Duration = Duration::from_millis(1);
 
-/// Bytes of a receive where turns are to end in time.
+/// Size of a receive if the turn must end in time.
 const PIECE: usize = 8 << 10;
 
-/// So many rounds in a row, then it is somebody else's turn.
+/// Number of rounds in a row, after which other connections have their turn.
 const ROUNDS: u32 = 16;
 
-/// Runs the receiving side until there is nothing to do or its budget is spent.
+/// Runs the receiving side until it has no work or its budget is spent.
 pub(super) fn run<'a>(
     connection: &'a Connection,
     mut running: Running<'a, Recv>,
@@ -197,11 +202,11 @@ pub(super) fn run<'a>(
             break;
         }
         if let Next::Release(marks) = next {
-            // Queued, so that no other worker receives or ends the connection meanwhile.
+            // Queued, so that no other worker receives from the connection or ends it meanwhile.
             running.mark(marks);
             running.queue();
             round.release(lent.turn.ending());
-            // If there is more to receive, it is the turn of others.
+            // If more input waits, other connections have their turn first.
             if over || marks.has(READABLE) {
                 conn.push();
                 break;
@@ -233,33 +238,33 @@ pub(super) fn run<'a>(
     }
 }
 
-/// One stay in the Runner.
+/// One period in which a worker owns the Runner.
 pub(super) struct Round<'a> {
     pub(super) connection: &'a Connection,
     pub(super) conn: &'a Arc<Conn>,
     pub(super) received: usize,
-    /// What was received is a request in progress until it is released.
+    /// Set while the received bytes count as a request in progress, until they are released.
     held: bool,
-    /// `received` of the protocol was called, so the time that this took says something.
+    /// Set when `received` of the protocol was called. Then the time of this run is a valid sample.
     timed: bool,
-    /// The peer has sent its first bytes.
+    /// Set when the peer has sent its first bytes.
     first: bool,
-    /// Histograms are on.
+    /// True if histograms are on.
     observed: bool,
-    /// When the first receive was done, if anybody wants to know.
+    /// Time of the first receive, taken only if histograms are on.
     first_at: Option<Instant>,
 }
 
 impl Round<'_> {
-    /// Before the Runner is given up: somebody else may receive from then on, also the end, and that
-    /// has to wait until what was received here has been released.
+    /// Takes a hold before the Runner is given up. Another worker may then receive, even the end of
+    /// the stream. The end must wait until the bytes received here have been released.
     fn hold(&mut self) {
         if self.received > 0 && !mem::replace(&mut self.held, true) {
             self.conn.begin_hold();
         }
     }
 
-    /// Lets the protocol run what the bytes made runnable, once for what was received in this stay.
+    /// Calls `released` of the protocol, once for all bytes received in this run.
     fn release(&mut self, turn: Turn) {
         if mem::take(&mut self.received) > 0 {
             let released = || self.conn.protocol().released(self.connection, turn);
@@ -272,13 +277,13 @@ impl Round<'_> {
         }
     }
 
-    /// One look at what the marks say. Ends are never acted on while something is unreleased.
+    /// Handles the marks once. An end takes effect only if all received bytes have been released.
     fn turn(&mut self, recv: &mut Recv, marks: Marks, lent: &mut Lent<'_>) -> Next {
         recv.hung_up |= marks.has(HUNG_UP);
         if recv.stage == Stage::Closed {
             return Next::Rest;
         }
-        // Nothing ends the connection before what was received has been released.
+        // Nothing may end the connection before the received bytes have been released.
         if self.received > 0 && (marks.has(ENDING) || recv.ending.is_some()) {
             recv.busy |= marks.has(DRAIN);
             return Next::Release(marks);
@@ -321,11 +326,12 @@ impl Round<'_> {
             self.room_again(recv);
         }
         let mut next = Next::Rest;
-        // A peer that answers every reply with a request would never run dry: after one time it is.
+        // A peer that answers each reply with a request would keep the socket from ever running
+        // dry. So a drain reads until it is dry once.
         let served = marks.has(DRAIN) && recv.dry && !recv.awaiting;
         let wanted = recv.stage == Stage::Open && !recv.ended && !served;
-        // What came in time and was not looked at in time is our fault: so before that is held against
-        // the peer, the socket is looked at.
+        // If the bytes came in time and were not read in time, the fault is ours. So the socket is
+        // read before the deadline counts against the peer.
         if wanted && (marks.has(READABLE | HUNG_UP | RESUME | DRAIN) || overdue) {
             next = if is_aside(recv, marks) { Next::Paused } else { self.receive(recv, lent) };
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
@@ -362,7 +368,8 @@ impl Round<'_> {
         next
     }
 
-    /// The backlog is above the high watermark: whoever does not read is not read.
+    /// Returns true if the backlog is above the high watermark. A peer that does not read is not
+    /// read from either.
     fn is_high(&self) -> bool {
         let high = self.conn.group.config().write_high_watermark_bytes;
         self.conn.pending.load(Ordering::Relaxed) > high
@@ -381,10 +388,10 @@ impl Round<'_> {
         }
     }
 
-    /// The backlog was high and is low again.
+    /// Handles [`RESUME`]: the backlog is low again.
     fn room_again(&self, recv: &mut Recv) {
         self.set_paused(recv, false);
-        // Nobody could have completed a frame meanwhile.
+        // The connection was not read, so the peer could not complete a frame meanwhile.
         self.time_frame(recv, true);
         self.drain_if_late(recv);
         let drained = || self.conn.protocol().drained(self.connection);
@@ -393,13 +400,13 @@ impl Round<'_> {
         }
     }
 
-    /// An outgoing connection has been established, or not.
+    /// Finds out whether an outgoing connection was established or has failed.
     fn establish(&self, recv: &mut Recv, marks: Marks) {
         if !marks.has(WRITABLE | HUNG_UP) {
             return;
         }
         let error = match socket::take_error(self.conn.fd()) {
-            // An early `send` may have taken the error away.
+            // An early `send` may have taken the error from the socket.
             Ok(None) => socket::peer_addr(self.conn.fd()).err(),
             Ok(error) => error,
             Err(error) => Some(error),
@@ -424,19 +431,19 @@ impl Round<'_> {
         }
     }
 
-    /// Receives and delivers until the socket is empty, the budget or the time is spent, or the backlog
-    /// is high.
+    /// Receives and delivers until the socket is empty, the budget or the time is spent, or the
+    /// backlog is high.
     fn receive(&mut self, recv: &mut Recv, lent: &mut Lent<'_>) -> Next {
         let config = self.conn.group.config();
         let budget = config.read_budget_bytes;
-        // What was taken for quick has others behind it.
+        // A connection that counted as quick has other work queued after it.
         let in_pieces = self.in_pieces(lent);
         let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
         let turn = if quick { TURN / 4 } else { TURN };
         loop {
             if self.is_high() {
-                // The mark comes back at once when the backlog is low again already.
-                // An event of a paused connection comes by here too.
+                // If the backlog is low again already, the mark comes back at once. Events of a
+                // paused connection come here too, so only the change is counted.
                 if !recv.paused {
                     self.conn.count(Counter::ReadsPaused, 1);
                 }
@@ -447,13 +454,13 @@ impl Round<'_> {
             if recv.aside_until.take().is_some() {
                 self.timed = true;
                 self.received += self.deliver(recv, None);
-                // What kept a drain waiting is looked at again, whatever has become of it.
+                // A drain that waited for this is checked again, whatever the protocol did.
                 self.drain_if_late(recv);
             }
             if let Some(next) = recv.stops() {
                 return next;
             }
-            // What is small is more work than its bytes say.
+            // Small requests cost more work than their bytes say, so time limits the turn too.
             if self.received >= budget
                 || self.received > 0 && clock::now().saturating_duration_since(lent.lap.now) >= turn
             {
@@ -475,21 +482,22 @@ impl Round<'_> {
                 recv.ending = Some(Ending::EndOfStream);
                 return Next::Rest;
             }
-            // Fewer than asked: the socket is empty, and the next arrival is an edge. Not so when
-            // the end is near: its edge may have been this one. Nor when something else cut it.
+            // If fewer bytes came than asked for, the socket is empty and the next arrival is an
+            // edge. Not so if the socket has hung up: that edge may have been the one handled now.
+            // Nor if something else cut the receive short.
             if received.bytes < asked && !received.cut && !recv.hung_up {
                 return Next::Rest;
             }
         }
     }
 
-    /// Whether a turn is to end in time whatever comes.
+    /// Returns true if the turn must end in time, whatever arrives.
     fn in_pieces(&self, lent: &Lent<'_>) -> bool {
         self.conn.cost().is_long() || self.conn.group.is_crowded(lent.lap.now)
     }
 
-    /// One `recv` of so much at most, unless it goes on with a large frame, and one call of the protocol
-    /// when something came.
+    /// Receives once, at most `most` bytes unless it continues a large frame. Calls the protocol
+    /// once if bytes came.
     fn recv_and_deliver(
         &mut self,
         recv: &mut Recv,
@@ -500,8 +508,9 @@ impl Round<'_> {
         let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
         self.conn.count(Counter::RecvCalls, 1);
         let partial = recv.buf.bytes().len();
-        // What fits is completed in the worker's buffer, with whatever follows it: fewer receives,
-        // and no growth here. What does not is received where it stays.
+        // A frame that fits is completed in the worker's buffer, with the bytes that follow it.
+        // That needs fewer receives and no growth of the connection's own buffer. A larger frame is
+        // received into the connection's own buffer.
         let own = recv.buf.needed() > lent.read_buf.len() || partial > lent.read_buf.len() / 2;
         let (asked, received) = if own {
             let growth = recv.buf.growth(first_size);
@@ -541,8 +550,8 @@ impl Round<'_> {
         Ok((asked, Received { bytes: received, cut }))
     }
 
-    /// One call of the protocol with all that is there: `elsewhere`, behind a copy of what the
-    /// connection's own buffer holds, or in that. Returns how much it has consumed.
+    /// Calls the protocol once with all unconsumed bytes. They are in `elsewhere`, after a copy of
+    /// the connection's own buffer, or in that buffer. Returns the number of consumed bytes.
     fn deliver(&self, recv: &mut Recv, elsewhere: Option<&[u8]>) -> usize {
         let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
         let before = recv.buf.capacity();
@@ -565,14 +574,14 @@ impl Round<'_> {
         match (result, recv.aside_until) {
             (Err(close), _) => recv.ending = Some(Ending::Close(close.0)),
             (Ok(()), Some(until)) => self.conn.arm(until),
-            // What was announced in time keeps its limit.
+            // A frame length that was announced before keeps its limit.
             (Ok(()), None) if consumed == 0 && left.max(needed) <= announced => {}
             (Ok(()), None) => self.check_left_over(recv, left.max(needed)),
         }
         consumed
     }
 
-    /// Calls the handler; a panic is a reason to close.
+    /// Calls the handler. A panic closes the connection.
     fn call(
         &self,
         handler: &mut Option<Box<dyn Handler>>,
@@ -591,7 +600,8 @@ impl Round<'_> {
         }
     }
 
-    /// Takes the growth of a buffer from the runtime's budget. If that is spent, this connection ends.
+    /// Takes the growth of a buffer from the runtime's budget. If the budget is spent, this
+    /// connection ends.
     fn reserve(&self, recv: &mut Recv, growth: usize) -> bool {
         let usage = self.conn.group.usage();
         let limit = self.conn.group.config().max_buffered_bytes;
@@ -604,9 +614,9 @@ impl Round<'_> {
         granted
     }
 
-    /// Sees that what is not consumed is not left so for ever. `begun`: its time begins now.
+    /// Sets the deadline of an unconsumed frame. If `begun`, its time begins now.
     pub(super) fn time_frame(&self, recv: &mut Recv, begun: bool) {
-        // What is set aside is whole, or stands behind what is.
+        // Input that was set aside is a whole frame, or follows one.
         if recv.buf.is_empty() || recv.aside_until.is_some() {
             recv.frame_until = None;
             recv.frame_late = false;
@@ -618,7 +628,7 @@ impl Round<'_> {
         }
     }
 
-    /// Keeps the sum of buffer sizes, and sees that a large one does not stay for ever.
+    /// Updates the sum of buffer sizes and arms the timer that frees a large buffer.
     fn account(&self, recv: &mut Recv, before: usize) {
         let config = self.conn.group.config();
         let after = recv.buf.capacity();
@@ -639,7 +649,8 @@ impl Round<'_> {
     }
 }
 
-/// There is still no room for what was set aside, as far as is known.
+/// Returns true if the protocol still has no room for the input that was set aside, as far as this
+/// side knows.
 fn is_aside(recv: &Recv, marks: Marks) -> bool {
     !marks.has(RESUME) && recv.aside_until.is_some_and(|until| clock::now() < until)
 }
@@ -648,5 +659,5 @@ fn is_aside(recv: &Recv, marks: Marks) -> bool {
 const ENDING: Marks =
     ABORT.or(CUT).or(OVER).or(CLOSE).or(DRAIN).or(TIMER).or(HOLDS_DONE).or(FLUSHED);
 
-/// A frame's header may come on top of `max_allowed_packet`.
+/// Bytes that a frame's header may add to `max_allowed_packet`.
 const HEADER_ALLOWANCE: usize = 64;

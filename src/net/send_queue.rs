@@ -1,13 +1,14 @@
-//! The sending side of a connection: straight to the socket, else to the backlog.
+//! The sending side of a connection: bytes go straight to the socket, or to the backlog if the
+//! socket is full.
 //!
-//! A [`Runner`](crate::sync::runner::Runner) guards it: send, append to the backlog and noting that
-//! the socket is full are one critical section. A sender that finds another one at work leaves its
-//! bytes in the inbox and a mark; a writable edge leaves a mark. So no sender waits for the system
-//! call of another one, and nothing is sent past the backlog. A sender that finds new marks after
-//! each of many turns leaves the rest to a task, [`SendOn`].
+//! A [`Runner`](crate::sync::runner::Runner) guards it. To send, to append to the backlog and to
+//! note that the socket is full are one critical section. If another sender is at work, a sender
+//! leaves its bytes in the inbox and sets a mark. A writable edge sets a mark too. So no sender
+//! waits for the system call of another, and no bytes overtake the backlog. If a sender finds new
+//! marks after each of many turns, it leaves the rest to a task, [`SendOn`].
 //!
-//! The phase [`Shut`](Phase::Shut) is the end. Backlog and inbox are empty then, or the socket has
-//! failed. A sender that had found the connection open and comes later is refused.
+//! The phase [`Shut`](Phase::Shut) is the end: backlog and inbox are empty, or the socket has
+//! failed. A sender that found the connection open before is then refused.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,54 +30,54 @@ use crate::sys::clock;
 use crate::sys::epoll::Interest;
 use crate::sys::socket::{self, Family};
 
-/// What became of the bytes of a [`send`](super::Connection::send).
+/// Result of a [`send`](super::Connection::send).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sent {
-    /// The socket has them, and nothing waits before them.
+    /// The socket has taken the bytes, and no other bytes wait before them.
     Sent,
-    /// They wait in the backlog, which has so many bytes. They leave later, unless the connection
-    /// fails first.
+    /// The bytes wait in the backlog, which holds this number of bytes. They leave later, unless
+    /// the connection fails first.
     Queued(usize),
-    /// They were dropped, or what the socket had not taken of them: the connection has ended, or is
-    /// about to.
+    /// The connection has ended or is about to. The bytes that the socket had not taken were
+    /// dropped.
     Closed,
 }
 
-/// What only one sender at a time may touch.
+/// State that only one sender at a time may touch.
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
     backlog: Backlog,
-    /// The socket took less than it was given; a writable edge will come.
+    /// Set when the socket took less than it was given. A writable edge will follow.
     blocked: bool,
-    /// Bytes that the socket has taken in all.
+    /// Total number of bytes that the socket has taken.
     sent_bytes: u64,
-    /// By when how many bytes must have been sent in all.
+    /// Time by which the total of sent bytes must have reached this number.
     due: Option<(Instant, u64)>,
-    /// For those bytes.
+    /// Excuse for a peer that could not be served before that time.
     excuse: Excuse,
-    /// The backlog has been above the high watermark, or a reader found it so with what was in the
-    /// inbox; and it has not been at the low one since.
+    /// Set when the backlog rose above the high watermark, or a reader paused for the backlog and
+    /// the inbox. Cleared at the low watermark.
     was_high: bool,
-    /// Room is watched for, see `Conn::watch_for_room`.
+    /// Set while the socket is watched for room; see `Conn::watch_for_room`.
     watched: bool,
-    /// The receiving side waits for the backlog to be empty.
+    /// Set while the receiving side waits for the backlog to be empty.
     closer_waits: bool,
 }
 
-/// There is something in the inbox.
+/// The inbox has bytes.
 const INBOX: Marks = Marks::bit(12);
-/// Tell the receiving side when the backlog is at the low watermark.
+/// Notify the receiving side when the backlog is at the low watermark.
 const READER_WAITS: Marks = Marks::bit(13);
-/// Tell the receiving side when the backlog is empty.
+/// Notify the receiving side when the backlog is empty.
 const CLOSER_WAITS: Marks = Marks::bit(14);
-/// Look whether the peer has drained enough.
+/// Check whether the peer has taken enough bytes in time.
 const CHECK_DUE: Marks = Marks::bit(15);
-/// The connection is over: drop everything.
+/// The connection has ended: drop all bytes.
 const DISCARD: Marks = Marks::bit(11);
 
 impl Conn {
-    /// Sends it, or leaves it in the inbox while this thread holds a cork.
+    /// Sends the bytes, or leaves them in the inbox while this thread holds a cork.
     pub(super) fn send_or_hold(conn: &Arc<Self>, pieces: Pieces<'_>) -> Sent {
         if !cork::is_corked() || pieces.len() > LARGE {
             return conn.send(pieces);
@@ -92,7 +93,7 @@ impl Conn {
         conn.answer(waiting)
     }
 
-    /// What was left in the inbox leaves.
+    /// Sends the bytes that a cork left in the inbox.
     pub(super) fn flush_inbox(self: &Arc<Self>) {
         if self.corked.load(Ordering::Relaxed) {
             self.mark_send(INBOX);
@@ -106,7 +107,7 @@ impl Conn {
         if pieces.is_empty() {
             return Sent::Sent;
         }
-        // The connection may be closed by now.
+        // The connection may have closed since the check above; then the send returns `Closed`.
         let first = if let Some(running) = self.send.notify(Marks::NONE) {
             self.run_send(running, pieces)
         } else if let Some(waiting) = self.leave_in_inbox(pieces, false) {
@@ -122,10 +123,11 @@ impl Conn {
         }
     }
 
-    /// Answer to a sender whose bytes the socket has taken, or which were among `waiting` bytes.
+    /// Result for a sender whose bytes the socket has taken, or whose bytes were among `waiting`
+    /// bytes.
     fn answer(&self, waiting: usize) -> Sent {
-        // Acquire: pairs with `note_pending`. Bytes that were dropped are not counted any more, but the
-        // phase was `Shut` before that.
+        // Acquire: pairs with `note_pending`. Dropped bytes are no longer counted, but then the
+        // phase was already `Shut`.
         match self.pending.load(Ordering::Acquire) {
             0 if waiting == 0 || self.phase() < Phase::Shut => Sent::Sent,
             0 => Sent::Queued(waiting),
@@ -133,16 +135,19 @@ impl Conn {
         }
     }
 
-    /// Leaves bytes to the next turn. Returns how many wait then, or `None` if there will be no turn.
+    /// Leaves bytes to the next turn. Returns the number of waiting bytes, or `None` if no turn
+    /// will follow.
     fn leave_in_inbox(&self, pieces: Pieces<'_>, corked: bool) -> Option<usize> {
         let (waiting, total) = {
             let mut inbox = lock(&self.inbox);
-            // Under this lock, as in `tell_waiting`: what is left before the end is sent before it.
+            // Checked under the lock, as in `shut_if_empty`: bytes left before the end are sent
+            // before it.
             if self.phase() >= Phase::Shut {
                 return None;
             }
             if corked {
-                // Release: pairs with the Acquire in `send_turn`, so that a later sender sends behind it.
+                // Release: pairs with the Acquire in `send_turn`, so a later sender sends after these
+                // bytes.
                 self.corked.store(true, Ordering::Release);
             }
             pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
@@ -153,23 +158,23 @@ impl Conn {
         Some(waiting)
     }
 
-    /// The receiving side has paused, because of the backlog or of what is in the inbox: [`RESUME`]
-    /// comes when the backlog is at the low watermark.
+    /// Called when the receiving side has paused because of the backlog or the inbox. [`RESUME`]
+    /// follows when the backlog is at the low watermark.
     pub(super) fn resume_when_low(self: &Arc<Self>) {
         self.mark_send(READER_WAITS);
     }
 
-    /// [`FLUSHED`] comes when the backlog is empty.
+    /// Asks for [`FLUSHED`] when the backlog is empty.
     pub(super) fn tell_when_flushed(self: &Arc<Self>) {
         self.mark_send(CLOSER_WAITS);
     }
 
-    /// A deadline of the connection has passed, perhaps this one.
+    /// Called when a deadline of the connection has passed. It may be the one for sending.
     pub(super) fn check_due(self: &Arc<Self>) {
         self.mark_send(CHECK_DUE);
     }
 
-    /// The connection is over.
+    /// Drops all bytes at the end of the connection.
     pub(super) fn discard_backlog(self: &Arc<Self>) {
         self.mark_send(DISCARD);
     }
@@ -180,8 +185,8 @@ impl Conn {
         }
     }
 
-    /// Does what the marks say, with `pieces` to send behind everything that is there. Returns what the
-    /// first turn did with them.
+    /// Handles the marks and sends `pieces` after all bytes that wait. Returns what the first turn
+    /// did with the pieces.
     fn run_send(self: &Arc<Self>, running: Running<'_, Outbound>, mut pieces: Pieces<'_>) -> Sent {
         let mut first_sent = None;
         let ended = running.run(ROUNDS, |running, marks| {
@@ -198,8 +203,8 @@ impl Conn {
         first_sent.unwrap_or(Sent::Closed)
     }
 
-    /// Unix sockets report room each time the peer reads, whether anybody wants to know or not. So
-    /// they are watched for it only while something is blocked.
+    /// Unix sockets report room each time the peer reads. So they are watched for room only while a
+    /// send is blocked.
     fn watch_for_room(&self, out: &mut Outbound) {
         if self.family == Family::Unix && out.blocked != out.watched {
             out.watched = out.blocked;
@@ -214,19 +219,20 @@ impl Conn {
             self.drop_backlog(out);
             return Sent::Closed;
         }
-        // Acquire: pairs with the Release in `leave_in_inbox`. Held bytes leave before later ones.
+        // Acquire: pairs with the Release in `leave_in_inbox`. Corked bytes leave before later
+        // ones.
         let corked = self.corked.load(Ordering::Acquire);
         if corked || marks.has(INBOX) {
             let mut inbox = lock(&self.inbox);
             self.corked.store(false, Ordering::Relaxed);
-            // Its bytes are counted as pending already.
+            // The bytes of the inbox are counted as pending already.
             out.backlog.append(&inbox);
             inbox.clear();
             inbox.shrink_to(KEPT_INBOX);
         }
         self.note_height(out);
-        // Before time is held against the peer, the socket is looked at: it may have room, and the edge
-        // that tells of it is still under way.
+        // Before the deadline counts against the peer, the socket is tried. It may have room
+        // although its edge has not been handled yet.
         let overdue = marks.has(CHECK_DUE) && out.is_overdue(clock::now());
         out.blocked &= !(marks.has(WRITABLE) || overdue);
         let inboxed = out.backlog.len() - before;
@@ -238,7 +244,7 @@ impl Conn {
             }
         }
         if let Err(error) = result {
-            // Behind a gap nothing may follow.
+            // A part of the stream is lost, so no later bytes may be sent.
             self.advance(Phase::Shut);
             self.change_pending(before + inboxed, 0);
             out.backlog.clear();
@@ -266,7 +272,7 @@ impl Conn {
         out.was_high |= out.backlog.len() > self.group.config().write_high_watermark_bytes;
     }
 
-    /// Sends the backlog as far as the socket takes it.
+    /// Sends as much of the backlog as the socket takes.
     fn flush(&self, out: &mut Outbound) -> io::Result<()> {
         while !out.blocked && !out.backlog.is_empty() {
             let front = Chunk::One(out.backlog.front());
@@ -277,7 +283,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Sends bytes that nothing waits before.
+    /// Sends bytes when no other bytes wait before them.
     fn send_now(&self, out: &mut Outbound, pieces: &mut Pieces<'_>) -> io::Result<()> {
         while !out.blocked && !pieces.is_empty() {
             let sent = self.send_some(pieces.chunk(), &mut out.blocked)?;
@@ -297,12 +303,12 @@ impl Conn {
             Ok(sent) => {
                 self.count(Counter::BytesSent, sent as u64);
                 for flag in [&self.sent_any, &self.sent_lately] {
-                    // Written as seldom as can be: others read what lies beside it.
+                    // Written only if it changes: other threads read the cache line.
                     if !flag.load(Ordering::Relaxed) {
                         flag.store(true, Ordering::Relaxed);
                     }
                 }
-                // The kernel notes that somebody waits for room also when it took a part.
+                // The kernel reports room after a partial send too, so no send has to fail first.
                 *blocked = sent < chunk.len();
                 Ok(sent)
             }
@@ -314,8 +320,8 @@ impl Conn {
         }
     }
 
-    /// In every `net_write_timeout` the peer has to take what waited at its beginning, or as much of
-    /// it as the high watermark.
+    /// In every `net_write_timeout` the peer has to take the bytes that waited at its beginning. At
+    /// most `write_high_watermark_bytes` of them count.
     fn keep_time(&self, out: &mut Outbound, marks: Marks) {
         let taken = |(_, target): (Instant, u64)| out.sent_bytes >= target;
         if out.backlog.is_empty() || out.due.is_some_and(taken) {
@@ -328,7 +334,7 @@ impl Conn {
         let config = self.group.config();
         let now = clock::now();
         match out.due {
-            // The peer could not be served either.
+            // This runtime was late too, so the peer had no full chance.
             Some((due, _)) if out.excuse.covers(due, now) => out.due = None,
             Some((due, _)) if due <= now => {
                 let reason = CloseReason::WriteTimeout(config.net_write_timeout);
@@ -347,7 +353,7 @@ impl Conn {
         }
     }
 
-    /// Tells the receiving side what it may wait for.
+    /// Notifies the receiving side of the states that it waits for.
     fn tell_waiting(&self, out: &mut Outbound, marks: Marks) {
         out.was_high |= marks.has(READER_WAITS);
         if out.was_high && out.backlog.len() <= self.group.config().write_low_watermark_bytes {
@@ -362,8 +368,8 @@ impl Conn {
         }
     }
 
-    /// Refuses late senders from here on, unless one of them has left something. That sender's mark,
-    /// or the end of its cork, leads to another turn.
+    /// Refuses late senders from now on, unless a sender has left bytes in the inbox. The mark of
+    /// that sender, or the end of its cork, leads to another turn.
     fn shut_if_empty(&self) -> bool {
         let inbox = lock(&self.inbox);
         if inbox.is_empty() {
@@ -382,7 +388,7 @@ impl Conn {
         self.change_pending(dropped, 0);
     }
 
-    /// Keeps the sums, and the runtime's budget.
+    /// Updates the sums and enforces the budget of the runtime.
     fn change_pending(&self, before: usize, after: usize) {
         let total = self.note_pending(before, after);
         if after > before {
@@ -390,14 +396,15 @@ impl Conn {
         }
     }
 
-    /// Keeps the sums, and returns what the runtime buffers in all.
+    /// Updates the sums. Returns the number of bytes that the runtime buffers in total.
     fn note_pending(&self, before: usize, after: usize) -> usize {
         // Release: pairs with `answer`.
         self.pending.fetch_add(after.wrapping_sub(before), Ordering::Release);
         self.group.usage().buffer_changed(before, after)
     }
 
-    /// Past its share of the runtime's budget the connection is ended. Not to be called under a lock.
+    /// Ends the connection if it exceeds its share of the runtime's budget. Must not be called
+    /// under a lock.
     fn keep_budget(&self, bytes: usize) {
         let limit = self.group.config().max_buffered_bytes;
         let own = self.pending.load(Ordering::Relaxed);
@@ -413,8 +420,8 @@ impl Outbound {
     }
 }
 
-/// Right to send that a sender has given to the queue. A worker drops it, or the sweep of a group that
-/// ends, and either of them goes on sending.
+/// Right to send that a sender has given to the queue. When a worker or the sweep of an ending
+/// group drops it, the sending continues.
 struct SendOn(Arc<Conn>);
 
 impl Drop for SendOn {
@@ -425,12 +432,12 @@ impl Drop for SendOn {
     }
 }
 
-/// Bytes that are worth a call of their own.
+/// Size from which a send gets its own system call in spite of a cork.
 const LARGE: usize = 16 << 10;
 /// Capacity that an emptied inbox keeps.
 const KEPT_INBOX: usize = 4096;
 
-/// Bytes that wait for the socket, in chunks, so that memory goes as they leave.
+/// Bytes that wait for the socket. They are kept in chunks, so that memory is freed as they leave.
 #[derive(Debug, Default)]
 struct Backlog {
     chunks: VecDeque<Vec<u8>>,
@@ -439,7 +446,7 @@ struct Backlog {
     len: usize,
 }
 
-/// Chunks are filled up to this; a larger piece is a chunk of its own.
+/// Size up to which a chunk is filled. A larger piece becomes its own chunk.
 const CHUNK: usize = 64 * 1024;
 
 impl Backlog {
@@ -462,12 +469,12 @@ impl Backlog {
         }
     }
 
-    /// The first piece that waits.
+    /// Returns the unsent part of the first chunk.
     fn front(&self) -> &[u8] {
         self.chunks.front().map_or(&[], |chunk| &chunk[self.start..])
     }
 
-    /// Drops `count` bytes of the first piece.
+    /// Drops `count` bytes of the first chunk.
     fn consume(&mut self, count: usize) {
         self.len -= count;
         self.start += count;

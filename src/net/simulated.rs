@@ -12,7 +12,7 @@ use super::handler::{Erased, Typed};
 use super::{Close, Input};
 use crate::runtime::{Class, Group};
 
-/// A protocol with as many connections as it is given, as if a listener had accepted them.
+/// A protocol and its connections, as if a listener had accepted them.
 pub(crate) struct Served(Arc<dyn Erased>);
 
 impl Served {
@@ -20,7 +20,7 @@ impl Served {
         Self(Arc::new(Typed::new(protocol)))
     }
 
-    /// Serves a socket, which does not block, or closes it if there are too many.
+    /// Serves a non-blocking socket. If there are too many connections, the socket is closed.
     pub(crate) fn accept(
         &self,
         group: &Arc<Group>,
@@ -62,14 +62,14 @@ mod tests {
     use crate::sys::clock;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
-    /// By which every deadline is looked at late: so much else is queued.
+    /// Delay with which each deadline is handled, as if other work were queued.
     const LATE: Duration = Duration::from_millis(150);
     const FRAME: &[u8] = b"a frame.";
     const MORE_THAN_A_SOCKET_TAKES: usize = 4 << 20;
-    /// Turns after which a test takes a sender for captured.
+    /// Turns after which a test assumes that a sender never returns.
     const WITHOUT_END: u32 = 1000;
 
-    /// Answers each frame with so many bytes.
+    /// Answers each frame with this number of bytes.
     struct Answers(usize);
 
     impl Protocol for Answers {
@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// A server that looks at every time too late, and a peer of it.
+    /// A server that handles each deadline too late, and its peer.
     struct World {
         runtime: Simulated,
         conn: Connection,
@@ -120,7 +120,7 @@ mod tests {
             self.run();
         }
 
-        /// Everything that can be done is.
+        /// Runs until no work is left.
         fn run(&self) {
             loop {
                 self.runtime.take_events();
@@ -132,7 +132,7 @@ mod tests {
             }
         }
 
-        /// The next time to look comes, and passes.
+        /// Moves the clock past the next deadline and runs.
         fn looks(&mut self) {
             self.now = self.runtime.next_deadline().expect("there is one") + LATE;
             clock::simulate(Some(self.now));
@@ -140,11 +140,11 @@ mod tests {
             self.run();
         }
 
-        /// Sends while other senders come in each turn. Returns the bytes that were sent in all, and the
-        /// turns of this sender.
+        /// Sends while another sender sends in each turn. Returns the total number of bytes sent,
+        /// and the turns of this sender.
         fn sends_beside_others(&self) -> (usize, u32) {
             self.conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
-            // While something waits, each turn looks at the clock.
+            // While bytes wait, each turn reads the clock.
             let (turns, conn) = (Rc::new(Cell::new(0)), self.conn.clone());
             let count = Rc::clone(&turns);
             clock::at_each_look(move || {
@@ -158,7 +158,7 @@ mod tests {
             (MORE_THAN_A_SOCKET_TAKES + 1 + turns.get() as usize, turns.get())
         }
 
-        /// Reads so many bytes, as long as something comes.
+        /// Reads up to `count` bytes while bytes come.
         fn reads(&mut self, count: usize) -> usize {
             self.peer.set_nonblocking(true).expect("a socket");
             let (mut bytes, mut all) = (vec![0; count], 0);
@@ -202,7 +202,7 @@ mod tests {
         let mut world = World::new(0, Duration::ZERO);
         world.run();
         let (sent, turns) = world.sends_beside_others();
-        // One look more is that of the queue.
+        // One more reading of the clock is that of the queue.
         assert_eq!(turns, 16 + 1);
         assert_eq!(world.runtime.queued(), 1);
         // Another sender leaves its bytes to the task as well.
@@ -252,7 +252,7 @@ mod tests {
         let mut world = World::new(0, Duration::ZERO);
         world.sends(&FRAME[..3]);
         world.looks();
-        // One more for the next frame.
+        // The next frame gets its own excuse.
         world.sends(&FRAME[3..]);
         world.sends(&FRAME[..3]);
         let began = world.now;

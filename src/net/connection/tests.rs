@@ -1,4 +1,4 @@
-//! What the layer above is told of the backlog.
+//! Notifications about the backlog to the layer above.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 use crate::stats::Counter;
 use crate::sys::clock;
 
-/// Hands out its connections, and says when one is drained.
+/// Hands out its connections and reports each call of `drained`.
 struct Tells {
     opened: Mutex<Sender<Connection>>,
     drained: Mutex<Sender<usize>>,
@@ -67,10 +67,11 @@ fn pair() -> Pair {
 }
 
 impl Pair {
-    /// Sends what the peer does not read, below the high watermark; how much that is.
+    /// Sends bytes that the peer does not read, up to below the high watermark. Returns their
+    /// number.
     fn fill(&self) -> usize {
         let mut all = 0;
-        // What the kernel holds for a peer that does not read grows for a while.
+        // The kernel's buffer for a peer that does not read grows for a while.
         while self.conn.pending_bytes() < HIGH / 2 {
             let bytes = vec![7; HIGH / 4];
             all += bytes.len();
@@ -159,7 +160,7 @@ fn a_sender_that_leaves_the_rest_to_a_runtime_that_has_ended_goes_on_itself() {
     pair.fill();
     let Pair { runtime, conn, peer, .. } = pair;
     let usage = Arc::clone(conn.group().usage());
-    // While something waits, each turn looks at the clock.
+    // While bytes wait, each turn reads the clock.
     let (mut turns, mut runtime, sender) = (1..=16, Some(runtime), conn.clone());
     clock::at_each_look(move || match turns.next() {
         Some(16) => {
@@ -188,7 +189,7 @@ fn what_is_sent_under_a_cork_leaves_in_one_call_when_it_is_pulled() {
         assert_ne!(pair.conn.send("0123456789"), Sent::Closed);
         drop(inner);
     }
-    // One call, or more where this thread was away for so long that what it held back was old.
+    // One call. More if this thread was preempted for so long that the held bytes became old.
     drop(cork);
     assert_eq!(pair.conn.pending_bytes(), 0);
     assert!((1..=3).contains(&(calls() - before)));
