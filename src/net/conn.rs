@@ -32,7 +32,7 @@ pub(super) struct Conn {
     pub(super) id: ConnectionId,
     pub(super) origin: Origin,
     pub(super) peer: Address,
-    /// Present until the context is dropped.
+    /// Present until the connection is dropped.
     parts: Option<Parts>,
     /// Set before the connection is published.
     token: OnceLock<Token>,
@@ -276,7 +276,7 @@ impl Conn {
         self.push();
     }
 
-    /// Queues the run after a whole turn, behind connections that have not had theirs.
+    /// Queues the run after a whole turn, after connections that have not had theirs.
     pub(super) fn schedule_spent(&self, running: Running<'_, Recv>) {
         running.queue();
         self.push_by(Group::push_spent_source);
