@@ -47,7 +47,7 @@ impl Builder {
         self
     }
 
-    /// Prefix of thread names; `eg` by default, which makes `eg-0-3` of worker 3 in group 0.
+    /// Prefix of thread names. The default is `eg`: worker 3 of group 0 is `eg-0-3`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -72,11 +72,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// A tunable out of its range, or what the system says to new descriptors and threads. What was
-    /// started is stopped again.
+    /// A tunable is out of its range, or the system refused descriptors or threads. Threads that
+    /// were started are stopped again.
     pub fn start(self) -> Result<Runtime, StartError> {
         self.config.validate().map_err(StartError::Config)?;
-        // Where a sandbox forbids to ask, the threads run where the kernel puts them.
+        // If a sandbox forbids the query, the threads run where the kernel puts them.
         let machine = Binding::machine(&self.config).ok();
         let (runtime, watchdog) = self.assemble(machine)?;
         start_threads(&runtime.handle.shared, watchdog)
@@ -84,7 +84,7 @@ impl Builder {
         Ok(runtime)
     }
 
-    /// Everything but the threads. Dropping it stops those that run.
+    /// Makes all parts but the threads. When the runtime is dropped, threads that run are stopped.
     pub(super) fn assemble(
         self,
         machine: Option<Machine>,
@@ -165,24 +165,24 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// Why a runtime did not start.
+/// Reason why a runtime did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
     /// A tunable is out of its range.
     Config(ConfigError),
-    /// The system gave no descriptors for a group.
+    /// The system refused descriptors for a group.
     Descriptors {
-        /// The call that failed, as in the manual.
+        /// Name of the failed call, as in the manual.
         call: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The system gave no thread.
+    /// The system refused a thread.
     Thread {
-        /// Its name.
+        /// Name of the thread.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }

@@ -14,20 +14,21 @@ use crate::stats::{Counter, Snapshot};
 use crate::sync::shim::{lock, wait_while};
 use crate::sys::clock;
 
-/// What became of what was there when the drain began.
+/// Result of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DrainReport {
-    /// Connections that ended in order: everything received was answered and has left.
+    /// Connections that ended in order: all received requests were answered, and the answers have
+    /// left.
     pub finished: u64,
-    /// Connections that were turned away at a limit, and closures that `spawn` gave back.
+    /// Connections that were refused at a limit, and closures that `spawn` returned.
     pub refused: u64,
     /// Connections that were cut at the deadline, with requests or replies unfinished.
     pub cut: u64,
-    /// Names of threads that were still inside a handler, or the destructor of a thread-local. They end
-    /// when it does.
+    /// Names of threads that were still inside a handler, or the destructor of a thread-local. Such
+    /// a thread ends when the handler or destructor does.
     pub stuck: Vec<String>,
-    /// How long it took.
+    /// Duration of the drain.
     pub took: Duration,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Exits {
     changed: Condvar,
 }
 
-/// Held by a thread until its end, whatever that is.
+/// Guard that a thread holds until its end, also by a panic.
 pub(super) struct Exit {
     exits: Arc<Exits>,
     left: Arc<AtomicBool>,
@@ -84,7 +85,7 @@ impl Drop for Exit {
     }
 }
 
-/// For the cut ones to be told, and the threads to leave, after the deadline.
+/// Time after the deadline in which connections are cut and threads leave.
 const GRACE: Duration = Duration::from_millis(100);
 
 pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
@@ -99,33 +100,33 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     let serves = if on_worker { serves() } else { None };
     let served = usize::from(serves.is_some());
 
-    // 1. From here on `spawn` refuses, and what is accepted is told to finish.
+    // 1. From now on `spawn` refuses closures, and accepted connections are asked to finish.
     usage.start_draining();
-    // 2. Everything registered is told: listeners empty their backlog and close, accepted connections
-    //    finish. Outgoing ones take no notice: who finishes may wait for their answers.
+    // 2. All sources are notified. Listeners empty their backlog and close, accepted connections
+    //    finish. Outgoing connections ignore it: requests in progress may wait for their answers.
     notify(shared, DRAIN);
-    // Listeners first: one that has closed has counted what it accepted.
+    // Listeners are checked first: a closed listener has counted all connections that it accepted.
     let served_accepted = usize::from(serves == Some(Origin::Accepted));
     let only_outgoing =
         || usage.listeners() == 0 && usage.connections_of(Origin::Accepted) <= served_accepted;
     let in_time = usage.wait_until(deadline, only_outgoing);
-    // 3. Nobody is left who would ask: the outgoing ones are told.
+    // 3. No accepted connection is left to send requests, so the outgoing ones are notified.
     usage.start_draining_outgoing();
     if in_time && usage.connections_of(Origin::Outgoing) > 0 {
         notify(shared, DRAIN);
     }
     let done = || usage.listeners() == 0 && usage.connections() <= served;
     usage.wait_until(deadline, done);
-    // 4. What is left at the deadline is cut; a little time for the workers to do so.
-    //    Foreign descriptors, which nothing finishes, and the connection of a handler that drains its
-    //    own runtime end in any case.
+    // 4. At the deadline, the rest is cut, and the workers get a little time for it. Two kinds of
+    //    sources end in any case: foreign descriptors, which have no other end, and the connection
+    //    of a handler that drains its own runtime.
     let late = !done();
     notify(shared, if late { CUT } else { OVER });
     let cut_deadline = deadline.max(clock::now() + GRACE);
     if late {
         usage.wait_until(cut_deadline, || usage.connections() <= served);
     }
-    // 5. The threads finish what is queued, and leave.
+    // 5. The threads finish the queued tasks and leave.
     for group in &shared.groups {
         group.end_spawning();
         group.stop(LEAVE_WHEN_EMPTY);
@@ -136,14 +137,14 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
     }
     threads.close();
     threads.exits.wait(own, clock::now() + GRACE);
-    // Those that are left wait in handlers, perhaps for what nobody was free to tell them: that their
-    // connections end.
+    // The threads that are left wait in handlers. They may wait to learn that their connections
+    // end, and no free worker has notified them.
     if !threads.exits.are_left_by_all_but(own) {
         notify(shared, CUT);
         shared.groups.iter().for_each(|group| group.sweep());
         threads.exits.wait(own, clock::now() + GRACE);
     }
-    // 6. The watchdog ends last of all. Join who left; name who did not.
+    // 6. The watchdog ends last. Threads that left are joined, the others are named.
     shared.watch.stop();
     threads.join_watchdog();
     let stuck = threads.join_all();
@@ -151,7 +152,7 @@ pub(super) fn drain(shared: &Shared, limit: Duration) -> DrainReport {
         group.end_timers();
     }
 
-    // Those that nobody closed any more, and so are not among the closed ones below.
+    // Connections that no worker closed any more. They are not among the closed ones below.
     let left_over = usage.connections().saturating_sub(served);
     let mut report = DrainReport::of(&counted(shared).since(&before));
     report.cut += left_over as u64;
@@ -175,7 +176,7 @@ fn counted(shared: &Shared) -> Snapshot {
 }
 
 impl DrainReport {
-    /// By what was counted meanwhile.
+    /// Makes the report from the counters of the time of the drain.
     fn of(counted: &Snapshot) -> Self {
         let refused = [
             Counter::ConnectionsRefusedLimit,
@@ -185,7 +186,7 @@ impl DrainReport {
         ];
         let cut = counted.get(Counter::ClosedCut);
         Self {
-            // One that ends just now, behind a handler that is stuck, may be among the cut ones only.
+            // A connection that ends just now, after a stuck handler, may be counted as cut only.
             finished: counted.get(Counter::ConnectionsClosed).saturating_sub(cut),
             refused: refused.map(|counter| counted.get(counter)).iter().sum(),
             cut,
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn a_process_that_was_forked_does_not_drain_the_runtime_of_its_parent() {
         let (mut runtime, _watchdog) = Builder::default().assemble(None).expect("descriptors");
-        // As it is there.
+        // The process id differs, as in a forked process.
         runtime.process += 1;
         let handle = runtime.handle();
         drop(runtime);

@@ -1,9 +1,10 @@
-//! The drain begins, while others register, queue and end things: what they say to each other.
+//! Protocol between the start of a drain and the threads that register, queue and end sources at
+//! the same time.
 //!
 //! ```text
-//! registers:  register, fence, look at Begun          drain:  set Begun, fence, tell all registered
-//! queues:     enter Intake, fence, look, queue, leave         set Begun, fence, wait for Intake, stop
-//! ends:       count down, fence, look, tell Changes           set Begun, fence, look at the count, wait
+//! registers:  register, fence, read Begun             drain:  set Begun, fence, notify all registered
+//! queues:     enter Intake, fence, read, queue, leave         set Begun, fence, wait for Intake, stop
+//! ends:       count down, fence, read, notify Changes         set Begun, fence, read the count, wait
 //! ```
 
 use std::time::Duration;
@@ -12,13 +13,13 @@ use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while, yield_now};
 
-/// Something has begun, for good. Set by the drain, read by all.
+/// Flag that a drain has begun. Set by the drain, read by all threads. It stays set.
 #[derive(Debug, Default)]
 pub(super) struct Begun(AtomicBool);
 
 impl Begun {
-    /// Whether it had not begun before. The looks that follow see what was done before a look of
-    /// [`is_seen_after`](Self::is_seen_after) that did not see this.
+    /// Sets the flag. Returns true if it was not set before. Reads that follow see the writes
+    /// before each [`is_seen_after`](Self::is_seen_after) that did not see the flag.
     pub(super) fn begin(&self) -> bool {
         let first = !self.0.swap(true, Ordering::AcqRel);
         // SeqCst: pairs with the fence in `is_seen_after`.
@@ -30,8 +31,8 @@ impl Begun {
         self.0.load(Ordering::Acquire)
     }
 
-    /// The same by who has done something just now that the drain wants to know of: either this sees
-    /// the drain, or the drain sees that.
+    /// Reads the flag after a change that the drain has to see. Either this read sees the drain, or
+    /// the drain sees the change.
     pub(super) fn is_seen_after(&self) -> bool {
         // SeqCst: pairs with the fence in `begin`.
         mutant!(fence(Ordering::SeqCst), LookForDrainWithoutFence => ());
@@ -39,14 +40,14 @@ impl Begun {
     }
 }
 
-/// Threads between the look at the drain and the queue.
+/// Counts the threads between the check of the flag and the end of their push.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
     within: AtomicU32,
 }
 
 impl Intake {
-    /// Calls `queue` unless the drain has begun. If it is called, what it queues is there when
+    /// Calls `queue` unless the drain has begun. If it is called, the queued task is visible when
     /// [`wait_until_empty`](Self::wait_until_empty) returns.
     pub(super) fn pass<R>(&self, begun: &Begun, queue: impl FnOnce() -> R) -> Option<R> {
         mutant!(_ = self.within.fetch_add(1, Ordering::Relaxed), IntakeUncounted => ());
@@ -57,7 +58,7 @@ impl Intake {
         queued
     }
 
-    /// After the drain has begun.
+    /// Waits until no thread is queuing. To be called after the drain has begun.
     pub(super) fn wait_until_empty(&self) {
         while self.within.load(Ordering::Acquire) > 0 {
             yield_now();
@@ -65,7 +66,7 @@ impl Intake {
     }
 }
 
-/// Where a drain waits for what ends.
+/// Place where a drain waits for sources to end.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     lock: Mutex<()>,
@@ -73,16 +74,16 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Waits until `done` holds, or the limit is over; says which. Looked at again after each change
-    /// that is told. To be called after [`Begun::begin`].
+    /// Waits until `done` holds or the limit has passed. Returns true if `done` holds. It is
+    /// checked again after each change that is notified. To be called after [`Begun::begin`].
     pub(super) fn wait_until(&self, limit: Option<Duration>, done: impl Fn() -> bool) -> bool {
         !wait_while(&self.changed, lock(&self.lock), limit, |()| !done()).1
     }
 
-    /// Something has changed that a drain may wait for.
+    /// Notifies a change that a drain may wait for.
     pub(super) fn tell(&self, begun: &Begun) {
         if begun.is_seen_after() {
-            // Who has looked and does not sleep yet holds the lock.
+            // A thread that has checked and does not sleep yet holds the lock.
             mutant!(drop(lock(&self.lock)), ChangeToldWithoutLock => ());
             self.changed.notify_all();
         }
@@ -91,9 +92,9 @@ impl Changes {
 
 #[cfg(all(test, loom))]
 mod model {
-    //! A drain beside one who registers, one who queues, and one who ends. Left out: deadlines (a
-    //! drain in a model waits for ever), and its second flag, for outgoing connections, which is
-    //! another [`Begun`] that is used alike.
+    //! Models of a drain while another thread registers, queues or ends sources. Left out:
+    //! deadlines (a drain in a model waits without limit), and the second flag, for outgoing
+    //! connections. That is another [`Begun`] with the same use.
 
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
@@ -103,7 +104,7 @@ mod model {
     use super::{Begun, Changes, Intake};
     use crate::sync::mutant::{explore, mutants};
 
-    /// A connection is registered, and looks whether it came too late to be told.
+    /// A connection is registered, and checks if it came too late to be notified.
     fn one_registers() {
         explore(|| {
             let runtime = Arc::new((Begun::default(), AtomicBool::new(false)));
@@ -125,7 +126,7 @@ mod model {
         tasks: UnsafeCell<u32>,
     }
 
-    /// `spawn` queues while the drain ends the queue: what it has accepted is there.
+    /// `spawn` queues while the drain ends the queue. Each accepted task is visible to the drain.
     fn one_spawns() {
         explore(|| {
             let (begun, intake) = (Begun::default(), Intake::default());
@@ -137,14 +138,14 @@ mod model {
             });
             queue.begun.begin();
             queue.intake.wait_until_empty();
-            // The cell notices a task that is queued after this, or beside it.
+            // The cell detects a task that is queued after this point or at the same time.
             queue.tasks.with_mut(|_| ());
             spawns.join().expect("no panic");
             assert!(queue.intake.pass(&queue.begun, || ()).is_none(), "nothing is taken in");
         });
     }
 
-    /// Two connections end while the drain comes to wait for them.
+    /// Two connections end while the drain starts to wait for them.
     fn two_end() {
         explore(|| {
             let (begun, changes) = (Begun::default(), Changes::default());

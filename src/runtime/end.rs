@@ -1,12 +1,12 @@
-//! [`End`]: how far the end of a group has come, and how many of its workers are left.
+//! [`End`]: the stage of the end of a group, and the number of its workers that are left.
 //!
-//! After the last worker nobody serves the queue. So the last one to leave sweeps it, and from then
-//! on whoever queues something does: one of the two sees every task.
+//! After the last worker has left, no worker serves the queue. So the last worker sweeps it. From
+//! then on each thread that queues a task sweeps the queue too. One of the two sees each task.
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicU8, AtomicUsize, Ordering, fence};
 
-/// Stages, which only rise.
+/// Stages. They only rise.
 pub(crate) const RUN: u8 = 0;
 pub(crate) const LEAVE_WHEN_EMPTY: u8 = 1;
 pub(crate) const LEAVE_NOW: u8 = 2;
@@ -15,9 +15,9 @@ const OVER: u8 = 3;
 
 #[derive(Debug)]
 pub(crate) struct End {
-    /// Written by who stops the group and by its last worker, read by all.
+    /// Written by the thread that stops the group and by its last worker; read by all.
     stage: AtomicU8,
-    /// Workers that have begun and not left.
+    /// Number of workers that have begun and not left.
     alive: AtomicUsize,
 }
 
@@ -27,7 +27,7 @@ impl End {
     }
 
     pub(crate) fn advance(&self, stage: u8) {
-        // Release: who is told by `stage` sees what was done before.
+        // Release: pairs with the Acquire in `stage`, so its caller sees all writes before.
         self.stage.fetch_max(stage, Ordering::AcqRel);
     }
 
@@ -35,24 +35,25 @@ impl End {
         self.stage.load(Ordering::Acquire)
     }
 
-    /// A worker begins.
+    /// Notes that a worker begins.
     pub(crate) fn enter(&self) {
         self.alive.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A worker leaves. `true` for the last one, who then sweeps the queue.
+    /// Notes that a worker leaves. Returns true for the last one, which then sweeps the queue.
     pub(crate) fn leave(&self) -> bool {
         let last = self.alive.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {
             self.advance(OVER);
-            // SeqCst: pairs with the one in `Park::wake`, which who queues calls before `is_over`.
-            // Either that sees the end, or the sweep sees the task.
+            // SeqCst: pairs with the fence in `Park::wake`, which a thread that queues calls before
+            // `is_over`. Either that thread sees the end, or the sweep sees the task.
             mutant!(fence(Ordering::SeqCst), EndWithoutFence => ());
         }
         last
     }
 
-    /// Nobody is left to run what the caller has queued: it sweeps the queue.
+    /// Returns true if no worker is left to run the task that the caller has queued. Then the
+    /// caller sweeps the queue.
     pub(crate) fn is_over(&self) -> bool {
         self.stage() == OVER
     }

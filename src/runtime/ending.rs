@@ -1,4 +1,4 @@
-//! How a group ends: its workers are told, and the last one to leave sees to what is left.
+//! The end of a group: its workers are notified, and the last one to leave sweeps the queue.
 
 use std::cell::Cell;
 
@@ -14,8 +14,8 @@ use crate::sys::clock;
 impl Group {
     pub(super) fn stop(&self, how: u8) {
         self.end.advance(how);
-        // Every sleeper gets a token of its own. Of the waiters one is woken, who wakes the next
-        // when it leaves. Who comes later sees the stage.
+        // Each sleeper gets its own token. Of the workers in `epoll_wait` one is woken, and it
+        // wakes the next when it leaves. A worker that comes later sees the stage.
         for _ in 0..self.crew.seats.count() {
             self.park.post();
         }
@@ -28,10 +28,11 @@ impl Group {
         self.end.stage()
     }
 
-    /// What is left when the workers leave: registered things end, contexts whose last reference is
-    /// gone are reclaimed. Everything else that is still queued belongs to nobody any more.
+    /// Handles the tasks that are left when the workers leave. Registered sources end, and contexts
+    /// without references are reclaimed. All other queued tasks are dropped.
     pub(super) fn sweep(&self) {
-        // What this queues meanwhile is taken by the loop that is at work already: one level deep.
+        // Tasks that the sweep itself queues are taken by the loop that runs already, so it is one
+        // level deep.
         if std::ptr::eq(SWEEPING.get(), self) {
             return;
         }
@@ -48,28 +49,30 @@ impl Group {
         }
     }
 
-    /// Ends something that was queued. Its code is not called any more, but for the last word.
+    /// Ends a queued source. Its code is not called any more, except for the call about its end.
     fn cut(&self, token: Token) {
         let now = clock::now();
         let mut lent =
             Lent { turn: Turn::ALONE, read_buf: &mut [], lap: Lap::from(now), runnable_at: now };
         self.with_pinned(token, &mut lent, |source, lent| {
-            // If it is queued already, the mark stays with it.
+            // If the source is queued already, the mark stays with it.
             let _ = source.queue_marks(CUT);
             source.resume(lent);
         });
     }
 
-    /// The last to leave sees to what is queued, and from then on whoever queues something does.
+    /// Leaves the group. The last worker sweeps the queue. From then on each thread that queues a
+    /// task does.
     pub(super) fn exit(&self) {
         Self::forget_current();
         if self.stopping() != RUN {
-            // Of the others that wait, one is woken, who does the same.
+            // One of the waiting workers is woken, and does the same.
             self.eventfd.signal();
         }
         if self.end.leave() {
-            // What is still registered waits for events that nobody receives any more: behind a
-            // handler that outlived the drain, or registered too late to be told.
+            // Sources that are still registered would wait for events that no worker receives. They
+            // belong to a handler that outlived the drain, or were registered too late to be
+            // notified.
             self.notify_all(CUT);
             self.sweep();
         }
@@ -77,7 +80,7 @@ impl Group {
 }
 
 thread_local! {
-    /// The group whose queue this thread sweeps.
+    /// Group whose queue this thread sweeps.
     static SWEEPING: Cell<*const Group> = const { Cell::new(std::ptr::null()) };
 }
 

@@ -1,4 +1,4 @@
-//! [`Handle`]: how threads, handlers and timers reach a runtime.
+//! [`Handle`]: the reference of threads, handlers and timers to a runtime.
 
 use std::any::Any;
 use std::fmt;
@@ -15,17 +15,17 @@ use crate::config::{Config, ReconfigureError};
 use crate::stats::{Counter, Snapshot};
 use crate::sync::shim::lock;
 
-/// A cheap reference to a runtime, for any thread. It does not keep the runtime going.
+/// Cheap reference to a runtime, for any thread. It does not keep the runtime alive.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(super) shared: Arc<Shared>,
-    /// Of what is made through this handle.
+    /// Class of the work that is started through this handle.
     pub(super) class: Class,
 }
 
 impl Handle {
-    /// The same runtime, for work of a class: what is spawned, set, registered, connected or accepted
-    /// through the new handle belongs to it.
+    /// Returns a handle of the same runtime for a class. Work that is spawned, set, registered,
+    /// connected or accepted through the new handle has this class.
     ///
     /// ```
     /// use epoll_group::{Class, Runtime};
@@ -44,28 +44,29 @@ impl Handle {
         Self { shared: Arc::clone(&self.shared), class }
     }
 
-    /// The class of what is made through this handle.
+    /// Returns the class of the work that is started through this handle.
     #[must_use]
     pub const fn class(&self) -> Class {
         self.class
     }
 
-    /// Changes tunables while the runtime runs: `change` gets the current ones and returns them as
-    /// they are to be.
+    /// Changes tunables while the runtime runs. `change` gets the current ones and returns the new
+    /// ones.
     ///
-    /// Each thread goes on with the new ones at its next look, and sees all of them or none. `change`
-    /// runs again when another change came between.
+    /// Each thread reads the new tunables at its next turn, and sees all of them or none. `change`
+    /// runs again if another change came between.
     ///
     /// # Errors
     ///
-    /// Nothing was changed: a tunable is out of its range, or does not change while a runtime runs,
-    /// or there were too many different configurations. See [`ReconfigureError`].
+    /// See [`ReconfigureError`]: a tunable is out of its range, or cannot change while a runtime
+    /// runs, or too many different configurations were used. Then no tunable was changed.
     pub fn reconfigure(
         &self,
         change: impl FnMut(Config) -> Config,
     ) -> Result<(), ReconfigureError> {
         self.shared.settings.update(change)?;
-        // Whoever switches last goes by what is configured then, whichever change that was.
+        // The last thread to switch uses the configuration of that moment, whichever change made
+        // it.
         let _turn = lock(&self.shared.switching);
         let on = self.settings().enable_perf_hist;
         for group in &self.shared.groups {
@@ -86,8 +87,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The closure comes back when the task queue is full (as many spawned closures wait as
-    /// `epoll_work_queue_capacity`) or the runtime drains.
+    /// Returns the closure if the task queue is full (`epoll_work_queue_capacity` spawned closures
+    /// wait) or the runtime drains.
     pub fn spawn(&self, code: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
         self.spawn_by(boxed(code), Group::try_push)
     }
@@ -96,8 +97,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The closure comes back when the runtime drains, and also when the queue is full and this
-    /// is one of the runtime's workers, because all of them waiting for room would wait for ever.
+    /// Returns the closure if the runtime drains. Also if the queue is full and the caller is one
+    /// of the runtime's workers: if all workers waited for room, none would make any.
     pub fn spawn_wait(&self, code: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
         if self.current_group().is_some() {
             return self.spawn(code);
@@ -130,13 +131,13 @@ impl Handle {
         }
     }
 
-    /// Calls `code` once, at or after `delay` from now, on a worker. Delays beyond the clock's range
+    /// Calls `code` once on a worker, at or after `delay` from now. Delays beyond the clock's range
     /// count as a hundred years.
     pub fn after(&self, delay: Duration, code: impl FnOnce() + Send + 'static) -> Timer {
         timers::after(self.group_here(), self.class, delay, Box::new(code))
     }
 
-    /// Calls `code` again and again, each time `interval` after the last call ended, on a worker.
+    /// Calls `code` repeatedly on a worker, each time `interval` after the last call ended.
     /// Intervals below 1 ms count as 1 ms.
     pub fn every(&self, interval: Duration, code: impl FnMut() + Send + 'static) -> Timer {
         timers::every(self.group_here(), self.class, interval, Box::new(code))
@@ -145,12 +146,13 @@ impl Handle {
     /// Watches a descriptor of the host (a signalfd, a pipe, a device) and calls `code` on a worker
     /// when it is ready, one call at a time.
     ///
-    /// Edge-triggered: each call must read (or write) until the descriptor would block, which must
-    /// therefore be non-blocking. The descriptor is closed when the registration is dropped.
+    /// The watch is edge-triggered. Each call must read (or write) until the descriptor would
+    /// block, so the descriptor must be non-blocking. It is closed when the registration is
+    /// dropped.
     ///
     /// # Errors
     ///
-    /// What the system says; regular files, for example, cannot be watched. And when the runtime
+    /// The error of the system: regular files, for example, cannot be watched. Also if the runtime
     /// drains.
     pub fn register(
         &self,
@@ -164,7 +166,7 @@ impl Handle {
         foreign::register(self.group_here(), self.class, fd.into(), interest, Box::new(code))
     }
 
-    /// What was counted so far, and how things stand.
+    /// Returns the counters and the current state.
     #[must_use]
     pub fn stats(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -186,7 +188,7 @@ impl Handle {
         snapshot
     }
 
-    /// The tunables as they are now.
+    /// Returns the current tunables.
     #[must_use]
     pub fn config(&self) -> Config {
         self.settings().clone()
@@ -204,24 +206,25 @@ impl Handle {
         &self.shared.groups
     }
 
-    /// The groups in turn.
+    /// Returns the groups in turn.
     pub(crate) fn next_group(&self) -> &Arc<Group> {
         let next = self.shared.next_group.fetch_add(1, Ordering::Relaxed);
         &self.shared.groups[next % self.shared.groups.len()]
     }
 
-    /// The group of this thread, or the next one.
+    /// Returns the group of this thread, or the next one in turn.
     pub(crate) fn group_here(&self) -> &Arc<Group> {
         self.current_group().unwrap_or_else(|| self.next_group())
     }
 
-    /// The group whose worker this thread is.
+    /// Returns the group of which this thread is a worker.
     pub(super) fn current_group(&self) -> Option<&Arc<Group>> {
         self.shared.groups.iter().find(|group| group.is_current())
     }
 }
 
-/// Boxes a closure, unless it is one that came back in a box: each try would add a box around it.
+/// Boxes a closure. If `spawn` has returned it in a box before, that box is kept: otherwise each
+/// attempt would add one.
 fn boxed(code: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {
     let mut code = Some(code);
     let any: &mut dyn Any = &mut code;
@@ -233,7 +236,7 @@ fn boxed(code: impl FnOnce() + Send + 'static) -> Box<dyn FnOnce() + Send> {
     Box::new(code.expect("taken only above"))
 }
 
-/// A closure that was not queued, with the reason.
+/// Closure that was not queued, and the reason.
 pub struct SpawnError {
     kind: Refused,
     code: Box<dyn FnOnce() + Send>,
@@ -246,13 +249,13 @@ enum Refused {
 }
 
 impl SpawnError {
-    /// The queue was full: trying again later may succeed.
+    /// Returns true if the queue was full. A later attempt may succeed.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(self.kind, Refused::Full(_))
     }
 
-    /// The closure.
+    /// Returns the closure.
     #[must_use]
     pub fn into_inner(self) -> Box<dyn FnOnce() + Send> {
         self.code

@@ -1,10 +1,10 @@
 //! Groups of workers around a shared epoll: tasks, readiness and timers. It knows nothing of bytes.
 //!
-//! A runtime's life: [`Builder::start`] makes the groups and starts their threads;
-//! sources, timers and tasks come and go through [`Handle`]; [`Runtime::drain`] ends what is in
-//! progress, stops the threads and joins them. Dropping a runtime drains it with a short deadline.
+//! Life of a runtime: [`Builder::start`] makes the groups and starts their threads. Sources, timers
+//! and tasks are added and removed through [`Handle`]. [`Runtime::drain`] finishes the work in
+//! progress, stops the threads and joins them. A dropped runtime drains with a short deadline.
 //!
-//! Two runtimes in one process know nothing of each other.
+//! Two runtimes in one process are independent of each other.
 
 mod alarm;
 mod aside;
@@ -94,39 +94,39 @@ use crate::sync::stall;
 
 /// Owns the groups and their threads.
 ///
-/// Everything else refers to it by [`Handle`].
+/// All other code refers to it by [`Handle`].
 ///
-/// It belongs to the process that started it. In one that was made by `fork` without `exec` it has no
-/// threads, and its descriptors are those of its parent: there, to drain or drop it does nothing, and
-/// nothing else should be done with it or with what came from it.
+/// A runtime belongs to the process that started it. A child process made by `fork` without `exec`
+/// has none of its threads, and shares the descriptors of the parent. There, to drain or drop the
+/// runtime does nothing. The child must not use it, or anything obtained from it, in any other way.
 #[derive(Debug)]
 pub struct Runtime {
     handle: Handle,
     drained: bool,
-    /// The process that started it.
+    /// Id of the process that started the runtime.
     process: u32,
 }
 
 impl Runtime {
-    /// Starts to configure one.
+    /// Returns a builder with the default configuration.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A handle: what threads, handlers and timers use.
+    /// Returns a handle for threads, handlers and timers.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// What was counted so far, and how things stand.
+    /// Returns the counters and the current state.
     #[must_use]
     pub fn stats(&self) -> Snapshot {
         self.handle.stats()
     }
 
-    /// The tunables as they are now.
+    /// Returns the current tunables.
     #[must_use]
     pub fn config(&self) -> Config {
         self.handle.config()
@@ -136,7 +136,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// Nothing was changed: see [`ReconfigureError`].
+    /// See [`ReconfigureError`]. Then no tunable was changed.
     pub fn reconfigure(
         &self,
         change: impl FnMut(Config) -> Config,
@@ -151,23 +151,24 @@ impl Runtime {
 
     /// Ends the runtime in good order.
     ///
-    /// 1. Listeners accept what waits in their backlog and close. Each accepted connection is served
-    ///    what has arrived on it, its replies leave, and it is closed; idle ones at once. Outgoing
-    ///    connections go on as if nothing had happened, because requests in progress may wait for
-    ///    their answers; but new ones are [refused](crate::net::ConnectError::Draining), also when
-    ///    they are to replace one that broke.
-    /// 2. When no accepted connection is left, the outgoing ones are drained: each is closed as soon
-    ///    as nothing [holds](crate::net::Connection::hold) it, and receives until then.
-    /// 3. What is not done at the deadline is cut, whatever it is. Then the threads are joined; one
-    ///    that is still inside a handler, or the destructor of a thread-local, is left to itself and named
+    /// 1. Listeners accept the connections in their backlog and close. Each accepted connection is
+    ///    served the requests that have arrived, its replies leave, and it is closed. Idle ones
+    ///    close at once. Outgoing connections stay open, because requests in progress may wait for
+    ///    their answers. But new ones are [refused](crate::net::ConnectError::Draining), even to
+    ///    replace a broken one.
+    /// 2. When no accepted connection is left, the outgoing ones are drained. Each is closed as
+    ///    soon as no request [holds](crate::net::Connection::hold) it, and receives until then.
+    /// 3. At the deadline, all that is left is cut. Then the threads are joined. A thread that is
+    ///    still inside a handler, or the destructor of a thread-local, is not joined and is named
     ///    in the report.
     ///
-    /// So an accepted connection must not wait for an outgoing one to end: nothing ends that before
-    /// the deadline. Whoever passes bytes between the two closes the outgoing one when the accepted
-    /// one [drains](crate::net::Protocol::draining) or is closed. And a runtime that connects to a
-    /// listener of its own gets no answer there to what it asks during the drain.
+    /// So an accepted connection must not wait for the end of an outgoing one: that ends only at
+    /// the deadline. A proxy that passes bytes between the two closes the outgoing one when the
+    /// accepted one [drains](crate::net::Protocol::draining) or is closed. If a runtime connects to
+    /// a listener of its own, its requests on that connection get no answer during the drain.
     ///
-    /// On one of the runtime's own workers (in a handler) this does not wait for that worker.
+    /// If one of the runtime's own workers calls this (in a handler), it does not wait for that
+    /// worker.
     #[must_use = "the report says what was cut"]
     pub fn drain(mut self, deadline: Duration) -> DrainReport {
         self.drain_in_place(deadline)
@@ -176,15 +177,16 @@ impl Runtime {
     fn drain_in_place(&mut self, deadline: Duration) -> DrainReport {
         self.drained = true;
         if self.process != std::process::id() {
-            // Connections would be ended that are the parent's.
+            // The connections belong to the parent process.
             return DrainReport::default();
         }
         let drain = || drain::drain(&self.handle.shared, deadline);
         if self.handle.shared.threads.is_one() {
-            // Its own worker: a thread added to a runtime that ends would only be in the way.
+            // The caller is a worker of this runtime. A thread added to a runtime that ends would
+            // only delay the end.
             return drain();
         }
-        // The caller may be a worker of another runtime, whose other tasks must go on.
+        // The caller may be a worker of another runtime, whose other tasks must continue.
         stall::run(drain)
     }
 }
@@ -197,10 +199,10 @@ impl Drop for Runtime {
     }
 }
 
-/// How long a dropped runtime may finish what is in progress.
+/// Time in which a dropped runtime may finish the work in progress.
 const DROP_DEADLINE: Duration = Duration::from_millis(100);
 
-/// What a runtime's handles share.
+/// State shared by the handles of a runtime.
 #[derive(Debug)]
 pub(crate) struct Shared {
     groups: Vec<Arc<Group>>,
@@ -208,8 +210,8 @@ pub(crate) struct Shared {
     settings: Arc<Settings>,
     threads: Arc<Threads>,
     watch: Arc<Watch>,
-    /// Held by who switches the histograms as configured.
+    /// Held while the histograms are switched on or off.
     switching: Mutex<()>,
-    /// Deals tasks and connections round. Statistics.
+    /// Deals tasks and connections to the groups in turn. Relaxed: any group will do.
     next_group: std::sync::atomic::AtomicUsize,
 }

@@ -1,32 +1,32 @@
-//! [`Room`]: who waits for a place in a full queue, and who makes one.
+//! [`Room`]: threads wait here for a place in a full queue.
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 
-/// Waiters for places. Whoever takes something out pays for one load while nobody waits.
+/// Threads that wait for places. While no thread waits, a pop costs one load for this.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     lock: Mutex<()>,
     freed: Condvar,
-    /// Written by who waits, under the lock; read by who makes room.
+    /// Number of waiting threads. Written by them under the lock; read by threads that make room.
     waiting: AtomicUsize,
 }
 
 impl Room {
-    /// Waits as long as it is `full`, which is asked under the lock.
+    /// Waits while the queue is `full`, which is checked under the lock.
     pub(super) fn wait(&self, mut full: impl FnMut() -> bool) {
         let guard = lock(&self.lock);
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // SeqCst: pairs with the fence in `freed`. Either that sees this waiter, or the look sees the
-        // room.
+        // SeqCst: pairs with the fence in `freed`. Either `freed` sees this waiter, or the check of
+        // `full` sees the room.
         mutant!(fence(Ordering::SeqCst), WaitForRoomWithoutFence => ());
         let (guard, _) = wait_while(&self.freed, guard, None, |()| full());
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         drop(guard);
     }
 
-    /// There is a place more.
+    /// Notes a free place, and wakes the waiters.
     pub(super) fn freed(&self) {
         // SeqCst: pairs with the fence in `wait`.
         mutant!(fence(Ordering::SeqCst), RoomWithoutFence => ());
@@ -35,19 +35,20 @@ impl Room {
         }
     }
 
-    /// Everybody looks again, for what they wait for besides.
+    /// Wakes all waiters to check again, also for the end of the group.
     pub(super) fn look_again(&self) {
-        // Who has looked and does not sleep yet holds the lock.
+        // A thread that has checked and does not sleep yet holds the lock.
         mutant!(drop(lock(&self.lock)), RoomWithoutLock => ());
-        // All: they may wait for room in different lanes.
+        // Wakes all of them: they may wait for room in different lanes.
         self.freed.notify_all();
     }
 }
 
 #[cfg(all(test, loom))]
 mod model {
-    //! Who waits behind a full queue, while others take something out of it, or end the group. Who is
-    //! forgotten waits for ever, which loom calls a deadlock. Left out: lanes (all are told).
+    //! Threads wait at a full queue while others pop tasks or end the group. A forgotten waiter
+    //! waits without end, which loom reports as a deadlock. Left out: lanes (all waiters are
+    //! woken).
 
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering};

@@ -1,14 +1,15 @@
-//! [`Starved`]: who waits for a descriptor, and who closes one.
+//! [`Starved`]: listeners that wait for a free descriptor.
 
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::shim::{Mutex, lock};
 
-/// Those who ran out of descriptors, each once. A close pays for one load while nobody does.
+/// Listeners that ran out of descriptors, each once. While the list is empty, a close costs one
+/// load for this.
 #[derive(Debug)]
 pub(super) struct Starved<T> {
     list: Mutex<Vec<T>>,
-    /// The list is not empty. Written under its lock.
+    /// True if the list is not empty. Written under its lock.
     any: AtomicBool,
 }
 
@@ -19,8 +20,8 @@ impl<T> Default for Starved<T> {
 }
 
 impl<T> Starved<T> {
-    /// `who` is told of the next close, unless it is to be told already. It tries once more after
-    /// this: either that succeeds, or the close sees it.
+    /// Adds `who` to the list, unless it is there already. The caller tries once more afterwards:
+    /// either that succeeds, or the close sees the entry.
     pub(super) fn join(&self, who: T, is_same: impl Fn(&T, &T) -> bool) {
         {
             let mut list = lock(&self.list);
@@ -33,7 +34,7 @@ impl<T> Starved<T> {
         mutant!(fence(Ordering::SeqCst), StarveWithoutFence => ());
     }
 
-    /// A descriptor was closed: these may try again.
+    /// Called when a descriptor was closed. Returns the listeners that may try again.
     pub(super) fn descriptor_closed(&self) -> Vec<T> {
         // SeqCst: pairs with the fence in `join`.
         mutant!(fence(Ordering::SeqCst), CloseWithoutFence => ());
@@ -48,8 +49,9 @@ impl<T> Starved<T> {
 
 #[cfg(all(test, loom))]
 mod model {
-    //! Listeners starve while descriptors are closed. Left out: their pauses, after which they look
-    //! by themselves (so that what is lost here costs a second, not for ever).
+    //! Listeners run out of descriptors while descriptors are closed. Left out: the pauses, after
+    //! which listeners try again without a notification. So a lost notification costs a second at
+    //! most.
 
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicU32, Ordering};
@@ -69,7 +71,7 @@ mod model {
         }
 
         fn accepts(&self) -> bool {
-            // An open that fails reads nothing but the limit: no order comes with it.
+            // An open that fails reads only the limit and gives no memory order.
             let mut free = self.descriptors.load(Ordering::Relaxed);
             while free > 0 {
                 let taken = self.descriptors.compare_exchange(
@@ -91,7 +93,8 @@ mod model {
             self.starved.descriptor_closed()
         }
 
-        /// `accept_all` in `net/accept.rs`: it asks to be told, and tries once more.
+        /// Like `Acceptor::turn` in `net/accept.rs`: it asks for a notification and tries once
+        /// more.
         fn starves(&self, listener: u32) -> bool {
             !self.accepts() && {
                 self.starved.join(listener, u32::eq);
@@ -111,7 +114,7 @@ mod model {
         });
     }
 
-    /// Who is told tries again, as its task would.
+    /// A notified listener tries again, as its task would.
     fn two_starve_for_two_descriptors() {
         explore(|| {
             let process = Process::new();
