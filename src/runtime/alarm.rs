@@ -25,7 +25,7 @@ pub(crate) const SLACK: Duration = Duration::from_millis(1);
 /// cancels a timer waits for the lock.
 const BATCH: usize = 256;
 
-/// Sets the kernel's timer. A seam for the model, which has no kernel.
+/// Sets the kernel's timer. The model replaces it, as it has no kernel.
 pub(crate) trait Arm {
     fn arm(&self, delay: Duration);
 }
@@ -40,7 +40,7 @@ impl Arm for TimerFd {
     }
 }
 
-/// Deadlines with what is due then.
+/// Deadlines, each with its item.
 #[derive(Debug)]
 pub(crate) struct Alarm<T, A> {
     state: Mutex<State<T>>,
@@ -50,11 +50,11 @@ pub(crate) struct Alarm<T, A> {
 #[derive(Debug)]
 struct State<T> {
     heap: TimerHeap<T>,
-    /// When the kernel's timer expires; `None` once it has.
+    /// Time at which the kernel's timer expires. `None` once it has expired.
     armed: Option<Instant>,
 }
 
-/// Whether the kernel's timer had to be set, for the statistics.
+/// Tells if the kernel's timer had to be set, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Armed {
     Set,
@@ -72,7 +72,8 @@ impl<T, A: Arm> Alarm<T, A> {
         (id, self.rearm(state, now))
     }
 
-    /// Takes out what was not due yet. The kernel's timer may expire for nothing.
+    /// Removes a timer that was not due yet. The kernel's timer may then expire without a due
+    /// timer.
     pub(crate) fn cancel(&self, id: TimerId) -> Option<T> {
         lock(&self.state).heap.cancel(id)
     }
@@ -91,7 +92,7 @@ impl<T, A: Arm> Alarm<T, A> {
         self.rearm(state, now)
     }
 
-    /// Takes out everything, due or not, to be dropped by the caller outside the lock.
+    /// Removes all timers, due or not. The caller drops them outside the lock.
     pub(crate) fn take_all(&self) -> TimerHeap<T> {
         std::mem::replace(&mut lock(&self.state).heap, TimerHeap::new())
     }
@@ -102,7 +103,7 @@ impl<T, A: Arm> Alarm<T, A> {
         lock(&self.state).heap.next_deadline()
     }
 
-    /// Deadlines that are waited for.
+    /// Number of pending deadlines.
     pub(crate) fn len(&self) -> usize {
         lock(&self.state).heap.len()
     }
@@ -117,7 +118,7 @@ impl<T, A: Arm> Alarm<T, A> {
             return Armed::Kept;
         }
         state.armed = Some(earliest);
-        // Under the lock, so that the kernel is told in the order in which `armed` changes.
+        // Under the lock, so that the kernel's timer is set in the order in which `armed` changes.
         let _lock = mutant!(Some(state), ArmAfterUnlock => { drop(state); None });
         self.armer.arm(earliest.saturating_duration_since(now));
         Armed::Set

@@ -1,4 +1,4 @@
-//! [`Binding`]: which CPUs the threads of a runtime run on, and when that changes.
+//! [`Binding`]: CPUs on which the threads of a runtime run. They change with the affinity mask.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,32 +10,32 @@ use crate::config::Config;
 use crate::sync::shim::lock;
 use crate::sys::affinity;
 
-/// Shared by the watchdog, which looks whether the mask has changed, and the workers, which bind
+/// Shared by the watchdog, which checks if the mask has changed, and the workers, which bind
 /// themselves.
 #[derive(Debug)]
 pub(super) struct Binding {
     groups: usize,
     threads: usize,
     workers: BaseWorkers,
-    /// What to make a plan for.
+    /// Source of the machine for which a plan is made.
     machine: Source,
-    /// Changes with the plan. 0 says that nobody is to be bound.
+    /// Changes with the plan. 0: no thread is bound.
     version: AtomicUsize,
     plan: Mutex<Option<Plan>>,
 }
 
-/// Tells what the machine offers to the calling thread.
+/// Returns the machine as the calling thread may use it.
 type Source = fn() -> io::Result<Machine>;
 
 #[derive(Debug)]
 struct Plan {
-    /// The mask that it was made for.
+    /// Mask for which the plan was made.
     allowed: CpuSet,
     placement: Arc<Placement>,
 }
 
 impl Binding {
-    /// By the mask of the calling thread.
+    /// Makes the plan for the mask of the calling thread.
     pub(super) fn new(config: &Config, groups: usize, machine: Option<&Machine>) -> Self {
         let workers = if config.multi_affinity_in_group {
             BaseWorkers::ShareCpus
@@ -57,7 +57,7 @@ impl Binding {
         }
     }
 
-    /// What this machine offers, as the configuration wants it.
+    /// Returns this machine, with all its CPUs if the configuration forces that.
     pub(super) fn machine(config: &Config) -> io::Result<Machine> {
         Self::source(config)()
     }
@@ -66,7 +66,7 @@ impl Binding {
         if config.force_all_cores { Machine::here_by_force } else { Machine::here }
     }
 
-    /// On a thread that was never bound: makes a new plan if its mask has changed.
+    /// Makes a new plan if the mask has changed. Called on a thread that was never bound.
     pub(super) fn follow_mask(&self) -> io::Result<()> {
         if self.version.load(Ordering::Relaxed) == 0 {
             return Ok(());
@@ -83,7 +83,7 @@ impl Binding {
         Ok(())
     }
 
-    /// A worker that has bound itself for this version is up to date.
+    /// Returns the version of the plan. A worker that has bound itself for it is up to date.
     pub(super) fn version(&self) -> usize {
         self.version.load(Ordering::Acquire)
     }

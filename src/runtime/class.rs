@@ -1,22 +1,23 @@
-//! [`Class`]: how urgent a piece of work is for the progress of others.
+//! [`Class`]: urgency of work, by its effect on the progress of other work.
 
-/// What a layer above says of its work, so that the right work gets a thread when threads are short.
+/// Class that a layer above gives to its work, so that the right work gets a thread when threads
+/// are short.
 ///
-/// Everything but [`Ordinary`](Self::Ordinary) goes to a lane of its own that workers look at first,
-/// and may be run by the reserve threads of a group once all its other threads wait. So the holder
-/// of a lock always gets a thread, however many wait for it; somebody can always log in; and an
-/// operator can always look inside.
+/// Work of each class but [`Ordinary`](Self::Ordinary) goes to its own lane, which workers serve
+/// first. If all other threads of a group wait, its reserve threads run such work. So the holder of
+/// a lock always gets a thread, however many sessions wait for the lock. A client can always log
+/// in, and an operator can always inspect the server.
 ///
-/// A [`Handle`](crate::Handle) gives its class to what it spawns, sets, listens to, connects and
-/// registers, see [`Handle::with_class`](crate::Handle::with_class); a connection can change its own
-/// with [`Connection::set_class`](crate::net::Connection::set_class).
+/// A [`Handle`](crate::Handle) gives its class to the work that it spawns, sets, listens to,
+/// connects and registers, see [`Handle::with_class`](crate::Handle::with_class). A connection can
+/// change its own class with [`Connection::set_class`](crate::net::Connection::set_class).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {
-    /// Nothing else depends on it; the default.
+    /// No other work depends on it. The default.
     #[default]
     Ordinary,
-    /// It may hold what others wait for: a session inside a transaction.
+    /// It may hold locks that other sessions wait for: a session inside a transaction.
     InProgress,
     /// A login. A group's reserve runs at most `reserve_threads_per_group` of them at a time, so that a
     /// flood of logins cannot use it up.
@@ -37,7 +38,7 @@ impl Class {
         }
     }
 
-    /// Whether it goes to a lane of its own.
+    /// Returns true if work of this class goes to its own lane.
     pub(crate) const fn is_urgent(self) -> bool {
         !matches!(self, Self::Ordinary)
     }

@@ -14,8 +14,8 @@ use crate::sync::runner::{Ended, Marks, ROUNDS, Runner, Running};
 
 type Code = Box<dyn FnMut(BorrowedFd<'_>, Readiness) + Send>;
 
-/// A watched descriptor. Dropping this ends the watch; a call that runs at the moment ends first on
-/// its own thread, and the descriptor is closed after it.
+/// A watched descriptor. Dropping this ends the watch. If a call is running on another thread, it
+/// ends first, and then the descriptor is closed.
 #[must_use = "dropped, it ends the watch"]
 pub struct Registration {
     foreign: Arc<Foreign>,
@@ -78,7 +78,7 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// What stands in the slot.
+/// Content of the slot.
 struct Watched(Arc<Foreign>);
 
 impl Foreign {
@@ -86,7 +86,7 @@ impl Foreign {
         if self.watched.swap(false, Ordering::AcqRel)
             && let Some(token) = self.token.get()
         {
-            // The code is dropped by a worker, after a call that may be running.
+            // A worker drops the code, after a call that may be running.
             self.group.notify_source(*token, END);
             self.group.unwatch(self.fd.as_fd(), *token);
         }

@@ -1,10 +1,11 @@
-//! [`Noise`]: log events that a peer can bring about as often as it likes.
+//! [`Noise`]: limits log events that a peer can cause as often as it likes.
 //!
-//! Of each kind so many are logged in a second (`max_log_events`). What is beyond is counted, and summed
-//! up in one event when the second is over, so that nobody fills the host's log by what it sends.
+//! Of each kind, `max_log_events` are logged in a second. Further ones are counted. One event at
+//! the end of the second reports their number. So no peer can fill the host's log.
 //!
-//! Events that something else bounds are logged without a look here: threads that come and go (by
-//! `max_threads` and `dynamic_threads_shrink_time`), listeners that end, calls that the system refuses.
+//! Events with another bound are logged without this limit: threads that start and leave (bounded
+//! by `max_threads` and `dynamic_threads_shrink_time`), listeners that end, calls that the system
+//! refuses.
 
 use std::sync::{Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::stats::Counter;
 use crate::sync::shim::lock;
 use crate::sys::clock;
 
-/// What is logged.
+/// Kind of a log event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     /// A connection has ended.
@@ -52,7 +53,7 @@ impl Topic {
     }
 }
 
-/// The events of a runtime.
+/// Log events of a runtime.
 #[derive(Debug, Default)]
 pub(super) struct Noise([Mutex<Window>; TOPICS]);
 
@@ -60,16 +61,16 @@ pub(super) struct Noise([Mutex<Window>; TOPICS]);
 struct Window {
     ends: Option<Instant>,
     logged: usize,
-    /// Not summed up yet.
+    /// Number of suppressed events that were not reported yet.
     suppressed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Log,
-    /// Not; and there is somebody who sums up.
+    /// Do not log. A report is scheduled already.
     Suppress,
-    /// Not, and nobody sums up.
+    /// Do not log. The caller must schedule the report.
     SumUpLater,
 }
 
@@ -104,7 +105,8 @@ impl Drop for Noise {
 }
 
 impl Group {
-    /// Whether an event may be logged. Ask only where it would be: the answer counts.
+    /// Returns true if an event may be logged. The call counts the event, so it must be made only
+    /// where the event would be logged.
     pub(crate) fn may_log(&self, topic: Topic) -> bool {
         let most = self.config().max_log_events;
         let verdict = lock(&self.usage().noise().0[topic as usize]).admit(clock::now(), most);
@@ -121,14 +123,14 @@ impl Group {
                     group.usage().noise().sum_up(topic);
                 }
             };
-            // Nobody cancels it.
+            // The timer is never cancelled.
             let _timer = after(&group, Class::Ordinary, WINDOW, Box::new(sum_up));
         }
         false
     }
 }
 
-/// Logs at a level of [`tracing`]. A panic of the host's subscriber ends here.
+/// Logs at a level of [`tracing`]. A panic of the host's subscriber is caught here.
 macro_rules! log {
     ($macro:ident, $($event:tt)+) => {
         $crate::runtime::contain(|| tracing::$macro!($($event)+))
@@ -136,7 +138,7 @@ macro_rules! log {
 }
 pub(crate) use log;
 
-/// The same, unless there is too much of it.
+/// Logs like `log!`, within the limit of the topic.
 macro_rules! log_some {
     ($group:expr, $topic:ident, $level:ident, $macro:ident, $($event:tt)+) => {
         $crate::runtime::contain(|| {

@@ -1,4 +1,4 @@
-//! Who runs where: which CPUs each group and each worker may use.
+//! Placement: the CPUs that each group and each worker may use.
 //!
 //! ```text
 //!   the machine          in order            one slice per group       one CPU per worker
@@ -8,10 +8,10 @@
 //!              6 e 7 f                       group 3: 6 e 7 f
 //! ```
 //!
-//! A [`Machine`] is what the process may use and how it belongs together; [`Machine::plan`] makes
-//! a [`Placement`] of it, which says for each group and worker on which CPUs it runs. The runtime
-//! does the same when it starts. Nothing is bound here, and everything but [`Machine::here`] is
-//! arithmetic: the machine may as well be a recording of another one.
+//! A [`Machine`] describes the CPUs that the process may use and how they belong together.
+//! [`Machine::plan`] makes a [`Placement`] of it, with the CPUs of each group and worker. The
+//! runtime does the same when it starts. This module binds no thread. All but [`Machine::here`] and
+//! [`Machine::here_by_force`] is arithmetic, so the machine may be a recording of another one.
 //!
 //! ```
 //! use epoll_group::placement::{BaseWorkers, Machine};
@@ -23,30 +23,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `examples/placement.rs` prints it, for recorded machines as well.
+//! `examples/placement.rs` prints the placement, for recorded machines too.
 //!
 //! # The rules
 //!
 //! 1. *Order.* CPUs are sorted by package, NUMA node, core (within die and cluster), hardware
 //!    thread. Neighbours in the order share caches.
 //! 2. *Enough CPUs*, at least one for each base worker: the order is cut into as many slices as
-//!    there are groups, and all of it is used. (The original gives group i the entries from
-//!    i × threads on. With one group of four on a machine with 64 CPUs the other 60 would idle.)
-//!    The slices are equal to within one CPU, but where they have room a cut moves by up to a
-//!    quarter of a slice so that it falls between packages, else nodes, else cores. (With exactly
-//!    one CPU for each base worker there is no room: then no group straddles two nodes if the
-//!    number of threads divides the CPUs of each.)
-//! 3. *Too few CPUs*: go round. Group i has `threads` entries from i × threads on, and behind the
-//!    last entry comes the first, so that no CPU has more than one worker more than another. (The
-//!    original repeats the list a whole number of times and lets the last groups float.)
-//! 4. *Base workers* share their group's slice, or have one CPU of it each ([`BaseWorkers`]). Then
-//!    they are spread evenly over it, so that on a slice with twice the CPUs each has a core to
-//!    itself. Workers that come and go always have the whole slice.
+//!    there are groups, and all CPUs are used. (The original gives group i the entries from i ×
+//!    threads on. With one group of four on a machine with 64 CPUs, the other 60 would idle.) The
+//!    slices are equal to within one CPU. If they have room, a cut moves by up to a quarter of a
+//!    slice, so that it falls between packages, else nodes, else cores. (With exactly one CPU for
+//!    each base worker there is no room. Then no group straddles two nodes if the number of threads
+//!    divides the CPUs of each.)
+//! 3. *Too few CPUs*: the order is repeated. Group i has `threads` entries from i × threads on, and
+//!    the first entry follows the last. So the numbers of workers of any two CPUs differ by at most
+//!    one. (The original repeats the list a whole number of times and lets the last groups float.)
+//! 4. *Base workers* share their group's slice, or have one CPU of it each ([`BaseWorkers`]). In
+//!    the second case they are spread evenly, so that on a slice with twice the CPUs each has its
+//!    own core. Dynamic workers always have the whole slice.
 //! 5. *Big and small cores* on one NUMA node are dealt to the groups in turn, strongest first, so
-//!    that each group has some of each. A group is dealt the same number of connections as any
-//!    other; one of small cores alone would serve its own slowly for ever, whereas within a group
-//!    the big cores simply take more of the work. CPUs whose capacity is within an eighth of the
-//!    strongest count as equal (favoured cores of one kind differ by some percent).
+//!    that each group has some of each. All groups get the same number of connections. A group of
+//!    small cores only would always serve its connections slowly. Within a mixed group the big
+//!    cores take more of the work. CPUs whose capacity is within an eighth of the strongest count
+//!    as equal (favoured cores of one kind differ by some percent).
 
 #![forbid(unsafe_code)]
 
@@ -63,9 +63,9 @@ use crate::sys::topology::Topology;
 pub use crate::sys::cpu_set::{CpuSet, ParseCpuSetError};
 pub use crate::sys::topology::Cpu;
 
-/// The CPUs that may be used, and how they belong together.
+/// CPUs that may be used, and how they belong together.
 ///
-/// *Shape*: a plain value, taken once; it does not follow what happens to the machine. It has at
+/// *Shape*: a plain value, taken once. It does not follow later changes of the machine. It has at
 /// least one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
@@ -75,29 +75,29 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, as the calling thread may use it: its affinity mask, which tells of cpusets
-    /// and containers as well, and the quota of its control group.
+    /// Returns this machine as the calling thread may use it: its affinity mask, which reflects
+    /// cpusets and containers too, and the quota of its control group.
     ///
-    /// Reads a few files of sysfs for each CPU. Where there is no sysfs, nothing is known of how
-    /// the CPUs belong together, and their numbers make the order.
+    /// Reads a few files of sysfs for each CPU. Without sysfs, the topology is unknown, and the
+    /// order is that of the CPU numbers.
     ///
     /// # Errors
     ///
-    /// Those of sched_getaffinity(2), where a sandbox forbids it. Nothing else depends on it: the
-    /// threads then run where the kernel puts them.
+    /// Those of sched_getaffinity(2), if a sandbox forbids it. A runtime still starts then: its
+    /// threads run where the kernel puts them.
     pub fn here() -> io::Result<Self> {
         Self::with(Usable::by_mask()?, Topology::read(Path::new(SYSFS)))
     }
 
-    /// This machine with all its CPUs, whatever the calling thread's mask says: as many as a
-    /// cpuset (a container's, for instance) leaves. What `force_all_cores` asks for.
+    /// Returns this machine with all its CPUs, whatever the calling thread's mask says: as many as
+    /// a cpuset (of a container, for instance) leaves. The tunable `force_all_cores` selects this.
     ///
     /// For a moment the calling thread runs with the wide mask.
     ///
     /// # Errors
     ///
-    /// Those of sched_getaffinity(2) and sched_setaffinity(2), and `NotFound` where sysfs does not
-    /// tell which CPUs there are.
+    /// Those of sched_getaffinity(2) and sched_setaffinity(2), and `NotFound` if sysfs does not
+    /// list the CPUs.
     pub fn here_by_force() -> io::Result<Self> {
         let topology = Topology::read(Path::new(SYSFS));
         if topology.online().is_empty() {
@@ -107,12 +107,12 @@ impl Machine {
         Self::with(Usable::by_force(topology.online())?, topology)
     }
 
-    /// Another machine, or this one in other words. `read` returns the text of a file of its sysfs,
-    /// by the path below the root (`devices/system/cpu/online`), or `None`. `allowed` is the mask;
-    /// `None` allows every CPU that is online. There is no quota.
+    /// Returns a machine from a description. `read` returns the text of a file of its sysfs, by the
+    /// path below the root (`devices/system/cpu/online`), or `None`. `allowed` is the mask; `None`
+    /// allows each CPU that is online. There is no quota.
     ///
-    /// `None` when that leaves no CPU. Whatever the files hold, it does not panic: what makes no
-    /// sense counts as missing.
+    /// Returns `None` if that leaves no CPU. It does not panic, whatever the files hold: invalid
+    /// content counts as missing.
     pub fn described(
         allowed: Option<CpuSet>,
         read: impl Fn(&str) -> Option<String>,
@@ -122,8 +122,8 @@ impl Machine {
         Self::with(Usable { parallelism: cpus.len(), cpus }, topology).ok()
     }
 
-    /// CPUs that are allowed but not online are left out, unless that leaves none: then what sysfs
-    /// says belongs to another machine.
+    /// CPUs that are allowed but not online are left out. If that leaves no CPU, sysfs describes
+    /// another machine, and they are kept.
     fn with(usable: Usable, topology: Topology) -> io::Result<Self> {
         let Usable { cpus, parallelism } = usable;
         let online = cpus.intersection(topology.online());
@@ -134,14 +134,15 @@ impl Machine {
         Ok(Self { parallelism: parallelism.clamp(1, cpus.len()), cpus, topology })
     }
 
-    /// The CPUs that may be used.
+    /// Returns the CPUs that may be used.
     #[must_use]
     pub fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
 
-    /// How many threads can run at once: the number of [`cpus`](Self::cpus), or less where the
-    /// control group has a quota of CPU time, rounded down to whole CPUs, at least 1.
+    /// Returns the number of threads that can run at once. It is the number of
+    /// [`cpus`](Self::cpus), or less if the control group has a quota of CPU time, rounded down to
+    /// whole CPUs, at least 1.
     ///
     /// *Source*: [`std::thread::available_parallelism`], which follows `cpu.max` (or version 1's
     /// `cpu.cfs_quota_us`) from the process's group up to the root.
@@ -150,26 +151,26 @@ impl Machine {
         self.parallelism
     }
 
-    /// Where a CPU sits; all zero for one that sysfs does not tell of.
+    /// Returns the position of a CPU. All fields are zero if sysfs does not list it.
     #[must_use]
     pub fn cpu(&self, cpu: usize) -> Cpu {
         self.topology.cpu(cpu)
     }
 
-    /// How many groups a runtime makes of its own accord: [`parallelism`](Self::parallelism) by
-    /// `threads`, rounded up, so that there is one base worker for each CPU. If that is less than
-    /// `at_least`, there are two, three, … base workers for each CPU, as few as make it that many.
+    /// Returns the default number of groups of a runtime: [`parallelism`](Self::parallelism)
+    /// divided by `threads`, rounded up, so that there is one base worker for each CPU. If that is
+    /// less than `at_least`, there are two, three, … base workers for each CPU, as few as needed.
     /// Then `extra` is added. At most 128.
     #[must_use]
     pub fn automatic_groups(&self, threads: usize, at_least: usize, extra: usize) -> usize {
         automatic_groups(self.parallelism, threads, at_least, extra)
     }
 
-    /// Places so many groups of so many base workers each, by the rules of this module.
+    /// Places `groups` groups of `threads` base workers each, by the rules of this module.
     ///
     /// # Errors
     ///
-    /// When `groups` or `threads` is outside 1..=128.
+    /// If `groups` or `threads` is outside 1..=128.
     pub fn plan(
         &self,
         groups: usize,
@@ -185,18 +186,18 @@ impl Machine {
     }
 }
 
-/// Where base workers run within their group.
+/// CPUs of base workers within their group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BaseWorkers {
-    /// On any CPU of the group: the scheduler may move one from a CPU that is busy with something
-    /// else. The default (`multi_affinity_in_group`).
+    /// Any CPU of the group. The scheduler may move a worker from a CPU that is busy with other
+    /// work. The default (`multi_affinity_in_group`).
     ShareCpus,
-    /// On one CPU each. Caches stay warm, and nothing helps a worker whose CPU is taken.
+    /// One CPU each. Caches stay warm, but a worker whose CPU is busy cannot move.
     OneCpuEach,
 }
 
-/// Why nothing was planned: an argument is outside of its range. It concerns that call alone.
+/// Error of a plan: an argument is outside its range. It concerns that call alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
     argument: &'static str,
@@ -204,13 +205,13 @@ pub struct PlanError {
 }
 
 impl PlanError {
-    /// Name of the argument.
+    /// Returns the name of the argument.
     #[must_use]
     pub fn argument(&self) -> &'static str {
         self.argument
     }
 
-    /// What it was.
+    /// Returns the value of the argument.
     #[must_use]
     pub fn value(&self) -> usize {
         self.value
@@ -225,10 +226,10 @@ impl fmt::Display for PlanError {
 
 impl Error for PlanError {}
 
-/// Who runs where.
+/// CPUs of each group and worker.
 ///
-/// *Shape*: a plain value, a set for each group and, with [`BaseWorkers::OneCpuEach`], for each
-/// base worker. No set is empty, and none has a CPU that its machine had not.
+/// *Shape*: a plain value, with a set for each group and, with [`BaseWorkers::OneCpuEach`], for
+/// each base worker. No set is empty, and each CPU in it belongs to the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     groups: Vec<Group>,
@@ -238,39 +239,39 @@ pub struct Placement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     cpus: CpuSet,
-    /// Of each base worker; empty when they share.
+    /// CPUs of each base worker. Empty if they share.
     workers: Vec<CpuSet>,
 }
 
 impl Placement {
-    /// Number of groups.
+    /// Returns the number of groups.
     #[must_use]
     pub fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// Base workers of each group.
+    /// Returns the number of base workers of each group.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// The CPUs of a group, from 0: of every worker of it that is no base worker, and of those as
-    /// well when they share.
+    /// Returns the CPUs of a group, counted from 0. All its dynamic workers run on them, and its
+    /// base workers too if they share.
     ///
     /// # Panics
     ///
-    /// When there is no such group.
+    /// If there is no such group.
     #[must_use]
     pub fn group(&self, group: usize) -> &CpuSet {
         &self.groups[group].cpus
     }
 
-    /// The CPUs of a base worker of a group, both from 0.
+    /// Returns the CPUs of a base worker of a group, both counted from 0.
     ///
     /// # Panics
     ///
-    /// When there is no such group or worker.
+    /// If there is no such group or worker.
     #[must_use]
     pub fn worker(&self, group: usize, thread: usize) -> &CpuSet {
         assert!(thread < self.threads, "base worker {thread} of {}", self.threads);
@@ -296,8 +297,7 @@ pub(crate) fn automatic_groups(
     groups.saturating_add(extra).min(most)
 }
 
-/// Rules 1 to 5 of this module, without looking at the ranges: whoever calls this has. A zero
-/// counts as one.
+/// Applies rules 1 to 5 of this module. The caller has checked the ranges. A zero counts as one.
 pub(crate) fn place(
     machine: &Machine,
     groups: usize,
@@ -329,7 +329,7 @@ pub(crate) fn place(
     Placement { groups: slices.iter().map(group).collect(), threads }
 }
 
-/// A CPU in the order, and what its neighbours are compared by.
+/// A CPU in the order, and its position, by which neighbours are compared.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     cpu: usize,
@@ -359,9 +359,9 @@ fn is_uneven(node: &[Entry]) -> bool {
     weakest > 0 && weakest * 8 < strongest * 7
 }
 
-/// Deals the CPUs of a node, strongest first, to as many hands of at most `hand` as that takes,
-/// and lays the hands down one behind the other. Small cores sit in packages of their own on some
-/// systems, which says nothing about caches: what was dealt counts as one core.
+/// Deals the CPUs of a node, strongest first, to as many hands of at most `hand` CPUs as needed.
+/// The hands follow each other in the result. On some systems small cores are in packages of their
+/// own, which says nothing about caches. So all dealt CPUs count as one core.
 fn deal(node: &[Entry], hand: usize) -> Vec<Entry> {
     let mut strongest_first = node.to_vec();
     strongest_first.sort_by_key(|entry| Reverse(entry.at.capacity));
@@ -373,8 +373,8 @@ fn deal(node: &[Entry], hand: usize) -> Vec<Entry> {
         .collect()
 }
 
-/// Rule 2: where one slice ends and the next begins, `groups + 1` places from 0 to the end. A slice
-/// keeps at least `threads` CPUs: both of its cuts together move by less than what it has beyond.
+/// Applies rule 2: returns the `groups + 1` positions between slices, from 0 to the end. A slice
+/// keeps at least `threads` CPUs, as its two cuts together move by less than its surplus.
 fn cuts(order: &[Entry], groups: usize, threads: usize) -> Vec<usize> {
     let slice = order.len() / groups;
     let slack = ((slice - threads) / 2).min(slice / 4);
@@ -389,7 +389,7 @@ fn cuts(order: &[Entry], groups: usize, threads: usize) -> Vec<usize> {
     (0..=groups).map(cut).collect()
 }
 
-/// How far apart the CPUs on both sides of a cut are.
+/// Returns the distance of the CPUs on both sides of a cut.
 fn gap(order: &[Entry], cut: usize) -> Gap {
     let (before, after) = (order[cut - 1].at, order[cut].at);
     let core = |at: Cpu| (at.die, at.cluster, at.core);
@@ -413,9 +413,9 @@ enum Gap {
 }
 
 const SYSFS: &str = "/sys";
-/// Groups, and threads of a group; the same as in `Config`.
+/// Range of the number of groups, and of threads of a group. The same as in `Config`.
 const PLANNED: RangeInclusive<usize> = 1..=128;
-/// More CPUs or threads than anybody has, few enough to multiply.
+/// Limit on CPUs and threads: more than any machine has, and few enough to multiply.
 const MANY: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The reserve: threads that stand by until no other one of the group is free, and then run urgent work
-//! alone. Part of the [`Crew`](super::crew).
+//! The reserve: threads that stand by until no other thread of the group is free. Then they run
+//! urgent work only. Part of the [`Crew`](super::crew).
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,9 @@ use crate::stats::Counter;
 use crate::sync::shim::{lock, wait_while};
 
 impl Group {
-    /// When no ordinary thread is free and no reserve thread either, another one of these. All that
-    /// there are wait in something urgent then: so there are never more than of that, and one.
+    /// If no ordinary thread and no reserve thread is free, calls a reserve thread that stands by,
+    /// or starts one. All existing reserve threads wait in urgent work then. So their number
+    /// exceeds that of waiting urgent work by one at most.
     pub(super) fn call_reserve_if_needed(&self) {
         if self.free() > 0 || self.config().reserve_threads_per_group == 0 {
             return;
@@ -41,22 +42,23 @@ impl Group {
     /// Counts a reserve thread that is started to stand by.
     pub(super) fn expect_standby(&self) {
         self.crew.counts.reserve.fetch_add(1, Ordering::SeqCst);
-        // Until it stands by: it does so first of all.
+        // Counted as active until it stands by, which it does first.
         self.crew.counts.active.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether a reserve thread has to go on. Not while somebody rests: it could take a wake-up that
-    /// is meant for work that only the other one may do.
+    /// Returns true if a reserve thread must continue. It must not while a worker rests: it could
+    /// take a wake-up meant for work that only that worker may do.
     pub(super) fn reserve_is_needed(&self) -> bool {
         self.free() == 0 && !self.crew.somebody_rests()
     }
 
-    /// Stands by until called. `false`: to leave, because the group stops or there are too many.
+    /// Stands by until called. Returns false if the thread must leave, because the group stops or
+    /// there are too many reserve threads.
     pub(super) fn stand_by(&self) -> bool {
         let counts = &self.crew.counts;
         let mut state = lock(&self.crew.state);
         if self.stopping() == RUN && self.reserve_is_needed() {
-            // The last free one began to wait at this moment, and saw that this one was still there.
+            // The last free thread has just begun to wait, and saw this one as active.
             return true;
         }
         counts.active.fetch_sub(1, Ordering::SeqCst);
@@ -67,7 +69,7 @@ impl Group {
                 break false;
             }
             if state.calls > 0 {
-                // `active` was raised with the call.
+                // The caller has raised `active`.
                 state.calls -= 1;
                 state.standby -= 1;
                 return true;
@@ -90,13 +92,15 @@ impl Group {
         false
     }
 
-    /// Whether the reserve may run one more login: not too many of them at a time.
+    /// Returns true if the reserve may run one more login. The number of logins at a time is
+    /// limited.
     pub(super) fn has_place_for_login(&self) -> bool {
         let most = self.config().reserve_threads_per_group.max(1);
         self.crew.counts.logins.load(Ordering::Relaxed) < most
     }
 
-    /// A reserve thread runs a login. Two that saw the same place free may both do.
+    /// Notes that a reserve thread runs a login. If two threads see the same place free, both may
+    /// run one.
     pub(super) fn begin_login(&self) {
         self.crew.counts.logins.fetch_add(1, Ordering::Relaxed);
     }

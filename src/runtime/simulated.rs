@@ -1,4 +1,4 @@
-//! [`Simulated`]: a runtime without threads, of which each step is taken by whoever holds it.
+//! [`Simulated`]: a runtime without threads. The caller takes each step.
 //!
 //! ```text
 //!   epoll ── take_events ──▶ ┌───────┐
@@ -6,10 +6,10 @@
 //!   timers ─ fire_due ─────▶ queue    └───────┘
 //! ```
 //!
-//! What is in the hands is what several workers have taken and not begun; the one who steps says which
-//! of them is next. [`run`](Simulated::run) may be called again from within what it runs: as if another
-//! worker went on while this one's handler takes its time. Time and random numbers are those of
-//! [`clock`] and [`random`](crate::sys::random).
+//! The hands hold the items that several workers have taken and not begun. The caller chooses which
+//! of them runs next. [`run`](Simulated::run) may be called again from within the code that it
+//! runs, as if another worker ran while this handler takes its time. Time and random numbers are
+//! those of [`clock`] and [`random`](crate::sys::random).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -33,30 +33,30 @@ use crate::sys::epoll::{Event, Readiness};
 pub(crate) struct Simulated {
     runtime: Runtime,
     hands: RefCell<Vec<Taken>>,
-    /// One for each that runs within another.
+    /// One buffer for each level of nested runs.
     read_bufs: RefCell<Vec<Vec<u8>>>,
-    /// Tasks that were taken, as a worker counts them.
+    /// Number of tasks taken, as a worker counts them.
     taken: Cell<u32>,
     overtakes: RefCell<Overtakes>,
 }
 
-/// Account of tasks that were taken before others that had been queued earlier.
+/// Account of tasks that were taken before tasks queued earlier.
 #[derive(Debug, Default)]
 struct Overtakes {
-    /// When the last tasks of each group that were taken had been queued.
+    /// Groups and queue times of the last tasks that were taken.
     queued_at: VecDeque<(usize, Instant)>,
     /// Largest number of later tasks that were taken before one.
     most: usize,
 }
 
-/// What a worker has taken and not begun.
+/// Item that a worker has taken and not begun.
 #[derive(Debug)]
 enum Taken {
     Event(Arc<Group>, Token, Readiness),
     Task(Arc<Group>, Task, Instant),
 }
 
-/// What was run.
+/// Kind of the item that was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
     Event,
@@ -66,12 +66,12 @@ pub(crate) enum Ran {
     Remains,
 }
 
-/// More events than there are connections.
+/// Number of events for one call. It exceeds the number of connections.
 const MOST_EVENTS: usize = 64;
 
 impl Simulated {
-    /// With these tunables, of which those about threads count for nothing. There is one group, or
-    /// `epoll_groups`.
+    /// Makes a runtime with these tunables. Those about threads have no effect. There is one group,
+    /// or `epoll_groups`.
     pub(crate) fn new(config: Config) -> Result<Self, StartError> {
         let groups = config.epoll_groups.max(1);
         let config = config.epoll_groups(groups);
@@ -90,12 +90,12 @@ impl Simulated {
         &self.runtime.handle
     }
 
-    /// The groups in turn, each for the next connection.
+    /// Returns the groups in turn, each for the next connection.
     pub(crate) fn group(&self) -> &Arc<Group> {
         self.handle().next_group()
     }
 
-    /// Takes the events that there are, and pins what they are for.
+    /// Takes the present events and pins their sources. Returns their number.
     pub(crate) fn take_events(&self) -> usize {
         self.handle().groups().iter().map(|group| self.take_events_of(group)).sum()
     }
@@ -104,7 +104,7 @@ impl Simulated {
         let mut events = [Event::EMPTY; MOST_EVENTS];
         let count = group.epoll.wait(&mut events, Some(Duration::ZERO)).unwrap_or(0);
         let mut taken = 0;
-        // The timer of the kernel knows nothing of simulated time.
+        // Events of the kernel's timer are ignored: it does not follow simulated time.
         for event in events[..count].iter().filter(|event| event.data() >= Token::FIRST) {
             let token = Token::decode(event.data());
             if group.pin(token) {
@@ -121,12 +121,12 @@ impl Simulated {
         taken
     }
 
-    /// Takes the next task of the first group that has one: that of a worker's turn, or an ordinary
-    /// one if there is any.
+    /// Takes the next task of the first group that has one, in the order of a worker's turn. If
+    /// `ordinary_first`, ordinary tasks go first.
     pub(crate) fn take_task(&self, ordinary_first: bool) -> bool {
         let of_turn = First::of(self.taken.get());
         let order = if ordinary_first { First::Ordinary } else { of_turn };
-        // Workers of all groups go on at the same time.
+        // Workers of all groups run at the same time, so the first group changes.
         let groups = self.handle().groups();
         let first = self.taken.get() as usize % groups.len();
         for group in groups[first..].iter().chain(&groups[..first]) {
@@ -140,22 +140,23 @@ impl Simulated {
         false
     }
 
-    /// Largest number of tasks that were queued after another and taken before it.
+    /// Returns the largest number of tasks that were queued after another and taken before it.
     pub(crate) fn most_overtakes(&self) -> usize {
         self.overtakes.borrow().most
     }
 
-    /// How many are in the hands.
+    /// Returns the number of items in the hands.
     pub(crate) fn in_hands(&self) -> usize {
         self.hands.borrow().len()
     }
 
-    /// Tasks that nobody has taken.
+    /// Returns the number of tasks that are still queued.
     pub(crate) fn queued(&self) -> usize {
         self.handle().groups().iter().map(|group| group.lanes.len()).sum()
     }
 
-    /// Runs one of the hands here; an event with `turn` behind it, or queues it without.
+    /// Runs one item of the hands. `turn` applies to events only: `Some` runs the event here as one
+    /// of a batch, `None` queues it.
     pub(crate) fn run(&self, which: usize, turn: Option<(usize, usize)>) -> Ran {
         let taken = self.hands.borrow_mut().remove(which);
         let group = &match &taken {
@@ -205,25 +206,25 @@ impl Simulated {
         ran
     }
 
-    /// Queues what is due.
+    /// Queues the due timers.
     pub(crate) fn fire_due(&self) {
         for group in self.handle().groups() {
             group.fire_due(clock::now(), &mut Vec::new());
         }
     }
 
-    /// When there is something due next.
+    /// Returns the next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.handle().groups().iter().filter_map(|group| group.next_deadline()).min()
     }
 
-    /// The drain begins, as of [`Runtime::drain`].
+    /// Begins the drain, as [`Runtime::drain`] does.
     pub(crate) fn start_draining(&self) {
         self.handle().usage().start_draining();
         self.handle().groups().iter().for_each(|group| group.notify_all(DRAIN));
     }
 
-    /// The deadline of the drain has come; or, if nothing is left to be cut, it is over.
+    /// Ends the drain. If `cut`, its deadline has come and the rest is cut.
     pub(crate) fn end_draining(&self, cut: bool) {
         let mark = if cut { CUT } else { OVER };
         self.handle().groups().iter().for_each(|group| group.notify_all(mark));
@@ -231,8 +232,8 @@ impl Simulated {
 }
 
 impl Drop for Simulated {
-    /// Ends what is registered, as the last worker of a group does. A connection and its slot in the
-    /// group refer to each other.
+    /// Ends the registered sources, as the last worker of a group does. A connection and its slot
+    /// in the group refer to each other, so they would leak.
     fn drop(&mut self) {
         for taken in self.hands.take() {
             match taken {
@@ -260,5 +261,5 @@ impl Overtakes {
     }
 }
 
-/// Tasks by which the account of overtakes looks back.
+/// Number of taken tasks that the account of overtakes remembers.
 const LAST_TAKEN: usize = 1024;

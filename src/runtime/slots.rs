@@ -1,18 +1,18 @@
-//! Slots: from what the kernel gives back to what is registered, safely.
+//! Slots: safe lookup of a registered source by the bits that the kernel returns.
 //!
-//! The kernel hands us the 64 bits that were given to it at registration, possibly by a worker that
-//! was already on its way out of `epoll_wait` when the thing was deregistered. So these bits are not
-//! a pointer but a [`Token`]: a slot number and a version. Slots live in chunks that are never given
-//! back while the table lives, so any token can be looked up at any time, and a stale one is noticed
-//! because the version differs or nobody refers to the slot any more.
+//! The kernel returns the 64 bits that it got at registration. It may return them to a worker that
+//! leaves `epoll_wait` while the source is deregistered. So these bits are not a pointer but a
+//! [`Token`]: a slot number and a version. Slots live in chunks that are not freed before the
+//! table, so any token can be looked up at any time. A stale token is detected: its version
+//! differs, or the slot has no reference any more.
 //!
 //! ```text
 //!  insert: (v, 1) ──pin──▶ (v, n) ──release──▶ (v, 0) ──take──▶ (v + 1, 0) free ──insert──▶ …
-//!                                               the last one      by the reclaimer, who gets the
-//!                                               says so           value out and drops it
+//!                                               returns Last      by the reclaimer, which gets
+//!                                                                 the value and drops it
 //! ```
 //!
-//! Registration owns one reference, each event in a batch one, each queued task one.
+//! The registration owns one reference, each event in a batch one, and each queued task one.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -22,36 +22,36 @@ use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::sync::shim::{Mutex, UnsafeCell, lock};
 
-/// Slot number and version: what stands in `epoll_event.data`.
+/// Slot number and version, as stored in `epoll_event.data`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
     slot: u32,
-    /// Never 0, which leaves the tokens below [`Token::FIRST`] to things that have no slot.
+    /// Never 0. So numbers below [`Token::FIRST`] are free for descriptors without a slot.
     version: u32,
 }
 
 impl Token {
-    /// Every encoded token is at least this.
+    /// Lower bound of encoded tokens.
     pub(crate) const FIRST: u64 = 1 << 32;
 
-    /// The bits for the kernel. The only place that makes them.
+    /// Returns the bits for the kernel. Only this function makes them.
     pub(crate) const fn encode(self) -> u64 {
         (self.version as u64) << 32 | self.slot as u64
     }
 
-    /// The token in the bits from the kernel. The only place that reads them.
+    /// Returns the token in the bits from the kernel. Only this function reads them.
     pub(crate) const fn decode(data: u64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "takes the halves apart")]
         Self { slot: data as u32, version: (data >> 32) as u32 }
     }
 
-    /// The token and four bits beside it: slot numbers leave them free.
+    /// Encodes the token with four more bits, which slot numbers leave free.
     pub(crate) const fn encode_with(self, bits: u8) -> u64 {
         debug_assert!(self.slot < 1 << SLOT_BITS && bits < 16);
         self.encode() | (bits as u64) << SLOT_BITS
     }
 
-    /// What [`encode_with`](Self::encode_with) made.
+    /// Decodes the result of [`encode_with`](Self::encode_with).
     pub(crate) const fn decode_with(data: u64) -> (Self, u8) {
         let bits = data >> SLOT_BITS & 0xf;
         (Self::decode(data & !(0xf << SLOT_BITS)), bits as u8)
@@ -64,35 +64,38 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What a release says.
+/// Result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the last one has to see to the reclaim"]
 pub(crate) enum Released {
-    /// Others still refer to the slot.
+    /// Other references to the slot exist.
     Alive,
-    /// This was the last reference: the slot is to be taken by [`Slots::take`], once.
+    /// This was the last reference. The caller must have the slot taken by [`Slots::take`], once.
     Last,
 }
 
-/// The table.
+/// Table of slots.
 pub(crate) struct Slots<T> {
-    /// Chunk `k` has `FIRST_CHUNK << k` slots. Written once each, under `free`; read by all.
+    /// Chunk `k` has `FIRST_CHUNK << k` slots. Each pointer is written once, under `free`; read by
+    /// all threads.
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     free: Mutex<Free>,
 }
 
 struct Slot<T> {
-    /// Version in the upper half, references in the lower. Written by read-modify-write, but for the
-    /// two plain stores of `insert` and `take`, when nobody else may.
+    /// Version in the upper half, number of references in the lower. Written by read-modify-write.
+    /// The exceptions are the plain stores of `insert_with` and `take`, while no other thread may
+    /// write.
     word: AtomicU64,
-    /// Written by `insert` and `take`, when there is no reference; read by who has one.
+    /// Written by `insert_with` and `take`, while there is no reference; read by holders of a
+    /// reference.
     value: UnsafeCell<Option<T>>,
 }
 
 struct Free {
-    /// Slots that may be used again, last in first out, so that memory stays warm.
+    /// Free slots, used last in, first out, so that memory stays warm.
     slots: Vec<u32>,
-    /// Slots in the chunks that exist.
+    /// Number of slots in the chunks that exist.
     capacity: usize,
 }
 
@@ -101,7 +104,7 @@ const FIRST_CHUNK: usize = 64;
 #[cfg(loom)]
 const FIRST_CHUNK: usize = 1;
 const CHUNKS: usize = 22;
-/// Slot numbers are below 2 to this.
+/// Number of bits of a slot number.
 const SLOT_BITS: u32 = 28;
 const _: () = assert!(FIRST_CHUNK << CHUNKS <= 1 << SLOT_BITS);
 
@@ -119,8 +122,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts a value into a free slot, with one reference, which belongs to the caller. The value is
-    /// told its token before anybody can find it.
+    /// Puts a value into a free slot, with one reference, which belongs to the caller. `make` gets
+    /// the token before any other thread can find the value.
     ///
     /// `None`: all 2^28 slots are in use.
     pub(crate) fn insert_with(&self, make: impl FnOnce(Token) -> T) -> Option<Token> {
@@ -156,7 +159,7 @@ impl<T> Slots<T> {
             if !same || !alive {
                 return false;
             }
-            // Acquire: pairs with the Release of `insert`.
+            // Acquire: pairs with the Release of `insert_with`.
             match slot.word.compare_exchange_weak(
                 word,
                 word + 1,
@@ -169,11 +172,11 @@ impl<T> Slots<T> {
         }
     }
 
-    /// What a token refers to.
+    /// Returns the value that a token refers to.
     ///
     /// # Safety
     ///
-    /// The caller holds a reference to the slot (by `insert` or `pin`) for as long as it uses the
+    /// The caller holds a reference to the slot (by `insert_with` or `pin`) for as long as it uses the
     /// returned one.
     pub(crate) unsafe fn get(&self, token: Token) -> &T {
         let slot = self.slot(token.slot).expect("a pinned slot exists");
@@ -182,11 +185,11 @@ impl<T> Slots<T> {
         unsafe { value_of(slot) }
     }
 
-    /// Gives a reference back.
+    /// Releases a reference.
     pub(crate) fn release(&self, token: Token) -> Released {
         let slot = self.slot(token.slot).expect("a pinned slot exists");
-        // Release: what was done with the value happens before it is taken. Acquire: who was last
-        // hands it on having seen all of that.
+        // Release: all uses of the value happen before it is taken. Acquire: the thread that
+        // releases the last reference sees all of them when it passes the slot on.
         let ordering = mutant!(Ordering::AcqRel, ReleaseRelaxed => Ordering::Relaxed);
         let before = slot.word.fetch_sub(1, ordering);
         debug_assert!(references(before) > 0, "{token:?} was released too often");
@@ -196,7 +199,7 @@ impl<T> Slots<T> {
     /// Takes the value out and frees the slot. Called once, after [`Released::Last`].
     pub(crate) fn take(&self, token: Token) -> Option<T> {
         let slot = self.slot(token.slot)?;
-        // Acquire: pairs with the Release of every `release`.
+        // Acquire: pairs with the Release of each `release`.
         let word = slot.word.load(Ordering::Acquire);
         if version(word) != token.version || references(word) != 0 {
             debug_assert!(false, "{token:?} was taken while it is {word:#x}");
@@ -204,27 +207,27 @@ impl<T> Slots<T> {
         }
         let value = {
             let cell = slot.value.get_mut();
-            // SAFETY: no reference exists, none can come to be (`pin` fails at 0), and only the one
-            // who was told `Last` gets here.
+            // SAFETY: no reference exists, and none can come to be (`pin` fails at 0). Only the
+            // caller that got `Last` gets here.
             unsafe { cell.deref() }.take()
         };
         let next = match token.version.wrapping_add(1) {
             0 => 1,
             next => next,
         };
-        // Release: pairs with `insert`, by way of the free list's lock.
+        // Release: pairs with `insert_with`, through the lock of the free list.
         slot.word.store(pack(next, 0), Ordering::Release);
         lock(&self.free).slots.push(token.slot);
         value
     }
 
-    /// Slots that exist, and how many of them are free.
+    /// Returns the number of slots, and how many of them are free.
     pub(crate) fn usage(&self) -> (usize, usize) {
         let free = lock(&self.free);
         (free.capacity, free.slots.len())
     }
 
-    /// Tokens of all values that are registered at the moment, pinned; the caller releases them.
+    /// Returns the tokens of all values registered at the moment, pinned. The caller releases them.
     pub(crate) fn pin_all(&self) -> Vec<Token> {
         let (capacity, _) = self.usage();
         let tokens = (0..u32::try_from(capacity).unwrap_or(u32::MAX)).filter_map(|index| {
@@ -292,7 +295,7 @@ impl<T> fmt::Debug for Slots<T> {
 /// The caller holds a reference to the slot.
 unsafe fn value_of<T>(slot: &Slot<T>) -> &T {
     let cell = slot.value.get();
-    // SAFETY: while a reference exists nobody writes the value, see `Slot::value`.
+    // SAFETY: while a reference exists no thread writes the value, see `Slot::value`.
     let value: *const Option<T> = unsafe { cell.deref() };
     // SAFETY: as above, and the slot lives as long as the table: the borrow of the local `cell`
     // was shorter than what it points to.
@@ -365,7 +368,7 @@ mod tests {
         let first = slots.insert(0).expect("room");
         assert_eq!(slots.release(first), Released::Last);
         assert_eq!(slots.take(first), Some(0));
-        // The slot has been used again 2^32 - 3 times.
+        // The slot has been reused 2^32 - 3 times.
         let slot = slots.slot(first.slot).expect("it exists");
         slot.word.store(pack(u32::MAX - 1, 0), Ordering::Relaxed);
         let mut stale = Vec::new();

@@ -1,7 +1,7 @@
-//! The deadline heap of a group: what is due, and when the next thing will be.
+//! The deadline heap of a group: the due timers, and the next deadline.
 //!
 //! A pure data structure. It reads no clock (`now` is an argument), arms no descriptor, takes no
-//! lock and runs no callback; its owner does, see `group.rs`.
+//! lock and runs no callback. Its owner does, see `alarm.rs` and `group.rs`.
 //!
 //! ```text
 //!   heap (by deadline, then age)          slab
@@ -10,11 +10,11 @@
 //!   └ t=8 age 9 slot 0 ┘   has age 9 now  2: vacant
 //! ```
 //!
-//! A payload lives in a slab, its deadline in a heap; both carry the *age*, a number that is never
-//! used twice. Cancelling empties the slot at once, so the payload is back and the slot is free,
-//! and leaves the heap entry behind: dead, as no slot has its age any more. Dead entries leave when
-//! they come to the top, or all together when they are more than half of the heap, which keeps a
-//! cancellation O(1) on average and the memory in proportion to the live timers.
+//! A payload lives in a slab, its deadline in a heap. Both carry the *age*, a number that is never
+//! used twice. A cancellation empties the slot at once and returns the payload. The heap entry
+//! stays, but it is dead, as no slot has its age any more. Dead entries leave when they reach the
+//! top, or all together when they are more than half of the heap. So a cancellation is O(1) on
+//! average, and memory stays in proportion to the live timers.
 
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,8 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// Timers with a payload each, ordered by deadline; equal deadlines fire in order of insertion.
+/// Timers with a payload each, ordered by deadline. Timers with equal deadlines fire in order of
+/// insertion.
 ///
 /// *Shape*: owned by one group behind its timer lock. Memory follows the largest number of live
 /// timers of the recent past: about 32 bytes for the heap and 16 plus the payload for the slab.
@@ -32,10 +33,11 @@ pub(crate) struct TimerHeap<T> {
     slots: Vec<Slot<T>>,
     /// First vacant slot, linked through [`Slot::Vacant`].
     free: Option<u32>,
-    /// Live timers, which is the number of occupied slots. The rest of `heap` is dead.
+    /// Number of live timers, which is the number of occupied slots. The other entries of `heap`
+    /// are dead.
     live: usize,
     next_age: u64,
-    /// Timers that left the slab since it was last looked at for shrinking.
+    /// Number of timers that left the slab since the last attempt to shrink it.
     departures: usize,
 }
 
@@ -79,7 +81,7 @@ impl<T> TimerHeap<T> {
         TimerId { age, slot }
     }
 
-    /// Takes a timer out before it fires and gives its payload back; `None` when it has fired or
+    /// Removes a timer before it fires and returns its payload. Returns `None` if it has fired or
     /// was cancelled before, however long ago. O(1), amortised over the sweeps.
     pub(crate) fn cancel(&mut self, id: TimerId) -> Option<T> {
         let payload = self.vacate(id.slot, id.age)?;
@@ -88,7 +90,7 @@ impl<T> TimerHeap<T> {
         Some(payload)
     }
 
-    /// Deadline of the next live timer, due or not. Drops the dead entries that stand before it.
+    /// Returns the deadline of the next live timer, due or not. Drops the dead entries before it.
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         while let Some(top) = self.heap.peek() {
             if self.is_live(top) {
@@ -101,8 +103,8 @@ impl<T> TimerHeap<T> {
 
     /// Takes the next timer whose deadline is at or before `now`. O(log n).
     ///
-    /// Call it until it says `None`. The id is the one that [`Self::insert`] returned; cancelling
-    /// it from here on does nothing.
+    /// To be called until it returns `None`. The id is that of [`Self::insert`]; a later
+    /// cancellation of it does nothing.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(TimerId, T)> {
         while let Some(&Entry { deadline, age, slot }) = self.heap.peek() {
             if deadline > now && self.occupied_by(slot, age) {
@@ -118,7 +120,7 @@ impl<T> TimerHeap<T> {
         None
     }
 
-    /// Payloads of the live timers, in any order.
+    /// Returns the payloads of the live timers, in any order.
     pub(crate) fn into_payloads(self) -> impl Iterator<Item = T> {
         self.slots.into_iter().filter_map(|slot| match slot {
             Slot::Occupied { payload, .. } => Some(payload),
@@ -126,7 +128,7 @@ impl<T> TimerHeap<T> {
         })
     }
 
-    /// Live timers: inserted, neither fired nor cancelled.
+    /// Number of live timers: inserted, neither fired nor cancelled.
     pub(crate) const fn len(&self) -> usize {
         self.live
     }
@@ -135,7 +137,7 @@ impl<T> TimerHeap<T> {
         self.occupied_by(entry.slot, entry.age)
     }
 
-    /// A slot may have been given back by `shrink_slots`; then nobody lives there.
+    /// `shrink_slots` may have removed the slot; then it counts as vacant.
     fn occupied_by(&self, slot: u32, age: u64) -> bool {
         matches!(self.slots.get(slot as usize), Some(Slot::Occupied { age: a, .. }) if *a == age)
     }
@@ -156,8 +158,9 @@ impl<T> TimerHeap<T> {
         Some(payload)
     }
 
-    /// Drops all dead entries once they are more than half of the heap. Each sweep is paid for by
-    /// the cancellations since the last one, of which there were at least as many as entries stay.
+    /// Drops all dead entries once they are more than half of the heap. A sweep costs O(1) per
+    /// cancellation: since the last sweep there were at least as many cancellations as entries
+    /// stay.
     fn sweep(&mut self) {
         let dead = self.heap.len() - self.live;
         if dead > SWEEP_MIN && dead > self.live {
@@ -175,9 +178,9 @@ impl<T> TimerHeap<T> {
         }
     }
 
-    /// Gives the tail of the slab back when it is mostly vacant. Looks only after as many timers
-    /// have left as there are slots, so a single timer that lives at the very end costs little.
-    /// The vacant slots are then linked lowest first: new timers move to the front by and by.
+    /// Frees the tail of the slab when it is mostly vacant. It is checked only after as many timers
+    /// have left as there are slots, so a single timer at the very end costs little. The vacant
+    /// slots are then linked lowest first, so new timers move to the front over time.
     fn shrink_slots(&mut self) {
         if self.slots.len() <= SHRINK_MIN
             || self.live >= self.slots.len() / 4
@@ -193,14 +196,14 @@ impl<T> TimerHeap<T> {
         self.free = None;
         for (index, slot) in self.slots.iter_mut().enumerate().rev() {
             if let Slot::Vacant { next } = slot {
-                // Truncates nothing: `insert` checked this position when it made the slot.
+                // No truncation: `insert` checked this position when it made the slot.
                 *next = self.free.replace(index as u32);
             }
         }
     }
 }
 
-/// Names one timer of one heap for ever: its age is not used again when its slot is.
+/// Identifier of a timer in a heap. It is never reused: its age is new even when its slot is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerId {
     age: u64,
@@ -213,7 +216,7 @@ enum Slot<T> {
     Vacant { next: Option<u32> },
 }
 
-/// What the heap sorts. The greatest is the next to fire: earliest deadline, then lowest age.
+/// Entry of the heap. The greatest is the next to fire: earliest deadline, then lowest age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     deadline: Instant,
@@ -233,10 +236,10 @@ impl PartialOrd for Entry {
     }
 }
 
-/// So few dead entries are not worth a sweep.
+/// Number of dead entries up to which a sweep is not worth its cost.
 const SWEEP_MIN: usize = 64;
 
-/// So little capacity is not worth giving back.
+/// Capacity up to which shrinking is not worth its cost.
 const SHRINK_MIN: usize = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Timers as a user sees them: set through a [`Handle`](super::Handle), cancelled through a [`Timer`].
+//! Timers of the user: set through a [`Handle`](super::Handle), cancelled through a [`Timer`].
 
 use std::fmt;
 use std::mem;
@@ -15,9 +15,9 @@ use crate::stats::Counter;
 use crate::sync::shim::lock;
 use crate::sys::clock;
 
-/// What a deadline is for.
+/// Purpose of a deadline.
 pub(crate) enum Due {
-    /// Something registered set it for itself.
+    /// A registered source set it for itself.
     Source(Token),
     /// A callback of the user.
     Callback(Arc<Callback>),
@@ -26,13 +26,13 @@ pub(crate) enum Due {
 /// A timer's callback and its state.
 pub(crate) struct Callback {
     class: Class,
-    /// Neither ran as a one-shot nor was cancelled.
+    /// True until the callback ran as a one-shot or was cancelled.
     live: AtomicBool,
-    /// Distance of a repeating one.
+    /// Interval of a repeating timer.
     every: Option<Duration>,
     /// Taken while it runs, so that a slow callback never overlaps itself.
     code: Mutex<Option<Code>>,
-    /// The entry in the heap, while there is one.
+    /// Entry in the heap, while there is one.
     entry: Mutex<Option<TimerId>>,
 }
 
@@ -41,7 +41,7 @@ enum Code {
     Every(Box<dyn FnMut() + Send>),
 }
 
-/// A timer that was set. Dropping this does not cancel it.
+/// Handle of a timer that was set. Dropping it does not cancel the timer.
 #[must_use = "to be kept if the timer is ever to be cancelled"]
 pub struct Timer {
     callback: Weak<Callback>,
@@ -49,8 +49,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Prevents every run that has not begun. `false` when a one-shot timer has run or is running,
-    /// or it was cancelled before.
+    /// Prevents each run that has not begun. Returns false if a one-shot timer has run or is
+    /// running, or the timer was cancelled before.
     pub fn cancel(&self) -> bool {
         let Some(callback) = self.callback.upgrade() else { return false };
         if !callback.live.swap(false, Ordering::AcqRel) {
@@ -63,7 +63,7 @@ impl Timer {
                 drop(group.cancel_due(id));
             }
         }
-        // Dropped here, on the caller's thread, unless it runs at the moment.
+        // Dropped here, on the caller's thread, unless it is running.
         let code = lock(&callback.code).take();
         drop(code);
         true
@@ -76,27 +76,29 @@ impl fmt::Debug for Timer {
     }
 }
 
-/// Whether time that was to be looked at then was looked at so late that nothing else was looked at
-/// either: the process was stopped, or had no CPU. Then a peer is not to blame for what it could not do.
+/// Returns true if the deadline `due` is handled so late that the process must have been stopped,
+/// or had no CPU. All other deadlines were late too then, so a peer is not to blame for missing its
+/// own.
 pub(crate) fn is_late(due: Instant, now: Instant) -> bool {
     now.saturating_duration_since(due) > LATE
 }
 
-/// What a peer has to do in time is excused once. A second time it had another whole time for it; and
-/// where much is queued, as when many send without end, every look is late.
+/// A peer that misses a deadline is excused once. At a second miss it had another whole period. And
+/// if much work is queued, for example because many peers send without pause, each deadline is
+/// handled late.
 #[derive(Debug, Default)]
 pub(crate) struct Excuse {
     given: bool,
 }
 
 impl Excuse {
-    /// Whether that time begins anew because it is looked at only now.
+    /// Returns true if the period starts again because the deadline is handled only now.
     pub(crate) fn covers(&mut self, due: Instant, now: Instant) -> bool {
         is_late(due, now) && !mem::replace(&mut self.given, true)
     }
 }
 
-/// Twenty times what a timer promises.
+/// Lateness above which a deadline counts as late: twenty times the 5 ms that timers promise.
 const LATE: Duration = Duration::from_millis(100);
 
 pub(crate) fn after(
@@ -118,7 +120,7 @@ pub(crate) fn every(
     set(group, class, interval, Some(interval), Code::Every(code))
 }
 
-/// A repeating timer does not run more often than this.
+/// Shortest interval of a repeating timer.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
 fn set(
@@ -146,14 +148,14 @@ impl Callback {
         let now = clock::now();
         let deadline = clock::later(now, delay);
         let callback = Arc::clone(&self);
-        // Held until the entry is known, so that a cancel finds it.
+        // Held until the entry is known, so that a cancellation finds it.
         let mut entry = lock(&self.entry);
         if callback.live.load(Ordering::Acquire) {
             *entry = Some(group.insert_due(deadline, now, Due::Callback(callback)));
         }
     }
 
-    /// The task for a callback that is due.
+    /// Returns the task for a callback that is due.
     pub(crate) fn into_task(self: Arc<Self>, group: Weak<Group>) -> Task {
         *lock(&self.entry) = None;
         Task::Run(self.class, Box::new(move || self.run(&group)))
@@ -175,7 +177,7 @@ impl Callback {
         }
     }
 
-    /// Sets the next deadline, also when the callback panics.
+    /// Runs the callback, and sets the next deadline even if it panics.
     fn run_repeating(self: Arc<Self>, group: &Group, mut code: Box<dyn FnMut() + Send>) {
         super::task::guard(group, "timer", &mut code);
         *lock(&self.code) = Some(Code::Every(code));

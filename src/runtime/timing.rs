@@ -1,6 +1,6 @@
-//! Where the histograms are fed. A request that is run in place costs one look at the clock more than
-//! without them. When they are off, that is looked up once for all its stages, and each costs a test
-//! and a jump.
+//! Samples for the histograms. With histograms, a request that is run in place costs one more
+//! reading of the clock. Without them, the switch is read once for all stages of a request, and
+//! each stage costs a test and a jump.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ impl Group {
         self.histograms.record(stage, to.saturating_duration_since(from));
     }
 
-    /// A worker begins with something. Whether its stages are to be timed.
+    /// Notes that a worker begins to run a source. Returns true if its stages are to be timed.
     pub(crate) fn note_scheduled(&self, lent: &Lent<'_>) -> bool {
         let on = self.histograms.is_on();
         if on {
@@ -23,14 +23,14 @@ impl Group {
         on
     }
 
-    /// The first bytes of a turn have been received; when that was.
+    /// Notes that the first bytes of a turn have been received. Returns the time.
     pub(crate) fn note_received(&self, lent: &Lent<'_>) -> Instant {
         let now = clock::now();
         self.record(Stage::RecvFirst, lent.runnable_at, now);
         now
     }
 
-    /// A turn is over: everything was received and handed on.
+    /// Notes the end of a turn: all bytes were received and passed on.
     pub(crate) fn note_run(&self, first_at: Option<Instant>, lent: &Lent<'_>) {
         if let Some(first_at) = first_at {
             self.record(Stage::Run, first_at, lent.lap.now);
@@ -38,7 +38,7 @@ impl Group {
         }
     }
 
-    /// A closure has ended, which began at `from`.
+    /// Notes the end of a closure that began at `from`.
     pub(super) fn note_closure_run(&self, from: Instant, lent: &Lent<'_>) {
         if self.histograms.is_on() {
             self.record(Stage::Schedule, lent.runnable_at, from);
@@ -46,7 +46,7 @@ impl Group {
         }
     }
 
-    /// A timer fires.
+    /// Notes that a timer fires.
     pub(super) fn note_timer(&self, late: Duration) {
         if self.histograms.is_on() {
             self.histograms.record(Stage::Timer, late);

@@ -1,4 +1,4 @@
-//! What a runtime has in use, against its limits, and the flag that says it is ending.
+//! Use of resources by a runtime, compared with its limits, and the flags of its drain.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,12 +14,12 @@ use super::source::TIMER;
 use super::starved::Starved;
 use crate::sys::clock;
 
-/// Who began a connection.
+/// Origin of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The peer: a listener of ours accepted it.
+    /// The peer connected, and a listener accepted the connection.
     Accepted,
-    /// We did.
+    /// This runtime connected.
     Outgoing,
 }
 
@@ -30,29 +30,29 @@ pub(crate) struct Usage {
     outgoing: AtomicUsize,
     silent: AtomicUsize,
     buffered_bytes: AtomicUsize,
-    /// Connections above the high watermark, which are not read, and connections that end.
+    /// Connections above the high watermark, which are not read, and connections that are closing.
     paused: AtomicUsize,
     closing: AtomicUsize,
     /// Connections that have not logged in, and sessions.
     unauthenticated: AtomicUsize,
     sessions: AtomicUsize,
-    /// Requests that wait for their turn, and their bytes.
+    /// Queued requests, and their bytes.
     queued_requests: AtomicUsize,
     queued_bytes: AtomicUsize,
-    /// Requests that are answered later, and handlers that wait for their peer.
+    /// Deferred requests, and handlers that wait for their peer.
     deferred: AtomicUsize,
     waiting_writers: AtomicUsize,
     /// Connections and closures of an urgent class, of all groups.
     urgent_units: CachePadded<AtomicUsize>,
     next_connection_id: AtomicU64,
     draining: Begun,
-    /// No accepted connection is left: the outgoing ones drain, too.
+    /// Begun when no accepted connection is left: the outgoing ones drain too.
     draining_outgoing: Begun,
-    /// Listeners that are open.
+    /// Number of open listeners.
     listeners: AtomicUsize,
-    /// Listeners that ran out of descriptors, to be told when one is closed.
+    /// Listeners that ran out of descriptors. They are notified when one is closed.
     starved: Starved<(Weak<Group>, Token)>,
-    /// Told while the runtime drains.
+    /// Notified of changes while the runtime drains.
     changes: Changes,
     noise: Noise,
 }
@@ -98,7 +98,7 @@ impl Usage {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// A connection is not read any more for a while, or is again.
+    /// Notes that a connection is not read for a while, or is read again.
     pub(crate) fn pause_changed(&self, paused: bool) {
         change(&self.paused, paused);
     }
@@ -107,7 +107,7 @@ impl Usage {
         self.paused.load(Ordering::Relaxed)
     }
 
-    /// A connection begins to end, or has ended.
+    /// Notes that a connection begins to close, or has ended.
     pub(crate) fn closing_changed(&self, closing: bool) {
         change(&self.closing, closing);
     }
@@ -125,7 +125,8 @@ impl Usage {
     }
 
     pub(crate) fn urgent_units(&self) -> usize {
-        // Of two threads that change a class to and fro, the second may be counted first.
+        // If two threads change a class up and down, the decrement may be counted first. So the sum
+        // may be below zero for a moment.
         usize::try_from(self.urgent_units.load(Ordering::Relaxed).cast_signed()).unwrap_or(0)
     }
 
@@ -146,7 +147,7 @@ impl Usage {
         self.next_connection_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Notes that a buffer's size changed, and returns the new sum.
+    /// Notes that a buffer's size changed. Returns the new sum.
     pub(crate) fn buffer_changed(&self, before: usize, after: usize) -> usize {
         let change = after.wrapping_sub(before);
         self.buffered_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
@@ -168,17 +169,18 @@ impl Usage {
         &self.draining
     }
 
-    /// From here on outgoing connections drain.
+    /// Starts to drain outgoing connections.
     pub(crate) fn start_draining_outgoing(&self) {
         self.draining_outgoing.begin();
     }
 
-    /// Whether connections of this origin drain.
+    /// Returns true if connections of this origin drain.
     pub(crate) fn drains(&self, origin: Origin) -> bool {
         self.begun_of(origin).is_seen()
     }
 
-    /// The same by who has registered one just now: whether it came too late to be told.
+    /// Returns the same to a thread that has just registered a connection. If true, the connection
+    /// came too late to be notified.
     pub(crate) fn drains_after(&self, origin: Origin) -> bool {
         self.begun_of(origin).is_seen_after()
     }
@@ -190,26 +192,27 @@ impl Usage {
         }
     }
 
-    /// Waits until `done` holds or the deadline has passed; says which. Looked at again after each
-    /// change that [`announce`](Self::announce) tells.
+    /// Waits until `done` holds or the deadline has passed. Returns true if `done` holds. It is
+    /// checked again after each [`announce`](Self::announce).
     pub(crate) fn wait_until(&self, deadline: Instant, done: impl Fn() -> bool) -> bool {
         let left = deadline.saturating_duration_since(clock::now());
         self.changes.wait_until(Some(left), done)
     }
 
-    /// Something changed that a drain may wait for.
+    /// Notifies a change that a drain may wait for.
     pub(crate) fn announce(&self) {
         self.changes.tell(&self.draining);
     }
 
-    /// The listener wants to know when a descriptor is closed. It tries to accept once more after this.
+    /// Asks for a notification of the listener when a descriptor is closed. The listener tries to
+    /// accept once more after this call.
     pub(crate) fn starve(&self, group: Weak<Group>, listener: Token) {
-        // Each group counts its tokens for itself.
+        // Tokens of two groups may be equal.
         let is_same = |a: &(Weak<Group>, Token), b: &(_, _)| a.1 == b.1 && a.0.ptr_eq(&b.0);
         self.starved.join((group, listener), is_same);
     }
 
-    /// A descriptor was closed: whoever starves may try again.
+    /// Notes that a descriptor was closed. Listeners that ran out of descriptors may try again.
     pub(crate) fn descriptor_closed(&self) {
         for (group, listener) in self.starved.descriptor_closed() {
             if let Some(group) = group.upgrade() {
@@ -219,9 +222,9 @@ impl Usage {
     }
 }
 
-/// What sessions use.
+/// Use by sessions.
 impl Usage {
-    /// A connection is to log in, or has, or has ended before it did.
+    /// Notes that a connection must log in, or that it has logged in or ended before.
     pub(crate) fn unauthenticated_changed(&self, waits: bool) {
         change(&self.unauthenticated, waits);
     }
@@ -230,7 +233,7 @@ impl Usage {
         self.unauthenticated.load(Ordering::Relaxed)
     }
 
-    /// Counts one session more, unless there are `most` already; says whether it did.
+    /// Counts one more session, unless there are `most` already. Returns true if it was counted.
     pub(crate) fn session_opens(&self, most: usize) -> bool {
         let opened = self.sessions.fetch_add(1, Ordering::Relaxed) < most;
         if !opened {
@@ -247,8 +250,8 @@ impl Usage {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Counts a waiting request, unless its connection, which would then have `own` bytes waiting,
-    /// would leave too little of `most`; says whether it did.
+    /// Counts a queued request and returns true, unless its connection takes too much of `most`.
+    /// `own` are the queued bytes of the connection, this request included.
     pub(crate) fn request_queues(&self, bytes: usize, own: usize, most: usize) -> bool {
         let sum = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
         self.queued_requests.fetch_add(1, Ordering::Relaxed);
@@ -259,7 +262,7 @@ impl Usage {
         queued
     }
 
-    /// A request does not wait any more: it runs, or it is dropped.
+    /// Notes that a request is no longer queued: it runs, or it is dropped.
     pub(crate) fn request_taken(&self, bytes: usize) {
         self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.queued_requests.fetch_sub(1, Ordering::Relaxed);
@@ -273,7 +276,7 @@ impl Usage {
         self.queued_bytes.load(Ordering::Relaxed)
     }
 
-    /// A request is deferred, or answered.
+    /// Notes that a request is deferred, or answered.
     pub(crate) fn deferred_changed(&self, deferred: bool) {
         change(&self.deferred, deferred);
     }
@@ -282,7 +285,7 @@ impl Usage {
         self.deferred.load(Ordering::Relaxed)
     }
 
-    /// A handler begins to wait for its peer, or goes on.
+    /// Notes that a handler begins to wait for its peer, or continues.
     pub(crate) fn waiting_writers_changed(&self, waits: bool) {
         change(&self.waiting_writers, waits);
     }
@@ -300,14 +303,14 @@ fn change(count: &AtomicUsize, up: bool) {
     }
 }
 
-/// Whether a connection may have `own` of the `all` bytes in use: it leaves as many free again, or has
-/// what everybody may have. So no connection can take all there is, and all of them together do not
-/// keep anybody from what is small.
+/// Returns true if a connection may use `own` of the `all` bytes in use. It must leave as many
+/// bytes free as it has, or be within the share that each connection may have. So no connection can
+/// take the whole budget, and all together do not keep another one from a small request.
 pub(crate) const fn leaves_room(own: usize, all: usize, limit: usize) -> bool {
     own <= limit.saturating_sub(all) || own <= EVERYBODYS
 }
 
-/// So much each connection may have, whatever others have.
+/// Bytes that each connection may use, however much others use.
 const EVERYBODYS: usize = 8 << 10;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Loom models of the [`Alarm`]: an insert against the worker that takes what is due against a
-//! cancellation. The kernel is a clock and one timer; time goes in two steps, so every reading of the
-//! clock may be old. Left out: the heap's own sweeping (it is pure, and tested so).
+//! Loom models of the [`Alarm`]: an insert, the worker that takes due timers, and a cancellation
+//! run at the same time. The kernel is a clock and one timer. Time moves in two steps, so each
+//! reading of the clock may be old. Left out: the sweeps of the heap (it is pure, and tested so).
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ impl Group {
         self.start + Duration::from_millis(millis)
     }
 
-    /// A worker that finds the clock at `now`.
+    /// A worker that reads `now` from the clock.
     fn poll(&self, now: Millis) -> Vec<char> {
         let mut due = Vec::new();
         self.kernel.advance(now);
@@ -92,7 +92,7 @@ fn insert_take_cancel() {
 
         let mut out = worker.join().expect("no panic");
         out.extend(canceller.join().expect("no panic"));
-        // An old reading makes the kernel late by its age, 25 at most.
+        // An old reading delays the kernel's timer by its age, 25 ms at most.
         let armed = {
             let timer = group.kernel.0.lock().expect("no panic");
             timer.edge || timer.expires.is_some_and(|expires| expires <= 40 + 25 + 1)

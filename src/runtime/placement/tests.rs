@@ -66,7 +66,8 @@ fn groups_on_two_sockets_stay_on_one() {
 
 #[test]
 fn a_cut_moves_to_the_edge_of_a_package_where_there_is_room() {
-    // Six CPUs of the one package, ten of the other. Two groups of four have room, of eight none.
+    // Six CPUs of one package, ten of the other. Two groups of four have room, groups of eight have
+    // none.
     let machine = machine(XEON, Some("0-5,8-15,24-25"));
     assert_eq!(groups(&machine, 2, 4), ["0-5", "8-15,24-25"]);
     assert_eq!(groups(&machine, 2, 8), ["0-5,8,24", "9-15,25"]);
@@ -100,7 +101,7 @@ fn nodes_within_a_package_are_kept_together() {
 fn cpus_that_are_offline_get_nobody() {
     let machine = machine(XEON_OFFLINE, None);
     assert_eq!(machine.cpus().to_string(), "4-20");
-    // Even CPUs are package 0, whose node is not listed; odd ones package 1 on node 1.
+    // Even CPUs are in package 0, whose node is not listed. Odd CPUs are in package 1, on node 1.
     assert_eq!(machine.cpu(5), Cpu { package: 1, node: 1, core: 2, ..Cpu::default() });
     assert_eq!(groups(&machine, 2, 4), ["4,6,8,10,12,14,16,18,20", "5,7,9,11,13,15,17,19"]);
     // Seventeen CPUs for twenty workers: the last group ends where the first began.
@@ -126,12 +127,13 @@ fn on_one_cpu_everybody_sits_there() {
 
 #[test]
 fn big_and_small_cores_are_dealt_to_all_groups() {
-    // 0-2 are small (280), 3-6 big (855), 7 is the biggest (1024), each kind a package by name.
+    // 0-2 are small (280), 3-6 big (855), 7 is the biggest (1024). Each kind is a package of its
+    // own.
     let machine = machine(SNAPDRAGON, None);
     assert_eq!(groups(&machine, 2, 4), ["1,4,6-7", "0,2-3,5"]);
     assert_eq!(workers(&machine, 2, 4), [["7", "4", "6", "1"], ["3", "5", "0", "2"]]);
     assert_eq!(groups(&machine, 1, 4), ["0-7"]);
-    // Too few: the hands are laid down one behind the other, so going round deals as well.
+    // Too few CPUs: the hands follow each other in the order, so its repetition deals too.
     assert_eq!(groups(&machine, 3, 4), ["1,4,6-7", "0,2-3,5", "1,4,6-7"]);
 }
 
@@ -214,8 +216,8 @@ fn this_machine_can_be_planned_for() {
     assert_eq!((placement.groups(), placement.threads()), (2, 4));
 }
 
-/// A machine of random make: packages × nodes × cores × threads, some of it not allowed, numbered
-/// the way kernels do (all first threads, then all second ones).
+/// A random machine: packages × nodes × cores × threads, some CPUs not allowed. They are numbered
+/// as kernels do (all first threads, then all second ones).
 fn any_machine() -> impl Strategy<Value = Machine> {
     let shape = (1..4_usize, 1..4_usize, 1..7_usize, 1..5_usize);
     let capacities = prop::sample::select(vec![None, Some([1024, 1024]), Some([1024, 300])]);
@@ -266,7 +268,7 @@ fn any_machine() -> impl Strategy<Value = Machine> {
     )
 }
 
-/// How often each CPU is in a set of a worker (or group).
+/// Number of worker (or group) sets that each CPU is in.
 fn uses(machine: &Machine, sets: &[&CpuSet]) -> BTreeMap<usize, usize> {
     let mut uses: BTreeMap<usize, usize> = machine.cpus.iter().map(|cpu| (cpu, 0)).collect();
     for set in sets {
@@ -278,7 +280,7 @@ fn uses(machine: &Machine, sets: &[&CpuSet]) -> BTreeMap<usize, usize> {
     uses
 }
 
-/// What holds of every placement.
+/// Checks the properties of each placement.
 fn check(machine: &Machine, groups: usize, threads: usize) {
     let shared = machine.plan(groups, threads, ShareCpus).expect("in range");
     let single = machine.plan(groups, threads, OneCpuEach).expect("in range");

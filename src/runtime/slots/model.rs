@@ -12,9 +12,9 @@ use crate::sync::mutant::{explore, mutants};
 
 struct Table {
     slots: Slots<u32>,
-    /// How often somebody was the last one to refer to the first value.
+    /// Number of times that a thread released the last reference to the first value.
     lasts: AtomicUsize,
-    /// The second value's token. Relaxed: it promises nothing about the value.
+    /// Token of the second value. Relaxed: it gives no order with the value.
     second: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl Table {
         }
     }
 
-    /// An event of a thing that may be gone by now.
+    /// An event of a value that may be gone already.
     fn event(&self, token: Token, value: u32) {
         if self.slots.pin(token) {
             // SAFETY: pinned.
