@@ -143,8 +143,8 @@ impl Handle {
         timers::every(self.group_here(), self.class, interval, Box::new(code))
     }
 
-    /// Watches a descriptor of the host (a signalfd, a pipe, a device) and calls `code` on a worker
-    /// when it is ready, one call at a time.
+    /// Watches a descriptor of the host (a signalfd, a pipe, a device). When it is ready, a worker
+    /// calls `code`, one call at a time.
     ///
     /// The watch is edge-triggered. Each call must read (or write) until the descriptor would
     /// block, so the descriptor must be non-blocking. It is closed when the registration is

@@ -141,8 +141,8 @@ impl Machine {
     }
 
     /// Returns the number of threads that can run at once. It is the number of
-    /// [`cpus`](Self::cpus), or less if the control group has a quota of CPU time, rounded down to
-    /// whole CPUs, at least 1.
+    /// [`cpus`](Self::cpus), or less if the control group has a quota of CPU time. The quota is
+    /// rounded down to whole CPUs, at least 1.
     ///
     /// *Source*: [`std::thread::available_parallelism`], which follows `cpu.max` (or version 1's
     /// `cpu.cfs_quota_us`) from the process's group up to the root.

@@ -134,7 +134,7 @@ impl<T> Slots<T> {
         let value = make(token);
         {
             let cell = slot.value.get_mut();
-            // SAFETY: the slot is free and this thread took it from the free list, so no reference
+            // SAFETY: the slot is free and this thread took it from the free list. So no reference
             // exists, and none can come to be before the store below.
             *unsafe { cell.deref() } = Some(value);
         }
