@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::exchange::Job;
 use crate::net::{Cork, Held};
-use crate::runtime::{Class, Cost, Group, Lent, Work, guard};
+use crate::runtime::{Class, Cost, Group, Work, WorkerContext, guard};
 use crate::sync::shim::lock;
 
 /// Callbacks in the order in which they run. While one waits, other workers run the next ones.
@@ -66,10 +66,10 @@ struct CallTask {
 }
 
 impl Work for CallTask {
-    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+    fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
         self.held.iter().for_each(|held| held.flush());
         self.calls.call(&self.group);
-        lent.charge(&self.calls.cost);
+        context.charge(&self.calls.cost);
     }
 
     fn class(&self) -> Class {

@@ -35,7 +35,7 @@ use super::conn::Conn;
 use super::connection::Connection;
 use super::handler::Erased;
 use super::receive::Recv;
-use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source};
+use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};
 use crate::stats::Counter;
 use crate::sync::runner::{Ended, Marks, ROUNDS, Runner, Running};
@@ -235,7 +235,7 @@ impl Acceptor {
         Ok(Part { group: Arc::clone(group), token })
     }
 
-    fn run(&self, running: Running<'_, Accept>, lent: &mut Lent<'_>) {
+    fn run(&self, running: Running<'_, Accept>, context: &mut WorkerContext<'_>) {
         let mut accepted = 0;
         let ended = running.run(ROUNDS, |running, marks| {
             let more = self.turn(running, marks);
@@ -253,7 +253,7 @@ impl Acceptor {
         }
         // A run that accepts many connections is not a slow handler: it delays other work no more
         // than as many events of connections do.
-        lent.charge_each(&self.cost, accepted);
+        context.charge_each(&self.cost, accepted);
     }
 
     /// Runs one round. Returns true if the budget was spent before the backlog was empty.
@@ -433,9 +433,9 @@ pub(super) fn admit(
 struct Watched(Arc<Acceptor>);
 
 impl Source for Watched {
-    fn ready(&self, _: Readiness, lent: &mut Lent<'_>) {
+    fn ready(&self, _: Readiness, context: &mut WorkerContext<'_>) {
         if let Some(running) = self.0.accept.notify(READABLE) {
-            self.0.run(running, lent);
+            self.0.run(running, context);
         }
     }
 
@@ -447,9 +447,9 @@ impl Source for Watched {
         self.0.accept.notify(marks).map(Running::queue).is_some()
     }
 
-    fn resume(&self, lent: &mut Lent<'_>) {
+    fn resume(&self, context: &mut WorkerContext<'_>) {
         if let Some(running) = self.0.accept.resume() {
-            self.0.run(running, lent);
+            self.0.run(running, context);
         }
     }
 

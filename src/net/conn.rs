@@ -14,7 +14,7 @@ use super::handler::Erased;
 use super::holds::Holds;
 use super::receive::{self, Recv};
 use super::send_queue::Outbound;
-use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Lent, Source, TIMER};
+use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, TIMER, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Origin, Serving, TimerId, Token, Usage, log};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
@@ -373,7 +373,7 @@ impl Conn {
 }
 
 impl Source for Connection {
-    fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>) {
+    fn ready(&self, readiness: Readiness, context: &mut WorkerContext<'_>) {
         let conn = &self.0;
         let marks = conn.marks_of(readiness);
         if marks.is_empty() {
@@ -381,7 +381,7 @@ impl Source for Connection {
         }
         if let Some(running) = conn.recv.notify(marks) {
             let _serving = Serving::begin(conn.origin);
-            receive::run(self, running, lent);
+            receive::run(self, running, context);
         }
     }
 
@@ -409,10 +409,10 @@ impl Source for Connection {
         queued
     }
 
-    fn resume(&self, lent: &mut Lent<'_>) {
+    fn resume(&self, context: &mut WorkerContext<'_>) {
         if let Some(running) = self.0.recv.resume() {
             let _serving = Serving::begin(self.0.origin);
-            receive::run(self, running, lent);
+            receive::run(self, running, context);
         }
     }
 

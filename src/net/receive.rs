@@ -13,7 +13,7 @@ use super::conn::{
 use super::connection::Connection;
 use super::handler::Handler;
 use super::read_buf::{Input, ReadBuf};
-use crate::runtime::source::{CUT, DRAIN, Lent, OVER, TIMER, Turn};
+use crate::runtime::source::{CUT, DRAIN, OVER, TIMER, Turn, WorkerContext};
 use crate::runtime::{Excuse, Origin, Pace, guard, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Running};
@@ -177,7 +177,7 @@ const ROUNDS: u32 = 16;
 pub(super) fn run<'a>(
     connection: &'a Connection,
     mut running: Running<'a, Recv>,
-    lent: &mut Lent<'_>,
+    context: &mut WorkerContext<'_>,
 ) {
     let conn = &connection.0;
     let mut round = Round {
@@ -187,12 +187,12 @@ pub(super) fn run<'a>(
         held: false,
         timed: false,
         first: false,
-        observed: conn.group.note_scheduled(lent),
+        observed: conn.group.note_scheduled(context),
         first_at: None,
     };
     for rounds in 1.. {
         let marks = running.take_marks();
-        let next = round.turn(&mut running, marks, lent);
+        let next = round.turn(&mut running, marks, context);
         let over = rounds >= ROUNDS || round.received >= conn.group.config().read_budget_bytes;
         if next == Next::Requeue {
             round.hold();
@@ -205,7 +205,7 @@ pub(super) fn run<'a>(
             // Queued, so that no other worker receives from the connection or ends it meanwhile.
             running.mark(marks);
             running.queue();
-            round.release(lent.turn.ending());
+            round.release(context.turn.ending());
             // If more input waits, other connections have their turn first.
             if over || marks.has(READABLE) {
                 conn.push();
@@ -228,13 +228,13 @@ pub(super) fn run<'a>(
             Some(again) => running = again,
         }
     }
-    round.release(lent.turn);
+    round.release(context.turn);
     if round.timed {
-        lent.charge(conn.cost());
+        context.charge(conn.cost());
         if round.first {
             conn.protocol().first_cost().follow(conn.cost());
         }
-        conn.group.note_run(round.first_at, lent);
+        conn.group.note_run(round.first_at, context);
     }
 }
 
@@ -278,7 +278,7 @@ impl Round<'_> {
     }
 
     /// Handles the marks once. An end takes effect only if all received bytes have been released.
-    fn turn(&mut self, recv: &mut Recv, marks: Marks, lent: &mut Lent<'_>) -> Next {
+    fn turn(&mut self, recv: &mut Recv, marks: Marks, context: &mut WorkerContext<'_>) -> Next {
         recv.hung_up |= marks.has(HUNG_UP);
         if recv.stage == Stage::Closed {
             return Next::Rest;
@@ -333,7 +333,7 @@ impl Round<'_> {
         // If the bytes came in time and were not read in time, the fault is ours. So the socket is
         // read before the deadline counts against the peer.
         if wanted && (marks.has(READABLE | HUNG_UP | RESUME | DRAIN) || overdue) {
-            next = if is_aside(recv, marks) { Next::Paused } else { self.receive(recv, lent) };
+            next = if is_aside(recv, marks) { Next::Paused } else { self.receive(recv, context) };
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
                 let limit = self.conn.group.config().frame_timeout;
                 recv.ending = Some(Ending::Close(CloseReason::FrameTimeout(limit)));
@@ -363,7 +363,7 @@ impl Round<'_> {
         if let Stage::Lingering { .. } = recv.stage
             && marks.has(READABLE | HUNG_UP)
         {
-            self.linger(recv, lent.read_buf);
+            self.linger(recv, context.read_buf);
         }
         next
     }
@@ -433,11 +433,11 @@ impl Round<'_> {
 
     /// Receives and delivers until the socket is empty, the budget or the time is spent, or the
     /// backlog is high.
-    fn receive(&mut self, recv: &mut Recv, lent: &mut Lent<'_>) -> Next {
+    fn receive(&mut self, recv: &mut Recv, context: &mut WorkerContext<'_>) -> Next {
         let config = self.conn.group.config();
         let budget = config.read_budget_bytes;
         // A connection that counted as quick has other work queued after it.
-        let in_pieces = self.in_pieces(lent);
+        let in_pieces = self.in_pieces(context);
         let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
         let turn = if quick { TURN / 4 } else { TURN };
         loop {
@@ -462,12 +462,13 @@ impl Round<'_> {
             }
             // Small requests cost more work than their bytes say, so time limits the turn too.
             if self.received >= budget
-                || self.received > 0 && clock::now().saturating_duration_since(lent.lap.now) >= turn
+                || self.received > 0
+                    && clock::now().saturating_duration_since(context.lap.now) >= turn
             {
                 return Next::Requeue;
             }
             let most = if in_pieces { PIECE } else { usize::MAX };
-            let (asked, received) = match self.recv_and_deliver(recv, lent, most) {
+            let (asked, received) = match self.recv_and_deliver(recv, context, most) {
                 Ok(counts) => counts,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Rest,
                 Err(error) => {
@@ -492,8 +493,8 @@ impl Round<'_> {
     }
 
     /// Returns true if the turn must end in time, whatever arrives.
-    fn in_pieces(&self, lent: &Lent<'_>) -> bool {
-        self.conn.cost().is_long() || self.conn.group.is_crowded(lent.lap.now)
+    fn in_pieces(&self, context: &WorkerContext<'_>) -> bool {
+        self.conn.cost().is_long() || self.conn.group.is_crowded(context.lap.now)
     }
 
     /// Receives once, at most `most` bytes unless it continues a large frame. Calls the protocol
@@ -501,7 +502,7 @@ impl Round<'_> {
     fn recv_and_deliver(
         &mut self,
         recv: &mut Recv,
-        lent: &mut Lent<'_>,
+        context: &mut WorkerContext<'_>,
         most: usize,
     ) -> io::Result<(usize, Received)> {
         let (fd, family) = (self.conn.fd(), self.conn.family);
@@ -511,7 +512,8 @@ impl Round<'_> {
         // A frame that fits is completed in the worker's buffer, with the bytes that follow it.
         // That needs fewer receives and no growth of the connection's own buffer. A larger frame is
         // received into the connection's own buffer.
-        let own = recv.buf.needed() > lent.read_buf.len() || partial > lent.read_buf.len() / 2;
+        let own =
+            recv.buf.needed() > context.read_buf.len() || partial > context.read_buf.len() / 2;
         let (asked, received) = if own {
             let growth = recv.buf.growth(first_size);
             if growth > 0 {
@@ -524,8 +526,8 @@ impl Round<'_> {
             }
             recv.buf.recv(fd, family)?
         } else {
-            let size = lent.read_buf.len().min(partial.saturating_add(most));
-            let (front, space) = lent.read_buf[..size].split_at_mut(partial);
+            let size = context.read_buf.len().min(partial.saturating_add(most));
+            let (front, space) = context.read_buf[..size].split_at_mut(partial);
             front.copy_from_slice(recv.buf.bytes());
             (space.len(), socket::recv(fd, family, space)?)
         };
@@ -533,20 +535,20 @@ impl Round<'_> {
         if received == 0 {
             return Ok((asked, Received { bytes: 0, cut }));
         }
-        recv.heard_at = Some(lent.lap.now);
+        recv.heard_at = Some(context.lap.now);
         if recv.silent_until.take().is_some() {
             self.first = true;
             self.conn.group.usage().silent_spoke();
-            if let Some(idle_until) = self.idle_until(recv, lent.lap.now) {
+            if let Some(idle_until) = self.idle_until(recv, context.lap.now) {
                 self.conn.arm(idle_until);
             }
         }
         self.received += received;
         if !mem::replace(&mut self.timed, true) && self.observed {
-            self.first_at = Some(self.conn.group.note_received(lent));
+            self.first_at = Some(self.conn.group.note_received(context));
         }
         self.conn.count(Counter::BytesReceived, received as u64);
-        self.deliver(recv, (!own).then(|| &lent.read_buf[..partial + received]));
+        self.deliver(recv, (!own).then(|| &context.read_buf[..partial + received]));
         Ok((asked, Received { bytes: received, cut }))
     }
 

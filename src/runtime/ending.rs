@@ -6,7 +6,7 @@ use super::end::RUN;
 use super::group::Group;
 use super::lanes::{First, Taste};
 use super::slots::Token;
-use super::source::{CUT, Lent, Turn};
+use super::source::{CUT, Turn, WorkerContext};
 use super::stalls::Lap;
 use super::task::{Task, guard};
 use crate::sys::clock;
@@ -52,12 +52,16 @@ impl Group {
     /// Ends a queued source. Its code is not called any more, except for the call about its end.
     fn cut(&self, token: Token) {
         let now = clock::now();
-        let mut lent =
-            Lent { turn: Turn::ALONE, read_buf: &mut [], lap: Lap::from(now), runnable_at: now };
-        self.with_pinned(token, &mut lent, |source, lent| {
+        let mut context = WorkerContext {
+            turn: Turn::ALONE,
+            read_buf: &mut [],
+            lap: Lap::from(now),
+            runnable_at: now,
+        };
+        self.with_pinned(token, &mut context, |source, context| {
             // If the source is queued already, the mark stays with it.
             let _ = source.queue_marks(CUT);
-            source.resume(lent);
+            source.resume(context);
         });
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::class::Class;
-use super::source::{CUT, FIRST_OWN_MARK, Lent, OVER, Source};
+use super::source::{CUT, FIRST_OWN_MARK, OVER, Source, WorkerContext};
 use super::{Cost, Group, Interest, Readiness, Token, guard};
 use crate::sync::runner::{Ended, Marks, ROUNDS, Runner, Running};
 
@@ -92,7 +92,7 @@ impl Foreign {
         }
     }
 
-    fn run(&self, running: Running<'_, Option<Code>>, lent: &mut Lent<'_>) {
+    fn run(&self, running: Running<'_, Option<Code>>, context: &mut WorkerContext<'_>) {
         let ended = running.run(ROUNDS, |running, marks| {
             if marks.has(END | CUT | OVER) {
                 let code = running.take();
@@ -103,7 +103,7 @@ impl Foreign {
                 && !readiness.is_empty()
             {
                 guard(&self.group, "foreign", || code(self.fd.as_fd(), readiness));
-                lent.charge(&self.cost);
+                context.charge(&self.cost);
             }
             ControlFlow::Continue(())
         });
@@ -115,9 +115,9 @@ impl Foreign {
 }
 
 impl Source for Watched {
-    fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>) {
+    fn ready(&self, readiness: Readiness, context: &mut WorkerContext<'_>) {
         if let Some(running) = self.0.code.notify(marks_of(readiness)) {
-            self.0.run(running, lent);
+            self.0.run(running, context);
         }
     }
 
@@ -129,9 +129,9 @@ impl Source for Watched {
         self.0.code.notify(marks).map(Running::queue).is_some()
     }
 
-    fn resume(&self, lent: &mut Lent<'_>) {
+    fn resume(&self, context: &mut WorkerContext<'_>) {
         if let Some(running) = self.0.code.resume() {
-            self.0.run(running, lent);
+            self.0.run(running, context);
         }
     }
 

@@ -24,7 +24,7 @@ use super::park::Park;
 use super::room::Room;
 use super::seats::Seat;
 use super::slots::{Released, Slots, Token};
-use super::source::{Lent, Source, TIMER};
+use super::source::{Source, TIMER, WorkerContext};
 use super::stalls::Lap;
 use super::task::{Task, guard};
 use super::threads::Threads;
@@ -266,14 +266,14 @@ impl Group {
     pub(super) fn with_pinned(
         &self,
         token: Token,
-        lent: &mut Lent<'_>,
-        f: impl FnOnce(&dyn Source, &mut Lent<'_>),
+        context: &mut WorkerContext<'_>,
+        f: impl FnOnce(&dyn Source, &mut WorkerContext<'_>),
     ) {
-        f(self.pinned(token), lent);
+        f(self.pinned(token), context);
         if self.slots.release(token) == Released::Last {
             let _ = guard(self, "drop", || self.reclaim(token));
             // The next run must not be charged for the reclaim.
-            lent.lap = Lap::from(clock::now());
+            context.lap = Lap::from(clock::now());
         }
     }
 

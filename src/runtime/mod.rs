@@ -69,7 +69,7 @@ pub(crate) use queue::TaskQueue;
 #[cfg(feature = "internal")]
 pub(crate) use simulated::{Ran, Simulated};
 pub(crate) use slots::Token;
-pub(crate) use source::Lent;
+pub(crate) use source::WorkerContext;
 pub(crate) use stalls::Lap;
 pub(crate) use task::{Serving, contain, guard, note_panic};
 #[cfg(feature = "internal")]

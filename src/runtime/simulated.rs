@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::builder::{Builder, StartError};
 use super::lanes::{First, Taste};
 use super::slots::Token;
-use super::source::{CUT, DRAIN, Lent, OVER, Turn};
+use super::source::{CUT, DRAIN, OVER, Turn, WorkerContext};
 use super::stalls::Lap;
 use super::task::Task;
 use super::{Group, Handle, Runtime};
@@ -167,7 +167,7 @@ impl Simulated {
             read_buf.get_or_insert_with(|| vec![0; group.config().worker_read_buf_bytes]);
         let now = clock::now();
         let turn = turn.map(|(index, total)| Turn::new(index, total));
-        let mut lent = Lent {
+        let mut context = WorkerContext {
             turn: turn.unwrap_or(Turn::ALONE),
             read_buf,
             lap: Lap::from(now),
@@ -177,8 +177,8 @@ impl Simulated {
             Taken::Event(_, token, readiness) => {
                 match turn {
                     Some(_) => {
-                        group.with_pinned(token, &mut lent, |source, lent| {
-                            source.ready(readiness, lent)
+                        group.with_pinned(token, &mut context, |source, context| {
+                            source.ready(readiness, context)
                         });
                     }
                     None => group.notify_pinned(token, |source| source.queue_ready(readiness)),
@@ -186,7 +186,7 @@ impl Simulated {
                 Ran::Event
             }
             Taken::Task(_, task, queued_at) => {
-                lent.runnable_at = queued_at;
+                context.runnable_at = queued_at;
                 let class = group.class_of(&task);
                 let ran = match &task {
                     Task::Source(_) => Ran::Source,
@@ -194,7 +194,7 @@ impl Simulated {
                     Task::Run(..) => Ran::Closure,
                     Task::Reclaim(_) | Task::Discard(_) => Ran::Remains,
                 };
-                task.run(group, &mut lent);
+                task.run(group, &mut context);
                 if ran == Ran::Closure {
                     group.note_closure_ended(class);
                 }

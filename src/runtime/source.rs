@@ -59,7 +59,7 @@ impl Turn {
 
 /// Context that a worker lends to the code that it runs.
 #[derive(Debug)]
-pub(crate) struct Lent<'w> {
+pub(crate) struct WorkerContext<'w> {
     pub(crate) turn: Turn,
     /// The worker's read buffer. Its content means nothing between two uses.
     pub(crate) read_buf: &'w mut [u8],
@@ -70,7 +70,7 @@ pub(crate) struct Lent<'w> {
     pub(crate) runnable_at: Instant,
 }
 
-impl Lent<'_> {
+impl WorkerContext<'_> {
     /// Adds to `cost` the time since the end of the last timed run.
     pub(crate) fn charge(&mut self, cost: &Cost) {
         self.charge_each(cost, 1);
@@ -88,7 +88,7 @@ impl Lent<'_> {
 /// [`Runner`](crate::sync::runner::Runner)), and the others leave marks for it.
 pub(crate) trait Source: Send + Sync {
     /// Handles `readiness` on this thread, unless another thread already runs the source.
-    fn ready(&self, readiness: Readiness, lent: &mut Lent<'_>);
+    fn ready(&self, readiness: Readiness, context: &mut WorkerContext<'_>);
 
     /// Notes `readiness`. Returns true if the caller must now push the source into the task queue.
     fn queue_ready(&self, readiness: Readiness) -> bool;
@@ -97,7 +97,7 @@ pub(crate) trait Source: Send + Sync {
     fn queue_marks(&self, marks: Marks) -> bool;
 
     /// Runs the source after it was popped from the task queue.
-    fn resume(&self, lent: &mut Lent<'_>);
+    fn resume(&self, context: &mut WorkerContext<'_>);
 
     /// Estimated time of a run.
     fn cost(&self) -> &Cost;
@@ -131,9 +131,10 @@ mod tests {
         for (parts, pace) in [(0, Pace::Dear), (1, Pace::Dear), (u32::MAX, Pace::Cheap)] {
             let began = clock::now() - Duration::from_millis(10);
             let lap = Lap::from(began);
-            let mut lent = Lent { turn: Turn::ALONE, read_buf: &mut [], lap, runnable_at: began };
+            let mut context =
+                WorkerContext { turn: Turn::ALONE, read_buf: &mut [], lap, runnable_at: began };
             let cost = Cost::unknown();
-            lent.charge_each(&cost, parts);
+            context.charge_each(&cost, parts);
             assert_eq!(cost.pace(), pace, "{parts} parts");
         }
     }

@@ -10,7 +10,7 @@ use super::Group;
 use super::class::Class;
 use super::noise::log_some;
 use super::slots::Token;
-use super::source::{Lent, Turn};
+use super::source::{Turn, WorkerContext};
 use super::usage::Origin;
 use super::work::Work;
 use crate::stats::Counter;
@@ -32,16 +32,16 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    pub(crate) fn run(self, group: &Group, lent: &mut Lent<'_>) {
+    pub(crate) fn run(self, group: &Group, context: &mut WorkerContext<'_>) {
         match self {
             Self::Source(token) => {
-                lent.turn = Turn::ALONE;
-                group.with_pinned(token, lent, |source, lent| source.resume(lent));
+                context.turn = Turn::ALONE;
+                group.with_pinned(token, context, |source, context| source.resume(context));
             }
             Self::Work(work) => {
-                lent.turn = Turn::ALONE;
-                if guard(group, "work", || work.run(lent)).is_none() {
-                    lent.lap.now = clock::now();
+                context.turn = Turn::ALONE;
+                if guard(group, "work", || work.run(context)).is_none() {
+                    context.lap.now = clock::now();
                 }
             }
             Self::Run(_, closure) => {

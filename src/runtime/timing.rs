@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::group::Group;
-use super::source::Lent;
+use super::source::WorkerContext;
 use crate::stats::Stage;
 use crate::sys::clock;
 
@@ -15,34 +15,34 @@ impl Group {
     }
 
     /// Notes that a worker begins to run a source. Returns true if its stages are to be timed.
-    pub(crate) fn note_scheduled(&self, lent: &Lent<'_>) -> bool {
+    pub(crate) fn note_scheduled(&self, context: &WorkerContext<'_>) -> bool {
         let on = self.histograms.is_on();
         if on {
-            self.record(Stage::Schedule, lent.runnable_at, lent.lap.now);
+            self.record(Stage::Schedule, context.runnable_at, context.lap.now);
         }
         on
     }
 
     /// Notes that the first bytes of a turn have been received. Returns the time.
-    pub(crate) fn note_received(&self, lent: &Lent<'_>) -> Instant {
+    pub(crate) fn note_received(&self, context: &WorkerContext<'_>) -> Instant {
         let now = clock::now();
-        self.record(Stage::RecvFirst, lent.runnable_at, now);
+        self.record(Stage::RecvFirst, context.runnable_at, now);
         now
     }
 
     /// Notes the end of a turn: all bytes were received and passed on.
-    pub(crate) fn note_run(&self, first_at: Option<Instant>, lent: &Lent<'_>) {
+    pub(crate) fn note_run(&self, first_at: Option<Instant>, context: &WorkerContext<'_>) {
         if let Some(first_at) = first_at {
-            self.record(Stage::Run, first_at, lent.lap.now);
-            self.record(Stage::RecvAll, lent.runnable_at, lent.lap.now);
+            self.record(Stage::Run, first_at, context.lap.now);
+            self.record(Stage::RecvAll, context.runnable_at, context.lap.now);
         }
     }
 
     /// Notes the end of a closure that began at `from`.
-    pub(super) fn note_closure_run(&self, from: Instant, lent: &Lent<'_>) {
+    pub(super) fn note_closure_run(&self, from: Instant, context: &WorkerContext<'_>) {
         if self.histograms.is_on() {
-            self.record(Stage::Schedule, lent.runnable_at, from);
-            self.record(Stage::Run, from, lent.lap.now);
+            self.record(Stage::Schedule, context.runnable_at, from);
+            self.record(Stage::Run, from, context.lap.now);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::class::Class;
 use super::cost::Cost;
-use super::source::Lent;
+use super::source::WorkerContext;
 
 /// Work that becomes runnable again and again, such as a session with messages in its mailbox.
 ///
@@ -16,9 +16,9 @@ use super::source::Lent;
 /// Work does not count towards the number of threads of a group. The layer above counts its sessions,
 /// each of which could use a thread, with [`Group::session_opened`](super::Group::session_opened).
 pub(crate) trait Work: Send + Sync + 'static {
-    /// Runs the work. It times itself, see [`Lent::charge`]. A panic ends in the worker, which lives.
+    /// Runs the work. It times itself, see [`WorkerContext::charge`]. A panic ends in the worker, which lives.
     /// The layer above decides what the panic means for the session.
-    fn run(self: Arc<Self>, lent: &mut Lent<'_>);
+    fn run(self: Arc<Self>, context: &mut WorkerContext<'_>);
 
     /// Class of the work. Read when it is queued, and again before it runs.
     fn class(&self) -> Class;

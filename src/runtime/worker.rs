@@ -16,7 +16,7 @@ use super::noise::log;
 use super::park::{Demand, Rest};
 use super::seats::Seat;
 use super::slots::Token;
-use super::source::{Lent, Turn};
+use super::source::{Turn, WorkerContext};
 use super::stalls::{Lap, Stalls};
 use super::task::Task;
 use super::threads::ThreadKind;
@@ -264,7 +264,7 @@ impl Worker {
                 .histograms
                 .record(Stage::WorkQueue, self.now.saturating_duration_since(queued_at));
         }
-        self.start(class, pace, queued_at, times, |lent| task.run(&group, lent));
+        self.start(class, pace, queued_at, times, |context| task.run(&group, context));
         if is_closure {
             group.note_closure_ended(class);
         }
@@ -279,7 +279,7 @@ impl Worker {
         pace: Pace,
         runnable_at: Instant,
         times: Option<&Cost>,
-        code: impl FnOnce(&mut Lent<'_>),
+        code: impl FnOnce(&mut WorkerContext<'_>),
     ) {
         if pace != Pace::Cheap && self.seat().state.take_permit() {
             self.group.park.give_permit();
@@ -298,23 +298,23 @@ impl Worker {
         if login {
             self.group.begin_login();
         }
-        let mut lent = Lent {
+        let mut context = WorkerContext {
             turn: Turn::ALONE,
             read_buf: &mut self.read_buf,
             lap: Lap::from(self.now),
             runnable_at,
         };
-        code(&mut lent);
+        code(&mut context);
         if let Some(cost) = times {
             let from = self.now;
-            lent.charge(cost);
-            self.group.note_closure_run(from, &lent);
+            context.charge(cost);
+            self.group.note_closure_run(from, &context);
         }
-        if lent.lap.now == self.now {
+        if context.lap.now == self.now {
             // The run was not timed. The next run must not be charged for it.
-            lent.lap.now = clock::now();
+            context.lap.now = clock::now();
         }
-        self.now = lent.lap.now;
+        self.now = context.lap.now;
         if was_crowded() {
             self.group.mode.note_crowded(self.now);
         }
@@ -490,9 +490,9 @@ impl Worker {
         }
         self.count(Counter::BatchEventsInline, 1);
         let group = Arc::clone(&self.group);
-        self.start(class, pace, self.polled_at, None, |lent| {
-            lent.turn = turn;
-            group.with_pinned(token, lent, |source, lent| source.ready(readiness, lent));
+        self.start(class, pace, self.polled_at, None, |context| {
+            context.turn = turn;
+            group.with_pinned(token, context, |source, context| source.ready(readiness, context));
         });
     }
 
@@ -547,9 +547,9 @@ mod tests {
     struct Does<F>(F, Cost);
 
     impl<F: Fn() + Send + Sync + 'static> Work for Does<F> {
-        fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+        fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
             (self.0)();
-            lent.charge(&self.1);
+            context.charge(&self.1);
         }
 
         fn class(&self) -> Class {

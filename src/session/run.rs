@@ -17,7 +17,7 @@ use super::reply_state::{Blocked, Pulled, ReplyState};
 use super::server_conn::{Runnable, ServerConn};
 use super::service::{Service, SessionId};
 use super::session_shared::{SessionShared, Settled, Wakeable};
-use crate::runtime::{Class, Cost, Lap, Lent, Work};
+use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
 
@@ -312,9 +312,9 @@ impl<S: Service> Runnable for Session<S> {
 }
 
 impl<S: Service> Work for Session<S> {
-    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+    fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
         let conn = Arc::clone(&self.shared.conn);
-        lent.lap.now = Output::with(&conn, |out| self.serve(out, lent.lap.now));
+        context.lap.now = Output::with(&conn, |out| self.serve(out, context.lap.now));
     }
 
     fn class(&self) -> Class {

@@ -18,7 +18,7 @@ use super::service::{CancelReason, Peer, Service, SessionId};
 use super::timestamps::TimestampQueue;
 use crate::codec::message::plan::AnyPlan;
 use crate::net::{Cork, Held};
-use crate::runtime::{Class, Cost, Lent, Pace, Timer, Work, after, is_late, note_panic};
+use crate::runtime::{Class, Cost, Pace, Timer, Work, WorkerContext, after, is_late, note_panic};
 use crate::stats::Counter;
 use crate::sync::shim::lock;
 use crate::sys::clock;
@@ -437,12 +437,12 @@ pub(super) struct RemainingWork<S: Service> {
 }
 
 impl<S: Service> Work for RemainingWork<S> {
-    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+    fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
         self.kept.relieve(&self.server_conn.conn);
         self.held.iter().for_each(|held| held.flush());
         let server_conn = &self.server_conn;
-        server_conn.dispatch(lent.lap.now, true);
-        lent.charge(&server_conn.turn_cost);
+        server_conn.dispatch(context.lap.now, true);
+        context.charge(&server_conn.turn_cost);
     }
 
     fn class(&self) -> Class {

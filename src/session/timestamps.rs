@@ -12,7 +12,7 @@ use super::server_conn::{Runnable, ServerConn};
 use super::service::Service;
 use crate::codec::encoder::Metadata;
 use crate::net::{Connection, Hold};
-use crate::runtime::{Class, Cost, Lap, Lent, Work};
+use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
 use crate::sync::runner::{Marks, Runner, Running};
 use crate::sync::shim::lock;
 
@@ -144,9 +144,10 @@ impl<S: Service> Runnable for TimestampQueue<S> {
 }
 
 impl<S: Service> Work for TimestampQueue<S> {
-    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+    fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
         if let Some(server_conn) = self.server_conn.upgrade() {
-            lent.lap.now = Output::with(&server_conn.conn, |out| self.run_here(out, lent.lap.now));
+            context.lap.now =
+                Output::with(&server_conn.conn, |out| self.run_here(out, context.lap.now));
         }
     }
 

@@ -13,10 +13,10 @@ use crate::sync::stall;
 struct Does<F>(F, Class, Cost);
 
 impl<F: Fn() + Send + Sync + 'static> Work for Does<F> {
-    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
-        assert!(lent.turn.is_last());
+    fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
+        assert!(context.turn.is_last());
         (self.0)();
-        lent.charge(&self.2);
+        context.charge(&self.2);
     }
 
     fn class(&self) -> Class {
@@ -171,7 +171,7 @@ struct Sets {
 }
 
 impl Work for Sets {
-    fn run(self: Arc<Self>, lent: &mut Lent<'_>) {
+    fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
         self.group.set_aside(Arc::clone(&self.behind));
         self.set.send(()).expect("waited for");
         let wait = || hear(&self.go_on.lock().expect("nobody panics"));
@@ -183,9 +183,9 @@ impl Work for Sets {
         let back = self.group.take_aside();
         self.took.send(back.is_some()).expect("waited for");
         if let Some(behind) = back {
-            behind.run(lent);
+            behind.run(context);
         }
-        lent.charge(&self.cost);
+        context.charge(&self.cost);
     }
 
     fn class(&self) -> Class {
