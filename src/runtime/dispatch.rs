@@ -339,11 +339,11 @@ impl Group {
 
     /// Returns true if a running worker holds something that others could do if it got stuck.
     pub(super) fn any_holds(&self) -> bool {
-        self.crew.seats.iter().any(|seat| seat.state.runs() && seat.holds())
+        self.thread_set.seats.iter().any(|seat| seat.state.runs() && seat.holds())
     }
 
     /// Returns true if all workers rest and no task is queued.
     pub(super) fn rests(&self) -> bool {
-        self.park.resting() == self.crew.serving() as u64 && self.lanes.is_empty()
+        self.park.resting() == self.thread_set.serving() as u64 && self.lanes.is_empty()
     }
 }

@@ -16,10 +16,10 @@ impl Group {
         self.end.advance(how);
         // Each sleeper gets its own token. Of the workers in `epoll_wait` one is woken, and it
         // wakes the next when it leaves. A worker that comes later sees the stage.
-        for _ in 0..self.crew.seats.count() {
+        for _ in 0..self.thread_set.seats.count() {
             self.park.post();
         }
-        self.crew.stop();
+        self.thread_set.stop();
         self.eventfd.signal();
         self.room.look_again();
     }

@@ -14,7 +14,6 @@ use crossbeam_utils::CachePadded;
 use super::alarm::{Alarm, Armed};
 use super::binding::Binding;
 use super::cost::Cost;
-use super::crew::Crew;
 use super::draining::Intake;
 use super::end::{End, RUN};
 use super::lanes::Lanes;
@@ -27,6 +26,7 @@ use super::slots::{Released, Slots, Token};
 use super::source::{Source, TIMER, WorkerContext};
 use super::stalls::Lap;
 use super::task::{Task, guard};
+use super::thread_set::ThreadSet;
 use super::threads::Threads;
 use super::timer::TimerId;
 use super::timers::Due;
@@ -65,7 +65,7 @@ pub(crate) struct Group {
     /// Estimated cost of a closure, over all closures.
     pub(super) task_cost: Cost,
     pub(super) slots: Slots<Box<dyn Source>>,
-    pub(super) crew: Crew,
+    pub(super) thread_set: ThreadSet,
     /// Counters of threads that have no seat here.
     counters: CachePadded<Counters>,
     pub(super) end: End,
@@ -135,7 +135,7 @@ impl Group {
             mode: Mode::new(pollers, cpus),
             task_cost: Cost::unknown(),
             slots: Slots::new(),
-            crew: Crew::new(permanent, now),
+            thread_set: ThreadSet::new(permanent, now),
             counters: CachePadded::new(Counters::new()),
             end: End::new(),
         }))
@@ -171,7 +171,7 @@ impl Group {
     /// Seat of the current thread, if it is a worker of this group.
     pub(super) fn current_seat(&self) -> Option<&Seat> {
         let (group, seat) = CURRENT.get()?;
-        std::ptr::eq(group, self).then(|| &self.crew.seats[seat])
+        std::ptr::eq(group, self).then(|| &self.thread_set.seats[seat])
     }
 
     /// Returns true if the current thread is a worker of this group.
@@ -346,12 +346,12 @@ impl Group {
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
         snapshot.absorb(&self.counters);
-        for seat in self.crew.seats.iter() {
+        for seat in self.thread_set.seats.iter() {
             snapshot.absorb(&seat.counters);
         }
         self.histograms.add_to(snapshot);
         let (allocated, free) = self.slots.usage();
-        self.crew.add_to(snapshot);
+        self.thread_set.add_to(snapshot);
         snapshot.groups += 1;
         snapshot.parked += self.park.resting();
         self.lanes.add_to(snapshot);

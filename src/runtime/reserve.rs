@@ -1,11 +1,11 @@
 //! The reserve: threads that stand by until no other thread of the group is free. Then they run
-//! urgent work only. Part of the [`Crew`](super::crew).
+//! urgent work only. Part of the [`ThreadSet`](super::thread_set).
 
 use std::sync::atomic::Ordering;
 
-use super::crew::State;
 use super::end::RUN;
 use super::group::Group;
+use super::thread_set::State;
 use super::threads::ThreadKind;
 use crate::stats::Counter;
 use crate::sync::shim::{lock, wait_while};
@@ -18,16 +18,16 @@ impl Group {
         if self.free() > 0 || self.config().reserve_threads_per_group == 0 {
             return;
         }
-        let counts = &self.crew.counts;
+        let counts = &self.thread_set.counts;
         {
-            let mut state = lock(&self.crew.state);
-            if self.free() > 0 || self.crew.free_reserve() > 0 {
+            let mut state = lock(&self.thread_set.state);
+            if self.free() > 0 || self.thread_set.free_reserve() > 0 {
                 return;
             }
             if state.standby > state.calls {
                 state.calls += 1;
                 counts.active.fetch_add(1, Ordering::SeqCst);
-                self.crew.called.notify_one();
+                self.thread_set.called.notify_one();
                 return;
             }
             counts.reserve.fetch_add(1, Ordering::SeqCst);
@@ -41,22 +41,22 @@ impl Group {
 
     /// Counts a reserve thread that is started to stand by.
     pub(super) fn expect_standby(&self) {
-        self.crew.counts.reserve.fetch_add(1, Ordering::SeqCst);
+        self.thread_set.counts.reserve.fetch_add(1, Ordering::SeqCst);
         // Counted as active until it stands by, which it does first.
-        self.crew.counts.active.fetch_add(1, Ordering::SeqCst);
+        self.thread_set.counts.active.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Returns true if a reserve thread must continue. It must not while a worker rests: it could
     /// take a wake-up meant for work that only that worker may do.
     pub(super) fn reserve_is_needed(&self) -> bool {
-        self.free() == 0 && !self.crew.somebody_rests()
+        self.free() == 0 && !self.thread_set.somebody_rests()
     }
 
     /// Stands by until called. Returns false if the thread must leave, because the group stops or
     /// there are too many reserve threads.
     pub(super) fn stand_by(&self) -> bool {
-        let counts = &self.crew.counts;
-        let mut state = lock(&self.crew.state);
+        let counts = &self.thread_set.counts;
+        let mut state = lock(&self.thread_set.state);
         if self.stopping() == RUN && self.reserve_is_needed() {
             // The last free thread has just begun to wait, and saw this one as active.
             return true;
@@ -81,7 +81,7 @@ impl Group {
             }
             let limit = surplus.then(|| self.config().dynamic_threads_shrink_time);
             let uncalled = |state: &mut State| state.calls == 0 && self.stopping() == RUN;
-            (state, quiet) = wait_while(&self.crew.called, state, limit, uncalled);
+            (state, quiet) = wait_while(&self.thread_set.called, state, limit, uncalled);
         };
         state.standby -= 1;
         counts.reserve.fetch_sub(1, Ordering::SeqCst);
@@ -96,16 +96,16 @@ impl Group {
     /// limited.
     pub(super) fn has_place_for_login(&self) -> bool {
         let most = self.config().reserve_threads_per_group.max(1);
-        self.crew.counts.logins.load(Ordering::Relaxed) < most
+        self.thread_set.counts.logins.load(Ordering::Relaxed) < most
     }
 
     /// Notes that a reserve thread runs a login. If two threads see the same place free, both may
     /// run one.
     pub(super) fn begin_login(&self) {
-        self.crew.counts.logins.fetch_add(1, Ordering::Relaxed);
+        self.thread_set.counts.logins.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn end_login(&self) {
-        self.crew.counts.logins.fetch_sub(1, Ordering::Relaxed);
+        self.thread_set.counts.logins.fetch_sub(1, Ordering::Relaxed);
     }
 }

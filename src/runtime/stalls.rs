@@ -86,7 +86,7 @@ impl Stalls {
     }
 
     fn seat(&self) -> &Seat {
-        &self.group.crew.seats[self.seat]
+        &self.group.thread_set.seats[self.seat]
     }
 }
 

@@ -195,7 +195,7 @@ impl Threads {
         kind: ThreadKind,
         ready: Option<mpsc::Sender<()>>,
     ) -> Result<String, (String, io::Error)> {
-        let seat = group.crew.sit(kind);
+        let seat = group.thread_set.sit(kind);
         let info = ThreadInfo {
             name: format!("{}-{}-{}{seat}", self.prefix, group.index(), kind.letter()),
             group: group.index(),
@@ -215,7 +215,7 @@ impl Threads {
             run_hook(&group_2, hooks.stop.as_ref(), &info);
             // Before the place is free for another thread: no more seats are taken than threads are
             // allowed.
-            group_2.crew.vacate(seat);
+            group_2.thread_set.vacate(seat);
             group_2.threads.note_left(kind);
         };
         match thread::Builder::new().name(name.clone()).spawn(body) {
@@ -226,7 +226,7 @@ impl Threads {
                 Ok(name)
             }
             Err(error) => {
-                group.crew.vacate(seat);
+                group.thread_set.vacate(seat);
                 Err((name, error))
             }
         }

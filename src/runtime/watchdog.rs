@@ -203,7 +203,7 @@ impl Watched {
         let demand = self.group.mode.demand(now);
         let patience = if self.group.park.resting() > 0 { Duration::ZERO } else { PREEMPTED };
         let mut any_holds = false;
-        for (index, seat) in self.group.crew.seats.iter().enumerate() {
+        for (index, seat) in self.group.thread_set.seats.iter().enumerate() {
             let beat = seat.beat.load(Ordering::Relaxed);
             let known = index < self.beats.len();
             if !known {
@@ -229,7 +229,7 @@ impl Watched {
         group.count(Counter::WatchdogChecks, 1);
         let report_after = group.config().handler_report_after;
         let (mut progress, mut resting) = (false, 0);
-        for (index, seat) in group.crew.seats.iter().enumerate() {
+        for (index, seat) in group.thread_set.seats.iter().enumerate() {
             let fresh = Stay::of(seat, now);
             let known = index < self.seats.len();
             if !known {
@@ -312,7 +312,7 @@ mod tests {
         let (runtime, watchdog) =
             Builder::default().config(config).assemble(None).expect("descriptors");
         let group = &runtime.handle.shared.groups[0];
-        let seats = [(); 2].map(|()| group.crew.sit(ThreadKind::Base));
+        let seats = [(); 2].map(|()| group.thread_set.sit(ThreadKind::Base));
         (runtime, watchdog, seats)
     }
 
@@ -321,7 +321,7 @@ mod tests {
         let (runtime, mut watchdog, seats) = two_workers();
         let group = &runtime.handle.shared.groups[0];
         let _ = group.park.rest(false, group.mode.demand(clock::now()));
-        let blocked = &group.crew.seats[seats[0]].state;
+        let blocked = &group.thread_set.seats[seats[0]].state;
         for has_permit in [false, true] {
             blocked.run(has_permit);
             watchdog.pace = Pace::SHORTEST;
@@ -343,7 +343,7 @@ mod tests {
         // The first one waits in epoll, the other one sleeps.
         let rests = [(); 2].map(|()| group.park.rest(false, group.mode.demand(now)));
         group.park.rise(rests[0]);
-        let blocked = &group.crew.seats[seats[0]];
+        let blocked = &group.thread_set.seats[seats[0]];
         let mut ticks_until_relieved = |watchdog: &mut Watchdog| {
             blocked.state.run(true);
             blocked.beat.store(blocked.beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

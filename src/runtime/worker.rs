@@ -165,7 +165,7 @@ impl Worker {
     }
 
     fn seat(&self) -> &Seat {
-        &self.group.crew.seats[self.seat]
+        &self.group.thread_set.seats[self.seat]
     }
 
     /// Tasks that this worker may run now.
@@ -537,7 +537,7 @@ mod tests {
             .thread_scale_thresh(100);
         let (runtime, _) = Builder::default().config(config).assemble(None).expect("descriptors");
         let group = Arc::clone(&runtime.handle.shared.groups[0]);
-        let seat = group.crew.sit(ThreadKind::Base);
+        let seat = group.thread_set.sit(ThreadKind::Base);
         let worker = Worker::new(group, seat, ThreadKind::Base, Role::Called);
         worker.begin(false);
         (runtime, worker)

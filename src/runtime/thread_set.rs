@@ -1,4 +1,4 @@
-//! [`Crew`]: the threads of a group, how many of them wait, and when threads start and leave.
+//! [`ThreadSet`]: the threads of a group, how many of them wait, and when threads start and leave.
 //!
 //! ```text
 //!             base workers      for the life of the group
@@ -27,7 +27,7 @@ use crate::sys::clock;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct ThreadSet {
     pub(super) seats: Seats,
     pub(super) counts: CachePadded<Counts>,
     pub(super) state: Mutex<State>,
@@ -68,7 +68,7 @@ pub(super) struct State {
     pub(super) calls: usize,
 }
 
-impl Crew {
+impl ThreadSet {
     /// Makes the seats of the permanent threads. They are given out in ascending order.
     pub(super) fn new(permanent: usize, now: Instant) -> Self {
         let vacant = (0..permanent).rev().collect();
@@ -166,7 +166,7 @@ impl Group {
     /// The fields of the load that need no lock.
     fn threads_load(&self) -> Load {
         let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
-        let (config, counts) = (self.config(), &self.crew.counts);
+        let (config, counts) = (self.config(), &self.thread_set.counts);
         Load {
             base: config.epoll_threads_per_group,
             workers: load(&counts.workers),
@@ -190,14 +190,14 @@ impl Group {
     /// Number of ordinary threads that run or could run any task.
     pub(super) fn free(&self) -> usize {
         let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
-        let counts = &self.crew.counts;
+        let counts = &self.thread_set.counts;
         load(&counts.workers).saturating_sub(load(&counts.stalled) + load(&counts.stuck))
     }
 
     /// Notes how many threads waited at once since the last call. A wait that finds enough threads only
     /// raises that number. The note keeps the threads that such waits need from leaving.
     fn note_peak(&self, scale: &mut Scale, now: Instant) {
-        let counts = &self.crew.counts;
+        let counts = &self.thread_set.counts;
         let peak =
             counts.peak_stalled.swap(counts.stalled.load(Ordering::SeqCst), Ordering::Relaxed);
         scale.note_stalled(now, peak, self.config().epoll_threads_per_group, &self.rules());
@@ -209,8 +209,8 @@ impl Group {
     /// shows the wait, so that the thread is not counted as stuck too.
     pub(super) fn begin_stall(&self, kind: ThreadKind, seat: &Seat) {
         self.count(Counter::Stalls, 1);
-        let stalled = self.crew.stalled(kind).fetch_add(1, Ordering::SeqCst) + 1;
-        let peak = &self.crew.counts.peak_stalled;
+        let stalled = self.thread_set.stalled(kind).fetch_add(1, Ordering::SeqCst) + 1;
+        let peak = &self.thread_set.counts.peak_stalled;
         if kind != ThreadKind::Reserve && stalled > peak.load(Ordering::Relaxed) {
             peak.fetch_max(stalled, Ordering::Relaxed);
         }
@@ -229,14 +229,14 @@ impl Group {
     }
 
     pub(super) fn end_stall(&self, kind: ThreadKind) {
-        self.crew.stalled(kind).fetch_sub(1, Ordering::SeqCst);
+        self.thread_set.stalled(kind).fetch_sub(1, Ordering::SeqCst);
     }
 
     fn grow_for_stalls(&self) {
         let added = {
-            let mut state = lock(&self.crew.state);
+            let mut state = lock(&self.thread_set.state);
             let added = state.scale.on_stall(clock::now(), &self.load(), &self.rules());
-            self.crew.counts.workers.fetch_add(added, Ordering::SeqCst);
+            self.thread_set.counts.workers.fetch_add(added, Ordering::SeqCst);
             added
         };
         self.start_claimed(added, Counter::ThreadsStartedStall);
@@ -246,7 +246,7 @@ impl Group {
 
     /// Starts a series of checks. The watchdog has woken, and compares later checks with this moment.
     pub(super) fn begin_looking(&self) {
-        lock(&self.crew.state).scale.begin_looking();
+        lock(&self.thread_set.state).scale.begin_looking();
     }
 
     /// Counts the worker on this seat as stuck. At the last check it was already in the run that it is
@@ -255,7 +255,7 @@ impl Group {
         if seat.is_stuck() {
             return;
         }
-        self.crew.stuck(kind).fetch_add(1, Ordering::SeqCst);
+        self.thread_set.stuck(kind).fetch_add(1, Ordering::SeqCst);
         seat.set_stuck(kind);
         // SeqCst: pairs with the fence in `Park::rest`. Either a worker that comes to rest sees that it
         // is counted as stuck, or this look sees that it has completed something.
@@ -270,15 +270,15 @@ impl Group {
         if seat.is_stuck()
             && let Some(kind) = seat.take_stuck()
         {
-            self.crew.stuck(kind).fetch_sub(1, Ordering::SeqCst);
+            self.thread_set.stuck(kind).fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     /// Adds threads according to what the watchdog saw.
     pub(super) fn look_after(&self, now: Instant, seen: Seen) {
-        let counts = &self.crew.counts;
+        let counts = &self.thread_set.counts;
         let growth = {
-            let mut state = lock(&self.crew.state);
+            let mut state = lock(&self.thread_set.state);
             self.note_peak(&mut state.scale, now);
             let growth = state.scale.on_check(now, &self.load(), seen, &self.rules());
             counts.workers.fetch_add(growth.stuck + growth.backlog, Ordering::SeqCst);
@@ -293,7 +293,7 @@ impl Group {
     fn start_claimed(&self, count: usize, reason: Counter) {
         for started in 0..count {
             if self.start_thread(ThreadKind::Worker, reason).is_err() {
-                self.crew.counts.workers.fetch_sub(count - started, Ordering::SeqCst);
+                self.thread_set.counts.workers.fetch_sub(count - started, Ordering::SeqCst);
                 return;
             }
         }
@@ -329,17 +329,17 @@ impl Group {
 
     /// Counts a base worker that is about to start.
     pub(super) fn expect_base(&self) {
-        self.crew.counts.workers.fetch_add(1, Ordering::SeqCst);
+        self.thread_set.counts.workers.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Returns true if an added worker must leave. It is no longer counted then.
     pub(super) fn may_leave(&self, now: Instant) -> bool {
-        let mut state = lock(&self.crew.state);
+        let mut state = lock(&self.thread_set.state);
         self.note_peak(&mut state.scale, now);
         if !state.scale.may_leave(now, &self.load(), &self.rules()) {
             return false;
         }
-        self.crew.counts.workers.fetch_sub(1, Ordering::SeqCst);
+        self.thread_set.counts.workers.fetch_sub(1, Ordering::SeqCst);
         // SeqCst: pairs with the fence in `Park::wake`. A worker may have pushed a task and then begun
         // to wait, because this thread was still there. Then the look at the queue that follows sees
         // the task.
@@ -354,6 +354,6 @@ impl Group {
 
     /// Counts a worker again that has decided to stay.
     pub(super) fn stay(&self) {
-        self.crew.counts.workers.fetch_add(1, Ordering::SeqCst);
+        self.thread_set.counts.workers.fetch_add(1, Ordering::SeqCst);
     }
 }
