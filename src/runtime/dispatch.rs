@@ -8,9 +8,9 @@ use std::time::Instant;
 use super::class::Class;
 use super::end::RUN;
 use super::group::{Group, RECLAIMING};
-use super::lanes::{First, Lanes, Taste};
 use super::park::{Demand, Wake};
 use super::queue::Pushed;
+use super::run_queues::{Accepts, PopOrder, RunQueues};
 use super::seats::Seat;
 use super::slots::Token;
 use super::source::Source;
@@ -29,18 +29,18 @@ impl Group {
             Task::Source(token) => self.pinned(*token).cost().is_long(),
             Task::Work(_) | Task::Run(..) | Task::Reclaim(_) | Task::Discard(_) => false,
         };
-        self.push_by(task, if much { Lanes::push_spent } else { Lanes::push });
+        self.push_by(task, if much { RunQueues::push_spent } else { RunQueues::push });
     }
 
     /// Queues a task that has had its share, behind tasks that have not.
     fn push_spent(&self, task: Task) {
-        self.push_by(task, Lanes::push_spent);
+        self.push_by(task, RunQueues::push_spent);
     }
 
-    fn push_by(&self, task: Task, push: impl FnOnce(&Lanes<Task>, Class, Task) -> Pushed) {
+    fn push_by(&self, task: Task, push: impl FnOnce(&RunQueues<Task>, Class, Task) -> Pushed) {
         let class = self.class_of(&task);
         self.note_accepted(&task);
-        let pushed = push(&self.lanes, class, task);
+        let pushed = push(&self.run_queues, class, task);
         self.note_pushed(class, pushed);
         self.wake_one();
         // After the fence of the wake-up, see `End::leave`.
@@ -54,7 +54,7 @@ impl Group {
         let class = self.class_of(&task);
         self.note_accepted(&task);
         let mut task = Some(task);
-        let queue = || Some(self.lanes.try_push(class, task.take()?));
+        let queue = || Some(self.run_queues.try_push(class, task.take()?));
         match self.intake.pass(self.usage.begun(), queue).flatten() {
             Some(Ok(pushed)) => self.note_pushed(class, pushed),
             Some(Err(refused)) => task = Some(refused),
@@ -146,7 +146,7 @@ impl Group {
                 Err(task) => task,
             };
             // The caller may be a worker of another runtime, whose other tasks must go on.
-            stall::run(|| self.room.wait(|| self.lanes.is_full(class) && !give_up()));
+            stall::run(|| self.room.wait(|| self.run_queues.is_full(class) && !give_up()));
             if give_up() {
                 return Err(task);
             }
@@ -154,8 +154,8 @@ impl Group {
     }
 
     /// Takes the next task. Returns it with the time at which it was queued.
-    pub(super) fn pop(&self, taste: Taste, first: First) -> Option<(Task, Instant)> {
-        let (task, queued_at) = self.lanes.pop(taste, first)?;
+    pub(super) fn pop(&self, accepts: Accepts, first: PopOrder) -> Option<(Task, Instant)> {
+        let (task, queued_at) = self.run_queues.pop(accepts, first)?;
         // Only spawned closures take places, so no other task makes room when it leaves the queue.
         if matches!(task, Task::Run(..)) {
             self.room.freed();
@@ -330,7 +330,7 @@ impl Group {
     /// Wakes a worker before the caller begins a run, so that no queued task or free permit waits
     /// behind that run.
     pub(super) fn wake_for_what_waits(&self, demand: Demand) {
-        if self.lanes.is_empty() {
+        if self.run_queues.is_empty() {
             self.wake_poller(demand);
         } else {
             self.wake_one();
@@ -344,6 +344,6 @@ impl Group {
 
     /// Returns true if all workers rest and no task is queued.
     pub(super) fn rests(&self) -> bool {
-        self.park.resting() == self.thread_set.serving() as u64 && self.lanes.is_empty()
+        self.park.resting() == self.thread_set.serving() as u64 && self.run_queues.is_empty()
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::end::RUN;
 use super::group::Group;
-use super::lanes::{First, Taste};
+use super::run_queues::{Accepts, PopOrder};
 use super::slots::Token;
 use super::source::{CUT, Turn, WorkerContext};
 use super::stalls::Lap;
@@ -37,7 +37,7 @@ impl Group {
             return;
         }
         let _reset = ResetSweeping(SWEEPING.replace(self));
-        while let Some((task, _)) = self.pop(Taste::Everything, First::Progress) {
+        while let Some((task, _)) = self.pop(Accepts::Everything, PopOrder::Progress) {
             self.note_ended(&task);
             match task {
                 Task::Source(token) => drop(guard(self, "cut", || self.cut(token))),

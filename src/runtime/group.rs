@@ -16,11 +16,11 @@ use super::binding::Binding;
 use super::cost::Cost;
 use super::draining::Intake;
 use super::end::{End, RUN};
-use super::lanes::Lanes;
 use super::mode::Mode;
 use super::noise::log;
 use super::park::Park;
 use super::room::Room;
+use super::run_queues::RunQueues;
 use super::seats::Seat;
 use super::slots::{Released, Slots, Token};
 use super::source::{Source, TIMER, WorkerContext};
@@ -51,7 +51,7 @@ pub(crate) struct Group {
     pub(super) epoll: Epoll,
     pub(super) eventfd: EventFd,
     alarm: Alarm<Due, TimerFd>,
-    pub(super) lanes: Lanes<Task>,
+    pub(super) run_queues: RunQueues<Task>,
     /// Place where the callers of `spawn_wait` wait for room.
     pub(super) room: Room,
     /// Closures that were accepted and have not ended. Used for statistics and to limit the number of
@@ -112,7 +112,7 @@ impl Group {
         }
         let now = clock::now();
         let config = settings.current();
-        let lanes = Lanes::new(config.epoll_work_queue_capacity, now);
+        let run_queues = RunQueues::new(config.epoll_work_queue_capacity, now);
         let permanent = config.epoll_threads_per_group + config.reserve_threads_per_group;
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -126,7 +126,7 @@ impl Group {
             epoll,
             eventfd,
             alarm: Alarm::new(timerfd),
-            lanes,
+            run_queues,
             room: Room::default(),
             closures: CachePadded::default(),
             sessions_above: CachePadded::default(),
@@ -354,7 +354,7 @@ impl Group {
         self.thread_set.add_to(snapshot);
         snapshot.groups += 1;
         snapshot.parked += self.park.resting();
-        self.lanes.add_to(snapshot);
+        self.run_queues.add_to(snapshot);
         snapshot.tasks_in_progress += self.closures.load(Ordering::Relaxed) as u64;
         snapshot.slots_allocated += allocated as u64;
         snapshot.slots_free += free as u64;
@@ -380,7 +380,7 @@ impl fmt::Debug for Group {
         f.debug_struct("Group")
             .field("index", &self.index)
             .field("park", &self.park)
-            .field("queue_len", &self.lanes.len())
+            .field("queue_len", &self.run_queues.len())
             .field("slots", &self.slots)
             .finish_non_exhaustive()
     }

@@ -39,7 +39,7 @@ impl Room {
     pub(super) fn look_again(&self) {
         // A thread that has checked and does not sleep yet holds the lock.
         mutant!(drop(lock(&self.lock)), RoomWithoutLock => ());
-        // Wakes all of them: they may wait for room in different lanes.
+        // Wakes all of them: they may wait for room in different run_queues.
         self.freed.notify_all();
     }
 }
@@ -47,7 +47,7 @@ impl Room {
 #[cfg(all(test, loom))]
 mod model {
     //! Threads wait at a full queue while others pop tasks or end the group. A forgotten waiter
-    //! waits without end, which loom reports as a deadlock. Left out: lanes (all waiters are
+    //! waits without end, which loom reports as a deadlock. Left out: run_queues (all waiters are
     //! woken).
 
     use loom::sync::Arc;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::builder::{Builder, StartError};
-use super::lanes::{First, Taste};
+use super::run_queues::{Accepts, PopOrder};
 use super::slots::Token;
 use super::source::{CUT, DRAIN, OVER, Turn, WorkerContext};
 use super::stalls::Lap;
@@ -124,13 +124,13 @@ impl Simulated {
     /// Takes the next task of the first group that has one, in the order of a worker's turn. If
     /// `ordinary_first`, ordinary tasks go first.
     pub(crate) fn take_task(&self, ordinary_first: bool) -> bool {
-        let of_turn = First::of(self.taken.get());
-        let order = if ordinary_first { First::Ordinary } else { of_turn };
+        let of_turn = PopOrder::of(self.taken.get());
+        let order = if ordinary_first { PopOrder::Ordinary } else { of_turn };
         // Workers of all groups run at the same time, so the first group changes.
         let groups = self.handle().groups();
         let first = self.taken.get() as usize % groups.len();
         for group in groups[first..].iter().chain(&groups[..first]) {
-            if let Some((task, queued_at)) = group.pop(Taste::Everything, order) {
+            if let Some((task, queued_at)) = group.pop(Accepts::Everything, order) {
                 self.taken.set(self.taken.get().wrapping_add(1));
                 self.overtakes.borrow_mut().note(group.index(), queued_at);
                 self.hands.borrow_mut().push(Taken::Task(Arc::clone(group), task, queued_at));
@@ -152,7 +152,7 @@ impl Simulated {
 
     /// Returns the number of tasks that are still queued.
     pub(crate) fn queued(&self) -> usize {
-        self.handle().groups().iter().map(|group| group.lanes.len()).sum()
+        self.handle().groups().iter().map(|group| group.run_queues.len()).sum()
     }
 
     /// Runs one item of the hands. `turn` applies to events only: `Some` runs the event here as one

@@ -157,7 +157,7 @@ impl Group {
     fn load(&self) -> Load {
         Load {
             sessions: self.sessions(),
-            queued: self.lanes.len(),
+            queued: self.run_queues.len(),
             capacity: self.config().epoll_work_queue_capacity,
             ..self.threads_load()
         }

@@ -11,9 +11,9 @@ use super::class::Class;
 use super::cost::{Cost, Pace, was_crowded, watch_cpu_time};
 use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
-use super::lanes::{First, Taste};
 use super::noise::log;
 use super::park::{Demand, Rest};
+use super::run_queues::{Accepts, PopOrder};
 use super::seats::Seat;
 use super::slots::Token;
 use super::source::{Turn, WorkerContext};
@@ -125,7 +125,7 @@ impl Worker {
             let rest = self.group.park.rest(has_permit, demand);
             // After the fence of `Park::rest`, see `Group::note_stuck`.
             self.group.end_stuck(self.seat());
-            if self.group.lanes.has(self.taste()) || self.group.stopping() != RUN {
+            if self.group.run_queues.has(self.accepts()) || self.group.stopping() != RUN {
                 self.rise(rest);
                 continue;
             }
@@ -169,13 +169,13 @@ impl Worker {
     }
 
     /// Tasks that this worker may run now.
-    fn taste(&self) -> Taste {
+    fn accepts(&self) -> Accepts {
         if self.kind != ThreadKind::Reserve || self.group.stopping() != RUN {
-            Taste::Everything
+            Accepts::Everything
         } else if self.group.has_place_for_login() {
-            Taste::Urgent
+            Accepts::Urgent
         } else {
-            Taste::Progress
+            Accepts::Progress
         }
     }
 
@@ -201,7 +201,7 @@ impl Worker {
                 let leaves = self.group.may_leave(self.now);
                 // Other threads no longer count on this worker. A task may have been queued before its
                 // decision.
-                if leaves && !self.group.lanes.is_empty() {
+                if leaves && !self.group.run_queues.is_empty() {
                     self.group.stay();
                     return false;
                 }
@@ -240,7 +240,7 @@ impl Worker {
     }
 
     fn pop(&mut self) -> Option<(Task, Instant)> {
-        let queued = self.group.pop(self.taste(), First::of(self.taken))?;
+        let queued = self.group.pop(self.accepts(), PopOrder::of(self.taken))?;
         self.taken = self.taken.wrapping_add(1);
         Some(queued)
     }
@@ -248,7 +248,7 @@ impl Worker {
     fn run_task(&mut self, task: Task, queued_at: Instant) {
         let group = Arc::clone(&self.group);
         let class = group.class_of(&task);
-        if !class.is_urgent() && self.taste() != Taste::Everything {
+        if !class.is_urgent() && self.accepts() != Accepts::Everything {
             // The task was urgent when it was queued, but no longer is.
             return group.push(task);
         }
@@ -483,7 +483,7 @@ impl Worker {
     fn deliver_one(&mut self, event: usize, pace: Pace, turn: Turn, here: bool) {
         let Some((token, readiness)) = self.seat().batch[event].take() else { return };
         let class = self.group.pinned(token).class();
-        if !here || !self.taste().includes(class) {
+        if !here || !self.accepts().includes(class) {
             self.count(Counter::BatchEventsQueued, 1);
             self.group.notify_pinned(token, |source| source.queue_ready(readiness));
             return;
@@ -497,11 +497,11 @@ impl Worker {
     }
 
     fn must_leave(&self) -> bool {
-        self.group.lanes.is_empty() || self.group.stopping() == LEAVE_NOW
+        self.group.run_queues.is_empty() || self.group.stopping() == LEAVE_NOW
     }
 
     fn count_wake_up(&self) {
-        let useful = !self.group.lanes.is_empty();
+        let useful = !self.group.run_queues.is_empty();
         let counter = if useful { Counter::WakeupsUseful } else { Counter::WakeupsFutile };
         self.count(counter, 1);
     }
@@ -617,7 +617,7 @@ mod tests {
             while looks.load(Ordering::Relaxed) == 0 {
                 thread::yield_now();
             }
-            while let Some((task, _)) = group.pop(Taste::Everything, First::Progress) {
+            while let Some((task, _)) = group.pop(Accepts::Everything, PopOrder::Progress) {
                 group.note_ended(&task);
                 if matches!(task, Task::Run(..)) {
                     break;

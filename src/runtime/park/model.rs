@@ -80,7 +80,7 @@ impl Epoll {
 struct Group {
     workers: usize,
     park: Park,
-    lanes: Vec<TaskQueue<Task>>,
+    run_queues: Vec<TaskQueue<Task>>,
     epoll: Epoll,
     end: End,
     /// Number of workers that run or could run something.
@@ -99,7 +99,7 @@ impl Group {
 
     fn with_two_lanes(workers: usize, capacity: usize) -> Arc<Self> {
         let mut group = Self::with(workers, capacity, None);
-        group.lanes.push(TaskQueue::new(capacity));
+        group.run_queues.push(TaskQueue::new(capacity));
         Arc::new(group)
     }
 
@@ -112,7 +112,7 @@ impl Group {
         Self {
             workers,
             park: Park::new(),
-            lanes: vec![TaskQueue::new(capacity)],
+            run_queues: vec![TaskQueue::new(capacity)],
             epoll: Epoll::default(),
             end: End::new(),
             free: AtomicUsize::new(workers),
@@ -142,7 +142,7 @@ impl Group {
     }
 
     fn push_to(&self, lane: usize, task: Task) {
-        let _ = self.lanes[lane].push(task);
+        let _ = self.run_queues[lane].push(task);
         self.wake_one();
         if self.end.is_over() {
             self.sweep();
@@ -150,11 +150,11 @@ impl Group {
     }
 
     fn pop(&self) -> Option<Task> {
-        self.lanes.iter().find_map(TaskQueue::pop)
+        self.run_queues.iter().find_map(TaskQueue::pop)
     }
 
     fn is_empty(&self) -> bool {
-        self.lanes.iter().all(TaskQueue::is_empty)
+        self.run_queues.iter().all(TaskQueue::is_empty)
     }
 
     fn sweep(&self) {
@@ -380,7 +380,7 @@ fn pushes(demands: [Demand; 2], capacity: usize, tasks: &'static [Task]) {
     });
 }
 
-/// Two tasks are pushed to different lanes while both workers come to rest, or rest. The lock of the
+/// Two tasks are pushed to different run_queues while both workers come to rest, or rest. The lock of the
 /// lane from which a worker takes one task does not order its look at the other lane.
 fn pushes_to_two_lanes(demands: [Demand; 2]) {
     explore(move || {

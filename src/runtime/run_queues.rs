@@ -1,4 +1,4 @@
-//! [`Lanes`]: the task queues of a group, one for each order of urgency.
+//! [`RunQueues`]: the task queues of a group, one for each order of urgency.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ use crate::sys::clock;
 /// * it came with too many others at once;
 /// * it only has to be cleared away.
 ///
-/// Work in progress goes first, and each of the other queues has a share, see [`First`].
+/// Work in progress goes first, and each of the other queues has a share, see [`PopOrder`].
 ///
 /// A task is counted before it can be found. So the push sees each worker that saw no count and then
 /// announced its rest (see [`Park`](super::park)).
 #[derive(Debug)]
-pub(super) struct Lanes<T> {
+pub(super) struct RunQueues<T> {
     started: Instant,
     progress: Lane<T>,
     login: Lane<T>,
@@ -31,7 +31,7 @@ pub(super) struct Lanes<T> {
     /// Ordinary work that has had its share.
     spent: Lane<T>,
     /// Tasks in `progress` and `login`, counted before they are pushed and after they are popped. With
-    /// it, a pop of an ordinary task costs one load for both lanes.
+    /// it, a pop of an ordinary task costs one load for both run_queues.
     urgent: CachePadded<AtomicUsize>,
 }
 
@@ -58,7 +58,7 @@ struct Seen {
 
 /// Tasks that a worker may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taste {
+pub(super) enum Accepts {
     /// All of them.
     Everything,
     /// Work in progress and logins.
@@ -67,8 +67,8 @@ pub(super) enum Taste {
     Progress,
 }
 
-impl Taste {
-    /// Returns true if a worker with this taste may run a task of this class.
+impl Accepts {
+    /// Returns true if a worker that accepts this may run a task of this class.
     pub(super) const fn includes(self, class: Class) -> bool {
         match self {
             Self::Everything => true,
@@ -78,10 +78,10 @@ impl Taste {
     }
 }
 
-/// Lane that a pop looks at first. If that lane is empty, or the taste excludes it, the most urgent
+/// Lane that a pop looks at first. If that lane is empty, or the worker does not accept it, the most urgent
 /// task goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum PopOrder {
     Progress,
     Login,
     Ordinary,
@@ -89,7 +89,7 @@ pub(super) enum First {
     Spent,
 }
 
-impl First {
+impl PopOrder {
     /// Gives each lane its share of a worker's tasks, so that endless work in one lane starves no
     /// other: one task in 16 is a login, one in 16 is ordinary. Every second ordinary one has had its
     /// share; not every one, because the turns of such work are long.
@@ -103,7 +103,7 @@ impl First {
     }
 }
 
-impl<T> Lanes<T> {
+impl<T> RunQueues<T> {
     pub(super) fn new(capacity: usize, now: Instant) -> Self {
         let lane = || Lane { queue: TaskQueue::new(capacity), seen: CachePadded::default() };
         Self {
@@ -180,26 +180,26 @@ impl<T> Lanes<T> {
     }
 
     /// Takes the next task. Returns it with the time at which it was queued.
-    pub(super) fn pop(&self, taste: Taste, first: First) -> Option<(T, Instant)> {
-        let all = taste == Taste::Everything;
+    pub(super) fn pop(&self, accepts: Accepts, first: PopOrder) -> Option<(T, Instant)> {
+        let all = accepts == Accepts::Everything;
         let share = match first {
-            First::Ordinary if all => self.ordinary.pop(),
-            First::Spent if all => self.spent.pop().or_else(|| self.ordinary.pop()),
+            PopOrder::Ordinary if all => self.ordinary.pop(),
+            PopOrder::Spent if all => self.spent.pop().or_else(|| self.ordinary.pop()),
             _ => None,
         };
         let ordinary = || self.ordinary.pop().or_else(|| self.spent.pop());
         let queued = share
-            .or_else(|| self.pop_urgent(taste, first))
+            .or_else(|| self.pop_urgent(accepts, first))
             .or_else(|| if all { ordinary() } else { None })?;
         Some((queued.task, self.started + Duration::from_nanos(queued.at)))
     }
 
-    fn pop_urgent(&self, taste: Taste, first: First) -> Option<Queued<T>> {
+    fn pop_urgent(&self, accepts: Accepts, first: PopOrder) -> Option<Queued<T>> {
         if self.urgent.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let login = || if taste == Taste::Progress { None } else { self.login.pop() };
-        let queued = if first == First::Login {
+        let login = || if accepts == Accepts::Progress { None } else { self.login.pop() };
+        let queued = if first == PopOrder::Login {
             login().or_else(|| self.progress.pop())
         } else {
             self.progress.pop().or_else(login)
@@ -208,27 +208,27 @@ impl<T> Lanes<T> {
         Some(queued)
     }
 
-    /// Returns true if there is a task for this taste.
+    /// Returns true if there is a task that the worker accepts.
     ///
     /// The count alone does not tell: it is raised before a push, and lowered after a pop.
-    pub(super) fn has(&self, taste: Taste) -> bool {
+    pub(super) fn has(&self, accepts: Accepts) -> bool {
         let urgent = self.urgent.load(Ordering::Acquire) > 0;
         let progress = || urgent && !self.progress.queue.is_empty();
         let logins = || urgent && !self.login.queue.is_empty();
-        match taste {
-            Taste::Everything => {
+        match accepts {
+            Accepts::Everything => {
                 !self.ordinary.queue.is_empty()
                     || !self.spent.queue.is_empty()
                     || progress()
                     || logins()
             }
-            Taste::Urgent => progress() || logins(),
-            Taste::Progress => progress(),
+            Accepts::Urgent => progress() || logins(),
+            Accepts::Progress => progress(),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.has(Taste::Everything)
+        !self.has(Accepts::Everything)
     }
 
     /// Returns true if `try_push` would refuse a task of this class.
@@ -238,11 +238,11 @@ impl<T> Lanes<T> {
 
     /// Number of tasks in all queues.
     pub(super) fn len(&self) -> usize {
-        self.lanes().iter().map(|lane| lane.queue.len()).sum()
+        self.run_queues().iter().map(|lane| lane.queue.len()).sum()
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
-        for lane in self.lanes() {
+        for lane in self.run_queues() {
             let (queued, overflow) = (lane.queue.len(), lane.queue.overflow_len());
             snapshot.queue_len += queued.saturating_sub(overflow) as u64;
             snapshot.overflow_len += overflow as u64;
@@ -254,20 +254,20 @@ impl<T> Lanes<T> {
 
     /// Largest number of tasks that one of the queues ever held.
     fn high_water(&self) -> usize {
-        let marks = self.lanes().map(|lane| lane.seen.high_water.load(Ordering::Relaxed));
+        let marks = self.run_queues().map(|lane| lane.seen.high_water.load(Ordering::Relaxed));
         marks.into_iter().max().unwrap_or(0)
     }
 
     /// Age of the oldest task. It may be too high, by the time between that task and the one before it.
     fn oldest(&self, now: Instant) -> Duration {
         let now = self.nanos(now);
-        let waiting = self.lanes().into_iter().filter(|lane| !lane.queue.is_empty());
+        let waiting = self.run_queues().into_iter().filter(|lane| !lane.queue.is_empty());
         let ages =
             waiting.map(|lane| now.saturating_sub(lane.seen.head_at.load(Ordering::Relaxed)));
         Duration::from_nanos(ages.max().unwrap_or(0))
     }
 
-    fn lanes(&self) -> [&Lane<T>; 4] {
+    fn run_queues(&self) -> [&Lane<T>; 4] {
         [&self.progress, &self.login, &self.ordinary, &self.spent]
     }
 
@@ -288,8 +288,8 @@ impl<T> Lane<T> {
 mod tests {
     use super::*;
 
-    fn filled() -> Lanes<u32> {
-        let lanes = Lanes::new(8, Instant::now());
+    fn filled() -> RunQueues<u32> {
+        let run_queues = RunQueues::new(8, Instant::now());
         for (class, task) in [
             (Class::Ordinary, 1),
             (Class::Login, 2),
@@ -297,84 +297,88 @@ mod tests {
             (Class::Admin, 4),
             (Class::Ordinary, 5),
         ] {
-            assert_eq!(lanes.push(class, task), Pushed::Queued);
+            assert_eq!(run_queues.push(class, task), Pushed::Queued);
         }
-        lanes
+        run_queues
     }
 
-    const FIRST: [First; 4] = [First::Progress, First::Login, First::Ordinary, First::Spent];
+    const FIRST: [PopOrder; 4] =
+        [PopOrder::Progress, PopOrder::Login, PopOrder::Ordinary, PopOrder::Spent];
 
-    fn drained(lanes: &Lanes<u32>, taste: Taste) -> Vec<u32> {
-        std::iter::from_fn(|| next(lanes, taste, First::Progress)).collect()
+    fn drained(run_queues: &RunQueues<u32>, accepts: Accepts) -> Vec<u32> {
+        std::iter::from_fn(|| next(run_queues, accepts, PopOrder::Progress)).collect()
     }
 
-    fn next(lanes: &Lanes<u32>, taste: Taste, first: First) -> Option<u32> {
-        lanes.pop(taste, first).map(|(task, _)| task)
+    fn next(run_queues: &RunQueues<u32>, accepts: Accepts, first: PopOrder) -> Option<u32> {
+        run_queues.pop(accepts, first).map(|(task, _)| task)
     }
 
     #[test]
     fn the_most_urgent_comes_first() {
-        let lanes = filled();
-        assert_eq!(lanes.urgent.load(Ordering::Relaxed), 3);
-        assert_eq!(drained(&lanes, Taste::Everything), [3, 4, 2, 1, 5]);
-        assert!(lanes.is_empty());
-        assert_eq!(lanes.urgent.load(Ordering::Relaxed), 0);
+        let run_queues = filled();
+        assert_eq!(run_queues.urgent.load(Ordering::Relaxed), 3);
+        assert_eq!(drained(&run_queues, Accepts::Everything), [3, 4, 2, 1, 5]);
+        assert!(run_queues.is_empty());
+        assert_eq!(run_queues.urgent.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn each_takes_what_it_may() {
-        let lanes = filled();
-        assert_eq!(next(&lanes, Taste::Everything, First::Ordinary), Some(1));
-        assert_eq!(drained(&lanes, Taste::Progress), [3, 4]);
-        assert!(!lanes.has(Taste::Progress) && lanes.has(Taste::Urgent));
-        assert_eq!(drained(&lanes, Taste::Urgent), [2]);
-        assert!(!lanes.has(Taste::Urgent) && lanes.has(Taste::Everything));
-        assert_eq!(drained(&lanes, Taste::Everything), [5]);
+        let run_queues = filled();
+        assert_eq!(next(&run_queues, Accepts::Everything, PopOrder::Ordinary), Some(1));
+        assert_eq!(drained(&run_queues, Accepts::Progress), [3, 4]);
+        assert!(!run_queues.has(Accepts::Progress) && run_queues.has(Accepts::Urgent));
+        assert_eq!(drained(&run_queues, Accepts::Urgent), [2]);
+        assert!(!run_queues.has(Accepts::Urgent) && run_queues.has(Accepts::Everything));
+        assert_eq!(drained(&run_queues, Accepts::Everything), [5]);
     }
 
     #[test]
     fn what_has_had_its_turn_stands_behind_what_has_not_but_for_its_share() {
-        let lanes = Lanes::new(8, Instant::now());
+        let run_queues = RunQueues::new(8, Instant::now());
         for task in [1, 2] {
-            assert_eq!(lanes.push_spent(Class::Ordinary, task), Pushed::Queued);
+            assert_eq!(run_queues.push_spent(Class::Ordinary, task), Pushed::Queued);
         }
-        lanes.push(Class::Ordinary, 3);
-        lanes.push(Class::Login, 4);
+        run_queues.push(Class::Ordinary, 3);
+        run_queues.push(Class::Login, 4);
         // An urgent task stays urgent.
-        lanes.push_spent(Class::InProgress, 5);
-        assert_eq!(lanes.len(), 5);
-        assert_eq!(next(&lanes, Taste::Everything, First::Spent), Some(1));
-        assert_eq!(drained(&lanes, Taste::Urgent), [5, 4]);
-        assert!(!lanes.is_empty());
-        assert_eq!(drained(&lanes, Taste::Everything), [3, 2]);
-        assert!(lanes.is_empty() && next(&lanes, Taste::Everything, First::Spent).is_none());
+        run_queues.push_spent(Class::InProgress, 5);
+        assert_eq!(run_queues.len(), 5);
+        assert_eq!(next(&run_queues, Accepts::Everything, PopOrder::Spent), Some(1));
+        assert_eq!(drained(&run_queues, Accepts::Urgent), [5, 4]);
+        assert!(!run_queues.is_empty());
+        assert_eq!(drained(&run_queues, Accepts::Everything), [3, 2]);
+        assert!(
+            run_queues.is_empty()
+                && next(&run_queues, Accepts::Everything, PopOrder::Spent).is_none()
+        );
     }
 
     #[test]
     fn a_full_lane_does_not_count_what_it_gives_back() {
-        let lanes = Lanes::new(1, Instant::now());
-        assert_eq!(lanes.try_push(Class::Login, 1), Ok(Pushed::Queued));
-        assert_eq!(lanes.try_push(Class::Login, 2), Err(2));
-        assert_eq!(lanes.push(Class::Login, 3), Pushed::Overflowed);
+        let run_queues = RunQueues::new(1, Instant::now());
+        assert_eq!(run_queues.try_push(Class::Login, 1), Ok(Pushed::Queued));
+        assert_eq!(run_queues.try_push(Class::Login, 2), Err(2));
+        assert_eq!(run_queues.push(Class::Login, 3), Pushed::Overflowed);
         let seen = || {
             let mut seen = Snapshot::default();
-            lanes.add_to(&mut seen);
+            run_queues.add_to(&mut seen);
             [seen.urgent_queue_len, seen.queue_len, seen.overflow_len, seen.queue_high_water]
         };
         assert_eq!(seen(), [2, 1, 1, 2]);
-        drained(&lanes, Taste::Everything);
+        drained(&run_queues, Accepts::Everything);
         assert_eq!(seen(), [0, 0, 0, 2]);
     }
 
     #[test]
     fn a_push_that_has_only_been_announced_keeps_nobody_awake() {
-        let lanes = Lanes::<u32>::new(8, Instant::now());
+        let run_queues = RunQueues::<u32>::new(8, Instant::now());
         // Another worker is about to push a task, or has popped one and not yet lowered the count.
-        lanes.urgent.fetch_add(1, Ordering::Relaxed);
-        for taste in [Taste::Everything, Taste::Urgent, Taste::Progress] {
-            assert!(!lanes.has(taste), "{taste:?}");
+        run_queues.urgent.fetch_add(1, Ordering::Relaxed);
+        for accepts in [Accepts::Everything, Accepts::Urgent, Accepts::Progress] {
+            assert!(!run_queues.has(accepts), "{accepts:?}");
             for first in FIRST {
-                assert_eq!(next(&lanes, taste, first), None, "{taste:?}, {first:?}");
+                assert_eq!(next(&run_queues, accepts, first), None, "{accepts:?}, {first:?}");
             }
         }
     }
@@ -382,47 +386,52 @@ mod tests {
     #[test]
     fn the_age_is_that_of_the_head() {
         let start = Instant::now();
-        let lanes = Lanes::new(8, start);
-        assert_eq!(lanes.oldest(start), Duration::ZERO, "nobody waits");
-        lanes.push(Class::Ordinary, 1);
-        lanes.push(Class::Ordinary, 2);
+        let run_queues = RunQueues::new(8, start);
+        assert_eq!(run_queues.oldest(start), Duration::ZERO, "nobody waits");
+        run_queues.push(Class::Ordinary, 1);
+        run_queues.push(Class::Ordinary, 2);
         let later = Instant::now() + Duration::from_secs(1);
-        assert!(lanes.oldest(later) >= Duration::from_secs(1));
-        let (_, at) = lanes.pop(Taste::Everything, First::Progress).expect("two were pushed");
+        assert!(run_queues.oldest(later) >= Duration::from_secs(1));
+        let (_, at) =
+            run_queues.pop(Accepts::Everything, PopOrder::Progress).expect("two were pushed");
         assert!(at >= start && at <= Instant::now());
-        assert!(lanes.oldest(later) <= later - at);
-        next(&lanes, Taste::Everything, First::Progress);
-        assert_eq!(lanes.oldest(later), Duration::ZERO);
+        assert!(run_queues.oldest(later) <= later - at);
+        next(&run_queues, Accepts::Everything, PopOrder::Progress);
+        assert_eq!(run_queues.oldest(later), Duration::ZERO);
     }
 
     #[test]
     fn what_has_had_its_share_is_first_when_it_is_its_turn_and_ordinary_work_if_there_is_none() {
-        let lanes = filled();
-        lanes.push_spent(Class::Ordinary, 6);
-        let next = || next(&lanes, Taste::Everything, First::Spent);
+        let run_queues = filled();
+        run_queues.push_spent(Class::Ordinary, 6);
+        let next = || next(&run_queues, Accepts::Everything, PopOrder::Spent);
         assert_eq!([next(), next(), next()], [Some(6), Some(1), Some(5)]);
         assert_eq!(next(), Some(3), "nothing of either");
     }
     #[test]
     fn a_login_is_first_when_it_is_its_turn_unless_the_taste_excludes_it() {
-        let lanes = filled();
-        assert_eq!(next(&lanes, Taste::Progress, First::Login), Some(3));
-        assert_eq!(next(&lanes, Taste::Urgent, First::Login), Some(2));
-        assert_eq!(next(&lanes, Taste::Urgent, First::Login), Some(4), "no login is left");
-        assert_eq!(lanes.urgent.load(Ordering::Relaxed), 0);
-        lanes.push(Class::Login, 6);
-        lanes.push(Class::InProgress, 7);
-        assert_eq!(next(&lanes, Taste::Everything, First::Login), Some(6));
-        assert_eq!(next(&lanes, Taste::Everything, First::Login), Some(7));
-        assert_eq!(drained(&lanes, Taste::Everything), [1, 5]);
+        let run_queues = filled();
+        assert_eq!(next(&run_queues, Accepts::Progress, PopOrder::Login), Some(3));
+        assert_eq!(next(&run_queues, Accepts::Urgent, PopOrder::Login), Some(2));
+        assert_eq!(
+            next(&run_queues, Accepts::Urgent, PopOrder::Login),
+            Some(4),
+            "no login is left"
+        );
+        assert_eq!(run_queues.urgent.load(Ordering::Relaxed), 0);
+        run_queues.push(Class::Login, 6);
+        run_queues.push(Class::InProgress, 7);
+        assert_eq!(next(&run_queues, Accepts::Everything, PopOrder::Login), Some(6));
+        assert_eq!(next(&run_queues, Accepts::Everything, PopOrder::Login), Some(7));
+        assert_eq!(drained(&run_queues, Accepts::Everything), [1, 5]);
     }
 
     #[test]
     fn a_turn_of_ordinary_work_gives_none_of_it_to_the_reserve() {
-        for first in [First::Ordinary, First::Spent] {
-            let lanes = filled();
-            lanes.push_spent(Class::Ordinary, 6);
-            let taken = std::iter::from_fn(|| next(&lanes, Taste::Urgent, first));
+        for first in [PopOrder::Ordinary, PopOrder::Spent] {
+            let run_queues = filled();
+            run_queues.push_spent(Class::Ordinary, 6);
+            let taken = std::iter::from_fn(|| next(&run_queues, Accepts::Urgent, first));
             assert_eq!(taken.collect::<Vec<_>>(), [3, 4, 2], "{first:?}");
         }
     }
@@ -430,11 +439,11 @@ mod tests {
     #[test]
     fn each_lane_has_its_share_of_the_tasks_of_a_worker() {
         for start in [0, 7, 1_000_000] {
-            let turns = (start..start + 32).map(First::of);
+            let turns = (start..start + 32).map(PopOrder::of);
             let count = |first| turns.clone().filter(|turn| *turn == first).count();
             assert_eq!(FIRST.map(count), [28, 2, 1, 1]);
         }
-        let of = |first| (0..64).filter(|taken| First::of(*taken) == first).collect::<Vec<_>>();
-        assert_eq!(of(First::Login), [8, 24, 40, 56], "no more than fifteen tasks between two");
+        let of = |first| (0..64).filter(|taken| PopOrder::of(*taken) == first).collect::<Vec<_>>();
+        assert_eq!(of(PopOrder::Login), [8, 24, 40, 56], "no more than fifteen tasks between two");
     }
 }
