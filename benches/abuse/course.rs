@@ -385,7 +385,7 @@ impl Watch {
 
 const GAUGES: [&str; 3] = ["connections", "sessions", "buffered_bytes"];
 
-/// Counters of connections that are ended, or not let in.
+/// Returns true for a counter of connections that the server closed or refused.
 pub(crate) fn tells_of_an_end(counter: &str) -> bool {
     counter.starts_with("closed_") || counter.contains("refused")
 }

@@ -92,7 +92,7 @@ pub(crate) fn target(address: SocketAddr) -> Target {
     }
 }
 
-/// Says its address, and for each order its counters.
+/// Runs the data node. Prints its address first, and its counters after each order from standard input.
 pub(crate) fn serve() -> Result<(), Box<dyn Error>> {
     lab::load::raise_descriptor_limit()?;
     let runtime = Runtime::builder().config(Config::default()).start()?;

@@ -73,14 +73,14 @@ impl<'a> Frame<'a> {
         self.header
     }
 
-    /// The session it belongs to.
+    /// Number of the session to which the frame belongs.
     #[inline]
     #[must_use]
     pub const fn session(&self) -> u64 {
         self.header.session
     }
 
-    /// Kind of its body. The numbers have other meanings in the other direction.
+    /// Kind of the frame's body. Clients and servers use the same numbers with different meanings.
     #[inline]
     #[must_use]
     pub const fn kind(&self) -> u8 {

@@ -54,7 +54,7 @@ pub(super) struct Conn {
     /// Set once by a protocol that needs input during a drain, until the last hold is dropped. Read
     /// by the drain.
     pub(super) reads_while_held: AtomicBool,
-    /// Set when bytes were sent, so the peer may have a reply to lose.
+    /// Set when bytes were sent. A reset at the close could destroy a reply that the peer has not read.
     pub(super) sent_any: AtomicBool,
     /// Set when bytes were sent since the last check for idleness.
     pub(super) sent_lately: AtomicBool,
@@ -256,7 +256,8 @@ impl Conn {
         self.group.count(counter, n);
     }
 
-    /// Asks the receiving side to end in the way that `mark` says. The first reason counts.
+    /// Asks the receiving side to end the connection in the way that `mark` says. If several callers
+    /// give a reason, the first one counts.
     pub(super) fn begin_close(&self, reason: CloseReason, mark: Marks) {
         lock(&self.reason).get_or_insert(reason);
         self.advance(Phase::Closing);

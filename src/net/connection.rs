@@ -31,7 +31,7 @@ pub struct Connection(pub(super) Arc<Conn>);
 pub struct ConnectionId(pub(super) u64);
 
 impl ConnectionId {
-    /// Returns the number.
+    /// Returns the identifier as an integer.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
@@ -97,7 +97,7 @@ impl Connection {
     }
 
     /// Attaches a value, once, which all handles can read. The value should not own a handle or a
-    /// [`Hold`] of this connection: neither would ever be dropped.
+    /// [`Hold`] of this connection. They would keep each other alive and would never be dropped.
     ///
     /// # Errors
     ///

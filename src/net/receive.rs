@@ -170,7 +170,8 @@ const TURN: Duration = Duration::from_millis(1);
 /// Size of a receive if the turn must end in time.
 const PIECE: usize = 8 << 10;
 
-/// Number of rounds in a row, after which other connections have their turn.
+/// Number of times in a row that the receiving side takes new marks and handles them. After that,
+/// other connections have their turn.
 const ROUNDS: u32 = 16;
 
 /// Runs the receiving side until it has no work or its budget is spent.
@@ -202,7 +203,8 @@ pub(super) fn run<'a>(
             break;
         }
         if let Next::Release(marks) = next {
-            // Queued, so that no other worker receives from the connection or ends it meanwhile.
+            // While the work is released, the connection counts as queued. So no other worker
+            // receives from it or ends it meanwhile.
             running.mark(marks);
             running.queue();
             round.release(context.turn.ending());

@@ -701,8 +701,8 @@ impl<C, W> Stack<C, W> {
         self.serve(now, fx);
     }
 
-    /// Ends a connect that has made a connection, which is not counted from now on. Returns the reason
-    /// to close it, if there is one.
+    /// Ends a connect that has succeeded. The caller then counts the connection as idle or in use, or
+    /// closes it. Returns the reason to close it, if there is one.
     fn made(&mut self, now: Instant, ticket: Ticket) -> Option<Discard> {
         let version = self.end_connect(ticket);
         self.totals.connects += 1;

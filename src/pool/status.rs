@@ -118,7 +118,7 @@ pub enum BackendState {
 }
 
 impl BackendState {
-    /// Reason for which a connection is closed that is returned in this state.
+    /// Reason to close a connection that its user returns while the backend is in this state.
     pub(super) const fn discard(self) -> Discard {
         match self {
             Self::Open | Self::Paused => Discard::Paused,

@@ -13,7 +13,7 @@ use crate::sys::sched::ThreadUsage;
 /// a series in which every second run is slow. A cost without samples counts as slow.
 #[derive(Debug)]
 pub(crate) struct Cost {
-    /// Nanoseconds. Statistics, so a lost update does not matter.
+    /// Estimate in nanoseconds. It is a statistic, so a lost update does not matter.
     nanos: AtomicU32,
 }
 

@@ -113,7 +113,7 @@ impl Mode {
         }
     }
 
-    /// Notes that a calm poller looked and found nothing: the others are enough.
+    /// Notes that an extra poller looked in calm mode and found no event. The other pollers are enough.
     pub(crate) fn note_idle(&self, now: Instant) {
         let extra = lock(&self.climb).note_idle(now);
         self.state.extra.store(extra, Ordering::Relaxed);

@@ -185,7 +185,7 @@ impl Scale {
         added
     }
 
-    /// Returns true if there is an added worker too many.
+    /// Returns true if the group has more added workers than it needs and another worker is free.
     pub(super) fn may_leave(&mut self, now: Instant, load: &Load, rules: &Rules) -> bool {
         let needed = self.added.needed(now, rules.shrink_time).max(rules.dynamic_threads);
         load.workers > load.base + needed && load.free() > 1

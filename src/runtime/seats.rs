@@ -28,7 +28,8 @@ pub(super) struct Seat {
     pub(super) state: SeatState,
     /// Events that the worker has taken and not begun.
     pub(super) batch: [Event; MOST_EVENTS],
-    /// Work that the worker has set aside behind its current run.
+    /// Work that the worker does after its current run. If the worker gets stuck or announces a wait,
+    /// the work is queued for other workers.
     pub(super) aside: Aside<Arc<dyn Work>>,
     /// [`Class`] of the current run, for the watchdog's report.
     pub(super) class: AtomicU8,

@@ -176,8 +176,8 @@ impl<T> Slots<T> {
     ///
     /// # Safety
     ///
-    /// The caller holds a reference to the slot (by `insert_with` or `pin`) for as long as it uses the
-    /// returned one.
+    /// The caller has a reference to the slot, by `insert_with` or `pin`. It keeps that reference for
+    /// as long as it uses the value.
     pub(crate) unsafe fn get(&self, token: Token) -> &T {
         let slot = self.slot(token.slot).expect("a pinned slot exists");
         debug_assert!(references(slot.word.load(Ordering::Relaxed)) > 0, "{token:?} is not pinned");

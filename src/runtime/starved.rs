@@ -20,8 +20,8 @@ impl<T> Default for Starved<T> {
 }
 
 impl<T> Starved<T> {
-    /// Adds `who` to the list, unless it is there already. The caller tries once more afterwards:
-    /// either that succeeds, or the close sees the entry.
+    /// Adds the listener `who` to the list, unless it is there already. Afterwards the caller tries
+    /// once more to get a descriptor. Either that succeeds, or a later close sees the entry.
     pub(super) fn join(&self, who: T, is_same: impl Fn(&T, &T) -> bool) {
         {
             let mut list = lock(&self.list);

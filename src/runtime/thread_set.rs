@@ -194,8 +194,9 @@ impl Group {
         load(&counts.workers).saturating_sub(load(&counts.stalled) + load(&counts.stuck))
     }
 
-    /// Notes how many threads waited at once since the last call. A wait that finds enough threads only
-    /// raises that number. The note keeps the threads that such waits need from leaving.
+    /// Passes on the largest number of threads that waited at once since the last call. If a wait finds
+    /// enough free threads, it adds none and only raises that number. Threads that such waits need do
+    /// not leave, because their number is noted here.
     fn note_peak(&self, scale: &mut Scale, now: Instant) {
         let counts = &self.thread_set.counts;
         let peak =

@@ -118,7 +118,7 @@ impl Watchdog {
             match woke {
                 Woke::Stopped => return,
                 // A run that began just now cannot be complete, and a task that was queued just now has
-                // not waited. The next check compares with this one.
+                // not waited. Such states count only at the next check, which compares with this one.
                 Woke::Alerted if all_rest => {
                     checked_at = now;
                     self.check(now, true);
@@ -340,7 +340,7 @@ mod tests {
         let (runtime, mut watchdog, seats) = two_workers();
         let group = &runtime.handle.shared.groups[0];
         let mut now = clock::now();
-        // The first one waits in epoll, the other one sleeps.
+        // The first worker takes the place in epoll and rises from it. The second worker sleeps.
         let rests = [(); 2].map(|()| group.park.rest(false, group.mode.demand(now)));
         group.park.rise(rests[0]);
         let blocked = &group.thread_set.seats[seats[0]];

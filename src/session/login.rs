@@ -26,7 +26,8 @@ pub(super) struct PendingLogin {
     handshake: Handshake,
     /// Its place among the connections that have not logged in.
     place: Unauthenticated<Connection>,
-    /// Time of the delayed answer. An earlier message is out of order.
+    /// Time at which the delayed answer is sent. If the client sends a message before then, the message
+    /// is out of order.
     answered_after: Option<Instant>,
 }
 

@@ -95,7 +95,7 @@ const MOST_OWED: Duration = Duration::from_secs(120);
 /// Idle addresses that are remembered, of about 100 bytes each.
 const MOST_IDLE: usize = 16_384;
 
-/// All unauthenticated connections and failures of a server.
+/// All unauthenticated connections and failed logins of a server.
 #[derive(Debug)]
 pub(super) struct Logins<C> {
     table: Mutex<Table<C>>,

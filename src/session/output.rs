@@ -160,8 +160,8 @@ impl Output {
         self.kept.hold(runnable);
     }
 
-    /// Lets other workers take over if this thread gets stuck in its next run: the kept replies,
-    /// the ready queue of `server_conn`, and corked output.
+    /// Makes work visible to other workers, which take it over if this thread gets stuck in its next
+    /// run. The work is the kept replies, the ready queue of `server_conn`, and corked output.
     pub(super) fn show<S: Service>(&self, server_conn: &Arc<ServerConn<S>>) {
         let group = self.conn.group();
         if !self.shown.replace(true) || !group.has_aside() {

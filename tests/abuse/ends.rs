@@ -1,4 +1,4 @@
-//! Peers that leave in the middle of something, and come again.
+//! Peers that end their connection early, for example in the middle of a frame, and connect again.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! The server's side of the protocol: logins, sessions, requests, flow control, ends.
 //!
-//! The tests of `logs` run in children: the subscriber of a process hears all of its servers.
+//! The tests of `logs` run in child processes, because the log subscriber of a process receives the
+//! events of all its servers.
 #![cfg(feature = "server")]
 
 mod changes;

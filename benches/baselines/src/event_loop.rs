@@ -83,8 +83,9 @@ pub fn start(run: impl FnOnce() -> io::Result<Infallible> + Send + 'static) {
 }
 
 impl Connection {
-    /// Accepts a connection and watches it. `None`: none waits after all, or it cannot be accepted. A
-    /// level-triggered listener reports again while more wait.
+    /// Accepts a connection and watches it. Returns `None` if no connection waits after all, or if it
+    /// cannot be accepted. The listener is level-triggered, so it reports again while more connections
+    /// wait.
     pub fn accept(listener: &TcpListener, epoll: &Epoll) -> io::Result<Option<Self>> {
         let Ok((socket, _)) = listener.accept() else {
             return Ok(None);

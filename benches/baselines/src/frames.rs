@@ -45,8 +45,8 @@ pub fn perform(bytes: &[u8]) -> Result<usize, Broken> {
     perform_in(bytes, |wait| wait())
 }
 
-/// The same for a server that can announce waits. A wait for a lock happens inside `wait`, which must call
-/// its argument once.
+/// Like [`perform`], for a server that can announce waits. A wait for a lock happens inside `wait`,
+/// which must call its argument once.
 ///
 /// # Errors
 /// A frame is broken.

@@ -10,7 +10,8 @@ pub struct Spec {
     pub kind: Kind,
     /// Settings in the order given. `THREADS` alone is the setting `threads`.
     pub settings: Vec<(Setting, usize)>,
-    /// Another build of the program that starts it, to compare two versions of the library.
+    /// Program that starts the server, if it is not this one. A second build of the program compares two
+    /// versions of the library.
     pub binary: Option<PathBuf>,
 }
 

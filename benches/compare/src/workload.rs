@@ -79,7 +79,8 @@ impl Workload {
         })
     }
 
-    /// Frames on connections that are opened before each window, after those of the last were closed.
+    /// Frames on new connections for each window. Before a window, the old connections are closed and
+    /// the new ones are opened.
     pub fn reopened(frames: Frames) -> Self {
         Self::new(format!("{frames}, just opened"), move |address| {
             Ok(Reopened { frames, address, load: None, answers_before: 0 })

@@ -47,7 +47,7 @@ pub struct Engaged {
     /// Number of the last setting that the session has.
     applied: u64,
     ticket: Ticket,
-    /// `None` once the session has gone back.
+    /// Reason for the statement. `None` when the statement is over and the session was put back.
     purpose: Option<Purpose>,
 }
 

@@ -180,7 +180,8 @@ impl Peer {
             Task::Savepoint => Request::savepoint(Operation::Set, tag.to_string()),
             _ => {
                 let request = Self::request(scene, tag, task);
-                // A text that is not known is an error of its block.
+                // If the server does not know the cached text, it answers with an error. In a block no
+                // request may fail.
                 let cached = scene.chance.one_in(3) && !self.blocks.contains_key(&session);
                 if cached { request.cached() } else { request }
             }

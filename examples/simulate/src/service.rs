@@ -167,7 +167,7 @@ pub fn password(number: usize) -> String {
     format!("secret {number}")
 }
 
-/// Without a word on the terminal.
+/// Panics without printing anything on the terminal.
 fn panic(scene: &Scene, peer: usize, session: u64) -> ! {
     scene.note_cause(peer, session, |causes| causes.panicked = true);
     scene.panicked.set(scene.panicked.get() + 1);

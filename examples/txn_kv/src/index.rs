@@ -9,11 +9,12 @@
 //!  newest that can be read: 12      compacted: 0
 //! ```
 //!
-//! One read-write lock guards all of it. A batch goes in under the write lock at once, together with
-//! the number of its newest transaction: a reader sees all of a transaction or nothing, and all before
-//! it. Readers run beside each other; they take what they need, and a snapshot of the engine, under the
-//! read lock and read the values without it. That no value is missing then has two reasons: a revision
-//! is inserted after its data was written, and readers of it are refused before its data is removed.
+//! One read-write lock guards the whole index. A writer inserts a batch, and the number of its newest
+//! transaction, under one write lock. So a reader sees all of a transaction or nothing, and all
+//! transactions before it. Readers run concurrently. Under the read lock, a reader copies the revisions
+//! that it needs and takes a snapshot of the engine. It reads the values without the lock. No value is
+//! missing then, for two reasons. A revision is inserted after its data was written. And before its data
+//! is removed, new readers of it are refused.
 //!
 //! In the designs that index first, see [`Design`], entries wait in here for their data.
 
@@ -53,7 +54,7 @@ struct Tree {
 pub struct KeyRevision {
     /// When the key was written.
     pub revision: Revision,
-    /// The transaction that created it; 0 for a deletion.
+    /// Number of the transaction that created the key; 0 for a deletion.
     pub created: u64,
     /// Number of writes since then; 0 for a deletion.
     pub version: u64,
@@ -303,7 +304,7 @@ impl KeyRevision {
         Self { revision, created: record.created, version: record.version, available }
     }
 
-    /// True if it is a deletion.
+    /// Returns true if this revision deletes the key.
     #[must_use]
     pub const fn is_deletion(&self) -> bool {
         self.version == 0

@@ -37,8 +37,8 @@ pub struct Stats {
     pub failed_flushes: u64,
     /// Revisions that reads found in the index.
     pub indexed: u64,
-    /// Values of them that reads found in the store: as many, but where a read failed or the design is to
-    /// compensate.
+    /// Values of these revisions that reads found in the store. The number equals `indexed`, unless a
+    /// read failed or the design is [`Design::Compensate`].
     pub read: u64,
 }
 

@@ -116,7 +116,7 @@ impl<'a> Chunk<'a> {
         self.frame.row_count()
     }
 
-    /// Its columns, each with its kind.
+    /// Returns the columns of the chunk, each with its kind.
     pub fn columns(&self) -> impl Iterator<Item = (BlockKind, Block<'a>)> + Clone + use<'a> {
         self.kinds.iter().copied().zip(self.frame.columns())
     }
@@ -138,7 +138,7 @@ impl<'a> Chunk<'a> {
         error.into_iter().chain(values.into_iter().flatten())
     }
 
-    /// Its rows.
+    /// Returns the rows of the chunk.
     #[must_use]
     pub fn rows(&self) -> ChunkRows<'a> {
         let rows = self.row_count();

@@ -76,7 +76,7 @@ impl Expr {
         Self { identifier: Some(column), ..Self::of(Type::Ident) }
     }
 
-    /// A value.
+    /// A literal with this value.
     #[must_use]
     pub fn literal(value: Scalar) -> Self {
         Self { literal: Some(value), ..Self::of(Type::Literal) }

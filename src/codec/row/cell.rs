@@ -188,7 +188,7 @@ impl<'a> Cell<'a> {
         text.map_err(|_| ValueError::NotUtf8)
     }
 
-    /// A SET.
+    /// Returns the value of a `SET` column, or `None` for NULL.
     ///
     /// # Errors
     ///

@@ -318,8 +318,8 @@ impl Worker {
         group.free.fetch_sub(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let nobody_else = || group.free.load(Ordering::SeqCst) == 0;
-        // The look at the queue finds a task. Only the count tells that no other worker would see an
-        // event.
+        // A waiting task is found in the queue. A waiting event is not: the count of free workers must
+        // tell that no other worker would take it.
         let seen = mutant!(nobody_else(), LeaveUnseen => false) || !group.is_empty();
         let stays = mutant!(seen, LeaveWithoutLook => false);
         if stays {

@@ -19,7 +19,7 @@ use crate::sync::mutant::{explore, mutants};
 
 const MARKS: [Marks; 3] = [Marks::bit(0), Marks::bit(1), Marks::bit(2)];
 
-/// Object with work for each mark.
+/// Object that does some work for each mark that is left for it.
 struct Thing {
     /// Number of times that each mark was taken.
     runner: Runner<[u32; 3]>,

@@ -10,7 +10,7 @@ use super::engine::{Fixture, PASSWORD, config};
 pub struct Both {
     pub client: Client,
     pub server: Fixture,
-    /// Of the client.
+    /// Runtime of the client.
     pub runtime: Runtime,
 }
 

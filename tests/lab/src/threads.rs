@@ -28,7 +28,7 @@ pub fn start(name: &str, config: Config) -> Runtime {
     Runtime::builder().config(config).name(name).start().expect("a runtime")
 }
 
-/// How a handler waits.
+/// Way in which a handler waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// On std's locks, inside `stall::run`.

@@ -187,7 +187,7 @@ fn a_handler_after_a_rest(interval: Duration) -> Option<[u64; 4]> {
     let runtime = start("sw-f", config(1).thread_deadlock_check_interval(interval));
     let handle = runtime.handle();
     let looks = move || handle.stats().get(Counter::WatchdogChecks);
-    // The watchdog rests too: it stops looking.
+    // Waits until the watchdog rests too, so that its number of checks no longer changes.
     let mut before = looks();
     eventually(LONG, || {
         thread::park_timeout(interval * 2);

@@ -27,7 +27,7 @@ pub(super) struct Serving {
     _dir: TempDir,
 }
 
-/// Where a listener of that kind is bound. A path is in that directory.
+/// Returns the address to which a listener of this kind is bound. The path of a Unix socket is in `dir`.
 pub(super) fn place(kind: Kind, dir: &TempDir) -> String {
     match kind {
         Kind::Tcp => "127.0.0.1:0".into(),

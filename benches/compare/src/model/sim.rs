@@ -35,14 +35,15 @@ pub struct Queue {
     pub take: u64,
     /// Threads that take at the same time.
     pub pollers: usize,
-    /// Jobs that wait when the second and later thread is woken.
+    /// Number of waiting jobs at which a second or later thread is woken. The first thread is woken for
+    /// one job.
     pub crowd: usize,
     /// Time from the first job for sleeping threads until one of them is ready to run.
     pub wake_delay: u64,
     /// CPU time of the thread that is woken.
     pub resume: u64,
-    /// Time between two looks. A thread that has finished nothing between them loses its batch and its
-    /// turn to take. Until it is done, all threads take, one job at a time.
+    /// Time between two checks of the watchdog. A thread that has finished nothing between them loses
+    /// its batch and its turn to take. Until it is done, all threads take, one job at a time.
     pub watchdog_tick: Option<u64>,
 }
 

@@ -130,8 +130,8 @@ impl Load for Many {
     }
 }
 
-/// Body of the other process: opens the connections, and is quiet until the input ends. Then asks once more
-/// on each connection, to check that it was alive, and says how many answers there were.
+/// Body of the other process. Opens the connections, and sends nothing until standard input ends. Then
+/// sends one more request on each connection, to check that it was alive. Prints the number of answers.
 pub fn hold(target: Target, connections: usize) -> Result<(), Box<dyn Error>> {
     raise_descriptor_limit()?;
     let mut load = load::Load::connect(&Options { connections, ..Options::new(target) })?;

@@ -1,4 +1,4 @@
-//! [`Engine`]: the service. Statements over SQLite, for sessions of the protocol.
+//! [`Engine`]: the service. It runs the statements of sessions on SQLite.
 
 use std::collections::HashMap;
 use std::error::Error;

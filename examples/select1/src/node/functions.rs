@@ -77,9 +77,9 @@ pub fn install(db: &Connection) -> Result<Caller> {
     Ok(caller)
 }
 
-/// The statement is to end.
+/// Error message of a function that stops because its statement was cancelled.
 pub const INTERRUPTED: &str = "interrupted";
-/// A time that is none.
+/// Error message of `sleep` if its argument is not a valid time.
 pub const WRONG_SLEEP: &str = "Incorrect arguments to sleep";
 
 fn of_the_session(db: &Connection, caller: &Caller) -> Result<()> {

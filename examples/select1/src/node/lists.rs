@@ -186,7 +186,7 @@ impl Engine {
         pairs(reply, ["Table", "Create Table"], [(name, sql)])
     }
 
-    /// Rows of texts.
+    /// Runs a query and returns its rows, with each value as text.
     fn rows<const N: usize>(
         &self,
         db: &Connection,

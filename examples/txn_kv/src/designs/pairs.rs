@@ -6,7 +6,7 @@ use lab::ratio::{Ratio, Spread, median};
 use serde::Serialize;
 use txn_kv::load::Progress;
 
-/// Puts of one store in a row.
+/// Measurement of consecutive puts to one store.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Window {
     pub(crate) puts: u64,
@@ -54,7 +54,8 @@ impl Pairs {
         Ok(Self(measured))
     }
 
-    /// Medians of a number of the base and of the other store.
+    /// Returns two medians of the value that `number` computes: over the windows of the base, and over
+    /// those of the other store.
     pub(crate) fn medians(&self, number: impl Fn(&Window) -> f64) -> [f64; 2] {
         [0, 1].map(|place: usize| median(self.0.iter().map(|pair| number(&pair[place]))))
     }

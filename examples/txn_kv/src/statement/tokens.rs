@@ -18,7 +18,7 @@ pub(super) enum Token<'a> {
     NotEqual,
     Less,
     Greater,
-    /// Nothing that has a meaning here.
+    /// Byte that has no meaning in a statement.
     Other(u8),
     End,
 }

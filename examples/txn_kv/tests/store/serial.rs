@@ -1,5 +1,6 @@
 //! Transactions of many threads appear as if they had been done one after the other, in the order
-//! of their revisions. A naive twin repeats all that was answered, and must answer the same.
+//! of their revisions. A naive twin executes all answered transactions again, and must give the same
+//! answers.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -160,7 +160,7 @@ impl Server {
     }
 }
 
-/// Request without a result.
+/// Request that has no result yet.
 struct Open {
     session: u64,
     seq: u64,

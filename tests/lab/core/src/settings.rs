@@ -131,7 +131,8 @@ impl Settings {
         let config = self.config.clone().set(name, value);
         self.config = config.map_err(|error| SettingsError(format!("{origin}: {error}")))?;
         let name = name.trim().to_ascii_lowercase();
-        // `set` allows a prefix. Of the names at its end, the longest is meant.
+        // `set` accepts a prefix before the name of a tunable. If several names match the end of `name`,
+        // the longest one is meant.
         let names = Config::FIELDS.iter().map(Field::name).filter(|known| name.ends_with(known));
         if let Some(name) = names.max_by_key(|known| known.len()) {
             self.origins.insert(name, origin);

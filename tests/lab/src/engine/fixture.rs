@@ -25,7 +25,7 @@ pub fn config() -> Config {
 /// A server with an engine. When it is dropped, it checks that its drain cut no connection and left no
 /// thread behind, that all opened sessions are closed, and that nothing of the server is left.
 pub struct Fixture {
-    /// Present until the end.
+    /// `None` only after the server was drained.
     server: Option<Server>,
     engine: Option<Arc<Engine>>,
     pub control: Arc<Control>,

@@ -290,7 +290,7 @@ impl Transcript {
 }
 
 impl Pair {
-    /// The statement; what it is, if it is none or comes as a digest.
+    /// Returns the text of the statement. If the request has no text, returns a description of it.
     pub fn statement(&self) -> String {
         match &self.request {
             ClientMessage::ExecSql(statement) => match statement.source() {

@@ -51,7 +51,7 @@ pub struct Reply {
     pub chunks: usize,
     pub fetch_done: Option<FetchDone>,
     pub warnings: Vec<Warning>,
-    /// Notices that are none of the others.
+    /// Notices of kinds that have no other field here.
     pub notices: Vec<Notice>,
     pub affected: Option<u64>,
     pub insert_id: Option<u64>,

@@ -64,7 +64,7 @@ impl Rewrite<'_, '_> {
         self.tokens.get(at).is_some_and(|token| token.is_symbol(symbol))
     }
 
-    /// Looks at one token and returns the next to look at.
+    /// Rewrites the token at index `at`, if it needs that. Returns the index of the next token.
     fn token(&mut self, at: usize) -> Result<usize, SessionError> {
         let token = self.tokens[at];
         let range = token.start..token.end();

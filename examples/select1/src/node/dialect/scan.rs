@@ -43,7 +43,7 @@ impl<'a> Token<'a> {
         self.kind == Kind::Symbol && self.text == symbol
     }
 
-    /// The name that it is, without back-ticks.
+    /// Returns the name without back-ticks, if the token is a name.
     pub fn name(&self) -> Option<String> {
         match self.kind {
             Kind::Word => Some(self.text.to_owned()),

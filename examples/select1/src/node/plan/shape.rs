@@ -164,7 +164,7 @@ pub(super) fn wanted<'a>(
     }
 }
 
-/// A name in a plan.
+/// Returns a name of a plan as UTF-8 text.
 pub(super) fn text<'a>(message: &'a ExecPlan, scalar: &'a Scalar) -> Result<&'a str, SessionError> {
     let name = message.name(scalar).map_err(malformed)?;
     std::str::from_utf8(name)

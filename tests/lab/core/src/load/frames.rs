@@ -66,7 +66,7 @@ pub struct Frames {
     pattern: Arc<Pattern>,
     /// Frames asked and answered, of each session.
     sessions: Vec<(u64, u64)>,
-    /// The answer that is arriving. Its first bytes name its session; then it is compared.
+    /// First bytes of the arriving answer, which name its session. The rest is compared as it arrives.
     id: [u8; ID_BYTES],
     seen: usize,
     session: u32,

@@ -40,7 +40,7 @@ impl Rewrite<'_, '_> {
         Ok(())
     }
 
-    /// The verb of a statement that begins with its common table expressions.
+    /// Returns the verb of a statement that begins with `WITH`, after its common table expressions.
     fn verb_behind_with(&self) -> String {
         let mut depth = 0_i32;
         for token in self.tokens {
