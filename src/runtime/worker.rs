@@ -441,7 +441,8 @@ impl Worker {
             self.group.park.end_waking();
             self.count_wake_up();
         }
-        if looks && pinned > 0 {
+        if pinned > 0 {
+            // Also after a rest: the watchdog may have taken the permit since then, and sleep again.
             self.group.show_to_watchdog();
         }
         // 6. Timers. Their callbacks are queued as tasks.
@@ -513,7 +514,7 @@ impl Worker {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::fd::BorrowedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
@@ -522,6 +523,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::runtime::watch::Woke;
     use crate::runtime::{Builder, Handle, Interest, Runtime, Work};
     use crate::sync::stall;
 
@@ -655,6 +657,38 @@ mod tests {
         worker.run_tasks();
         assert_eq!(runtime.stats().get(Counter::StaleEvents), 1);
         assert!(heard.lock().expect("no panic").is_empty());
+    }
+
+    #[test]
+    fn events_wake_the_watchdog_if_it_has_taken_the_permit_before() {
+        let (runtime, mut worker) = alone();
+        let group = Arc::clone(&worker.group);
+        let demand = group.mode.demand(worker.now);
+        let rest = group.park.rest(false, demand);
+        assert_eq!(rest, Rest::Wait);
+        worker.rise(rest);
+        group.relieve(worker.seat(), demand);
+        assert!(!worker.seat().state.has_permit());
+        let (ours, mut other) = UnixStream::pair().expect("descriptors");
+        let mut reader = ours.try_clone().expect("a descriptor");
+        let watched = runtime.handle.register(ours, Interest::READABLE, |_, _| ());
+        let _watched = watched.expect("watched");
+        thread::scope(|scope| {
+            let sleep = || group.watch.sleep(Some(Duration::from_secs(5)), || true);
+            let watchdog = scope.spawn(sleep);
+            while !watchdog.is_finished() {
+                other.write_all(b"!").expect("sent");
+                let mut events = [Event::EMPTY; MOST_EVENTS];
+                let count = group.epoll.wait(&mut events, None).expect("an event");
+                worker.deliver(&events[..count], false);
+                while let Some((task, queued_at)) = worker.pop() {
+                    worker.run_task(task, queued_at);
+                }
+                reader.read_exact(&mut [0]).expect("it was sent");
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(watchdog.join().expect("no panic"), Woke::Alerted);
+        });
     }
 
     #[test]

@@ -76,6 +76,7 @@ mod making {
         ArmedIsKept,
         LaterIsKept,
         // Watch
+        EventsNotShown,
         RiseWithoutAlert,
         ShowWithoutFence,
         WatchWithoutFence,

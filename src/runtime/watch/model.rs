@@ -19,13 +19,15 @@ struct Both {
     park: Park,
     seat: SeatState,
     aside: Aside<()>,
+    events: AtomicBool,
     watch: Watch,
 }
 
 impl Both {
     fn new() -> Arc<Self> {
         let (park, seat) = (Park::new(), SeatState::default());
-        Arc::new(Self { park, seat, aside: Aside::new(), watch: Watch::new() })
+        let events = AtomicBool::new(false);
+        Arc::new(Self { park, seat, aside: Aside::new(), events, watch: Watch::new() })
     }
 
     /// `Worker::rise`.
@@ -43,7 +45,8 @@ impl Both {
 
     /// `Group::any_holds`.
     fn holds(&self) -> bool {
-        self.seat.runs() && (self.seat.has_permit() || !self.aside.is_empty())
+        let events = || self.events.load(Ordering::Relaxed);
+        self.seat.runs() && (self.seat.has_permit() || !self.aside.is_empty() || events())
     }
 }
 
@@ -89,6 +92,28 @@ fn work_is_set_aside() {
             |both| {
                 both.aside.put(());
                 both.show();
+            },
+        );
+    });
+}
+
+/// A worker gets up with the permit, takes events, and gives the permit up for the first of them. The
+/// watchdog, which may see that it has no permit any more, has to see the events.
+fn events_are_taken_before_the_permit_is_given_up() {
+    explore(|| {
+        let both = Both::new();
+        let rest = both.park.rest(false, CALM);
+        beside(
+            &both,
+            |both| !both.holds(),
+            move |both| {
+                both.rise(rest);
+                // `Event::put`.
+                both.events.store(true, Ordering::Release);
+                mutant!(both.show(), EventsNotShown => ());
+                if both.seat.take_permit() {
+                    both.park.give_permit();
+                }
             },
         );
     });
@@ -144,6 +169,11 @@ fn a_worker_that_gets_up_with_the_permit_wakes_the_watchdog() {
 }
 
 #[test]
+fn events_wake_the_watchdog_also_without_the_permit() {
+    events_are_taken_before_the_permit_is_given_up();
+}
+
+#[test]
 fn stealable_work_wakes_the_watchdog() {
     work_is_set_aside();
 }
@@ -163,5 +193,6 @@ mutants! {
     rise_with_work_without_alert: RiseWithoutAlert, a_worker_finds_work_when_it_comes_to_rest(), "deadlock";
     sleep_without_fence: WatchWithoutFence, a_worker_gets_up(), "deadlock";
     rise_without_fence: RiseWithoutFence, a_worker_gets_up_with_the_permit(), "deadlock";
+    events_not_shown: EventsNotShown, events_are_taken_before_the_permit_is_given_up(), "deadlock";
     show_without_fence: ShowWithoutFence, work_is_set_aside(), "deadlock";
 }
