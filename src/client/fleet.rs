@@ -582,8 +582,9 @@ pub struct ConnectionStatus {
 
 impl ConnectionStatus {
     fn of(link: &Link) -> Self {
+        let is_leaving = link.is_leaving();
         Self {
-            phase: ConnectionPhase::Ready,
+            phase: if is_leaving { ConnectionPhase::Leaving } else { ConnectionPhase::Ready },
             sessions: link.open_sessions(),
             outstanding: link.outstanding(),
             stray_errors: link.stray_errors(),

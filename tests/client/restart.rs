@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::client::{Client, Error, Fate, Pending, Session};
+use epoll_group::client::{Client, ConnectionPhase, Error, Fate, Pending, Session};
 use epoll_group::net::Listener;
 use epoll_group::pool::{Limits, Manage, ManageError, Pool, Target};
 use epoll_group::session::Server;
@@ -178,4 +178,23 @@ fn servers_are_replaced_on_their_address_and_each_request_has_one_outcome() {
     }
     let report = node.runtime.drain(LONG);
     assert_eq!((report.cut, report.stuck), (0, Vec::new()));
+}
+
+#[test]
+fn a_connection_whose_server_drains_is_leaving_also_if_no_caller_waits_for_another() {
+    let Node { runtime: server, service, listener } = Node::start("127.0.0.1:0");
+    let runtime = Runtime::builder().config(lab::config()).start().expect("started");
+    let options = options(&listener.local_addr().to_string()).connections(1);
+    let client = Client::new(&runtime.handle(), options).expect("good options");
+    let mut sessions = [(); 2].map(|()| client.session().expect("a session"));
+    assert_eq!(one(sessions[0].execute("1 echo")), "1");
+    let held = sessions[1].send("2 held").expect("sent");
+    service.gate.wait_for(1);
+    let drain = thread::spawn(move || server.drain(LONG));
+    eventually(LONG, || !sessions[0].is_alive());
+    let phases: Vec<_> = client.status().connections.iter().map(|status| status.phase).collect();
+    service.gate.open();
+    assert_eq!(one(held.wait()), "2");
+    assert_eq!(drain.join().expect("no panic").cut, 0);
+    assert_eq!(phases, [ConnectionPhase::Leaving]);
 }
