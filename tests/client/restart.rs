@@ -184,7 +184,7 @@ fn servers_are_replaced_on_their_address_and_each_request_has_one_outcome() {
 fn a_connection_whose_server_drains_is_leaving_also_if_no_caller_waits_for_another() {
     let Node { runtime: server, service, listener } = Node::start("127.0.0.1:0");
     let runtime = Runtime::builder().config(lab::config()).start().expect("started");
-    let options = options(&listener.local_addr().to_string()).connections(1);
+    let options = options(listener.local_addr().to_string()).connections(1);
     let client = Client::new(&runtime.handle(), options).expect("good options");
     let mut sessions = [(); 2].map(|()| client.session().expect("a session"));
     assert_eq!(one(sessions[0].execute("1 echo")), "1");
