@@ -651,12 +651,14 @@ mod tests {
         // The event was received but not delivered. Its source ends, and another source takes its slot.
         drop(registration);
         worker.run_tasks();
-        let _successor = watch("new");
+        let successor = watch("new");
         assert_eq!(runtime.stats().slots_allocated - runtime.stats().slots_free, 1);
         worker.deliver(&events[..count], false);
         worker.run_tasks();
         assert_eq!(runtime.stats().get(Counter::StaleEvents), 1);
         assert!(heard.lock().expect("no panic").is_empty());
+        drop(successor);
+        worker.run_tasks();
     }
 
     #[test]
@@ -672,7 +674,7 @@ mod tests {
         let (ours, mut other) = UnixStream::pair().expect("descriptors");
         let mut reader = ours.try_clone().expect("a descriptor");
         let watched = runtime.handle.register(ours, Interest::READABLE, |_, _| ());
-        let _watched = watched.expect("watched");
+        let watched = watched.expect("watched");
         thread::scope(|scope| {
             let sleep = || group.watch.sleep(Some(Duration::from_secs(5)), || true);
             let watchdog = scope.spawn(sleep);
@@ -689,6 +691,8 @@ mod tests {
             }
             assert_eq!(watchdog.join().expect("no panic"), Woke::Alerted);
         });
+        drop(watched);
+        worker.run_tasks();
     }
 
     #[test]
