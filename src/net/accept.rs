@@ -38,7 +38,7 @@ use super::receive::Recv;
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Handle, Readiness, TimerId, Token, log, log_some};
 use crate::stats::Counter;
-use crate::sync::runner::{Ended, Marks, ROUNDS, Runner, Running};
+use crate::sync::runner::{Marks, ROUNDS, Runner, Running};
 use crate::sys::clock;
 use crate::sys::epoll::Interest;
 use crate::sys::eventfd::reserve_descriptor;
@@ -247,10 +247,7 @@ impl Acceptor {
             }
             ControlFlow::Continue(())
         });
-        let pushed = || self.token.get().is_some_and(|token| self.group.push_source(*token));
-        if ended == Ended::Queued && !pushed() {
-            drop(self.accept.resume());
-        }
+        self.group.queue_rest(ended, self.token.get(), &self.accept);
         // A run that accepts many connections is not a slow handler: it delays other work no more
         // than as many events of connections do.
         context.charge_each(&self.cost, accepted);

@@ -18,7 +18,7 @@ use super::task::Task;
 use super::threads::ThreadKind;
 use super::work::Work;
 use crate::stats::Counter;
-use crate::sync::runner::Marks;
+use crate::sync::runner::{Ended, Marks, Runner};
 use crate::sync::stall;
 
 impl Group {
@@ -170,6 +170,14 @@ impl Group {
             self.push(Task::Source(token));
         }
         pinned
+    }
+
+    /// Queues a source whose run has ended with marks left. If the source is no longer registered, the
+    /// right to run is given back.
+    pub(crate) fn queue_rest<T>(&self, ended: Ended, token: Option<&Token>, runner: &Runner<T>) {
+        if ended == Ended::Queued && !token.is_some_and(|token| self.push_source(*token)) {
+            drop(runner.resume());
+        }
     }
 
     /// Like [`push_source`](Self::push_source), for a source that has used a whole turn and has more to
@@ -337,9 +345,9 @@ impl Group {
         }
     }
 
-    /// Returns true if a running worker holds something that others could do if it got stuck.
+    /// Returns true if any worker holds something that others could do if it got stuck.
     pub(super) fn any_holds(&self) -> bool {
-        self.thread_set.seats.iter().any(|seat| seat.state.runs() && seat.holds())
+        self.thread_set.seats.iter().any(Seat::holds)
     }
 
     /// Returns true if all workers rest and no task is queued.

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::class::Class;
 use super::source::{CUT, FIRST_OWN_MARK, OVER, Source, WorkerContext};
 use super::{Cost, Group, Interest, Readiness, Token, guard};
-use crate::sync::runner::{Ended, Marks, ROUNDS, Runner, Running};
+use crate::sync::runner::{Marks, ROUNDS, Runner, Running};
 
 type Code = Box<dyn FnMut(BorrowedFd<'_>, Readiness) + Send>;
 
@@ -107,10 +107,7 @@ impl Foreign {
             }
             ControlFlow::Continue(())
         });
-        let pushed = || self.token.get().is_some_and(|token| self.group.push_source(*token));
-        if ended == Ended::Queued && !pushed() {
-            drop(self.code.resume());
-        }
+        self.group.queue_rest(ended, self.token.get(), &self.code);
     }
 }
 

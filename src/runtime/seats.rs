@@ -62,11 +62,11 @@ impl Seat {
         ThreadKind::from_u8(self.kind.load(Ordering::Acquire))
     }
 
-    /// Returns true if the worker has a permit, stealable work, or events that it has not begun.
+    /// Returns true if the worker runs with a permit, with stealable work, or with events that it has
+    /// not begun: with something that others could do if it got stuck.
     pub(super) fn holds(&self) -> bool {
-        self.state.has_permit()
-            || !self.aside.is_empty()
-            || self.batch.iter().any(|event| !event.is_empty())
+        let events = || self.batch.iter().any(|event| !event.is_empty());
+        self.state.runs() && (self.state.has_permit() || !self.aside.is_empty() || events())
     }
 
     pub(super) fn sit(&self, kind: ThreadKind) {

@@ -115,23 +115,19 @@ impl Watchdog {
                 self.watch.sleep(Some(next_check), || !self.any_holds())
             };
             let now = clock::now();
-            match woke {
+            let due = match woke {
                 Woke::Stopped => return,
+                Woke::Alerted => {
+                    self.pace = Pace::SHORTEST;
+                    all_rest
+                }
+                Woke::TimeOut => now.saturating_duration_since(checked_at) >= interval,
+            };
+            if due {
+                checked_at = now;
                 // A run that began just now cannot be complete, and a task that was queued just now has
                 // not waited. Such states count only at the next check, which compares with this one.
-                Woke::Alerted if all_rest => {
-                    checked_at = now;
-                    self.check(now, true);
-                }
-                Woke::Alerted => {}
-                Woke::TimeOut if now.saturating_duration_since(checked_at) >= interval => {
-                    checked_at = now;
-                    self.check(now, false);
-                }
-                Woke::TimeOut => {}
-            }
-            if woke == Woke::Alerted {
-                self.pace = Pace::SHORTEST;
+                self.check(now, woke == Woke::Alerted);
             }
             self.tick(now);
         }
@@ -213,7 +209,7 @@ impl Watched {
             if before != beat {
                 self.beats[index] = (beat, now);
             }
-            if !seat.state.runs() || !seat.holds() {
+            if !seat.holds() {
                 continue;
             }
             any_holds = true;

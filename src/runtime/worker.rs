@@ -687,7 +687,7 @@ mod tests {
                     worker.run_task(task, queued_at);
                 }
                 reader.read_exact(&mut [0]).expect("it was sent");
-                thread::sleep(Duration::from_millis(1));
+                thread::yield_now();
             }
             assert_eq!(watchdog.join().expect("no panic"), Woke::Alerted);
         });
