@@ -60,14 +60,7 @@ struct After {
 }
 
 impl Link {
-    /// Begins to connect.
-    pub(super) fn connect(
-        fleet: &Arc<Fleet>,
-        handle: &Handle,
-        options: &Arc<Options>,
-        number: u64,
-    ) -> Arc<Self> {
-        let now = clock::now();
+    fn new(fleet: Weak<Fleet>, options: &Arc<Options>, number: u64, now: Instant) -> Arc<Self> {
         let inner = Inner {
             state: State::new(Arc::clone(options), now),
             conn: None,
@@ -77,14 +70,24 @@ impl Link {
             told_ready: false,
             told_lost: false,
         };
-        let link = Arc::new(Self {
-            fleet: Arc::downgrade(fleet),
+        Arc::new(Self {
+            fleet,
             number,
             since: now,
             inner: Mutex::new(inner),
             group: OnceLock::new(),
             calls: Calls::new(),
-        });
+        })
+    }
+
+    /// Begins to connect.
+    pub(super) fn connect(
+        fleet: &Arc<Fleet>,
+        handle: &Handle,
+        options: &Arc<Options>,
+        number: u64,
+    ) -> Arc<Self> {
+        let link = Self::new(Arc::downgrade(fleet), options, number, clock::now());
         let begin = || handle.connect(options.address.as_str(), Wire(Arc::clone(&link)));
         // The look-up of a host name may wait.
         match run_as(Wait::Network, begin) {
@@ -389,25 +392,9 @@ mod tests {
 
     fn link() -> Arc<Link> {
         let (options, now) = (Options::new("127.0.0.1:1", "root"), Instant::now());
-        let mut state = State::new(Arc::new(options), now);
-        state.handle_connected(now);
-        let inner = Inner {
-            state,
-            conn: None,
-            hold: None,
-            sending: false,
-            timer: None,
-            told_ready: false,
-            told_lost: false,
-        };
-        Arc::new(Link {
-            fleet: Weak::new(),
-            number: 1,
-            since: now,
-            inner: Mutex::new(inner),
-            group: OnceLock::new(),
-            calls: Calls::new(),
-        })
+        let link = Link::new(Weak::new(), &Arc::new(options), 1, now);
+        lock(&link.inner).state.handle_connected(now);
+        link
     }
 
     fn run(runtime: &Simulated) {
