@@ -3,13 +3,22 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use epoll_group::Class;
 use epoll_group::net::Address;
 use epoll_group::stats::Counter;
+use epoll_group::{Class, Config};
 use lab::engine::{Fixture, PASSWORD, config};
 use lab::xrpc::request::{login_continue, query};
 use lab::xrpc::{AUTO, Client};
 use lab::{LONG, eventually, often};
+
+/// Two workers, and at most `most` threads. Neither the deadlock check nor a long queue adds one soon.
+fn two_workers(most: usize) -> Config {
+    config()
+        .epoll_threads_per_group(2)
+        .max_threads(most)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false)
+}
 
 fn waiting(server: &Fixture) -> u64 {
     server.control.waiting_for_lock.load(Ordering::SeqCst)
@@ -79,13 +88,8 @@ fn sixty_four_connections_wait_for_the_next() {
 
 #[test]
 fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
-    // At most three threads, one of them in reserve. Neither the deadlock check nor a long queue adds one
-    // soon.
-    let config = config()
-        .epoll_threads_per_group(2)
-        .max_threads(3)
-        .thread_deadlock_check_interval(Duration::from_secs(10))
-        .enable_tasker(false);
+    // One of the three threads is in reserve.
+    let config = two_workers(3);
     for same in [false, true] {
         let server = Fixture::start(config.clone());
         let mut client = server.client_with_sessions(1..12);
@@ -110,11 +114,7 @@ fn who_holds_the_lock_gets_a_thread_when_all_others_wait() {
 
 #[test]
 fn an_operator_is_answered_while_all_ordinary_threads_wait() {
-    let config = config()
-        .epoll_threads_per_group(2)
-        .max_threads(3)
-        .thread_deadlock_check_interval(Duration::from_secs(10))
-        .enable_tasker(false);
+    let config = two_workers(3);
     let server = Fixture::start(config);
     let listener = server.listen_as(Class::Admin);
     let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
@@ -152,12 +152,7 @@ fn an_operator_is_answered_while_all_ordinary_threads_wait() {
 /// The reserve runs one login at a time, and that one waits.
 #[test]
 fn the_delayed_answer_to_a_login_of_an_operator_does_not_wait_for_another_login() {
-    let config = config()
-        .epoll_threads_per_group(2)
-        .max_threads(8)
-        .thread_deadlock_check_interval(Duration::from_secs(10))
-        .authenticate_ok_delay(Duration::from_millis(20))
-        .enable_tasker(false);
+    let config = two_workers(8).authenticate_ok_delay(Duration::from_millis(20));
     let server = Fixture::start(config);
     let listener = server.listen_as(Class::Admin);
     let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
@@ -189,11 +184,7 @@ fn the_delayed_answer_to_a_login_of_an_operator_does_not_wait_for_another_login(
 #[test]
 fn sessions_of_operators_keep_places_for_threads_until_they_end() {
     // Two threads, one in reserve, and places for sixteen more, of which four are always kept.
-    let config = config()
-        .epoll_threads_per_group(2)
-        .max_threads(19)
-        .thread_deadlock_check_interval(Duration::from_secs(10))
-        .enable_tasker(false);
+    let config = two_workers(19);
     let server = Fixture::start(config);
     let listener = server.listen_as(Class::Admin);
     let Address::Tcp(addr) = listener.local_addr() else { panic!("not TCP: {listener:?}") };
