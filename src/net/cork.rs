@@ -65,7 +65,8 @@ impl Cork {
         Self(PhantomData)
     }
 
-    /// A cork for any thread, also for one that does not flush before an announced wait yet.
+    /// Creates a cork on any thread. If announced waits do not flush on this thread yet, they do from now
+    /// on.
     pub(crate) fn on_any_thread() -> Self {
         if let before @ Some(_) = before_wait(Some(flush_corked)) {
             // A thread that runs sessions has its own function, which flushes too.

@@ -200,7 +200,7 @@ impl ReadBuf {
         }
     }
 
-    /// Frees the memory of an empty buffer, or shrinks one that is much too large.
+    /// Frees the memory of an empty buffer. Shrinks a buffer that is much too large.
     pub(super) fn shrink(&mut self, first_size: usize) {
         if self.is_empty() {
             self.clear();

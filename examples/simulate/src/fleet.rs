@@ -87,7 +87,7 @@ impl Fleet {
         }
     }
 
-    /// Chance does something with it.
+    /// Takes a random step.
     pub fn act(&self, scene: &Scene) {
         let chance = &scene.chance;
         if chance.happens(scene.plan.faults.cut * 10) {

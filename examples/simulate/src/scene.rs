@@ -324,7 +324,7 @@ impl Scene {
             self.server.reconfigure(|config| config.session_budget(budget).max_sessions(sessions));
         self.check(changed.is_ok(), || format!("no change of tunables: {changed:?}"));
         self.plan.session_budget.set(budget);
-        // Those that are open stay.
+        // Open sessions stay.
         limits.sessions.set(sessions.max(self.server.stats().sessions as usize));
         self.count("server: reconfigured");
         self.note("reconfigure", &[budget as u64, sessions as u64]);

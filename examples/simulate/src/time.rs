@@ -149,8 +149,8 @@ impl Scene {
         end.outlet.held.set(Some(held).filter(|held| held.buffers > 0));
     }
 
-    /// Forgets bytes that a wait has moved to the backlog of a full socket. They wait for the client,
-    /// which may read before the server is told.
+    /// Forgets bytes that a wait has moved to the backlog of a full socket. They wait for the client.
+    /// It may read them before the server learns that there is room.
     pub fn look_at_backlogs(&self) {
         for end in self.ends.borrow().values().filter(|end| end.connection.pending_bytes() > 0) {
             end.outlet.held.set(None);
