@@ -17,6 +17,8 @@ pub enum Shape {
     Groups,
     /// Groups whose workers all take jobs as soon as there are some.
     EagerGroups,
+    /// Groups in which a worker whose batch lasts longer than a wake-up wakes another one.
+    WakingGroups,
 }
 
 /// CPU times in nanoseconds, but for the last two.
@@ -67,6 +69,8 @@ const GAIN: f64 = 1.15;
 const EVENTS_OF_A_LOOP: usize = 64;
 const EVENTS_OF_A_WORKER: usize = 16;
 const WATCHDOG_TICK: u64 = 500_000;
+/// CPU time of a batch that lasts longer than to wake a worker.
+const LONG_BATCH: u64 = 20_000;
 
 /// Throughput, CPU time and p99 as the mean over some seeds. Groups try one, two … pollers.
 pub fn predict(
@@ -78,7 +82,7 @@ pub fn predict(
     seeds: u64,
 ) -> Predicted {
     let with = |pollers| average(shape, pollers, cores, load, costs, length, seeds);
-    if shape == Shape::EagerGroups {
+    if matches!(shape, Shape::EagerGroups | Shape::WakingGroups) {
         return with(WORKERS_OF_A_GROUP);
     }
     let mut best = with(1);
@@ -141,7 +145,12 @@ fn build(shape: Shape, pollers: usize, cores: u32, load: Load, costs: &Costs, se
             poll: nanos(costs.poll),
             take: nanos(costs.event),
             pollers,
-            crowd: if shape == Shape::Groups { EVENTS_OF_A_WORKER } else { 1 },
+            crowd: match shape {
+                Shape::Groups => EVENTS_OF_A_WORKER,
+                Shape::WakingGroups => usize::MAX,
+                Shape::Loops | Shape::EagerGroups => 1,
+            },
+            wakes_next: (shape == Shape::WakingGroups).then_some(LONG_BATCH),
             wake_delay: costs.delay as u64,
             resume: nanos(if bare { costs.resume } else { costs.group_resume }),
             watchdog_tick: (!bare).then_some(WATCHDOG_TICK),
@@ -186,7 +195,7 @@ pub mod tests {
     fn the_same_seed_gives_the_same_numbers() {
         let load = Load { clients: 100, think: 50_000, burn: Some((0.01, 100_000)) };
         let length = Length { requests: 5_000, nanos: 0 };
-        for shape in [Shape::Loops, Shape::Groups, Shape::EagerGroups] {
+        for shape in [Shape::Loops, Shape::Groups, Shape::EagerGroups, Shape::WakingGroups] {
             let once = predict(shape, 6, load, &RECORDED, length, 2);
             let again = predict(shape, 6, load, &RECORDED, length, 2);
             assert_eq!(format!("{once:?}"), format!("{again:?}"));
@@ -216,6 +225,23 @@ pub mod tests {
                 .map(|shape| predict(shape, cores, load, &RECORDED, length, 1).throughput);
             let ratio = found[0] / found[1];
             assert!((ratio - expected).abs() < 0.05, "{cores} cores: {ratio}");
+        }
+    }
+
+    /// At the cost of a request in a bare loop, whatever the connections and handlers.
+    #[test]
+    fn groups_that_wake_for_long_batches_do_as_much_as_loops_on_many_cores() {
+        for handler in [0.0, 43_000.0] {
+            let request = RECORDED.request + handler;
+            let costs = Costs { request, group_request: request, ..RECORDED };
+            for (cores, clients) in [(64, 256), (64, 1_024), (104, 256), (104, 1_024), (104, 4_096)] {
+                let load = Load { clients, think: 100_000, burn: None };
+                let length = Length { requests: 30_000, nanos: 3_000_000 };
+                let found = [Shape::WakingGroups, Shape::Loops]
+                    .map(|shape| predict(shape, cores, load, &costs, length, 1).throughput);
+                let ratio = found[0] / found[1];
+                assert!(ratio > 0.95, "{cores} cores, {clients} clients, {request} ns: {ratio}");
+            }
         }
     }
 }

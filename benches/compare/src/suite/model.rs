@@ -23,8 +23,12 @@ pub const SUITE: Suite =
     Suite { name: "model", question: "What is to be expected of 64 and of 104 cores?", run };
 
 /// Shapes, and their names on the page.
-const SHAPES: [(Shape, &str); 3] =
-    [(Shape::Loops, "limit"), (Shape::Groups, "epoll-group"), (Shape::EagerGroups, "eager groups")];
+const SHAPES: [(Shape, &str); 4] = [
+    (Shape::Loops, "limit"),
+    (Shape::Groups, "epoll-group"),
+    (Shape::EagerGroups, "eager groups"),
+    (Shape::WakingGroups, "waking groups"),
+];
 /// Servers that the costs are fitted to.
 const SERVERS: [&str; 2] = ["limit:cpus=1", "epoll-group:cpus=1"];
 const BARE: usize = 0;
@@ -38,7 +42,8 @@ const TEXT: &str = "\
 A simulation of queues, the threads that serve them and the cores that these need (`src/model/sim.rs`). Its \
 tests hold it against M/M/1, mean value analysis and a birth-death process of four servers. It knows a loop \
 for each core (`limit`), and groups of 4 workers that share an epoll (`epoll-group`). *Eager groups* let all \
-workers take events at once. Costs are fitted to these servers on one CPU, with 1 and 256 connections; \
+workers take events at once. In *waking groups* a worker whose batch lasts 20 µs or longer first wakes \
+another one, which polls meanwhile. Costs are fitted to these servers on one CPU, with 1 and 256 connections; \
 contention and variation are assumed. Its curves say how the shapes compare, and not what a machine will do.
 
 Clients are 100 µs away on average. Cells are requests per second, p99, and in brackets the pollers at which \
@@ -132,7 +137,7 @@ fn cost_table(costs: &Costs) -> String {
 
 /// A row for each number of cores.
 fn predictions_of(load: Load, costs: &Costs, quick: bool) -> (String, Vec<serde_json::Value>) {
-    let mut table = markdown(&["cores", SHAPES[0].1, SHAPES[1].1, SHAPES[2].1]);
+    let mut table = markdown(&["cores", SHAPES[0].1, SHAPES[1].1, SHAPES[2].1, SHAPES[3].1]);
     let mut raw = Vec::new();
     let cores = if quick { vec![4, 16, 64, 104] } else { vec![1, 2, 4, 8, 16, 32, 64, 104] };
     for cores in cores {
@@ -218,6 +223,6 @@ mod tests {
         assert!(cost_table(&RECORDED).contains("| 7.96 µs |"));
         let load = Load { clients: 32, think: THINK, burn: None };
         let (table, raw) = predictions_of(load, &RECORDED, true);
-        assert_eq!((table.lines().count(), raw.len()), (2 + 4, 12), "{table}");
+        assert_eq!((table.lines().count(), raw.len()), (2 + 4, 16), "{table}");
     }
 }
