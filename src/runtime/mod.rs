@@ -12,7 +12,6 @@ mod batch;
 mod binding;
 mod builder;
 mod class;
-mod climb;
 mod cost;
 mod dispatch;
 mod drain;
@@ -34,6 +33,7 @@ mod scale;
 mod seat;
 mod seats;
 #[cfg(feature = "internal")]
+mod sharing;
 mod simulated;
 mod slots;
 pub(crate) mod source;

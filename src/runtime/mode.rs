@@ -1,7 +1,8 @@
 //! [`Mode`]: number of workers that a group lets poll at a time.
 //!
-//! *Calm*: handlers are quick. One worker waits in epoll and serves its events. While batches come
-//! full, more workers may look without waiting, if a trial shows that this helps ([`Climb`]).
+//! *Calm*: handlers are quick. One worker waits in epoll and serves its events. If batches are long and
+//! a trial shows that it helps, workers *share* them ([`Sharing`]): a worker with a long batch wakes
+//! another one, and each looks into epoll again before it sleeps.
 //!
 //! *Open*: a handler is known to be slow. All workers may wait in epoll, for one event at a time. So a
 //! worker is always ready to take an event, whatever CPU the slow handler occupies. The guide has the
@@ -11,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use super::climb::Climb;
 use super::park::Demand;
-use crate::sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
+use super::sharing::Sharing;
+use crate::sync::shim::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::shim::{Mutex, lock};
 use crate::sys::clock;
 
@@ -24,7 +25,9 @@ pub(crate) struct Mode {
     started: Instant,
     /// Number of permits when open.
     most: u64,
-    climb: Mutex<Climb>,
+    /// Number of permits while long batches are shared.
+    most_sharing: u64,
+    sharing: Mutex<Sharing>,
     state: CachePadded<State>,
 }
 
@@ -36,9 +39,9 @@ struct State {
     open_until: AtomicU64,
     /// Nanoseconds after `started` until which the threads of the group count as competing for CPUs.
     crowded_until: AtomicU64,
-    /// Number of pollers beyond the first, when calm. Written under `climb`.
-    extra: AtomicU32,
-    /// Number of events that all pollers have taken when calm.
+    /// True while long batches are shared. Written under the lock of `sharing`.
+    shares: AtomicBool,
+    /// Number of events that all workers have taken when calm.
     events: AtomicU64,
 }
 
@@ -51,17 +54,17 @@ impl Mode {
     /// the machine.
     pub(crate) fn new(most: usize, cpus: usize) -> Self {
         let most = most.max(1);
-        let most_extra = u32::try_from(cpus.min(most).saturating_sub(1)).unwrap_or(u32::MAX);
         let started = clock::now();
         Self {
             started,
             most: most as u64,
-            climb: Mutex::new(Climb::new(most_extra, started)),
+            most_sharing: cpus.clamp(1, most) as u64,
+            sharing: Mutex::new(Sharing::new(started)),
             state: CachePadded::new(State {
                 slow: AtomicU32::new(0),
                 open_until: AtomicU64::new(0),
                 crowded_until: AtomicU64::new(0),
-                extra: AtomicU32::new(0),
+                shares: AtomicBool::new(false),
                 events: AtomicU64::new(0),
             }),
         }
@@ -71,8 +74,8 @@ impl Mode {
         if self.is_open(now) {
             return Demand { pollers: self.most, all_wait: true };
         }
-        let extra = self.state.extra.load(Ordering::Relaxed);
-        Demand { pollers: 1 + u64::from(extra), all_wait: false }
+        let shares = self.state.shares.load(Ordering::Relaxed);
+        Demand { pollers: if shares { self.most_sharing } else { 1 }, all_wait: false }
     }
 
     fn is_open(&self, now: Instant) -> bool {
@@ -99,24 +102,17 @@ impl Mode {
         self.nanos(now) < self.state.crowded_until.load(Ordering::Relaxed)
     }
 
-    /// Notes that a calm poller took `events` events. `full` tells that its batch was full, and `first`
-    /// that it is the first poller. Only the first one also judges the number of pollers.
-    pub(crate) fn note_batch(&self, now: Instant, events: usize, full: bool, first: bool) {
+    /// Notes that a worker of a calm group took `events` events. `long` tells that they take longer
+    /// than to wake another worker. Only a worker that waited for its events also judges.
+    pub(crate) fn note_batch(&self, now: Instant, events: usize, long: bool, waited: bool) {
         self.state.events.fetch_add(events as u64, Ordering::Relaxed);
-        if first {
-            let mut climb = lock(&self.climb);
-            // Read under the lock, so that the climb never sees a smaller number than before. This
-            // worker may have waited for the lock while another poller noted its batch.
+        if waited && self.most_sharing > 1 {
+            let mut sharing = lock(&self.sharing);
+            // Read under the lock, so that the number never falls. This worker may have waited for the
+            // lock while another one noted its batch.
             let events = self.state.events.load(Ordering::Relaxed);
-            let extra = climb.note(now, events, full);
-            self.state.extra.store(extra, Ordering::Relaxed);
+            self.state.shares.store(sharing.note(now, events, long), Ordering::Relaxed);
         }
-    }
-
-    /// Notes that an extra poller looked in calm mode and found no event. The other pollers are enough.
-    pub(crate) fn note_idle(&self, now: Instant) {
-        let extra = lock(&self.climb).note_idle(now);
-        self.state.extra.store(extra, Ordering::Relaxed);
     }
 
     fn nanos(&self, at: Instant) -> u64 {
@@ -136,15 +132,15 @@ mod tests {
         let second = mode.started + Duration::from_millis(50);
         let first = second - Duration::from_millis(25);
         thread::scope(|scope| {
-            let mut climb = lock(&mode.climb);
+            let mut sharing = lock(&mode.sharing);
             let late = scope.spawn(|| mode.note_batch(second, 5, true, true));
             while mode.state.events.load(Ordering::Relaxed) < 5 {
                 thread::yield_now();
             }
             // Another poller read its clock earlier and takes the lock first.
             mode.state.events.fetch_add(10, Ordering::Relaxed);
-            climb.note(first, 15, true);
-            drop(climb);
+            sharing.note(first, 15, true);
+            drop(sharing);
             late.join().expect("no count runs backwards");
         });
         assert_eq!(mode.state.events.load(Ordering::Relaxed), 15);

@@ -41,7 +41,8 @@ use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
 pub(crate) enum Rest {
     /// Wait in epoll until there is an event.
     Wait,
-    /// Poll epoll without waiting, because another worker already waits there.
+    /// Poll epoll without waiting, because another worker already waits there. If there is no event,
+    /// the worker asks again with one permit in demand.
     Look,
     /// Sleep until woken.
     Sleep,
@@ -194,10 +195,12 @@ impl Park {
         self.word.fetch_sub(POLLER, Ordering::AcqRel);
     }
 
-    /// Returns true if a permit is free and a worker sleeps that could take it.
+    /// Returns true if too few permits are taken and a worker sleeps that could take one. If not all
+    /// may wait, one taken permit is enough: the other workers only look before they sleep.
     pub(crate) fn wants_poller(&self, demand: Demand) -> bool {
         let word = self.word();
-        word.pollers() < demand.pollers && word.sleepers() > 0
+        let wanted = if demand.all_wait { demand.pollers } else { demand.pollers.min(1) };
+        word.pollers() < wanted && word.sleepers() > 0
     }
 
     /// Returns true if a worker waits in epoll. The kernel gives new events to it.

@@ -41,6 +41,8 @@ pub(super) struct Worker {
     stalls: Rc<Stalls>,
     /// Time at which the current events were received.
     polled_at: Instant,
+    /// True if this worker just looked into epoll, instead of a sleep, and there was no event.
+    found_nothing: bool,
     /// Number of tasks that this worker has taken.
     taken: u32,
     /// Version of the CPU plan to which this worker is bound.
@@ -61,6 +63,8 @@ const LONGEST_WITHOUT_LOOK: Duration = Duration::from_millis(1);
 /// Largest number of polls in one check of epoll. The worker goes on only while each poll fills its
 /// batch.
 const LOOKS: u32 = 8;
+/// Estimated time of a batch from which on it is shared. To wake a worker takes 10 to 20 µs.
+const LONG_BATCH_NANOS: u64 = 20_000;
 /// Shortest sleep of an added worker before it checks if it should leave.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 /// Interval at which a called reserve thread checks if it is still needed.
@@ -82,6 +86,7 @@ impl Worker {
             slice: Slice::of_this_thread(),
             stalls,
             polled_at: now,
+            found_nothing: false,
             taken: 0,
             bound: 0,
             asks_at: now,
@@ -120,7 +125,10 @@ impl Worker {
                 break;
             }
             // 3. Announce the rest, then check the queue once more.
-            let demand = self.group.mode.demand(self.now);
+            let mut demand = self.group.mode.demand(self.now);
+            if mem::take(&mut self.found_nothing) && !demand.all_wait {
+                demand.pollers = demand.pollers.min(1);
+            }
             let has_permit = self.seat().state.rest();
             let rest = self.group.park.rest(has_permit, demand);
             // After the fence of `Park::rest`, see `Group::note_stuck`.
@@ -399,26 +407,17 @@ impl Worker {
         });
         self.count(Counter::EpollWaits, 1);
         self.count(Counter::EpollEvents, count as u64);
-        match rest {
-            Some(Rest::Look) if count == 0 && !demand.all_wait => {
-                self.group.mode.note_idle(self.now);
-            }
-            Some(rest) if !demand.all_wait => {
-                let first = rest == Rest::Wait;
-                self.group.mode.note_batch(self.now, count, count == most, first);
-            }
-            _ => {}
-        }
-        self.deliver(&events[..count], rest.is_none());
+        self.found_nothing = rest == Some(Rest::Look) && count == 0;
+        self.deliver(&events[..count], rest, demand);
         count == most
     }
 
     /// Steps 5 to 7 of the loop: pin, fire timers, deliver.
-    fn deliver(&mut self, events: &[Event], looks: bool) {
+    fn deliver(&mut self, events: &[Event], rest: Option<Rest>, demand: Demand) {
         // 5. Pin every source before any code runs. Note the events of the eventfd and the timerfd.
         let (mut timers_due, mut woken) = (false, false);
         let mut paces = [Pace::Cheap; MOST_EVENTS];
-        let mut pinned = 0;
+        let (mut pinned, mut nanos) = (0, 0);
         for event in events {
             match event.data() {
                 EVENTFD => woken = true,
@@ -426,7 +425,9 @@ impl Worker {
                 data => {
                     let token = Token::decode(data);
                     if self.group.pin(token) {
-                        paces[pinned] = self.group.pinned(token).cost().pace();
+                        let cost = self.group.pinned(token).cost();
+                        paces[pinned] = cost.pace();
+                        nanos += u64::from(cost.nanos().unwrap_or(0));
                         self.seat().batch[pinned].put(token, event.readiness());
                         pinned += 1;
                     } else {
@@ -445,6 +446,14 @@ impl Worker {
             // Also after a rest: the watchdog may have taken the permit since then, and sleep again.
             self.group.show_to_watchdog();
         }
+        if rest.is_some() && !demand.all_wait {
+            let long = nanos >= LONG_BATCH_NANOS;
+            self.group.mode.note_batch(self.now, pinned, long, rest == Some(Rest::Wait));
+            if long && demand.pollers > 1 && self.seat().state.take_permit() {
+                // The first run below wakes another worker to poll.
+                self.group.park.give_permit();
+            }
+        }
         // 6. Timers. Their callbacks are queued as tasks.
         if timers_due {
             let mut due = mem::take(&mut self.due);
@@ -456,7 +465,7 @@ impl Worker {
         // 7. Deliver. Quick sources come first, so that nothing in this batch stands behind a slow one.
         //    If no other worker waits in epoll, the slow ones are queued and epoll is checked. So
         //    nothing in the kernel stands behind them either.
-        let paces = &paces[..pinned];
+        let (paces, looks) = (&paces[..pinned], rest.is_none());
         let alone = !looks && paces.iter().any(|pace| *pace != Pace::Cheap) && self.waits_alone();
         let mut index = 0;
         for quick in [true, false] {
@@ -653,7 +662,8 @@ mod tests {
         worker.run_tasks();
         let successor = watch("new");
         assert_eq!(runtime.stats().slots_allocated - runtime.stats().slots_free, 1);
-        worker.deliver(&events[..count], false);
+        let demand = worker.group.mode.demand(worker.now);
+        worker.deliver(&events[..count], Some(Rest::Wait), demand);
         worker.run_tasks();
         assert_eq!(runtime.stats().get(Counter::StaleEvents), 1);
         assert!(heard.lock().expect("no panic").is_empty());
@@ -682,7 +692,7 @@ mod tests {
                 other.write_all(b"!").expect("sent");
                 let mut events = [Event::EMPTY; MOST_EVENTS];
                 let count = group.epoll.wait(&mut events, None).expect("an event");
-                worker.deliver(&events[..count], false);
+                worker.deliver(&events[..count], Some(rest), demand);
                 while let Some((task, queued_at)) = worker.pop() {
                     worker.run_task(task, queued_at);
                 }
@@ -693,6 +703,37 @@ mod tests {
         });
         drop(watched);
         worker.run_tasks();
+    }
+
+    #[test]
+    fn a_long_batch_is_run_without_the_permit_while_the_group_shares() {
+        let (runtime, mut worker) = alone();
+        let group = Arc::clone(&worker.group);
+        let calm = group.mode.demand(worker.now);
+        for (demand, kept) in [(calm, true), (Demand { pollers: 2, ..calm }, false)] {
+            let mut sources = Vec::new();
+            for _ in 0..16 {
+                let (ours, mut other) = UnixStream::pair().expect("descriptors");
+                let source = runtime.handle.register(ours, Interest::READABLE, |_, _| ());
+                other.write_all(b"!").expect("sent");
+                sources.push((source.expect("watched"), other));
+            }
+            // Events of new sources give the permit up, so each source runs once before.
+            worker.look();
+            worker.run_tasks();
+            for (_, other) in &mut sources {
+                other.write_all(b"!").expect("sent");
+            }
+            let rest = group.park.rest(worker.seat().state.rest(), demand);
+            worker.rise(rest);
+            let mut events = [Event::EMPTY; MOST_EVENTS];
+            let count = group.epoll.wait(&mut events, None).expect("events");
+            assert_eq!(count, sources.len());
+            worker.deliver(&events[..count], Some(rest), demand);
+            assert_eq!(worker.seat().state.has_permit(), kept, "each event is taken for 4 µs");
+            drop(sources);
+            worker.run_tasks();
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Queue {
     /// Number of waiting jobs at which a second or later thread is woken. The first thread is woken for
     /// one job.
     pub crowd: usize,
+    /// CPU time of a batch from which on the thread that took it wakes another one to take meanwhile.
+    pub wakes_next: Option<u64>,
     /// Time from the first job for sleeping threads until one of them is ready to run.
     pub wake_delay: u64,
     /// CPU time of the thread that is woken.
@@ -233,6 +235,12 @@ impl<'a> Simulation<'a> {
         if queue.jobs.len() < enough || queue.takers >= most {
             return;
         }
+        self.wake_sleeper(place);
+    }
+
+    fn wake_sleeper(&mut self, place: usize) {
+        let spec = self.system.queues[place];
+        let queue = &mut self.queues[place];
         let Some(thread) = queue.sleepers.pop() else { return };
         queue.takers += 1;
         self.threads[thread].takes = true;
@@ -319,7 +327,15 @@ impl<'a> Simulation<'a> {
         // One thread at a time takes.
         queue.free_at = queue.free_at.max(self.now) + spec.take * count as u64;
         state.debt += spec.poll + queue.free_at - self.now;
-        self.wake(place);
+        let lasts = self.system.cost * count as u64;
+        if spec.wakes_next.is_some_and(|least| lasts >= least) {
+            self.threads[thread].takes = false;
+            self.queues[place].takers -= 1;
+            // It no longer counts as taking, so a new job may wake a thread, too.
+            self.wake_sleeper(place);
+        } else {
+            self.wake(place);
+        }
         true
     }
 
@@ -469,6 +485,17 @@ mod tests {
         let seen = run(&system);
         assert_eq!(seen.cpu, 1_500.0);
         assert_eq!((seen.latencies.min(), seen.p99()), (6_500, 6_503.0));
+    }
+
+    #[test]
+    fn a_thread_with_a_long_batch_wakes_the_next_one() {
+        let mut system = station(4, 64, 0, 0.0);
+        system.queues[0] = Queue { batch: 4, crowd: usize::MAX, ..system.queues[0] };
+        assert_near(run(&system).throughput(), 1e6, 0.001);
+        system.queues[0].wakes_next = Some(4_001);
+        assert_near(run(&system).throughput(), 1e6, 0.001);
+        system.queues[0].wakes_next = Some(4_000);
+        assert_near(run(&system).throughput(), 4e6, 0.001);
     }
 
     #[test]

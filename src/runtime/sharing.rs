@@ -1,0 +1,117 @@
+//! [`Sharing`]: whether the workers of a calm group share long batches, found by trials.
+//!
+//! While a worker runs a long batch, another one could poll. On a machine with free CPUs this serves
+//! more events. On a busy machine it only takes CPU time from the threads that produce the work.
+//!
+//! So the group shares for a window of time. It goes on if clearly more events were served in it. Now
+//! and then the group stops sharing for a window. It stays so if about as many events were served.
+
+use std::time::{Duration, Instant};
+
+/// Pure: takes events and times, and returns true while the group shares.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    on: bool,
+    window: Window,
+    /// Events per second before the trial that is under way.
+    rate_before: Option<f64>,
+    /// Time between the last trial and the next one.
+    hold: Duration,
+    next_trial: Instant,
+}
+
+#[derive(Debug)]
+struct Window {
+    began: Instant,
+    events: u64,
+    batches: u32,
+    long: u32,
+}
+
+const WINDOW: Duration = Duration::from_millis(20);
+const SHORTEST_HOLD: Duration = Duration::from_millis(100);
+const LONGEST_HOLD: Duration = Duration::from_secs(2);
+/// The group goes on sharing if the rate rises at least by this factor.
+const GAIN: f64 = 1.15;
+/// The group does without sharing if at least this part of the rate remains.
+const LOSS: f64 = 0.95;
+
+impl Sharing {
+    pub(super) fn new(now: Instant) -> Self {
+        let window = Window { began: now, events: 0, batches: 0, long: 0 };
+        Self { on: false, window, rate_before: None, hold: SHORTEST_HOLD, next_trial: now }
+    }
+
+    /// Notes a batch. `events` is the number that all workers have taken so far. Returns true if the
+    /// group shares from now on.
+    pub(super) fn note(&mut self, now: Instant, events: u64, long: bool) -> bool {
+        self.window.batches += 1;
+        self.window.long += u32::from(long);
+        let elapsed = now.saturating_duration_since(self.window.began);
+        if elapsed >= WINDOW {
+            // A window with a pause in it tells nothing.
+            if elapsed < WINDOW * 2 {
+                self.judge(now, (events - self.window.events) as f64 / elapsed.as_secs_f64());
+            }
+            self.window = Window { began: now, events, batches: 0, long: 0 };
+        }
+        self.on
+    }
+
+    fn judge(&mut self, now: Instant, rate: f64) {
+        if let Some(before) = self.rate_before.take() {
+            if rate >= before * if self.on { GAIN } else { LOSS } {
+                self.hold = SHORTEST_HOLD;
+            } else {
+                self.on = !self.on;
+                self.hold = (self.hold * 2).min(LONGEST_HOLD);
+            }
+            self.next_trial = now + self.hold;
+        } else if now >= self.next_trial
+            && (self.on || self.window.long * 10 >= self.window.batches * 8)
+        {
+            self.on = !self.on;
+            self.rate_before = Some(rate);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a group for a minute that serves 1 000 events per millisecond, and `gain` times as many
+    /// while it shares. Returns the milliseconds for which it shared.
+    fn shared(gain: f64, long: bool) -> u32 {
+        let mut now = Instant::now();
+        let mut sharing = Sharing::new(now);
+        let (mut events, mut on, mut shared) = (0, false, 0);
+        for _ in 0..60_000 {
+            now += Duration::from_millis(1);
+            events += if on { (1_000.0 * gain) as u64 } else { 1_000 };
+            on = sharing.note(now, events, long);
+            shared += u32::from(on);
+        }
+        shared
+    }
+
+    #[test]
+    fn a_group_shares_where_it_helps() {
+        let shared = shared(1.5, true);
+        assert!(shared > 55_000, "all the time but for trials without it: {shared} ms");
+    }
+
+    #[test]
+    fn where_sharing_does_not_help_it_is_tried_seldom() {
+        for gain in [0.8, 1.0] {
+            let shared = shared(gain, true);
+            // After the first trials there are 2 s between two of them.
+            assert!((40..1_200).contains(&shared), "{shared} ms of a minute");
+        }
+    }
+
+    #[test]
+    fn short_batches_are_not_shared() {
+        assert_eq!(shared(2.0, false), 0);
+    }
+}
