@@ -588,7 +588,7 @@ impl ConnectionStatus {
             sessions: link.open_sessions(),
             outstanding: link.outstanding(),
             stray_errors: link.stray_errors(),
-            age: Some(clock::now().saturating_duration_since(link.since)),
+            age: Some(clock::since(link.since)),
         }
     }
 }
