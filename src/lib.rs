@@ -153,6 +153,13 @@ mod sync;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 mod sys;
 
+/// A pool without a runtime, and a model of one, need the clock alone.
+#[cfg(all(feature = "pool", not(all(feature = "server", target_os = "linux", not(loom)))))]
+#[allow(dead_code, reason = "most of its users are left out")]
+mod sys {
+    pub(crate) mod clock;
+}
+
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub use config::{Config, ConfigError, ConfigErrorKind, Field, ReconfigureError, Unit};
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]

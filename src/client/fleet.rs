@@ -588,7 +588,7 @@ impl ConnectionStatus {
             sessions: link.open_sessions(),
             outstanding: link.outstanding(),
             stray_errors: link.stray_errors(),
-            age: Some(clock::now().saturating_duration_since(link.since)),
+            age: Some(clock::since(link.since)),
         }
     }
 }
@@ -606,4 +606,56 @@ pub enum ConnectionPhase {
     Ready,
     /// The server shuts down. The connection ends with its last session.
     Leaving,
+}
+
+#[cfg(all(test, feature = "internal"))]
+mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::runtime::Simulated;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn open(fleet: &Arc<Fleet>, deadline: Instant, told: &Arc<Mutex<Vec<Instant>>>) {
+        let told = Arc::clone(told);
+        let call = Receiver::Call(Box::new(move |_| lock(&told).push(deadline)));
+        fleet.open(deadline, call);
+    }
+
+    #[test]
+    fn a_caller_keeps_its_deadline_although_another_one_sets_the_timer_to_a_later_one() {
+        let now = Instant::now();
+        clock::simulate(Some(now));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        // A server that accepts no connection.
+        let name = format!("fleet-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let _server = UnixListener::bind_addr(&address).expect("a listener");
+        let options = Options::new(format!("unix:\0{name}"), "root");
+        let fleet = Fleet::new(runtime.handle().clone(), options);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (here, also) = (Arc::clone(&fleet), Arc::clone(&told));
+        clock::at_each_look(move || {
+            // The first caller waits and has not set the timer yet.
+            let waits = here.places.try_lock().is_ok_and(|places| places.waiting.len() == 1);
+            if waits {
+                open(&here, now + SECOND, &also);
+            }
+        });
+        open(&fleet, now + 2 * SECOND, &told);
+        clock::at_each_look(|| ());
+        for passed in [1, 2] {
+            clock::simulate(Some(now + passed * SECOND));
+            runtime.fire_due();
+            while runtime.take_task(false) || runtime.in_hands() > 0 {
+                runtime.run(0, None);
+            }
+            let expected: Vec<_> = (1..=passed).map(|number| now + number * SECOND).collect();
+            assert_eq!(*lock(&told), expected);
+        }
+        clock::simulate(None);
+    }
 }

@@ -390,8 +390,8 @@ mod tests {
 
     const MORE_THAN_A_SOCKET_TAKES: usize = 4 << 20;
 
-    fn link() -> Arc<Link> {
-        let (options, now) = (Options::new("127.0.0.1:1", "root"), Instant::now());
+    fn link(options: Options) -> Arc<Link> {
+        let now = Instant::now();
         let link = Link::new(Weak::new(), &Arc::new(options), 1, now);
         lock(&link.inner).state.handle_connected(now);
         link
@@ -413,32 +413,66 @@ mod tests {
         state.ask(session, Asked::Statement, wire, due).expect("it lives");
     }
 
+    /// A link whose server reads nothing by itself.
+    struct Scene {
+        runtime: Simulated,
+        link: Arc<Link>,
+        conn: Connection,
+        server: UnixStream,
+    }
+
+    impl Scene {
+        fn new(options: fn(Options) -> Options) -> Self {
+            let runtime = Simulated::new(Config::default()).expect("descriptors");
+            let (ours, server) = UnixStream::pair().expect("descriptors");
+            ours.set_nonblocking(true).expect("a socket");
+            server.set_nonblocking(true).expect("a socket");
+            let link = link(options(Options::new("127.0.0.1:1", "root")));
+            let served = Served::new(Wire(Arc::clone(&link)));
+            let address = Address::Unix("".into());
+            let conn = served.accept(runtime.group(), ours.into(), address).expect("there is room");
+            run(&runtime);
+            let scene = Self { runtime, link, conn, server };
+            scene.drain();
+            scene
+        }
+
+        /// Reads all that the client has for the server. Returns the number of bytes.
+        fn drain(&self) -> usize {
+            let (mut bytes, mut drained) = (vec![0; 1 << 20], 0);
+            while let Ok(some @ 1..) = (&self.server).read(&mut bytes) {
+                drained += some;
+                run(&self.runtime);
+            }
+            drained
+        }
+    }
+
+    #[test]
+    fn a_request_waits_while_the_backlog_is_long() {
+        let scene = Scene::new(|options| options.max_unsent_bytes(1 << 20));
+        scene.link.act(|state, _| ask(state));
+        let request = scene.drain();
+        scene.conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
+        let mut backlogs = Vec::new();
+        for _ in 0..3 {
+            scene.link.act(|state, _| ask(state));
+            backlogs.push(scene.conn.pending_bytes());
+        }
+        // The first one finds the backlog.
+        assert_eq!(backlogs, [backlogs[0]; 3]);
+        assert_eq!(scene.drain(), MORE_THAN_A_SOCKET_TAKES + 3 * request);
+    }
+
     #[test]
     fn a_caller_beside_others_leaves_the_rest_to_a_worker_after_sixteen_rounds() {
-        let runtime = Simulated::new(Config::default()).expect("descriptors");
-        let (ours, mut peer) = UnixStream::pair().expect("descriptors");
-        ours.set_nonblocking(true).expect("a socket");
-        peer.set_nonblocking(true).expect("a socket");
-        let link = link();
-        let served = Served::new(Wire(Arc::clone(&link)));
-        let address = Address::Unix("".into());
-        let conn = served.accept(runtime.group(), ours.into(), address).expect("there is room");
-        run(&runtime);
-        let mut drained = 0;
-        let mut drain = || {
-            let mut bytes = vec![0; 1 << 20];
-            while let Ok(some @ 1..) = peer.read(&mut bytes) {
-                drained += some;
-                run(&runtime);
-            }
-            std::mem::take(&mut drained)
-        };
-        drain();
+        let scene = Scene::new(|options| options);
+        let link = &scene.link;
         link.act(|state, _| ask(state));
-        let request = drain();
-        conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
+        let request = scene.drain();
+        scene.conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
         // While something waits, each send looks at the clock.
-        let (asked, here) = (Rc::new(Cell::new(0)), Arc::clone(&link));
+        let (asked, here) = (Rc::new(Cell::new(0)), Arc::clone(link));
         let count = Rc::clone(&asked);
         clock::at_each_look(move || {
             // Without end, as far as this test is concerned.
@@ -453,7 +487,7 @@ mod tests {
         link.act(|state, _| ask(state));
         clock::at_each_look(|| ());
         assert_eq!(asked.get(), 16);
-        assert_eq!(drain(), MORE_THAN_A_SOCKET_TAKES + (1 + 16) * request);
+        assert_eq!(scene.drain(), MORE_THAN_A_SOCKET_TAKES + (1 + 16) * request);
         assert_eq!(link.look_at(State::outstanding), 1 + 1 + 16);
     }
 }

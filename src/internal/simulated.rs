@@ -25,9 +25,11 @@ pub fn set_time(now: Option<Instant>) {
     clock::simulate(now);
 }
 
-/// Makes random numbers on this thread those of `seed`; `None` restores the system's.
+/// Makes random numbers on this thread those of `seed`; `None` restores the system's. Those of pools stay.
 pub fn set_random(seed: Option<u64>) {
     random::simulate(seed);
+    #[cfg(feature = "pool")]
+    seed.into_iter().for_each(fastrand::seed);
 }
 
 /// Sets the code that takes a step of the simulation on this thread; `None` makes handlers wait. While

@@ -14,6 +14,7 @@ use super::shared::Shared;
 use super::stack::{Effects, Fitness, Grant, Ready, Stack, Ticket};
 use super::status::{BackendState, BackendStatus, Discard, Held};
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
+use crate::sys::clock;
 
 /// One backend. While its lock is held, no code of the user runs.
 pub(super) struct Inner<M: Manage> {
@@ -31,7 +32,7 @@ pub(super) type Fit<M> = (<M as Manage>::Connection, Ticket, Version);
 
 impl<M: Manage> Inner<M> {
     pub(super) fn new(key: M::Key, shared: Arc<Shared<M>>, now: Instant) -> Self {
-        let stack = Mutex::new(Stack::new(shared.limits(), shared.random(), now));
+        let stack = Mutex::new(Stack::new(shared.limits(), fastrand::u64(..), now));
         Self { key, stack, quiet: Condvar::new(), shared }
     }
 
@@ -101,10 +102,10 @@ impl<M: Manage> Inner<M> {
     fn arm(self: &Arc<Self>, at: Instant) {
         let weak = Arc::downgrade(self);
         // Timers that follow each other closely become one.
-        let delay = at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let delay = at.saturating_duration_since(clock::now()).max(Duration::from_millis(1));
         let code = move || {
             if let Some(inner) = weak.upgrade() {
-                inner.apply(|stack, fx| stack.due(Instant::now(), fx));
+                inner.apply(|stack, fx| stack.due(clock::now(), fx));
             }
         };
         self.shared.ask_host(|host| host.after(delay, Box::new(code)));
@@ -116,7 +117,7 @@ impl<M: Manage> Inner<M> {
                 Ok(self.hand_out((conn, ticket, version), then.asked))
             }
             Grant::Expired(cause) => {
-                let waited = then.asked.elapsed();
+                let waited = clock::since(then.asked);
                 Err(self.refused(GetError::Timeout { waited, cause }))
             }
             Grant::Refused(refused) => Err(self.refused(refused.into())),
@@ -132,7 +133,7 @@ impl<M: Manage> Inner<M> {
         asked: Instant,
     ) -> Pooled<M> {
         self.shared.observe(|observer| {
-            observer.handed_out(&self.target(version), asked.elapsed());
+            observer.handed_out(&self.target(version), clock::since(asked));
         });
         Pooled { conn: Some(conn), ticket, version, backend: Arc::clone(self) }
     }
@@ -159,7 +160,7 @@ impl<M: Manage> Inner<M> {
         if let Some(why) = unfit {
             return self.discard(conn, ticket, version, why);
         }
-        self.apply(|stack, fx| stack.checkin(Instant::now(), ticket, conn, fx));
+        self.apply(|stack, fx| stack.checkin(clock::now(), ticket, conn, fx));
         self.shared.observe(|observer| observer.returned(&self.target(version)));
     }
 
@@ -191,7 +192,7 @@ impl<M: Manage> Inner<M> {
     }
 
     fn detach(self: &Arc<Self>, ticket: Ticket) {
-        self.apply(|stack, fx| stack.discard(Instant::now(), ticket, fx));
+        self.apply(|stack, fx| stack.discard(clock::now(), ticket, fx));
     }
 
     /// Checks a connection that was idle. If it cannot be handed out, closes it and returns `None`.
@@ -199,7 +200,7 @@ impl<M: Manage> Inner<M> {
     pub(super) fn fit(self: &Arc<Self>, ready: Ready<M::Connection>) -> Option<Fit<M>> {
         let Ready { mut conn, ticket, version, fitness, more } = ready;
         if more {
-            self.apply(|stack, fx| stack.serve(Instant::now(), fx));
+            self.apply(|stack, fx| stack.serve(clock::now(), fx));
         }
         let (target, manage) = (self.target(version), &self.shared.manage);
         let why = if fitness == Fitness::TooOld {
@@ -225,7 +226,7 @@ impl<M: Manage> Inner<M> {
     }
 
     pub(super) fn set_state(self: &Arc<Self>, state: BackendState) {
-        self.apply(|stack, fx| stack.set_state(Instant::now(), state, fx));
+        self.apply(|stack, fx| stack.set_state(clock::now(), state, fx));
     }
 
     /// Waits until no connection is in use, or the state is another one. Returns false if the deadline
@@ -234,7 +235,7 @@ impl<M: Manage> Inner<M> {
         waiting(Wait::Other, || {
             let mut stack = lock(&self.stack);
             stack.await_quiet(true);
-            let limit = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let limit = deadline.map(|at| at.saturating_duration_since(clock::now()));
             let busy = |stack: &mut Machine<M>| !stack.is_quiet() && stack.state() == state;
             let (mut stack, _) = wait_while(&self.quiet, stack, limit, busy);
             stack.await_quiet(false);

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::backend::{Fit, Inner, Pooled};
 use super::error::{Cause, GetError};
@@ -14,6 +14,7 @@ use super::stack::{
 use super::status::Discard;
 use crate::sync::mutant::mutant;
 use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
+use crate::sys::clock;
 
 /// Result that a caller gets.
 pub(super) type Got<M> = Result<Pooled<M>, GetError>;
@@ -49,7 +50,7 @@ impl<C> Seat<C> {
 
     /// Sleeps until there is a grant. `None`: the deadline has passed first.
     fn wait(&self, deadline: Option<Instant>) -> Option<Grant<C>> {
-        let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let limit = deadline.map(|deadline| deadline.saturating_duration_since(clock::now()));
         let guard = lock(&self.grant);
         wait_while(&self.filled, guard, limit, |grant| grant.is_none()).0.take()
     }
@@ -82,7 +83,7 @@ impl<M: Manage> Inner<M> {
         deadline: Option<Instant>,
         location: &'static Location<'static>,
     ) -> Got<M> {
-        let asked = Instant::now();
+        let asked = clock::now();
         let holder = Holder::new(location);
         let mut ask = Ask { holder: &holder, asked, deadline, turn: Turn::First };
         let mut step = self.with(|stack| stack.checkout(asked, &ask));
@@ -114,7 +115,7 @@ impl<M: Manage> Inner<M> {
 
     #[cold]
     fn fail_if_late(&self, ask: &Ask<'_>) -> Result<(), GetError> {
-        let now = Instant::now();
+        let now = clock::now();
         self.with(|stack| match ask.deadline(stack.limits()) {
             Some(deadline) if deadline <= now => Err(ask.timeout(stack.expire_now())),
             _ => Ok(()),
@@ -128,7 +129,7 @@ impl<M: Manage> Inner<M> {
     ) -> Option<Pooled<M>> {
         let holder = Holder::new(location);
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             let ready = self.with(|stack| stack.checkout_idle(now, &holder, Turn::First))?;
             if let Some(fit) = self.fit(ready) {
                 return Some(self.hand_out(fit, now));
@@ -165,7 +166,7 @@ impl<M: Manage> Inner<M> {
     /// connection that is returned in between is not missed.
     fn ask_or_wait(self: &Arc<Self>, ask: &Ask<'_>) -> Asked<M> {
         let seat = Arc::new(Seat::new());
-        let now = Instant::now();
+        let now = clock::now();
         let waits = self.apply(|stack, fx| {
             let deadline = ask.deadline(stack.limits());
             match mutant!(stack.checkout(now, ask), WaitWithoutLook => Checkout::Wait) {
@@ -206,7 +207,7 @@ impl<M: Manage> Inner<M> {
         version: Version,
         ask: &Ask<'_>,
     ) -> Result<Option<Fit<M>>, GetError> {
-        let now = Instant::now();
+        let now = clock::now();
         let (deadline, timeout) =
             self.with(|stack| (ask.deadline(stack.limits()), stack.limits().connect_timeout));
         if deadline.is_some_and(|deadline| deadline <= now) {
@@ -216,10 +217,10 @@ impl<M: Manage> Inner<M> {
             });
             return Err(ask.timeout(cause));
         }
-        let limit = after(now, timeout);
+        let limit = clock::later(now, timeout);
         match self.connect(version, deadline.map_or(limit, |deadline| deadline.min(limit))) {
             Ok(conn) => {
-                let connected = self.apply(|stack, fx| stack.connected(Instant::now(), ticket, fx));
+                let connected = self.apply(|stack, fx| stack.connected(clock::now(), ticket, fx));
                 match connected {
                     Connected::Kept => return Ok(Some((conn, ticket, version))),
                     Connected::Unwanted(why) => self.drop_conn(conn, version, why),
@@ -234,30 +235,25 @@ impl<M: Manage> Inner<M> {
     fn connect(&self, version: Version, deadline: Instant) -> Result<M::Connection, ManageError> {
         let target = self.target(version);
         let shared = self.shared();
-        let began = Instant::now();
+        let began = clock::now();
         let connect = || guarded(|| shared.manage.connect(&target, deadline));
         let result = waiting(Wait::Network, connect);
         shared.observe(|observer| match &result {
-            Ok(_) => observer.connected(&target, began.elapsed()),
+            Ok(_) => observer.connected(&target, clock::since(began)),
             Err(error) => observer.connect_failed(&target, error),
         });
         result
     }
 
     fn connect_failed(self: &Arc<Self>, ticket: Ticket, error: ManageError) {
-        self.apply(|stack, fx| stack.connect_failed(Instant::now(), ticket, error, fx));
+        self.apply(|stack, fx| stack.connect_failed(clock::now(), ticket, error, fx));
     }
 }
 
 impl Ask<'_> {
     fn timeout(&self, cause: Cause) -> GetError {
-        GetError::Timeout { waited: self.asked.elapsed(), cause }
+        GetError::Timeout { waited: clock::since(self.asked), cause }
     }
-}
-
-/// Returns `now + timeout`, or a time far away if that cannot be computed.
-fn after(now: Instant, timeout: Duration) -> Instant {
-    now.checked_add(timeout).unwrap_or(now + Duration::from_secs(86_400))
 }
 
 /// Checkout by a callback.
@@ -268,7 +264,7 @@ impl<M: Manage> Inner<M> {
         code: Box<dyn FnOnce(Got<M>) + Send>,
         location: &'static Location<'static>,
     ) {
-        let then = Then { code, asked: Instant::now() };
+        let then = Then { code, asked: clock::now() };
         self.ask_then(then, deadline, Holder::new(location), Turn::First);
     }
 
@@ -281,7 +277,7 @@ impl<M: Manage> Inner<M> {
     ) {
         let mut then = Some(then);
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             let step = self.apply(|stack, fx| {
                 if let Some(ready) = stack.checkout_idle(now, &holder, turn) {
                     return Ok(Some(ready));
@@ -338,9 +334,9 @@ impl<M: Manage> ConnectJob<M> {
     fn run(mut self) {
         let Some((ticket, version)) = self.connect.take() else { return };
         let timeout = self.inner.with(|stack| stack.limits().connect_timeout);
-        match self.inner.connect(version, after(Instant::now(), timeout)) {
+        match self.inner.connect(version, clock::later(clock::now(), timeout)) {
             Ok(conn) => self.inner.apply(|stack, fx| {
-                stack.connected_by_host(Instant::now(), ticket, conn, fx);
+                stack.connected_by_host(clock::now(), ticket, conn, fx);
             }),
             Err(error) => self.inner.connect_failed(ticket, error),
         }
@@ -376,7 +372,7 @@ impl<M: Manage> CheckJob<M> {
         match self.inner.fit(ready) {
             Some(fit) => self.inner.finish(then, fit),
             // The next check would take as long.
-            None if deadline <= Instant::now() => {
+            None if deadline <= clock::now() => {
                 let cause = self.inner.with(|stack| stack.expire_now());
                 self.inner.call(then, Grant::Expired(cause));
             }

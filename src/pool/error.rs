@@ -52,6 +52,9 @@ pub enum Cause {
         /// Error of the last connect.
         last_error: Arc<dyn Error + Send + Sync>,
     },
+    /// No time was left to make a connection: the deadline had passed before, or the check of an idle
+    /// connection lasted until then.
+    NoTime,
     /// The backend is [paused](super::Pool::pause).
     Paused,
 }
@@ -90,6 +93,7 @@ impl fmt::Display for Cause {
             Self::ConnectFails { failures, .. } => {
                 write!(f, "{failures} connects in a row have failed")
             }
+            Self::NoTime => f.write_str("no time was left to make one"),
             Self::Paused => f.write_str("the backend is paused"),
         }
     }

@@ -111,6 +111,8 @@ pub use status::{
 
 use shared::Shared;
 
+use crate::sys::clock;
+
 /// Connections to backends, by key.
 ///
 /// *Shape*: a cheap reference; clones are the same pool. The drop of the last one closes the pool: waiting
@@ -212,7 +214,7 @@ impl<M: Manage> Pool<M> {
     /// Each entry names the call that asked for the connection, and its thread.
     #[must_use]
     pub fn leaks(&self, older_than: Duration) -> Vec<Held<M::Key>> {
-        let (now, all) = (Instant::now(), self.shared().all());
+        let (now, all) = (clock::now(), self.shared().all());
         let mut held: Vec<_> = all.iter().flat_map(|inner| inner.held(now, older_than)).collect();
         held.sort_by_key(|held| Reverse(held.held_for));
         held
@@ -244,7 +246,7 @@ impl<M: Manage> Pool<M> {
         if quiet {
             Ok(())
         } else {
-            Err(PauseError::StillHeld(inner.held(Instant::now(), Duration::ZERO)))
+            Err(PauseError::StillHeld(inner.held(clock::now(), Duration::ZERO)))
         }
     }
 
@@ -280,7 +282,7 @@ impl<M: Manage> Pool<M> {
     /// The present version, if it is not `from`. If the pool is closed, `from` itself. Nothing was changed.
     pub fn fail_over(&self, key: &M::Key, from: Version) -> Result<Version, Version> {
         let inner = self.shared().backend(key).map_err(|_| from)?;
-        let now = Instant::now();
+        let now = clock::now();
         let to = inner.apply(|stack, fx| stack.fail_over(now, from, fx))?;
         self.shared().observe(|observer| observer.failed_over(key, from, to));
         Ok(to)
@@ -308,7 +310,7 @@ impl<M: Manage> Pool<M> {
     pub fn set_limits_of(&self, key: &M::Key, limits: Limits) -> Result<(), LimitsError> {
         limits.check()?;
         if let Ok(inner) = self.shared().backend(key) {
-            inner.apply(|stack, fx| stack.set_limits(Instant::now(), limits, true, fx));
+            inner.apply(|stack, fx| stack.set_limits(clock::now(), limits, true, fx));
         }
         Ok(())
     }
@@ -329,7 +331,7 @@ impl<M: Manage> Pool<M> {
         let (mut held, mut connecting) = (Vec::new(), 0);
         for inner in all {
             if !inner.wait_quiet(BackendState::Closed, Some(deadline)) {
-                held.extend(inner.held(Instant::now(), Duration::ZERO));
+                held.extend(inner.held(clock::now(), Duration::ZERO));
             }
             let status = inner.status();
             let leaving = status.leaving.iter().map(|leaving| leaving.connecting);

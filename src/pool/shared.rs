@@ -1,9 +1,7 @@
 //! [`Shared`]: the map of backends, and their common parts.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::backend::{Fx, Inner};
 use super::config::Limits;
@@ -13,6 +11,7 @@ use super::host::{Host, Observer};
 use super::manage::Manage;
 use super::status::BackendState;
 use crate::sync::shim::{Mutex, RwLock, lock, read, write};
+use crate::sys::clock;
 
 /// One pool.
 pub(super) struct Shared<M: Manage> {
@@ -62,11 +61,6 @@ impl<M: Manage> Shared<M> {
         lock(&self.limits).clone()
     }
 
-    /// Returns a seed for the random numbers of a backend.
-    pub(super) fn random(&self) -> u64 {
-        RandomState::new().hash_one(std::ptr::from_ref(self).addr())
-    }
-
     #[inline]
     pub(super) fn observe(&self, tell: impl FnOnce(&dyn Observer<M::Key>)) {
         if let Some(observer) = &self.observer {
@@ -90,7 +84,7 @@ impl<M: Manage> Shared<M> {
 
     #[cold]
     fn appear(self: &Arc<Self>, key: &M::Key) -> Result<Arc<Inner<M>>, GetError> {
-        let now = Instant::now();
+        let now = clock::now();
         let new = Arc::new(Inner::new(key.clone(), Arc::clone(self), now));
         {
             let mut map = write(&self.map);
@@ -113,7 +107,7 @@ impl<M: Manage> Shared<M> {
     fn limit(&self, inner: &Arc<Inner<M>>) {
         inner.apply(|stack, fx| {
             if !stack.has_own_limits() {
-                stack.set_limits(Instant::now(), self.limits(), false, fx);
+                stack.set_limits(clock::now(), self.limits(), false, fx);
             }
         });
     }
@@ -163,7 +157,7 @@ impl<M: Manage> Shared<M> {
             .is_some_and(|found| Arc::ptr_eq(found, inner) && Arc::strong_count(found) == 2);
         let gone = unused
             && inner.with(|stack| {
-                let now = Instant::now();
+                let now = clock::now();
                 let unused = stack.is_unused(now);
                 if unused {
                     stack.set_state(now, BackendState::Closed, &mut fx);

@@ -1006,6 +1006,7 @@ impl<C, W> Stack<C, W> {
                 Cause::ConnectFails { failures, last_error: Arc::clone(error) }
             }
             _ if connecting > 0 => Cause::Connecting { connecting },
+            _ if in_use < self.limits.max => Cause::NoTime,
             _ => Cause::AllBusy { in_use, max: self.limits.max },
         }
     }

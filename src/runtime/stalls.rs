@@ -131,7 +131,7 @@ impl Announce for Stalls {
         if self.was_slow.take() {
             self.begin_slow();
         }
-        WAITED.set(WAITED.get() + clock::now().saturating_duration_since(began));
+        WAITED.set(WAITED.get() + clock::since(began));
     }
 
     fn uncounted(&self) {

@@ -1,6 +1,6 @@
 //! Clock: the system's, or on a thread of a simulation the simulated one.
 //!
-//! Runtime, connections and sessions read the time here, so that a simulation can skip hours at
+//! Runtime, connections, sessions and pools read the time here, so that a simulation can skip hours at
 //! once. The simulated time exists only in tests and with the feature `internal`.
 
 #[cfg(any(test, feature = "internal"))]
@@ -30,6 +30,11 @@ pub(crate) fn now() -> Instant {
         return now;
     }
     Instant::now()
+}
+
+/// Time from `then` to now; 0 if `then` is later.
+pub(crate) fn since(then: Instant) -> Duration {
+    now().saturating_duration_since(then)
 }
 
 /// Time `delay` after `from`; in a hundred years if the clock does not reach that far.

@@ -238,15 +238,29 @@ fn a_caller_whose_deadline_passes_in_a_check_does_not_begin_the_next_one() {
     let deadline = soon();
     *fake.checked_at.lock().unwrap() = Some(deadline);
     let before = fake.checks.load(SeqCst);
-    assert!(matches!(pool.get_before(&A, deadline), Err(GetError::Timeout { .. })));
+    assert_had_no_time(pool.get_before(&A, deadline));
     assert_eq!(fake.checks.load(SeqCst) - before, 1);
     let deadline = soon();
     *fake.checked_at.lock().unwrap() = Some(deadline);
     let (answer, answers) = mpsc::channel();
     pool.get_then(&A, deadline, move |got| drop(answer.send(got)));
-    assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Timeout { .. }))));
+    assert_had_no_time(answers.recv_timeout(LONG).expect("an answer"));
     assert_eq!(fake.checks.load(SeqCst) - before, 2);
     assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
+fn a_caller_that_asks_after_its_deadline_is_not_told_that_all_are_busy() {
+    let (pool, fake) = pool(limits(2));
+    let held = pool.get(&A).unwrap();
+    assert_had_no_time(pool.get_before(&A, Instant::now()));
+    drop(held);
+    assert_at_rest(&pool, &fake, A);
+}
+
+fn assert_had_no_time<C>(got: Result<C, GetError>) {
+    let Err(error) = got else { panic!("a connection") };
+    assert!(matches!(error, GetError::Timeout { cause: Cause::NoTime, .. }), "{error}");
 }
 
 #[test]

@@ -18,18 +18,20 @@ use epoll_group::net::Address;
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
-use lab::xrpc::request::query;
+use lab::xrpc::request::{query, timestamps};
 
 const SECRET: &str = "secret";
 /// Age at which replies that wait for others leave.
 const OLD: Duration = Duration::from_micros(100);
+/// Session that is in a transaction after its first request.
+const IN_TRANSACTION: u64 = 4;
 
 /// State that handlers and tests share.
 struct World {
     now: Mutex<Instant>,
     /// The client's end.
     socket: Mutex<UnixStream>,
-    /// Wire numbers of the sessions, one for each request that has begun.
+    /// Wire numbers of the sessions, one for each request that has begun; 0 for a timestamp.
     begun: Mutex<Vec<u64>>,
     /// Bytes that had reached the client when each request began, or when each row was written.
     received: Mutex<Vec<usize>>,
@@ -113,6 +115,19 @@ impl Service for Engine {
         }
         Ok(())
     }
+
+    fn in_transaction(&self, session: &u64) -> bool {
+        *session == IN_TRANSACTION
+    }
+
+    fn timestamp(&self, _: &Peer, _: u32) -> Result<u64, SessionError> {
+        let Self(world, does) = self;
+        world.begun.lock().expect("no panic").push(0);
+        if let Does::Takes(time) = *does {
+            world.pass(time);
+        }
+        Ok(1)
+    }
 }
 
 /// A server whose client has logged in and opened sessions 2 and 3.
@@ -187,6 +202,20 @@ fn a_session_that_has_run_for_a_turn_lets_the_other_go_on() {
     let begun = scene.world.begun.lock().expect("no panic");
     assert_eq!(begun.len(), 24);
     // While both have requests, two of them make a turn of 1 ms.
+    let runs: Vec<_> = begun[..12].chunk_by(|one, other| one == other).map(<[_]>::len).collect();
+    assert!(runs.iter().all(|&run| run <= 2), "{runs:?}");
+}
+
+#[test]
+fn timestamps_that_have_run_for_a_turn_let_a_transaction_go_on() {
+    let scene = Scene::new(Does::Takes(Duration::from_micros(600)));
+    let query = || (IN_TRANSACTION, ClientMessage::ExecSql(query("any")));
+    scene.send(&encoded(&[(IN_TRANSACTION, ClientMessage::SessionNew), query()]));
+    scene.world.begun.lock().expect("no panic").clear();
+    scene.send(&encoded(&[vec![(7, timestamps(1)); 12], vec![query(); 12]].concat()));
+    let begun = scene.world.begun.lock().expect("no panic");
+    assert_eq!(begun.len(), 24);
+    // While both have requests, two timestamps make a turn of 1 ms.
     let runs: Vec<_> = begun[..12].chunk_by(|one, other| one == other).map(<[_]>::len).collect();
     assert!(runs.iter().all(|&run| run <= 2), "{runs:?}");
 }

@@ -18,13 +18,16 @@ use epoll_group::internal::simulated::Simulated;
 use epoll_group::net::{Address, Connection};
 use epoll_group::{Config, client};
 
+use super::chance::Chance;
 use super::later::LATE;
+use super::pooling::Pooling;
 use super::scene::{Life, Said, Scene, open_scene};
 use super::service::{Engine, password};
 use super::statement::{Later, Task};
 
 pub struct Fleet {
     pub runtime: Simulated,
+    pub pool: Pooling,
     client: Client,
     listener: UnixListener,
     /// Server ends of its connections.
@@ -55,7 +58,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 impl Fleet {
-    pub fn new(now: Instant) -> Self {
+    pub fn new(now: Instant, chance: &Chance) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("simulate-{}-{number}", std::process::id());
@@ -73,6 +76,7 @@ impl Fleet {
             .reconnect_max(PAUSE_MAX);
         let client = Client::new(runtime.handle(), options).expect("options within their ranges");
         Self {
+            pool: Pooling::new(runtime.handle(), chance),
             runtime,
             client,
             listener,
@@ -98,7 +102,8 @@ impl Fleet {
                 scene.count("fleet: a connection is cut");
             }
         }
-        match chance.below(8) {
+        match chance.below(12) {
+            8.. => self.pool.act(scene),
             0..2 => self.call(scene),
             2 => drop(self.take_session(scene)),
             3 => _ = self.admit(scene),
@@ -206,6 +211,7 @@ impl Fleet {
     pub fn check_stuck(&self, scene: &Scene) {
         let (status, asked, waiting) =
             (self.client.status(), self.asked.borrow(), self.waiting.borrow());
+        self.pool.check_stuck(scene);
         scene.check(asked.is_empty(), || format!("fleet: nothing comes of {asked:?}"));
         let is_full = |one: &client::ConnectionStatus| {
             one.phase == ConnectionPhase::Ready && one.sessions >= SESSIONS
@@ -228,10 +234,11 @@ impl Fleet {
         });
     }
 
-    /// Closes the client.
-    pub fn close(&self) {
+    /// Closes the client and the pool.
+    pub fn close(&self, scene: &Scene) {
         self.client.close();
         self.sessions.take();
+        self.pool.close(scene);
     }
 
     /// After the end nothing is left.
@@ -239,12 +246,13 @@ impl Fleet {
         let stats = self.runtime.stats();
         let left = stats.connections + stats.timers_pending + self.waiting.borrow().len() as u64;
         let left = left + self.asked.borrow().len() as u64;
+        self.pool.check_end(scene);
         scene.check(left == 0, || format!("{left} things of the fleet are left: {stats}"));
     }
 }
 
 /// Calls `code` in the scene of this thread.
-fn scene_of(code: impl FnOnce(&Scene, &Fleet)) {
+pub fn scene_of(code: impl FnOnce(&Scene, &Fleet)) {
     if let Some(scene) = open_scene()
         && let Some(fleet) = &scene.fleet
     {

@@ -19,6 +19,8 @@
 //! service runs, the server may go on with others, as it does with more than one thread. While a handler
 //! waits for room or for credit, everything goes on until the handler is notified. A client that makes its
 //! connections by itself opens sessions, asks and loses connections, on a runtime beside the server.
+//! Callers take connections of a pool on that runtime and give them back. Its connects and checks fail now
+//! and then. Operators pause it and fail it over.
 //!
 //! # What has to hold
 //!
@@ -38,6 +40,7 @@ mod later;
 mod outcome;
 mod peer;
 mod plan;
+mod pooling;
 mod scene;
 mod service;
 mod statement;

@@ -177,8 +177,8 @@ impl Scene {
         let plan = Plan::draw(&chance);
         let server = Simulated::new(plan.config.clone(), Engine).expect("its descriptors");
         let scene = Rc::new(Self {
+            fleet: plan.fleet.then(|| Fleet::new(start, &chance)),
             chance,
-            fleet: plan.fleet.then(|| Fleet::new(start)),
             plan,
             server,
             coverage: RefCell::default(),

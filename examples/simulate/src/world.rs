@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use epoll_group::internal::simulated::set_wait;
 
 use super::Coverage;
-use super::fleet::Fleet;
 use super::later;
 use super::peer::Peer;
 use super::scene::{Scene, scene};
@@ -361,7 +360,7 @@ impl World {
         self.settle();
         self.check_closed();
         scene.cut.set(true);
-        scene.fleet.iter().for_each(Fleet::close);
+        scene.fleet.iter().for_each(|fleet| fleet.close(&scene));
         for peer in &mut *self.peers() {
             peer.wire.cut();
         }
