@@ -25,7 +25,6 @@ use super::header::Header;
 use super::kind::{ClientKind, ServerKind};
 use super::limits::Limits;
 use super::statement;
-use super::unknown::UnknownFields;
 
 macro_rules! generated {
     ($($(#[$doc:meta])* $name:ident;)*) => {
@@ -145,38 +144,6 @@ macro_rules! messages {
                 Ok(())
             }
 
-            /// Appends the whole frame to `out`, with the unknown fields of the message from which
-            /// this message was made.
-            ///
-            /// # Errors
-            ///
-            /// Those of [`Self::encode`].
-            pub fn encode_with(
-                &self,
-                unknown: &UnknownFields,
-                dialect: Dialect,
-                session: u64,
-                out: &mut Vec<u8>,
-            ) -> Result<(), TooLarge> {
-                let Some(schema) = self.schema() else {
-                    return self.encode(dialect, session, out);
-                };
-                if unknown.is_empty() {
-                    return self.encode(dialect, session, out);
-                }
-                let mut plain = Vec::new();
-                self.encode_body(&mut plain);
-                let mut body = Vec::new();
-                if unknown.merge(&plain, schema, &mut body).is_err() {
-                    // Neither the encoded body nor the fields taken out of a good body can be cut.
-                    body = plain;
-                }
-                let header = header(session, self.kind(), body.len())?;
-                dialect.encode(&header, out);
-                out.extend_from_slice(&body);
-                Ok(())
-            }
-
             fn decode_kind(
                 kind: $kinds,
                 body: &[u8],
@@ -193,16 +160,8 @@ macro_rules! messages {
                 })
             }
 
-            fn schema(&self) -> Option<&'static Schema> {
-                Some(match self {
-                    $(Self::$empty => &schema::$empty_schema,)*
-                    $(Self::$full(_) => &schema::$schema,)*
-                    $(Self::$more(_) => &schema::$more_schema,)*
-                    Self::Unknown(..) => return None,
-                })
-            }
-
             /// Schema of the body of this kind, if it is described.
+            #[allow(dead_code, reason = "one direction has no use for it")]
             const fn schema_of(kind: $kinds) -> Option<&'static Schema> {
                 match kind {
                     $($kinds::$empty => Some(&schema::$empty_schema),)*
@@ -218,8 +177,8 @@ macro_rules! messages {
 messages! {
     /// Message of a client.
     ///
-    /// *Shape*: owns its contents. Unknown fields are not in it; for programs that pass messages
-    /// on, see [`unknown`](super::unknown).
+    /// *Shape*: owns its contents. Unknown fields are not in it: a proxy passes on the bytes of the
+    /// frame ([`Frame::bytes`](super::decoder::Frame::bytes)).
     ClientMessage, ClientKind;
     empty {
         CapabilitiesGet CONNECTION_CAPABILITIES_GET;
@@ -252,8 +211,8 @@ messages! {
 messages! {
     /// Message of a server.
     ///
-    /// *Shape*: owns its contents. Unknown fields are not in it; for programs that pass messages
-    /// on, see [`unknown`](super::unknown).
+    /// *Shape*: owns its contents. Unknown fields are not in it: a proxy passes on the bytes of the
+    /// frame ([`Frame::bytes`](super::decoder::Frame::bytes)).
     ServerMessage, ServerKind;
     empty {
         FetchSuspended RESULTSET_FETCH_SUSPENDED;
@@ -330,42 +289,7 @@ impl ClientMessage {
     }
 }
 
-impl ClientMessage {
-    /// Unknown fields of this `body`, for [`Self::encode_with`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::decode`].
-    pub fn unknown_fields(
-        kind: u8,
-        body: &[u8],
-        limits: &Limits,
-    ) -> Result<UnknownFields, MessageError> {
-        unknown_fields(ClientKind::from_number(kind).and_then(Self::schema_of), body, limits)
-    }
-}
-
 impl ServerMessage {
-    /// Unknown fields of this `body`, for [`Self::encode_with`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::decode`].
-    pub fn unknown_fields(
-        dialect: Dialect,
-        kind: u8,
-        body: &[u8],
-        limits: &Limits,
-    ) -> Result<UnknownFields, MessageError> {
-        let schema = match (ServerKind::from_number_or_alias(kind), dialect) {
-            (Some(ServerKind::ColumnMetaData), Dialect::Galaxy { .. }) => {
-                Some(&schema::RESULTSET_COLUMN_META_DATA_COMPATIBLE)
-            }
-            (known, _) => known.and_then(Self::schema_of),
-        };
-        unknown_fields(schema, body, limits)
-    }
-
     /// Decodes the message of this kind in `body`. The dialect matters for the description of
     /// columns.
     ///
@@ -389,20 +313,6 @@ impl ServerMessage {
             (Some(known), _) => Self::decode_kind(known, body, limits),
             (None, _) => Ok(Self::Unknown(kind, body.to_vec())),
         }
-    }
-}
-
-fn unknown_fields(
-    schema: Option<&'static Schema>,
-    body: &[u8],
-    limits: &Limits,
-) -> Result<UnknownFields, MessageError> {
-    match schema {
-        Some(schema) => {
-            check(body, schema, limits)?;
-            UnknownFields::of(body, schema)
-        }
-        None => Ok(UnknownFields::default()),
     }
 }
 

@@ -18,7 +18,7 @@
 //! # Input
 //!
 //! 1. [`decoder`]: bytes in any pieces to frames, or frames in place from the caller's buffer
-//! 2. [`message`]: a frame to a message, one type per kind; [`unknown`] for proxies that change one
+//! 2. [`message`]: a frame to a message, one type per kind
 //! 3. [`notice`], [`reply`], [`expect`], [`plan`], [`scalar`], [`cache`]: the meaning of messages
 //! 4. [`row`], [`chunk`]: cells of a result to a [`value`]; [`decimal`] and [`temporal`] for the
 //!    types that Rust lacks
@@ -62,13 +62,11 @@ pub mod limits;
 pub mod message;
 pub mod notice;
 pub mod plan;
-mod reader;
 pub mod reply;
 pub mod row;
 pub mod scalar;
 mod secrets;
 mod statement;
 pub mod temporal;
-pub mod unknown;
 pub mod value;
-pub mod wire;
+mod wire;

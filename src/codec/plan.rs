@@ -22,8 +22,6 @@
 //!     parameters: vec![Scalar::signed(7)],
 //!     ..ExecPlan::default()
 //! };
-//! request.check_placeholders()?;
-//!
 //! let Some(Node::TableProject(project)) = request.plan.as_ref().map(AnyPlan::node).transpose()?
 //! else {
 //!     unreachable!();
@@ -33,7 +31,6 @@
 //! ```
 
 mod expr;
-mod placeholders;
 
 use std::error::Error;
 use std::fmt;
@@ -289,3 +286,38 @@ impl fmt::Display for PlanError {
 }
 
 impl Error for PlanError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_without_a_parameter_are_errors() {
+        let request = ExecPlan { parameters: vec![Scalar::null()], ..ExecPlan::default() };
+        let error = PlanError::Placeholder { position: 1, parameters: 1 };
+        assert_eq!(request.resolve(&Scalar::placeholder(1)), Err(error));
+        assert_eq!(request.name(&Scalar::placeholder(1)), Err(error));
+        assert_eq!(error.to_string(), "placeholder 1 exceeds 1 parameters, from 0");
+        assert_eq!(request.resolve(&Scalar::placeholder(0)), Ok(&Scalar::null()));
+        assert_eq!(request.resolve(&Scalar::signed(7)), Ok(&Scalar::signed(7)));
+    }
+
+    #[test]
+    fn nodes_and_expressions_without_their_member_are_errors() {
+        for kind in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10] {
+            let plan = AnyPlan { plan_type: kind, ..AnyPlan::default() };
+            assert_eq!(plan.node(), Err(PlanError::Node { kind }));
+            let expr = Expr { r#type: kind, ..Expr::default() };
+            assert_eq!(expr.node(), Err(PlanError::Expr { kind }));
+        }
+    }
+
+    #[test]
+    fn names_are_read_from_strings_whatever_their_type() {
+        let parameters = vec![Scalar::plan_identifier("t1"), Scalar::signed(1)];
+        let request = ExecPlan { parameters, ..ExecPlan::default() };
+        assert_eq!(request.name(&Scalar::placeholder(0)), Ok(b"t1".as_slice()));
+        assert_eq!(request.name(&Scalar::identifier("t2")), Ok(b"t2".as_slice()));
+        assert_eq!(request.name(&Scalar::placeholder(1)), Err(PlanError::Name { kind: 1 }));
+    }
+}

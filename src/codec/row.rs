@@ -30,9 +30,10 @@ pub use cell::Cell;
 
 use super::column::Column;
 use super::decimal::Decimal;
+use super::error::WireError;
 use super::temporal::{Date, DateTime, Time};
 use super::value::{Set, Value, ValueError};
-use super::wire::{Reader, WireError, WireType};
+use super::wire::{Reader, WireType};
 
 /// Returns the cells of the row with this body, one after the other. Other fields are skipped.
 ///
@@ -60,7 +61,7 @@ fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError>
         if (number, kind) == (1, WireType::Bytes) {
             return reader.bytes().map(|bytes| Some(Cell::new(bytes)));
         }
-        reader.skip(kind)?;
+        reader.skip(number, kind)?;
     }
     Ok(None)
 }

@@ -11,7 +11,7 @@
 
 use super::limits::Limits;
 use super::message::sql::StmtExecute;
-use super::reader::Reader;
+use super::wire::Reader;
 
 /// Decodes `body`. Returns `None` if the body needs the general decoder.
 ///
@@ -20,24 +20,24 @@ use super::reader::Reader;
 #[inline(always)]
 pub(super) fn decode(body: &[u8], limits: &Limits) -> Option<StmtExecute> {
     let mut fields = Fields::default();
-    let mut rest = body;
-    while !rest.is_empty() {
+    let mut reader = Reader::new(body);
+    while !reader.is_empty() {
         // A tag: number and wire type of the next field.
-        let tag = varint(&mut rest)?;
+        let tag = reader.varint().ok()?;
         // A number or a length follows; this message has no other wire type.
-        let value = varint(&mut rest)?;
+        let value = reader.varint().ok()?;
         match tag {
-            0x0a => fields.stmt = Some(bytes(&mut rest, value)?),
-            0x1a => fields.namespace = Some(text(&mut rest, value, limits)?),
+            0x0a => fields.stmt = Some(bytes(&mut reader, value)?),
+            0x1a => fields.namespace = Some(text(&mut reader, value, limits)?),
             0x20 => fields.compact_metadata = Some(value != 0),
-            0x2a => fields.schema_name = Some(text(&mut rest, value, limits)?),
-            0x3a => fields.encoding = Some(text(&mut rest, value, limits)?),
+            0x2a => fields.schema_name = Some(text(&mut reader, value, limits)?),
+            0x3a => fields.encoding = Some(text(&mut reader, value, limits)?),
             0x40 => fields.token = Some(int32(value)),
             0x48 => fields.reset_error = Some(value != 0),
             0x50 => fields.snapshot_seq = Some(value),
             0x58 => fields.commit_seq = Some(value),
-            0x62 => fields.stmt_digest = Some(bytes(&mut rest, value)?),
-            0x6a => fields.hint = Some(bytes(&mut rest, value)?),
+            0x62 => fields.stmt_digest = Some(bytes(&mut reader, value)?),
+            0x6a => fields.hint = Some(bytes(&mut reader, value)?),
             0x70 => fields.chunk_result = Some(value != 0),
             0x78 => fields.use_cts_transaction = Some(value != 0),
             0x80 => fields.feed_back = Some(value != 0),
@@ -100,42 +100,16 @@ fn owned(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[inline]
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    match **rest {
-        [low, ref after @ ..] if low < 0x80 => {
-            *rest = after;
-            Some(u64::from(low))
-        }
-        [low, high, ref after @ ..] if high < 0x80 => {
-            *rest = after;
-            Some(u64::from(low & 0x7f) | u64::from(high) << 7)
-        }
-        _ => long_varint(rest),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn long_varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut reader = Reader::new(rest);
-    let value = reader.varint().ok()?;
-    *rest = reader.rest();
-    Some(value)
+fn bytes<'a>(reader: &mut Reader<'a>, length: u64) -> Option<&'a [u8]> {
+    reader.take(usize::try_from(length).ok()?).ok()
 }
 
 #[inline]
-fn bytes<'a>(rest: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
-    let (bytes, after) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    *rest = after;
-    Some(bytes)
-}
-
-#[inline]
-fn text<'a>(rest: &mut &'a [u8], length: u64, limits: &Limits) -> Option<&'a [u8]> {
+fn text<'a>(reader: &mut Reader<'a>, length: u64, limits: &Limits) -> Option<&'a [u8]> {
     if length > u64::from(limits.text_bytes) {
         return None;
     }
-    bytes(rest, length)
+    bytes(reader, length)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "32 bits, sign-extended on the wire")]

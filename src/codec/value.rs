@@ -4,9 +4,9 @@ use std::error::Error;
 use std::fmt;
 
 use super::decimal::Decimal;
-use super::error::Scope;
+use super::error::{Scope, WireError};
 use super::temporal::{Date, DateTime, Time};
-use super::wire::{Reader, WireError, put_varint};
+use super::wire::{Reader, put_varint};
 
 /// One cell of a result, of any column type.
 ///

@@ -2,9 +2,8 @@ use std::error::Error;
 use std::fmt;
 
 use super::kind::BlockKind;
-use crate::codec::error::Scope;
+use crate::codec::error::{Scope, WireError};
 use crate::codec::value::ValueError;
-use crate::codec::wire::WireError;
 
 /// Reason why bytes are no chunk, or differ from the metadata. It is the peer's fault. The rest of
 /// the result cannot be read, and its request ends.

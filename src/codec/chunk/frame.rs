@@ -40,7 +40,7 @@ impl<'a> ChunkFrame<'a> {
                     block(reader.bytes()?, column)?;
                     columns = columns.saturating_add(1);
                 }
-                _ => reader.skip(wire)?,
+                _ => reader.skip(field, wire)?,
             }
         }
         let rows = rows.ok_or(ChunkError::NoRowCount)?;
@@ -70,7 +70,7 @@ impl<'a> ChunkFrame<'a> {
                 // The body was checked when it was parsed, so an error occurs only at its end.
                 match reader.field().ok()?? {
                     (COLUMN, _) => return block(reader.bytes().ok()?, 0).ok(),
-                    (_, wire) => reader.skip(wire).ok()?,
+                    (field, wire) => reader.skip(field, wire).ok()?,
                 }
             }
         })
@@ -113,7 +113,7 @@ fn block(bytes: &[u8], column: u32) -> Result<Block<'_>, ChunkError> {
             FIXED => Member::Fixed,
             VARIABLE => Member::Variable,
             _ => {
-                reader.skip(wire)?;
+                reader.skip(field, wire)?;
                 continue;
             }
         };
@@ -141,7 +141,7 @@ fn value(bytes: &[u8]) -> Result<Option<&[u8]>, ChunkError> {
             expect(field, wire, WireType::Bytes)?;
             value = Some(reader.bytes()?);
         } else {
-            reader.skip(wire)?;
+            reader.skip(field, wire)?;
         }
     }
     Ok(value)

@@ -11,10 +11,10 @@ use super::*;
 use crate::codec::buffer::OutBuffer;
 use crate::codec::decoder::Decoder;
 use crate::codec::encoder::Encoder;
+use crate::codec::error::WireError;
 use crate::codec::limits::Limits;
 use crate::codec::temporal::{Date, DateTime, Time};
 use crate::codec::value::{Set, Value, ValueError};
-use crate::codec::wire::WireError;
 
 const LIMIT: usize = 1 << 20;
 
