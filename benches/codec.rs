@@ -9,18 +9,15 @@ mod timing;
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use epoll_group::codec::buffer::{OutBuffer, PagePool};
 use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::encoder::Encoder;
-use epoll_group::codec::header::Header;
+use epoll_group::codec::encoder::{Encoder, OutBuffer, PagePool};
+use epoll_group::codec::frame::{Decoder, Dialect, Frame, Header};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::resultset::Row;
-use epoll_group::codec::message::{ClientMessage, sql};
+use epoll_group::codec::message::ClientMessage;
+use epoll_group::codec::proto::resultset::Row;
+use epoll_group::codec::proto::sql;
 use epoll_group::codec::row::RowReader;
-use epoll_group::codec::temporal::{Date, DateTime};
-use epoll_group::codec::value::Value;
+use epoll_group::codec::value::{Date, DateTime, Value};
 use prost::Message;
 use prost::encoding::encode_varint;
 

@@ -8,9 +8,9 @@
 //! varints longer than necessary, fields in any order, a field that comes twice (the last one
 //! counts), unknown fields, and unlisted values of optional enums.
 
-use super::error::{MessageError, WireError};
-use super::limits::Limits;
-use super::wire::{Reader, WireType};
+use crate::codec::error::{MessageError, WireError};
+use crate::codec::limits::Limits;
+use crate::codec::wire::{Reader, WireType};
 
 /// Description of a message for the check. Generated from the `.proto` files.
 #[derive(Debug)]

@@ -39,7 +39,7 @@
 //! # Writing
 //!
 //! [`ChunkWriter`] accepts rows, reports when a chunk is full, and writes it to an
-//! [`Encoder`](super::encoder::Encoder). A server that has whole columns fills [`ColumnBlock`]s and
+//! [`Encoder`](crate::codec::encoder::Encoder). A server that has whole columns fills [`ColumnBlock`]s and
 //! hands them to [`chunk_bodies`].
 //!
 //! ```

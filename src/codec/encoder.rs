@@ -15,6 +15,7 @@
 //! A frame is written whole or not at all. It fails if it exceeds the limit, or if the closure that
 //! fills it fails or panics. Then its bytes are removed again.
 
+mod buffer;
 mod frame;
 mod metadata;
 mod notice;
@@ -23,15 +24,14 @@ mod row;
 use std::error::Error;
 use std::fmt;
 
+pub use buffer::{OutBuffer, PagePool};
 use frame::Frame;
 pub use row::RowWriter;
 
-use super::buffer::OutBuffer;
-use super::dialect::Dialect;
-use super::error::Scope;
-use super::kind::ServerKind;
-use super::message::ServerMessage;
-use super::wire::{Word, varint_bytes};
+use crate::codec::error::Scope;
+use crate::codec::frame::Dialect;
+use crate::codec::message::{ServerKind, ServerMessage};
+use crate::codec::wire::{Word, varint_bytes};
 
 /// Extent of the description of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,9 +93,8 @@ impl Error for EncodeError {}
 /// A whole result:
 ///
 /// ```
-/// use epoll_group::codec::buffer::OutBuffer;
-/// use epoll_group::codec::column::Column;
-/// use epoll_group::codec::encoder::Encoder;
+/// use epoll_group::codec::encoder::{Encoder, OutBuffer};
+/// use epoll_group::codec::row::Column;
 ///
 /// let mut buffer = OutBuffer::default();
 /// let mut out = Encoder::new(&mut buffer, 2);

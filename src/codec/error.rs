@@ -1,9 +1,13 @@
 //! Errors in the body of a frame, and their scope.
 //!
-//! Errors in a header are described in [`header`](super::header).
+//! Errors in a header are described in [`header`](crate::codec::frame).
+
+mod reply;
 
 use std::error::Error;
 use std::fmt;
+
+pub use reply::{GENERAL_STATE, INTERRUPTED_STATE, PACKET_TOO_LARGE_STATE, code};
 
 /// Part of the traffic that ends with an error: the question a server or a proxy asks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,12 +51,12 @@ pub enum MessageError {
         /// Its number.
         field: u32,
     },
-    /// Messages lie deeper inside one another than [`Limits::depth`](super::limits::Limits::depth).
+    /// Messages lie deeper inside one another than [`Limits::depth`](crate::codec::limits::Limits::depth).
     Depth {
         /// Greatest depth accepted.
         limit: u32,
     },
-    /// A list has more elements than the [`Limits`](super::limits::Limits) say.
+    /// A list has more elements than the [`Limits`](crate::codec::limits::Limits) say.
     Elements {
         /// The message that has the list.
         message: &'static str,
@@ -61,7 +65,7 @@ pub enum MessageError {
         /// Largest number of elements accepted; one more is there.
         limit: u32,
     },
-    /// A text is longer than [`Limits::text_bytes`](super::limits::Limits::text_bytes).
+    /// A text is longer than [`Limits::text_bytes`](crate::codec::limits::Limits::text_bytes).
     Text {
         /// The message that has the text.
         message: &'static str,
@@ -73,7 +77,7 @@ pub enum MessageError {
         limit: u32,
     },
     /// The message would take more memory than
-    /// [`Limits::overhead_bytes`](super::limits::Limits::overhead_bytes) allows for its body.
+    /// [`Limits::overhead_bytes`](crate::codec::limits::Limits::overhead_bytes) allows for its body.
     Memory {
         /// Memory it would take, as far as it was counted.
         bytes: u64,
@@ -141,7 +145,7 @@ pub enum WireError {
     /// No field begins with these bytes: the wire type does not exist, the number of the field is 0
     /// or above 2²⁹ − 1, or no such group is open.
     Tag,
-    /// Groups in an unknown field nest deeper than [`Limits::depth`](super::limits::Limits::depth).
+    /// Groups in an unknown field nest deeper than [`Limits::depth`](crate::codec::limits::Limits::depth).
     TooDeep,
 }
 

@@ -1,14 +1,13 @@
 //! Messages in the bodies of frames, per direction.
 //!
-//! [`ClientMessage`] and [`ServerMessage`] have a variant for every kind. Their contents are types
-//! generated from `.proto` files, one module per concern.
-//!
-//! The files say `string` where the protocol does, but the types hold `Vec<u8>` there. Text is in
-//! the character set of the database, and neither existing peer checks it.
+//! [`ClientMessage`] and [`ServerMessage`] have a variant for every kind. Their contents are the
+//! generated types of [`proto`]. The other types here tell the meaning of a content: a [`Notice`],
+//! the [`Source`] of a request, the [`Node`] of a plan, the [`ScalarValue`] of an argument.
 //!
 //! ```
-//! use epoll_group::codec::dialect::Dialect;
-//! use epoll_group::codec::message::{ServerMessage, generic::OkReply};
+//! use epoll_group::codec::frame::Dialect;
+//! use epoll_group::codec::message::ServerMessage;
+//! use epoll_group::codec::proto::generic::OkReply;
 //!
 //! let mut out = Vec::new();
 //! ServerMessage::Ok(OkReply::default()).encode(Dialect::Legacy, 2, &mut out)?;
@@ -16,64 +15,34 @@
 //! # Ok::<(), epoll_group::codec::error::TooLarge>(())
 //! ```
 
+mod expect;
+mod kind;
+mod notice;
+mod plan;
+mod scalar;
+mod source;
+mod statement;
+
+pub use expect::{Change, NO_ERROR};
+pub use kind::{ClientKind, ServerKind};
+pub use notice::Notice;
+pub use plan::{ExprNode, Node, PlanError};
 use prost::Message;
+pub use scalar::{AnyValue, ScalarError, ScalarValue};
+pub use source::Source;
 
-use super::check::{Schema, check};
-use super::dialect::Dialect;
-use super::error::{MessageError, TooLarge};
-use super::header::Header;
-use super::kind::{ClientKind, ServerKind};
-use super::limits::Limits;
-use super::statement;
-
-macro_rules! generated {
-    ($($(#[$doc:meta])* $name:ident;)*) => {
-        $(
-            $(#[$doc])*
-            #[allow(
-                missing_docs,
-                clippy::all,
-                clippy::exhaustive_enums,
-                clippy::exhaustive_structs,
-                reason = "generated"
-            )]
-            #[rustfmt::skip]
-            pub mod $name;
-        )*
-    };
-}
-
-generated! {
-    /// Messages about the connection and no session.
-    connection;
-    /// Expectations: conditions for the requests of a block. The older server line only.
-    expect;
-    /// Transfer of tablespace files.
-    file;
-    /// Answers that any request can get.
-    generic;
-    /// Notices: messages of a server beside the results.
-    notice;
-    /// Execution plans: reads without a statement to parse.
-    plan;
-    /// Results: metadata, rows, chunks, ends.
-    resultset;
-    /// Login; start and end of sessions.
-    session;
-    /// Statements in text form and the flow control of their results.
-    sql;
-    /// Timestamps and savepoints of distributed transactions.
-    tso;
-    /// Values with their type: statement arguments, plan literals, capabilities.
-    value;
-}
+use crate::codec::check::{Schema, check};
+use crate::codec::error::{MessageError, TooLarge};
+use crate::codec::frame::{Dialect, Header};
+use crate::codec::limits::Limits;
+use crate::codec::proto::{self, schema};
 
 macro_rules! messages {
     (
         $(#[$doc:meta])* $name:ident, $kinds:ident;
-        empty { $($empty:ident $empty_schema:ident;)* }
+        empty { $($empty:ident;)* }
         full { $($full:ident($ty:ty) $schema:ident;)* }
-        more { $($(#[$more_doc:meta])* $more:ident($more_ty:ty) $more_kind:ident $more_schema:ident;)* }
+        more { $($(#[$more_doc:meta])* $more:ident($more_ty:ty) $more_kind:ident;)* }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
@@ -151,7 +120,7 @@ macro_rules! messages {
             ) -> Result<Self, MessageError> {
                 Ok(match kind {
                     $($kinds::$empty => {
-                        check(body, &schema::$empty_schema, limits)?;
+                        check(body, &schema::EMPTY, limits)?;
                         Self::$empty
                     })*
                     $($kinds::$full => Self::$full(decode(body, &schema::$schema, limits)?),)*
@@ -164,7 +133,7 @@ macro_rules! messages {
             #[allow(dead_code, reason = "one direction has no use for it")]
             const fn schema_of(kind: $kinds) -> Option<&'static Schema> {
                 match kind {
-                    $($kinds::$empty => Some(&schema::$empty_schema),)*
+                    $($kinds::$empty => Some(&schema::EMPTY),)*
                     $($kinds::$full => Some(&schema::$schema),)*
                     #[allow(unreachable_patterns, reason = "in one direction all are described")]
                     _ => None,
@@ -178,32 +147,32 @@ messages! {
     /// Message of a client.
     ///
     /// *Shape*: owns its contents. Unknown fields are not in it: a proxy passes on the bytes of the
-    /// frame ([`Frame::bytes`](super::decoder::Frame::bytes)).
+    /// frame ([`Frame::bytes`](crate::codec::frame::Frame::bytes)).
     ClientMessage, ClientKind;
     empty {
-        CapabilitiesGet CONNECTION_CAPABILITIES_GET;
-        Close CONNECTION_CLOSE;
-        SessionReset SESSION_RESET;
-        SessionClose SESSION_CLOSE;
-        ExpectClose EXPECT_CLOSE;
-        SessionNew SESSION_NEW_SESSION;
+        CapabilitiesGet;
+        Close;
+        SessionReset;
+        SessionClose;
+        ExpectClose;
+        SessionNew;
     }
     full {
-        CapabilitiesSet(connection::CapabilitiesSet) CONNECTION_CAPABILITIES_SET;
-        AuthenticateStart(session::AuthenticateStart) SESSION_AUTHENTICATE_START;
-        AuthenticateContinue(session::AuthenticateContinue) SESSION_AUTHENTICATE_CONTINUE;
-        StmtExecute(sql::StmtExecute) SQL_STMT_EXECUTE;
-        ExpectOpen(expect::Open) EXPECT_OPEN;
-        ExecPlan(Box<plan::ExecPlan>) PLAN_EXEC_PLAN;
-        ExecSql(sql::StmtExecute) SQL_STMT_EXECUTE;
-        PrepareExecute(sql::GalaxyPrepareExecute) SQL_GALAXY_PREPARE_EXECUTE;
-        SessionKill(session::KillSession) SESSION_KILL_SESSION;
-        TokenOffer(sql::TokenOffer) SQL_TOKEN_OFFER;
-        GetTso(tso::GetTso) TSO_GET_TSO;
-        AutoSavepoint(tso::AutoSp) TSO_AUTO_SP;
-        GetFileInfo(file::GetFileInfoOperator) FILE_GET_FILE_INFO_OPERATOR;
-        TransferFileData(file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
-        ManageFile(file::FileManageOperator) FILE_FILE_MANAGE_OPERATOR;
+        CapabilitiesSet(proto::connection::CapabilitiesSet) CONNECTION_CAPABILITIES_SET;
+        AuthenticateStart(proto::session::AuthenticateStart) SESSION_AUTHENTICATE_START;
+        AuthenticateContinue(proto::session::AuthenticateContinue) SESSION_AUTHENTICATE_CONTINUE;
+        StmtExecute(proto::sql::StmtExecute) SQL_STMT_EXECUTE;
+        ExpectOpen(proto::expect::Open) EXPECT_OPEN;
+        ExecPlan(Box<proto::plan::ExecPlan>) PLAN_EXEC_PLAN;
+        ExecSql(proto::sql::StmtExecute) SQL_STMT_EXECUTE;
+        PrepareExecute(proto::sql::GalaxyPrepareExecute) SQL_GALAXY_PREPARE_EXECUTE;
+        SessionKill(proto::session::KillSession) SESSION_KILL_SESSION;
+        TokenOffer(proto::sql::TokenOffer) SQL_TOKEN_OFFER;
+        GetTso(proto::tso::GetTso) TSO_GET_TSO;
+        AutoSavepoint(proto::tso::AutoSp) TSO_AUTO_SP;
+        GetFileInfo(proto::file::GetFileInfoOperator) FILE_GET_FILE_INFO_OPERATOR;
+        TransferFileData(proto::file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
+        ManageFile(proto::file::FileManageOperator) FILE_FILE_MANAGE_OPERATOR;
     }
     more {}
 }
@@ -212,36 +181,35 @@ messages! {
     /// Message of a server.
     ///
     /// *Shape*: owns its contents. Unknown fields are not in it: a proxy passes on the bytes of the
-    /// frame ([`Frame::bytes`](super::decoder::Frame::bytes)).
+    /// frame ([`Frame::bytes`](crate::codec::frame::Frame::bytes)).
     ServerMessage, ServerKind;
     empty {
-        FetchSuspended RESULTSET_FETCH_SUSPENDED;
-        FetchDoneMoreResultsets RESULTSET_FETCH_DONE_MORE_RESULTSETS;
-        StmtExecuteOk SQL_STMT_EXECUTE_OK;
-        FetchDoneMoreOutParams RESULTSET_FETCH_DONE_MORE_OUT_PARAMS;
+        FetchSuspended;
+        FetchDoneMoreResultsets;
+        StmtExecuteOk;
+        FetchDoneMoreOutParams;
     }
     full {
-        Ok(generic::OkReply) GENERIC_OK_REPLY;
-        Error(generic::ErrorReply) GENERIC_ERROR_REPLY;
-        Capabilities(connection::Capabilities) CONNECTION_CAPABILITIES;
-        AuthenticateContinue(session::AuthenticateContinue) SESSION_AUTHENTICATE_CONTINUE;
-        AuthenticateOk(session::AuthenticateOk) SESSION_AUTHENTICATE_OK;
-        Notice(notice::Frame) NOTICE_FRAME;
-        ColumnMetaData(resultset::ColumnMetaData) RESULTSET_COLUMN_META_DATA;
-        Row(resultset::Row) RESULTSET_ROW;
-        FetchDone(resultset::FetchDone) RESULTSET_FETCH_DONE;
-        TokenDone(resultset::TokenDone) RESULTSET_TOKEN_DONE;
-        Tso(tso::ResultTso) TSO_RESULT_TSO;
-        Chunk(resultset::Chunk) RESULTSET_CHUNK;
-        FileInfo(file::GetFileInfoOperator) FILE_GET_FILE_INFO_OPERATOR;
-        FileData(file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
-        FileManaged(file::FileManageOperatorResponse) FILE_FILE_MANAGE_OPERATOR_RESPONSE;
+        Ok(proto::generic::OkReply) GENERIC_OK_REPLY;
+        Error(proto::generic::ErrorReply) GENERIC_ERROR_REPLY;
+        Capabilities(proto::connection::Capabilities) CONNECTION_CAPABILITIES;
+        AuthenticateContinue(proto::session::AuthenticateContinue) SESSION_AUTHENTICATE_CONTINUE;
+        AuthenticateOk(proto::session::AuthenticateOk) SESSION_AUTHENTICATE_OK;
+        Notice(proto::notice::Frame) NOTICE_FRAME;
+        ColumnMetaData(proto::resultset::ColumnMetaData) RESULTSET_COLUMN_META_DATA;
+        Row(proto::resultset::Row) RESULTSET_ROW;
+        FetchDone(proto::resultset::FetchDone) RESULTSET_FETCH_DONE;
+        TokenDone(proto::resultset::TokenDone) RESULTSET_TOKEN_DONE;
+        Tso(proto::tso::ResultTso) TSO_RESULT_TSO;
+        Chunk(proto::resultset::Chunk) RESULTSET_CHUNK;
+        FileInfo(proto::file::GetFileInfoOperator) FILE_GET_FILE_INFO_OPERATOR;
+        FileData(proto::file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
+        FileManaged(proto::file::FileManageOperatorResponse) FILE_FILE_MANAGE_OPERATOR_RESPONSE;
     }
     more {
         /// [`ServerKind::ColumnMetaData`] in the galaxy dialect, which numbers the fields
         /// differently.
-        ColumnMetaDataGalaxy(resultset::ColumnMetaDataCompatible) ColumnMetaData
-            RESULTSET_COLUMN_META_DATA_COMPATIBLE;
+        ColumnMetaDataGalaxy(proto::resultset::ColumnMetaDataCompatible) ColumnMetaData;
     }
 }
 
@@ -337,7 +305,3 @@ fn header(session: u64, kind: u8, body_bytes: usize) -> Result<Header, TooLarge>
         }
     }
 }
-
-#[rustfmt::skip]
-#[allow(dead_code, reason = "generated for every message")]
-pub(super) mod schema;

@@ -24,16 +24,15 @@
 //! [`Cell::value`] selects the reader by the types of the metadata.
 
 mod cell;
+mod column;
 pub(super) mod field;
 
 pub use cell::Cell;
+pub use column::Column;
 
-use super::column::Column;
-use super::decimal::Decimal;
-use super::error::WireError;
-use super::temporal::{Date, DateTime, Time};
-use super::value::{Set, Value, ValueError};
-use super::wire::{Reader, WireType};
+use crate::codec::error::WireError;
+use crate::codec::value::{Date, DateTime, Decimal, Set, Time, Value, ValueError};
+use crate::codec::wire::{Reader, WireType};
 
 /// Returns the cells of the row with this body, one after the other. Other fields are skipped.
 ///

@@ -1,12 +1,16 @@
 //! Values of columns, and reasons why bytes or numbers are no value.
 
+mod decimal;
+mod temporal;
+
 use std::error::Error;
 use std::fmt;
 
-use super::decimal::Decimal;
-use super::error::{Scope, WireError};
-use super::temporal::{Date, DateTime, Time};
-use super::wire::{Reader, put_varint};
+pub use decimal::Decimal;
+pub use temporal::{Date, DateTime, Time};
+
+use crate::codec::error::{Scope, WireError};
+use crate::codec::wire::{Reader, put_varint};
 
 /// One cell of a result, of any column type.
 ///

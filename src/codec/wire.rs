@@ -20,8 +20,8 @@ mod word;
 
 pub(super) use word::Word;
 
-use super::error::WireError;
-use super::limits::Limits;
+use crate::codec::error::WireError;
+use crate::codec::limits::Limits;
 
 /// Longest varint: ten times seven bits hold 64.
 pub(super) const MAX_VARINT_BYTES: usize = 10;

@@ -4,9 +4,8 @@
 
 use std::cell::Cell;
 
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::MessageError;
+use epoll_group::codec::frame::{Decoder, Dialect};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 

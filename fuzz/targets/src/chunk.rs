@@ -11,14 +11,11 @@
 
 use arbitrary::Unstructured;
 use epoll_group::codec::chunk::{BlockKind, ChunkCut, ChunkFrame, ChunkJoiner, ChunkWriter};
-use epoll_group::codec::decimal::Decimal;
-use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::MessageError;
-use epoll_group::codec::kind::ServerKind;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::temporal::{Date, DateTime, Time};
-use epoll_group::codec::value::{Set, Value};
+use epoll_group::codec::message::{ServerKind, ServerMessage};
+use epoll_group::codec::value::{Date, DateTime, Decimal, Set, Time, Value};
 
 use crate::input::piece;
 use crate::memory::bounded;

@@ -5,7 +5,7 @@
 //! part = 0 client, 1 server, 2 server in the older dialect │ kind u8 │ body
 //! ```
 
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 

@@ -7,13 +7,11 @@
 //! ```
 
 use arbitrary::{Result, Unstructured};
-use epoll_group::codec::kind::ClientKind;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::plan::aggr::AggrType;
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
-use epoll_group::codec::message::value::Scalar;
-use epoll_group::codec::plan::{ExprNode, Node, PlanError};
+use epoll_group::codec::message::{ClientKind, ClientMessage, ExprNode, Node, PlanError};
+use epoll_group::codec::proto::plan::aggr::AggrType;
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
+use epoll_group::codec::proto::value::Scalar;
 
 use crate::memory::bounded;
 

@@ -1,6 +1,6 @@
 use super::block::{Block, Member};
 use super::error::ChunkError;
-use crate::codec::message::resultset;
+use crate::codec::proto::resultset;
 use crate::codec::wire::{Reader, WireType};
 
 /// Body of one chunk frame, checked and borrowed.

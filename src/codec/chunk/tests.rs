@@ -8,13 +8,11 @@
 mod tables;
 
 use super::*;
-use crate::codec::buffer::OutBuffer;
-use crate::codec::decoder::Decoder;
-use crate::codec::encoder::Encoder;
+use crate::codec::encoder::{Encoder, OutBuffer};
 use crate::codec::error::WireError;
+use crate::codec::frame::Decoder;
 use crate::codec::limits::Limits;
-use crate::codec::temporal::{Date, DateTime, Time};
-use crate::codec::value::{Set, Value, ValueError};
+use crate::codec::value::{Date, DateTime, Set, Time, Value, ValueError};
 
 const LIMIT: usize = 1 << 20;
 

@@ -192,9 +192,8 @@ impl ChunkWriter {
     /// # Examples
     ///
     /// ```
-    /// use epoll_group::codec::buffer::OutBuffer;
+    /// use epoll_group::codec::encoder::{Encoder, OutBuffer};
     /// use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
-    /// use epoll_group::codec::encoder::Encoder;
     /// use epoll_group::codec::value::Value;
     ///
     /// let mut buffer = OutBuffer::default();

@@ -4,10 +4,9 @@ use proptest::prelude::*;
 
 use super::super::body::put_block;
 use super::*;
-use crate::codec::buffer::OutBuffer;
-use crate::codec::decimal::Decimal;
-use crate::codec::encoder::Encoder;
-use crate::codec::header::Header;
+use crate::codec::encoder::{Encoder, OutBuffer};
+use crate::codec::frame::Header;
+use crate::codec::value::Decimal;
 
 /// A value that owns its content.
 #[derive(Clone, Debug)]
@@ -133,7 +132,7 @@ proptest! {
 
     #[test]
     fn bodies_are_what_prost_writes((kinds, rows) in table()) {
-        use crate::codec::message::resultset;
+        use crate::codec::proto::resultset;
         use prost::Message;
 
         let writer = write(&kinds, &rows);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter, ColumnBlock};
-use epoll_group::codec::message::resultset::{Chunk, ColumnMetaData, FieldType, OriginalType};
+use epoll_group::codec::proto::resultset::{Chunk, ColumnMetaData, FieldType, OriginalType};
 use epoll_group::codec::value::Value;
 use prost::Message;
 use serde_json::Value as Json;

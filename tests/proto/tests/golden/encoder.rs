@@ -1,12 +1,12 @@
 //! The direct encoder writes the recorded frames of a server.
 
-use epoll_group::codec::buffer::OutBuffer;
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::encoder::{EncodeError, Encoder, Severity};
+use epoll_group::codec::encoder::{EncodeError, Encoder, OutBuffer, Severity};
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::notice::session_state_changed::Parameter;
-use epoll_group::codec::message::notice::warning::Level;
-use epoll_group::codec::message::{ServerMessage, notice};
+use epoll_group::codec::message::ServerMessage;
+use epoll_group::codec::proto::notice;
+use epoll_group::codec::proto::notice::session_state_changed::Parameter;
+use epoll_group::codec::proto::notice::warning::Level;
 use prost::Message;
 
 use crate::{GALAXY, Vector, vectors};

@@ -22,7 +22,7 @@ mod sessions;
 use std::fmt;
 use std::path::PathBuf;
 
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use serde_json::Value;
 
 /// Every file that a module reads; the conversations lie in a folder.

@@ -1,10 +1,8 @@
 //! Single frames: they decode to the recorded fields and encode to the recorded bytes.
 
-use epoll_group::codec::decoder::Frame;
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::kind::{ClientKind, ServerKind};
+use epoll_group::codec::frame::{Dialect, Frame};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::message::{ClientKind, ClientMessage, ServerKind, ServerMessage};
 
 use crate::fields::{fields, message_of, recorded};
 use crate::{GALAXY, Vector, vectors};

@@ -1,10 +1,8 @@
 //! Rows: cells decode to what the client's decoders returned, and encode to their bytes.
 
-use epoll_group::codec::buffer::OutBuffer;
-use epoll_group::codec::column::Column;
-use epoll_group::codec::encoder::Encoder;
-use epoll_group::codec::message::resultset::{ColumnMetaData, FieldType, OriginalType, Row};
-use epoll_group::codec::row::{Cell, RowReader, cells};
+use epoll_group::codec::encoder::{Encoder, OutBuffer};
+use epoll_group::codec::proto::resultset::{ColumnMetaData, FieldType, OriginalType, Row};
+use epoll_group::codec::row::{Cell, Column, RowReader, cells};
 use epoll_group::codec::value::Value;
 use prost::Message;
 use serde_json::Value as Json;

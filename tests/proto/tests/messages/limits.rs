@@ -1,12 +1,9 @@
 //! Lengths, depths, numbers and texts at their limits and one above; malformed bodies.
 
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::{MessageError, Scope, WireError};
-use epoll_group::codec::header::HeaderError;
-use epoll_group::codec::kind::ClientKind;
+use epoll_group::codec::frame::{Decoder, Dialect, Frame, HeaderError};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::message::{ClientKind, ClientMessage, ServerMessage};
 
 fn header(length: u32) -> Vec<u8> {
     let mut bytes = vec![0; 8];

@@ -4,12 +4,10 @@
 mod forge;
 mod limits;
 
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::{MessageError, Scope};
-use epoll_group::codec::kind::{ClientKind, ServerKind};
+use epoll_group::codec::frame::{Decoder, Dialect, Frame};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::message::{ClientKind, ClientMessage, ServerKind, ServerMessage};
 use forge::{Entropy, Forge};
 use proptest::prelude::*;
 

@@ -51,24 +51,4 @@ pub mod error_reply {
         /// The session, or the whole connection.
         Fatal = 1,
     }
-    impl Severity {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Error => "ERROR",
-                Self::Fatal => "FATAL",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "ERROR" => Some(Self::Error),
-                "FATAL" => Some(Self::Fatal),
-                _ => None,
-            }
-        }
-    }
 }

@@ -142,15 +142,6 @@ pub struct FetchDone {
     #[prost(bytes = "vec", optional, tag = "2")]
     pub chosen_index: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
-/// End of this batch of rows; a request fetches more (server kind 15). Never sent.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FetchSuspended {}
-/// End of the rows; another result follows (server kind 16).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FetchDoneMoreResultsets {}
-/// End of the rows; output parameters follow (server kind 18). Never sent.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FetchDoneMoreOutParams {}
 /// The budget of the result is used up (server kind 19).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TokenDone {

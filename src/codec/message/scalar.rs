@@ -4,8 +4,8 @@
 //! member that the type names, and the constructors set both.
 //!
 //! ```
-//! use epoll_group::codec::message::value::{Any, Scalar};
-//! use epoll_group::codec::scalar::ScalarValue;
+//! use epoll_group::codec::proto::value::{Any, Scalar};
+//! use epoll_group::codec::message::ScalarValue;
 //!
 //! let argument = Any::from(Scalar::signed(-7));
 //! let scalar = argument.scalar.as_ref().map(Scalar::value);
@@ -15,9 +15,9 @@
 use std::error::Error;
 use std::fmt;
 
-use super::error::Scope;
-use super::message::value::scalar::{Octets, String, Type};
-use super::message::value::{Any, Array, Object, Scalar, any};
+use crate::codec::error::Scope;
+use crate::codec::proto::value::scalar::{Octets, String, Type};
+use crate::codec::proto::value::{Any, Array, Object, Scalar, any};
 
 /// Meaning of a scalar.
 ///

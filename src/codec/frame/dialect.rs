@@ -7,7 +7,7 @@
 //!
 //! Both peers must agree on the dialect of a connection beforehand; the bytes do not tell it.
 
-use super::header::{HEADER_BYTES, Header, HeaderError};
+use crate::codec::frame::{HEADER_BYTES, Header, HeaderError};
 
 /// Form of the headers of a connection, the same in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

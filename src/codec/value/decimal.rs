@@ -9,7 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::value::{Sign, ValueError, within};
+use crate::codec::value::{Sign, ValueError, within};
 
 /// Decimal number: sign, digits, and the number of digits behind the point.
 ///
@@ -23,7 +23,7 @@ use super::value::{Sign, ValueError, within};
 /// shown.
 ///
 /// ```
-/// use epoll_group::codec::decimal::Decimal;
+/// use epoll_group::codec::value::Decimal;
 ///
 /// let price: Decimal = "-12.3401".parse()?;
 /// assert_eq!(price.scale(), 4);

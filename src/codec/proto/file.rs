@@ -102,38 +102,6 @@ pub mod get_file_info_operator {
         /// Bytes of the target file.
         GetTarFileLen = 8,
     }
-    impl Type {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::CheckSrcFileExistence => "CHECK_SRC_FILE_EXISTENCE",
-                Self::CheckTarFileExistence => "CHECK_TAR_FILE_EXISTENCE",
-                Self::GetTarIbdDir => "GET_TAR_IBD_DIR",
-                Self::GetSrcFileLen => "GET_SRC_FILE_LEN",
-                Self::GetSrcDirFreeSpace => "GET_SRC_DIR_FREE_SPACE",
-                Self::GetTarDirFreeSpace => "GET_TAR_DIR_FREE_SPACE",
-                Self::GetSrcIbdTempDir => "GET_SRC_IBD_TEMP_DIR",
-                Self::GetTarFileLen => "GET_TAR_FILE_LEN",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "CHECK_SRC_FILE_EXISTENCE" => Some(Self::CheckSrcFileExistence),
-                "CHECK_TAR_FILE_EXISTENCE" => Some(Self::CheckTarFileExistence),
-                "GET_TAR_IBD_DIR" => Some(Self::GetTarIbdDir),
-                "GET_SRC_FILE_LEN" => Some(Self::GetSrcFileLen),
-                "GET_SRC_DIR_FREE_SPACE" => Some(Self::GetSrcDirFreeSpace),
-                "GET_TAR_DIR_FREE_SPACE" => Some(Self::GetTarDirFreeSpace),
-                "GET_SRC_IBD_TEMP_DIR" => Some(Self::GetSrcIbdTempDir),
-                "GET_TAR_FILE_LEN" => Some(Self::GetTarFileLen),
-                _ => None,
-            }
-        }
-    }
 }
 /// Reads or writes part of a file (client kind 117) and answers (server kind 23).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -178,26 +146,6 @@ pub mod transfer_file_data_operator {
         /// From the client to the target.
         PutDataToTarIbd = 2,
     }
-    impl Type {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::GetDataFromSrcIbd => "GET_DATA_FROM_SRC_IBD",
-                Self::PutDataToTarIbd => "PUT_DATA_TO_TAR_IBD",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "GET_DATA_FROM_SRC_IBD" => Some(Self::GetDataFromSrcIbd),
-                "PUT_DATA_TO_TAR_IBD" => Some(Self::PutDataToTarIbd),
-                _ => None,
-            }
-        }
-    }
 }
 /// Manages the files of a table (client kind 118).
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -239,38 +187,6 @@ pub mod file_manage_operator {
         DeleteTempDir = 6,
         /// Reserve room for the file.
         FallocateIbd = 7,
-    }
-    impl Type {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::CreateTempDirInSrc => "CREATE_TEMP_DIR_IN_SRC",
-                Self::CopyIbdToTempDirInSrc => "COPY_IBD_TO_TEMP_DIR_IN_SRC",
-                Self::DeleteIbdFromTempDirInSrc => "DELETE_IBD_FROM_TEMP_DIR_IN_SRC",
-                Self::FlushTable => "FLUSH_TABLE",
-                Self::UnlockTable => "UNLOCK_TABLE",
-                Self::DeleteTempDir => "DELETE_TEMP_DIR",
-                Self::FallocateIbd => "FALLOCATE_IBD",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "CREATE_TEMP_DIR_IN_SRC" => Some(Self::CreateTempDirInSrc),
-                "COPY_IBD_TO_TEMP_DIR_IN_SRC" => Some(Self::CopyIbdToTempDirInSrc),
-                "DELETE_IBD_FROM_TEMP_DIR_IN_SRC" => {
-                    Some(Self::DeleteIbdFromTempDirInSrc)
-                }
-                "FLUSH_TABLE" => Some(Self::FlushTable),
-                "UNLOCK_TABLE" => Some(Self::UnlockTable),
-                "DELETE_TEMP_DIR" => Some(Self::DeleteTempDir),
-                "FALLOCATE_IBD" => Some(Self::FallocateIbd),
-                _ => None,
-            }
-        }
     }
 }
 /// Outcome of an action (server kind 24).

@@ -15,7 +15,7 @@
 //! # Examples
 //!
 //! ```
-//! use epoll_group::codec::header::Header;
+//! use epoll_group::codec::frame::Header;
 //!
 //! let bytes = Header::new(2, 110, 0).encode();
 //! assert_eq!(bytes, [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 110]);
@@ -23,13 +23,13 @@
 //! let limit = 64 << 20;
 //! assert_eq!(Header::parse(&bytes, limit)?, Some(Header::new(2, 110, 0)));
 //! assert_eq!(Header::parse(&bytes[..12], limit)?, None); // more bytes needed
-//! # Ok::<(), epoll_group::codec::header::HeaderError>(())
+//! # Ok::<(), epoll_group::codec::frame::HeaderError>(())
 //! ```
 
 use std::error::Error;
 use std::fmt;
 
-use super::error::Scope;
+use crate::codec::error::Scope;
 
 /// Bytes of a frame header.
 pub const HEADER_BYTES: usize = 13;

@@ -1,12 +1,12 @@
 //! Expressions of plans.
 
 use super::PlanError;
-use crate::codec::message::plan::expr::Type;
-use crate::codec::message::plan::object::ObjectField;
-use crate::codec::message::plan::{
+use crate::codec::proto::plan::expr::Type;
+use crate::codec::proto::plan::object::ObjectField;
+use crate::codec::proto::plan::{
     Array, ColumnIdentifier, Expr, FunctionCall, Identifier, Object, Operator,
 };
-use crate::codec::message::value::Scalar;
+use crate::codec::proto::value::Scalar;
 
 /// Content of an expression.
 ///

@@ -1,6 +1,6 @@
 //! Metadata of a column: the type of its values, and its names.
 
-use super::message::resultset::{ColumnMetaData, FieldType, OriginalType};
+use crate::codec::proto::resultset::{ColumnMetaData, FieldType, OriginalType};
 
 mod types;
 
@@ -14,7 +14,7 @@ mod types;
 /// the wire: `None` is left out there.
 ///
 /// ```
-/// use epoll_group::codec::column::Column;
+/// use epoll_group::codec::row::Column;
 ///
 /// let id = Column::signed("id").table("t").schema("shop").not_null().primary_key();
 /// let name = Column::text("name", 45, 255 * 4);

@@ -2,12 +2,12 @@
 //! both.
 //!
 //! A client that wants caching sends the key alone. A server that does not have it answers with
-//! [`CACHE_MISS`](super::reply::code::CACHE_MISS), and the client sends the same request with the
+//! [`CACHE_MISS`](crate::codec::error::code::CACHE_MISS), and the client sends the same request with the
 //! text added, which the server then keeps.
 //!
 //! ```
-//! use epoll_group::codec::cache::Source;
-//! use epoll_group::codec::message::sql::StmtExecute;
+//! use epoll_group::codec::message::Source;
+//! use epoll_group::codec::proto::sql::StmtExecute;
 //!
 //! let mut request = StmtExecute { stmt_digest: Some(vec![7; 16]), ..StmtExecute::default() };
 //! assert_eq!(request.source(), Source::Cached(&[7; 16]));
@@ -15,8 +15,8 @@
 //! assert_eq!(request.source(), Source::Store(b"select 1".as_slice(), &[7; 16]));
 //! ```
 
-use super::message::plan::{AnyPlan, ExecPlan};
-use super::message::sql::StmtExecute;
+use crate::codec::proto::plan::{AnyPlan, ExecPlan};
+use crate::codec::proto::sql::StmtExecute;
 
 /// Work that a request gives its server.
 ///

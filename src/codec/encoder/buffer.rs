@@ -30,18 +30,17 @@ use std::fmt;
 
 pub use pool::PagePool;
 
-use super::wire::Word;
+use crate::codec::wire::Word;
 
 /// Bytes to be sent, in the order in which they were written.
 ///
 /// *Shape*: owned by one session or connection at a time and written through an
-/// [`Encoder`](super::encoder::Encoder). It grows until its owner sends: look at [`len`](Self::len)
+/// [`Encoder`](crate::codec::encoder::Encoder). It grows until its owner sends: look at [`len`](Self::len)
 /// between frames, and [`advance`](Self::advance) by the bytes that were sent. It holds the written
 /// bytes, one page that is being filled and up to [`CACHED_PAGES`](Self::CACHED_PAGES) spare ones.
 ///
 /// ```
-/// use epoll_group::codec::buffer::{OutBuffer, PagePool};
-/// use epoll_group::codec::encoder::Encoder;
+/// use epoll_group::codec::encoder::{Encoder, OutBuffer, PagePool};
 ///
 /// let pool = PagePool::default();
 /// let mut buffer = OutBuffer::new(&pool);

@@ -28,15 +28,6 @@ pub struct AuthenticateOk {
     #[prost(bytes = "vec", optional, tag = "1")]
     pub auth_data: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
-/// Opens the session in the header (client kind 110).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NewSession {}
-/// Resets a session to its initial state (client kind 6); the engine does not know it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Reset {}
-/// Closes the session in the header (client kind 7).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Close {}
 /// Interrupts the work of a session (client kind 111).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KillSession {
@@ -67,25 +58,5 @@ pub mod kill_session {
         Query = 1,
         /// The session.
         Connection = 2,
-    }
-    impl Type {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Query => "QUERY",
-                Self::Connection => "CONNECTION",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "QUERY" => Some(Self::Query),
-                "CONNECTION" => Some(Self::Connection),
-                _ => None,
-            }
-        }
     }
 }

@@ -6,7 +6,7 @@
 //! Accessors expose the parts, so the user's conversion is one line.
 //!
 //! There are three forms, each in one file. Rows have parts of varying number
-//! ([`row`](super::row)). Chunks have one packed integer (`to_packed`, `from_packed`). Text never
+//! ([`row`](crate::codec::row)). Chunks have one packed integer (`to_packed`, `from_packed`). Text never
 //! goes on the wire, but people read it.
 
 mod date;

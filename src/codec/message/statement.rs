@@ -9,9 +9,9 @@
 //! the drop. prost needs 865 instructions and 84 ns for the body alone (callgrind and
 //! `benches/codec.rs`, November 2026).
 
-use super::limits::Limits;
-use super::message::sql::StmtExecute;
-use super::wire::Reader;
+use crate::codec::limits::Limits;
+use crate::codec::proto::sql::StmtExecute;
+use crate::codec::wire::Reader;
 
 /// Decodes `body`. Returns `None` if the body needs the general decoder.
 ///

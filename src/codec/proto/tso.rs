@@ -55,26 +55,4 @@ pub mod auto_sp {
         /// Go back to it.
         Rollback = 2,
     }
-    impl Operation {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Set => "SET",
-                Self::Release => "RELEASE",
-                Self::Rollback => "ROLLBACK",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "SET" => Some(Self::Set),
-                "RELEASE" => Some(Self::Release),
-                "ROLLBACK" => Some(Self::Rollback),
-                _ => None,
-            }
-        }
-    }
 }

@@ -97,46 +97,6 @@ pub mod scalar {
         /// Name, in `v_identifier_galaxy`; the older server line only.
         VIdentifierGalaxy = 21,
     }
-    impl Type {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::VSint => "V_SINT",
-                Self::VUint => "V_UINT",
-                Self::VNull => "V_NULL",
-                Self::VOctets => "V_OCTETS",
-                Self::VDouble => "V_DOUBLE",
-                Self::VFloat => "V_FLOAT",
-                Self::VBool => "V_BOOL",
-                Self::VString => "V_STRING",
-                Self::VPlaceholder => "V_PLACEHOLDER",
-                Self::VIdentifier => "V_IDENTIFIER",
-                Self::VRawString => "V_RAW_STRING",
-                Self::VIdentifierGalaxy => "V_IDENTIFIER_GALAXY",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "V_SINT" => Some(Self::VSint),
-                "V_UINT" => Some(Self::VUint),
-                "V_NULL" => Some(Self::VNull),
-                "V_OCTETS" => Some(Self::VOctets),
-                "V_DOUBLE" => Some(Self::VDouble),
-                "V_FLOAT" => Some(Self::VFloat),
-                "V_BOOL" => Some(Self::VBool),
-                "V_STRING" => Some(Self::VString),
-                "V_PLACEHOLDER" => Some(Self::VPlaceholder),
-                "V_IDENTIFIER" => Some(Self::VIdentifier),
-                "V_RAW_STRING" => Some(Self::VRawString),
-                "V_IDENTIFIER_GALAXY" => Some(Self::VIdentifierGalaxy),
-                _ => None,
-            }
-        }
-    }
 }
 /// Scalar, object or array.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -176,28 +136,6 @@ pub mod any {
         Object = 2,
         /// Values in order.
         Array = 3,
-    }
-    impl Type {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Scalar => "SCALAR",
-                Self::Object => "OBJECT",
-                Self::Array => "ARRAY",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "SCALAR" => Some(Self::Scalar),
-                "OBJECT" => Some(Self::Object),
-                "ARRAY" => Some(Self::Array),
-                _ => None,
-            }
-        }
     }
 }
 /// Values by name.

@@ -74,7 +74,7 @@ kinds! {
     CrudUpdate = 19 "CRUD_UPDATE";
     /// Request of the document store; carried as bytes.
     CrudDelete = 20 "CRUD_DELETE";
-    /// Opens a block of requests with conditions, see [`expect`](super::expect).
+    /// Opens a block of requests with conditions, see [`expect`](crate::codec::message).
     ExpectOpen = 24 "EXPECT_OPEN";
     /// Closes such a block.
     ExpectClose = 25 "EXPECT_CLOSE";

@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-use super::error::Scope;
-use super::message::generic::{ErrorReply, error_reply::Severity};
+use crate::codec::error::Scope;
+use crate::codec::proto::generic::ErrorReply;
+use crate::codec::proto::generic::error_reply::Severity;
 
 /// Numbers of errors that belong to the protocol and its server, not to a statement. All others
 /// are MySQL's, passed on unchanged.
@@ -103,7 +104,7 @@ impl Error for ErrorReply {}
 #[expect(clippy::expect_used, reason = "a test may panic on its own mistakes")]
 mod tests {
     use super::*;
-    use crate::codec::dialect::Dialect;
+    use crate::codec::frame::Dialect;
     use crate::codec::message::ServerMessage;
 
     #[test]

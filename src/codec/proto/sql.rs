@@ -60,9 +60,6 @@ pub struct StmtExecute {
     #[prost(bool, optional, tag = "19", default = "false")]
     pub query_via_flashback_area: ::core::option::Option<bool>,
 }
-/// End of a statement (server kind 17).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StmtExecuteOk {}
 /// Grants more result to a session (client kind 112).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TokenOffer {
@@ -169,25 +166,5 @@ pub mod galaxy_prepare_execute {
         Row = 1,
         /// Columns.
         ChunkV1 = 2,
-    }
-    impl ResultSetType {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-        pub fn as_str_name(&self) -> &'static str {
-            match self {
-                Self::Row => "ROW",
-                Self::ChunkV1 => "CHUNK_V1",
-            }
-        }
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-            match value {
-                "ROW" => Some(Self::Row),
-                "CHUNK_V1" => Some(Self::ChunkV1),
-                _ => None,
-            }
-        }
     }
 }

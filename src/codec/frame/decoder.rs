@@ -1,7 +1,7 @@
 //! Decoder: bytes in any pieces become whole frames.
 //!
 //! ```
-//! use epoll_group::codec::decoder::Decoder;
+//! use epoll_group::codec::frame::Decoder;
 //! use epoll_group::codec::limits::Limits;
 //! use epoll_group::codec::message::ClientMessage;
 //!
@@ -22,11 +22,10 @@
 
 use std::fmt;
 
-use super::dialect::Dialect;
-use super::error::MessageError;
-use super::header::{Header, HeaderError};
-use super::limits::Limits;
-use super::message::{ClientMessage, ServerMessage};
+use crate::codec::error::MessageError;
+use crate::codec::frame::{Dialect, Header, HeaderError};
+use crate::codec::limits::Limits;
+use crate::codec::message::{ClientMessage, ServerMessage};
 
 /// One whole frame, in the buffer of its bytes.
 ///

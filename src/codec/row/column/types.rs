@@ -1,7 +1,7 @@
 //! Columns that describe an expression of each type, as the database does.
 
 use super::Column;
-use crate::codec::message::resultset::{FieldType, OriginalType};
+use crate::codec::proto::resultset::{FieldType, OriginalType};
 
 /// Flag bits of MySQL.
 const UNSIGNED: u32 = 1 << 5;
