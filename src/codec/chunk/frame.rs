@@ -1,6 +1,5 @@
 use super::block::{Block, Member};
 use super::error::ChunkError;
-use crate::codec::proto::resultset;
 use crate::codec::wire::{Reader, WireType};
 
 /// Body of one chunk frame, checked and borrowed.
@@ -76,24 +75,8 @@ impl<'a> ChunkFrame<'a> {
         })
     }
 
-    /// Copy as a message that owns its bytes.
-    #[must_use]
-    pub fn to_message(&self) -> resultset::Chunk {
-        let columns = self.columns().map(|block| {
-            let value = block.values.to_vec();
-            let null_bitmap = block.nulls.map(<[u8]>::to_vec);
-            let (fixed_size_column, variable_size_column) = match block.member {
-                Member::Fixed => (Some(resultset::FixedSizeColumn { value }), None),
-                Member::Variable => (None, Some(resultset::VariableSizeColumn { value })),
-            };
-            resultset::Column { null_bitmap, fixed_size_column, variable_size_column }
-        });
-        resultset::Chunk { row_count: self.rows, columns: columns.collect() }
-    }
-
     /// The whole body.
-    #[must_use]
-    pub const fn body(&self) -> &'a [u8] {
+    pub(super) const fn body(&self) -> &'a [u8] {
         self.body
     }
 }

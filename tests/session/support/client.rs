@@ -174,7 +174,7 @@ fn chunk() -> Vec<ServerMessage> {
     }
     let mut frames = vec![column(false); 11];
     for body in writer.bodies(1 << 20).expect("small") {
-        frames.push(ServerMessage::Unknown(21, body.to_vec()));
+        frames.push(ServerMessage::Unknown(21, body));
     }
     frames.push(ServerMessage::FetchDone(FetchDone::default()));
     frames.push(ServerMessage::StmtExecuteOk);
