@@ -14,6 +14,99 @@
 //! assert_eq!(out, [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
 //! # Ok::<(), epoll_group::codec::error::TooLarge>(())
 //! ```
+//!
+//! # Notices
+//!
+//! ```
+//! use epoll_group::codec::limits::Limits;
+//! use epoll_group::codec::message::{Notice, ServerMessage};
+//!
+//! let message = ServerMessage::Notice(Notice::RowsAffected(3).to_frame());
+//! let ServerMessage::Notice(frame) = message else { unreachable!() };
+//! assert_eq!(Notice::read(&frame, &Limits::default())?, Notice::RowsAffected(3));
+//! # Ok::<(), epoll_group::codec::error::MessageError>(())
+//! ```
+//!
+//! # Requests that name their text by a key
+//!
+//! Work that a request gives its server: the text, the key under which the server may have it, or
+//! both.
+//!
+//! A client that wants caching sends the key alone. A server that does not have it answers with
+//! [`CACHE_MISS`](crate::codec::error::code::CACHE_MISS), and the client sends the same request with
+//! the text added, which the server then keeps.
+//!
+//! ```
+//! use epoll_group::codec::message::Source;
+//! use epoll_group::codec::proto::sql::StmtExecute;
+//!
+//! let mut request = StmtExecute { stmt_digest: Some(vec![7; 16]), ..StmtExecute::default() };
+//! assert_eq!(request.source(), Source::Cached(&[7; 16]));
+//! request.stmt = Some(b"select 1".to_vec());
+//! assert_eq!(request.source(), Source::Store(b"select 1".as_slice(), &[7; 16]));
+//! ```
+//!
+//! # Arguments
+//!
+//! Scalars by their meaning: arguments of statements, names and literals of plans.
+//!
+//! On the wire a [`Scalar`](proto::value::Scalar) is a type and a dozen optional members. Its method
+//! `value` returns the member that the type names, and the constructors set both.
+//!
+//! ```
+//! use epoll_group::codec::message::ScalarValue;
+//! use epoll_group::codec::proto::value::{Any, Scalar};
+//!
+//! let argument = Any::from(Scalar::signed(-7));
+//! let scalar = argument.scalar.as_ref().map(Scalar::value);
+//! assert_eq!(scalar, Some(Ok(ScalarValue::Signed(-7))));
+//! ```
+//!
+//! # Plans
+//!
+//! Execution plans: building them, and reading them node by node.
+//!
+//! On the wire a node is a type and one optional member per type.
+//! [`AnyPlan::node`](proto::plan::AnyPlan::node) and [`Expr::node`](proto::plan::Expr::node) return
+//! the member that the type names; the constructors set both.
+//!
+//! ```
+//! use epoll_group::codec::message::Node;
+//! use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
+//! use epoll_group::codec::proto::value::Scalar;
+//!
+//! // select id from db.t where id = ? and the first column is above 5
+//! let table = TableInfo::new(Scalar::string("t", None), Some(Scalar::string("db", None)));
+//! let key = GetExpr::new([(Scalar::string("id", None), Scalar::placeholder(0))]);
+//! let above = Expr::operator(">", [Expr::reference(0), Expr::literal(Scalar::signed(5))]);
+//! let plan = AnyPlan::get(table, None, [key])
+//!     .filter(above)
+//!     .table_project([Scalar::string("id", None)]);
+//!
+//! let request = ExecPlan {
+//!     plan: Some(plan),
+//!     parameters: vec![Scalar::signed(7)],
+//!     ..ExecPlan::default()
+//! };
+//! let Some(Node::TableProject(project)) = request.plan.as_ref().map(AnyPlan::node).transpose()?
+//! else {
+//!     unreachable!();
+//! };
+//! assert!(matches!(project.sub_read_plan.node()?, Node::Filter(_)));
+//! # Ok::<(), epoll_group::codec::message::PlanError>(())
+//! ```
+//!
+//! # Expect blocks
+//!
+//! Requests that run only if all earlier requests of the block succeeded. Only the older server
+//! line knows them; the engine of today has `reset_error` in the requests instead.
+//!
+//! ```text
+//! EXPECT_OPEN no error │ request │ request │ … │ EXPECT_CLOSE
+//! ```
+//!
+//! Each request is answered. After a failure every further request of the block fails with
+//! [`EXPECT_FAILED`](crate::codec::error::code::EXPECT_FAILED), and so does the end of the block.
 
 mod expect;
 mod kind;
@@ -23,7 +116,7 @@ mod scalar;
 mod source;
 mod statement;
 
-pub use expect::{Change, NO_ERROR};
+pub use expect::Change;
 pub use kind::{ClientKind, ServerKind};
 pub use notice::Notice;
 pub use plan::{ExprNode, Node, PlanError};

@@ -1,24 +1,4 @@
 //! Decoder: bytes in any pieces become whole frames.
-//!
-//! ```
-//! use epoll_group::codec::frame::Decoder;
-//! use epoll_group::codec::limits::Limits;
-//! use epoll_group::codec::message::ClientMessage;
-//!
-//! let bytes = b"\x02\0\0\0\0\0\0\0\x10\0\0\0\x65\x0a\x08select 1\x40\x80\x50\x48\x01";
-//! let limits = Limits::default();
-//! let mut decoder = Decoder::new(limits);
-//! for piece in bytes.chunks(7) {
-//!     decoder.feed(piece);
-//!     while let Some(frame) = decoder.next_frame()? {
-//!         match frame.client_message(&limits)? {
-//!             ClientMessage::ExecSql(sql) => assert_eq!(sql.stmt(), b"select 1"),
-//!             other => unreachable!("{other:?}"),
-//!         }
-//!     }
-//! }
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 use std::fmt;
 

@@ -1,11 +1,4 @@
 //! The two forms of the header.
-//!
-//! ```text
-//!  legacy   │ session, 8 │ length, 4 │ kind │ body …
-//!  galaxy   │ session, 8 │ version │ length, 4 │ kind │ body …
-//! ```
-//!
-//! Both peers must agree on the dialect of a connection beforehand; the bytes do not tell it.
 
 use crate::codec::frame::{HEADER_BYTES, Header, HeaderError};
 

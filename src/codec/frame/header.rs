@@ -1,30 +1,4 @@
 //! Frame header: session, length and kind.
-//!
-//! ```text
-//!  byte   0                               8              12  13
-//!         ├───────────────────────────────┼───────────────┼───┼──────────────┄
-//!         │ session, u64 little-endian    │ length, u32 LE│ k │ body
-//!         └───────────────────────────────┴───────────────┴───┴──────────────┄
-//!                                           counts k + body
-//! ```
-//!
-//! On the wire the length counts the kind byte and the body, so the smallest legal length is 1.
-//! [`Header`] carries the size of the body instead. "Length minus one" is computed only here, after
-//! zero has been refused.
-//!
-//! # Examples
-//!
-//! ```
-//! use epoll_group::codec::frame::Header;
-//!
-//! let bytes = Header::new(2, 110, 0).encode();
-//! assert_eq!(bytes, [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 110]);
-//!
-//! let limit = 64 << 20;
-//! assert_eq!(Header::parse(&bytes, limit)?, Some(Header::new(2, 110, 0)));
-//! assert_eq!(Header::parse(&bytes[..12], limit)?, None); // more bytes needed
-//! # Ok::<(), epoll_group::codec::frame::HeaderError>(())
-//! ```
 
 use std::error::Error;
 use std::fmt;

@@ -1,19 +1,12 @@
 //! Expect blocks: requests that run only if all earlier requests of the block succeeded. Only the
 //! older server line knows them; the engine of today has `reset_error` in the requests instead.
-//!
-//! ```text
-//! EXPECT_OPEN no error │ request │ request │ … │ EXPECT_CLOSE
-//! ```
-//!
-//! Each request is answered. After a failure every further request of the block fails with
-//! [`EXPECT_FAILED`](crate::codec::error::code::EXPECT_FAILED), and so does the end of the block.
 
 use crate::codec::proto::expect::Open;
 use crate::codec::proto::expect::open::condition::ConditionOperation;
 use crate::codec::proto::expect::open::{Condition, CtxOperation};
 
 /// Number of the condition "no error so far", the only condition that clients use.
-pub const NO_ERROR: u32 = 1;
+const NO_ERROR: u32 = 1;
 
 /// One change to the conditions of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,4 @@
 //! Notices by their content.
-//!
-//! ```
-//! use epoll_group::codec::limits::Limits;
-//! use epoll_group::codec::message::{Notice, ServerMessage};
-//!
-//! let message = ServerMessage::Notice(Notice::RowsAffected(3).to_frame());
-//! let ServerMessage::Notice(frame) = message else { unreachable!() };
-//! assert_eq!(Notice::read(&frame, &Limits::default())?, Notice::RowsAffected(3));
-//! # Ok::<(), epoll_group::codec::error::MessageError>(())
-//! ```
 
 use prost::Message;
 

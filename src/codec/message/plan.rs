@@ -1,34 +1,4 @@
 //! Execution plans: building them, and reading them node by node.
-//!
-//! On the wire a node is a type and one optional member per type. [`AnyPlan::node`] and
-//! [`Expr::node`](crate::codec::proto::plan::Expr::node) return the member that the type names; the
-//! constructors set both.
-//!
-//! ```
-//! use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
-//! use epoll_group::codec::proto::value::Scalar;
-//! use epoll_group::codec::message::Node;
-//!
-//! // select id from db.t where id = ? and the first column is above 5
-//! let table = TableInfo::new(Scalar::string("t", None), Some(Scalar::string("db", None)));
-//! let key = GetExpr::new([(Scalar::string("id", None), Scalar::placeholder(0))]);
-//! let above = Expr::operator(">", [Expr::reference(0), Expr::literal(Scalar::signed(5))]);
-//! let plan = AnyPlan::get(table, None, [key])
-//!     .filter(above)
-//!     .table_project([Scalar::string("id", None)]);
-//!
-//! let request = ExecPlan {
-//!     plan: Some(plan),
-//!     parameters: vec![Scalar::signed(7)],
-//!     ..ExecPlan::default()
-//! };
-//! let Some(Node::TableProject(project)) = request.plan.as_ref().map(AnyPlan::node).transpose()?
-//! else {
-//!     unreachable!();
-//! };
-//! assert!(matches!(project.sub_read_plan.node()?, Node::Filter(_)));
-//! # Ok::<(), epoll_group::codec::message::PlanError>(())
-//! ```
 
 mod expr;
 

@@ -1,16 +1,4 @@
 //! Scalars by their meaning: arguments of statements, names and literals of plans.
-//!
-//! On the wire a [`Scalar`] is a type and a dozen optional members. [`Scalar::value`] returns the
-//! member that the type names, and the constructors set both.
-//!
-//! ```
-//! use epoll_group::codec::proto::value::{Any, Scalar};
-//! use epoll_group::codec::message::ScalarValue;
-//!
-//! let argument = Any::from(Scalar::signed(-7));
-//! let scalar = argument.scalar.as_ref().map(Scalar::value);
-//! assert_eq!(scalar, Some(Ok(ScalarValue::Signed(-7))));
-//! ```
 
 use std::error::Error;
 use std::fmt;

@@ -1,19 +1,5 @@
 //! Work that a request gives its server: the text, the key under which the server may have it, or
 //! both.
-//!
-//! A client that wants caching sends the key alone. A server that does not have it answers with
-//! [`CACHE_MISS`](crate::codec::error::code::CACHE_MISS), and the client sends the same request with the
-//! text added, which the server then keeps.
-//!
-//! ```
-//! use epoll_group::codec::message::Source;
-//! use epoll_group::codec::proto::sql::StmtExecute;
-//!
-//! let mut request = StmtExecute { stmt_digest: Some(vec![7; 16]), ..StmtExecute::default() };
-//! assert_eq!(request.source(), Source::Cached(&[7; 16]));
-//! request.stmt = Some(b"select 1".to_vec());
-//! assert_eq!(request.source(), Source::Store(b"select 1".as_slice(), &[7; 16]));
-//! ```
 
 use crate::codec::proto::plan::{AnyPlan, ExecPlan};
 use crate::codec::proto::sql::StmtExecute;

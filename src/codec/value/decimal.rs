@@ -1,10 +1,4 @@
 //! Decimal numbers of up to 65 digits, in the packed form of the wire.
-//!
-//! ```text
-//!  -12.3401   ┌────┬────┬────┬────┬────┐
-//!             │ 04 │ 12 │ 34 │ 01 │ d0 │    scale, two digits a byte, sign, a zero if odd
-//!             └────┴────┴────┴────┴────┘    sign: c = zero or above, d = below
-//! ```
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,13 +1,4 @@
 //! Dates, times of day and durations in MySQL's sense.
-//!
-//! They are not those of a calendar library, and no conversion to one is offered. MySQL stores
-//! `0000-00-00`, `2024-02-00` and, with the right mode, `2024-02-31`. Its TIME is a duration of
-//! either sign up to 838:59:59.999999. The types here check that each part is in its range.
-//! Accessors expose the parts, so the user's conversion is one line.
-//!
-//! There are three forms, each in one file. Rows have parts of varying number
-//! ([`row`](crate::codec::row)). Chunks have one packed integer (`to_packed`, `from_packed`). Text never
-//! goes on the wire, but people read it.
 
 mod date;
 mod text;

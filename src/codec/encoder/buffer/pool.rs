@@ -25,7 +25,7 @@ impl PagePool {
     /// Smallest page: a few words.
     pub const MIN_PAGE_BYTES: usize = 64;
 
-    /// Page size of the default pool: see the numbers in the docs of [`buffer`](super).
+    /// Page size of the default pool: see the numbers in the docs of [`encoder`](crate::codec::encoder).
     pub const DEFAULT_PAGE_BYTES: usize = 16 << 10;
 
     /// Pages that the default pool keeps: 4 MiB.
