@@ -24,14 +24,12 @@ use std::time::{Duration, Instant};
 
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Options, Session};
-use epoll_group::codec::column::Column;
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::kind::ServerKind;
+use epoll_group::codec::frame::{Decoder, Dialect, Frame};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateStart};
-use epoll_group::codec::message::sql::StmtExecute;
+use epoll_group::codec::message::{ClientMessage, ServerKind};
+use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateStart};
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::row::Column;
 use epoll_group::net::{Close, Connection, Input, Protocol};
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Server, Service, SessionError,

@@ -9,20 +9,17 @@ mod timing;
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use epoll_group::codec::buffer::{OutBuffer, PagePool};
 use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::encoder::Encoder;
-use epoll_group::codec::header::Header;
+use epoll_group::codec::encoder::{Encoder, OutBuffer, PagePool};
+use epoll_group::codec::frame::{Decoder, Dialect, Frame, Header};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::resultset::Row;
-use epoll_group::codec::message::{ClientMessage, sql};
+use epoll_group::codec::message::ClientMessage;
+use epoll_group::codec::proto::resultset::Row;
+use epoll_group::codec::proto::sql;
 use epoll_group::codec::row::RowReader;
-use epoll_group::codec::temporal::{Date, DateTime};
-use epoll_group::codec::value::Value;
-use epoll_group::codec::wire::{put_varint, zigzag};
+use epoll_group::codec::value::{Date, DateTime, Value};
 use prost::Message;
+use prost::encoding::encode_varint;
 
 const SID: u64 = 2;
 const ROWS: usize = 1000;
@@ -117,12 +114,17 @@ fn encode_directly(records: &[Record], buffer: &mut OutBuffer) {
     }
 }
 
+/// Maps small numbers of either sign to small unsigned ones.
+const fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)).cast_unsigned()
+}
+
 #[inline(never)]
 fn encode_by_prost(records: &[Record], out: &mut Vec<u8>) {
     for record in records {
         let varint = |value| {
             let mut cell = Vec::with_capacity(10);
-            put_varint(&mut cell, value);
+            encode_varint(value, &mut cell);
             cell
         };
         let mut name = Vec::with_capacity(record.name.len() + 1);
@@ -134,7 +136,7 @@ fn encode_by_prost(records: &[Record], out: &mut Vec<u8>) {
         time.extend([(year & 0x7f) as u8 | 0x80, (year >> 7) as u8, date.month(), date.day()]);
         let parts = [at.hour().into(), at.minute().into(), at.second().into(), at.microsecond()];
         let count = parts.iter().rposition(|&part| part != 0).map_or(0, |last| last + 1);
-        parts[..count].iter().for_each(|&part| put_varint(&mut time, part.into()));
+        parts[..count].iter().for_each(|&part| encode_varint(part.into(), &mut time));
         let id = varint(zigzag(record.id.into()));
         let row = Row { field: vec![id, varint(zigzag(record.account)), name, time] };
         let header = Header::new(SID, ROW, row.encoded_len() as u32);

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::column::Column;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Row, Server, Service, SessionError,
     SessionId,

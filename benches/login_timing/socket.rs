@@ -7,12 +7,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::kind::ServerKind;
+use epoll_group::codec::frame::{Decoder, Dialect};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateStart};
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::message::{ClientMessage, ServerKind, ServerMessage};
+use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateStart};
 use epoll_group::net::{Address, Listener};
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Server, Service, SessionError,

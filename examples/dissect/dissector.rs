@@ -6,12 +6,10 @@ use std::io::{self, Write};
 
 use epoll_group::codec::auth::{Challenge, Reply};
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::kind::{ClientKind, ServerKind};
+use epoll_group::codec::frame::{Decoder, Dialect, Frame};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::resultset::{FieldType, OriginalType};
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::message::{ClientKind, ClientMessage, ServerKind, ServerMessage};
+use epoll_group::codec::proto::resultset::{FieldType, OriginalType};
 use epoll_group::codec::row::cells;
 
 use super::fields;

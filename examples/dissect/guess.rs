@@ -1,7 +1,6 @@
 //! Guesses the sender and the dialect: those that read the bytes with the fewest faults.
 
-use epoll_group::codec::decoder::Frame;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::{Dialect, Frame};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use epoll_group::codec::message::resultset::{FieldType, OriginalType};
+use epoll_group::codec::proto::resultset::{FieldType, OriginalType};
 use serde_json::Value;
 
 use super::dissector::{Column, Side};

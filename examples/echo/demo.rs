@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::Header;
 use epoll_group::stats::{Counter, Snapshot, Stage};
 use epoll_group::{Class, Config, Handle, Runtime};
 use lab::address::Address;

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::Class;
-use epoll_group::codec::header::{HEADER_BYTES, Header};
+use epoll_group::codec::frame::{HEADER_BYTES, Header};
 use epoll_group::net::{Close, Connection, Input, Protocol};
 use epoll_group::sync::{Condvar, Mutex};
 use lab::cpu;

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::codec::message::generic::ErrorReply;
-use crate::codec::message::generic::error_reply::Severity;
+use crate::codec::proto::generic::ErrorReply;
+use crate::codec::proto::generic::error_reply::Severity;
 
 /// Fate of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ impl ServerError {
         Self { code: reply.code, state: reply.sql_state, message: reply.msg, fatal }
     }
 
-    /// Number of the error: of MySQL, or one of [`code`](crate::codec::reply::code).
+    /// Number of the error: of MySQL, or one of [`code`](crate::codec::error::code).
     #[must_use]
     pub const fn code(&self) -> u32 {
         self.code

@@ -17,8 +17,7 @@ use std::thread::Thread;
 use std::time::Instant;
 
 use super::error::Error;
-use crate::codec::kind::ServerKind;
-use crate::codec::message::ClientMessage;
+use crate::codec::message::{ClientMessage, ServerKind};
 
 /// Kind of a request, which decides about the frames of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,10 @@ use super::exchange::{Asked, Watcher};
 use super::options::Options;
 use super::request::Request;
 use super::state::State;
-use crate::codec::decoder::Frame;
-use crate::codec::dialect::Dialect;
-use crate::codec::header::Header;
+use crate::codec::frame::{Dialect, Frame, Header};
 use crate::codec::limits::Limits;
-use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::message::{ClientMessage, ServerMessage};
+use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 
 /// Plays `input`: requests, passing time, and bytes of the server, raw or as frames.
 ///

@@ -4,11 +4,10 @@
 //! of rows limits a chunk before any row is written. The bytes limit it during the conversion.
 
 use super::error::{Error, ErrorKind};
-use crate::codec::buffer::OutBuffer;
 use crate::codec::chunk::{BlockKind, Chunk, ChunkFrame, ChunkJoiner};
-use crate::codec::encoder::Encoder;
-use crate::codec::header::{HEADER_BYTES, Header};
-use crate::codec::message::resultset::ColumnMetaData;
+use crate::codec::encoder::{Encoder, OutBuffer};
+use crate::codec::frame::{HEADER_BYTES, Header};
+use crate::codec::proto::resultset::ColumnMetaData;
 
 /// Rows of the chunks of one result.
 ///
@@ -119,16 +118,15 @@ const LEAST_CELL_BYTES: usize = 2;
 mod tests {
     use super::*;
     use crate::codec::chunk::ChunkWriter;
-    use crate::codec::column::Column;
     use crate::codec::message::ServerMessage;
-    use crate::codec::row::RowReader;
+    use crate::codec::row::{Column, RowReader};
     use crate::codec::value::Value;
 
     fn columns(column: &Column<'_>) -> Vec<ColumnMetaData> {
         let mut buffer = OutBuffer::default();
         Encoder::new(&mut buffer, 0).column(column).expect("it is short");
         let body = &buffer.to_vec()[HEADER_BYTES..];
-        let kind = crate::codec::kind::ServerKind::ColumnMetaData.number();
+        let kind = crate::codec::message::ServerKind::ColumnMetaData.number();
         let message = ServerMessage::decode(Default::default(), kind, body, &Default::default());
         match message.expect("it is right") {
             ServerMessage::ColumnMetaData(column) => vec![column],
@@ -144,7 +142,7 @@ mod tests {
     }
 
     fn body(writer: &ChunkWriter) -> Vec<u8> {
-        writer.bodies(64 << 20).expect("it fits").next().expect("one").to_vec()
+        writer.bodies(64 << 20).expect("it fits").remove(0)
     }
 
     #[test]

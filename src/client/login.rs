@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::error::{Error, ErrorKind, Fate, ServerError};
 use super::options::Options;
 use crate::codec::auth::{Challenge, Reply};
-use crate::codec::message::session::{AuthenticateContinue, AuthenticateStart};
 use crate::codec::message::{ClientMessage, ServerMessage};
+use crate::codec::proto::session::{AuthenticateContinue, AuthenticateStart};
 
 /// State of the handshake.
 #[derive(Debug)]

@@ -80,7 +80,7 @@ use pending::Outstanding;
 use request::Wire;
 
 use crate::codec::message::ClientMessage;
-use crate::codec::message::tso::GetTso;
+use crate::codec::proto::tso::GetTso;
 use crate::runtime::Handle;
 use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;

@@ -6,11 +6,11 @@ use md5::{Digest as _, Md5};
 use prost::Message as _;
 
 use crate::codec::message::ClientMessage;
-use crate::codec::message::plan::{AnyPlan, ExecPlan};
-use crate::codec::message::sql::StmtExecute;
-use crate::codec::message::tso::AutoSp;
-use crate::codec::message::tso::auto_sp::Operation;
-use crate::codec::message::value::{Any, Scalar, any};
+use crate::codec::proto::plan::{AnyPlan, ExecPlan};
+use crate::codec::proto::sql::StmtExecute;
+use crate::codec::proto::tso::AutoSp;
+use crate::codec::proto::tso::auto_sp::Operation;
+use crate::codec::proto::value::{Any, Scalar, any};
 
 /// Request to a session: a statement, a plan or a savepoint.
 ///
@@ -18,7 +18,7 @@ use crate::codec::message::value::{Any, Scalar, any};
 /// use std::time::Duration;
 ///
 /// use epoll_group::client::Request;
-/// use epoll_group::codec::message::value::Scalar;
+/// use epoll_group::codec::proto::value::Scalar;
 ///
 /// let request = Request::sql("select c from sbtest1 where id = ?")
 ///     .arg(Scalar::signed(7))

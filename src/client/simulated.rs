@@ -10,8 +10,8 @@ use super::options::Options;
 use super::request::{Request, Wire};
 use super::state::State;
 use crate::codec::message::ClientMessage;
-use crate::codec::message::expect;
-use crate::codec::message::tso::GetTso;
+use crate::codec::proto::expect;
+use crate::codec::proto::tso::GetTso;
 
 /// Connection of a client. Input: bytes, time and requests. Output: bytes and answers.
 pub struct Connection {

@@ -14,15 +14,13 @@ use super::exchange::{Asked, Exchange, Place, Slot, Step, Watcher};
 use super::login::{self, Login};
 use super::options::Options;
 use super::request::Wire;
-use crate::codec::decoder::Frame;
-use crate::codec::dialect::Dialect;
-use crate::codec::kind::ServerKind;
+use crate::codec::error::{INTERRUPTED_STATE, code};
+use crate::codec::frame::{Dialect, Frame};
 use crate::codec::limits::Limits;
-use crate::codec::message::generic::ErrorReply;
-use crate::codec::message::session::{KillSession, kill_session};
-use crate::codec::message::sql::TokenOffer;
-use crate::codec::message::{ClientMessage, ServerMessage};
-use crate::codec::reply::{INTERRUPTED_STATE, code};
+use crate::codec::message::{ClientMessage, ServerKind, ServerMessage};
+use crate::codec::proto::generic::ErrorReply;
+use crate::codec::proto::session::{KillSession, kill_session};
+use crate::codec::proto::sql::TokenOffer;
 
 /// Stage of the connection.
 #[derive(Debug)]

@@ -8,9 +8,9 @@
 //! varints longer than necessary, fields in any order, a field that comes twice (the last one
 //! counts), unknown fields, and unlisted values of optional enums.
 
-use super::error::MessageError;
-use super::limits::Limits;
-use super::reader::{Reader, Tag, WIRE_BYTES, WIRE_FIXED32, WIRE_FIXED64, WIRE_VARINT};
+use crate::codec::error::{MessageError, WireError};
+use crate::codec::limits::Limits;
+use crate::codec::wire::{Reader, WireType};
 
 /// Description of a message for the check. Generated from the `.proto` files.
 #[derive(Debug)]
@@ -109,12 +109,13 @@ pub(super) fn check(
         .unwrap_or(u64::MAX)
         .saturating_mul(4)
         .saturating_add(u64::from(limits.overhead_bytes));
-    let mut check = Check { limits, memory: 0, most };
-    check.message(Reader::new(body), schema, limits.depth.min(Limits::MAX_DEPTH))?;
+    let mut check = Check { body, limits, memory: 0, most };
+    check.message(body, schema, limits.depth.min(Limits::MAX_DEPTH))?;
     Ok(check.memory)
 }
 
 struct Check<'a> {
+    body: &'a [u8],
     limits: &'a Limits,
     /// Memory of the fields that were checked so far, at most `most`.
     memory: u64,
@@ -131,22 +132,23 @@ const LEAST_BYTES: usize = 8;
 impl Check<'_> {
     fn message(
         &mut self,
-        mut reader: Reader<'_>,
+        body: &[u8],
         schema: &'static Schema,
         depth: u32,
     ) -> Result<(), MessageError> {
+        let mut reader = Reader::new(body);
         let mut missing = schema.required;
         let mut counts = [0_u32; COUNTED];
-        while let Some(tag) = reader.tag()? {
-            let field = schema.field(tag.number);
+        while let Some((number, wire)) = self.read(&mut reader, Reader::field)? {
+            let field = schema.field(number);
             if let Place::List(list) = field.place {
-                let count = usize::try_from(tag.number).ok().and_then(|at| counts.get_mut(at));
-                self.element(schema, &field, tag.number, list, count)?;
+                let count = usize::try_from(number).ok().and_then(|at| counts.get_mut(at));
+                self.element(schema, &field, number, list, count)?;
             }
             // A number above 31 has no field, so nothing of it is required.
-            let bit = 1_u32.checked_shl(tag.number).unwrap_or(0);
+            let bit = 1_u32.checked_shl(number).unwrap_or(0);
             // If a field comes twice, the last one counts, and it may be an unlisted value.
-            if self.value(&mut reader, schema, &field, tag, depth)? {
+            if self.value(&mut reader, schema, &field, (number, wire), depth)? {
                 missing &= !bit;
             } else {
                 missing |= schema.required & bit;
@@ -165,43 +167,47 @@ impl Check<'_> {
         reader: &mut Reader<'_>,
         schema: &'static Schema,
         field: &Field,
-        tag: Tag,
+        (number, wire): (u32, WireType),
         depth: u32,
     ) -> Result<bool, MessageError> {
-        let wire = match field.kind {
-            Kind::Varint | Kind::Enum(_) => WIRE_VARINT,
-            Kind::Fixed64 => WIRE_FIXED64,
-            Kind::Fixed32 => WIRE_FIXED32,
-            Kind::Bytes | Kind::Text | Kind::Message(_) => WIRE_BYTES,
+        let expected = match field.kind {
+            Kind::Varint | Kind::Enum(_) => WireType::Varint,
+            Kind::Fixed64 => WireType::Fixed64,
+            Kind::Fixed32 => WireType::Fixed32,
+            Kind::Bytes | Kind::Text | Kind::Message(_) => WireType::Bytes,
             Kind::Unknown => {
-                reader.skip_within(tag, depth, self.depth())?;
+                self.read(reader, |reader| reader.skip_within(number, wire, depth))?;
                 return Ok(false);
             }
         };
-        if tag.wire != wire {
-            let (message, found) = (schema.name, tag.wire);
-            return Err(MessageError::WireType { message, field: tag.number, found });
+        if wire != expected {
+            let (message, found) = (schema.name, wire as u8);
+            return Err(MessageError::WireType { message, field: number, found });
         }
         match field.kind {
             Kind::Enum(listed) => {
-                let value = reader.varint()?;
+                let value = self.read(reader, Reader::varint)?;
                 // Enums are 32 bits wide, sign-extended on the wire.
                 let listed = listed.iter().any(|&one| i64::from(one) == value.cast_signed());
                 return Ok(listed);
             }
-            Kind::Bytes => self.spend(reader.bytes()?.len().max(LEAST_BYTES), 1)?,
+            Kind::Bytes => {
+                let bytes = self.read(reader, Reader::bytes)?.len();
+                self.spend(bytes.max(LEAST_BYTES), 1)?;
+            }
             Kind::Text => {
-                let bytes = u64::try_from(reader.bytes()?.len()).unwrap_or(u64::MAX);
+                let text = self.read(reader, Reader::bytes)?;
+                let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
                 let limit = self.limits.text_bytes;
                 if bytes > u64::from(limit) {
-                    let (message, field) = (schema.name, tag.number);
+                    let (message, field) = (schema.name, number);
                     return Err(MessageError::Text { message, field, bytes, limit });
                 }
                 self.spend(LEAST_BYTES, 1)?;
                 self.spend_bytes(bytes)?;
             }
             Kind::Message(inner) => {
-                let inside = reader.message()?;
+                let inside = self.read(reader, Reader::bytes)?;
                 let Some(depth) = depth.checked_sub(1) else {
                     return Err(MessageError::Depth { limit: self.depth() });
                 };
@@ -210,9 +216,26 @@ impl Check<'_> {
                 }
                 self.message(inside, inner, depth)?;
             }
-            _ => reader.skip(tag)?,
+            _ => self.read(reader, |reader| reader.skip(number, wire))?,
         }
         Ok(true)
+    }
+
+    /// Reads the next part of the body. An error has its offset in the whole body.
+    #[inline]
+    fn read<'a, T>(
+        &self,
+        reader: &mut Reader<'a>,
+        part: impl FnOnce(&mut Reader<'a>) -> Result<T, WireError>,
+    ) -> Result<T, MessageError> {
+        let rest = reader.rest();
+        part(reader).map_err(|error| match error {
+            WireError::TooDeep => MessageError::Depth { limit: self.depth() },
+            _ => {
+                let offset = rest.as_ptr().addr().saturating_sub(self.body.as_ptr().addr());
+                MessageError::Wire { offset: u32::try_from(offset).unwrap_or(u32::MAX), error }
+            }
+        })
     }
 
     /// Counts one more element of a list.

@@ -39,8 +39,7 @@
 //! # Writing
 //!
 //! [`ChunkWriter`] accepts rows, reports when a chunk is full, and writes it to an
-//! [`Encoder`](super::encoder::Encoder). A server that has whole columns fills [`ColumnBlock`]s and
-//! hands them to [`chunk_bodies`].
+//! [`Encoder`](crate::codec::encoder::Encoder).
 //!
 //! ```
 //! use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner, ChunkWriter};
@@ -55,7 +54,6 @@
 //!
 //! let mut joiner = ChunkJoiner::new(&kinds, 1 << 20);
 //! for body in writer.bodies(1 << 20)? {
-//!     let body = body.to_vec(); // of a frame of kind 21
 //!     assert_eq!(body[..2], [8, 3]);
 //!     let Some(chunk) = joiner.push(ChunkFrame::parse(&body)?)? else { continue };
 //!     let mut rows = chunk.rows();
@@ -77,8 +75,7 @@ mod kind;
 mod writer;
 
 pub use block::{Block, BlockValues, Member};
-pub use body::{ChunkBodies, ChunkBody, MAX_FRAME_COLUMNS, chunk_bodies};
-pub use column::ColumnBlock;
+pub use body::MAX_FRAME_COLUMNS;
 pub use error::{ChunkError, ChunkWriteError};
 pub use frame::ChunkFrame;
 pub use joiner::{Chunk, ChunkJoiner, ChunkRows};

@@ -1,9 +1,13 @@
 //! Errors in the body of a frame, and their scope.
 //!
-//! Errors in a header are described in [`header`](super::header).
+//! Errors in a header are described in [`header`](crate::codec::frame).
+
+mod reply;
 
 use std::error::Error;
 use std::fmt;
+
+pub use reply::{GENERAL_STATE, INTERRUPTED_STATE, PACKET_TOO_LARGE_STATE, code};
 
 /// Part of the traffic that ends with an error: the question a server or a proxy asks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,27 +28,12 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The body, or a message inside it, ends in the middle of a field.
-    Truncated {
-        /// Offset of the part that is cut.
+    /// The body is malformed.
+    Wire {
+        /// Offset of the malformed part.
         offset: u32,
-        /// Bytes that the part needs, as far as its length is known.
-        needs: u64,
-        /// Bytes that the body has for it.
-        has: u32,
-    },
-    /// A number in the wire format is longer than ten bytes or than 64 bits.
-    Varint {
-        /// Offset of the number.
-        offset: u32,
-    },
-    /// A field begins with an invalid tag: its number is 0 or too large, or its wire type does not
-    /// exist.
-    Tag {
-        /// Offset of the tag.
-        offset: u32,
-        /// Value of the tag.
-        tag: u64,
+        /// Its fault.
+        error: WireError,
     },
     /// A known field has the wire type of another kind of field.
     WireType {
@@ -62,12 +51,12 @@ pub enum MessageError {
         /// Its number.
         field: u32,
     },
-    /// Messages lie deeper inside one another than [`Limits::depth`](super::limits::Limits::depth).
+    /// Messages lie deeper inside one another than [`Limits::depth`](crate::codec::limits::Limits::depth).
     Depth {
         /// Greatest depth accepted.
         limit: u32,
     },
-    /// A list has more elements than the [`Limits`](super::limits::Limits) say.
+    /// A list has more elements than the [`Limits`](crate::codec::limits::Limits) say.
     Elements {
         /// The message that has the list.
         message: &'static str,
@@ -76,7 +65,7 @@ pub enum MessageError {
         /// Largest number of elements accepted; one more is there.
         limit: u32,
     },
-    /// A text is longer than [`Limits::text_bytes`](super::limits::Limits::text_bytes).
+    /// A text is longer than [`Limits::text_bytes`](crate::codec::limits::Limits::text_bytes).
     Text {
         /// The message that has the text.
         message: &'static str,
@@ -88,7 +77,7 @@ pub enum MessageError {
         limit: u32,
     },
     /// The message would take more memory than
-    /// [`Limits::overhead_bytes`](super::limits::Limits::overhead_bytes) allows for its body.
+    /// [`Limits::overhead_bytes`](crate::codec::limits::Limits::overhead_bytes) allows for its body.
     Memory {
         /// Memory it would take, as far as it was counted.
         bytes: u64,
@@ -104,11 +93,7 @@ impl MessageError {
     #[must_use]
     pub const fn scope(&self) -> Scope {
         match self {
-            Self::Truncated { .. }
-            | Self::Varint { .. }
-            | Self::Tag { .. }
-            | Self::WireType { .. }
-            | Self::Missing { .. } => Scope::Connection,
+            Self::Wire { .. } | Self::WireType { .. } | Self::Missing { .. } => Scope::Connection,
             Self::Depth { .. }
             | Self::Elements { .. }
             | Self::Text { .. }
@@ -120,11 +105,7 @@ impl MessageError {
 impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Truncated { offset, needs, has } => {
-                write!(f, "body is cut at byte {offset}: {has} bytes are left of at least {needs}")
-            }
-            Self::Varint { offset } => write!(f, "varint at byte {offset} exceeds 64 bits"),
-            Self::Tag { offset, tag } => write!(f, "no field begins with {tag} at byte {offset}"),
+            Self::Wire { offset, error } => write!(f, "{error}, at byte {offset}"),
             Self::WireType { message, field, found } => {
                 write!(f, "field {field} of {message} has wire type {found}")
             }
@@ -143,7 +124,43 @@ impl fmt::Display for MessageError {
     }
 }
 
-impl Error for MessageError {}
+impl Error for MessageError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Wire { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Reason why bytes are not the expected primitive of protobuf. It is the peer's fault. The caller
+/// knows the origin of the bytes and decides whether the request or the connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The bytes end inside a value.
+    Truncated,
+    /// A varint of more than ten bytes, or of more than 64 bits.
+    VarintTooLong,
+    /// No field begins with these bytes: the wire type does not exist, the number of the field is 0
+    /// or above 2²⁹ − 1, or no such group is open.
+    Tag,
+    /// Groups in an unknown field nest deeper than [`Limits::depth`](crate::codec::limits::Limits::depth).
+    TooDeep,
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "bytes end inside a value",
+            Self::VarintTooLong => "varint exceeds 64 bits",
+            Self::Tag => "no field begins so",
+            Self::TooDeep => "groups nest too deep",
+        })
+    }
+}
+
+impl Error for WireError {}
 
 /// Error of the caller: no frame can hold the message. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

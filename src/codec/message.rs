@@ -1,80 +1,141 @@
 //! Messages in the bodies of frames, per direction.
 //!
-//! [`ClientMessage`] and [`ServerMessage`] have a variant for every kind. Their contents are types
-//! generated from `.proto` files, one module per concern.
-//!
-//! The files say `string` where the protocol does, but the types hold `Vec<u8>` there. Text is in
-//! the character set of the database, and neither existing peer checks it.
+//! [`ClientMessage`] and [`ServerMessage`] have a variant for every kind. Their contents are the
+//! generated types of [`proto`]. The other types here tell the meaning of a content: a [`Notice`],
+//! the [`Source`] of a request, the [`Node`] of a plan, the [`ScalarValue`] of an argument.
 //!
 //! ```
-//! use epoll_group::codec::dialect::Dialect;
-//! use epoll_group::codec::message::{ServerMessage, generic::OkReply};
+//! use epoll_group::codec::frame::Dialect;
+//! use epoll_group::codec::message::ServerMessage;
+//! use epoll_group::codec::proto::generic::OkReply;
 //!
 //! let mut out = Vec::new();
 //! ServerMessage::Ok(OkReply::default()).encode(Dialect::Legacy, 2, &mut out)?;
 //! assert_eq!(out, [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
 //! # Ok::<(), epoll_group::codec::error::TooLarge>(())
 //! ```
+//!
+//! # Notices
+//!
+//! ```
+//! use epoll_group::codec::limits::Limits;
+//! use epoll_group::codec::message::{Notice, ServerMessage};
+//!
+//! let message = ServerMessage::Notice(Notice::RowsAffected(3).to_frame());
+//! let ServerMessage::Notice(frame) = message else { unreachable!() };
+//! assert_eq!(Notice::read(&frame, &Limits::default())?, Notice::RowsAffected(3));
+//! # Ok::<(), epoll_group::codec::error::MessageError>(())
+//! ```
+//!
+//! # Requests that name their text by a key
+//!
+//! Work that a request gives its server: the text, the key under which the server may have it, or
+//! both.
+//!
+//! A client that wants caching sends the key alone. A server that does not have it answers with
+//! [`CACHE_MISS`](crate::codec::error::code::CACHE_MISS), and the client sends the same request with
+//! the text added, which the server then keeps.
+//!
+//! ```
+//! use epoll_group::codec::message::Source;
+//! use epoll_group::codec::proto::sql::StmtExecute;
+//!
+//! let mut request = StmtExecute { stmt_digest: Some(vec![7; 16]), ..StmtExecute::default() };
+//! assert_eq!(request.source(), Source::Cached(&[7; 16]));
+//! request.stmt = Some(b"select 1".to_vec());
+//! assert_eq!(request.source(), Source::Store(b"select 1".as_slice(), &[7; 16]));
+//! ```
+//!
+//! # Arguments
+//!
+//! Scalars by their meaning: arguments of statements, names and literals of plans.
+//!
+//! On the wire a [`Scalar`](proto::value::Scalar) is a type and a dozen optional members. Its method
+//! `value` returns the member that the type names, and the constructors set both.
+//!
+//! ```
+//! use epoll_group::codec::message::ScalarValue;
+//! use epoll_group::codec::proto::value::{Any, Scalar};
+//!
+//! let argument = Any::from(Scalar::signed(-7));
+//! let scalar = argument.scalar.as_ref().map(Scalar::value);
+//! assert_eq!(scalar, Some(Ok(ScalarValue::Signed(-7))));
+//! ```
+//!
+//! # Plans
+//!
+//! Execution plans: building them, and reading them node by node.
+//!
+//! On the wire a node is a type and one optional member per type.
+//! [`AnyPlan::node`](proto::plan::AnyPlan::node) and [`Expr::node`](proto::plan::Expr::node) return
+//! the member that the type names; the constructors set both.
+//!
+//! ```
+//! use epoll_group::codec::message::Node;
+//! use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
+//! use epoll_group::codec::proto::value::Scalar;
+//!
+//! // select id from db.t where id = ? and the first column is above 5
+//! let table = TableInfo::new(Scalar::string("t", None), Some(Scalar::string("db", None)));
+//! let key = GetExpr::new([(Scalar::string("id", None), Scalar::placeholder(0))]);
+//! let above = Expr::operator(">", [Expr::reference(0), Expr::literal(Scalar::signed(5))]);
+//! let plan = AnyPlan::get(table, None, [key])
+//!     .filter(above)
+//!     .table_project([Scalar::string("id", None)]);
+//!
+//! let request = ExecPlan {
+//!     plan: Some(plan),
+//!     parameters: vec![Scalar::signed(7)],
+//!     ..ExecPlan::default()
+//! };
+//! let Some(Node::TableProject(project)) = request.plan.as_ref().map(AnyPlan::node).transpose()?
+//! else {
+//!     unreachable!();
+//! };
+//! assert!(matches!(project.sub_read_plan.node()?, Node::Filter(_)));
+//! # Ok::<(), epoll_group::codec::message::PlanError>(())
+//! ```
+//!
+//! # Expect blocks
+//!
+//! Requests that run only if all earlier requests of the block succeeded. Only the older server
+//! line knows them; the engine of today has `reset_error` in the requests instead.
+//!
+//! ```text
+//! EXPECT_OPEN no error │ request │ request │ … │ EXPECT_CLOSE
+//! ```
+//!
+//! Each request is answered. After a failure every further request of the block fails with
+//! [`EXPECT_FAILED`](crate::codec::error::code::EXPECT_FAILED), and so does the end of the block.
 
+mod expect;
+mod kind;
+mod notice;
+mod plan;
+mod scalar;
+mod source;
+mod statement;
+
+pub use expect::Change;
+pub use kind::{ClientKind, ServerKind};
+pub use notice::Notice;
+pub use plan::{ExprNode, Node, PlanError};
 use prost::Message;
+pub use scalar::{AnyValue, ScalarError, ScalarValue};
+pub use source::Source;
 
-use super::check::{Schema, check};
-use super::dialect::Dialect;
-use super::error::{MessageError, TooLarge};
-use super::header::Header;
-use super::kind::{ClientKind, ServerKind};
-use super::limits::Limits;
-use super::statement;
-use super::unknown::UnknownFields;
-
-macro_rules! generated {
-    ($($(#[$doc:meta])* $name:ident;)*) => {
-        $(
-            $(#[$doc])*
-            #[allow(
-                missing_docs,
-                clippy::all,
-                clippy::exhaustive_enums,
-                clippy::exhaustive_structs,
-                reason = "generated"
-            )]
-            #[rustfmt::skip]
-            pub mod $name;
-        )*
-    };
-}
-
-generated! {
-    /// Messages about the connection and no session.
-    connection;
-    /// Expectations: conditions for the requests of a block. The older server line only.
-    expect;
-    /// Transfer of tablespace files.
-    file;
-    /// Answers that any request can get.
-    generic;
-    /// Notices: messages of a server beside the results.
-    notice;
-    /// Execution plans: reads without a statement to parse.
-    plan;
-    /// Results: metadata, rows, chunks, ends.
-    resultset;
-    /// Login; start and end of sessions.
-    session;
-    /// Statements in text form and the flow control of their results.
-    sql;
-    /// Timestamps and savepoints of distributed transactions.
-    tso;
-    /// Values with their type: statement arguments, plan literals, capabilities.
-    value;
-}
+use crate::codec::check::{Schema, check};
+use crate::codec::error::{MessageError, TooLarge};
+use crate::codec::frame::{Dialect, Header};
+use crate::codec::limits::Limits;
+use crate::codec::proto::{self, schema};
 
 macro_rules! messages {
     (
         $(#[$doc:meta])* $name:ident, $kinds:ident;
-        empty { $($empty:ident $empty_schema:ident;)* }
+        empty { $($empty:ident;)* }
         full { $($full:ident($ty:ty) $schema:ident;)* }
-        more { $($(#[$more_doc:meta])* $more:ident($more_ty:ty) $more_kind:ident $more_schema:ident;)* }
+        more { $($(#[$more_doc:meta])* $more:ident($more_ty:ty) $more_kind:ident;)* }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
@@ -145,38 +206,6 @@ macro_rules! messages {
                 Ok(())
             }
 
-            /// Appends the whole frame to `out`, with the unknown fields of the message from which
-            /// this message was made.
-            ///
-            /// # Errors
-            ///
-            /// Those of [`Self::encode`].
-            pub fn encode_with(
-                &self,
-                unknown: &UnknownFields,
-                dialect: Dialect,
-                session: u64,
-                out: &mut Vec<u8>,
-            ) -> Result<(), TooLarge> {
-                let Some(schema) = self.schema() else {
-                    return self.encode(dialect, session, out);
-                };
-                if unknown.is_empty() {
-                    return self.encode(dialect, session, out);
-                }
-                let mut plain = Vec::new();
-                self.encode_body(&mut plain);
-                let mut body = Vec::new();
-                if unknown.merge(&plain, schema, &mut body).is_err() {
-                    // Neither the encoded body nor the fields taken out of a good body can be cut.
-                    body = plain;
-                }
-                let header = header(session, self.kind(), body.len())?;
-                dialect.encode(&header, out);
-                out.extend_from_slice(&body);
-                Ok(())
-            }
-
             fn decode_kind(
                 kind: $kinds,
                 body: &[u8],
@@ -184,7 +213,7 @@ macro_rules! messages {
             ) -> Result<Self, MessageError> {
                 Ok(match kind {
                     $($kinds::$empty => {
-                        check(body, &schema::$empty_schema, limits)?;
+                        check(body, &schema::EMPTY, limits)?;
                         Self::$empty
                     })*
                     $($kinds::$full => Self::$full(decode(body, &schema::$schema, limits)?),)*
@@ -193,19 +222,11 @@ macro_rules! messages {
                 })
             }
 
-            fn schema(&self) -> Option<&'static Schema> {
-                Some(match self {
-                    $(Self::$empty => &schema::$empty_schema,)*
-                    $(Self::$full(_) => &schema::$schema,)*
-                    $(Self::$more(_) => &schema::$more_schema,)*
-                    Self::Unknown(..) => return None,
-                })
-            }
-
             /// Schema of the body of this kind, if it is described.
+            #[allow(dead_code, reason = "one direction has no use for it")]
             const fn schema_of(kind: $kinds) -> Option<&'static Schema> {
                 match kind {
-                    $($kinds::$empty => Some(&schema::$empty_schema),)*
+                    $($kinds::$empty => Some(&schema::EMPTY),)*
                     $($kinds::$full => Some(&schema::$schema),)*
                     #[allow(unreachable_patterns, reason = "in one direction all are described")]
                     _ => None,
@@ -218,33 +239,33 @@ macro_rules! messages {
 messages! {
     /// Message of a client.
     ///
-    /// *Shape*: owns its contents. Unknown fields are not in it; for programs that pass messages
-    /// on, see [`unknown`](super::unknown).
+    /// *Shape*: owns its contents. Unknown fields are not in it: a proxy passes on the bytes of the
+    /// frame ([`Frame::bytes`](crate::codec::frame::Frame::bytes)).
     ClientMessage, ClientKind;
     empty {
-        CapabilitiesGet CONNECTION_CAPABILITIES_GET;
-        Close CONNECTION_CLOSE;
-        SessionReset SESSION_RESET;
-        SessionClose SESSION_CLOSE;
-        ExpectClose EXPECT_CLOSE;
-        SessionNew SESSION_NEW_SESSION;
+        CapabilitiesGet;
+        Close;
+        SessionReset;
+        SessionClose;
+        ExpectClose;
+        SessionNew;
     }
     full {
-        CapabilitiesSet(connection::CapabilitiesSet) CONNECTION_CAPABILITIES_SET;
-        AuthenticateStart(session::AuthenticateStart) SESSION_AUTHENTICATE_START;
-        AuthenticateContinue(session::AuthenticateContinue) SESSION_AUTHENTICATE_CONTINUE;
-        StmtExecute(sql::StmtExecute) SQL_STMT_EXECUTE;
-        ExpectOpen(expect::Open) EXPECT_OPEN;
-        ExecPlan(Box<plan::ExecPlan>) PLAN_EXEC_PLAN;
-        ExecSql(sql::StmtExecute) SQL_STMT_EXECUTE;
-        PrepareExecute(sql::GalaxyPrepareExecute) SQL_GALAXY_PREPARE_EXECUTE;
-        SessionKill(session::KillSession) SESSION_KILL_SESSION;
-        TokenOffer(sql::TokenOffer) SQL_TOKEN_OFFER;
-        GetTso(tso::GetTso) TSO_GET_TSO;
-        AutoSavepoint(tso::AutoSp) TSO_AUTO_SP;
-        GetFileInfo(file::GetFileInfoOperator) FILE_GET_FILE_INFO_OPERATOR;
-        TransferFileData(file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
-        ManageFile(file::FileManageOperator) FILE_FILE_MANAGE_OPERATOR;
+        CapabilitiesSet(proto::connection::CapabilitiesSet) CONNECTION_CAPABILITIES_SET;
+        AuthenticateStart(proto::session::AuthenticateStart) SESSION_AUTHENTICATE_START;
+        AuthenticateContinue(proto::session::AuthenticateContinue) SESSION_AUTHENTICATE_CONTINUE;
+        StmtExecute(proto::sql::StmtExecute) SQL_STMT_EXECUTE;
+        ExpectOpen(proto::expect::Open) EXPECT_OPEN;
+        ExecPlan(Box<proto::plan::ExecPlan>) PLAN_EXEC_PLAN;
+        ExecSql(proto::sql::StmtExecute) SQL_STMT_EXECUTE;
+        PrepareExecute(proto::sql::GalaxyPrepareExecute) SQL_GALAXY_PREPARE_EXECUTE;
+        SessionKill(proto::session::KillSession) SESSION_KILL_SESSION;
+        TokenOffer(proto::sql::TokenOffer) SQL_TOKEN_OFFER;
+        GetTso(proto::tso::GetTso) TSO_GET_TSO;
+        AutoSavepoint(proto::tso::AutoSp) TSO_AUTO_SP;
+        GetFileInfo(proto::file::GetFileInfoOperator) FILE_GET_FILE_INFO_OPERATOR;
+        TransferFileData(proto::file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
+        ManageFile(proto::file::FileManageOperator) FILE_FILE_MANAGE_OPERATOR;
     }
     more {}
 }
@@ -252,37 +273,36 @@ messages! {
 messages! {
     /// Message of a server.
     ///
-    /// *Shape*: owns its contents. Unknown fields are not in it; for programs that pass messages
-    /// on, see [`unknown`](super::unknown).
+    /// *Shape*: owns its contents. Unknown fields are not in it: a proxy passes on the bytes of the
+    /// frame ([`Frame::bytes`](crate::codec::frame::Frame::bytes)).
     ServerMessage, ServerKind;
     empty {
-        FetchSuspended RESULTSET_FETCH_SUSPENDED;
-        FetchDoneMoreResultsets RESULTSET_FETCH_DONE_MORE_RESULTSETS;
-        StmtExecuteOk SQL_STMT_EXECUTE_OK;
-        FetchDoneMoreOutParams RESULTSET_FETCH_DONE_MORE_OUT_PARAMS;
+        FetchSuspended;
+        FetchDoneMoreResultsets;
+        StmtExecuteOk;
+        FetchDoneMoreOutParams;
     }
     full {
-        Ok(generic::OkReply) GENERIC_OK_REPLY;
-        Error(generic::ErrorReply) GENERIC_ERROR_REPLY;
-        Capabilities(connection::Capabilities) CONNECTION_CAPABILITIES;
-        AuthenticateContinue(session::AuthenticateContinue) SESSION_AUTHENTICATE_CONTINUE;
-        AuthenticateOk(session::AuthenticateOk) SESSION_AUTHENTICATE_OK;
-        Notice(notice::Frame) NOTICE_FRAME;
-        ColumnMetaData(resultset::ColumnMetaData) RESULTSET_COLUMN_META_DATA;
-        Row(resultset::Row) RESULTSET_ROW;
-        FetchDone(resultset::FetchDone) RESULTSET_FETCH_DONE;
-        TokenDone(resultset::TokenDone) RESULTSET_TOKEN_DONE;
-        Tso(tso::ResultTso) TSO_RESULT_TSO;
-        Chunk(resultset::Chunk) RESULTSET_CHUNK;
-        FileInfo(file::GetFileInfoOperator) FILE_GET_FILE_INFO_OPERATOR;
-        FileData(file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
-        FileManaged(file::FileManageOperatorResponse) FILE_FILE_MANAGE_OPERATOR_RESPONSE;
+        Ok(proto::generic::OkReply) GENERIC_OK_REPLY;
+        Error(proto::generic::ErrorReply) GENERIC_ERROR_REPLY;
+        Capabilities(proto::connection::Capabilities) CONNECTION_CAPABILITIES;
+        AuthenticateContinue(proto::session::AuthenticateContinue) SESSION_AUTHENTICATE_CONTINUE;
+        AuthenticateOk(proto::session::AuthenticateOk) SESSION_AUTHENTICATE_OK;
+        Notice(proto::notice::Frame) NOTICE_FRAME;
+        ColumnMetaData(proto::resultset::ColumnMetaData) RESULTSET_COLUMN_META_DATA;
+        Row(proto::resultset::Row) RESULTSET_ROW;
+        FetchDone(proto::resultset::FetchDone) RESULTSET_FETCH_DONE;
+        TokenDone(proto::resultset::TokenDone) RESULTSET_TOKEN_DONE;
+        Tso(proto::tso::ResultTso) TSO_RESULT_TSO;
+        Chunk(proto::resultset::Chunk) RESULTSET_CHUNK;
+        FileInfo(proto::file::GetFileInfoOperator) FILE_GET_FILE_INFO_OPERATOR;
+        FileData(proto::file::TransferFileDataOperator) FILE_TRANSFER_FILE_DATA_OPERATOR;
+        FileManaged(proto::file::FileManageOperatorResponse) FILE_FILE_MANAGE_OPERATOR_RESPONSE;
     }
     more {
         /// [`ServerKind::ColumnMetaData`] in the galaxy dialect, which numbers the fields
         /// differently.
-        ColumnMetaDataGalaxy(resultset::ColumnMetaDataCompatible) ColumnMetaData
-            RESULTSET_COLUMN_META_DATA_COMPATIBLE;
+        ColumnMetaDataGalaxy(proto::resultset::ColumnMetaDataCompatible) ColumnMetaData;
     }
 }
 
@@ -330,42 +350,7 @@ impl ClientMessage {
     }
 }
 
-impl ClientMessage {
-    /// Unknown fields of this `body`, for [`Self::encode_with`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::decode`].
-    pub fn unknown_fields(
-        kind: u8,
-        body: &[u8],
-        limits: &Limits,
-    ) -> Result<UnknownFields, MessageError> {
-        unknown_fields(ClientKind::from_number(kind).and_then(Self::schema_of), body, limits)
-    }
-}
-
 impl ServerMessage {
-    /// Unknown fields of this `body`, for [`Self::encode_with`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::decode`].
-    pub fn unknown_fields(
-        dialect: Dialect,
-        kind: u8,
-        body: &[u8],
-        limits: &Limits,
-    ) -> Result<UnknownFields, MessageError> {
-        let schema = match (ServerKind::from_number_or_alias(kind), dialect) {
-            (Some(ServerKind::ColumnMetaData), Dialect::Galaxy { .. }) => {
-                Some(&schema::RESULTSET_COLUMN_META_DATA_COMPATIBLE)
-            }
-            (known, _) => known.and_then(Self::schema_of),
-        };
-        unknown_fields(schema, body, limits)
-    }
-
     /// Decodes the message of this kind in `body`. The dialect matters for the description of
     /// columns.
     ///
@@ -392,20 +377,6 @@ impl ServerMessage {
     }
 }
 
-fn unknown_fields(
-    schema: Option<&'static Schema>,
-    body: &[u8],
-    limits: &Limits,
-) -> Result<UnknownFields, MessageError> {
-    match schema {
-        Some(schema) => {
-            check(body, schema, limits)?;
-            UnknownFields::of(body, schema)
-        }
-        None => Ok(UnknownFields::default()),
-    }
-}
-
 /// Checks `body` and decodes it.
 pub(super) fn decode<M: Message + Default>(
     body: &[u8],
@@ -427,7 +398,3 @@ fn header(session: u64, kind: u8, body_bytes: usize) -> Result<Header, TooLarge>
         }
     }
 }
-
-#[rustfmt::skip]
-#[allow(dead_code, reason = "generated for every message")]
-pub(super) mod schema;

@@ -17,16 +17,14 @@
 //!
 //! # Input
 //!
-//! 1. [`decoder`]: bytes in any pieces to frames, or frames in place from the caller's buffer
-//! 2. [`message`]: a frame to a message, one type per kind; [`unknown`] for proxies that change one
-//! 3. [`notice`], [`reply`], [`expect`], [`plan`], [`scalar`], [`cache`]: the meaning of messages
-//! 4. [`row`], [`chunk`]: cells of a result to a [`value`]; [`decimal`] and [`temporal`] for the
-//!    types that Rust lacks
+//! 1. [`frame`]: bytes in any pieces to frames, or frames in place from the caller's buffer
+//! 2. [`message`]: a frame to a message, one type per kind, and the meaning of its content;
+//!    [`proto`] has the generated types in it
+//! 3. [`row`], [`chunk`]: cells of a result to a [`value`]
 //!
 //! # Output
 //!
-//! 1. [`encoder`]: results straight into the output buffer, without a message between;
-//!    [`mod@column`] describes the columns of a result, [`buffer`] holds the bytes
+//! 1. [`encoder`]: results straight into the output buffer, without a message between
 //! 2. [`message`]: everything else
 //! 3. [`auth`]: arithmetic of the login, both sides
 //!
@@ -45,30 +43,15 @@
 )]
 
 pub mod auth;
-pub mod buffer;
-pub mod cache;
 mod check;
 pub mod chunk;
-pub mod column;
-pub mod decimal;
-pub mod decoder;
-pub mod dialect;
 pub mod encoder;
 pub mod error;
-pub mod expect;
-pub mod header;
-pub mod kind;
+pub mod frame;
 pub mod limits;
 pub mod message;
-pub mod notice;
-pub mod plan;
-mod reader;
-pub mod reply;
+pub mod proto;
 pub mod row;
-pub mod scalar;
 mod secrets;
-mod statement;
-pub mod temporal;
-pub mod unknown;
 pub mod value;
-pub mod wire;
+mod wire;

@@ -24,15 +24,15 @@
 //! [`Cell::value`] selects the reader by the types of the metadata.
 
 mod cell;
+mod column;
 pub(super) mod field;
 
 pub use cell::Cell;
+pub use column::Column;
 
-use super::column::Column;
-use super::decimal::Decimal;
-use super::temporal::{Date, DateTime, Time};
-use super::value::{Set, Value, ValueError};
-use super::wire::{Reader, WireError, WireType};
+use crate::codec::error::WireError;
+use crate::codec::value::{Date, DateTime, Decimal, Set, Time, Value, ValueError};
+use crate::codec::wire::{Reader, WireType};
 
 /// Returns the cells of the row with this body, one after the other. Other fields are skipped.
 ///
@@ -60,7 +60,7 @@ fn next_cell<'a>(reader: &mut Reader<'a>) -> Result<Option<Cell<'a>>, WireError>
         if (number, kind) == (1, WireType::Bytes) {
             return reader.bytes().map(|bytes| Some(Cell::new(bytes)));
         }
-        reader.skip(kind)?;
+        reader.skip(number, kind)?;
     }
     Ok(None)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::message::session::{AuthenticateContinue, AuthenticateStart};
+use crate::codec::proto::session::{AuthenticateContinue, AuthenticateStart};
 
 /// Shows only the length of a secret.
 struct Hidden(usize);

@@ -1,12 +1,38 @@
 //! Values of columns, and reasons why bytes or numbers are no value.
+//!
+//! # Decimals
+//!
+//! Decimal numbers of up to 65 digits, in the packed form of the wire.
+//!
+//! ```text
+//!  -12.3401   ┌────┬────┬────┬────┬────┐
+//!             │ 04 │ 12 │ 34 │ 01 │ d0 │    scale, two digits a byte, sign, a zero if odd
+//!             └────┴────┴────┴────┴────┘    sign: c = zero or above, d = below
+//! ```
+//!
+//! # Dates and times
+//!
+//! Dates, times of day and durations in MySQL's sense.
+//!
+//! They are not those of a calendar library, and no conversion to one is offered. MySQL stores
+//! `0000-00-00`, `2024-02-00` and, with the right mode, `2024-02-31`. Its TIME is a duration of
+//! either sign up to 838:59:59.999999. The types here check that each part is in its range.
+//! Accessors expose the parts, so the user's conversion is one line.
+//!
+//! There are three forms. Rows have parts of varying number ([`row`](crate::codec::row)). Chunks have
+//! one packed integer (`to_packed`, `from_packed`). Text never goes on the wire, but people read it.
+
+mod decimal;
+mod temporal;
 
 use std::error::Error;
 use std::fmt;
 
-use super::decimal::Decimal;
-use super::error::Scope;
-use super::temporal::{Date, DateTime, Time};
-use super::wire::{Reader, WireError, put_varint};
+pub use decimal::Decimal;
+pub use temporal::{Date, DateTime, Time};
+
+use crate::codec::error::{Scope, WireError};
+use crate::codec::wire::{Reader, put_varint};
 
 /// One cell of a result, of any column type.
 ///

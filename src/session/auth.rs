@@ -24,7 +24,7 @@ use std::io;
 
 use super::error::AuthError;
 use crate::codec::auth::{PROOF_BYTES, Proof, SALT_BYTES, StoredPassword, printable_salt};
-use crate::codec::message::session::AuthenticateStart;
+use crate::codec::proto::session::AuthenticateStart;
 use crate::net::Address;
 use crate::sys::random;
 

@@ -2,15 +2,15 @@
 
 use super::error::{SessionError, put_error};
 use crate::codec::encoder::Encoder;
-use crate::codec::message::notice::warning::Level;
-use crate::codec::notice::Notice;
+use crate::codec::message::Notice;
+use crate::codec::proto::notice::warning::Level;
 
 /// End of another server's answer, passed on at the end of a [`Relay`](super::Relay).
 ///
 /// The layer writes the last frames of the reply from it, in their order.
 ///
 /// ```
-/// use epoll_group::codec::notice::Notice;
+/// use epoll_group::codec::message::Notice;
 /// use epoll_group::session::{Ending, SessionError};
 ///
 /// let inserted = Ending::new().affected(3).last_insert_id(17).info("Records: 3");

@@ -7,11 +7,9 @@ use std::fmt;
 use super::service::CancelReason;
 use crate::codec::chunk::ChunkWriteError;
 use crate::codec::encoder::{EncodeError, Encoder, Severity};
-use crate::codec::error::Scope;
-use crate::codec::message::generic::{ErrorReply, error_reply};
-use crate::codec::plan::PlanError;
-use crate::codec::reply::{GENERAL_STATE, INTERRUPTED_STATE, code};
-use crate::codec::scalar::ScalarError;
+use crate::codec::error::{GENERAL_STATE, INTERRUPTED_STATE, Scope, code};
+use crate::codec::message::{PlanError, ScalarError};
+use crate::codec::proto::generic::{ErrorReply, error_reply};
 use crate::codec::value::ValueError;
 use crate::stats::Counter;
 

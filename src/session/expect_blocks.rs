@@ -1,9 +1,9 @@
 //! [`ExpectBlocks`]: expect blocks of a session, which the older dialect has.
 
 use super::error::SessionError;
-use crate::codec::expect::Change;
-use crate::codec::message::expect;
-use crate::codec::reply::{GENERAL_STATE, code};
+use crate::codec::error::{GENERAL_STATE, code};
+use crate::codec::message::Change;
+use crate::codec::proto::expect;
 
 /// Expect blocks of a session, from the outermost in.
 ///

@@ -23,8 +23,7 @@ use super::conn_shared::ConnShared;
 use super::server_conn::{RemainingWork, Runnable, ServerConn};
 use super::service::Service;
 use super::session_shared::SessionShared;
-use crate::codec::buffer::OutBuffer;
-use crate::codec::encoder::{Encoder, Metadata};
+use crate::codec::encoder::{Encoder, Metadata, OutBuffer};
 use crate::net::{Cork, Sent, flush_corked};
 use crate::runtime::{Origin, Serving};
 use crate::stats::Counter;
@@ -378,9 +377,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::codec::buffer::PagePool;
-    use crate::codec::encoder::Encoder;
-    use crate::codec::header::HEADER_BYTES;
+    use crate::codec::encoder::{Encoder, PagePool};
+    use crate::codec::frame::HEADER_BYTES;
 
     /// Keeps a reply of this length. Returns true if it is time to send.
     fn add(kept: &ReplyBatch, bytes: usize, now: Instant) -> bool {

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use super::error::SessionError;
 use super::service::CancelReason;
-use crate::codec::message::expect;
-use crate::codec::message::plan::ExecPlan;
-use crate::codec::message::sql::StmtExecute;
-use crate::codec::message::tso::AutoSp;
+use crate::codec::proto::expect;
+use crate::codec::proto::plan::ExecPlan;
+use crate::codec::proto::sql::StmtExecute;
+use crate::codec::proto::tso::AutoSp;
 
 /// Command that a session executes in order with its others.
 #[derive(Debug)]

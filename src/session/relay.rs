@@ -13,7 +13,7 @@ use super::ending::Ending;
 use super::error::SessionError;
 use super::notify_once::NotifyOnce;
 use super::session_shared::SessionShared;
-use crate::codec::kind::ServerKind;
+use crate::codec::message::ServerKind;
 
 /// Answer of another server, which a proxy passes on frame by frame, unchanged.
 ///
@@ -28,7 +28,7 @@ use crate::codec::kind::ServerKind;
 /// ```
 /// # use std::collections::VecDeque;
 /// # use std::sync::{Arc, Mutex};
-/// use epoll_group::codec::kind::ServerKind;
+/// use epoll_group::codec::message::ServerKind;
 /// use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 ///
 /// #[derive(Default)]

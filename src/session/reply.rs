@@ -10,8 +10,8 @@ use super::relay::{Relay, Relaying, ResultPosition};
 use super::reply_state::{Feed, NO_COLUMNS, ReplyForm, ReplyState};
 use super::row::{Row, RowSource};
 use crate::codec::chunk::{BlockKind, ChunkWriter};
-use crate::codec::column::Column;
-use crate::codec::message::notice::warning::Level;
+use crate::codec::proto::notice::warning::Level;
+use crate::codec::row::Column;
 
 /// Answer to one request.
 ///
@@ -21,7 +21,7 @@ use crate::codec::message::notice::warning::Level;
 ///
 /// ```
 /// # use epoll_group::session::{Reply, SessionError};
-/// # use epoll_group::codec::column::Column;
+/// # use epoll_group::codec::row::Column;
 /// # fn select(reply: &mut Reply<'_>) -> Result<(), SessionError> {
 /// reply.columns(&[Column::signed("id"), Column::text("name", 45, 80)])?;
 /// for (id, name) in [(1, "one"), (2, "two")] {

@@ -14,7 +14,7 @@ use super::row::{Cells, Row, RowSource};
 use super::session_shared::SessionShared;
 use crate::codec::chunk::ChunkWriter;
 use crate::codec::encoder::{Encoder, Metadata};
-use crate::codec::kind::ServerKind;
+use crate::codec::message::ServerKind;
 use crate::runtime::{guard, log_some};
 use crate::stats::Counter;
 

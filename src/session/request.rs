@@ -1,9 +1,10 @@
 //! [`Request`]: the requests that a client sends to a session.
 
-use crate::codec::message::plan::{AnyPlan, ExecPlan};
-use crate::codec::message::sql::StmtExecute;
-use crate::codec::message::tso::{AutoSp, auto_sp::Operation};
-use crate::codec::message::value::{Any, Scalar};
+use crate::codec::proto::plan::{AnyPlan, ExecPlan};
+use crate::codec::proto::sql::StmtExecute;
+use crate::codec::proto::tso::AutoSp;
+use crate::codec::proto::tso::auto_sp::Operation;
+use crate::codec::proto::value::{Any, Scalar};
 
 /// Request of a client to a session.
 #[derive(Clone, Copy, Debug)]

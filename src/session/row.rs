@@ -2,10 +2,8 @@
 
 use super::error::SessionError;
 use crate::codec::chunk::ChunkRow;
-use crate::codec::decimal::Decimal;
 use crate::codec::encoder::RowWriter;
-use crate::codec::temporal::{Date, DateTime, Time};
-use crate::codec::value::Value;
+use crate::codec::value::{Date, DateTime, Decimal, Time, Value};
 
 /// One row of a result. Each call writes the next column.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use super::run::{Session, TURN, is_quick};
 use super::server::ServerShared;
 use super::service::{CancelReason, Peer, Service, SessionId};
 use super::timestamps::TimestampQueue;
-use crate::codec::message::plan::AnyPlan;
+use crate::codec::proto::plan::AnyPlan;
 use crate::net::{Cork, Held};
 use crate::runtime::{Class, Cost, Pace, Timer, Work, WorkerContext, after, is_late, note_panic};
 use crate::stats::Counter;
@@ -461,8 +461,8 @@ impl<S: Service> Work for RemainingWork<S> {
 #[cfg(all(test, feature = "internal"))]
 mod tests {
     use super::*;
-    use crate::codec::buffer::PagePool;
-    use crate::codec::dialect::Dialect;
+    use crate::codec::encoder::PagePool;
+    use crate::codec::frame::Dialect;
     use crate::config::Config;
     use crate::net::{Address, Deaf, Served};
     use crate::runtime::Simulated;

@@ -19,7 +19,7 @@ use crate::net::{Address, ConnectionId};
 /// ```
 /// use epoll_group::Runtime;
 /// use epoll_group::codec::auth::StoredPassword;
-/// use epoll_group::codec::column::Column;
+/// use epoll_group::codec::row::Column;
 /// use epoll_group::session::{
 ///     Account, AuthError, Cancel, Login, Peer, Reply, Request, Server, Service, SessionError, SessionId,
 /// };

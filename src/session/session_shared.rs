@@ -571,8 +571,8 @@ impl SessionShared {
 #[cfg(all(test, feature = "internal"))]
 mod tests {
     use super::*;
-    use crate::codec::buffer::PagePool;
-    use crate::codec::dialect::Dialect;
+    use crate::codec::encoder::PagePool;
+    use crate::codec::frame::Dialect;
     use crate::config::Config;
     use crate::net::{Address, Deaf, Served};
     use crate::runtime::Simulated;

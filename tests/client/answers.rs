@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Error, ErrorKind, Fate, Options, Request, Session};
-use epoll_group::codec::column::Column;
 use epoll_group::codec::encoder::Encoder;
-use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::message::notice::Warning;
-use epoll_group::codec::message::tso::auto_sp::Operation;
-use epoll_group::codec::notice::Notice;
+use epoll_group::codec::message::{Notice, ServerMessage};
+use epoll_group::codec::proto::notice::Warning;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
 use lab::both::{Both, one, options};

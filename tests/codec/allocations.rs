@@ -2,16 +2,12 @@
 
 use std::cell::Cell;
 
-use epoll_group::codec::buffer::OutBuffer;
-use epoll_group::codec::column::Column;
-use epoll_group::codec::decimal::Decimal;
-use epoll_group::codec::decoder::Frame;
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::encoder::Encoder;
+use epoll_group::codec::encoder::{Encoder, OutBuffer};
+use epoll_group::codec::frame::{Dialect, Frame};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::row::RowReader;
-use epoll_group::codec::temporal::{DateTime, Time};
+use epoll_group::codec::row::{Column, RowReader};
+use epoll_group::codec::value::{DateTime, Decimal, Time};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };

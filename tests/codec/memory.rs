@@ -4,9 +4,8 @@
 
 use std::cell::Cell;
 
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::MessageError;
+use epoll_group::codec::frame::{Decoder, Dialect};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 
@@ -118,35 +117,11 @@ fn a_message_takes_no_more_memory_than_the_limits_say() {
                     assert!(bytes <= own, "{what}: {bytes} before it was refused");
                 }
             }
-            let (_, bytes) = peak(|| ClientMessage::unknown_fields(kind, &body, &limits));
-            assert!(bytes <= body.len() * 4 + own, "{what}: {bytes} for its unknown fields");
         }
         assert!(accepted > 0, "nothing is accepted with {overhead_bytes}");
         if overhead_bytes == 1 << 28 {
             assert_eq!(accepted, greedy().len());
         }
-    }
-}
-
-#[test]
-fn unknown_fields_cost_the_same_at_any_depth() {
-    let unknown = field(15, &vec![7; 1 << 20]);
-    // Each array holds an array as its one argument. Each member comes twice, so that both are
-    // joined.
-    let array = |inside: &[u8]| {
-        [b"\x08\x03".as_slice(), &field(4, b"\x78\x00"), &field(4, &field(1, inside))].concat()
-    };
-    let limits = Limits::default();
-    for levels in [0, 1, 48] {
-        let inside = nested(levels, &[b"\x08\x01".as_slice(), &unknown].concat(), array);
-        let body = field(2, &inside);
-        let message = ClientMessage::decode(101, &body, &limits).expect("it is right");
-        let unknown = ClientMessage::unknown_fields(101, &body, &limits).expect("it is right");
-        let mut out = Vec::with_capacity(2 * body.len());
-        let (result, bytes) = peak(|| message.encode_with(&unknown, Dialect::Legacy, 2, &mut out));
-        assert_eq!(result, Ok(()));
-        assert!(out.len() > 1 << 20 && out.len() <= 13 + body.len());
-        assert!(bytes <= 4 * body.len() + 4096, "{bytes} for {} at {levels}", body.len());
     }
 }
 

@@ -2,14 +2,12 @@
 
 use epoll_group::codec::auth::{Challenge, Reply, StoredPassword};
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkWriter};
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::{MessageError, Scope};
+use epoll_group::codec::frame::{Decoder, Dialect, Frame};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
 use epoll_group::codec::row::Cell;
-use epoll_group::codec::temporal::{Date, DateTime};
-use epoll_group::codec::value::ValueError;
+use epoll_group::codec::value::{Date, DateTime, ValueError};
 
 /// Found by the fuzz target `message`: the first value satisfied the check, the last one was taken,
 /// and what it was encoded to could not be decoded again.

@@ -241,7 +241,7 @@ mod tests {
     fn what_follows_the_arrows_passes() {
         for (file, text) in [
             ("net/conn.rs", "use crate::sync::Runner; use crate::{runtime::{Handle, Timer}, sys};"),
-            ("session/mod.rs", "use crate::codec::header::Header; use crate::net;"),
+            ("session/mod.rs", "use crate::codec::frame::Header; use crate::net;"),
             ("sync/runner.rs", "use super::shim; use super::super::sys; pub(crate) fn f() {}"),
             ("codec/row.rs", "use super::header; mod tests { use super::super::header; }"),
             ("stats/mod.rs", "use std::sync::atomic::AtomicU64;"),
@@ -261,7 +261,7 @@ mod tests {
         for (file, text, expected) in [
             ("sys/epoll.rs", "use crate::net::Conn;", &["net"][..]),
             ("sync/mod.rs", "use crate::{sys, runtime::Handle};", &["runtime"]),
-            ("net/conn.rs", "use crate::codec::header::Header;", &["codec"]),
+            ("net/conn.rs", "use crate::codec::frame::Header;", &["codec"]),
             ("codec/header.rs", "fn f() -> crate::stats::Counter { todo!() }", &["stats"]),
             ("config.rs", "mod tests { use super::super::sys; }", &["sys"]),
             ("config.rs", "use super::stats;", &["stats"]),

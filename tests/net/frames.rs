@@ -1,9 +1,9 @@
-//! Frames of `codec::header`, which are echoed however their bytes are cut. Broken and abandoned
+//! Frames of `codec::frame`, which are echoed however their bytes are cut. Broken and abandoned
 //! frames, too.
 
 use std::thread;
 
-use epoll_group::codec::header::HEADER_BYTES;
+use epoll_group::codec::frame::HEADER_BYTES;
 use epoll_group::net::Close;
 use epoll_group::stats::Counter;
 use lab::allocator::held_bytes;

@@ -6,10 +6,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::codec::column::Column;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::sql::StmtExecute;
-use epoll_group::codec::message::tso::auto_sp::Operation;
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{Deferred, Reply, Row, SessionError};
 use epoll_group::stats::Counter;
 use epoll_group::{net, stall};

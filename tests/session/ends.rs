@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::sql::StmtExecute;
+use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
 use lab::engine::backend::{Backend, end, meta, row};

@@ -1,11 +1,10 @@
 //! Glitches are whole messages that are of no use. These tests say which messages count and when
 //! the connection ends for them. The daily habits of existing clients never count.
 
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::{Dialect, Header};
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::session::kill_session::Type;
-use epoll_group::codec::message::tso::auto_sp::Operation;
+use epoll_group::codec::proto::session::kill_session::Type;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
 use epoll_group::stats::Counter;
 use lab::abuse::frames::nested_values;
 use lab::engine::{Fixture, config, finish_with};
@@ -210,8 +209,8 @@ fn habit(server: &Fixture, client: &mut Client, session: u64, habit: u32) {
 }
 
 /// Statement with an initial credit of 1 KiB.
-fn little(sql: &str) -> epoll_group::codec::message::sql::StmtExecute {
-    epoll_group::codec::message::sql::StmtExecute { token: Some(1), ..query(sql) }
+fn little(sql: &str) -> epoll_group::codec::proto::sql::StmtExecute {
+    epoll_group::codec::proto::sql::StmtExecute { token: Some(1), ..query(sql) }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Requests that are interrupted, sessions that are killed or closed, and their successors.
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::session::kill_session::Type;
-use epoll_group::codec::message::sql::StmtExecute;
+use epoll_group::codec::proto::session::kill_session::Type;
+use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::session::CancelReason;
 use epoll_group::stats::Counter;
 use lab::engine::{Counts, Fixture, config, finish_with};

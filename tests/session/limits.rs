@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use epoll_group::Config;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::session::{CancelReason, SessionError};
 use epoll_group::stats::Counter;
@@ -423,7 +423,7 @@ fn coming_and_going_leaves_memory_flat() {
                 client.set_offers(None);
                 let little = query("source 10000 100");
                 let little =
-                    epoll_group::codec::message::sql::StmtExecute { token: Some(1), ..little };
+                    epoll_group::codec::proto::sql::StmtExecute { token: Some(1), ..little };
                 let ticket = client.send_sql(3, little);
                 client.wait_for(ticket, |reply| reply.token_done == 1);
                 if round % 2 == 0 {

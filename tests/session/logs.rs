@@ -8,7 +8,7 @@ use std::time::Instant;
 use epoll_group::Runtime;
 use epoll_group::codec::auth;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::session::kill_session::Type;
+use epoll_group::codec::proto::session::kill_session::Type;
 use epoll_group::stats::Counter;
 use lab::child::in_child;
 use lab::engine::{Fixture, PASSWORD, config};

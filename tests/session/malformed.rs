@@ -1,6 +1,6 @@
 //! Malformed requests: each gets an error and ends the session or connection that it belongs to.
 
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::Header;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::stats::Counter;
 use lab::engine::{Fixture, config};

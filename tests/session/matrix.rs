@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::expect::Open;
-use epoll_group::codec::message::plan::ExecPlan;
-use epoll_group::codec::message::session::kill_session::Type;
-use epoll_group::codec::message::tso::auto_sp::Operation;
+use epoll_group::codec::proto::expect::Open;
+use epoll_group::codec::proto::plan::ExecPlan;
+use epoll_group::codec::proto::session::kill_session::Type;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
 use epoll_group::stats::Counter;
 use lab::abuse::frames::frame;
 use lab::engine::{Fixture, config};

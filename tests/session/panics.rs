@@ -2,7 +2,7 @@
 //! more.
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::sql::StmtExecute;
+use epoll_group::codec::proto::sql::StmtExecute;
 use epoll_group::stats::Counter;
 use lab::engine::{Counts, Fixture, PASSWORD, config};
 use lab::threads::threads;

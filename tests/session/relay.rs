@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use epoll_group::codec::column::Column;
-use epoll_group::codec::kind::ServerKind;
-use epoll_group::codec::message::notice::warning::Level;
-use epoll_group::codec::message::sql::StmtExecute;
-use epoll_group::codec::message::tso::auto_sp::Operation;
+use epoll_group::codec::message::ServerKind;
+use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 use epoll_group::stats::Counter;
 use lab::engine::backend::{Backend, Piece, chunk, end, meta, more, result, row};

@@ -2,12 +2,13 @@
 //! sessions for one statement.
 
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan};
-use epoll_group::codec::message::sql::StmtExecute;
-use epoll_group::codec::message::tso::{AutoSp, auto_sp::Operation};
-use epoll_group::codec::message::value::{Any, Scalar};
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::tso::AutoSp;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::value::{Any, Scalar};
 use epoll_group::codec::value::Value;
 use epoll_group::stats::Counter;
 use lab::engine::{Counts, Fixture, config, finish_with};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use epoll_group::codec::column::Column;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::sql::StmtExecute;
-use epoll_group::codec::message::value::Any;
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::value::Any;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{
     Account, AuthError, Cancel, Deferred, Login, Peer, Reply, Request, Server, Service,
     SessionError, SessionId,

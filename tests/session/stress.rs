@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::session::kill_session::Type;
-use epoll_group::codec::message::sql::StmtExecute;
-use epoll_group::codec::message::tso::auto_sp::Operation;
+use epoll_group::codec::proto::session::kill_session::Type;
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
 use epoll_group::stats::Counter;
 use lab::engine::{Control, Fixture, config, finish_with};
 use lab::random::{Random, seed};

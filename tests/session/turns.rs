@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use epoll_group::Config;
 use epoll_group::client::Options;
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::column::Column;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::ClientMessage;
+use epoll_group::codec::row::Column;
 use epoll_group::internal::simulated::{Client, Simulated, set_time, socket_pair};
 use epoll_group::net::Address;
 use epoll_group::session::{

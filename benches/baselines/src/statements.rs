@@ -10,16 +10,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 
 use epoll_group::codec::auth::{Reply, SALT_BYTES, StoredPassword, printable_salt};
-use epoll_group::codec::buffer::OutBuffer;
-use epoll_group::codec::column::Column;
-use epoll_group::codec::decoder::Frame;
-use epoll_group::codec::encoder::{Encoder, Metadata, Severity};
+use epoll_group::codec::encoder::{Encoder, Metadata, OutBuffer, Severity};
+use epoll_group::codec::error::{GENERAL_STATE, code};
+use epoll_group::codec::frame::Frame;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::connection::{Capabilities, Capability};
-use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateOk};
-use epoll_group::codec::message::value::{Any, Scalar, any};
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
-use epoll_group::codec::reply::{GENERAL_STATE, code};
+use epoll_group::codec::proto::connection::{Capabilities, Capability};
+use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
+use epoll_group::codec::proto::value::{Any, Scalar, any};
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
 

@@ -21,8 +21,8 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use epoll_group::codec::buffer::OutBuffer;
-use epoll_group::codec::decoder::Decoder;
+use epoll_group::codec::encoder::OutBuffer;
+use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
 
 use super::statements::{Account, Client, Engine, Request, broken, done, refuse_session};

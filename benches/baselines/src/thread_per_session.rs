@@ -23,8 +23,8 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use epoll_group::codec::buffer::OutBuffer;
-use epoll_group::codec::decoder::{Decoder, Frame};
+use epoll_group::codec::encoder::OutBuffer;
+use epoll_group::codec::frame::{Decoder, Frame};
 use epoll_group::codec::limits::Limits;
 
 use super::statements::{

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use baselines::statements::{Answer, Engine, Outcome};
-use epoll_group::codec::column::Column;
-use epoll_group::codec::reply::GENERAL_STATE;
+use epoll_group::codec::error::GENERAL_STATE;
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
 use rusqlite::types::ValueRef;

@@ -16,7 +16,7 @@ use baselines::statements::{Account, Answer, Engine, Outcome};
 use baselines::{Kind, Setting, Spec, thread_per_client, thread_per_session};
 use clap::ValueEnum;
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::column::Column;
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::{
     AuthError, Cancel, Login, Peer, Reply, Request, Server as Sessions, Service, SessionError,

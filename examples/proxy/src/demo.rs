@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::Runtime;
 use epoll_group::client::{Client, Request};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::value::Value;
 use epoll_group::pool::Limits;
 

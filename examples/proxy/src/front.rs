@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use epoll_group::client::{Request, Summary};
-use epoll_group::codec::message::notice::Warning;
+use epoll_group::codec::proto::notice::Warning;
 use epoll_group::pool::Pooled;
 use epoll_group::session::{SavepointAction, SessionError};
 

@@ -1,8 +1,8 @@
 //! Answers that the proxy gives without a data node.
 #![forbid(unsafe_code)]
 
-use epoll_group::codec::column::Column;
-use epoll_group::codec::message::notice::warning::Level;
+use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, SessionError};
 
 use crate::front::Front;

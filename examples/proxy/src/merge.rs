@@ -5,11 +5,9 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use epoll_group::client::{self, Answer};
-use epoll_group::codec::column::Column;
-use epoll_group::codec::decimal::Decimal;
-use epoll_group::codec::message::resultset::ColumnMetaData;
-use epoll_group::codec::temporal::{Date, DateTime, Time};
-use epoll_group::codec::value::Value;
+use epoll_group::codec::proto::resultset::ColumnMetaData;
+use epoll_group::codec::row::Column;
+use epoll_group::codec::value::{Date, DateTime, Decimal, Time, Value};
 use epoll_group::session::{Reply, SessionError};
 
 use crate::refuse::{of_node, unroutable};

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use epoll_group::client::{Answer, Piece, Summary};
-use epoll_group::codec::kind::ServerKind;
+use epoll_group::codec::message::ServerKind;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 
 use crate::ask::is_said;

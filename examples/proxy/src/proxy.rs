@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use epoll_group::client;
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::message::plan::ExecPlan;
-use epoll_group::codec::message::sql::StmtExecute;
-use epoll_group::codec::message::tso::auto_sp::Operation;
-use epoll_group::codec::message::value::{Any, any, scalar};
+use epoll_group::codec::proto::plan::ExecPlan;
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::value::{Any, any, scalar};
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Plan, Reply, Request, Savepoint, SavepointAction,
     Service, SessionError, SessionId, Sql,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use epoll_group::client::{
     Answer, Client, ConnectionPhase, Error, ErrorKind, Fate, Options, Request, Session,
 };
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::internal::simulated::Simulated;
 use epoll_group::net::{Address, Connection};
 use epoll_group::{Config, client};

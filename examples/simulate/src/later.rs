@@ -3,9 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use epoll_group::codec::kind::ServerKind;
-use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::message::resultset::Row as RowMessage;
+use epoll_group::codec::message::{ServerKind, ServerMessage};
+use epoll_group::codec::proto::resultset::Row as RowMessage;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 
 use super::scene::{Said, Scene, Waiting, scene};

@@ -2,12 +2,10 @@
 
 use epoll_group::client::{Error, ErrorKind, Fate, ServerError};
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
-use epoll_group::codec::decoder::Frame;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::error::code;
+use epoll_group::codec::frame::{Dialect, Frame};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::notice::Notice;
-use epoll_group::codec::reply::code;
+use epoll_group::codec::message::{Notice, ServerMessage};
 use epoll_group::codec::value::Value;
 
 use super::peer::{Asked, Peer};

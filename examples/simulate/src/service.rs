@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::column::Column;
-use epoll_group::codec::message::value::Scalar;
-use epoll_group::codec::scalar::{AnyValue, ScalarValue};
+use epoll_group::codec::message::{AnyValue, ScalarValue};
+use epoll_group::codec::proto::value::Scalar;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{
     Account, AuthError, Cancel, Login, Peer, Reply, Request, Row, Service, SessionError, SessionId,
 };

@@ -13,10 +13,10 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Instant;
 
-use epoll_group::codec::decoder::Decoder;
+use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::message::generic::error_reply::Severity;
+use epoll_group::codec::proto::generic::error_reply::Severity;
 
 use super::scene::Scene;
 use super::time::Outlet;

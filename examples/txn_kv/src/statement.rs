@@ -29,7 +29,7 @@ mod parser;
 mod tests;
 mod tokens;
 
-use epoll_group::codec::message::value::Any;
+use epoll_group::codec::proto::value::Any;
 
 pub use encode::Encoded;
 pub use error::StatementError;

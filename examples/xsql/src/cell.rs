@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use epoll_group::codec::message::resultset::{ColumnMetaData, FieldType};
+use epoll_group::codec::proto::resultset::{ColumnMetaData, FieldType};
 use epoll_group::codec::value::Value;
 
 use crate::table::Heading;
@@ -87,8 +87,7 @@ pub(crate) fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use epoll_group::codec::temporal::{Date, Time};
-    use epoll_group::codec::value::Set;
+    use epoll_group::codec::value::{Date, Set, Time};
 
     use super::*;
 

@@ -222,7 +222,7 @@ impl Shell<Vec<u8>> {
 
     /// Has the server end the session: it dies of a schema that is not there.
     pub(crate) fn break_session(&mut self) {
-        use epoll_group::codec::message::sql::StmtExecute;
+        use epoll_group::codec::proto::sql::StmtExecute;
 
         let message = StmtExecute {
             stmt: Some(b"select 1".to_vec()),

@@ -10,15 +10,14 @@
 //! the bodies are its values.
 
 use arbitrary::Unstructured;
-use epoll_group::codec::chunk::{BlockKind, ChunkCut, ChunkFrame, ChunkJoiner, ChunkWriter};
-use epoll_group::codec::decimal::Decimal;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::chunk::{
+    BlockKind, ChunkCut, ChunkFrame, ChunkJoiner, ChunkWriter, Member,
+};
 use epoll_group::codec::error::MessageError;
-use epoll_group::codec::kind::ServerKind;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::temporal::{Date, DateTime, Time};
-use epoll_group::codec::value::{Set, Value};
+use epoll_group::codec::message::{ServerKind, ServerMessage};
+use epoll_group::codec::value::{Date, DateTime, Decimal, Set, Time, Value};
 
 use crate::input::piece;
 use crate::memory::bounded;
@@ -54,7 +53,21 @@ fn compare(body: &[u8]) {
     };
     let kind = ServerKind::Chunk.number();
     match ServerMessage::decode(Dialect::Legacy, kind, body, &Limits::default()) {
-        Ok(message) => assert_eq!(message, ServerMessage::Chunk(frame.to_message())),
+        Ok(ServerMessage::Chunk(message)) => {
+            assert_eq!(message.row_count, frame.row_count());
+            assert_eq!(message.columns.len(), frame.column_count());
+            for (column, block) in message.columns.iter().zip(frame.columns()) {
+                let fixed = column.fixed_size_column.as_ref().map(|column| &column.value[..]);
+                let variable = column.variable_size_column.as_ref().map(|column| &column.value[..]);
+                let values = match block.member {
+                    Member::Fixed => (Some(block.values), None),
+                    Member::Variable => (None, Some(block.values)),
+                };
+                assert_eq!((fixed, variable), values);
+                assert_eq!(column.null_bitmap.as_deref(), block.nulls);
+            }
+        }
+        Ok(other) => panic!("{other:?} is no chunk"),
         // Of a member in pieces each must have what it takes; limits are not the frame's business.
         Err(MessageError::Missing { .. } | MessageError::Elements { .. }) => {}
         Err(error) => panic!("{error}"),
@@ -122,9 +135,7 @@ fn table(kinds: &[BlockKind], bytes: &[u8]) {
 }
 
 fn back(joiner: &mut ChunkJoiner, writer: &ChunkWriter, rows: &[Vec<ColumnValue>]) {
-    for body in writer.bodies(usize::MAX).expect("there is no limit") {
-        let bytes = body.to_vec();
-        assert_eq!(bytes.len(), body.byte_count());
+    for bytes in writer.bodies(usize::MAX).expect("there is no limit") {
         let frame = ChunkFrame::parse(&bytes).expect("it is right");
         let Some(chunk) = joiner.push(frame).expect("it is right") else {
             continue;
@@ -149,9 +160,9 @@ impl ColumnValue {
 
 fn bytes_of(value: &Value<'_>) -> (Option<BlockKind>, Vec<u8>) {
     let kind = BlockKind::of(value);
-    let mut column = epoll_group::codec::chunk::ColumnBlock::new(kind.unwrap_or(BlockKind::Bit));
-    column.push(value).expect("the kind is right");
-    (kind, column.as_block().values.to_vec())
+    let mut writer = ChunkWriter::new(&[kind.unwrap_or(BlockKind::Bit)]);
+    writer.row(&[*value]).expect("the kind is right");
+    (kind, writer.bodies(usize::MAX).expect("there is no limit").concat())
 }
 
 fn same(one: &Value<'_>, other: &Value<'_>) -> bool {

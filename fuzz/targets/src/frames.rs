@@ -8,9 +8,7 @@
 //! The top bit selects the header of 14 bytes with version 0. The decoder gets pieces of these sizes in
 //! turn, and starts over after the last size. Without sizes the stream is one piece.
 
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::header::HeaderError;
+use epoll_group::codec::frame::{Decoder, Dialect, Frame, HeaderError};
 use epoll_group::codec::limits::Limits;
 
 use crate::memory::bounded;

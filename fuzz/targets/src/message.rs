@@ -1,11 +1,11 @@
 //! Bodies of every kind. The decoder does not panic and takes little memory. Decode, encode, decode gives
-//! the same message, with its unknown fields and without.
+//! the same message.
 //!
 //! ```text
 //! part = 0 client, 1 server, 2 server in the older dialect │ kind u8 │ body
 //! ```
 
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 
@@ -30,14 +30,10 @@ pub(crate) fn check(input: &[u8]) {
 }
 
 macro_rules! round_trip {
-    ($decode:expr, $unknown:expr, $dialect:expr, $body:expr, $limits:expr) => {{
-        let decoded = bounded($body.len(), || $decode($body, $limits));
-        let unknown = bounded($body.len(), || $unknown($body, $limits));
-        let Ok(message) = decoded else {
-            assert!(unknown.is_err(), "the fields of a message that is none");
+    ($decode:expr, $body:expr, $limits:expr) => {{
+        let Ok(message) = bounded($body.len(), || $decode($body, $limits)) else {
             return;
         };
-        let unknown = unknown.expect("the message could be decoded");
 
         let mut again = Vec::new();
         message.encode_body(&mut again);
@@ -50,30 +46,15 @@ macro_rules! round_trip {
         other.encode_body(&mut third);
         // By their bytes, because NaN is not equal to itself.
         assert_eq!(third, again, "decode, encode, decode gives another message");
-
-        let mut frame = Vec::new();
-        message.encode_with(&unknown, $dialect, 0, &mut frame).expect("it is small");
-        let with = &frame[$dialect.header_bytes()..];
-        let kept = $decode(with, &limits).expect("it was encoded from a message");
-        third.clear();
-        kept.encode_body(&mut third);
-        assert_eq!(third, again, "unknown fields change the message");
-        let fields = $unknown(with, &limits).expect("it was encoded from a message");
-        let mut once_more = Vec::new();
-        kept.encode_with(&fields, $dialect, 0, &mut once_more).expect("it is small");
-        assert_eq!(once_more, frame, "the unknown fields do not come back");
     }};
 }
 
 fn client(kind: u8, body: &[u8], limits: &Limits) {
     let decode = |body: &[u8], limits: &Limits| ClientMessage::decode(kind, body, limits);
-    let unknown = |body: &[u8], limits: &Limits| ClientMessage::unknown_fields(kind, body, limits);
-    round_trip!(decode, unknown, Dialect::Legacy, body, limits);
+    round_trip!(decode, body, limits);
 }
 
 fn server(dialect: Dialect, kind: u8, body: &[u8], limits: &Limits) {
     let decode = |body: &[u8], limits: &Limits| ServerMessage::decode(dialect, kind, body, limits);
-    let unknown =
-        |body: &[u8], limits: &Limits| ServerMessage::unknown_fields(dialect, kind, body, limits);
-    round_trip!(decode, unknown, dialect, body, limits);
+    round_trip!(decode, body, limits);
 }

@@ -7,13 +7,11 @@
 //! ```
 
 use arbitrary::{Result, Unstructured};
-use epoll_group::codec::kind::ClientKind;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::plan::aggr::AggrType;
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
-use epoll_group::codec::message::value::Scalar;
-use epoll_group::codec::plan::{ExprNode, Node, PlanError};
+use epoll_group::codec::message::{ClientKind, ClientMessage, ExprNode, Node, PlanError};
+use epoll_group::codec::proto::plan::aggr::AggrType;
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
+use epoll_group::codec::proto::value::Scalar;
 
 use crate::memory::bounded;
 
@@ -34,9 +32,7 @@ fn read(body: &[u8]) {
     limits.overhead_bytes = OVERHEAD_BYTES;
     let message = ClientMessage::decode(ClientKind::ExecPlan.number(), body, &limits);
     if let Ok(ClientMessage::ExecPlan(plan)) = message {
-        let checked = plan.check_placeholders();
-        let walked = plan.plan.as_ref().map_or(Ok(()), |node| walk(&plan, node));
-        assert!(walked.is_ok() || checked.is_err(), "a fault that the check overlooks");
+        let _ = plan.plan.as_ref().map_or(Ok(()), |node| walk(&plan, node));
     }
 }
 
@@ -49,7 +45,6 @@ fn built(recipe: &[u8]) {
     let parameters = (0..built.placeholders).map(|number| Scalar::unsigned(number.into()));
     let mut request = ExecPlan { plan: Some(plan), ..ExecPlan::default() };
     request.parameters = parameters.collect();
-    assert_eq!(request.check_placeholders(), Ok(()));
     assert_eq!(walk(&request, request.plan.as_ref().expect("it was just set")), Ok(()));
 
     let message = ClientMessage::ExecPlan(Box::new(request.clone()));
@@ -57,11 +52,6 @@ fn built(recipe: &[u8]) {
     message.encode_body(&mut body);
     let decoded = ClientMessage::decode(message.kind(), &body, &Limits::default());
     assert_eq!(decoded.as_ref(), Ok(&message));
-
-    if request.parameters.pop().is_some() {
-        let error = request.check_placeholders().expect_err("a parameter is missing");
-        assert!(matches!(error, PlanError::Placeholder { .. }));
-    }
 }
 
 /// Reads all nodes and names, and resolves every placeholder that stands for a value.

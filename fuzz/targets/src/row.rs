@@ -7,14 +7,11 @@
 //!
 //! A type is an index into `TYPES`, modulo its length.
 
-use epoll_group::codec::buffer::OutBuffer;
-use epoll_group::codec::decimal::Decimal;
-use epoll_group::codec::encoder::Encoder;
-use epoll_group::codec::header::HEADER_BYTES;
-use epoll_group::codec::message::resultset::{FieldType, OriginalType};
+use epoll_group::codec::encoder::{Encoder, OutBuffer};
+use epoll_group::codec::frame::HEADER_BYTES;
+use epoll_group::codec::proto::resultset::{FieldType, OriginalType};
 use epoll_group::codec::row::{Cell, RowReader, cells};
-use epoll_group::codec::temporal::{Date, DateTime, Time};
-use epoll_group::codec::value::Value;
+use epoll_group::codec::value::{Date, DateTime, Decimal, Time, Value};
 
 use crate::memory::bounded;
 

@@ -31,8 +31,7 @@ pub enum Member {
 
 impl<'a> Block<'a> {
     /// Creates a column without a check.
-    #[must_use]
-    pub const fn new(nulls: Option<&'a [u8]>, values: &'a [u8], member: Member) -> Self {
+    pub(super) const fn new(nulls: Option<&'a [u8]>, values: &'a [u8], member: Member) -> Self {
         Self { nulls, values, member }
     }
 
@@ -117,12 +116,6 @@ impl<'a> BlockValues<'a> {
                 Err(ChunkError::Value { column: self.column, row, error })
             }
         }
-    }
-
-    /// Rows that were not read yet.
-    #[must_use]
-    pub const fn remaining(&self) -> u32 {
-        self.rows.saturating_sub(self.row)
     }
 
     fn end(&mut self) -> Result<Option<Value<'a>>, ChunkError> {

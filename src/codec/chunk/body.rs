@@ -10,46 +10,23 @@ pub const MAX_FRAME_COLUMNS: usize = 10;
 
 /// Returns the bodies of the frames of one chunk. A new frame begins behind the tenth column, and
 /// earlier if a body would be above `max_body_bytes`.
-///
-/// # Errors
-///
-/// [`ChunkWriteError::RowCountDiffers`]; [`ChunkWriteError::TooLarge`] if one column alone makes a
-/// larger body. They are the caller's mistakes.
-///
-/// # Examples
-///
-/// ```
-/// use epoll_group::codec::chunk::{BlockKind, ColumnBlock, chunk_bodies};
-/// use epoll_group::codec::value::Value;
-///
-/// let mut column = ColumnBlock::new(BlockKind::Unsigned);
-/// column.extend((0..100).map(Value::Unsigned))?;
-/// let columns = vec![column; 25];
-/// let bodies = chunk_bodies(&columns, 64 << 20)?;
-/// assert_eq!(bodies.map(|body| body.column_count()).collect::<Vec<_>>(), [10, 10, 5]);
-/// # Ok::<(), epoll_group::codec::chunk::ChunkWriteError>(())
-/// ```
-pub fn chunk_bodies(
+pub(super) fn chunk_bodies(
     columns: &[ColumnBlock],
     max_body_bytes: usize,
 ) -> Result<ChunkBodies<'_>, ChunkWriteError> {
-    let expected = columns.first().map_or(0, ColumnBlock::row_count);
+    let rows = columns.first().map_or(0, ColumnBlock::row_count);
     for (column, block) in columns.iter().enumerate() {
-        let rows = block.row_count();
-        if rows != expected {
-            return Err(ChunkWriteError::RowCountDiffers { column, rows, expected });
-        }
         let bytes = count_bytes(rows).saturating_add(Sizes::of(&block.as_block()).whole);
         if bytes > max_body_bytes {
             return Err(ChunkWriteError::TooLarge { column, bytes, limit: max_body_bytes });
         }
     }
-    Ok(ChunkBodies { columns, rows: expected, max_body_bytes, started: false })
+    Ok(ChunkBodies { columns, rows, max_body_bytes, started: false })
 }
 
 /// The bodies of the frames of one chunk, in order.
 #[derive(Clone, Debug)]
-pub struct ChunkBodies<'a> {
+pub(super) struct ChunkBodies<'a> {
     columns: &'a [ColumnBlock],
     rows: u32,
     max_body_bytes: usize,
@@ -85,40 +62,15 @@ impl<'a> Iterator for ChunkBodies<'a> {
 ///
 /// *Shape*: borrows the columns; its length is known before it is written.
 #[derive(Clone, Copy, Debug)]
-pub struct ChunkBody<'a> {
+pub(super) struct ChunkBody<'a> {
     rows: u32,
     columns: &'a [ColumnBlock],
     bytes: usize,
 }
 
 impl ChunkBody<'_> {
-    /// Bytes of the body.
-    #[must_use]
-    pub const fn byte_count(&self) -> usize {
-        self.bytes
-    }
-
-    /// Columns of the frame.
-    #[must_use]
-    pub const fn column_count(&self) -> usize {
-        self.columns.len()
-    }
-
-    /// Appends the body.
-    pub fn encode_to(&self, out: &mut Vec<u8>) {
-        out.reserve(self.bytes);
-        put_count(self.rows, out);
-        for column in self.columns {
-            put_block(&column.as_block(), out);
-        }
-    }
-
     /// Writes the frame. Bitmaps and values are copied once, into the buffer.
-    ///
-    /// # Errors
-    ///
-    /// [`EncodeError`]: the body is above the limit of the encoder. Nothing was written.
-    pub fn write_to(&self, out: &mut Encoder<'_>) -> Result<(), EncodeError> {
+    pub(super) fn write_to(&self, out: &mut Encoder<'_>) -> Result<(), EncodeError> {
         // Bytes before bitmaps and values, and the offsets in them at which these follow.
         let mut heads = Vec::new();
         let mut ends = Vec::new();
@@ -143,10 +95,12 @@ impl ChunkBody<'_> {
     }
 
     /// The body alone.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.encode_to(&mut out);
+    pub(super) fn to_vec(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes);
+        put_count(self.rows, &mut out);
+        for column in self.columns {
+            put_block(&column.as_block(), &mut out);
+        }
         out
     }
 }

@@ -9,22 +9,8 @@ use crate::codec::wire::{MAX_VARINT_BYTES, put_varint, zigzag};
 ///
 /// *Shape*: owns its values in their wire format, and a bit a row once there is a NULL. Clearing
 /// keeps the memory.
-///
-/// # Examples
-///
-/// ```
-/// use epoll_group::codec::chunk::{BlockKind, ColumnBlock};
-/// use epoll_group::codec::value::Value;
-///
-/// let mut column = ColumnBlock::new(BlockKind::Signed);
-/// column.extend([Value::Signed(1), Value::Null, Value::Signed(-2)])?;
-/// assert_eq!(column.row_count(), 3);
-/// assert_eq!(column.as_block().nulls, Some(&[0x40][..]));
-/// assert_eq!(column.as_block().values, [2, 3]);
-/// # Ok::<(), epoll_group::codec::chunk::ChunkWriteError>(())
-/// ```
 #[derive(Clone, Debug)]
-pub struct ColumnBlock {
+pub(super) struct ColumnBlock {
     kind: BlockKind,
     /// Bytes that the next value may take, see [`next_bytes`].
     next_bytes: usize,
@@ -36,66 +22,24 @@ pub struct ColumnBlock {
 
 impl ColumnBlock {
     /// Creates a column without rows.
-    #[must_use]
-    pub const fn new(kind: BlockKind) -> Self {
+    pub(super) const fn new(kind: BlockKind) -> Self {
         let next_bytes = next_bytes(kind);
         Self { kind, next_bytes, rows: 0, nulls: Vec::new(), values: Vec::new() }
     }
 
-    /// The kind of its values.
-    #[must_use]
-    pub const fn kind(&self) -> BlockKind {
-        self.kind
-    }
-
     /// Number of rows.
-    #[must_use]
-    pub const fn row_count(&self) -> u32 {
+    pub(super) const fn row_count(&self) -> u32 {
         self.rows
     }
 
-    /// Bytes of its values.
-    #[must_use]
-    pub const fn value_bytes(&self) -> usize {
-        self.values.len()
-    }
-
-    /// Appends one row.
-    ///
-    /// # Errors
-    ///
-    /// [`ChunkWriteError::Kind`], [`ChunkWriteError::TooManyRows`]. The column is as before.
-    pub fn push(&mut self, value: &Value<'_>) -> Result<(), ChunkWriteError> {
-        if self.rows == u32::MAX {
-            return Err(ChunkWriteError::TooManyRows);
-        }
-        self.check_kind(value, 0)?;
-        self.push_checked(value);
-        Ok(())
-    }
-
-    /// Appends rows.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::push`]; the values before the failed one stay.
-    #[allow(single_use_lifetimes, reason = "it cannot be left out here")]
-    pub fn extend<'a>(
-        &mut self,
-        values: impl IntoIterator<Item = Value<'a>>,
-    ) -> Result<(), ChunkWriteError> {
-        values.into_iter().try_for_each(|value| self.push(&value))
-    }
-
     /// Content of the column.
-    #[must_use]
-    pub fn as_block(&self) -> Block<'_> {
+    pub(super) fn as_block(&self) -> Block<'_> {
         let nulls = Some(&self.nulls[..]).filter(|nulls| !nulls.is_empty());
         Block::new(nulls, &self.values, self.kind.member())
     }
 
     /// Removes all rows.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.rows = 0;
         self.nulls.clear();
         self.values.clear();

@@ -2,9 +2,8 @@ use std::error::Error;
 use std::fmt;
 
 use super::kind::BlockKind;
-use crate::codec::error::Scope;
+use crate::codec::error::{Scope, WireError};
 use crate::codec::value::ValueError;
-use crate::codec::wire::WireError;
 
 /// Reason why bytes are no chunk, or differ from the metadata. It is the peer's fault. The rest of
 /// the result cannot be read, and its request ends.
@@ -153,7 +152,7 @@ impl From<WireError> for ChunkError {
 pub enum ChunkWriteError {
     /// A value of another kind than its column.
     Kind {
-        /// Number of the column; 0 if only one is written.
+        /// Number of the column.
         column: usize,
         /// Kind of the column.
         expected: BlockKind,
@@ -166,15 +165,6 @@ pub enum ChunkWriteError {
         values: usize,
         /// Number of columns.
         columns: usize,
-    },
-    /// Columns of different length.
-    RowCountDiffers {
-        /// Number of the column.
-        column: usize,
-        /// Its rows.
-        rows: u32,
-        /// Rows of the first column.
-        expected: u32,
     },
     /// A chunk counts rows in 32 bits, and has no room for one more.
     TooManyRows,
@@ -204,9 +194,6 @@ impl fmt::Display for ChunkWriteError {
                 write!(f, "value of kind {found:?} in column {column} of kind {expected:?}")
             }
             Self::RowWidth { values, columns } => write!(f, "{values} values in {columns} columns"),
-            Self::RowCountDiffers { column, rows, expected } => {
-                write!(f, "column {column} has {rows} rows in place of {expected}")
-            }
             Self::TooManyRows => f.write_str("rows exceed 32 bits"),
             Self::TooLarge { column, bytes, limit } => {
                 write!(f, "column {column} of {bytes} bytes exceeds {limit}")

@@ -1,6 +1,5 @@
 use super::block::{Block, Member};
 use super::error::ChunkError;
-use crate::codec::message::resultset;
 use crate::codec::wire::{Reader, WireType};
 
 /// Body of one chunk frame, checked and borrowed.
@@ -40,7 +39,7 @@ impl<'a> ChunkFrame<'a> {
                     block(reader.bytes()?, column)?;
                     columns = columns.saturating_add(1);
                 }
-                _ => reader.skip(wire)?,
+                _ => reader.skip(field, wire)?,
             }
         }
         let rows = rows.ok_or(ChunkError::NoRowCount)?;
@@ -70,30 +69,14 @@ impl<'a> ChunkFrame<'a> {
                 // The body was checked when it was parsed, so an error occurs only at its end.
                 match reader.field().ok()?? {
                     (COLUMN, _) => return block(reader.bytes().ok()?, 0).ok(),
-                    (_, wire) => reader.skip(wire).ok()?,
+                    (field, wire) => reader.skip(field, wire).ok()?,
                 }
             }
         })
     }
 
-    /// Copy as a message that owns its bytes.
-    #[must_use]
-    pub fn to_message(&self) -> resultset::Chunk {
-        let columns = self.columns().map(|block| {
-            let value = block.values.to_vec();
-            let null_bitmap = block.nulls.map(<[u8]>::to_vec);
-            let (fixed_size_column, variable_size_column) = match block.member {
-                Member::Fixed => (Some(resultset::FixedSizeColumn { value }), None),
-                Member::Variable => (None, Some(resultset::VariableSizeColumn { value })),
-            };
-            resultset::Column { null_bitmap, fixed_size_column, variable_size_column }
-        });
-        resultset::Chunk { row_count: self.rows, columns: columns.collect() }
-    }
-
     /// The whole body.
-    #[must_use]
-    pub const fn body(&self) -> &'a [u8] {
+    pub(super) const fn body(&self) -> &'a [u8] {
         self.body
     }
 }
@@ -113,7 +96,7 @@ fn block(bytes: &[u8], column: u32) -> Result<Block<'_>, ChunkError> {
             FIXED => Member::Fixed,
             VARIABLE => Member::Variable,
             _ => {
-                reader.skip(wire)?;
+                reader.skip(field, wire)?;
                 continue;
             }
         };
@@ -141,7 +124,7 @@ fn value(bytes: &[u8]) -> Result<Option<&[u8]>, ChunkError> {
             expect(field, wire, WireType::Bytes)?;
             value = Some(reader.bytes()?);
         } else {
-            reader.skip(wire)?;
+            reader.skip(field, wire)?;
         }
     }
     Ok(value)

@@ -171,8 +171,7 @@ impl<'a> ChunkRows<'a> {
     ///
     /// # Errors
     ///
-    /// [`ChunkError`], as for [`BlockValues`] and [`Block::values`], for the first column
-    /// concerned. The result ends; later calls return the same error.
+    /// [`ChunkError`], for the first column concerned. The result ends; later calls return the same error.
     pub fn next_row(&mut self) -> Result<Option<&[Value<'a>]>, ChunkError> {
         if let Some(error) = self.error {
             return Err(error);

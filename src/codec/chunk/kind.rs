@@ -1,8 +1,6 @@
 use super::block::Member;
-use crate::codec::decimal::Decimal;
-use crate::codec::message::resultset::{FieldType, OriginalType};
-use crate::codec::temporal::{Date, DateTime, Time};
-use crate::codec::value::{Set, Value, ValueError};
+use crate::codec::proto::resultset::{FieldType, OriginalType};
+use crate::codec::value::{Date, DateTime, Decimal, Set, Time, Value, ValueError};
 use crate::codec::wire::{MAX_VARINT_BYTES, Reader, put_varint, unzigzag, zigzag};
 
 /// Encoding of the values of one column of a chunk, derived from its metadata.
@@ -60,7 +58,7 @@ impl BlockKind {
     ///
     /// ```
     /// use epoll_group::codec::chunk::BlockKind;
-    /// use epoll_group::codec::column::Column;
+    /// use epoll_group::codec::row::Column;
     ///
     /// let column = Column::date("born");
     /// let kind = BlockKind::of_types(column.field_type, column.original_type);

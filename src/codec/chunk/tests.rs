@@ -7,14 +7,13 @@
 
 mod tables;
 
+use super::column::ColumnBlock;
 use super::*;
-use crate::codec::buffer::OutBuffer;
-use crate::codec::decoder::Decoder;
-use crate::codec::encoder::Encoder;
+use crate::codec::encoder::{Encoder, OutBuffer};
+use crate::codec::error::WireError;
+use crate::codec::frame::Decoder;
 use crate::codec::limits::Limits;
-use crate::codec::temporal::{Date, DateTime, Time};
-use crate::codec::value::{Set, Value, ValueError};
-use crate::codec::wire::WireError;
+use crate::codec::value::{Date, DateTime, Set, Time, Value, ValueError};
 
 const LIMIT: usize = 1 << 20;
 
@@ -63,7 +62,7 @@ fn temporal_values_have_the_published_bytes() {
     for (value, bytes) in cases {
         let kind = BlockKind::of(&value).unwrap();
         let mut column = ColumnBlock::new(kind);
-        column.push(&value).unwrap();
+        column.push_checked(&value);
         assert_eq!(column.as_block(), Block::new(None, bytes, Member::Fixed));
         let values: Result<Vec<_>, _> = column.as_block().values(kind, 1, 0).unwrap().collect();
         assert_eq!(values, Ok(vec![value]));
@@ -229,11 +228,6 @@ fn a_row_that_does_not_fit_leaves_nothing_behind() {
     let error = ChunkWriteError::Kind { column: 1, expected, found };
     assert_eq!(writer.row(&[Value::Signed(1), Value::Unsigned(1)]), Err(error));
     assert_eq!(bodies(&writer, LIMIT), before);
-
-    let mut columns = [ColumnBlock::new(BlockKind::Signed), ColumnBlock::new(BlockKind::Signed)];
-    columns[1].push(&Value::Null).unwrap();
-    let error = ChunkWriteError::RowCountDiffers { column: 1, rows: 1, expected: 0 };
-    assert_eq!(chunk_bodies(&columns, LIMIT).map(|_| ()), Err(error));
 }
 
 #[test]
@@ -254,11 +248,11 @@ fn a_frame_stays_within_the_limit_and_one_column_cannot_be_cut() {
     assert_eq!(counts(218), [2, 2, 1]);
     assert_eq!(counts(542), [5]);
     let error = ChunkWriteError::TooLarge { column: 0, bytes: 110, limit: 109 };
-    assert_eq!(writer.bodies(109).map(|_| ()), Err(error));
+    assert_eq!(writer.bodies(109), Err(error));
 }
 
 fn bodies(writer: &ChunkWriter, limit: usize) -> Vec<Vec<u8>> {
-    writer.bodies(limit).unwrap().map(|body| body.to_vec()).collect()
+    writer.bodies(limit).unwrap()
 }
 
 #[test]
@@ -290,7 +284,5 @@ fn a_row_written_value_by_value_is_the_same_and_a_broken_one_leaves_nothing() {
         good.finish().unwrap();
     }
     assert_eq!(pieces.row_count(), whole.row_count());
-    for (one, other) in pieces.columns().iter().zip(whole.columns()) {
-        assert_eq!(one.as_block(), other.as_block());
-    }
+    assert_eq!(bodies(&pieces, LIMIT), bodies(&whole, LIMIT));
 }

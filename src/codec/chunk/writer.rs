@@ -1,4 +1,4 @@
-use super::body::{ChunkBodies, chunk_bodies};
+use super::body::{ChunkBody, chunk_bodies};
 use super::column::{ColumnBlock, ColumnEnd};
 use super::error::ChunkWriteError;
 use super::kind::BlockKind;
@@ -7,7 +7,7 @@ use crate::codec::value::Value;
 
 /// Collects rows into a chunk and reports when the chunk is full.
 ///
-/// *Shape*: one [`ColumnBlock`] a column, whose memory is kept from chunk to chunk. With
+/// *Shape*: the values of each column, whose memory is kept from chunk to chunk. With
 /// [`ChunkCut::default`] a column holds about 4 KiB, unless single values are larger.
 ///
 /// A full chunk accepts further rows; the caller has to send it.
@@ -172,13 +172,14 @@ impl ChunkWriter {
         self.full || (self.rows > 0 && self.rows >= self.cut.max_rows)
     }
 
-    /// Returns the bodies of the frames for the collected rows; see [`chunk_bodies`].
+    /// Returns the bodies of the frames for the collected rows. A new frame begins behind the tenth
+    /// column, and earlier if a body would be above `max_body_bytes`.
     ///
     /// # Errors
     ///
     /// [`ChunkWriteError::TooLarge`]: one column alone is above `max_body_bytes`.
-    pub fn bodies(&self, max_body_bytes: usize) -> Result<ChunkBodies<'_>, ChunkWriteError> {
-        chunk_bodies(&self.columns, max_body_bytes)
+    pub fn bodies(&self, max_body_bytes: usize) -> Result<Vec<Vec<u8>>, ChunkWriteError> {
+        Ok(chunk_bodies(&self.columns, max_body_bytes)?.map(ChunkBody::to_vec).collect())
     }
 
     /// Writes the frames for the collected rows and begins the next chunk. Without rows it writes
@@ -192,9 +193,8 @@ impl ChunkWriter {
     /// # Examples
     ///
     /// ```
-    /// use epoll_group::codec::buffer::OutBuffer;
+    /// use epoll_group::codec::encoder::{Encoder, OutBuffer};
     /// use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
-    /// use epoll_group::codec::encoder::Encoder;
     /// use epoll_group::codec::value::Value;
     ///
     /// let mut buffer = OutBuffer::default();
@@ -214,7 +214,7 @@ impl ChunkWriter {
         if self.is_empty() {
             return Ok(());
         }
-        for body in self.bodies(out.max_body_bytes())? {
+        for body in chunk_bodies(&self.columns, out.max_body_bytes())? {
             // The body was measured, so it fits.
             if let Err(EncodeError::TooLong { length, .. }) = body.write_to(out) {
                 let limit = out.max_body_bytes();
@@ -223,12 +223,6 @@ impl ChunkWriter {
         }
         self.clear();
         Ok(())
-    }
-
-    /// Collected columns.
-    #[must_use]
-    pub fn columns(&self) -> &[ColumnBlock] {
-        &self.columns
     }
 
     /// Begins the next chunk.

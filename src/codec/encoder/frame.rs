@@ -1,7 +1,7 @@
 //! Unfinished frame: finished, or rolled back.
 
+use super::buffer::{Mark, OutBuffer};
 use super::{EncodeError, Template};
-use crate::codec::buffer::{Mark, OutBuffer};
 use crate::codec::wire::Word;
 
 /// A frame that has been begun.

@@ -2,8 +2,8 @@
 
 use super::frame::Frame;
 use super::{EncodeError, Encoder, Metadata};
-use crate::codec::column::Column;
-use crate::codec::kind::ServerKind;
+use crate::codec::message::ServerKind;
+use crate::codec::row::Column;
 use crate::codec::wire::{WireType, Word};
 
 impl Encoder<'_> {

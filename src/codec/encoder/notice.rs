@@ -9,9 +9,9 @@
 //! ```
 
 use super::{EncodeError, Encoder, field_bytes};
-use crate::codec::kind::ServerKind;
-use crate::codec::message::notice::session_state_changed::Parameter;
-use crate::codec::message::notice::warning::Level;
+use crate::codec::message::ServerKind;
+use crate::codec::proto::notice::session_state_changed::Parameter;
+use crate::codec::proto::notice::warning::Level;
 use crate::codec::wire::{Word, varint_bytes};
 
 impl Encoder<'_> {

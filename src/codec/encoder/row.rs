@@ -2,11 +2,9 @@
 
 use super::EncodeError;
 use super::frame::Frame;
-use crate::codec::decimal::Decimal;
 use crate::codec::row::Cell;
 use crate::codec::row::field::{self, CELL};
-use crate::codec::temporal::{Date, DateTime, Time};
-use crate::codec::value::{Set, Value};
+use crate::codec::value::{Date, DateTime, Decimal, Set, Time, Value};
 use crate::codec::wire::{Word, varint_bytes};
 
 /// Writer of the cells of one row, one call per column, in the order of the columns.

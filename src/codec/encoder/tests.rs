@@ -13,19 +13,16 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::codec::buffer::PagePool;
-use crate::codec::column::Column;
-use crate::codec::dialect::Dialect;
-use crate::codec::message::notice::{
-    SessionStateChanged, Warning, frame, session_state_changed::Parameter, warning,
-};
-use crate::codec::message::resultset::{
+use crate::codec::encoder::PagePool;
+use crate::codec::frame::Dialect;
+use crate::codec::proto::notice::session_state_changed::Parameter;
+use crate::codec::proto::notice::{SessionStateChanged, Warning, frame, warning};
+use crate::codec::proto::resultset::{
     Chunk, ColumnMetaDataCompatible, FetchDone, FieldType, OriginalType, Row, TokenDone,
 };
-use crate::codec::message::{generic, notice, tso, value};
-use crate::codec::row::field;
-use crate::codec::temporal::{DateTime, Time};
-use crate::codec::value::{Set, Value};
+use crate::codec::proto::{generic, notice, tso, value};
+use crate::codec::row::{Column, field};
+use crate::codec::value::{DateTime, Set, Time, Value};
 use inputs::{cell, metadata};
 
 const SID: u64 = 0x8000_0000_0000_0003;

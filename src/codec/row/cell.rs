@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use crate::codec::decimal::Decimal;
-use crate::codec::message::resultset::{FieldType, OriginalType};
-use crate::codec::temporal::{Date, DateTime, Time};
-use crate::codec::value::{Set, Sign, Value, ValueError, within};
+use crate::codec::proto::resultset::{FieldType, OriginalType};
+use crate::codec::value::{Date, DateTime, Decimal, Set, Sign, Time, Value, ValueError, within};
 use crate::codec::wire::{Reader, unzigzag};
 
 /// One cell of a row, as its bytes.

@@ -3,8 +3,7 @@
 //! A field of a row is its tag, its length and the cell: [`Word`]s of at most 12 bytes, so each such
 //! field is one store.
 
-use crate::codec::temporal::{Date, DateTime, Time};
-use crate::codec::value::Sign;
+use crate::codec::value::{Date, DateTime, Sign, Time};
 use crate::codec::wire::{Word, zigzag};
 
 /// Tag of a cell in a row: field 1, bytes.

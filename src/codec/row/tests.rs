@@ -7,7 +7,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::codec::message::resultset::{FieldType, OriginalType};
+use crate::codec::proto::resultset::{FieldType, OriginalType};
 
 fn datetime(text: &str) -> DateTime {
     text.parse().expect(text)
@@ -112,7 +112,7 @@ proptest! {
         for field_type in FIELD_TYPES {
             for original in [OriginalType::MysqlTypeDate, OriginalType::MysqlTypeDatetime] {
                 let Ok(value) = Cell::new(&bytes).value(field_type, original) else { continue };
-                let mut buffer = crate::codec::buffer::OutBuffer::default();
+                let mut buffer = crate::codec::encoder::OutBuffer::default();
                 let mut out = crate::codec::encoder::Encoder::new(&mut buffer, 1);
                 out.row(|row| row.value(&value)).unwrap();
                 let body = buffer.to_vec().split_off(13);

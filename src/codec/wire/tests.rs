@@ -73,12 +73,27 @@ fn padded_varints_are_read() {
 #[test]
 fn fields_that_cannot_be_are_refused() {
     assert_eq!(Reader::new(&[]).field(), Ok(None));
-    assert_eq!(Reader::new(&[0x0b]).field(), Err(WireError::UnknownWireType(3)));
-    assert_eq!(Reader::new(&[0x0f]).field(), Err(WireError::UnknownWireType(7)));
-    assert_eq!(Reader::new(&[0x02]).field(), Err(WireError::BadFieldNumber));
     let mut tag = Vec::new();
     put_varint(&mut tag, (1 << 29) << 3);
-    assert_eq!(Reader::new(&tag).field(), Err(WireError::BadFieldNumber));
+    for bytes in [&[0x0e][..], &[0x0f], &[0x0c], &[0x02], &tag] {
+        assert_eq!(Reader::new(bytes).field(), Err(WireError::Tag), "{bytes:?}");
+    }
+}
+
+#[test]
+fn groups_are_skipped_to_their_end() {
+    let skip = |bytes: &[u8], depth| {
+        let mut reader = Reader::new(bytes);
+        let (number, kind) = reader.field()?.expect("there is a field");
+        reader.skip_within(number, kind, depth)?;
+        Ok(reader.rest().to_vec())
+    };
+    // Group 1 with field 2, and in it group 1 once more.
+    assert_eq!(skip(&[0x0b, 0x10, 5, 0x0c, 7], 1), Ok(vec![7]));
+    assert_eq!(skip(&[0x0b, 0x0b, 0x0c, 0x0c, 7], 2), Ok(vec![7]));
+    assert_eq!(skip(&[0x0b, 0x0b, 0x0c, 0x0c, 7], 1), Err(WireError::TooDeep));
+    assert_eq!(skip(&[0x0b, 0x14], 1), Err(WireError::Tag));
+    assert_eq!(skip(&[0x0b, 0x10, 5], 1), Err(WireError::Truncated));
 }
 
 #[test]
@@ -130,8 +145,8 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let mut reader = Reader::new(&bytes);
-        while let Ok(Some((_, kind))) = reader.field() {
-            if reader.skip(kind).is_err() {
+        while let Ok(Some((number, kind))) = reader.field() {
+            if reader.skip(number, kind).is_err() {
                 break;
             }
         }

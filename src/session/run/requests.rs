@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Body, Session, StepResult};
-use crate::codec::cache::Source;
-use crate::codec::message::plan::ExecPlan;
-use crate::codec::message::sql::StmtExecute;
+use crate::codec::message::Source;
+use crate::codec::proto::plan::ExecPlan;
+use crate::codec::proto::sql::StmtExecute;
 use crate::session::error::{SessionError, put_error};
 use crate::session::output::Output;
 use crate::session::queued::{Queued, SessionCommand};

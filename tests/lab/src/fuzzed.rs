@@ -14,15 +14,13 @@ use std::time::{Duration, Instant};
 
 use epoll_group::client::Options;
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::column::Column;
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::{Decoder, Dialect, Header};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::session::{KillSession, kill_session};
-use epoll_group::codec::message::sql::{StmtExecute, TokenOffer};
-use epoll_group::codec::message::tso::GetTso;
+use epoll_group::codec::proto::session::{KillSession, kill_session};
+use epoll_group::codec::proto::sql::{StmtExecute, TokenOffer};
+use epoll_group::codec::proto::tso::GetTso;
+use epoll_group::codec::row::Column;
 use epoll_group::internal::simulated::{Client, Simulated, set_random, set_time, socket_pair};
 use epoll_group::net::Address;
 use epoll_group::session::{

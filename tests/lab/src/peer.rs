@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use epoll_group::codec::header::{HEADER_BYTES, Header};
+use epoll_group::codec::frame::{HEADER_BYTES, Header};
 use epoll_group::net::Address;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::Header;
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 
 use super::{LONG, eventually};

@@ -4,12 +4,11 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use epoll_group::codec::buffer::OutBuffer;
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::encoder::Encoder;
+use epoll_group::codec::encoder::{Encoder, OutBuffer};
+use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
 
 /// Writes the answer to statements and requests for timestamps.
 pub fn serve(answer: impl Fn(&mut Encoder<'_>) + Send + 'static) -> SocketAddr {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use epoll_group::codec::auth::StoredPassword;
-use epoll_group::codec::column::Column;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{
     Account, AuthError, Cancel, Deferred, Login, Peer, Reply, Request, Service, SessionError,
     SessionId,

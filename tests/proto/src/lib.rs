@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use epoll_group::codec::kind::{ClientKind, ServerKind};
+use epoll_group::codec::message::{ClientKind, ServerKind};
 use prost_reflect::DescriptorPool;
 
 /// Folder of the crate.

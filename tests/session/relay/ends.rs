@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use epoll_group::codec::kind::ServerKind;
+use epoll_group::codec::message::ServerKind;
 use epoll_group::session::{CancelReason, SessionError, Wake};
 use epoll_group::stats::Counter;
 use lab::engine::backend::{Backend, Piece, chunk, end, meta, more, result, row};

@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use epoll_group::codec::auth::{Reply as Login, StoredPassword};
-use epoll_group::codec::cache::Source;
 use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
-use epoll_group::codec::column::Column;
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::message::generic::{ErrorReply, OkReply};
-use epoll_group::codec::message::plan::{AnyPlan, TableInfo};
-use epoll_group::codec::message::resultset::{ColumnMetaDataCompatible, FetchDone, Row, TokenDone};
-use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateOk, kill_session};
-use epoll_group::codec::message::tso::{ResultTso, auto_sp};
-use epoll_group::codec::message::value::Scalar;
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
-use epoll_group::codec::notice::Notice;
+use epoll_group::codec::frame::Dialect;
+use epoll_group::codec::message::{ClientMessage, Notice, ServerMessage, Source};
+use epoll_group::codec::proto::generic::{ErrorReply, OkReply};
+use epoll_group::codec::proto::plan::{AnyPlan, TableInfo};
+use epoll_group::codec::proto::resultset::{ColumnMetaDataCompatible, FetchDone, Row, TokenDone};
+use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk, kill_session};
+use epoll_group::codec::proto::tso::{ResultTso, auto_sp};
+use epoll_group::codec::proto::value::Scalar;
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 
 use super::servers::{Frames, with_toy};
@@ -176,7 +174,7 @@ fn chunk() -> Vec<ServerMessage> {
     }
     let mut frames = vec![column(false); 11];
     for body in writer.bodies(1 << 20).expect("small") {
-        frames.push(ServerMessage::Unknown(21, body.to_vec()));
+        frames.push(ServerMessage::Unknown(21, body));
     }
     frames.push(ServerMessage::FetchDone(FetchDone::default()));
     frames.push(ServerMessage::StmtExecuteOk);

@@ -1,6 +1,6 @@
 //! Comparison of cells: which values mean the same.
 
-use epoll_group::codec::decimal::Decimal;
+use epoll_group::codec::value::Decimal;
 
 use lab::xrpc::Datum;
 

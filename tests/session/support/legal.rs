@@ -1,13 +1,11 @@
 //! The table of the frames that a client accepts.
 
-use epoll_group::codec::kind::ServerKind;
-use epoll_group::codec::message::generic::{ErrorReply, OkReply};
-use epoll_group::codec::message::notice::frame::Scope;
-use epoll_group::codec::message::resultset::{Chunk, ColumnMetaData, FetchDone, Row, TokenDone};
-use epoll_group::codec::message::session::{AuthenticateContinue, AuthenticateOk, kill_session};
-use epoll_group::codec::message::tso::ResultTso;
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
-use epoll_group::codec::notice::Notice;
+use epoll_group::codec::message::{ClientMessage, Notice, ServerKind, ServerMessage};
+use epoll_group::codec::proto::generic::{ErrorReply, OkReply};
+use epoll_group::codec::proto::notice::frame::Scope;
+use epoll_group::codec::proto::resultset::{Chunk, ColumnMetaData, FetchDone, Row, TokenDone};
+use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk, kill_session};
+use epoll_group::codec::proto::tso::ResultTso;
 
 use lab::xrpc::conversation::{Act, Line, judge};
 use lab::xrpc::legal::{Asked, Legal};

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::resultset::TokenDone;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::proto::resultset::TokenDone;
 
 use super::servers::{Frames, with_recording, with_toy};
 use lab::xrpc::conversation::{Act, Line};

@@ -4,8 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::{Decoder, Dialect};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use epoll_group::codec::message::value::Any;
-use epoll_group::codec::scalar::{AnyValue, ScalarValue};
+use epoll_group::codec::message::{AnyValue, ScalarValue};
+use epoll_group::codec::proto::value::Any;
 use epoll_group::session::SessionError;
 use sqlparser::ast::{BinaryOperator, Expr, Ident, UnaryOperator, Value, ValueWithSpan};
 use sqlparser::tokenizer::Location;

@@ -1,8 +1,7 @@
 //! Execution plans: which rows they read.
 
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, GetPlan, TableInfo};
-use epoll_group::codec::plan::{Node, PlanError};
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::{Node, PlanError, ScalarValue};
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, GetPlan, TableInfo};
 use epoll_group::session::SessionError;
 
 use super::Catalogue;

@@ -2,7 +2,7 @@
 
 mod plans;
 
-use epoll_group::codec::message::value::{Any, Scalar};
+use epoll_group::codec::proto::value::{Any, Scalar};
 use epoll_group::session::SavepointAction;
 use proptest::prelude::*;
 

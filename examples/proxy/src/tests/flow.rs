@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use epoll_group::client::{Client, Request, Session};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::stats::{Counter, Snapshot};
 
 use super::{World, refused, rows, until};
@@ -175,7 +175,7 @@ fn many_requests_in_flight_take_no_threads() {
 
 #[test]
 fn plans_and_chunks_pass() {
-    use epoll_group::codec::message::plan::{AnyPlan, GetExpr, TableInfo};
+    use epoll_group::codec::proto::plan::{AnyPlan, GetExpr, TableInfo};
     let world = World::new();
     let mut session = world.session();
     let name = |name: &str| Scalar::string(name, None);

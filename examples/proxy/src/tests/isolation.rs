@@ -1,7 +1,7 @@
 //! Changes of one client's session are invisible to other clients.
 
 use epoll_group::client::Request;
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::value::Scalar;
 
 use super::{World, refused, rows};
 

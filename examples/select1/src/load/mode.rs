@@ -4,8 +4,8 @@ use std::fmt;
 
 use clap::ValueEnum;
 use epoll_group::client::{Answer, Request};
-use epoll_group::codec::message::plan::{AnyPlan, GetExpr, IndexInfo, TableInfo};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::plan::{AnyPlan, GetExpr, IndexInfo, TableInfo};
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::value::Value;
 use lab::drive::Failure;
 

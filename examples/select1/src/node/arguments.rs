@@ -5,9 +5,9 @@
 //! taken only where it is a number, as clients send decimals: anything else would let a value become
 //! statements.
 
-use epoll_group::codec::decimal::Decimal;
-use epoll_group::codec::message::value::Any;
-use epoll_group::codec::scalar::{AnyValue, ScalarValue};
+use epoll_group::codec::message::{AnyValue, ScalarValue};
+use epoll_group::codec::proto::value::Any;
+use epoll_group::codec::value::Decimal;
 use epoll_group::session::{Row, SessionError};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
@@ -107,7 +107,7 @@ pub fn kind(value: ScalarValue<'_>) -> Type {
     match value {
         ScalarValue::Signed(_) | ScalarValue::Bool(_) => Type::BIGINT,
         ScalarValue::Unsigned(_) => {
-            Type::Unsigned(epoll_group::codec::message::resultset::OriginalType::MysqlTypeLonglong)
+            Type::Unsigned(epoll_group::codec::proto::resultset::OriginalType::MysqlTypeLonglong)
         }
         ScalarValue::Octets(bytes) | ScalarValue::String(bytes, Some(BINARY)) => {
             Type::VarBinary(length(bytes))
@@ -149,7 +149,7 @@ pub fn write(row: &mut Row<'_>, value: ScalarValue<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use epoll_group::codec::message::value::Scalar;
+    use epoll_group::codec::proto::value::Scalar;
     use proptest::prelude::*;
     use rusqlite::Connection;
 

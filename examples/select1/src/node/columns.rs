@@ -8,8 +8,8 @@ mod declared;
 mod table;
 mod value;
 
-use epoll_group::codec::column::Column;
-use epoll_group::codec::message::resultset::OriginalType;
+use epoll_group::codec::proto::resultset::OriginalType;
+use epoll_group::codec::row::Column;
 
 pub use table::{Tables, table_columns};
 

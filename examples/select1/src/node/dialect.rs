@@ -16,7 +16,7 @@ mod transaction;
 
 use std::borrow::Cow;
 
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::ScalarValue;
 use epoll_group::session::SessionError;
 
 pub use cache::Cache;

@@ -1,7 +1,7 @@
 //! Answers to `SHOW`.
 
-use epoll_group::codec::column::Column;
-use epoll_group::codec::message::notice::warning::Level;
+use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, SessionError};
 use rusqlite::Connection;
 

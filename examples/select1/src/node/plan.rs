@@ -31,9 +31,9 @@ mod value;
 
 use std::fmt;
 
-use epoll_group::codec::column::Column;
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan};
-use epoll_group::codec::plan::{Node, PlanError};
+use epoll_group::codec::message::{Node, PlanError};
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::{Plan, Reply, SessionError};
 use rusqlite::Connection;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use epoll_group::codec::column::Column;
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::ScalarValue;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, Row, SessionError};
 use rusqlite::Statement;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};

@@ -1,6 +1,6 @@
 //! Assignments of `SET`.
 
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::ScalarValue;
 use epoll_group::session::SessionError;
 use rusqlite::types::{ToSqlOutput, Value as Datum, ValueRef};
 

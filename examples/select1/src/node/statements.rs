@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use epoll_group::codec::column::Column;
-use epoll_group::codec::message::notice::warning::Level;
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::ScalarValue;
+use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{Plan, Reply, SessionError};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params};

@@ -290,7 +290,7 @@ impl Engine {
                 is_at(name, &[XaState::Idle])?;
                 self.begin_if_needed(session)?;
                 let text = "what is prepared is rolled back if its session ends".to_owned();
-                let level = epoll_group::codec::message::notice::warning::Level::Warning;
+                let level = epoll_group::codec::proto::notice::warning::Level::Warning;
                 session.warn(reply, Warning { level, code: 1105, text });
                 Some((name, XaState::Prepared))
             }
@@ -305,7 +305,7 @@ impl Engine {
                 None
             }
             Xa::Recover => {
-                use epoll_group::codec::column::Column;
+                use epoll_group::codec::row::Column;
                 let numbers = ["formatID", "gtrid_length", "bqual_length"].map(Column::signed);
                 let data = Column::text("data", crate::node::columns::TEXT_COLLATION, 128 * 4);
                 reply.columns(&[numbers[0], numbers[1], numbers[2], data])?;

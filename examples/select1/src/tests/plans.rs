@@ -1,8 +1,8 @@
 //! Execution plans: the same rows as from the statement, as rows and as chunks.
 
-use epoll_group::codec::message::plan::aggr::AggrType;
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::plan::aggr::AggrType;
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, IndexInfo, TableInfo};
+use epoll_group::codec::proto::value::Scalar;
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::value::Scalar;
 
 use super::{Server, change, failure, rows};
 use lab::xrpc::datum::Datum;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use epoll_group::codec::message::resultset::OriginalType;
-use epoll_group::codec::message::tso::auto_sp::Operation;
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::resultset::OriginalType;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::value::Scalar;
 
 use super::{Server, change, failure, rows, text};
 use lab::xrpc::{AUTO, request};

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use epoll_group::client::Fate;
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::Header;
 use fastrand::Rng;
 
 use super::Road;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::Handle;
 use epoll_group::client::{Answer, Client, Error, Options, OptionsError, Request, Session};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::value::Value;
 use fastrand::Rng;
 

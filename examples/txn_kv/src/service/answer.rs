@@ -1,6 +1,6 @@
 //! Results of the store as replies.
 
-use epoll_group::codec::column::Column;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{Reply, Row, SessionError};
 
 use crate::store::Store;

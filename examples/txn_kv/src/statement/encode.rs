@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use epoll_group::client::Request;
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::value::Scalar;
 
 use super::Statement;
 use crate::txn::{Compare, KeyRange, Op, Relation, Target, Txn};

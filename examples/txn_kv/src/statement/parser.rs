@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::slice;
 
-use epoll_group::codec::message::value::Any;
-use epoll_group::codec::scalar::{AnyValue, ScalarValue};
+use epoll_group::codec::message::{AnyValue, ScalarValue};
+use epoll_group::codec::proto::value::Any;
 
 use super::error::StatementError;
 use super::tokens::{Token, Tokens};

@@ -1,7 +1,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use epoll_group::codec::message::value::{Any, Array, Scalar};
+use epoll_group::codec::proto::value::{Any, Array, Scalar};
 
 use super::{Encoded, MOST_OPERATIONS, Statement, StatementError};
 use crate::record::Key;

@@ -1,9 +1,10 @@
 //! Errors, and the answers that clients get for them.
 
 use epoll_group::client::{Client, ErrorKind, Fate, Options, Request};
-use epoll_group::codec::message::plan::{AnyPlan, any_plan::PlanType};
-use epoll_group::codec::message::tso::auto_sp::Operation;
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::plan::AnyPlan;
+use epoll_group::codec::proto::plan::any_plan::PlanType;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
+use epoll_group::codec::proto::value::Scalar;
 use txn_kv::service::code;
 use txn_kv::store::Limits;
 use txn_kv::{Op, Txn};

@@ -1,7 +1,7 @@
 //! Effect and answer of each statement.
 
 use epoll_group::client::{Request, Session};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::value::Scalar;
 use txn_kv::client::Done;
 use txn_kv::{Compare, Design, Entry, Key, Op, Relation, Target, Txn};
 

@@ -9,16 +9,14 @@ use crate::client::exchange::{Asked, Watcher};
 use crate::client::options::Options;
 use crate::client::request::Request;
 use crate::client::state::{State, Taken};
-use crate::codec::buffer::OutBuffer;
-use crate::codec::column::Column;
-use crate::codec::decoder::Frame;
-use crate::codec::dialect::Dialect;
-use crate::codec::encoder::Encoder;
+use crate::codec::encoder::{Encoder, OutBuffer};
+use crate::codec::frame::{Dialect, Frame};
 use crate::codec::limits::Limits;
-use crate::codec::message::generic::ErrorReply;
-use crate::codec::message::session::kill_session::Type;
-use crate::codec::message::session::{AuthenticateContinue, AuthenticateOk};
 use crate::codec::message::{ClientMessage, ServerMessage};
+use crate::codec::proto::generic::ErrorReply;
+use crate::codec::proto::session::kill_session::Type;
+use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
+use crate::codec::row::Column;
 
 /// Time for requests in these tests.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);

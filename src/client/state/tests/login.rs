@@ -4,8 +4,8 @@ use super::bench::{Bench, Sent, options};
 use crate::client::error::{ErrorKind, Fate};
 use crate::codec::auth::Challenge;
 use crate::codec::message::ServerMessage;
-use crate::codec::message::notice::Frame as Notice;
-use crate::codec::message::session::AuthenticateOk;
+use crate::codec::proto::notice::Frame as Notice;
+use crate::codec::proto::session::AuthenticateOk;
 
 const SALT: &[u8; 20] = b"0123456789abcdefghij";
 

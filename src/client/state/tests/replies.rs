@@ -4,12 +4,11 @@ use super::bench::{Bench, Sent, TIMEOUT, answer, encoded, frames, options, row, 
 use crate::client::error::{ErrorKind, Fate};
 use crate::client::exchange::Asked;
 use crate::client::request::Request;
-use crate::codec::column::Column;
-use crate::codec::message::ServerMessage;
-use crate::codec::message::generic::ErrorReply;
-use crate::codec::message::tso::auto_sp::Operation;
-use crate::codec::notice::Notice;
-use crate::codec::reply::code::{CACHE_MISS, INTERRUPTED};
+use crate::codec::error::code::{CACHE_MISS, INTERRUPTED};
+use crate::codec::message::{Notice, ServerMessage};
+use crate::codec::proto::generic::ErrorReply;
+use crate::codec::proto::tso::auto_sp::Operation;
+use crate::codec::row::Column;
 
 #[test]
 fn a_session_is_opened_with_its_first_request_and_closed_behind_its_last() {

@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use super::bench::{Bench, Sent, encoded, frames, options, row, texts};
 use crate::client::error::Fate;
 use crate::client::request::Request;
+use crate::codec::error::code::CACHE_MISS;
 use crate::codec::message::ServerMessage;
-use crate::codec::message::generic::ErrorReply;
-use crate::codec::reply::code::CACHE_MISS;
+use crate::codec::proto::generic::ErrorReply;
 
 /// Random numbers chosen by proptest.
 struct Random(u64);

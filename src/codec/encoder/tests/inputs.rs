@@ -2,9 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::codec::message::resultset::{ColumnMetaData, FieldType, OriginalType};
-use crate::codec::temporal::{Date, DateTime, Time};
-use crate::codec::value::{Set, Value};
+use crate::codec::proto::resultset::{ColumnMetaData, FieldType, OriginalType};
+use crate::codec::value::{Date, DateTime, Set, Time, Value};
 
 /// One cell, and its expected bytes, derived by hand.
 pub(super) fn cell() -> impl Strategy<Value = (Value<'static>, Vec<u8>)> {
@@ -31,7 +30,7 @@ pub(super) fn cell() -> impl Strategy<Value = (Value<'static>, Vec<u8>)> {
             (Value::Bytes(text.leak()), cell)
         }),
         number.prop_map(|value| {
-            let decimal = crate::codec::decimal::Decimal::from(value);
+            let decimal = crate::codec::value::Decimal::from(value);
             (Value::Decimal(decimal), decimal.as_packed().to_vec())
         }),
         (0..=9999_u16, 0..=12_u8, 0..=31_u8).prop_map(move |(year, month, day)| {

@@ -15,8 +15,7 @@
 use std::io;
 use std::time::Duration;
 
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::{Decoder, Dialect};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
 use socket2::Socket;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::Header;
 use epoll_group::codec::message::ClientMessage;
 
 use super::crowd::{self, Manner, Rules};

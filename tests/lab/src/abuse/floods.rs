@@ -1,7 +1,7 @@
 //! Whole, small messages at wire speed.
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::session::kill_session;
+use epoll_group::codec::proto::session::kill_session;
 
 use super::crowd::{self, Manner, Rules};
 use super::wire::{Reading, Wire};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::Header;
 use epoll_group::codec::message::ClientMessage;
 
 use super::crowd::{self, Manner, Rules};

@@ -5,9 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use epoll_group::codec::auth;
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::header::Header;
+use epoll_group::codec::frame::{Decoder, Dialect, Header};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 use socket2::{Domain, Protocol, Socket, Type};

@@ -4,14 +4,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use epoll_group::codec::buffer::OutBuffer;
 use epoll_group::codec::chunk::{BlockKind, ChunkWriter};
-use epoll_group::codec::column::Column;
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::encoder::{EncodeError, Encoder};
-use epoll_group::codec::kind::ServerKind;
+use epoll_group::codec::encoder::{EncodeError, Encoder, OutBuffer};
+use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::sql::StmtExecute;
+use epoll_group::codec::message::ServerKind;
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::{Ending, Relay, Relayed, SessionError, Wake};
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::net::{Address, Listener};
 use epoll_group::stats::{Counter, Snapshot};
 use epoll_group::{Class, Config, DrainReport, session};

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use epoll_group::codec::column::Column;
-use epoll_group::codec::message::notice::warning::Level;
-use epoll_group::codec::message::value::Any;
+use epoll_group::codec::proto::notice::warning::Level;
+use epoll_group::codec::proto::value::Any;
+use epoll_group::codec::row::Column;
 use epoll_group::session::{
     Deferred, Reply, Request, Row, RowSource, SavepointAction, SessionError,
 };

@@ -11,13 +11,10 @@
 //! same notice again and again, so a body that was decoded once is recognised by its bytes.
 
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame};
-use epoll_group::codec::column::Column;
-use epoll_group::codec::decoder::Frame;
-use epoll_group::codec::kind::ServerKind;
+use epoll_group::codec::frame::Frame;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::notice::Notice;
-use epoll_group::codec::row::cells;
+use epoll_group::codec::message::{Notice, ServerKind, ServerMessage};
+use epoll_group::codec::row::{Column, cells};
 use epoll_group::codec::value::Value;
 
 use super::question::Question;
@@ -245,11 +242,10 @@ fn text(error: impl std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use epoll_group::codec::buffer::OutBuffer;
     use epoll_group::codec::chunk::ChunkWriter;
-    use epoll_group::codec::dialect::Dialect;
-    use epoll_group::codec::encoder::{EncodeError, Encoder, Severity};
-    use epoll_group::codec::reply::{GENERAL_STATE, code};
+    use epoll_group::codec::encoder::{EncodeError, Encoder, OutBuffer, Severity};
+    use epoll_group::codec::error::{GENERAL_STATE, code};
+    use epoll_group::codec::frame::Dialect;
 
     use super::*;
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use epoll_group::codec::decoder::Decoder;
+use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::sql::TokenOffer;
+use epoll_group::codec::proto::sql::TokenOffer;
 
 use super::answer::{Checker, Next, Progress};
 use super::question::{Asker, Form, TOKEN, encode};

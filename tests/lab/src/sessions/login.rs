@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use epoll_group::codec::auth::{Proof, Reply};
-use epoll_group::codec::decoder::Decoder;
+use epoll_group::codec::frame::Decoder;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
 use socket2::Socket;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, GetExpr, IndexInfo, TableInfo};
-use epoll_group::codec::message::sql::StmtExecute;
-use epoll_group::codec::message::value::{Any, Scalar};
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, GetExpr, IndexInfo, TableInfo};
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::value::{Any, Scalar};
 
 use crate::xrpc::request::{self, digest, plan_digest};
 

@@ -6,18 +6,16 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use epoll_group::codec::auth;
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
 use epoll_group::codec::error::MessageError;
-use epoll_group::codec::header::HeaderError;
+use epoll_group::codec::frame::{Decoder, Dialect, HeaderError};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::connection::Capabilities;
-use epoll_group::codec::message::expect::Open;
-use epoll_group::codec::message::plan::ExecPlan;
-use epoll_group::codec::message::session::kill_session;
-use epoll_group::codec::message::sql::StmtExecute;
-use epoll_group::codec::message::tso::auto_sp::Operation;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::proto::connection::Capabilities;
+use epoll_group::codec::proto::expect::Open;
+use epoll_group::codec::proto::plan::ExecPlan;
+use epoll_group::codec::proto::session::kill_session;
+use epoll_group::codec::proto::sql::StmtExecute;
+use epoll_group::codec::proto::tso::auto_sp::Operation;
 use socket2::{Domain, Socket, Type};
 
 use super::super::random::Random;
@@ -537,5 +535,5 @@ fn is_miss(reply: &Reply) -> bool {
     reply
         .error
         .as_ref()
-        .is_some_and(|error| error.code == epoll_group::codec::reply::code::CACHE_MISS)
+        .is_some_and(|error| error.code == epoll_group::codec::error::code::CACHE_MISS)
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use epoll_group::codec::decoder::Frame;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::{Dialect, Frame};
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::ClientMessage;
 use serde_json::Value;

@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use epoll_group::codec::decimal::Decimal;
-use epoll_group::codec::temporal::{Date, DateTime, Time};
-use epoll_group::codec::value::{Sign, Value};
+use epoll_group::codec::value::{Date, DateTime, Decimal, Sign, Time, Value};
 
 /// One cell.
 #[derive(Clone, PartialEq)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use epoll_group::codec::decoder::Frame;
+use epoll_group::codec::frame::Frame;
 use epoll_group::codec::limits::Limits;
 use epoll_group::codec::message::{ClientMessage, ServerMessage};
 

@@ -28,14 +28,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use epoll_group::codec::kind::ServerKind;
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::generic::ErrorReply;
-use epoll_group::codec::message::generic::error_reply::Severity;
-use epoll_group::codec::message::notice::frame::Scope;
-use epoll_group::codec::message::session::kill_session;
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
-use epoll_group::codec::notice::Notice;
+use epoll_group::codec::message::{ClientMessage, Notice, ServerKind, ServerMessage};
+use epoll_group::codec::proto::generic::ErrorReply;
+use epoll_group::codec::proto::generic::error_reply::Severity;
+use epoll_group::codec::proto::notice::frame::Scope;
+use epoll_group::codec::proto::session::kill_session;
 
 use super::AUTO;
 

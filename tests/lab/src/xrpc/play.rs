@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
-use epoll_group::codec::cache::Source;
-use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::reply::code;
+use epoll_group::codec::error::code;
+use epoll_group::codec::message::{ClientMessage, Source};
 
 use super::super::random;
 use super::client::{Client, Trouble};

@@ -2,15 +2,14 @@
 
 use epoll_group::codec::chunk::{BlockKind, ChunkFrame, ChunkJoiner};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::ServerMessage;
-use epoll_group::codec::message::connection::Capabilities;
-use epoll_group::codec::message::generic::error_reply::Severity;
-use epoll_group::codec::message::generic::{ErrorReply, OkReply};
-use epoll_group::codec::message::notice::Warning;
-use epoll_group::codec::message::resultset::{
+use epoll_group::codec::message::{Notice, ServerMessage};
+use epoll_group::codec::proto::connection::Capabilities;
+use epoll_group::codec::proto::generic::error_reply::Severity;
+use epoll_group::codec::proto::generic::{ErrorReply, OkReply};
+use epoll_group::codec::proto::notice::Warning;
+use epoll_group::codec::proto::resultset::{
     ColumnMetaData, ColumnMetaDataCompatible, FetchDone, Row,
 };
-use epoll_group::codec::notice::Notice;
 use epoll_group::codec::row::Cell;
 
 use super::datum::Datum;

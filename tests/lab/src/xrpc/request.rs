@@ -1,13 +1,13 @@
 //! Requests as the existing client writes them.
 
 use epoll_group::codec::message::ClientMessage;
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan};
-use epoll_group::codec::message::session::{
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan};
+use epoll_group::codec::proto::session::{
     AuthenticateContinue, AuthenticateStart, KillSession, kill_session,
 };
-use epoll_group::codec::message::sql::{StmtExecute, TokenOffer};
-use epoll_group::codec::message::tso::{AutoSp, GetTso, auto_sp};
-use epoll_group::codec::message::value::{Any, Scalar};
+use epoll_group::codec::proto::sql::{StmtExecute, TokenOffer};
+use epoll_group::codec::proto::tso::{AutoSp, GetTso, auto_sp};
+use epoll_group::codec::proto::value::{Any, Scalar};
 use md5::{Digest, Md5};
 use prost::Message;
 

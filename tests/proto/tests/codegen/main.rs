@@ -1,4 +1,4 @@
-//! The types in `src/codec/message` are what the `.proto` files say.
+//! The types in `src/codec/proto` are what the `.proto` files say.
 //!
 //! They are generated here and compared with what is checked in, so that users of the crate need
 //! neither `protoc` nor a build script. After a change of a `.proto` file:
@@ -12,6 +12,7 @@ mod schema;
 use std::collections::BTreeMap;
 use std::fs;
 
+use prost_reflect::MessageDescriptor;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
@@ -21,7 +22,7 @@ fn the_checked_in_types_are_what_the_proto_files_say() {
     let mut generated = types(pool);
     generated.insert("schema.rs".to_owned(), schema::generate(pool));
 
-    let folder = proto::root().join("src/codec/message");
+    let folder = proto::root().join("src/codec/proto");
     let update = std::env::var_os("UPDATE_GENERATED").is_some();
     let mut stale = Vec::new();
     for (name, text) in &generated {
@@ -46,6 +47,7 @@ fn types(pool: &prost_reflect::DescriptorPool) -> BTreeMap<String, String> {
         file.message_type.iter_mut().for_each(text_is_bytes);
         files.file.push(file);
     }
+    let bare: Vec<_> = pool.all_messages().filter(is_bare).collect();
     let out = tempfile();
     let mut config = prost_build::Config::new();
     config.out_dir(&out);
@@ -57,11 +59,49 @@ fn types(pool: &prost_reflect::DescriptorPool) -> BTreeMap<String, String> {
         .map(|entry| {
             let path = entry.expect("a generated file").path();
             let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
-            (name, fs::read_to_string(&path).expect("a generated file can be read"))
+            let text = fs::read_to_string(&path).expect("a generated file can be read");
+            (name, reduced(&text, &bare))
         })
         .collect();
     fs::remove_dir_all(&out).expect("the generated files can be removed");
     generated
+}
+
+/// True for a message without fields that no field holds: the body of a kind that says all. It needs
+/// no type.
+fn is_bare(message: &MessageDescriptor) -> bool {
+    let pool = message.parent_pool();
+    let mut fields = pool.all_messages().flat_map(|other| other.fields().collect::<Vec<_>>());
+    message.fields().len() == 0 && fields.all(|field| field.kind().as_message() != Some(message))
+}
+
+/// The types without those of bare messages, and without the names of enum values. Only the types
+/// of columns keep their names: people read them.
+fn reduced(text: &str, bare: &[MessageDescriptor]) -> String {
+    let bare: Vec<_> = bare.iter().map(|one| format!("pub struct {} {{}}", one.name())).collect();
+    let mut out = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let is_names = line.trim_start().starts_with("impl ")
+            && !["FieldType", "OriginalType"].iter().any(|name| line.contains(name));
+        if is_names {
+            let end = line.replace(line.trim_start(), "}");
+            let _ = lines.by_ref().find(|line| *line == end);
+        } else if bare.iter().any(|one| one == line) {
+            // The documentation and the attributes before it go, too.
+            while matches!(out.lines().last(), Some(last) if last.starts_with(['#', '/'])) {
+                let last = out.trim_end().rfind('\n').map_or(0, |at| at + 1);
+                if out[last..].starts_with("// ") {
+                    break;
+                }
+                out.truncate(last);
+            }
+        } else {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
 }
 
 fn decode(bytes: &[u8]) -> prost_types::FileDescriptorProto {

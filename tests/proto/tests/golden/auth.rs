@@ -1,7 +1,7 @@
 //! The login: what the client sent for a challenge and a password is what this crate computes.
 
 use epoll_group::codec::auth::{Challenge, Proof, Reply, StoredPassword};
-use epoll_group::codec::message::session::AuthenticateContinue;
+use epoll_group::codec::proto::session::AuthenticateContinue;
 use prost::Message;
 
 use crate::vectors;

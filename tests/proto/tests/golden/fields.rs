@@ -1,6 +1,6 @@
 //! A body by the names of the `.proto` files, in the form of the vectors.
 
-use epoll_group::codec::kind::{ClientKind, ServerKind};
+use epoll_group::codec::message::{ClientKind, ServerKind};
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, Value as Field};
 use serde_json::{Map, Value, json};
 

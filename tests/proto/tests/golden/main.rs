@@ -15,6 +15,7 @@ mod auth;
 mod chunks;
 mod encoder;
 mod fields;
+mod folders;
 mod messages;
 mod rows;
 mod sessions;
@@ -22,7 +23,7 @@ mod sessions;
 use std::fmt;
 use std::path::PathBuf;
 
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::Dialect;
 use serde_json::Value;
 
 /// Every file that a module reads; the conversations lie in a folder.
@@ -84,7 +85,11 @@ impl fmt::Display for Vector {
 
 /// The lines of a file in the folder of the vectors, none if it is not there.
 pub(crate) fn vectors(file: &str) -> Vec<Vector> {
-    let Ok(text) = std::fs::read_to_string(path(file)) else {
+    read(file, path(file))
+}
+
+fn read(file: &str, path: PathBuf) -> Vec<Vector> {
+    let Ok(text) = std::fs::read_to_string(path) else {
         return Vec::new();
     };
     let line = |(at, line): (usize, &str)| {
@@ -95,13 +100,20 @@ pub(crate) fn vectors(file: &str) -> Vec<Vector> {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Path of a file of vectors. Unit tests of the crate read those of the logins, too: they lie in `src`.
 fn path(file: &str) -> PathBuf {
-    let path = folder().join(file);
-    match path.exists() || std::env::var_os("GOLDEN_DIR").is_some() {
-        true => path,
-        false => proto::root().join("src/session/auth").join(file),
-    }
+    if is_other_folder() { folder().join(file) } else { recorded_path(file) }
+}
+
+/// Path of a file of recorded vectors. Unit tests of the crate read those of the logins, too: they
+/// lie in `src`.
+pub(crate) fn recorded_path(file: &str) -> PathBuf {
+    let path = proto::root().join("tests/golden").join(file);
+    if path.exists() { path } else { proto::root().join("src/session/auth").join(file) }
+}
+
+/// True if the vectors are not those of this repository, whose number is known.
+pub(crate) fn is_other_folder() -> bool {
+    std::env::var_os("GOLDEN_DIR").is_some()
 }
 
 pub(crate) fn folder() -> PathBuf {

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use epoll_group::codec::decoder::Decoder;
-use epoll_group::codec::dialect::Dialect;
+use epoll_group::codec::frame::{Decoder, Dialect};
 use epoll_group::codec::limits::Limits;
 use proptest::prelude::*;
 

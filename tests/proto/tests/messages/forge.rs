@@ -46,14 +46,12 @@ struct Field {
 
 pub(crate) struct Forge {
     message: MessageDescriptor,
-    /// True if the odd form had unknown fields.
-    pub(crate) has_unknown: bool,
 }
 
 impl Forge {
     pub(crate) fn new(name: &str) -> Self {
         let message = proto::pool().get_message_by_name(name);
-        Self { message: message.unwrap_or_else(|| panic!("no {name}")), has_unknown: false }
+        Self { message: message.unwrap_or_else(|| panic!("no {name}")) }
     }
 
     /// A message as every encoder should write it.
@@ -67,7 +65,7 @@ impl Forge {
 
     /// The same message for the same entropy: fields out of order, numbers longer than necessary,
     /// unknown fields between them.
-    pub(crate) fn odd(&mut self, entropy: &mut Entropy<'_>) -> Vec<u8> {
+    pub(crate) fn odd(&self, entropy: &mut Entropy<'_>) -> Vec<u8> {
         let fields = fields(&self.message, entropy, 6);
         // The rest of the entropy decides about the form. If none is left, these bytes do.
         let mut form: Vec<u8> = entropy.0.by_ref().copied().collect();
@@ -77,7 +75,7 @@ impl Forge {
         out
     }
 
-    fn write_odd(&mut self, fields: Vec<Field>, form: &mut Entropy<'_>, out: &mut Vec<u8>) {
+    fn write_odd(&self, fields: Vec<Field>, form: &mut Entropy<'_>, out: &mut Vec<u8>) {
         let mut parts: Vec<(bool, Vec<u8>)> = Vec::new();
         for field in fields {
             let mut part = Vec::new();
@@ -110,7 +108,6 @@ impl Forge {
             parts.insert(at, (field.list, part));
         }
         if form.byte().is_multiple_of(3) {
-            self.has_unknown = true;
             let unknown: &[u8] = match form.byte() % 4 {
                 0 => b"\xf8\x07\x2a",
                 1 => b"\xfa\x07\x03abc",

@@ -1,12 +1,9 @@
 //! Lengths, depths, numbers and texts at their limits and one above; malformed bodies.
 
-use epoll_group::codec::decoder::{Decoder, Frame};
-use epoll_group::codec::dialect::Dialect;
-use epoll_group::codec::error::{MessageError, Scope};
-use epoll_group::codec::header::HeaderError;
-use epoll_group::codec::kind::ClientKind;
+use epoll_group::codec::error::{MessageError, Scope, WireError};
+use epoll_group::codec::frame::{Decoder, Dialect, Frame, HeaderError};
 use epoll_group::codec::limits::Limits;
-use epoll_group::codec::message::{ClientMessage, ServerMessage};
+use epoll_group::codec::message::{ClientKind, ClientMessage, ServerMessage};
 
 fn header(length: u32) -> Vec<u8> {
     let mut bytes = vec![0; 8];
@@ -180,24 +177,20 @@ fn malformed_bodies_have_errors_of_their_own() {
         assert_eq!(decode(kind, body, &limits), Err(expected));
     }
     let error = |body: &[u8]| decode(ClientKind::ExecSql, body, &limits).map(drop);
-    let cut = error(b"\x0a\x08sele");
-    assert!(
-        matches!(cut, Err(MessageError::Truncated { offset: 2, needs: 8, has: 4, .. })),
-        "{cut:?}"
-    );
-    assert!(matches!(
-        error(b"\x40\xff"),
-        Err(MessageError::Truncated { offset: 1, needs: 2, has: 1, .. })
-    ));
-    assert!(matches!(
-        error(b"\x40\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"),
-        Err(MessageError::Varint { offset: 1, .. })
-    ));
-    assert!(matches!(error(b"\x00"), Err(MessageError::Tag { offset: 0, tag: 0, .. })));
-    assert!(matches!(error(b"\x0f"), Err(MessageError::Tag { offset: 0, tag: 15, .. })));
-    assert!(matches!(error(b"\x0c"), Err(MessageError::Tag { offset: 0, tag: 12, .. })));
-    assert!(matches!(error(b"\x9b\x06"), Err(MessageError::Truncated { offset: 2, .. })));
-    assert!(matches!(error(b"\x9b\x06\xa4\x06"), Err(MessageError::Tag { offset: 2, .. })));
+    for (body, offset, fault) in [
+        (&b"\x0a\x08sele"[..], 1, WireError::Truncated),
+        (b"\x40\xff", 1, WireError::Truncated),
+        (b"\x40\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 1, WireError::VarintTooLong),
+        (b"\x00", 0, WireError::Tag),
+        (b"\x0f", 0, WireError::Tag),
+        (b"\x40\x01\x0c", 2, WireError::Tag),
+        (b"\x9b\x06", 2, WireError::Truncated),
+        (b"\x9b\x06\xa4\x06", 2, WireError::Tag),
+        // Offsets inside a nested message count from the start of the body.
+        (b"\x12\x04\x08\x01\x12\x09", 5, WireError::Truncated),
+    ] {
+        assert_eq!(error(body), Err(MessageError::Wire { offset, error: fault }), "{body:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Where plans go.
 
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, Expr, GetExpr, TableInfo};
+use epoll_group::codec::proto::value::Scalar;
 
 use super::{NODES, catalogue, of_plan};
 

@@ -1,6 +1,6 @@
 //! Types as the definition of a table names them.
 
-use epoll_group::codec::message::resultset::OriginalType;
+use epoll_group::codec::proto::resultset::OriginalType;
 
 use super::Type;
 

@@ -1,7 +1,6 @@
 //! Values of SQLite in columns of a type.
 
-use epoll_group::codec::decimal::Decimal;
-use epoll_group::codec::temporal::{Date, DateTime, Time};
+use epoll_group::codec::value::{Date, DateTime, Decimal, Time};
 use epoll_group::session::{Row, SessionError};
 use rusqlite::types::ValueRef;
 

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::ScalarValue;
 use epoll_group::session::SessionError;
 use rusqlite::fallible_streaming_iterator::FallibleStreamingIterator;
 use rusqlite::types::{Null, ToSqlOutput, ValueRef};
@@ -221,7 +221,7 @@ fn key<'a>(
     table: &Table,
     index: &Index,
     asked: &Asked<'a>,
-    parts: &'a [epoll_group::codec::message::plan::KeyExpr],
+    parts: &'a [epoll_group::codec::proto::plan::KeyExpr],
     number: usize,
 ) -> Result<Vec<KeyColumn>, SessionError> {
     let node = asked.way.name();

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use epoll_group::codec::decimal::Decimal;
+use epoll_group::codec::value::Decimal;
 
 /// `coefficient` × 10^−`scale`.
 ///

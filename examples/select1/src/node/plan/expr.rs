@@ -1,8 +1,8 @@
 //! Expressions of plans, typed and ready to be computed.
 
-use epoll_group::codec::message::plan::{ExecPlan, Expr as Message, Operator};
-use epoll_group::codec::message::value::Scalar;
-use epoll_group::codec::plan::{ExprNode, PlanError};
+use epoll_group::codec::message::{ExprNode, PlanError};
+use epoll_group::codec::proto::plan::{ExecPlan, Expr as Message, Operator};
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::session::SessionError;
 
 use super::infer::{self, Op};

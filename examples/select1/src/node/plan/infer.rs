@@ -1,7 +1,7 @@
 //! Types of expressions, found before there are rows: the client gets the types first.
 
-use epoll_group::codec::message::value::Scalar;
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::ScalarValue;
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::session::SessionError;
 
 use super::exact::QUOTIENT_DIGITS;

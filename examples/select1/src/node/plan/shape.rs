@@ -8,10 +8,9 @@
 //!
 //! Texts and lists have their length in front, so that no two plans that differ have one shape.
 
-use epoll_group::codec::message::plan::{ExecPlan, IndexInfo, KeyExpr, TableInfo, TableProject};
-use epoll_group::codec::message::value::Scalar;
-use epoll_group::codec::plan::Node;
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::{Node, ScalarValue};
+use epoll_group::codec::proto::plan::{ExecPlan, IndexInfo, KeyExpr, TableInfo, TableProject};
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::session::SessionError;
 
 use super::{malformed, refuse};

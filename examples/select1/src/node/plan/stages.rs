@@ -1,8 +1,8 @@
 //! Rows through what stands above a table.
 
-use epoll_group::codec::message::plan::aggr::AggrType;
-use epoll_group::codec::message::plan::{ExecPlan, Project, TableProject};
-use epoll_group::codec::plan::{Node, PlanError};
+use epoll_group::codec::message::{Node, PlanError};
+use epoll_group::codec::proto::plan::aggr::AggrType;
+use epoll_group::codec::proto::plan::{ExecPlan, Project, TableProject};
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
 

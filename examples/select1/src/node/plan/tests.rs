@@ -8,10 +8,10 @@ mod nulls;
 mod ranges;
 mod reads;
 
-use epoll_group::codec::column::Column;
 use epoll_group::codec::error::Scope;
-use epoll_group::codec::message::plan::{AnyPlan, ExecPlan, GetExpr, IndexInfo, TableInfo};
-use epoll_group::codec::message::value::Scalar;
+use epoll_group::codec::proto::plan::{AnyPlan, ExecPlan, GetExpr, IndexInfo, TableInfo};
+use epoll_group::codec::proto::value::Scalar;
+use epoll_group::codec::row::Column;
 use epoll_group::codec::value::Value;
 use epoll_group::session::SessionError;
 use rusqlite::Connection;

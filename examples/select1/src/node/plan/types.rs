@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use epoll_group::codec::message::resultset::OriginalType;
-use epoll_group::codec::temporal::{Date, DateTime, Time};
-use epoll_group::codec::value::Value;
+use epoll_group::codec::proto::resultset::OriginalType;
+use epoll_group::codec::value::{Date, DateTime, Time, Value};
 use epoll_group::session::SessionError;
 use rusqlite::types::ValueRef;
 

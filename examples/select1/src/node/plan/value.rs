@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use epoll_group::codec::message::value::Scalar;
-use epoll_group::codec::scalar::ScalarValue;
+use epoll_group::codec::message::ScalarValue;
+use epoll_group::codec::proto::value::Scalar;
 use epoll_group::session::SessionError;
 
 use super::exact::Exact;

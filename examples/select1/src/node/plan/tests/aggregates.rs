@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use epoll_group::codec::message::plan::Expr;
-use epoll_group::codec::message::plan::aggr::AggrType;
+use epoll_group::codec::proto::plan::Expr;
+use epoll_group::codec::proto::plan::aggr::AggrType;
 use proptest::prelude::*;
 
 use super::*;

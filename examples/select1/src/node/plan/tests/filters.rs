@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use epoll_group::codec::message::plan::Expr;
+use epoll_group::codec::proto::plan::Expr;
 use proptest::prelude::*;
 
 use super::*;

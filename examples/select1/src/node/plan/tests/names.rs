@@ -1,6 +1,6 @@
 //! Names: where they come from, and that they never become more than names.
 
-use epoll_group::codec::message::plan::Expr;
+use epoll_group::codec::proto::plan::Expr;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Operators on NULL, zero and texts.
 
-use epoll_group::codec::message::plan::{ColumnIdentifier, Expr};
+use epoll_group::codec::proto::plan::{ColumnIdentifier, Expr};
 
 use super::*;
 

@@ -221,7 +221,7 @@ fn a_long_scan_that_finds_nothing_can_be_cancelled() {
     let insert = "with recursive n (x) as (select 1 union all select x + 1 from n where x < 1000)
         insert into t select x from n";
     db.execute(insert, []).expect("rows");
-    let never = epoll_group::codec::message::plan::Expr::literal(Scalar::bool(false));
+    let never = epoll_group::codec::proto::plan::Expr::literal(Scalar::bool(false));
     let (message, mut sink) = (ExecPlan::default(), Gone(Rows::default()));
     let plan = scan("t").filter(never);
     let error = super::super::run(&db, &mut Cache::default(), &message, &plan, &mut sink);
