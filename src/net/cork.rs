@@ -6,13 +6,13 @@
 //! meanwhile. When the cork is pulled, they leave in one system call for each connection.
 //!
 //! Sends are not held back for long. Once the first of them is 0.1 ms old, all leave with the next
-//! send. All leave before an announced wait, which calls [`flush_corked`]. If a handler blocks
+//! send. The bytes of a connection leave when there are 16 KiB of them. All leave before an announced wait, which calls [`flush_corked`]. If a handler blocks
 //! without announcing it, other workers flush the [`Held`] that the cork holder has published.
 //!
 //! If another thread sends on the same connection meanwhile, the corked bytes leave with its bytes
 //! and before them. So the order stays.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,9 @@ use crate::sync::stall::before_wait;
 use crate::sys::clock;
 
 /// Age from which held sends leave with the next one.
-const OLD: Duration = Duration::from_micros(100);
+pub(crate) const OLD: Duration = Duration::from_micros(100);
+/// Number of bytes that a connection sends at once, in spite of a cork.
+pub(crate) const FULL: usize = 16 << 10;
 
 /// Connections in whose inboxes one thread has left bytes.
 #[derive(Default)]
@@ -41,7 +43,7 @@ impl Held {
 struct State {
     /// Number of live corks of this thread.
     depth: Cell<u32>,
-    held: RefCell<Arc<Held>>,
+    held: Arc<Held>,
     /// Time of the first send that is held back.
     since: Cell<Option<Instant>>,
 }
@@ -49,7 +51,7 @@ struct State {
 thread_local! {
     static STATE: State = State {
         depth: Cell::new(0),
-        held: RefCell::default(),
+        held: Arc::default(),
         since: Cell::new(None),
     };
 }
@@ -78,7 +80,7 @@ impl Cork {
     /// Returns the sends that this thread holds back, so that other workers can flush them if it is
     /// stuck.
     pub(crate) fn held() -> Option<Arc<Held>> {
-        is_corked().then(|| STATE.with(|state| Arc::clone(&state.held.borrow())))
+        is_corked().then(|| STATE.with(|state| Arc::clone(&state.held)))
     }
 }
 
@@ -129,7 +131,7 @@ pub fn together<R>(code: impl FnOnce() -> R) -> R {
 pub(crate) fn flush_corked() {
     let held = STATE.try_with(|state| {
         state.since.take()?;
-        Some(Arc::clone(&state.held.borrow()))
+        Some(Arc::clone(&state.held))
     });
     if let Ok(Some(held)) = held {
         held.flush();
@@ -138,7 +140,7 @@ pub(crate) fn flush_corked() {
 
 /// Returns true if this thread holds back its sends.
 #[inline]
-pub(super) fn is_corked() -> bool {
+pub(crate) fn is_corked() -> bool {
     STATE.try_with(|state| state.depth.get() > 0).unwrap_or(false)
 }
 
@@ -146,8 +148,7 @@ pub(super) fn is_corked() -> bool {
 /// old.
 pub(super) fn hold(conn: &Arc<Conn>) {
     let old = STATE.with(|state| {
-        let held = state.held.borrow();
-        let mut held = lock(&held.0);
+        let mut held = lock(&state.held.0);
         if !held.iter().any(|other| Arc::ptr_eq(other, conn)) {
             held.push(Arc::clone(conn));
         }
@@ -172,22 +173,30 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::net::{Address, Deaf, Served};
+    use crate::net::{Address, Connection, Deaf, Served};
     use crate::runtime::Simulated;
+    use crate::stats::Counter;
 
-    #[test]
-    fn what_is_old_leaves_with_the_next_send_although_the_cork_is_in() {
+    /// Connection of a simulated runtime, and its peer.
+    fn connect() -> (Simulated, Connection, UnixStream) {
         let runtime = Simulated::new(Config::default()).expect("descriptors");
-        let (ours, mut peer) = UnixStream::pair().expect("descriptors");
+        let (ours, peer) = UnixStream::pair().expect("descriptors");
         ours.set_nonblocking(true).expect("a socket");
         peer.set_nonblocking(true).expect("a socket");
         let address = Address::Unix("".into());
         let served = Served::new(Deaf);
         let conn = served.accept(runtime.group(), ours.into(), address).expect("there is room");
-        let mut received = || {
-            let mut bytes = [0; 8];
-            peer.read(&mut bytes).unwrap_or(0)
-        };
+        (runtime, conn, peer)
+    }
+
+    fn read(peer: &mut UnixStream) -> usize {
+        peer.read(&mut [0; 2 * FULL]).unwrap_or(0)
+    }
+
+    #[test]
+    fn what_is_old_leaves_with_the_next_send_although_the_cork_is_in() {
+        let (_runtime, conn, mut peer) = connect();
+        let mut received = || read(&mut peer);
         let began = Instant::now();
         clock::simulate(Some(began));
         together(|| {
@@ -203,5 +212,40 @@ mod tests {
         });
         clock::simulate(None);
         assert_eq!(received(), 1);
+    }
+
+    #[test]
+    fn much_leaves_at_once_although_the_cork_is_in() {
+        let (runtime, conn, mut peer) = connect();
+        clock::simulate(Some(Instant::now()));
+        let calls = || runtime.handle().stats().get(Counter::SendCalls);
+        together(|| {
+            conn.send(vec![1; 100]);
+            conn.send(vec![2; FULL - 101]);
+            assert_eq!(read(&mut peer), 0, "one byte is missing");
+            conn.send([3]);
+            assert_eq!(read(&mut peer), FULL);
+            conn.send([4]);
+            assert_eq!(read(&mut peer), 0, "few again");
+        });
+        clock::simulate(None);
+        assert_eq!((read(&mut peer), calls()), (1, 2));
+    }
+
+    #[test]
+    fn what_a_cork_holds_leaves_before_it_exceeds_the_budget() {
+        let (runtime, conn, mut peer) = connect();
+        clock::simulate(Some(Instant::now()));
+        let (usage, limit) = (runtime.group().usage(), runtime.group().config().max_buffered_bytes);
+        usage.buffer_changed(0, limit);
+        together(|| {
+            conn.send(vec![1; 8 << 10]);
+            assert_eq!(read(&mut peer), 0, "each connection may have that much");
+            conn.send([2]);
+            assert_eq!(read(&mut peer), (8 << 10) + 1);
+        });
+        usage.buffer_changed(limit, 0);
+        clock::simulate(None);
+        assert!(!conn.is_closed());
     }
 }

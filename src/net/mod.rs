@@ -52,7 +52,7 @@ pub use listener::{ListenError, Listener};
 pub use read_buf::Input;
 pub use send_queue::Sent;
 
-pub(crate) use cork::{Cork, Held, flush_corked};
+pub(crate) use cork::{Cork, FULL, Held, OLD, flush_corked, is_corked};
 #[cfg(all(test, feature = "internal"))]
 pub(crate) use simulated::Deaf;
 #[cfg(feature = "internal")]

@@ -65,6 +65,16 @@ pub(super) struct Outbound {
     closer_waits: bool,
 }
 
+/// Bytes that wait after a sender has left some in the inbox.
+struct Left {
+    /// Length of the inbox.
+    len: usize,
+    /// Length of backlog and inbox.
+    pending: usize,
+    /// Bytes that the runtime buffers for all connections.
+    total: usize,
+}
+
 /// The inbox has bytes.
 const INBOX: Marks = Marks::bit(12);
 /// Notify the receiving side when the backlog is at the low watermark.
@@ -79,7 +89,7 @@ const DISCARD: Marks = Marks::bit(11);
 impl Conn {
     /// Sends the bytes, or leaves them in the inbox while this thread holds a cork.
     pub(super) fn send_or_hold(conn: &Arc<Self>, pieces: Pieces<'_>) -> Sent {
-        if !cork::is_corked() || pieces.len() > LARGE {
+        if !cork::is_corked() || pieces.len() >= cork::FULL {
             return conn.send(pieces);
         }
         if conn.phase() >= Phase::Closing {
@@ -88,9 +98,15 @@ impl Conn {
         if pieces.is_empty() {
             return Sent::Sent;
         }
-        let Some(waiting) = conn.leave_in_inbox(pieces, true) else { return Sent::Closed };
-        cork::hold(conn);
-        conn.answer(waiting)
+        let Some(inbox) = conn.leave_in_inbox(pieces, true) else { return Sent::Closed };
+        // Held bytes leave before they would cost the connection its life.
+        if inbox.len >= cork::FULL || conn.over_budget(inbox.total).is_some() {
+            conn.mark_send(INBOX);
+            conn.keep_budget(conn.group.usage().buffered_bytes());
+        } else {
+            cork::hold(conn);
+        }
+        conn.answer(inbox.pending)
     }
 
     /// Sends the bytes that a cork left in the inbox.
@@ -110,9 +126,10 @@ impl Conn {
         // The connection may have closed since the check above; then the send returns `Closed`.
         let first = if let Some(running) = self.send.notify(Marks::NONE) {
             self.run_send(running, pieces)
-        } else if let Some(waiting) = self.leave_in_inbox(pieces, false) {
+        } else if let Some(inbox) = self.leave_in_inbox(pieces, false) {
+            self.keep_budget(inbox.total);
             self.mark_send(INBOX);
-            Sent::Queued(waiting)
+            Sent::Queued(inbox.pending)
         } else {
             Sent::Closed
         };
@@ -135,27 +152,22 @@ impl Conn {
         }
     }
 
-    /// Leaves bytes to the next turn. Returns the number of waiting bytes, or `None` if no turn
-    /// will follow.
-    fn leave_in_inbox(&self, pieces: Pieces<'_>, corked: bool) -> Option<usize> {
-        let (waiting, total) = {
-            let mut inbox = lock(&self.inbox);
-            // Checked under the lock, as in `shut_if_empty`: bytes left before the end are sent
-            // before it.
-            if self.phase() >= Phase::Shut {
-                return None;
-            }
-            if corked {
-                // Release: pairs with the Acquire in `send_turn`, so a later sender sends after these
-                // bytes.
-                self.corked.store(true, Ordering::Release);
-            }
-            pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
-            let total = self.note_pending(0, pieces.len());
-            (self.pending.load(Ordering::Relaxed), total)
-        };
-        self.keep_budget(total);
-        Some(waiting)
+    /// Leaves bytes to the next turn. Returns `None` if no turn will follow.
+    fn leave_in_inbox(&self, pieces: Pieces<'_>, corked: bool) -> Option<Left> {
+        let mut inbox = lock(&self.inbox);
+        // Checked under the lock, as in `shut_if_empty`: bytes left before the end are sent before
+        // it.
+        if self.phase() >= Phase::Shut {
+            return None;
+        }
+        if corked {
+            // Release: pairs with the Acquire in `send_turn`, so a later sender sends after these
+            // bytes.
+            self.corked.store(true, Ordering::Release);
+        }
+        pieces.iter().for_each(|piece| inbox.extend_from_slice(piece));
+        let total = self.note_pending(0, pieces.len());
+        Some(Left { len: inbox.len(), pending: self.pending.load(Ordering::Relaxed), total })
     }
 
     /// Called when the receiving side has paused because of the backlog or the inbox. [`RESUME`]
@@ -226,9 +238,7 @@ impl Conn {
             let mut inbox = lock(&self.inbox);
             self.corked.store(false, Ordering::Relaxed);
             // The bytes of the inbox are counted as pending already.
-            out.backlog.append(&inbox);
-            inbox.clear();
-            inbox.shrink_to(KEPT_INBOX);
+            out.backlog.append_chunk(mem::take(&mut inbox));
         }
         self.note_height(out);
         // Before the deadline counts against the peer, the socket is tried. It may have room
@@ -406,11 +416,16 @@ impl Conn {
     /// Ends the connection if it exceeds its share of the runtime's budget. Must not be called
     /// under a lock.
     fn keep_budget(&self, bytes: usize) {
+        if let Some(reason) = self.over_budget(bytes) {
+            self.begin_close(reason, ABORT);
+        }
+    }
+
+    fn over_budget(&self, bytes: usize) -> Option<CloseReason> {
         let limit = self.group.config().max_buffered_bytes;
         let own = self.pending.load(Ordering::Relaxed);
-        if !leaves_room(own, bytes, limit) {
-            self.begin_close(CloseReason::MemoryBudget { own, bytes, limit }, ABORT);
-        }
+        let over = !leaves_room(own, bytes, limit);
+        over.then_some(CloseReason::MemoryBudget { own, bytes, limit })
     }
 }
 
@@ -431,11 +446,6 @@ impl Drop for SendOn {
         }
     }
 }
-
-/// Size from which a send gets its own system call in spite of a cork.
-const LARGE: usize = 16 << 10;
-/// Capacity that an emptied inbox keeps.
-const KEPT_INBOX: usize = 4096;
 
 /// Bytes that wait for the socket. They are kept in chunks, so that memory is freed as they leave.
 #[derive(Debug, Default)]
@@ -466,6 +476,15 @@ impl Backlog {
         match self.chunks.back_mut() {
             Some(last) if last.len() + bytes.len() <= CHUNK => last.extend_from_slice(bytes),
             _ => self.chunks.push_back(bytes.to_vec()),
+        }
+    }
+
+    fn append_chunk(&mut self, bytes: Vec<u8>) {
+        if self.is_empty() && !bytes.is_empty() {
+            self.len = bytes.len();
+            self.chunks.push_back(bytes);
+        } else {
+            self.append(&bytes);
         }
     }
 

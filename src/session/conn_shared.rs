@@ -2,9 +2,8 @@
 
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use super::output::{Owner, is_dead};
 use super::session_shared::SessionShared;
 use super::writers::Writers;
 use crate::codec::encoder::{Encoder, OutBuffer, PagePool};
@@ -78,15 +77,11 @@ impl ConnShared {
         self.group().count(counter, 1);
     }
 
-    /// Held during a send, which does not wait.
-    pub(super) fn sending(&self) -> RwLockReadGuard<'_, ()> {
-        self.send_lock.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends the frames of `owner`, or drops them if it is dead.
-    pub(super) fn send_frames(&self, owner: &Owner, buffer: &OutBuffer) -> Sent {
-        let _sending = self.sending();
-        if is_dead(owner) {
+    pub(super) fn send_frames(&self, owner: Option<&SessionShared>, buffer: &OutBuffer) -> Sent {
+        // Held during the send, which does not wait.
+        let _sending = self.send_lock.read().unwrap_or_else(PoisonError::into_inner);
+        if owner.is_some_and(SessionShared::is_dead) {
             self.count(Counter::FramesOfDeadSessionsDropped);
             return Sent::Sent;
         }

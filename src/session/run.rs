@@ -17,6 +17,7 @@ use super::reply_state::{Blocked, Pulled, ReplyState};
 use super::server_conn::{Runnable, ServerConn};
 use super::service::{Service, SessionId};
 use super::session_shared::{SessionShared, Settled, Wakeable};
+use crate::net::is_corked;
 use crate::runtime::{Class, Cost, Lap, Work, WorkerContext};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
@@ -68,7 +69,7 @@ enum StepResult {
 const LOOK: Marks = Marks::bit(0);
 
 /// Returns true if a reply is not worth a send of its own. It then waits for the replies behind it.
-pub(super) fn is_quick(cost: &Cost) -> bool {
+fn is_quick(cost: &Cost) -> bool {
     cost.nanos().is_some_and(|nanos| nanos < QUICK_NANOS)
 }
 
@@ -143,7 +144,7 @@ impl<S: Service> Session<S> {
                 self.cost().add(lap.end());
             }
             match result {
-                // After `queue` another worker may run the session, so the output leaves before.
+                // Afterwards another worker may run the session, so its output goes ahead.
                 StepResult::Yield | StepResult::YieldInResult => {
                     out.flush();
                     running.mark(LOOK);
@@ -157,20 +158,31 @@ impl<S: Service> Session<S> {
                     return lap.now;
                 }
                 StepResult::Idle | StepResult::IdleInResult => {
-                    running.queue();
-                    out.hold(self);
+                    out.flush();
+                    self.settle(running);
                     return lap.now;
                 }
                 StepResult::Continue => {}
             }
             done += 1;
             self.cost().add(lap.end());
-            // A session in a transaction may hold locks, so its client gets the reply at once.
-            if is_quick(self.cost()) && !self.class().is_urgent() {
-                out.keep(lap.now);
-            } else {
+            // The reply of a quick request waits for the replies behind it. A session in a
+            // transaction may hold locks, so its client gets the reply at once.
+            if !is_quick(self.cost()) || self.class().is_urgent() {
                 out.flush();
             }
+        }
+    }
+
+    /// Ends a run whose output was passed on.
+    fn settle(self: &Arc<Self>, mut running: Running<'_, Body<S::Session>>) {
+        match self.shared.settle() {
+            Settled::Over => self.server_conn.forget(self.shared.id),
+            Settled::ToEnd => running.mark(LOOK),
+            Settled::Busy | Settled::Idle => {}
+        }
+        if running.finish_or_queue() {
+            Arc::clone(self).queue();
         }
     }
 
@@ -184,7 +196,10 @@ impl<S: Service> Session<S> {
         match mem::replace(&mut body.unfinished, Unfinished::None) {
             Unfinished::None => match self.shared.next() {
                 Some(queued) => {
-                    if out.keeps() {
+                    if out.is_unsent() {
+                        out.keep();
+                    }
+                    if is_corked() {
                         out.show(&self.server_conn);
                     }
                     if self.shared.id.is_auto_commit() {
@@ -194,8 +209,7 @@ impl<S: Service> Session<S> {
                     self.begin(body, out, queued)
                 }
                 None if self.shared.id.is_auto_commit() => {
-                    // Calls the service before the output leaves. Afterwards the call could run
-                    // inside the handler of another session.
+                    // The client gets the reply when the service has closed the session.
                     self.end_statement(body);
                     StepResult::Idle
                 }
@@ -294,20 +308,6 @@ impl<S: Service> Session<S> {
 impl<S: Service> Runnable for Session<S> {
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant {
         self.serve(out, now)
-    }
-
-    fn settle(self: Arc<Self>) {
-        let settled = self.shared.settle();
-        if settled == Settled::Over {
-            self.server_conn.forget(self.shared.id);
-        }
-        let Some(mut running) = self.runner.resume() else { return };
-        if settled == Settled::ToEnd {
-            running.mark(LOOK);
-        }
-        if running.finish_or_queue() {
-            self.queue();
-        }
     }
 }
 

@@ -11,8 +11,8 @@ use md5::{Digest, Md5};
 
 use super::cache::Put;
 use super::conn_shared::ConnShared;
-use super::output::{Output, ReplyBatch};
-use super::run::{Session, TURN, is_quick};
+use super::output::Output;
+use super::run::{Session, TURN};
 use super::server::ServerShared;
 use super::service::{CancelReason, Peer, Service, SessionId};
 use super::timestamps::TimestampQueue;
@@ -72,12 +72,9 @@ pub(super) struct KeptPlan {
 
 /// Work that can run in place, on the thread that made it runnable.
 pub(super) trait Runnable: Work {
-    /// Runs the queued work from `now` on, and returns the time at the end. The output in `out`
-    /// holds the work until it is sent. No other thread runs it before.
+    /// Runs the queued work from `now` on, and returns the time at the end. No other thread runs it
+    /// before its output is passed on.
     fn run_here(self: Arc<Self>, out: &Output, now: Instant) -> Instant;
-
-    /// Called when the output of the run has been sent.
-    fn settle(self: Arc<Self>);
 }
 
 /// Result of opening a session.
@@ -281,7 +278,7 @@ impl<S: Service> ServerConn<S> {
         let until = now + TURN;
         Output::with(&self.conn, |out| {
             let urgent_alone = self.conn.group().runs_urgent_alone();
-            // Output of several sessions to other connections leaves in one send.
+            // Output of several sessions leaves in one send for each connection.
             let mut cork = None;
             let mut queued = 0;
             loop {
@@ -293,13 +290,10 @@ impl<S: Service> ServerConn<S> {
                     Pace::Dear => false,
                 };
                 if here {
-                    if !is_quick(next.cost()) {
-                        out.flush();
-                    }
                     if more {
                         cork.get_or_insert_with(Cork::new);
                     }
-                    if more || out.keeps() || cork.is_some() {
+                    if cork.is_some() {
                         out.show(self);
                     }
                     now = next.run_here(out, now);
@@ -312,12 +306,8 @@ impl<S: Service> ServerConn<S> {
                 // The peer may send more for each reply, so other connections go first after a
                 // turn.
                 if more && now >= until {
-                    let (server_conn, kept) = (Arc::clone(self), Arc::default());
-                    self.conn.group().push_spent_work(Arc::new(RemainingWork {
-                        server_conn,
-                        kept,
-                        held: None,
-                    }));
+                    let rest = RemainingWork { server_conn: Arc::clone(self), held: None };
+                    self.conn.group().push_spent_work(Arc::new(rest));
                     break;
                 }
                 match self.next_ready() {
@@ -431,14 +421,12 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 /// stuck. It is also queued after a full turn.
 pub(super) struct RemainingWork<S: Service> {
     pub(super) server_conn: Arc<ServerConn<S>>,
-    pub(super) kept: Arc<ReplyBatch>,
-    /// Corked output to other connections.
+    /// Output that the stuck worker holds back.
     pub(super) held: Option<Arc<Held>>,
 }
 
 impl<S: Service> Work for RemainingWork<S> {
     fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
-        self.kept.relieve(&self.server_conn.conn);
         self.held.iter().for_each(|held| held.flush());
         let server_conn = &self.server_conn;
         server_conn.dispatch(context.lap.now, true);

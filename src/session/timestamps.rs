@@ -106,16 +106,13 @@ impl<S: Service> Runnable for TimestampQueue<S> {
             let budget = server_conn.conn.config().session_budget;
             let mut done = 0;
             while let Some(request) = self.next() {
-                // The service may wait.
-                out.flush();
                 Self::answer(&server_conn, out, request);
                 done += 1;
                 self.cost.add(lap.end());
-                // The next work of this thread has another owner.
-                out.keep(lap.now);
+                // The service may wait for the next timestamp.
+                out.flush();
                 // After a full turn other connections go first.
                 if done >= budget || lap.now.saturating_duration_since(now) >= TURN {
-                    out.flush();
                     running.mark(ASKED);
                     running.queue();
                     server_conn.conn.group().push_spent_work(self);
@@ -123,23 +120,18 @@ impl<S: Service> Runnable for TimestampQueue<S> {
                 }
             }
         }
-        running.queue();
-        out.hold(self);
-        lap.now
-    }
-
-    fn settle(self: Arc<Self>) {
         {
             let mut asked = lock(&self.asked);
             let hold = if asked.queue.is_empty() { asked.hold.take() } else { None };
             drop(asked);
             drop(hold);
         }
-        if self.runner.resume().is_some_and(Running::finish_or_queue)
+        if running.finish_or_queue()
             && let Some(server_conn) = self.server_conn.upgrade()
         {
             server_conn.conn.group().push_work(self);
         }
+        lap.now
     }
 }
 

@@ -8,7 +8,6 @@ use crate::codec::encoder::{Encoder, Metadata};
 use crate::runtime::{Class, guard};
 use crate::session::error::{SessionError, put_error};
 use crate::session::output::Output;
-use crate::session::server_conn::Runnable;
 use crate::session::service::{Cancel, Service};
 
 impl<S: Service> Session<S> {
@@ -107,15 +106,14 @@ impl<S: Service> Session<S> {
         out: &Output,
         answer: Option<&SessionError>,
     ) {
-        let others = self.shared.refuse_after(|waiting| {
+        self.shared.refuse_after(|waiting| {
             if let Some(error) = answer {
                 for _ in waiting {
                     self.write(out, |encoder| put_error(encoder, error));
                 }
             }
-            out.send()
+            out.pass_on();
         });
-        others.into_iter().for_each(Runnable::settle);
         self.server_conn.forget(self.shared.id);
         self.shared.end();
         self.clean_up(body);
