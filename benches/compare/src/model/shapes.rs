@@ -243,7 +243,8 @@ pub mod tests {
         for handler in [0.0, 43_000.0] {
             let request = RECORDED.request + handler;
             let costs = Costs { request, group_request: request, ..RECORDED };
-            for (cores, clients) in [(64, 256), (64, 1_024), (104, 256), (104, 1_024), (104, 4_096)] {
+            for (cores, clients) in [(64, 256), (64, 1_024), (104, 256), (104, 1_024), (104, 4_096)]
+            {
                 let load = Load { clients, think: 100_000, burn: None };
                 let length = Length { requests: 30_000, nanos: 3_000_000 };
                 let found = [Shape::Groups, Shape::Loops]
