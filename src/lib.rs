@@ -144,13 +144,15 @@ pub mod pool;
 mod runtime;
 #[cfg(all(feature = "server", target_os = "linux", not(loom)))]
 pub mod session;
-#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+#[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 pub mod stats;
 #[cfg(all(feature = "server", target_os = "linux"))]
 pub mod sync;
 #[cfg(all(feature = "pool", not(all(feature = "server", target_os = "linux"))))]
 mod sync;
-#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+#[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 mod sys;
 
 /// A pool without a runtime, and a model of one, need the clock alone.
@@ -184,16 +186,30 @@ struct Readme;
 mod runtime {
     mod alarm;
     mod aside;
+    mod batch;
+    mod class;
     mod draining;
     mod end;
     mod park;
     mod queue;
+    mod reserve;
     mod room;
+    mod run_queues;
+    mod scale;
+    mod schedule;
     mod seat;
+    mod seats;
     mod slots;
     mod starved;
+    mod thread_kind;
+    mod thread_set;
     mod timer;
     mod watch;
+
+    /// Stands in for the work of the layers above.
+    mod work {
+        pub(crate) trait Work: Send + Sync {}
+    }
 }
 
 #[cfg(all(feature = "server", target_os = "linux", loom))]

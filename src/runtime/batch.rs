@@ -1,9 +1,8 @@
 //! [`Event`]: event that a worker has taken from epoll and not begun, which other threads can take
 //! over.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::slots::Token;
+use crate::sync::shim::atomic::{AtomicU64, Ordering};
 use crate::sys::epoll::Readiness;
 
 /// Event of a batch, with token and readiness in one word. The thread that swaps the word out owns the
@@ -32,4 +31,4 @@ impl Event {
 }
 
 /// Upper end of the range of `epoll_events_per_thread`.
-pub(crate) const MOST_EVENTS: usize = 16;
+pub(crate) const MOST_EVENTS: usize = if cfg!(loom) { 1 } else { 16 };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::placement::{BaseWorkers, CpuSet, Machine, Placement, place};
-use super::threads::ThreadKind;
+use super::thread_kind::ThreadKind;
 use crate::config::Config;
 use crate::sync::shim::lock;
 use crate::sys::affinity;

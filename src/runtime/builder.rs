@@ -11,7 +11,8 @@ use super::binding::Binding;
 use super::class::Class;
 use super::group::Parts;
 use super::placement::{self, Machine};
-use super::threads::{Hooks, ThreadInfo, ThreadKind, Threads};
+use super::thread_kind::ThreadKind;
+use super::threads::{Hooks, ThreadInfo, Threads};
 use super::watch::Watch;
 use super::watchdog::Watchdog;
 use super::{Group, Handle, Runtime, Shared, Usage};
@@ -138,13 +139,13 @@ fn start_threads(shared: &Shared, watchdog: Watchdog) -> Result<(), (String, io:
     let config = shared.settings.current();
     for group in &shared.groups {
         for _ in 0..config.epoll_threads_per_group {
-            group.expect_base();
+            group.thread_set.expect_base();
             shared.threads.start_permanent(group, ThreadKind::Base, ready.clone())?;
         }
     }
     for group in &shared.groups {
         for _ in 0..config.reserve_threads_per_group {
-            group.expect_standby();
+            group.thread_set.expect_reserve();
             shared.threads.start_permanent(group, ThreadKind::Reserve, ready.clone())?;
         }
     }

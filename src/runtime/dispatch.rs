@@ -2,20 +2,21 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::class::Class;
 use super::end::RUN;
 use super::group::{Group, RECLAIMING};
-use super::park::{Demand, Wake};
+use super::park::Demand;
 use super::queue::Pushed;
 use super::run_queues::{Accepts, PopOrder, RunQueues};
+use super::schedule::Schedule;
 use super::seats::Seat;
 use super::slots::Token;
 use super::source::Source;
 use super::task::Task;
-use super::threads::ThreadKind;
+use super::thread_kind::ThreadKind;
 use super::work::Work;
 use crate::stats::Counter;
 use crate::sync::runner::{Ended, Marks, Runner};
@@ -42,9 +43,7 @@ impl Group {
         self.note_accepted(&task);
         let pushed = push(&self.run_queues, class, task);
         self.note_pushed(class, pushed);
-        self.wake_one();
-        // After the fence of the wake-up, see `End::leave`.
-        if self.end.is_over() {
+        if self.note_queued() {
             self.sweep();
         }
     }
@@ -221,15 +220,6 @@ impl Group {
         self.show_to_watchdog();
     }
 
-    /// Alerts the watchdog. The calling worker runs, and holds work that others could do if it got
-    /// stuck.
-    pub(super) fn show_to_watchdog(&self) {
-        // SeqCst: pairs with the fence in `Watch::sleep`. Either the watchdog sees what the caller
-        // holds, or the caller sees that the watchdog sleeps.
-        fence(Ordering::SeqCst);
-        self.watch.alert();
-    }
-
     /// Returns true if this thread is a reserve worker and must run only urgent work.
     pub(crate) fn runs_urgent_alone(&self) -> bool {
         let is_reserve = |seat: &Seat| seat.kind() == Some(ThreadKind::Reserve);
@@ -281,12 +271,10 @@ impl Group {
     /// Takes from a stuck worker what other workers could do: its stealable work, the events that it
     /// has not begun, and its permit.
     pub(super) fn relieve(&self, seat: &Seat, demand: Demand) {
-        self.queue_aside(seat);
-        self.queue_batch(seat, Counter::BatchEventsStolen);
-        if seat.state.take_permit() {
-            self.park.give_permit();
-            self.wake_poller(demand);
-        }
+        self.relieve_with(seat, demand, || {
+            self.queue_aside(seat);
+            self.queue_batch(seat, Counter::BatchEventsStolen);
+        });
     }
 
     /// Queues and counts the events that a worker has taken and not begun.
@@ -312,37 +300,6 @@ impl Group {
     /// Drops a value as a task, and never here. Its destructor may queue the next one.
     pub(crate) fn queue_drop<T: Any + Send>(&self, remains: T) {
         self.push(Task::Discard(Box::new(remains)));
-    }
-
-    /// Wakes a worker for a queued task, if one rests.
-    pub(super) fn wake_one(&self) {
-        self.make(self.park.wake());
-    }
-
-    /// Wakes a worker for a free permit, if one sleeps.
-    pub(super) fn wake_poller(&self, demand: Demand) {
-        if self.park.wants_poller(demand) {
-            self.make(self.park.wake());
-        }
-    }
-
-    fn make(&self, wake: Option<Wake>) {
-        match wake {
-            None => return,
-            Some(Wake::Waiter) => self.eventfd.signal(),
-            Some(Wake::Sleeper) => self.park.post(),
-        }
-        self.count(Counter::WakeupsSent, 1);
-    }
-
-    /// Wakes a worker before the caller begins a run, so that no queued task or free permit waits
-    /// behind that run.
-    pub(super) fn wake_for_what_waits(&self, demand: Demand) {
-        if self.run_queues.is_empty() {
-            self.wake_poller(demand);
-        } else {
-            self.wake_one();
-        }
     }
 
     /// Returns true if any worker holds something that others could do if it got stuck.

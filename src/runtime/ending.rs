@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use super::end::RUN;
 use super::group::Group;
 use super::run_queues::{Accepts, PopOrder};
+use super::schedule::Schedule;
 use super::slots::Token;
 use super::source::{CUT, Turn, WorkerContext};
 use super::stalls::Lap;
@@ -13,19 +13,8 @@ use crate::sys::clock;
 
 impl Group {
     pub(super) fn stop(&self, how: u8) {
-        self.end.advance(how);
-        // Each sleeper gets its own token. Of the workers in `epoll_wait` one is woken, and it
-        // wakes the next when it leaves. A worker that comes later sees the stage.
-        for _ in 0..self.thread_set.seats.count() {
-            self.park.post();
-        }
-        self.thread_set.stop();
-        self.eventfd.signal();
+        self.stop_workers(how);
         self.room.look_again();
-    }
-
-    pub(super) fn stopping(&self) -> u8 {
-        self.end.stage()
     }
 
     /// Handles the tasks that are left when the workers leave. Registered sources end, and contexts
@@ -69,11 +58,7 @@ impl Group {
     /// task does.
     pub(super) fn exit(&self) {
         Self::forget_current();
-        if self.stopping() != RUN {
-            // One of the waiting workers is woken, and does the same.
-            self.eventfd.signal();
-        }
-        if self.end.leave() {
+        if self.leave() {
             // Sources that are still registered would wait for events that no worker receives. They
             // belong to a handler that outlived the drain, or were registered too late to be
             // notified.

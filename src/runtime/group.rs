@@ -21,6 +21,7 @@ use super::noise::log;
 use super::park::Park;
 use super::room::Room;
 use super::run_queues::RunQueues;
+use super::schedule::Schedule;
 use super::seats::Seat;
 use super::slots::{Released, Slots, Token};
 use super::source::{Source, TIMER, WorkerContext};
@@ -359,6 +360,38 @@ impl Group {
         snapshot.slots_allocated += allocated as u64;
         snapshot.slots_free += free as u64;
         snapshot.timers_pending += self.alarm.len() as u64;
+    }
+}
+
+impl Schedule for Group {
+    type Task = Task;
+
+    fn park(&self) -> &Park {
+        &self.park
+    }
+
+    fn run_queues(&self) -> &RunQueues<Task> {
+        &self.run_queues
+    }
+
+    fn end(&self) -> &End {
+        &self.end
+    }
+
+    fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    fn thread_set(&self) -> &ThreadSet {
+        &self.thread_set
+    }
+
+    fn signal(&self) {
+        self.eventfd.signal();
+    }
+
+    fn note_wake_up(&self) {
+        self.count(Counter::WakeupsSent, 1);
     }
 }
 

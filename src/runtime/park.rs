@@ -214,6 +214,12 @@ impl Park {
         word.sleepers() + word.waiters()
     }
 
+    /// Number of taken permits.
+    #[cfg(all(test, loom))]
+    pub(crate) fn permits(&self) -> u64 {
+        self.word().pollers()
+    }
+
     /// Wakes one sleeper. The caller got [`Wake::Sleeper`].
     pub(crate) fn post(&self) {
         *lock(&self.tokens) += 1;
@@ -260,9 +266,6 @@ impl fmt::Debug for Park {
             .finish_non_exhaustive()
     }
 }
-
-#[cfg(all(test, loom))]
-mod model;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -2,7 +2,6 @@
 
 use std::ops::Index;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -10,9 +9,11 @@ use super::aside::Aside;
 use super::batch::{Event, MOST_EVENTS};
 use super::class::Class;
 use super::seat::SeatState;
-use super::threads::ThreadKind;
+use super::thread_kind::ThreadKind;
 use super::work::Work;
 use crate::stats::Counters;
+use crate::sync::shim::AppendVec;
+use crate::sync::shim::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// State that a worker shows to other threads. When its thread has left, another one uses the seat
 /// again.
@@ -102,13 +103,13 @@ impl Seat {
 #[derive(Debug)]
 pub(super) struct Seats {
     permanent: Box<[CachePadded<Seat>]>,
-    added: boxcar::Vec<CachePadded<Seat>>,
+    added: AppendVec<CachePadded<Seat>>,
 }
 
 impl Seats {
     pub(super) fn new(permanent: usize) -> Self {
         let permanent = (0..permanent).map(|_| CachePadded::new(Seat::new())).collect();
-        Self { permanent, added: boxcar::Vec::new() }
+        Self { permanent, added: AppendVec::new() }
     }
 
     /// Adds a seat. Returns its number.

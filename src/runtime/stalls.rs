@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::group::Group;
+use super::schedule::Schedule;
 use super::seats::Seat;
-use super::threads::ThreadKind;
+use super::thread_kind::ThreadKind;
 use crate::stats::Counter;
 use crate::sync::stall::{self, Announce};
 use crate::sys::clock;
@@ -95,7 +96,7 @@ impl Drop for Installed {
         stall::install(None);
         // Another thread soon takes over the seat.
         if self.0.began.take().is_some() {
-            self.0.group.end_stall(self.0.kind);
+            self.0.group.thread_set.end_stall(self.0.kind);
         }
     }
 }
@@ -104,29 +105,23 @@ impl Announce for Stalls {
     fn begin(&self) {
         let now = clock::now();
         self.began.set(Some(now));
-        // First of all: from now on the watchdog does not count the worker as stuck.
-        let has_permit = self.seat().state.stall();
-        self.group.begin_stall(self.kind, self.seat());
-        if self.slow.take() {
-            self.group.mode.end_slow(now);
-            self.was_slow.set(true);
-        }
-        // Other workers take over what only this thread could do: its permit, its batch, and its
-        // stealable work.
-        if has_permit {
-            self.group.park.give_permit();
-        }
-        self.group.queue_batch(self.seat(), Counter::BatchEventsQueued);
-        self.group.queue_aside(self.seat());
-        // Wakes a resting worker first, because it is ready sooner than a new thread.
-        self.group.wake_for_what_waits(self.group.mode.demand(now));
+        self.group.count(Counter::Stalls, 1);
+        self.group.begin_stall(self.kind, self.seat(), || {
+            if self.slow.take() {
+                self.group.mode.end_slow(now);
+                self.was_slow.set(true);
+            }
+            self.group.queue_batch(self.seat(), Counter::BatchEventsQueued);
+            self.group.queue_aside(self.seat());
+            self.group.mode.demand(now)
+        });
         self.group.see_to_stall(self.kind);
     }
 
     fn end(&self) {
         // The worker may have left.
         let Some(began) = self.began.take() else { return };
-        self.group.end_stall(self.kind);
+        self.group.thread_set.end_stall(self.kind);
         self.seat().state.go_on();
         if self.was_slow.take() {
             self.begin_slow();

@@ -10,20 +10,17 @@
 //! The counts are atomics, so that an announced stall takes no lock while there are enough threads. If
 //! a decision depends on a count, the count changes under the lock of [`State`].
 
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 
-use super::group::Group;
-use super::noise::log;
-use super::scale::{Load, Rules, Scale, Seen};
+use super::scale::Scale;
 use super::seats::{Seat, Seats};
-use super::threads::{Refusal, ThreadKind};
-use crate::stats::{Counter, Snapshot};
-use crate::sync::shim::lock;
-use crate::sys::clock;
+use super::thread_kind::ThreadKind;
+use crate::stats::Snapshot;
+use crate::sync::mutant::mutant;
+use crate::sync::shim::atomic::{AtomicUsize, Ordering, fence};
+use crate::sync::shim::{Condvar, Mutex, lock};
 
 /// See the module.
 #[derive(Debug)]
@@ -39,13 +36,14 @@ pub(super) struct ThreadSet {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Base and added workers.
-    workers: AtomicUsize,
+    pub(super) workers: AtomicUsize,
     /// Ordinary threads that announced a wait.
-    stalled: AtomicUsize,
-    /// Largest number of ordinary threads stalled at once, since [`Group::note_peak`] last read it.
+    pub(super) stalled: AtomicUsize,
+    /// Largest number of ordinary threads stalled at once, since the
+    /// last [`take_peak_stalled`](ThreadSet::take_peak_stalled).
     peak_stalled: AtomicUsize,
     /// Ordinary threads that the watchdog found stuck and that have completed nothing since.
-    stuck: AtomicUsize,
+    pub(super) stuck: AtomicUsize,
     /// Reserve threads, whether they stand by or not.
     pub(super) reserve: AtomicUsize,
     /// Reserve threads that were called.
@@ -59,7 +57,7 @@ pub(super) struct Counts {
 
 #[derive(Debug)]
 pub(super) struct State {
-    scale: Scale,
+    pub(super) scale: Scale,
     /// Seats without a thread.
     vacant: Vec<usize>,
     /// Reserve threads that wait to be called.
@@ -115,6 +113,13 @@ impl ThreadSet {
         self.seats.iter().any(|seat| seat.state.rests() && seat.kind().is_some_and(ordinary))
     }
 
+    /// Number of ordinary threads that run or could run any task.
+    pub(super) fn free(&self) -> usize {
+        let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+        let counts = &self.counts;
+        load(&counts.workers).saturating_sub(load(&counts.stalled) + load(&counts.stuck))
+    }
+
     pub(super) fn free_reserve(&self) -> usize {
         let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
         load(&self.counts.active)
@@ -151,67 +156,14 @@ impl ThreadSet {
         drop(lock(&self.state));
         self.called.notify_all();
     }
-}
 
-impl Group {
-    fn load(&self) -> Load {
-        Load {
-            sessions: self.sessions(),
-            queued: self.run_queues.len(),
-            capacity: self.config().epoll_work_queue_capacity,
-            ..self.threads_load()
-        }
-    }
-
-    /// The fields of the load that need no lock.
-    fn threads_load(&self) -> Load {
-        let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
-        let (config, counts) = (self.config(), &self.thread_set.counts);
-        Load {
-            base: config.epoll_threads_per_group,
-            workers: load(&counts.workers),
-            stalled: load(&counts.stalled),
-            stuck: load(&counts.stuck),
-            ..Load::default()
-        }
-    }
-
-    fn rules(&self) -> Rules {
-        let config = self.config();
-        Rules {
-            thresh: config.thread_scale_thresh,
-            dynamic_threads: config.dynamic_threads,
-            shrink_time: config.dynamic_threads_shrink_time,
-            tasker_multiply: config.enable_tasker.then_some(config.tasker_multiply),
-            tasker_extend_step: config.tasker_extend_step,
-        }
-    }
-
-    /// Number of ordinary threads that run or could run any task.
-    pub(super) fn free(&self) -> usize {
-        let load = |count: &AtomicUsize| count.load(Ordering::SeqCst);
-        let counts = &self.thread_set.counts;
-        load(&counts.workers).saturating_sub(load(&counts.stalled) + load(&counts.stuck))
-    }
-
-    /// Passes on the largest number of threads that waited at once since the last call. If a wait finds
-    /// enough free threads, it adds none and only raises that number. Threads that such waits need do
-    /// not leave, because their number is noted here.
-    fn note_peak(&self, scale: &mut Scale, now: Instant) {
-        let counts = &self.thread_set.counts;
-        let peak =
-            counts.peak_stalled.swap(counts.stalled.load(Ordering::SeqCst), Ordering::Relaxed);
-        scale.note_stalled(now, peak, self.config().epoll_threads_per_group, &self.rules());
-    }
-
-    // ---- stalls ----
+    // ---- waits ----
 
     /// Counts a thread of this kind as stalled, until [`end_stall`](Self::end_stall). Its seat already
     /// shows the wait, so that the thread is not counted as stuck too.
     pub(super) fn begin_stall(&self, kind: ThreadKind, seat: &Seat) {
-        self.count(Counter::Stalls, 1);
-        let stalled = self.thread_set.stalled(kind).fetch_add(1, Ordering::SeqCst) + 1;
-        let peak = &self.thread_set.counts.peak_stalled;
+        let stalled = self.stalled(kind).fetch_add(1, Ordering::SeqCst) + 1;
+        let peak = &self.counts.peak_stalled;
         if kind != ThreadKind::Reserve && stalled > peak.load(Ordering::Relaxed) {
             peak.fetch_max(stalled, Ordering::Relaxed);
         }
@@ -221,33 +173,14 @@ impl Group {
         self.end_stuck(seat);
     }
 
-    /// Starts or calls other threads if they are needed in place of a worker that is about to wait.
-    pub(super) fn see_to_stall(&self, kind: ThreadKind) {
-        if kind != ThreadKind::Reserve && Scale::concerns(&self.threads_load(), &self.rules()) {
-            self.grow_for_stalls();
-        }
-        self.call_reserve_if_needed();
-    }
-
     pub(super) fn end_stall(&self, kind: ThreadKind) {
-        self.thread_set.stalled(kind).fetch_sub(1, Ordering::SeqCst);
+        self.stalled(kind).fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn grow_for_stalls(&self) {
-        let added = {
-            let mut state = lock(&self.thread_set.state);
-            let added = state.scale.on_stall(clock::now(), &self.load(), &self.rules());
-            self.thread_set.counts.workers.fetch_add(added, Ordering::SeqCst);
-            added
-        };
-        self.start_claimed(added, Counter::ThreadsStartedStall);
-    }
-
-    // ---- the watchdog's part ----
-
-    /// Starts a series of checks. The watchdog has woken, and compares later checks with this moment.
-    pub(super) fn begin_looking(&self) {
-        lock(&self.thread_set.state).scale.begin_looking();
+    /// Returns the largest number of ordinary threads that were stalled at once since the last call.
+    pub(super) fn take_peak_stalled(&self) -> usize {
+        let counts = &self.counts;
+        counts.peak_stalled.swap(counts.stalled.load(Ordering::SeqCst), Ordering::Relaxed)
     }
 
     /// Counts the worker on this seat as stuck. At the last check it was already in the run that it is
@@ -256,7 +189,7 @@ impl Group {
         if seat.is_stuck() {
             return;
         }
-        self.thread_set.stuck(kind).fetch_add(1, Ordering::SeqCst);
+        self.stuck(kind).fetch_add(1, Ordering::SeqCst);
         seat.set_stuck(kind);
         // SeqCst: pairs with the fence in `Park::rest`. Either a worker that comes to rest sees that it
         // is counted as stuck, or this look sees that it has completed something.
@@ -271,58 +204,7 @@ impl Group {
         if seat.is_stuck()
             && let Some(kind) = seat.take_stuck()
         {
-            self.thread_set.stuck(kind).fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Adds threads according to what the watchdog saw.
-    pub(super) fn look_after(&self, now: Instant, seen: Seen) {
-        let counts = &self.thread_set.counts;
-        let growth = {
-            let mut state = lock(&self.thread_set.state);
-            self.note_peak(&mut state.scale, now);
-            let growth = state.scale.on_check(now, &self.load(), seen, &self.rules());
-            counts.workers.fetch_add(growth.stuck + growth.backlog, Ordering::SeqCst);
-            growth
-        };
-        self.start_claimed(growth.stuck, Counter::ThreadsStartedWatchdog);
-        self.start_claimed(growth.backlog, Counter::ThreadsStartedBacklog);
-        self.call_reserve_if_needed();
-    }
-
-    /// Starts workers that are already counted.
-    fn start_claimed(&self, count: usize, reason: Counter) {
-        for started in 0..count {
-            if self.start_thread(ThreadKind::Worker, reason).is_err() {
-                self.thread_set.counts.workers.fetch_sub(count - started, Ordering::SeqCst);
-                return;
-            }
-        }
-    }
-
-    pub(super) fn start_thread(&self, kind: ThreadKind, reason: Counter) -> Result<(), Refusal> {
-        let Some(group) = self.me.upgrade() else { return Err(Refusal::Ended) };
-        match self.threads.start_added(&group, kind) {
-            Ok(name) => {
-                self.count(reason, 1);
-                if self.config().enable_thread_pool_log {
-                    log!(debug, group = self.index(), name, reason = reason.name(), "thread");
-                }
-                Ok(())
-            }
-            Err(refusal) => {
-                match &refusal {
-                    Refusal::Limited => self.count(Counter::ThreadsLimited, 1),
-                    Refusal::Ended => {}
-                    Refusal::Failed(error) => {
-                        self.count(Counter::ThreadStartFailed, 1);
-                        if self.config().enable_thread_pool_log {
-                            log!(debug, group = self.index(), %error, "no thread");
-                        }
-                    }
-                }
-                Err(refusal)
-            }
+            self.stuck(kind).fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -330,31 +212,23 @@ impl Group {
 
     /// Counts a base worker that is about to start.
     pub(super) fn expect_base(&self) {
-        self.thread_set.counts.workers.fetch_add(1, Ordering::SeqCst);
+        self.counts.workers.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns true if an added worker must leave. It is no longer counted then.
-    pub(super) fn may_leave(&self, now: Instant) -> bool {
-        let mut state = lock(&self.thread_set.state);
-        self.note_peak(&mut state.scale, now);
-        if !state.scale.may_leave(now, &self.load(), &self.rules()) {
-            return false;
-        }
-        self.thread_set.counts.workers.fetch_sub(1, Ordering::SeqCst);
+    /// Counts an added worker out, unless no other worker is free or there is a task. Returns true if
+    /// the worker must leave.
+    pub(super) fn may_leave(&self, has_task: impl FnOnce() -> bool) -> bool {
+        self.counts.workers.fetch_sub(1, Ordering::SeqCst);
         // SeqCst: pairs with the fence in `Park::wake`. A worker may have pushed a task and then begun
-        // to wait, because this thread was still there. Then the look at the queue that follows sees
-        // the task.
+        // to wait, because this thread was still there. Then the look at the queue sees the task.
         fence(Ordering::SeqCst);
-        if self.free() == 0 {
-            // The last other free worker began to wait at this moment, because it saw this one.
-            self.stay();
-            return false;
+        // A waiting event is not in the queue. So another worker must be free to take it: the last
+        // other one may have begun to wait at this moment, because it saw this one.
+        let is_last = mutant!(self.free() == 0, LeaveUnseen => false);
+        let stays = mutant!(is_last || has_task(), LeaveWithoutLook => false);
+        if stays {
+            self.counts.workers.fetch_add(1, Ordering::SeqCst);
         }
-        true
-    }
-
-    /// Counts a worker again that has decided to stay.
-    pub(super) fn stay(&self) {
-        self.thread_set.counts.workers.fetch_add(1, Ordering::SeqCst);
+        !stays
     }
 }

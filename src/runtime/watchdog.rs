@@ -24,7 +24,7 @@ use super::guard;
 use super::noise::{log, log_some};
 use super::scale::Seen;
 use super::seats::Seat;
-use super::threads::ThreadKind;
+use super::thread_kind::ThreadKind;
 use super::watch::{Watch, Woke};
 use crate::config::Settings;
 use crate::stats::Counter;
@@ -240,12 +240,12 @@ impl Watched {
             resting += usize::from(rests && kind.is_some_and(|kind| kind != ThreadKind::Reserve));
             let (Some(kind), true, false) = (kind, known && stay.beat == fresh.beat, rests) else {
                 *stay = fresh;
-                group.end_stuck(seat);
+                group.thread_set.end_stuck(seat);
                 continue;
             };
             stay.completed = fresh.completed;
             if mem::replace(&mut stay.ran, fresh.ran) && fresh.ran {
-                group.note_stuck(seat, kind, fresh.beat);
+                group.thread_set.note_stuck(seat, kind, fresh.beat);
             }
             let stayed = now.saturating_duration_since(stay.since);
             if stayed >= report_after && !stay.reported {

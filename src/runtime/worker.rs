@@ -13,13 +13,15 @@ use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::noise::log;
 use super::park::{Demand, Rest};
+use super::reserve::StoodBy;
 use super::run_queues::{Accepts, PopOrder};
+use super::schedule::{Schedule, Serve};
 use super::seats::Seat;
 use super::slots::Token;
 use super::source::{Turn, WorkerContext};
 use super::stalls::{Lap, Stalls};
 use super::task::Task;
-use super::threads::ThreadKind;
+use super::thread_kind::ThreadKind;
 use super::timers::Due;
 use crate::stats::{Counter, Stage};
 use crate::sys::clock;
@@ -95,7 +97,7 @@ impl Worker {
         worker
     }
 
-    /// Works until the group stops, or until this worker is surplus.
+    /// Works until the thread ends.
     pub(super) fn run(mut self) {
         self.group.enter(self.seat);
         // Before a reserve thread stands by, so that it is bound from the start.
@@ -103,8 +105,9 @@ impl Worker {
         let stalls = Rc::clone(&self.stalls);
         let _announced = stalls.install();
         if self.kind == ThreadKind::Reserve {
-            while self.role == Role::Called || self.group.stand_by() {
+            while self.role == Role::Called || self.stand_by() {
                 self.role = Role::StandingBy;
+                self.now = clock::now();
                 self.serve();
             }
         } else {
@@ -113,47 +116,18 @@ impl Worker {
         self.group.exit();
     }
 
-    fn serve(&mut self) {
-        self.now = clock::now();
-        self.begin(false);
-        loop {
-            self.stay_bound();
-            // 1. Run queued tasks.
-            self.run_tasks();
-            // 2. Leave, if the group stops or this worker is surplus.
-            if self.group.stopping() != RUN && self.must_leave() || self.is_surplus() {
-                break;
-            }
-            // 3. Announce the rest, then check the queue once more.
-            let mut demand = self.group.mode.demand(self.now);
-            if mem::take(&mut self.found_nothing) && !demand.all_wait {
-                demand.pollers = demand.pollers.min(1);
-            }
-            let has_permit = self.seat().state.rest();
-            let rest = self.group.park.rest(has_permit, demand);
-            // After the fence of `Park::rest`, see `Group::note_stuck`.
-            self.group.end_stuck(self.seat());
-            if self.group.run_queues.has(self.accepts()) || self.group.stopping() != RUN {
-                self.rise(rest);
-                continue;
-            }
-            self.group.wake_poller(demand);
-            // 4. Rest.
-            match rest {
-                Rest::Wait | Rest::Look => {
-                    self.poll(Some(rest), demand);
-                }
-                Rest::Sleep => self.sleep(rest),
-            }
+    /// Stands by until called. Returns false if this reserve thread must leave.
+    fn stand_by(&self) -> bool {
+        let group = &self.group;
+        let limits = || {
+            let config = group.config();
+            (config.reserve_threads_per_group, config.dynamic_threads_shrink_time)
+        };
+        let stood_by = group.thread_set.stand_by(|| group.stopping() != RUN, limits);
+        if stood_by == StoodBy::Surplus {
+            self.count(Counter::ThreadsLeft, 1);
         }
-        let state = &self.seat().state;
-        // No other thread may count on a worker that leaves.
-        let leaves = self.kind != ThreadKind::Reserve;
-        let has_permit = if leaves { state.stall() } else { state.rest() };
-        if has_permit {
-            self.group.park.give_permit();
-        }
-        self.group.wake_for_what_waits(self.group.mode.demand(self.now));
+        stood_by == StoodBy::Called
     }
 
     /// Binds the thread to its CPUs. Does so again after the CPUs of the process have changed.
@@ -172,21 +146,6 @@ impl Worker {
         }
     }
 
-    fn seat(&self) -> &Seat {
-        &self.group.thread_set.seats[self.seat]
-    }
-
-    /// Tasks that this worker may run now.
-    fn accepts(&self) -> Accepts {
-        if self.kind != ThreadKind::Reserve || self.group.stopping() != RUN {
-            Accepts::Everything
-        } else if self.group.has_place_for_login() {
-            Accepts::Urgent
-        } else {
-            Accepts::Progress
-        }
-    }
-
     /// Longest rest without a wake-up.
     fn patience(&self) -> Option<Duration> {
         match self.kind {
@@ -198,53 +157,8 @@ impl Worker {
         }
     }
 
-    /// Returns true if an added or called thread is no longer needed.
-    fn is_surplus(&mut self) -> bool {
-        match self.kind {
-            ThreadKind::Base => false,
-            ThreadKind::Reserve => !self.group.reserve_is_needed(),
-            ThreadKind::Worker if self.now < self.asks_at => false,
-            ThreadKind::Worker => {
-                self.ask_later();
-                let leaves = self.group.may_leave(self.now);
-                // Other threads no longer count on this worker. A task may have been queued before its
-                // decision.
-                if leaves && !self.group.run_queues.is_empty() {
-                    self.group.stay();
-                    return false;
-                }
-                if leaves {
-                    self.count(Counter::ThreadsLeft, 1);
-                }
-                leaves
-            }
-        }
-    }
-
     fn ask_later(&mut self) {
         self.asks_at = self.now + self.group.config().dynamic_threads_shrink_time / 2;
-    }
-
-    /// Runs queued tasks, one pop at a time, until the queue is empty. In between, the worker checks
-    /// epoll, so that tasks never starve the network, and follows changes of the CPU plan.
-    fn run_tasks(&mut self) {
-        let mut in_a_row = 0;
-        let mut looked = self.now;
-        loop {
-            let Some((task, queued_at)) = self.pop() else { return };
-            self.run_task(task, queued_at);
-            in_a_row += 1;
-            let long_ago = self.now.saturating_duration_since(looked) >= LONGEST_WITHOUT_LOOK;
-            if in_a_row >= self.group.config().tasks_per_poll || long_ago {
-                in_a_row = 0;
-                looked = self.now;
-                self.stay_bound();
-                self.look();
-            }
-            if self.group.stopping() == LEAVE_NOW {
-                return;
-            }
-        }
     }
 
     fn pop(&mut self) -> Option<(Task, Instant)> {
@@ -289,22 +203,18 @@ impl Worker {
         times: Option<&Cost>,
         code: impl FnOnce(&mut WorkerContext<'_>),
     ) {
-        if pace != Pace::Cheap && self.seat().state.take_permit() {
-            self.group.park.give_permit();
-        }
         if pace == Pace::Dear {
             self.stalls.begin_slow();
             // With a short slice, other threads run in between. This thread gets the CPU back before
             // another one has used a whole slice.
             self.slice.set_short(true);
         }
-        let demand = self.group.mode.demand(self.now);
-        self.group.wake_for_what_waits(demand);
+        self.before_run(pace == Pace::Cheap, self.demand());
         watch_cpu_time(pace == Pace::Dear || self.group.is_crowded(self.now));
         self.seat().class.store(class as u8, Ordering::Relaxed);
         let login = self.kind == ThreadKind::Reserve && class == Class::Login;
         if login {
-            self.group.begin_login();
+            self.group.thread_set.begin_login();
         }
         let mut context = WorkerContext {
             turn: Turn::ALONE,
@@ -330,51 +240,18 @@ impl Worker {
         self.group.queue_aside(self.seat());
         self.stalls.end_run(self.now);
         if login {
-            self.group.end_login();
+            self.group.thread_set.end_login();
         }
-        let completed = &self.seat().completed;
-        completed.store(completed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.beat();
-        self.group.end_stuck(self.seat());
-    }
-
-    /// Shows the watchdog that a run was completed.
-    fn beat(&self) {
-        let beat = &self.seat().beat;
-        beat.store(beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-
-    /// Shows that this worker runs. The changed beat keeps it from counting as stuck.
-    fn begin(&self, with_permit: bool) {
-        self.beat();
-        self.seat().state.run(with_permit);
-    }
-
-    /// Ends a rest. Wakes the watchdog if it sleeps.
-    fn rise(&self, rest: Rest) {
-        self.begin(matches!(rest, Rest::Wait | Rest::Look));
-        self.group.park.rise(rest);
-        // After the fence of `Park::rise`.
-        self.group.watch.alert();
-    }
-
-    /// Sleeps until woken, or until it is time to check if this worker should leave.
-    fn sleep(&mut self, rest: Rest) {
-        let woken = self.group.park.sleep(self.patience());
-        self.rise(rest);
-        self.now = clock::now();
-        if woken {
-            self.count_wake_up();
-        }
+        self.end_run();
     }
 
     /// Polls epoll between tasks without waiting. Runs quick events and queues the others. Otherwise
     /// quick events would stand behind slow ones in the kernel, which returns events in the order of
     /// their arrival.
     fn look(&mut self) {
-        let demand = self.group.mode.demand(self.now);
+        let demand = self.demand();
         for _ in 0..LOOKS {
-            if !self.poll(None, demand) {
+            if !self.poll_epoll(None, demand) {
                 return;
             }
         }
@@ -384,7 +261,7 @@ impl Worker {
     ///
     /// With a rest, it waits for events if the rest allows that, and ends the rest. Without a rest, it
     /// does not wait: the worker runs, and keeps its permit if it has one.
-    fn poll(&mut self, rest: Option<Rest>, demand: Demand) -> bool {
+    fn poll_epoll(&mut self, rest: Option<Rest>, demand: Demand) -> bool {
         let per_wait = self.group.config().epoll_events_per_thread.min(MOST_EVENTS);
         // If another worker waits in epoll, it can take the other events. They must not stand behind
         // this one.
@@ -449,9 +326,9 @@ impl Worker {
         if rest.is_some() && !demand.all_wait {
             let long = nanos >= LONG_BATCH_NANOS;
             self.group.mode.note_batch(self.now, pinned, long, rest == Some(Rest::Wait));
-            if long && demand.pollers > 1 && self.seat().state.take_permit() {
+            if long && demand.pollers > 1 {
                 // The first run below wakes another worker to poll.
-                self.group.park.give_permit();
+                self.group.take_permit(self.seat());
             }
         }
         // 6. Timers. Their callbacks are queued as tasks.
@@ -485,7 +362,7 @@ impl Worker {
 
     /// Returns true if all workers may wait in epoll and none of them does.
     fn waits_alone(&self) -> bool {
-        self.group.mode.demand(self.now).all_wait && !self.group.park.has_waiter()
+        self.demand().all_wait && !self.group.park.has_waiter()
     }
 
     /// Runs an event here, or queues it. If this worker was stuck, another one may have taken the
@@ -506,10 +383,6 @@ impl Worker {
         });
     }
 
-    fn must_leave(&self) -> bool {
-        self.group.run_queues.is_empty() || self.group.stopping() == LEAVE_NOW
-    }
-
     fn count_wake_up(&self) {
         let useful = !self.group.run_queues.is_empty();
         let counter = if useful { Counter::WakeupsUseful } else { Counter::WakeupsFutile };
@@ -518,6 +391,91 @@ impl Worker {
 
     fn count(&self, counter: Counter, n: u64) {
         self.seat().counters.bump(counter, n);
+    }
+}
+
+impl Serve for Worker {
+    type Group = Group;
+
+    fn group(&self) -> &Group {
+        &self.group
+    }
+
+    fn seat(&self) -> &Seat {
+        &self.group.thread_set.seats[self.seat]
+    }
+
+    fn kind(&self) -> ThreadKind {
+        self.kind
+    }
+
+    fn demand(&self) -> Demand {
+        let demand = self.group.mode.demand(self.now);
+        // A worker that found nothing sleeps if another one polls.
+        let pollers = if demand.all_wait || !self.found_nothing { demand.pollers } else { 1 };
+        Demand { pollers, ..demand }
+    }
+
+    fn accepts(&self) -> Accepts {
+        if self.kind != ThreadKind::Reserve || self.group.stopping() != RUN {
+            Accepts::Everything
+        } else if self
+            .group
+            .thread_set
+            .has_place_for_login(self.group.config().reserve_threads_per_group)
+        {
+            Accepts::Urgent
+        } else {
+            Accepts::Progress
+        }
+    }
+
+    /// Runs queued tasks, one pop at a time, until the queue is empty. In between, the worker checks
+    /// epoll, so that tasks never starve the network, and follows changes of the CPU plan.
+    fn run_tasks(&mut self) {
+        let mut in_a_row = 0;
+        let mut looked = self.now;
+        self.stay_bound();
+        while let Some((task, queued_at)) = self.pop() {
+            self.run_task(task, queued_at);
+            in_a_row += 1;
+            let long_ago = self.now.saturating_duration_since(looked) >= LONGEST_WITHOUT_LOOK;
+            if in_a_row >= self.group.config().tasks_per_poll || long_ago {
+                in_a_row = 0;
+                looked = self.now;
+                self.stay_bound();
+                self.look();
+            }
+            if self.group.stopping() == LEAVE_NOW {
+                return;
+            }
+        }
+    }
+
+    fn may_leave(&mut self) -> bool {
+        if self.now < self.asks_at {
+            return false;
+        }
+        self.ask_later();
+        let leaves = self.group.may_leave(self.now);
+        if leaves {
+            self.count(Counter::ThreadsLeft, 1);
+        }
+        leaves
+    }
+
+    fn poll(&mut self, rest: Rest, demand: Demand) {
+        self.poll_epoll(Some(rest), demand);
+    }
+
+    fn sleep(&mut self, rest: Rest) {
+        self.found_nothing = false;
+        let woken = self.group.park.sleep(self.patience());
+        self.rise(rest);
+        self.now = clock::now();
+        if woken {
+            self.count_wake_up();
+        }
     }
 }
 
@@ -586,10 +544,10 @@ mod tests {
         // Another worker waits in epoll. The test takes its wake-up.
         assert_eq!(group.park.rest(false, demand), Rest::Wait);
         group.wake_one();
-        worker.poll(None, demand);
+        worker.poll_epoll(None, demand);
         assert_eq!(counts(), [1, 0, 1]);
         runtime.handle.spawn(|| ()).expect("there is room");
-        worker.poll(None, demand);
+        worker.poll_epoll(None, demand);
         assert_eq!(counts(), [2, 1, 1]);
         worker.run_tasks();
     }

@@ -100,6 +100,10 @@ mod making {
         StopNotPassedOn,
         EndWithoutFence,
         LengthWrittenUnlocked,
+        // Reserve
+        ReserveIgnoresRest,
+        StandByWithoutLook,
+        CallUncounted,
         // Draining, and waits for room, holds and descriptors
         DrainWithoutFence,
         LookForDrainWithoutFence,

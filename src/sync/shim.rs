@@ -85,6 +85,45 @@ impl<T> ConstPtr<T> {
     }
 }
 
+/// List to which threads append while others read, without a lock.
+#[cfg(all(not(loom), feature = "server"))]
+pub(crate) use boxcar::Vec as AppendVec;
+
+/// In a model, appending is no step of its own, and there is room for four items.
+#[cfg(all(loom, feature = "server"))]
+#[derive(Debug)]
+pub(crate) struct AppendVec<T>([std::sync::OnceLock<T>; 4]);
+
+#[cfg(all(loom, feature = "server"))]
+impl<T> AppendVec<T> {
+    pub(crate) fn new() -> Self {
+        Self(Default::default())
+    }
+
+    pub(crate) fn push(&self, item: T) -> usize {
+        let index = self.count();
+        assert!(self.0[index].set(item).is_ok(), "one thread appends at a time");
+        index
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.iter().count()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.0.iter().map_while(std::sync::OnceLock::get).enumerate()
+    }
+}
+
+#[cfg(all(loom, feature = "server"))]
+impl<T> std::ops::Index<usize> for AppendVec<T> {
+    type Output = T;
+
+    fn index(&self, index: usize) -> &T {
+        self.0[index].get().expect("it was appended")
+    }
+}
+
 /// Locks, whether or not a thread panicked while it held the lock.
 ///
 /// The data that our locks guard are valid after every statement, and handlers never run under one.
