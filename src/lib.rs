@@ -155,8 +155,8 @@ mod sync;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 mod sys;
 
-/// A pool without a runtime, and a model of one, need the clock alone.
-#[cfg(all(feature = "pool", not(all(feature = "server", target_os = "linux", not(loom)))))]
+/// A pool without a runtime needs the clock alone.
+#[cfg(all(feature = "pool", not(all(feature = "server", target_os = "linux"))))]
 #[allow(dead_code, reason = "most of its users are left out")]
 mod sys {
     pub(crate) mod clock;

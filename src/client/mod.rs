@@ -37,8 +37,8 @@
 //!   request again only if the server does not know its digest, and so has not executed it.
 //! * **Deadlines.** Connecting, the login, the wait for a session, the wait for sending, and the
 //!   answer each have a deadline. Probes detect a silent server.
-//! * **Bounded memory.** The unread part of an answer is bounded by a window of credit. If a server
-//!   exceeds it, [`max_answer_bytes`](Options::max_answer_bytes) bounds it, and also columns,
+//! * **Bounded memory.** Windows of credit bound the unread part of an answer, see
+//!   [`window_bytes`](Options::window_bytes). If a server exceeds it, [`max_answer_bytes`](Options::max_answer_bytes) bounds it, and also columns,
 //!   warnings and the rows of a chunk.
 #![forbid(unsafe_code)]
 

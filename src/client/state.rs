@@ -625,7 +625,10 @@ impl State {
         }
     }
 
-    /// Grants the server more credit for an answer, when little is left.
+    /// Grants the server more credit for an answer, when little is left or the server has stopped.
+    ///
+    /// A stop may have crossed the last grant, or the server may have charged bytes that are not of this
+    /// answer. The client cannot tell. Without a grant the server might wait for ever, so it gets one.
     fn offer(&mut self, session: u64, seq: u64) {
         if self.full {
             return;

@@ -87,7 +87,8 @@ impl<S: Service> Reader<S> {
         self.glitches.add(Budget::from(conn.config()), self.now);
     }
 
-    /// Handles a message for a session or request that has ended or never existed.
+    /// Handles a message for a session or request that has ended or never existed, or one that a drain
+    /// refuses.
     pub(super) fn late(&mut self) {
         if self.glitches.is_late() {
             self.glitch();

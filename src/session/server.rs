@@ -269,6 +269,7 @@ impl<S: Service> Reader<S> {
         ) {
             return false;
         }
+        self.late();
         // The end of a session is sent behind its replies and answers further requests. An answer
         // from here could overtake them.
         if self.server_conn.find(session).is_none() {

@@ -1,6 +1,8 @@
 //! Glitches are whole messages that are of no use. These tests say which messages count and when
 //! the connection ends for them. The daily habits of existing clients never count.
 
+use std::sync::Arc;
+
 use epoll_group::codec::frame::{Dialect, Header};
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::proto::session::kill_session::Type;
@@ -94,6 +96,26 @@ fn each_kind_counts_or_does_not() {
     // These frames excuse no glitch, even if a session of one statement exists already.
     assert_eq!(server.count(Counter::Glitches) - before, 5 + 3, "the same without a session");
     assert_eq!(server.count(Counter::ClosedGlitches), 0);
+}
+
+#[test]
+fn messages_that_a_drain_refuses_count() {
+    let mut server = Fixture::start(config().max_glitches(10));
+    let mut client = server.client_with_sessions([2, 3]);
+    client.send_sql(2, query("gate a"));
+    server.control.wait_at("a", 1);
+    let control = Arc::clone(&server.control);
+    let drain = server.drain_on_another_thread();
+    // The end of the idle session shows that the drain has come to this connection.
+    client.wait(|client| client.strays().iter().any(|stray| stray.0 == 3)).expect("it is told");
+    // Two sessions and a request excuse six.
+    send(&mut client, &[vec![(2, execute("one")); 8], vec![(9, execute("one")); 8]].concat());
+    client.send(9, &execute("one"));
+    let frames = client.rest();
+    let last = frames.last().expect("an answer").failure();
+    assert_eq!(last.text, "more than max_glitches 10 in 60s");
+    control.open("a");
+    drain.join().expect("drained");
 }
 
 #[test]

@@ -14,15 +14,19 @@ use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::ClientMessage;
 use epoll_group::codec::row::Column;
 use epoll_group::internal::simulated::{Client, Simulated, set_time, socket_pair};
-use epoll_group::net::Address;
+use epoll_group::net::{Address, Connection};
 use epoll_group::session::{
-    Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
+    Account, AuthError, Cancel, Login, Peer, Reply, Request, Row, Service, SessionError, SessionId,
 };
 use lab::xrpc::request::{query, timestamps};
 
 const SECRET: &str = "secret";
 /// Age at which replies that wait for others leave.
 const OLD: Duration = Duration::from_micros(100);
+/// Default of `write_high_watermark_bytes`.
+const HIGH_WATERMARK: usize = 1 << 20;
+/// Most bytes that a session writes before it sends them: 16 KiB and a row.
+const LONGEST_SEND: usize = (16 << 10) + 2048;
 /// Session that is in a transaction after its first request.
 const IN_TRANSACTION: u64 = 4;
 
@@ -73,6 +77,8 @@ enum Does {
     Rows(usize, Duration),
     /// The same in session 3. In session 2 as many rows take no time.
     SlowRowsIn3(usize, Duration),
+    /// Leaves rows of 2 KiB without end to the server.
+    Source,
 }
 
 struct Engine(Arc<World>, Does);
@@ -112,6 +118,13 @@ impl Service for Engine {
                     world.pass(time);
                 }
             }
+            Does::Source => {
+                reply.columns(&[Column::text("filler", 45, 4000)])?;
+                reply.source(|row: &mut Row<'_>| {
+                    row.text([b'x'; 2000]);
+                    Ok(true)
+                });
+            }
         }
         Ok(())
     }
@@ -134,6 +147,7 @@ impl Service for Engine {
 struct Scene {
     world: Arc<World>,
     server: Simulated,
+    conn: Connection,
 }
 
 impl Scene {
@@ -149,8 +163,8 @@ impl Scene {
         });
         let service = Engine(Arc::clone(&world), does);
         let server = Simulated::new(Config::default(), service).expect("descriptors");
-        let _ = server.accept(theirs, Address::Unix("".into())).expect("there is room");
-        let scene = Self { world, server };
+        let conn = server.accept(theirs, Address::Unix("".into())).expect("there is room");
+        let scene = Self { world, server, conn };
         let mut client = Client::new(Options::new("unix:/", "root").password(SECRET), now);
         client.connected(now);
         while !client.is_ready() {
@@ -258,4 +272,15 @@ fn rows_leave_when_they_are_old_behind_a_long_reply_that_was_kept() {
     assert_eq!(quick[6], quick[0], "the reply of session 2 waits: {all:?}");
     let held = slow.iter().take_while(|&bytes| *bytes == quick[6]).count();
     assert!(held <= 4, "{held} slow rows were held back: {all:?}");
+}
+
+#[test]
+fn a_session_whose_turn_begins_behind_a_full_backlog_adds_no_rows() {
+    let scene = Scene::new(Does::Source);
+    let sessions: Vec<u64> = (2..18).collect();
+    let open = sessions[2..].iter().map(|&session| (session, ClientMessage::SessionNew));
+    scene.send(&encoded(&open.collect::<Vec<_>>()));
+    scene.send_requests(&sessions);
+    let (pending, full) = (scene.conn.pending_bytes(), HIGH_WATERMARK + LONGEST_SEND);
+    assert!((HIGH_WATERMARK..=full).contains(&pending), "{pending} bytes wait");
 }

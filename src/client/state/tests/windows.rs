@@ -56,6 +56,25 @@ fn a_server_that_stopped_goes_on_when_what_came_was_read() {
     assert_eq!(bench.sent(), [Sent::Offer(session)]);
 }
 
+/// Bytes of less than a fifth of a window and of two windows are unread then.
+#[test]
+fn a_stop_that_crosses_a_grant_is_answered_with_another_window() {
+    let (mut bench, session, seq) = bench();
+    rows(&mut bench, session, WINDOW * 17 / 20);
+    bench.take(session, seq);
+    assert_eq!(bench.sent(), [Sent::Offer(session)]);
+    // The server stops before it gets the offer.
+    rows(&mut bench, session, WINDOW * 3 / 20);
+    stop(&mut bench, session);
+    assert_eq!(bench.sent(), [Sent::Offer(session)]);
+    rows(&mut bench, session, 2 * WINDOW);
+    stop(&mut bench, session);
+    assert_eq!(bench.sent(), [], "nothing was read");
+    let unread = bench.take(session, seq).bytes.len();
+    assert!((2 * WINDOW..=WINDOW * 11 / 5).contains(&unread), "{unread} bytes");
+    assert_eq!(bench.sent(), [Sent::Offer(session)]);
+}
+
 #[test]
 fn who_watches_for_more_than_a_window_is_told_of_a_stop() {
     let (mut bench, session, seq) = bench();
