@@ -47,7 +47,7 @@ fn built(recipe: &[u8]) {
     request.parameters = parameters.collect();
     assert_eq!(walk(&request, request.plan.as_ref().expect("it was just set")), Ok(()));
 
-    let message = ClientMessage::ExecPlan(Box::new(request.clone()));
+    let message = ClientMessage::ExecPlan(Box::new(request));
     let mut body = Vec::new();
     message.encode_body(&mut body);
     let decoded = ClientMessage::decode(message.kind(), &body, &Limits::default());

@@ -177,6 +177,7 @@ impl Decoder {
     }
 
     /// Adds the next bytes of the connection, in any pieces. After an error they are dropped.
+    #[inline]
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.failed.is_some() {
             return;
@@ -233,6 +234,7 @@ impl Decoder {
 
     /// Drops the returned bytes when they are half of the buffer. Therefore every byte is moved at
     /// most once on average, and the dead half is never larger than the live one.
+    #[inline]
     fn tidy(&mut self) {
         if self.taken == self.buffer.len() {
             self.buffer.clear();
@@ -241,12 +243,17 @@ impl Decoder {
                 self.buffer = Vec::new();
             }
         } else if self.taken >= self.held_bytes() {
-            self.buffer.drain(..self.taken);
-            self.taken = 0;
-            // After a large frame has been returned, a small rest does not keep its memory.
-            if self.buffer.capacity() > KEEP_BYTES {
-                self.buffer.shrink_to(self.buffer.len().saturating_mul(2));
-            }
+            self.drop_taken();
+        }
+    }
+
+    #[cold]
+    fn drop_taken(&mut self) {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        // After a large frame has been returned, a small rest does not keep its memory.
+        if self.buffer.capacity() > KEEP_BYTES {
+            self.buffer.shrink_to(self.buffer.len().saturating_mul(2));
         }
     }
 }
