@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use epoll_group::Runtime;
 use epoll_group::net::{Address, Close, CloseReason, Connection, Input, Protocol};
 
-use crate::shims::fork;
+use crate::shims::fork::{self, Idle};
 use crate::world::World;
-use lab::protocol::Bytes;
+use lab::protocol::{Bytes, echo};
 use lab::{LONG, Peer, TempDir, config, eventually};
 
 /// Descriptors of a new process, which lists them itself, with their targets.
@@ -100,5 +100,20 @@ fn a_process_that_outlives_the_server_does_not_keep_its_port() {
     assert!(child.try_wait().expect("a child of ours").is_none(), "it lives still");
     child.kill().expect("it lived");
     child.wait().expect("a child of ours");
+    world.is_as_before();
+}
+
+#[test]
+fn a_forked_process_that_goes_on_delays_the_end_of_no_connection() {
+    let world = World::enter();
+    let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+    let listener = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
+    let mut peer = Peer::connect(listener.local_addr());
+    peer.echo(b"the only question");
+    let child = Idle::fork();
+    peer.finish();
+    assert!(peer.receive_to_finish().is_empty());
+    drop((child, peer, listener));
+    assert!(runtime.drain(LONG).stuck.is_empty());
     world.is_as_before();
 }

@@ -6,6 +6,7 @@
 
 mod children;
 mod clocks;
+mod counts;
 mod limits;
 mod matrix;
 mod shims;

@@ -35,3 +35,28 @@ pub(crate) fn output(program: &[&CStr]) -> String {
     assert_eq!((ended, status), (child, 0), "{text}");
     text
 }
+
+/// Process that shares all descriptors of this one and does nothing. Killed when this is dropped.
+pub(crate) struct Idle(libc::pid_t);
+
+impl Idle {
+    pub(crate) fn fork() -> Self {
+        // SAFETY: the child only calls what a signal handler might: pause.
+        let child = unsafe { libc::fork() };
+        while child == 0 {
+            // SAFETY: nothing is passed.
+            unsafe { libc::pause() };
+        }
+        assert!(child > 0, "{}", io::Error::last_os_error());
+        Self(child)
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+        // SAFETY: no status is asked for.
+        unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+    }
+}
