@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use super::error::SessionError;
-use super::service::CancelReason;
+use super::error::{CancelReason, SessionError};
 use crate::codec::message::expect;
 use crate::codec::message::plan::ExecPlan;
 use crate::codec::message::sql::StmtExecute;
