@@ -178,7 +178,6 @@ struct Readme;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 mod runtime {
     mod alarm;
-    mod aside;
     mod batch;
     mod class;
     mod draining;
@@ -194,6 +193,7 @@ mod runtime {
     mod seats;
     mod slots;
     mod starved;
+    mod stealable;
     mod thread_kind;
     mod thread_set;
     mod timer;

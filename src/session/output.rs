@@ -164,10 +164,10 @@ impl Output {
     /// run. The work is the kept replies, the ready queue of `server_conn`, and corked output.
     pub(super) fn show<S: Service>(&self, server_conn: &Arc<ServerConn<S>>) {
         let group = self.conn.group();
-        if !self.shown.replace(true) || !group.has_aside() {
+        if !self.shown.replace(true) || !group.has_stealable() {
             let (server_conn, kept) = (Arc::clone(server_conn), Arc::clone(&self.kept));
             let rest = RemainingWork { server_conn, kept, held: Cork::held() };
-            group.set_aside(Arc::new(rest));
+            group.put_stealable(Arc::new(rest));
         }
     }
 
@@ -236,7 +236,7 @@ impl Drop for Open {
         let output = &self.0;
         output.flush();
         if output.shown.get() {
-            drop(output.conn.group().take_aside());
+            drop(output.conn.group().take_stealable());
         }
         let _ = OPEN.try_with(|open| open.try_borrow_mut().map(|mut open| drop(open.pop())));
         let Some(output) = Rc::get_mut(&mut self.0) else { return };

@@ -69,7 +69,7 @@ fn work_is_set_aside() {
         let worker = worker();
         worker.begin(false);
         beside(worker, nothing_is_held, |worker| {
-            worker.seat().aside.put(Arc::new(Nothing));
+            worker.seat().stealable.put(Arc::new(Nothing));
             worker.group.show_to_watchdog();
         });
     });
