@@ -148,6 +148,7 @@ pub mod session;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 pub mod stats;
 #[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
 pub mod sync;
 #[cfg(all(feature = "pool", not(all(feature = "server", target_os = "linux"))))]
 mod sync;
