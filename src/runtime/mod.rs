@@ -33,8 +33,8 @@ mod scale;
 mod schedule;
 mod seat;
 mod seats;
-#[cfg(feature = "internal")]
 mod sharing;
+#[cfg(feature = "internal")]
 mod simulated;
 mod slots;
 pub(crate) mod source;
