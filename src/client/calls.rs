@@ -67,7 +67,7 @@ struct CallTask {
 
 impl Work for CallTask {
     fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
-        self.held.iter().for_each(|held| held.flush());
+        self.held.iter().for_each(|held| held.relieve());
         self.calls.call(&self.group);
         context.charge(&self.calls.cost);
     }

@@ -6,8 +6,10 @@
 //! meanwhile. When the cork is pulled, they leave in one system call for each connection.
 //!
 //! Sends are not held back for long. Once the first of them is 0.1 ms old, all leave with the next
-//! send. The bytes of a connection leave when there are 16 KiB of them. All leave before an announced wait, which calls [`flush_corked`]. If a handler blocks
-//! without announcing it, other workers flush the [`Held`] that the cork holder has published.
+//! send. The bytes of a connection leave when there are 16 KiB of them. All leave before an announced
+//! wait, which calls [`flush_corked`]. If a handler blocks without announcing it, another worker
+//! relieves the [`Held`] that the cork holder has published. It comes once, so later sends of that
+//! handler leave at once.
 //!
 //! If another thread sends on the same connection meanwhile, the corked bytes leave with its bytes
 //! and before them. So the order stays.
@@ -15,6 +17,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,13 +33,27 @@ pub(crate) const FULL: usize = 16 << 10;
 
 /// Connections in whose inboxes one thread has left bytes.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<Vec<Arc<Conn>>>);
+pub(crate) struct Held {
+    conns: Mutex<Vec<Arc<Conn>>>,
+    /// Set by [`relieve`](Self::relieve) before it takes the connections, and reset by the holder. The
+    /// holder reads it after it has added a connection. So either that connection is taken, or the
+    /// holder sees the flag.
+    relieved: AtomicBool,
+}
 
 impl Held {
     /// Sends the bytes held for all of the connections.
-    pub(crate) fn flush(&self) {
-        let held = std::mem::take(&mut *lock(&self.0));
+    fn flush(&self) {
+        let held = std::mem::take(&mut *lock(&self.conns));
         held.iter().for_each(|conn| conn.flush_inbox());
+    }
+
+    /// Sends the bytes by another thread, because the holder is stuck or waits. The holder then holds
+    /// nothing back until it publishes its sends again.
+    pub(crate) fn relieve(&self) {
+        // Relaxed: ordered by the lock of `conns`.
+        self.relieved.store(true, Ordering::Relaxed);
+        self.flush();
     }
 }
 
@@ -63,7 +80,11 @@ impl Cork {
     pub(crate) fn new() -> Self {
         // If the destructor of another thread-local sends, this one may be gone. Then no send is
         // held back.
-        let _ = STATE.try_with(|state| state.depth.set(state.depth.get() + 1));
+        let _ = STATE.try_with(|state| {
+            if state.depth.replace(state.depth.get() + 1) == 0 {
+                state.held.relieved.store(false, Ordering::Relaxed);
+            }
+        });
         Self(PhantomData)
     }
 
@@ -80,7 +101,12 @@ impl Cork {
     /// Returns the sends that this thread holds back, so that other workers can flush them if it is
     /// stuck.
     pub(crate) fn held() -> Option<Arc<Held>> {
-        is_corked().then(|| STATE.with(|state| Arc::clone(&state.held)))
+        is_corked().then(|| {
+            STATE.with(|state| {
+                state.held.relieved.store(false, Ordering::Relaxed);
+                Arc::clone(&state.held)
+            })
+        })
     }
 }
 
@@ -146,23 +172,19 @@ pub(crate) fn is_corked() -> bool {
 }
 
 /// Notes that bytes were left in the inbox of this connection. Flushes all if the first of them is
-/// old.
+/// old, or if this thread was relieved.
 pub(super) fn hold(conn: &Arc<Conn>) {
-    let old = STATE.with(|state| {
-        let mut held = lock(&state.held.0);
+    let due = STATE.with(|state| {
+        let mut held = lock(&state.held.conns);
         if !held.iter().any(|other| Arc::ptr_eq(other, conn)) {
             held.push(Arc::clone(conn));
         }
         let now = clock::now();
-        match state.since.get() {
-            Some(since) => now.duration_since(since) >= OLD,
-            None => {
-                state.since.set(Some(now));
-                false
-            }
-        }
+        let since = state.since.get().unwrap_or(now);
+        state.since.set(Some(since));
+        now.duration_since(since) >= OLD || state.held.relieved.load(Ordering::Relaxed)
     });
-    if old {
+    if due {
         flush_corked();
     }
 }

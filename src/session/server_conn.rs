@@ -428,7 +428,7 @@ pub(super) struct RemainingWork<S: Service> {
 
 impl<S: Service> Work for RemainingWork<S> {
     fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
-        self.held.iter().for_each(|held| held.flush());
+        self.held.iter().for_each(|held| held.relieve());
         let server_conn = &self.server_conn;
         server_conn.dispatch(context.lap.now, true);
         context.charge(&server_conn.turn_cost);

@@ -10,6 +10,7 @@ use epoll_group::net::Address;
 use epoll_group::session::{
     self, Account, AuthError, Cancel, Login, Peer, Reply, Request, Service, SessionError, SessionId,
 };
+use epoll_group::stall;
 use lab::engine::{Counts, Fixture, config, finish_with, one_text};
 use lab::xrpc::request::{query, update};
 use lab::xrpc::{AUTO, Client};
@@ -143,6 +144,46 @@ fn a_handler_that_gets_stuck_keeps_no_other_sessions_reply() {
             }
             assert_eq!(client.reply(3).one().text(), Some("a"));
         }
+    }
+}
+
+#[test]
+fn replies_that_a_handler_finishes_after_a_wait_do_not_wait_for_that_handler() {
+    for announced in [true, false] {
+        let server = Fixture::start(config());
+        let mut client = server.client_with_sessions([2, 3, 4]);
+        let mut other = server.client_with_sessions([2, 3]);
+        warm_up(&mut client, &[2, 3, 4]);
+        other.send_sql(2, query("defer a"));
+        other.send_sql(3, query("defer a"));
+        let deferred = server.control.take_deferred("a", 2);
+        let ((go_on, waits), (open, opened)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+        server.control.plant("lead", move |reply| {
+            let wait = || waits.recv_timeout(LONG).expect("the test goes on");
+            if announced {
+                stall::run(wait)
+            } else {
+                wait()
+            }
+            deferred.into_iter().for_each(|one| assert!(finish_with(one, "done")));
+            let _ = opened.recv_timeout(LONG);
+            one_text(reply, "led")
+        });
+        client.queue(2, &execute("echo before"));
+        client.queue(3, &execute("script lead"));
+        client.queue(4, &execute("echo behind"));
+        client.flush();
+        assert_eq!(client.reply(2).one().text(), Some("before"));
+        // Another worker has taken over all that the handler held back.
+        assert_eq!(client.reply(4).one().text(), Some("behind"));
+        go_on.send(()).expect("the handler waits");
+        let began = Instant::now();
+        for session in [2, 3] {
+            assert_eq!(other.reply(session).one().text(), Some("done"), "{announced}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(5), "a timer has sent it");
+        drop(open);
+        assert_eq!(client.reply(3).one().text(), Some("led"));
     }
 }
 
