@@ -148,6 +148,7 @@ pub mod session;
 #[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 pub mod stats;
 #[cfg(all(feature = "server", target_os = "linux"))]
+#[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
 pub mod sync;
 #[cfg(all(feature = "pool", not(all(feature = "server", target_os = "linux"))))]
 mod sync;
@@ -182,10 +183,9 @@ struct Readme;
 
 /// Models build only the modules that synchronise, not those that call the system.
 #[cfg(all(feature = "server", target_os = "linux", loom))]
-#[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
+#[cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the users of all this are left out"))]
 mod runtime {
     mod alarm;
-    mod aside;
     mod batch;
     mod class;
     mod draining;
@@ -201,6 +201,7 @@ mod runtime {
     mod seats;
     mod slots;
     mod starved;
+    mod stealable;
     mod thread_kind;
     mod thread_set;
     mod timer;

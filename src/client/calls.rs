@@ -37,9 +37,9 @@ impl Calls {
         if count > 1 {
             // Requests sent by several callbacks leave in one send, and before a callback waits.
             let _cork = Cork::on_any_thread();
-            group.set_aside(self.task(group));
+            group.put_stealable(self.task(group));
             self.call(group);
-            drop(group.take_aside());
+            drop(group.take_stealable());
         } else if count == 1 {
             self.call(group);
         }

@@ -129,7 +129,8 @@ impl Drop for Cork {
 /// a row leave together without this function.
 ///
 /// Sends are not held back for long. Once the first of them is 0.1 ms old, all leave with the next
-/// send. All leave when `code` [announces](crate::stall) a wait, and at its end, also by a panic.
+/// send. The bytes of a connection leave when there are 16 KiB of them. All leave when `code`
+/// [announces](crate::stall) a wait, and at its end, also by a panic.
 /// If `code` waits without announcing it, its last sends wait too.
 ///
 /// ```

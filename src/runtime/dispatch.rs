@@ -200,7 +200,7 @@ impl Group {
         self.push_spent(Task::Work(work));
     }
 
-    /// Sets work aside behind the current run of this worker, which may take it back. The work goes to
+    /// Makes work stealable behind the current run of this worker, which may take it back. It goes to
     /// the queue if the worker is stuck, announces a wait, or ends its run without taking it back.
     ///
     /// The work is never lost, but it may be in the queue already when this returns. That happens on a
@@ -209,12 +209,12 @@ impl Group {
     ///
     /// Queueing the work at once cost a fifth of the throughput of 1 024 sessions on two CPUs. Other
     /// workers then took half of each batch.
-    pub(crate) fn set_aside(&self, work: Arc<dyn Work>) {
+    pub(crate) fn put_stealable(&self, work: Arc<dyn Work>) {
         let seat = match self.current_seat() {
             Some(seat) if seat.state.runs() => seat,
             _ => return self.push_work(work),
         };
-        if let Some(before) = seat.aside.put(work) {
+        if let Some(before) = seat.stealable.put(work) {
             self.push_work(before);
         }
         self.show_to_watchdog();
@@ -226,20 +226,20 @@ impl Group {
         self.current_seat().is_some_and(is_reserve) && self.stopping() == RUN
     }
 
-    /// Takes back the work that this worker has set aside. Returns `None` if another thread has taken
+    /// Takes back the stealable work of this worker. Returns `None` if another thread has taken
     /// it.
-    pub(crate) fn take_aside(&self) -> Option<Arc<dyn Work>> {
-        self.current_seat()?.aside.take()
+    pub(crate) fn take_stealable(&self) -> Option<Arc<dyn Work>> {
+        self.current_seat()?.stealable.take()
     }
 
-    /// Returns true if the work that this worker has set aside is still there.
-    pub(crate) fn has_aside(&self) -> bool {
-        self.current_seat().is_some_and(|seat| !seat.aside.is_empty())
+    /// Returns true if the stealable work of this worker is still there.
+    pub(crate) fn has_stealable(&self) -> bool {
+        self.current_seat().is_some_and(|seat| !seat.stealable.is_empty())
     }
 
-    /// Queues the work that a worker has set aside.
-    pub(super) fn queue_aside(&self, seat: &Seat) {
-        if let Some(work) = seat.aside.take() {
+    /// Queues the stealable work of a worker.
+    pub(super) fn queue_stealable(&self, seat: &Seat) {
+        if let Some(work) = seat.stealable.take() {
             self.push(Task::Work(work));
         }
     }
@@ -272,7 +272,7 @@ impl Group {
     /// has not begun, and its permit.
     pub(super) fn relieve(&self, seat: &Seat, demand: Demand) {
         self.relieve_with(seat, demand, || {
-            self.queue_aside(seat);
+            self.queue_stealable(seat);
             self.queue_batch(seat, Counter::BatchEventsStolen);
         });
     }

@@ -7,7 +7,6 @@
 //! Two runtimes in one process are independent of each other.
 
 mod alarm;
-mod aside;
 mod batch;
 mod binding;
 mod builder;
@@ -34,13 +33,14 @@ mod scale;
 mod schedule;
 mod seat;
 mod seats;
-#[cfg(feature = "internal")]
 mod sharing;
+#[cfg(feature = "internal")]
 mod simulated;
 mod slots;
 pub(crate) mod source;
 mod stalls;
 mod starved;
+mod stealable;
 mod task;
 mod thread_kind;
 mod thread_set;

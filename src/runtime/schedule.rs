@@ -249,4 +249,4 @@ pub(super) trait Serve {
 }
 
 #[cfg(all(test, loom))]
-mod model;
+pub(crate) mod model;

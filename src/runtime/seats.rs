@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use super::aside::Aside;
 use super::batch::{Event, MOST_EVENTS};
 use super::class::Class;
 use super::seat::SeatState;
+use super::stealable::Stealable;
 use super::thread_kind::ThreadKind;
 use super::work::Work;
 use crate::stats::Counters;
@@ -31,7 +31,7 @@ pub(super) struct Seat {
     pub(super) batch: [Event; MOST_EVENTS],
     /// Work that the worker does after its current run. If the worker gets stuck or announces a wait,
     /// the work is queued for other workers.
-    pub(super) aside: Aside<Arc<dyn Work>>,
+    pub(super) stealable: Stealable<Arc<dyn Work>>,
     /// [`Class`] of the current run, for the watchdog's report.
     pub(super) class: AtomicU8,
     /// [`ThreadKind`] of the seat's thread, or [`NONE`].
@@ -51,7 +51,7 @@ impl Seat {
             completed: AtomicU64::new(0),
             state: SeatState::default(),
             batch: Default::default(),
-            aside: Aside::new(),
+            stealable: Stealable::new(),
             class: AtomicU8::new(Class::Ordinary as u8),
             kind: AtomicU8::new(NONE),
             stuck: AtomicU8::new(NONE),
@@ -67,7 +67,7 @@ impl Seat {
     /// not begun: with something that others could do if it got stuck.
     pub(super) fn holds(&self) -> bool {
         let events = || self.batch.iter().any(|event| !event.is_empty());
-        self.state.runs() && (self.state.has_permit() || !self.aside.is_empty() || events())
+        self.state.runs() && (self.state.has_permit() || !self.stealable.is_empty() || events())
     }
 
     pub(super) fn sit(&self, kind: ThreadKind) {

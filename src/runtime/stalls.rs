@@ -112,7 +112,7 @@ impl Announce for Stalls {
                 self.was_slow.set(true);
             }
             self.group.queue_batch(self.seat(), Counter::BatchEventsQueued);
-            self.group.queue_aside(self.seat());
+            self.group.queue_stealable(self.seat());
             self.group.mode.demand(now)
         });
         self.group.see_to_stall(self.kind);

@@ -237,7 +237,7 @@ impl Worker {
             self.group.mode.note_crowded(self.now);
         }
         // Work may still be set aside, for example after a panic.
-        self.group.queue_aside(self.seat());
+        self.group.queue_stealable(self.seat());
         self.stalls.end_run(self.now);
         if login {
             self.group.thread_set.end_login();

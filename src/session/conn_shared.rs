@@ -1,11 +1,11 @@
 //! [`ConnShared`]: the part of a connection that does not depend on the type of the service.
 
+use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use super::session_shared::SessionShared;
-use super::writers::Writers;
 use crate::codec::encoder::{Encoder, OutBuffer, PagePool};
 use crate::codec::frame::Dialect;
 use crate::config::Config;
@@ -208,6 +208,39 @@ impl ConnShared {
             // Cleared before the session looks. If it finds no room, it registers again.
             shared.waits_for_room.store(false, Ordering::Release);
             shared.wake();
+        }
+    }
+}
+
+/// Handlers of one server that write rows and wait for their peers, by group.
+///
+/// If more than `max_waiting_writers` of a group wait, the longest waiting handler is cancelled. So
+/// peers that do not read occupy a bounded number of threads.
+#[derive(Debug, Default)]
+pub(super) struct Writers(Mutex<HashMap<usize, VecDeque<Weak<SessionShared>>>>);
+
+impl Writers {
+    /// Adds a handler. Returns the handler to cancel if more than `limit` wait now.
+    pub(super) fn enter(
+        &self,
+        group: usize,
+        shared: &Arc<SessionShared>,
+        limit: usize,
+    ) -> Option<Arc<SessionShared>> {
+        let mut groups = lock(&self.0);
+        let waiting = groups.entry(group).or_default();
+        waiting.push_back(Arc::downgrade(shared));
+        if waiting.len() <= limit {
+            return None;
+        }
+        waiting.pop_front().as_ref().and_then(Weak::upgrade)
+    }
+
+    pub(super) fn leave(&self, group: usize, shared: &Arc<SessionShared>) {
+        let mut groups = lock(&self.0);
+        let waiting = groups.entry(group).or_default();
+        if let Some(at) = waiting.iter().position(|one| one.as_ptr() == Arc::as_ptr(shared)) {
+            waiting.remove(at);
         }
     }
 }

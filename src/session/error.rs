@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use super::service::CancelReason;
 use crate::codec::chunk::ChunkWriteError;
 use crate::codec::encoder::{EncodeError, Encoder, Severity};
 use crate::codec::error::{GENERAL_STATE, INTERRUPTED_STATE, Scope, code};
@@ -313,6 +312,20 @@ impl SessionError {
 
 /// Number of MySQL for a statement that exceeded its time.
 const TIMED_OUT: u32 = 3024;
+
+/// Reason why a request is cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CancelReason {
+    /// The client interrupts the statement. The session continues.
+    Query,
+    /// The client ends the session.
+    Session,
+    /// `request_timeout` has passed.
+    Deadline,
+    /// The connection or the runtime has ended.
+    Connection,
+}
 
 impl CancelReason {
     pub(super) const fn counter(self) -> Option<Counter> {

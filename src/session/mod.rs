@@ -71,19 +71,18 @@ mod service;
 mod session_shared;
 mod signal;
 mod timestamps;
-mod writers;
 
 pub use auth::Login;
 #[cfg(feature = "internal")]
 pub(crate) use auth::attempt;
 pub use deferred::Deferred;
 pub use ending::Ending;
-pub use error::{AuthError, SessionError};
+pub use error::{AuthError, CancelReason, SessionError};
 pub use relay::{Relay, Relayed, Wake};
 pub use reply::Reply;
 pub use request::{Plan, Request, Savepoint, SavepointAction, Sql, Timestamps};
 pub use row::{Row, RowSource};
 pub use server::{Reader, Server};
-pub use service::{Account, Cancel, CancelReason, Peer, Service, SessionId};
+pub use service::{Account, Cancel, Peer, Service, SessionId};
 #[cfg(feature = "internal")]
 pub(crate) use signal::simulate_waits;

@@ -134,9 +134,9 @@ impl Output {
     /// run. The work is the held output of this thread and the ready queue of `server_conn`.
     pub(super) fn show<S: Service>(&self, server_conn: &Arc<ServerConn<S>>) {
         let group = self.conn.group();
-        if !self.shown.replace(true) || !group.has_aside() {
+        if !self.shown.replace(true) || !group.has_stealable() {
             let (server_conn, held) = (Arc::clone(server_conn), Cork::held());
-            group.set_aside(Arc::new(RemainingWork { server_conn, held }));
+            group.put_stealable(Arc::new(RemainingWork { server_conn, held }));
         }
     }
 
@@ -192,7 +192,7 @@ impl Drop for Open {
         let output = &self.0;
         output.flush();
         if output.shown.get() {
-            drop(output.conn.group().take_aside());
+            drop(output.conn.group().take_stealable());
         }
         let _ = OPEN.try_with(|open| open.try_borrow_mut().map(|mut open| drop(open.pop())));
         if let Some(output) = Rc::get_mut(&mut self.0) {

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use super::error::SessionError;
-use super::service::CancelReason;
+use super::error::{CancelReason, SessionError};
 use crate::codec::proto::expect;
 use crate::codec::proto::plan::ExecPlan;
 use crate::codec::proto::sql::StmtExecute;

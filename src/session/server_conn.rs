@@ -11,10 +11,11 @@ use md5::{Digest, Md5};
 
 use super::cache::Put;
 use super::conn_shared::ConnShared;
+use super::error::CancelReason;
 use super::output::Output;
 use super::run::{Session, TURN};
 use super::server::ServerShared;
-use super::service::{CancelReason, Peer, Service, SessionId};
+use super::service::{Peer, Service, SessionId};
 use super::timestamps::TimestampQueue;
 use crate::codec::proto::plan::AnyPlan;
 use crate::net::{Cork, Held};

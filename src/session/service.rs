@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::auth::Login;
-use super::error::{AuthError, SessionError};
+use super::error::{AuthError, CancelReason, SessionError};
 use super::reply::Reply;
 use super::request::Request;
 use crate::net::{Address, ConnectionId};
@@ -213,20 +213,6 @@ impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({:#x})", self.number, self.wire)
     }
-}
-
-/// Reason why a request is cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CancelReason {
-    /// The client interrupts the statement. The session continues.
-    Query,
-    /// The client ends the session.
-    Session,
-    /// `request_timeout` has passed.
-    Deadline,
-    /// The connection or the runtime has ended.
-    Connection,
 }
 
 /// Callback that interrupts a session from another thread.

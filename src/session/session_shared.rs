@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use super::conn_shared::ConnShared;
 use super::credit::{Credit, Offers};
-use super::error::SessionError;
+use super::error::{CancelReason, SessionError};
 use super::queued::Queued;
-use super::service::{Cancel, CancelReason, SessionId};
+use super::service::{Cancel, SessionId};
 use super::signal::Signal;
 use crate::net::Hold;
 use crate::runtime::{Class, guard, is_late};

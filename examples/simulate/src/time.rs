@@ -128,9 +128,10 @@ impl Scene {
     fn look_at_held(&self, peer: usize, bytes: u64) {
         let ends = self.ends.borrow();
         let Some(end) = ends.values().find(|end| end.peer == peer) else { return };
-        let (Some(mut held), Some((waiting, left))) = (end.outlet.held.get(), end.outlet.left())
-        else {
-            return;
+        let Some(mut held) = end.outlet.held.get() else { return };
+        let Some((waiting, left)) = end.outlet.left() else {
+            // The client has cut its end, so what was held cannot arrive.
+            return end.outlet.held.set(None);
         };
         let full = waiting > 0 && end.connection.pending_bytes() > 0;
         let dropped = || end.connection.is_closed() || self.dropped() > self.runs.dropped.get();

@@ -36,16 +36,16 @@ mod reserve;
 mod waking;
 
 /// Handlers are quick: one worker waits in epoll, the other sleeps.
-const CALM: Demand = Demand { pollers: 1, all_wait: false };
+pub(crate) const CALM: Demand = Demand { pollers: 1, all_wait: false };
 /// Long batches are shared: one worker waits, the other looks.
 const BUSY: Demand = Demand { pollers: 2, all_wait: false };
 /// Handlers are slow: both workers wait.
 const OPEN: Demand = Demand { pollers: 2, all_wait: true };
 /// Another worker, which runs a handler, holds the only permit.
-const TAKEN: Demand = Demand { pollers: 0, all_wait: false };
+pub(crate) const TAKEN: Demand = Demand { pollers: 0, all_wait: false };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Task {
+pub(crate) enum Task {
     Quick,
     /// Its handler never returns.
     Stuck,
@@ -92,7 +92,7 @@ impl Epoll {
     }
 }
 
-struct Group {
+pub(crate) struct Group {
     park: Park,
     run_queues: RunQueues<Task>,
     epoll: Epoll,
@@ -141,7 +141,7 @@ impl Schedule for Group {
 }
 
 impl Group {
-    fn new(capacity: usize) -> Arc<Self> {
+    pub(crate) fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self::with(capacity, None))
     }
 
@@ -221,8 +221,8 @@ impl Group {
     }
 }
 
-struct Worker {
-    group: Arc<Group>,
+pub(crate) struct Worker {
+    pub(crate) group: Arc<Group>,
     seat: usize,
     kind: ThreadKind,
     /// Demand of the group.
@@ -243,7 +243,7 @@ enum Leaves {
 struct Gone;
 
 impl Worker {
-    fn new(group: &Arc<Group>, kind: ThreadKind, demand: Demand) -> Self {
+    pub(crate) fn new(group: &Arc<Group>, kind: ThreadKind, demand: Demand) -> Self {
         let seat = group.seat(kind);
         let group = Arc::clone(group);
         Self { group, seat, kind, demand: Cell::new(demand), leaves: Leaves::Never }

@@ -2,72 +2,50 @@
 //! something, or while the runtime ends. If the watchdog is not woken, it sleeps for ever, which loom
 //! calls a deadlock. Left out: naps and limits, which end by themselves.
 
-use loom::sync::Arc;
+use std::sync::Arc;
+
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
 use super::*;
-use crate::runtime::aside::Aside;
-use crate::runtime::park::{Demand, Park, Rest, Wake};
-use crate::runtime::seat::SeatState;
+use crate::runtime::park::Wake;
+use crate::runtime::schedule::model::{CALM, Group, TAKEN, Worker};
+use crate::runtime::schedule::{Schedule, Serve};
+use crate::runtime::seats::Seat;
+use crate::runtime::slots::Token;
+use crate::runtime::thread_kind::ThreadKind;
+use crate::runtime::work::Work;
 use crate::sync::mutant::{explore, mutants};
+use crate::sys::epoll::Readiness;
 
-const CALM: Demand = Demand { pollers: 1, all_wait: false };
-
-/// A worker and the watchdog of its runtime.
-struct Both {
-    park: Park,
-    seat: SeatState,
-    aside: Aside<()>,
-    events: AtomicBool,
-    watch: Watch,
+/// Worker without a thread of its own, which the models drive.
+fn worker() -> Worker {
+    Worker::new(&Group::new(2), ThreadKind::Base, CALM)
 }
 
-impl Both {
-    fn new() -> Arc<Self> {
-        let (park, seat) = (Park::new(), SeatState::default());
-        let events = AtomicBool::new(false);
-        Arc::new(Self { park, seat, aside: Aside::new(), events, watch: Watch::new() })
-    }
-
-    /// `Worker::rise`.
-    fn rise(&self, rest: Rest) {
-        self.seat.run(rest == Rest::Wait);
-        self.park.rise(rest);
-        mutant!(self.watch.alert(), RiseWithoutAlert => ());
-    }
-
-    /// `Group::show_to_watchdog`.
-    fn show(&self) {
-        mutant!(fence(Ordering::SeqCst), ShowWithoutFence => ());
-        self.watch.alert();
-    }
-
-    /// `Group::any_holds`.
-    fn holds(&self) -> bool {
-        let events = || self.events.load(Ordering::Relaxed);
-        self.seat.runs() && (self.seat.has_permit() || !self.aside.is_empty() || events())
-    }
-}
-
-/// Runs the worker beside a watchdog that falls asleep while `quiet` returns true.
+/// Lets the worker take steps beside a watchdog that falls asleep while `quiet` returns true.
 fn beside(
-    both: &Arc<Both>,
-    quiet: impl Fn(&Both) -> bool,
-    worker: impl FnOnce(&Both) + Send + 'static,
+    worker: Worker,
+    quiet: impl Fn(&Group) -> bool,
+    steps: impl FnOnce(&Worker) + Send + 'static,
 ) {
-    let here = Arc::clone(both);
-    let worker = thread::spawn(move || worker(&here));
-    assert_eq!(both.watch.sleep(None, || quiet(both)), Woke::Alerted);
+    let group = Arc::clone(&worker.group);
+    let worker = thread::spawn(move || steps(&worker));
+    assert_eq!(group.watch().sleep(None, || quiet(&group)), Woke::Alerted);
     worker.join().expect("no panic");
+}
+
+fn nothing_is_held(group: &Group) -> bool {
+    !group.thread_set().seats.iter().any(Seat::holds)
 }
 
 /// The watchdog sleeps while all workers rest, and the last worker ends its rest.
 fn a_worker_gets_up() {
     explore(|| {
-        let both = Both::new();
-        let rest = both.park.rest(false, CALM);
-        beside(&both, |both| both.park.resting() == 1, move |both| both.rise(rest));
+        let worker = worker();
+        let rest = worker.group.park().rest(false, CALM);
+        let all_rest = |group: &Group| group.park().resting() == 1;
+        beside(worker, all_rest, move |worker| worker.rise(rest));
     });
 }
 
@@ -75,25 +53,25 @@ fn a_worker_gets_up() {
 /// permit.
 fn a_worker_gets_up_with_the_permit() {
     explore(|| {
-        let both = Both::new();
-        let rest = both.park.rest(false, CALM);
-        beside(&both, |both| !both.holds(), move |both| both.rise(rest));
+        let worker = worker();
+        let rest = worker.group.park().rest(false, CALM);
+        beside(worker, nothing_is_held, move |worker| worker.rise(rest));
     });
 }
+
+struct Nothing;
+
+impl Work for Nothing {}
 
 /// The watchdog sleeps beside a handler that holds nothing, and that handler sets work aside.
 fn work_is_set_aside() {
     explore(|| {
-        let both = Both::new();
-        both.seat.run(false);
-        beside(
-            &both,
-            |both| !both.holds(),
-            |both| {
-                both.aside.put(());
-                both.show();
-            },
-        );
+        let worker = worker();
+        worker.begin(false);
+        beside(worker, nothing_is_held, |worker| {
+            worker.seat().stealable.put(Arc::new(Nothing));
+            worker.group.show_to_watchdog();
+        });
     });
 }
 
@@ -101,21 +79,14 @@ fn work_is_set_aside() {
 /// watchdog, which may see that it has no permit any more, has to see the events.
 fn events_are_taken_before_the_permit_is_given_up() {
     explore(|| {
-        let both = Both::new();
-        let rest = both.park.rest(false, CALM);
-        beside(
-            &both,
-            |both| !both.holds(),
-            move |both| {
-                both.rise(rest);
-                // `Event::put`.
-                both.events.store(true, Ordering::Release);
-                mutant!(both.show(), EventsNotShown => ());
-                if both.seat.take_permit() {
-                    both.park.give_permit();
-                }
-            },
-        );
+        let worker = worker();
+        let rest = worker.group.park().rest(false, CALM);
+        beside(worker, nothing_is_held, move |worker| {
+            worker.rise(rest);
+            worker.seat().batch[0].put(Token::decode(Token::FIRST), Readiness::from_condensed(1));
+            mutant!(worker.group.show_to_watchdog(), EventsNotShown => ());
+            worker.before_run(false, CALM);
+        });
     });
 }
 
@@ -124,26 +95,27 @@ fn events_are_taken_before_the_permit_is_given_up() {
 /// a worker runs it.
 fn a_worker_finds_work_when_it_comes_to_rest() {
     explore(|| {
-        let both = Both::new();
+        let worker = worker();
         let queued = Arc::new(AtomicBool::new(false));
-        let rest = both.park.rest(false, Demand { pollers: 0, all_wait: false });
-        let (here, queued_2) = (Arc::clone(&both), Arc::clone(&queued));
-        let worker = thread::spawn(move || {
+        let group = Arc::clone(&worker.group);
+        let rest = group.park().rest(false, TAKEN);
+        let queued_2 = Arc::clone(&queued);
+        let sleeps = thread::spawn(move || {
             if !queued_2.load(Ordering::Acquire) {
-                let _ = here.park.sleep(None);
+                let _ = worker.group.park().sleep(None);
             }
-            here.rise(rest);
+            worker.rise(rest);
         });
-        let (here, queued_3) = (Arc::clone(&both), Arc::clone(&queued));
+        let (here, queued_3) = (Arc::clone(&group), Arc::clone(&queued));
         let pusher = thread::spawn(move || {
             queued_3.store(true, Ordering::Release);
-            if here.park.wake() == Some(Wake::Sleeper) {
-                here.park.post();
+            if here.park().wake() == Some(Wake::Sleeper) {
+                here.park().post();
             }
         });
-        let all_rest = || both.park.resting() == 1 && !queued.load(Ordering::Acquire);
-        assert_eq!(both.watch.sleep(None, all_rest), Woke::Alerted);
-        worker.join().expect("no panic");
+        let all_rest = || group.park().resting() == 1 && !queued.load(Ordering::Acquire);
+        assert_eq!(group.watch().sleep(None, all_rest), Woke::Alerted);
+        sleeps.join().expect("no panic");
         pusher.join().expect("no panic");
     });
 }

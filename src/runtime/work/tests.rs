@@ -172,7 +172,7 @@ struct Sets {
 
 impl Work for Sets {
     fn run(self: Arc<Self>, context: &mut WorkerContext<'_>) {
-        self.group.set_aside(Arc::clone(&self.behind));
+        self.group.put_stealable(Arc::clone(&self.behind));
         self.set.send(()).expect("waited for");
         let wait = || hear(&self.go_on.lock().expect("nobody panics"));
         if self.announced {
@@ -180,7 +180,7 @@ impl Work for Sets {
         } else {
             wait()
         }
-        let back = self.group.take_aside();
+        let back = self.group.take_stealable();
         self.took.send(back.is_some()).expect("waited for");
         if let Some(behind) = back {
             behind.run(context);
@@ -315,7 +315,9 @@ fn what_nobody_took_back_runs_all_the_same() {
         group.push_work(does(Class::Ordinary, move || {
             for n in [1, 2] {
                 let tell = tell.clone();
-                here.set_aside(does(Class::Ordinary, move || tell.send(n).expect("waited for")));
+                here.put_stealable(does(Class::Ordinary, move || {
+                    tell.send(n).expect("waited for")
+                }));
             }
             assert!(!fails, "told to");
         }));
@@ -331,8 +333,8 @@ fn elsewhere_and_in_a_wait_it_goes_to_the_queue_at_once() {
         let tell = tell.clone();
         does(Class::Ordinary, move || tell.send(()).expect("waited for"))
     };
-    group.set_aside(says());
-    assert!(group.take_aside().is_none(), "no worker, nothing aside");
+    group.put_stealable(says());
+    assert!(group.take_stealable().is_none(), "no worker, nothing aside");
     hear(&told);
 
     let ((_other_runtime, other), here) = (start(1), Arc::clone(&group));
@@ -341,12 +343,12 @@ fn elsewhere_and_in_a_wait_it_goes_to_the_queue_at_once() {
     let (done, dones) = mpsc::channel();
     group.session_opened();
     group.push_work(does(Class::Ordinary, move || {
-        other.set_aside(says());
-        assert!(other.take_aside().is_none(), "no worker of that group");
+        other.put_stealable(says());
+        assert!(other.take_stealable().is_none(), "no worker of that group");
         hear(&heard.lock().expect("nobody panics"));
         let _stall = stall::enter();
-        here.set_aside(says());
-        assert!(here.take_aside().is_none(), "it waits");
+        here.put_stealable(says());
+        assert!(here.take_stealable().is_none(), "it waits");
         hear(&heard.lock().expect("nobody panics"));
         done.send(()).expect("waited for");
     }));

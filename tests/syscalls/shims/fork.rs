@@ -43,9 +43,11 @@ impl Idle {
     pub(crate) fn fork() -> Self {
         // SAFETY: the child only calls what a signal handler might: pause.
         let child = unsafe { libc::fork() };
-        while child == 0 {
-            // SAFETY: nothing is passed.
-            unsafe { libc::pause() };
+        if child == 0 {
+            loop {
+                // SAFETY: nothing is passed.
+                unsafe { libc::pause() };
+            }
         }
         assert!(child > 0, "{}", io::Error::last_os_error());
         Self(child)
