@@ -38,8 +38,9 @@
 //! * **Deadlines.** Connecting, the login, the wait for a session, the wait for sending, and the
 //!   answer each have a deadline. Probes detect a silent server.
 //! * **Bounded memory.** Windows of credit bound the unread part of an answer, see
-//!   [`window_bytes`](Options::window_bytes). If a server exceeds it, [`max_answer_bytes`](Options::max_answer_bytes) bounds it, and also columns,
-//!   warnings and the rows of a chunk.
+//!   [`window_bytes`](Options::window_bytes). If a server exceeds it,
+//!   [`max_answer_bytes`](Options::max_answer_bytes) bounds it, and also columns, warnings and the rows
+//!   of a chunk.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -4,8 +4,9 @@
 //! passed on when they have 16 KiB, or when the first of them is 0.1 ms old.
 //!
 //! If a quick request is followed by others, its reply is passed on under a [`Cork`]. So the replies
-//! of one run leave in one send. They leave before a request that is not known to be quick, and
-//! before an announced wait. If a handler waits unannounced, another worker sends them.
+//! of one run leave in one send. They leave behind a request that is not quick, and before an announced
+//! wait. If a handler waits unannounced, another worker sends them. If several sessions of a connection
+//! run in a row, one cork holds the replies of them all.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -37,7 +37,7 @@ mod waking;
 
 /// Handlers are quick: one worker waits in epoll, the other sleeps.
 pub(crate) const CALM: Demand = Demand { pollers: 1, all_wait: false };
-/// Batches are full: one worker waits, the other looks.
+/// Long batches are shared: one worker waits, the other looks.
 const BUSY: Demand = Demand { pollers: 2, all_wait: false };
 /// Handlers are slow: both workers wait.
 const OPEN: Demand = Demand { pollers: 2, all_wait: true };

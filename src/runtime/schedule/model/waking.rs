@@ -102,6 +102,11 @@ fn polling_goes_on_calm() {
 }
 
 #[test]
+fn polling_goes_on_while_batches_are_shared() {
+    polling_goes_on([BUSY; 2], Task::Stuck, Last::Event);
+}
+
+#[test]
 fn polling_goes_on_open() {
     polling_goes_on([OPEN; 2], Task::Stuck, Last::Event);
 }
