@@ -285,6 +285,8 @@ impl Worker {
         self.count(Counter::EpollWaits, 1);
         self.count(Counter::EpollEvents, count as u64);
         self.found_nothing = rest == Some(Rest::Look) && count == 0;
+        // Asked anew, because the worker may have waited long since it found nothing.
+        let demand = self.demand();
         self.deliver(&events[..count], rest, demand);
         count == most
     }
