@@ -105,8 +105,11 @@ impl Mode {
     /// Notes that a worker of a calm group took `events` events. `long` tells that they take longer
     /// than to wake another worker. Only a worker that waited for its events also judges.
     pub(crate) fn note_batch(&self, now: Instant, events: usize, long: bool, waited: bool) {
+        if self.most_sharing == 1 {
+            return;
+        }
         self.state.events.fetch_add(events as u64, Ordering::Relaxed);
-        if waited && self.most_sharing > 1 {
+        if waited {
             let mut sharing = lock(&self.sharing);
             // Read under the lock, so that the number never falls. This worker may have waited for the
             // lock while another one noted its batch.

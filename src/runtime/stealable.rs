@@ -1,8 +1,8 @@
 //! [`Stealable`]: work behind the current run of a worker, which other threads can take over.
 //!
 //! A worker may have several things to run, all of them expected to be quick. It runs them one after
-//! the other, because waking another worker would take longer. The rest of them is stealable. If
-//! the current run takes long after all, it goes to the queue.
+//! the other, because waking another worker would take longer. Meanwhile the others are stealable: if
+//! the current run takes long after all, they go to the queue.
 //!
 //! The watchdog looks for stealable work behind a stuck worker, and queues it.
 

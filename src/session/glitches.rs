@@ -87,8 +87,7 @@ impl<S: Service> Reader<S> {
         self.glitches.add(Budget::from(conn.config()), self.now);
     }
 
-    /// Handles a message for a session or request that has ended or never existed, or one that a drain
-    /// refuses.
+    /// Handles a late message: its session or request has ended or never existed, or a drain refuses it.
     pub(super) fn late(&mut self) {
         if self.glitches.is_late() {
             self.glitch();

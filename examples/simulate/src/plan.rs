@@ -82,7 +82,7 @@ impl Faults {
     }
 }
 
-const MILLIS: fn(u64) -> Duration = Duration::from_millis;
+pub const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
 impl Plan {
     pub fn draw(chance: &Chance) -> Self {

@@ -12,6 +12,7 @@ use epoll_group::pool::{
 use super::chance::Chance;
 use super::fleet::scene_of;
 use super::later::LATE;
+use super::plan::MILLIS;
 use super::scene::{Scene, scene};
 
 pub struct Pooling {
@@ -34,7 +35,6 @@ pub struct Conn(u64);
 
 /// Connections at once.
 const MOST: usize = 2;
-const MILLIS: fn(u64) -> Duration = Duration::from_millis;
 
 impl Manage for Backend {
     type Key = u8;

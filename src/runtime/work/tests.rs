@@ -334,7 +334,7 @@ fn elsewhere_and_in_a_wait_it_goes_to_the_queue_at_once() {
         does(Class::Ordinary, move || tell.send(()).expect("waited for"))
     };
     group.put_stealable(says());
-    assert!(group.take_stealable().is_none(), "no worker, nothing aside");
+    assert!(group.take_stealable().is_none(), "no worker, nothing stealable");
     hear(&told);
 
     let ((_other_runtime, other), here) = (start(1), Arc::clone(&group));
