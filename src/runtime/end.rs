@@ -17,7 +17,8 @@ const OVER: u8 = 3;
 pub(crate) struct End {
     /// Written by the thread that stops the group and by its last worker; read by all.
     stage: AtomicU8,
-    /// Number of workers that have begun and not left.
+    /// Number of workers that were started and have not left. A worker is counted before its thread
+    /// begins.
     alive: AtomicUsize,
 }
 
@@ -35,7 +36,7 @@ impl End {
         self.stage.load(Ordering::Acquire)
     }
 
-    /// Notes that a worker begins.
+    /// Notes that a worker is about to be started.
     pub(crate) fn enter(&self) {
         self.alive.fetch_add(1, Ordering::Relaxed);
     }

@@ -54,10 +54,15 @@ impl Group {
         });
     }
 
-    /// Leaves the group. The last worker sweeps the queue. From then on each thread that queues a
-    /// task does.
+    /// Notes that the current thread, a worker, leaves the group.
     pub(super) fn exit(&self) {
         Self::forget_current();
+        self.note_left();
+    }
+
+    /// Notes that a worker has left, or that its thread could not be started. After the last one the
+    /// queue is swept, and from then on by each thread that queues a task.
+    pub(super) fn note_left(&self) {
         if self.leave() {
             // Sources that are still registered would wait for events that no worker receives. They
             // belong to a handler that outlived the drain, or were registered too late to be

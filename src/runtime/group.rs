@@ -180,8 +180,8 @@ impl Group {
         CURRENT.get().is_some_and(|(group, _)| std::ptr::eq(group, self))
     }
 
+    /// Notes that the current thread is a worker of this group.
     pub(super) fn enter(&self, seat: usize) {
-        self.end.enter();
         CURRENT.set(Some((self, seat)));
     }
 

@@ -113,7 +113,12 @@ impl Threads {
         ready: mpsc::Sender<()>,
     ) -> Result<(), (String, io::Error)> {
         let mut table = lock(&self.table);
-        self.launch(&mut table, group, kind, Some(ready))?;
+        if let Err(error) = self.launch(&mut table, group, kind, Some(ready)) {
+            drop(table);
+            // Without the lock, as in `start_added`.
+            group.note_left();
+            return Err(error);
+        }
         table.permanent += 1;
         table.permanent_reserve += usize::from(kind == ThreadKind::Reserve);
         Ok(())
@@ -130,14 +135,21 @@ impl Threads {
         //
         // The lock is held while the thread is made, so that a drain that starts now either finds the
         // thread or prevents it.
-        let mut table = lock(&self.table);
-        if table.closed {
-            return Err(Refusal::Ended);
-        }
-        if !self.has_room(&table, kind) {
-            return Err(Refusal::Limited);
-        }
-        self.launch(&mut table, group, kind, None).map_err(|(_, error)| Refusal::Failed(error))
+        let launched = {
+            let mut table = lock(&self.table);
+            if table.closed {
+                return Err(Refusal::Ended);
+            }
+            if !self.has_room(&table, kind) {
+                return Err(Refusal::Limited);
+            }
+            self.launch(&mut table, group, kind, None)
+        };
+        launched.map_err(|(_, error)| {
+            // Without the lock, because it may sweep the queue.
+            group.note_left();
+            Refusal::Failed(error)
+        })
     }
 
     /// Returns true if the limit allows another thread. Ordinary threads leave a part of `max_threads`
@@ -174,6 +186,9 @@ impl Threads {
         let name = info.name.clone();
         let left = Arc::new(AtomicBool::new(false));
         let exit = self.exits.enter(&left);
+        // Before the thread begins: a worker that leaves meanwhile is not the last one, and does not drop
+        // the tasks that this thread is for.
+        group.end.enter();
         let (group_2, hooks) = (Arc::clone(group), self.hooks.clone());
         let body = move || {
             EXIT.set(Some(exit));

@@ -99,6 +99,7 @@ mod making {
         StopPostsNobody,
         StopNotPassedOn,
         EndWithoutFence,
+        WorkerCountsItself,
         LengthWrittenUnlocked,
         // Reserve
         ReserveIgnoresRest,

@@ -28,6 +28,7 @@ use crate::runtime::seats::Seat;
 use crate::runtime::thread_kind::ThreadKind;
 use crate::runtime::thread_set::ThreadSet;
 use crate::runtime::watch::Watch;
+use crate::sync::mutant::mutant;
 
 mod ending;
 mod leaving;
@@ -246,13 +247,15 @@ impl Worker {
     pub(crate) fn new(group: &Arc<Group>, kind: ThreadKind, demand: Demand) -> Self {
         let seat = group.seat(kind);
         let group = Arc::clone(group);
+        // As `Threads::launch`.
+        mutant!(group.end.enter(), WorkerCountsItself => ());
         Self { group, seat, kind, demand: Cell::new(demand), leaves: Leaves::Never }
     }
 
     /// `Worker::run`.
     fn run(mut self) {
         let group = Arc::clone(&self.group);
-        group.end.enter();
+        mutant!((), WorkerCountsItself => group.end.enter());
         let served = catch_unwind(AssertUnwindSafe(|| self.work()));
         match served {
             Ok(()) => {

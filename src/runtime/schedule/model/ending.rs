@@ -21,6 +21,22 @@ fn stop<const N: usize>(demands: [Demand; N], tasks: &'static [Task]) {
     });
 }
 
+/// The group stops while its threads begin. A reserve thread leaves at once. The task that was queued
+/// before is run, not swept.
+fn stop_at_the_start() {
+    explore(|| {
+        let group = Group::new(2);
+        let kinds = [ThreadKind::Reserve, ThreadKind::Base];
+        let workers = kinds.map(|kind| Worker::new(&group, kind, CALM));
+        group.push(Task::Quick);
+        let threads = start(workers.into());
+        group.stop();
+        join(threads);
+        let seen = (group.begun(), group.swept.load(Ordering::Relaxed));
+        assert_eq!(seen, (1, 0), "a task is swept");
+    });
+}
+
 /// A task is pushed while the workers leave. One of them runs it, or the last worker or the pusher
 /// sweeps the queue.
 fn push_at_the_end<const N: usize>(demands: [Demand; N]) {
@@ -77,6 +93,11 @@ fn spawn_beside_a_drain_and_the_end() {
 }
 
 #[test]
+fn stop_beside_threads_that_begin() {
+    stop_at_the_start();
+}
+
+#[test]
 fn stop_calm() {
     stop([CALM; 2], &[Task::Quick]);
 }
@@ -99,6 +120,7 @@ fn stop_open() {
 mutants! {
     stop_without_posts: StopPostsNobody, stop([TAKEN; 2], &[]), "deadlock";
     stop_not_passed_on: StopNotPassedOn, stop([OPEN; 2], &[]), "deadlock";
+    worker_counts_itself: WorkerCountsItself, stop_at_the_start(), "a task is swept";
     end_without_fence: EndWithoutFence, push_at_the_end([CALM]), "a task is left behind";
     spawn_uncounted: IntakeUncounted, spawn_at_the_end(), "a task is left behind";
 }

@@ -5,8 +5,6 @@ use crate::sync::mutant::{explore, mutants};
 
 /// Starts two workers. The first one leaves, the other stays.
 fn one_leaves(group: &Arc<Group>, when: Leaves) -> Vec<JoinHandle<()>> {
-    // The worker that leaves is not the last one of the group.
-    group.end.enter();
     let mut leaving = Worker::new(group, ThreadKind::Worker, CALM);
     leaving.leaves = when;
     start(vec![leaving, Worker::new(group, ThreadKind::Base, CALM)])
