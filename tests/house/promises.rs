@@ -388,6 +388,20 @@ fn each_of_the_90_weaknesses_is_on_the_page() {
     assert_eq!(told, (1..=90).collect());
 }
 
+#[test]
+fn each_promise_that_answers_a_weakness_is_on_the_page() {
+    let promises = promises(PAGES[0]);
+    let items = items(PAGES[1]);
+    let answered = items.iter().filter(|item| item.section == "Those that a promise answers");
+    for item in answered {
+        let (_, begins) = item.promise.split_once(": ").expect("a promise behind the weakness");
+        for begin in begins.split("; ") {
+            let is_there = |item: &Item| item.promise.trim_start_matches('*').starts_with(begin);
+            assert!(promises.iter().any(is_there), "no promise begins with {begin}");
+        }
+    }
+}
+
 /// Reasons why a promise has no number: the kind of comparison that its tests make.
 const REASONS: [&str; 11] = [
     "above",
