@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
+use libc::EINTR;
+
 use super::rows::{LOST, ROWS};
 use super::{Outcome, Row, When};
 use crate::shims::ERRNOS;
@@ -15,9 +17,9 @@ use crate::world::World;
 const HEAD: &str = "\
 # System calls that fail
 
-For each system call of the crate, and each errno, this page decides the outcome. The test `syscalls` provokes all of them:
-functions of the C library fail on request, while well-behaved peers get their answers. Afterwards no descriptor, thread or
-slot is left over, no thread has panicked, and service is as before. A call in the source without an item fails the test.
+Outcome of each errno of each system call. The test `syscalls` provokes all of them: functions of the C library fail on request,
+while well-behaved peers get their answers. Afterwards no descriptor, thread or slot is left over, no thread has panicked, and
+service is as before. A call in the source without an item fails the test.
 
 - fails: the request fails with an error that names it and repeats the system's text; all else goes on.
 - ends: the connection ends, counted in `closed_reset` or `closed_io_error`; if just accepted, in `accept_errors_other`.
@@ -30,8 +32,9 @@ slot is left over, no thread has panicked, and service is as before. A call in t
 EPERM comes from a sandbox that forbids the call. The test tries these errnos:
 ERRNOS.
 *Connection errors* are LOST.
-An errno that an item does not name has the outcome of an earlier item for the same call. If none names it, it cannot occur:
-the call makes no descriptor, does not wait or has no peer, or *others* gives the reason, once for each call.
+EINTR is *again* and named only where nothing else is. Another errno that an item does not name has the outcome of an earlier item
+for the same call. If none names it, it cannot occur: the call makes no descriptor, does not wait or has no peer, or *others* gives
+the reason, once for each call.
 ";
 
 /// Text after the tables.
@@ -109,6 +112,9 @@ fn outcomes(row: &Row) -> Vec<String> {
             Some((_, errnos)) => errnos.push(errno),
             None => outcomes.push((outcome, vec![errno])),
         }
+    }
+    if outcomes.len() > 1 {
+        outcomes.retain(|(outcome, errnos)| *outcome != Outcome::Unseen || errnos != &[EINTR]);
     }
     outcomes
         .into_iter()
