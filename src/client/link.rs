@@ -448,6 +448,19 @@ mod tests {
         }
     }
 
+    /// Otherwise the bytes of two threads could change places.
+    #[test]
+    fn while_another_thread_sends_output_stays_for_it() {
+        let scene = Scene::new(|options| options);
+        lock(&scene.link.inner).sending = true;
+        scene.link.act(|state, _| ask(state));
+        assert_eq!(scene.drain(), 0);
+        let mut inner = lock(&scene.link.inner);
+        inner.sending = false;
+        scene.link.flush(inner);
+        assert!(scene.drain() > 0);
+    }
+
     #[test]
     fn a_request_waits_while_the_backlog_is_long() {
         let scene = Scene::new(|options| options.max_unsent_bytes(1 << 20));

@@ -101,9 +101,9 @@ impl fmt::Debug for Input<'_> {
 #[derive(Debug, Default)]
 pub(super) struct ReadBuf {
     bytes: Vec<u8>,
-    /// Consumed bytes at the front.
+    /// Consumed bytes at the front. 0 in an empty buffer.
     start: usize,
-    /// Size of the frame at the front, as announced by the protocol.
+    /// Size of the frame at the front, as announced by the protocol. 0 in an empty buffer.
     needed: usize,
 }
 
@@ -203,7 +203,6 @@ impl ReadBuf {
     /// Frees the memory of an empty buffer. Shrinks a buffer that is much too large.
     pub(super) fn shrink(&mut self, first_size: usize) {
         if self.is_empty() {
-            self.clear();
             self.bytes = Vec::new();
         } else if self.needed <= first_size {
             self.bytes.shrink_to(first_size);
@@ -219,5 +218,22 @@ impl ReadBuf {
         self.bytes.clear();
         self.start = 0;
         self.needed = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_buffer_announces_no_frame() {
+        let mut buf = ReadBuf::default();
+        buf.append(&[1; 10], 100, 4096);
+        assert_eq!(buf.needed(), 100);
+        buf.replace(&[], 100, 4096);
+        assert_eq!((buf.needed(), buf.capacity()), (0, 0));
+        buf.append(&[1; 10], 100, 4096);
+        buf.consume(10, 100, 4096);
+        assert_eq!((buf.needed(), buf.capacity()), (0, 0));
     }
 }

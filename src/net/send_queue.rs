@@ -246,12 +246,9 @@ impl Conn {
         let overdue = marks.has(CHECK_DUE) && out.is_overdue(clock::now());
         out.blocked &= !(marks.has(WRITABLE) || overdue);
         let inboxed = out.backlog.len() - before;
-        let mut result = Ok(());
-        if !out.blocked {
-            result = self.flush(out);
-            if result.is_ok() && out.backlog.is_empty() {
-                result = self.send_now(out, &mut pieces);
-            }
+        let mut result = self.flush(out);
+        if result.is_ok() && out.backlog.is_empty() {
+            result = self.send_now(out, &mut pieces);
         }
         if let Err(error) = result {
             // A part of the stream is lost, so no later bytes may be sent.
@@ -534,5 +531,14 @@ mod tests {
         }
         assert!(seen == expected);
         assert_eq!(backlog.chunks.capacity(), 0);
+    }
+
+    /// An empty chunk at the front would look like bytes that the socket does not take.
+    #[test]
+    fn an_empty_inbox_adds_no_chunk() {
+        let mut backlog = Backlog::default();
+        backlog.append_chunk(Vec::new());
+        backlog.append(&[7; CHUNK]);
+        assert_eq!(backlog.front().len(), CHUNK);
     }
 }
