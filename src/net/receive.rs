@@ -418,7 +418,7 @@ impl Round<'_> {
                 recv.stage = Stage::New;
                 self.conn.count(Counter::ConnectionsConnected, 1);
             }
-            Some(error) => self.finish(recv, Some(CloseReason::ConnectFailed(error))),
+            Some(error) => self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error)))),
         }
     }
 
