@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::stats::Counter;
 
-/// A handler's decision to end the connection, with the reason.
+/// A handler's decision to end the connection because it cannot go on, with the reason.
 ///
-/// Bytes sent before leave first; see [`Connection::close`](super::Connection::close).
+/// Bytes sent before leave first. To end a connection in the ordinary way, for example after a
+/// `QUIT`, call [`Connection::close`](super::Connection::close) and return `Ok`.
 #[derive(Clone, Debug)]
 pub struct Close(pub(super) CloseReason);
 
@@ -24,12 +25,6 @@ impl Close {
     /// Ends the connection because of an error: `parse(bytes).map_err(Close::error)?`.
     pub fn error(error: impl std::error::Error) -> Self {
         Self::new(error.to_string())
-    }
-
-    /// Ordinary end: the peer finished sending, and all its requests were answered.
-    #[must_use]
-    pub const fn by_peer() -> Self {
-        Self(CloseReason::ByPeer)
     }
 }
 
@@ -51,6 +46,18 @@ impl From<io::Error> for Close {
     fn from(error: io::Error) -> Self {
         Self::error(error)
     }
+}
+
+/// Fate of a connection whose peer has finished sending, see
+/// [`Protocol::ended`](super::Protocol::ended).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third")]
+pub enum HalfClose {
+    /// The connection ends. Before that, the sent bytes leave and the requests that are
+    /// [held](super::Connection::hold) end.
+    End,
+    /// The connection stays open for sending, until [`close`](super::Connection::close) or a drain.
+    KeepOpen,
 }
 
 /// Reason for the end of a connection. Each variant has its own counter.
