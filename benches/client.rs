@@ -449,10 +449,10 @@ struct OnWorkers(Arc<Wire>, Arc<Barrier>);
 impl Protocol for OnWorkers {
     type State = u32;
 
-    fn opened(&self, conn: &Connection) -> u32 {
+    fn opened(&self, conn: &Connection) -> Result<u32, Close> {
         *lock(&self.0.sink) = Sink::Connection(conn.clone());
         conn.send(start_message());
-        0
+        Ok(0)
     }
 
     fn received(

@@ -107,7 +107,9 @@ struct Shared(Arc<Service>);
 impl Protocol for Shared {
     type State = ();
 
-    fn opened(&self, _conn: &Connection) {}
+    fn opened(&self, _conn: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, conn: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         for byte in input.take_all() {

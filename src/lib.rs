@@ -36,7 +36,9 @@
 //! impl Protocol for Echo {
 //!     type State = ();
 //!
-//!     fn opened(&self, _conn: &Connection) {}
+//!     fn opened(&self, _conn: &Connection) -> Result<(), Close> {
+//!         Ok(())
+//!     }
 //!
 //!     fn received(&self, conn: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {
 //!         conn.send(input.take_all());
@@ -49,8 +51,9 @@
 //! impl Protocol for Ask {
 //!     type State = ();
 //!
-//!     fn opened(&self, conn: &Connection) {
+//!     fn opened(&self, conn: &Connection) -> Result<(), Close> {
 //!         conn.send("hello");
+//!         Ok(())
 //!     }
 //!
 //!     fn received(&self, conn: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {

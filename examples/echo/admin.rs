@@ -161,7 +161,9 @@ impl Admin {
 impl Protocol for Admin {
     type State = ();
 
-    fn opened(&self, _conn: &Connection) {}
+    fn opened(&self, _conn: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, conn: &Connection, _: &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         while let Some(end) = input.bytes().iter().position(|&byte| byte == b'\n') {
@@ -175,7 +177,10 @@ impl Protocol for Admin {
             };
             match line.split_whitespace().next() {
                 None => continue,
-                Some("quit") => return Err(Close::new("quit")),
+                Some("quit") => {
+                    conn.close("quit");
+                    return Ok(());
+                }
                 // A web page can make a browser send this; its next line could be a `set`.
                 Some("POST" | "GET" | "Host:") => return Err(Close::new("this is not HTTP")),
                 Some(_) => {}

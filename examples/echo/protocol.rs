@@ -107,8 +107,8 @@ impl Protocol for Echo {
     /// Locks that the connection has taken. Dropped with the connection, they go back.
     type State = Held;
 
-    fn opened(&self, _conn: &Connection) -> Held {
-        Held { locks: Arc::clone(&self.locks), numbers: Vec::new() }
+    fn opened(&self, _conn: &Connection) -> Result<Held, Close> {
+        Ok(Held { locks: Arc::clone(&self.locks), numbers: Vec::new() })
     }
 
     fn received(

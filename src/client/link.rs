@@ -15,7 +15,7 @@ use super::exchange::Watcher;
 use super::fleet::Fleet;
 use super::options::Options;
 use super::state::State;
-use crate::net::{Close, CloseReason, Connection, Hold, Input, Protocol};
+use crate::net::{Close, CloseReason, Connection, HalfClose, Hold, Input, Protocol};
 use crate::runtime::{Class, Group, Handle, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
 use crate::sync::stall::{Wait, run_as};
@@ -319,7 +319,7 @@ struct Wire(Arc<Link>);
 impl Protocol for Wire {
     type State = ();
 
-    fn opened(&self, conn: &Connection) {
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
         let _ = self.0.group.set(Arc::clone(conn.group()));
         self.0.attach(conn);
         conn.set_class(Class::InProgress);
@@ -327,6 +327,7 @@ impl Protocol for Wire {
         // other to read.
         conn.read_always();
         self.0.act(State::handle_connected);
+        Ok(())
     }
 
     fn connect_failed(&self, _conn: &Connection, reason: &CloseReason) {
@@ -358,10 +359,10 @@ impl Protocol for Wire {
     }
 
     /// A server that sends no more will not answer, so the connection ends.
-    fn ended(&self, _conn: &Connection, (): &mut ()) -> Result<(), Close> {
+    fn ended(&self, _conn: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
         let reason = "the server closed the connection".into();
         self.0.end(&Error::unknown(ErrorKind::Lost(reason)));
-        Err(Close::by_peer())
+        Ok(HalfClose::End)
     }
 
     fn drained(&self, _conn: &Connection) {

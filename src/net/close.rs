@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::stats::Counter;
 
-/// A handler's decision to end the connection, with the reason.
+/// A handler's decision to end the connection because it cannot go on, with the reason.
 ///
-/// Bytes sent before leave first; see [`Connection::close`](super::Connection::close).
-#[derive(Debug)]
+/// Bytes sent before leave first. To end a connection in the ordinary way, for example after a
+/// `QUIT`, call [`Connection::close`](super::Connection::close) and return `Ok`.
+#[derive(Clone, Debug)]
 pub struct Close(pub(super) CloseReason);
 
 impl Close {
@@ -23,12 +25,6 @@ impl Close {
     /// Ends the connection because of an error: `parse(bytes).map_err(Close::error)?`.
     pub fn error(error: impl std::error::Error) -> Self {
         Self::new(error.to_string())
-    }
-
-    /// Ordinary end: the peer finished sending, and all its requests were answered.
-    #[must_use]
-    pub const fn by_peer() -> Self {
-        Self(CloseReason::ByPeer)
     }
 }
 
@@ -44,8 +40,28 @@ impl From<String> for Close {
     }
 }
 
+/// For `?` on other files and sockets of a handler. An error of the connection itself never reaches the
+/// handler.
+impl From<io::Error> for Close {
+    fn from(error: io::Error) -> Self {
+        Self::error(error)
+    }
+}
+
+/// Fate of a connection whose peer has finished sending, see
+/// [`Protocol::ended`](super::Protocol::ended).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third")]
+pub enum HalfClose {
+    /// The connection ends. Before that, the sent bytes leave and the requests that are
+    /// [held](super::Connection::hold) end.
+    End,
+    /// The connection stays open for sending, until [`close`](super::Connection::close) or a drain.
+    KeepOpen,
+}
+
 /// Reason for the end of a connection. Each variant has its own counter.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// The peer finished sending.
@@ -53,11 +69,11 @@ pub enum CloseReason {
     /// The handler returned a [`Close`], or a thread called `close`.
     ByHandler(Cow<'static, str>),
     /// The peer reset the connection, or is no longer there.
-    Reset(io::Error),
+    Reset(Arc<io::Error>),
     /// Another failure of the socket.
-    Io(io::Error),
+    Io(Arc<io::Error>),
     /// An outgoing connection could not be made.
-    ConnectFailed(io::Error),
+    ConnectFailed(Arc<io::Error>),
     /// The peer did not take the waiting bytes within this time (`net_write_timeout`).
     WriteTimeout(Duration),
     /// The peer did not send anything within this time after it connected
@@ -99,8 +115,8 @@ impl CloseReason {
             io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe
             | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::TimedOut => Self::Reset(error),
-            _ => Self::Io(error),
+            | io::ErrorKind::TimedOut => Self::Reset(Arc::new(error)),
+            _ => Self::Io(Arc::new(error)),
         }
     }
 
@@ -152,5 +168,42 @@ impl fmt::Display for CloseReason {
             Self::Draining => f.write_str("the runtime drained"),
             Self::Cut => f.write_str("cut at the deadline of the drain"),
         }
+    }
+}
+
+impl std::error::Error for CloseReason {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Reset(error) | Self::Io(error) | Self::ConnectFailed(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    fn reads_a_file() -> Result<(), Close> {
+        Err(io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(())
+    }
+
+    #[test]
+    fn an_io_error_of_a_handler_closes_with_its_text() {
+        let Close(reason) = reads_a_file().expect_err("there is no file");
+        assert!(matches!(&reason, CloseReason::ByHandler(text) if text == "entity not found"));
+        assert!(reason.source().is_none(), "the socket has no error");
+    }
+
+    #[test]
+    fn a_reason_is_an_error_that_can_be_kept() {
+        let reason = CloseReason::from_io(io::Error::from(io::ErrorKind::ConnectionReset));
+        let kept: Box<dyn Error + Send + Sync> = Box::new(reason.clone());
+        assert_eq!(kept.to_string(), reason.to_string());
+        let source = kept.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::ConnectionReset));
     }
 }

@@ -191,7 +191,7 @@ impl Conn {
             // The caller gets the error.
             conn.told.store(true, Ordering::Relaxed);
             // A drain may be about to end the connection too. The receiving side decides.
-            let reason = CloseReason::Io(io::Error::new(error.kind(), "epoll_ctl"));
+            let reason = CloseReason::Io(Arc::new(io::Error::new(error.kind(), "epoll_ctl")));
             conn.begin_close(reason, ABORT);
             return Err(error);
         }

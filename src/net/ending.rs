@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::close::{Close, CloseReason};
+use super::close::{Close, CloseReason, HalfClose};
 use super::conn::{Phase, READABLE};
 use super::receive::{Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
@@ -23,7 +23,8 @@ impl Round<'_> {
         let ended = || handler.ended(self.connection);
         let result = guard(&self.conn.group, "ended", ended);
         match result.unwrap_or(Err(Close(CloseReason::Panic))) {
-            Ok(()) => {}
+            Ok(HalfClose::KeepOpen) => {}
+            Ok(HalfClose::End) => self.finish_requests(recv, CloseReason::ByPeer),
             Err(close) => self.finish_requests(recv, close.0),
         }
     }

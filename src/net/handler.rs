@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::close::{Close, CloseReason};
+use super::close::{Close, CloseReason, HalfClose};
 use super::connection::Connection;
 use super::read_buf::Input;
 use super::{Protocol, Turn};
@@ -13,7 +13,7 @@ pub(super) trait Erased: Send + Sync {
     /// Time that the first request of a connection takes, with which the estimate of a new connection
     /// begins. Otherwise each new connection would count as slow until its first request is over.
     fn first_cost(&self) -> &Cost;
-    fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler>;
+    fn open(self: Arc<Self>, conn: &Connection) -> Result<Box<dyn Handler>, Close>;
     fn released(&self, conn: &Connection, turn: Turn);
     fn drained(&self, conn: &Connection);
     fn connect_failed(&self, conn: &Connection, reason: &CloseReason);
@@ -22,7 +22,7 @@ pub(super) trait Erased: Send + Sync {
 /// A protocol with the state of one connection.
 pub(super) trait Handler: Send {
     fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close>;
-    fn ended(&mut self, conn: &Connection) -> Result<(), Close>;
+    fn ended(&mut self, conn: &Connection) -> Result<HalfClose, Close>;
     fn draining(&mut self, conn: &Connection);
     fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason);
 }
@@ -49,9 +49,9 @@ impl<P: Protocol> Erased for Typed<P> {
         &self.first_cost
     }
 
-    fn open(self: Arc<Self>, conn: &Connection) -> Box<dyn Handler> {
-        let state = self.protocol.opened(conn);
-        Box::new(Session { protocol: self, state })
+    fn open(self: Arc<Self>, conn: &Connection) -> Result<Box<dyn Handler>, Close> {
+        let state = self.protocol.opened(conn)?;
+        Ok(Box::new(Session { protocol: self, state }))
     }
 
     fn released(&self, conn: &Connection, turn: Turn) {
@@ -72,7 +72,7 @@ impl<P: Protocol> Handler for Session<P> {
         self.protocol.protocol.received(conn, &mut self.state, input)
     }
 
-    fn ended(&mut self, conn: &Connection) -> Result<(), Close> {
+    fn ended(&mut self, conn: &Connection) -> Result<HalfClose, Close> {
         self.protocol.protocol.ended(conn, &mut self.state)
     }
 

@@ -45,7 +45,7 @@ mod send_queue;
 mod simulated;
 
 pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
-pub use close::{Close, CloseReason};
+pub use close::{Close, CloseReason, HalfClose};
 pub use connection::{ConnectError, Connection, ConnectionId, Hold};
 pub use cork::together;
 pub use listener::{ListenError, Listener};
@@ -71,7 +71,12 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Called when a connection is accepted, or an outgoing one is established. Called on a worker,
     /// before any receive of the connection.
-    fn opened(&self, conn: &Connection) -> Self::State;
+    ///
+    /// # Errors
+    ///
+    /// A [`Close`] ends this connection after the bytes sent before have left. There is no state then,
+    /// so no other call is made for the connection.
+    fn opened(&self, conn: &Connection) -> Result<Self::State, Close>;
 
     /// Called when an outgoing connection failed: it could not be established, or was closed
     /// before. No other call is made for it.
@@ -103,15 +108,15 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Called when the peer has finished sending and all its bytes were passed to `received`. The
     /// peer may still read. `released` for the last bytes may run on another thread at the same
-    /// time, or follow.
+    /// time, or follow. The default ends the connection.
     ///
     /// # Errors
     ///
-    /// A [`Close`], the default, ends the connection. Before that, the sent bytes leave and the
-    /// requests that are [held](Connection::hold) end. `Ok` leaves it open for sending.
-    fn ended(&self, conn: &Connection, state: &mut Self::State) -> Result<(), Close> {
+    /// A [`Close`] ends the connection like [`HalfClose::End`], for another reason: the last request is
+    /// incomplete, for example.
+    fn ended(&self, conn: &Connection, state: &mut Self::State) -> Result<HalfClose, Close> {
         let _ = (conn, state);
-        Err(Close::by_peer())
+        Ok(HalfClose::End)
     }
 
     /// Called when the backlog has been above the high watermark and is at the low one again.

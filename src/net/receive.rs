@@ -418,7 +418,7 @@ impl Round<'_> {
                 recv.stage = Stage::New;
                 self.conn.count(Counter::ConnectionsConnected, 1);
             }
-            Some(error) => self.finish(recv, Some(CloseReason::ConnectFailed(error))),
+            Some(error) => self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error)))),
         }
     }
 
@@ -427,9 +427,10 @@ impl Round<'_> {
         self.conn.advance(Phase::Open);
         self.drain_if_late(recv);
         let protocol = Arc::clone(self.conn.protocol());
-        recv.handler = guard(&self.conn.group, "opened", || protocol.open(self.connection));
-        if recv.handler.is_none() {
-            self.finish(recv, Some(CloseReason::Panic));
+        match guard(&self.conn.group, "opened", || protocol.open(self.connection)) {
+            Some(Ok(handler)) => recv.handler = Some(handler),
+            Some(Err(close)) => self.start_closing(recv, close.0),
+            None => self.finish(recv, Some(CloseReason::Panic)),
         }
     }
 

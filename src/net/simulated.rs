@@ -39,7 +39,9 @@ pub(crate) struct Deaf;
 impl Protocol for Deaf {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
         Ok(())
@@ -75,7 +77,9 @@ mod tests {
     impl Protocol for Answers {
         type State = ();
 
-        fn opened(&self, _: &Connection) {}
+        fn opened(&self, _: &Connection) -> Result<(), Close> {
+            Ok(())
+        }
 
         fn received(
             &self,

@@ -32,9 +32,8 @@ pub(super) struct PendingLogin {
 }
 
 impl PendingLogin {
-    /// Admits a new connection. Returns `None`, and closes the connection, if its address has too
-    /// many.
-    pub(super) fn admit<S: Service>(server_conn: &Arc<ServerConn<S>>) -> Option<Self> {
+    /// Admits a new connection, unless its address has too many.
+    pub(super) fn admit<S: Service>(server_conn: &Arc<ServerConn<S>>) -> Result<Self, Close> {
         let conn = &server_conn.conn;
         let config = conn.config();
         let from = Origin::from(conn.net.peer_addr());
@@ -43,8 +42,7 @@ impl PendingLogin {
             server_conn.server.logins.begin(from, conn.net.clone(), &limits, clock::now());
         let Some(Admitted { place, displaced }) = admitted else {
             conn.count(Counter::LoginsRefused);
-            conn.net.close("too many connections that have not logged in");
-            return None;
+            return Err("too many connections that have not logged in".into());
         };
         for oldest in displaced {
             conn.count(Counter::ClosedLoginDisplaced);
@@ -60,7 +58,7 @@ impl PendingLogin {
             }
         });
         let handshake = Handshake::new(config.max_login_attempts);
-        Some(Self { handshake, place, answered_after: None })
+        Ok(Self { handshake, place, answered_after: None })
     }
 }
 
@@ -79,7 +77,7 @@ impl<S: Service> Reader<S> {
     /// Handles a message on a connection that has not logged in.
     pub(super) fn log_in(&mut self, session: u64, message: ClientMessage) -> Result<(), Close> {
         let Some(login) = &mut self.login else {
-            return Err(Close::new("the connection was not admitted"));
+            return Err(Close::new("the login is over"));
         };
         if login.answered_after.is_some_and(|at| self.now < at) {
             let error = AuthError::protocol("Authentication messages out of order.");
@@ -122,7 +120,7 @@ impl<S: Service> Reader<S> {
         self.send_answers();
         let conn = Arc::clone(&self.server_conn.conn);
         let Some(login) = &mut self.login else {
-            return Err(Close::new("the connection was not admitted"));
+            return Err(Close::new("the login is over"));
         };
         let limits = LoginLimits::from(conn.config());
         if !login.place.may_try(&limits, clock::now()) {

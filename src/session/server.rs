@@ -24,7 +24,7 @@ use crate::codec::message::{ClientKind, ClientMessage, ServerMessage};
 use crate::codec::proto::connection::{Capabilities, Capability};
 use crate::codec::proto::session::{KillSession, kill_session};
 use crate::codec::proto::value::Scalar;
-use crate::net::{Close, CloseReason, Connection, FULL, Input, Protocol, Turn};
+use crate::net::{Close, CloseReason, Connection, FULL, HalfClose, Input, Protocol, Turn};
 use crate::runtime::log_some;
 use crate::stats::Counter;
 use crate::sys::clock;
@@ -127,7 +127,7 @@ impl<S: Service> fmt::Debug for Reader<S> {
 impl<S: Service> Protocol for Server<S> {
     type State = Reader<S>;
 
-    fn opened(&self, conn: &Connection) -> Reader<S> {
+    fn opened(&self, conn: &Connection) -> Result<Reader<S>, Close> {
         let shared = Arc::clone(self.of(conn));
         let config = conn.group().config();
         let dialect = if config.galaxy_protocol {
@@ -143,8 +143,8 @@ impl<S: Service> Protocol for Server<S> {
         ));
         // For calls without the state. It is weak, because `server_conn` holds the connection.
         let _ = conn.set_user_data(Arc::downgrade(&server_conn));
-        let login = PendingLogin::admit(&server_conn);
-        Reader {
+        let login = Some(PendingLogin::admit(&server_conn)?);
+        Ok(Reader {
             server_conn,
             login,
             now: clock::now(),
@@ -152,7 +152,7 @@ impl<S: Service> Protocol for Server<S> {
             frame_limit: None,
             unconsumed_until: None,
             answers: Vec::new(),
-        }
+        })
     }
 
     fn received(
@@ -182,13 +182,13 @@ impl<S: Service> Protocol for Server<S> {
         }
     }
 
-    fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<(), Close> {
+    fn ended(&self, _conn: &Connection, reader: &mut Reader<S>) -> Result<HalfClose, Close> {
         // The requests that were read are answered, as far as credit suffices, within a limited
         // time.
         reader.server_conn.conn.finish();
         reader.server_conn.sessions().iter().for_each(|session| session.shared.wake());
         reader.server_conn.end_later();
-        Err(Close::by_peer())
+        Ok(HalfClose::End)
     }
 
     fn draining(&self, conn: &Connection, reader: &mut Reader<S>) {

@@ -33,8 +33,9 @@ fn told() -> (Told, mpsc::Receiver<Event>) {
 impl Protocol for Told {
     type State = ();
 
-    fn opened(&self, conn: &Connection) {
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
         let _ = self.0.send(Event::Opened(conn.clone()));
+        Ok(())
     }
 
     fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {

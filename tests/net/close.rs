@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use epoll_group::net::{Close, Connection, Input, Sent};
+use epoll_group::net::{Close, CloseReason, Connection, HalfClose, Input, Protocol, Sent};
 use epoll_group::stats::Counter;
 use lab::peer::{End, frame};
 use lab::protocol::{Bytes, Frames, echo};
@@ -348,5 +348,73 @@ fn a_large_buffer_of_a_silent_connection_is_given_back() {
             eventually(LONG, || server.stats().buffered_bytes == 0);
         }
         assert_eq!(server.stats().connections, 1);
+    }
+}
+
+/// Refuses each connection, with a message to its peer. Reports each other call.
+struct Refuses(mpsc::Sender<&'static str>);
+
+impl Protocol for Refuses {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
+        conn.send(b"busy");
+        Err("refused".into())
+    }
+
+    fn connect_failed(&self, _: &Connection, _: &CloseReason) {
+        let _ = self.0.send("connect_failed");
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+        let _ = self.0.send("received");
+        Ok(())
+    }
+
+    fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+        let _ = self.0.send("ended");
+        Ok(HalfClose::End)
+    }
+
+    fn draining(&self, _: &Connection, (): &mut ()) {
+        let _ = self.0.send("draining");
+    }
+
+    fn closed(&self, _: &Connection, (): (), _: &CloseReason) {
+        let _ = self.0.send("closed");
+    }
+}
+
+#[test]
+fn a_connection_refused_in_opened_sends_its_last_word_and_gets_no_other_call() {
+    for kind in BOTH {
+        let (tell, calls) = mpsc::channel();
+        let server = Server::start(kind, config(), Refuses(tell));
+        for round in 0..20 {
+            let mut peer = server.peer();
+            if round % 2 == 0 {
+                // Without lingering, these unread bytes would reset the connection.
+                peer.send(&pattern(20_000));
+            }
+            assert_eq!(peer.receive_to_finish(), b"busy", "{kind:?}, round {round}");
+        }
+        server.wait_until_empty();
+        assert_eq!(server.count(Counter::ClosedByHandler), 20);
+        drop(server);
+        assert_eq!(calls.iter().collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+}
+
+#[test]
+fn an_outgoing_connection_refused_in_opened_gets_no_other_call() {
+    for kind in BOTH {
+        let server = Server::start(kind, config(), Bytes::new(echo));
+        let (tell, calls) = mpsc::channel();
+        let conn = server.runtime.connect(server.address(), Refuses(tell)).expect("a socket");
+        server.wait_for(Counter::ClosedByHandler, 1);
+        server.wait_until_empty();
+        assert_eq!(conn.send(b"later"), Sent::Closed);
+        drop((conn, server));
+        assert_eq!(calls.iter().collect::<Vec<_>>(), Vec::<&str>::new());
     }
 }

@@ -15,8 +15,9 @@ struct Shown(mpsc::Sender<Connection>);
 impl Protocol for Shown {
     type State = ();
 
-    fn opened(&self, conn: &Connection) {
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
         self.0.send(conn.clone()).expect("the test listens");
+        Ok(())
     }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {

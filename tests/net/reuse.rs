@@ -44,9 +44,9 @@ impl Tagged {
 impl Protocol for Tagged {
     type State = State;
 
-    fn opened(&self, conn: &Connection) -> State {
+    fn opened(&self, conn: &Connection) -> Result<State, Close> {
         self.opened.fetch_add(1, Ordering::Relaxed);
-        State { connection: conn.id().number(), ..State::default() }
+        Ok(State { connection: conn.id().number(), ..State::default() })
     }
 
     fn received(

@@ -193,7 +193,9 @@ struct Watched {
 impl Protocol for Watched {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         echo(conn, input)?;

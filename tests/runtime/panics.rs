@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
+use epoll_group::net::{Close, CloseReason, Connection, HalfClose, Input, Protocol};
 use epoll_group::stats::Counter;
 use epoll_group::{Config, Handle, Runtime};
 use lab::child::in_child;
@@ -209,8 +209,9 @@ impl Panics {
 impl Protocol for Panics {
     type State = ();
 
-    fn opened(&self, _: &Connection) {
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
         self.at("opened");
+        Ok(())
     }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
@@ -223,9 +224,9 @@ impl Protocol for Panics {
         self.at("released");
     }
 
-    fn ended(&self, _: &Connection, (): &mut ()) -> Result<(), Close> {
+    fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
         self.at("ended");
-        Err(Close::by_peer())
+        Ok(HalfClose::End)
     }
 
     fn draining(&self, _: &Connection, (): &mut ()) {

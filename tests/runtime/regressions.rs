@@ -10,7 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use epoll_group::net::{
-    Address, Close, CloseReason, ConnectError, Connection, Hold, Input, ListenError, Protocol, Turn,
+    Address, Close, CloseReason, ConnectError, Connection, HalfClose, Hold, Input, ListenError,
+    Protocol, Turn,
 };
 use epoll_group::stats::Counter;
 use epoll_group::{DrainReport, Interest};
@@ -55,9 +56,9 @@ impl Script {
 impl Protocol for Script {
     type State = Option<Hold>;
 
-    fn opened(&self, conn: &Connection) -> Self::State {
+    fn opened(&self, conn: &Connection) -> Result<Self::State, Close> {
         conn.set_user_data(Mutex::new(Vec::<u8>::new())).expect("the first");
-        None
+        Ok(None)
     }
 
     fn received(
@@ -82,9 +83,9 @@ impl Protocol for Script {
         conn.send(mem::take(&mut *collected.lock().expect("no panic")));
     }
 
-    fn ended(&self, _: &Connection, _: &mut Self::State) -> Result<(), Close> {
+    fn ended(&self, _: &Connection, _: &mut Self::State) -> Result<HalfClose, Close> {
         self.call("ended");
-        if self.stays { Ok(()) } else { Err(Close::by_peer()) }
+        Ok(if self.stays { HalfClose::KeepOpen } else { HalfClose::End })
     }
 
     fn draining(&self, conn: &Connection, _: &mut Self::State) {

@@ -39,7 +39,9 @@ struct Quiet;
 impl Protocol for Quiet {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         input.take_all();

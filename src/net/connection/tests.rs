@@ -23,8 +23,9 @@ struct Tells {
 impl Protocol for Tells {
     type State = ();
 
-    fn opened(&self, conn: &Connection) {
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
         let _ = self.opened.lock().expect("nobody panics").send(conn.clone());
+        Ok(())
     }
 
     fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {

@@ -43,7 +43,9 @@ pub struct Frames {
 impl Protocol for Frames {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         let limit = if self.limit == 0 { 64 << 20 } else { self.limit };
@@ -90,7 +92,9 @@ where
 {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         (self.received)(conn, input)

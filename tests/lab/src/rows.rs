@@ -85,7 +85,9 @@ struct Database(Arc<Rows>);
 impl Protocol for Database {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         let session = conn.id().number();

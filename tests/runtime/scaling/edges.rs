@@ -196,7 +196,9 @@ struct EndsOn(mpsc::Sender<String>);
 impl Protocol for EndsOn {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         conn.send(input.take_all());

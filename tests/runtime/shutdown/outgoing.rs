@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use epoll_group::net::{Close, CloseReason, ConnectError, Connection, Hold, Input, Protocol};
+use epoll_group::net::{
+    Close, CloseReason, ConnectError, Connection, HalfClose, Hold, Input, Protocol,
+};
 use epoll_group::stats::Counter;
 use epoll_group::{Class, DrainReport, Handle, Runtime};
 use lab::protocol::{Bytes, echo};
@@ -72,8 +74,9 @@ impl Teller {
 impl Protocol for Teller {
     type State = ();
 
-    fn opened(&self, _: &Connection) {
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
         self.tell(Event::Opened);
+        Ok(())
     }
 
     fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
@@ -87,9 +90,9 @@ impl Protocol for Teller {
         Ok(())
     }
 
-    fn ended(&self, _: &Connection, (): &mut ()) -> Result<(), Close> {
+    fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
         self.tell(Event::PeerFinishes);
-        Err(Close::by_peer())
+        Ok(HalfClose::End)
     }
 
     fn draining(&self, _: &Connection, (): &mut ()) {
@@ -151,7 +154,9 @@ struct Front(Arc<Proxy>);
 impl Protocol for Front {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         assert_eq!(input.take_all(), REQUEST);
@@ -181,7 +186,9 @@ struct Back(Arc<Proxy>);
 impl Protocol for Back {
     type State = ();
 
-    fn opened(&self, _: &Connection) {}
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
 
     fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
         assert_eq!(input.take_all(), ANSWER);

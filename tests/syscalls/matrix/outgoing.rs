@@ -32,8 +32,9 @@ impl Told {
 impl Protocol for Told {
     type State = ();
 
-    fn opened(&self, _: &Connection) {
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
         self.tell("opened");
+        Ok(())
     }
 
     fn received(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
