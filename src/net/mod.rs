@@ -34,9 +34,11 @@ mod conn;
 mod connection;
 mod cork;
 mod ending;
+mod extensions;
 mod handler;
 mod holds;
 mod listener;
+mod options;
 mod pieces;
 mod read_buf;
 mod receive;
@@ -49,6 +51,7 @@ pub use close::{Close, CloseReason, HalfClose};
 pub use connection::{ConnectError, Connection, ConnectionId, Hold};
 pub use cork::together;
 pub use listener::{ListenError, Listener};
+pub use options::{ConnectOptions, FullBacklog, ListenOptions};
 pub use read_buf::Input;
 pub use send_queue::Sent;
 
@@ -99,7 +102,7 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Follows `received` on the same thread, while another thread may already receive for this
     /// connection. Here the protocol runs, or hands out, the work that the bytes made runnable.
-    /// `received` passes that work by way of [`Connection::user_data`]. `turn` says if other events
+    /// `received` passes that work by way of [`Connection::extension`]. `turn` says if other events
     /// wait after this one. Unless the connection breaks, it does not end between the two calls. So
     /// answers to the last bytes before a half-close, a drain or a [`Close`] still leave.
     fn released(&self, conn: &Connection, turn: Turn) {
@@ -119,7 +122,26 @@ pub trait Protocol: Send + Sync + 'static {
         Ok(HalfClose::End)
     }
 
-    /// Called when the backlog has been above the high watermark and is at the low one again.
+    /// Called after [`Connection::notify`], on a worker. It runs also while reading is paused, and
+    /// never before `opened` or after `closed`. `input` has the bytes that were left unconsumed, often
+    /// none. It may consume them; `released` follows then, as after `received`.
+    ///
+    /// # Errors
+    ///
+    /// A [`Close`] ends this connection after the bytes sent before have left.
+    fn notified(
+        &self,
+        conn: &Connection,
+        state: &mut Self::State,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
+        let _ = (conn, state, input);
+        Ok(())
+    }
+
+    /// Called when the backlog has been above the high watermark and is at the low one again, and after
+    /// [`Connection::notify_when_drained`]. While another callback of the connection runs, and perhaps
+    /// waits for this, it is called on another thread at the same time, and again afterwards.
     fn drained(&self, conn: &Connection) {
         let _ = conn;
     }

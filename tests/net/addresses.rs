@@ -164,18 +164,18 @@ fn a_connection_knows_its_peer() {
 }
 
 #[test]
-fn user_data_is_set_once_and_seen_by_all_handles() {
+fn extension_is_set_once_and_seen_by_all_handles() {
     let (protocol, events) = told();
     let server = Server::start(Kind::Tcp, config(), protocol);
     let _peer = server.peer();
     let conn = opened(&events);
-    assert_eq!(conn.user_data::<String>(), None);
-    assert_eq!(conn.set_user_data("first".to_owned()), Ok(()));
-    assert_eq!(conn.set_user_data(2), Err(2), "the value comes back");
+    assert_eq!(conn.extension::<String>(), None);
+    assert_eq!(conn.set_extension("first".to_owned()), Ok(()));
+    assert_eq!(conn.set_extension(2), Err(2), "the value comes back");
     let other = conn.clone();
-    let seen = thread::spawn(move || other.user_data::<String>().cloned());
+    let seen = thread::spawn(move || other.extension::<String>().cloned());
     assert_eq!(seen.join().expect("no panic").as_deref(), Some("first"));
-    assert_eq!(conn.user_data::<i32>(), None, "of another type");
+    assert_eq!(conn.extension::<i32>(), None, "of another type");
 }
 
 #[test]
