@@ -396,11 +396,16 @@ impl Round<'_> {
         next
     }
 
-    /// Returns true if the backlog is above the high watermark. A peer that does not read is not
-    /// read from either.
-    fn is_high(&self) -> bool {
-        let high = self.conn.group.config().write_high_watermark_bytes;
-        self.conn.pending.load(Ordering::Relaxed) > high
+    /// Returns true if the backlog is above the high watermark, or has been and is not yet at the low
+    /// one. A peer that does not read is not read from either.
+    fn is_full(&self, recv: &Recv) -> bool {
+        let config = self.conn.group.config();
+        let most = if recv.paused {
+            config.write_low_watermark_bytes
+        } else {
+            config.write_high_watermark_bytes
+        };
+        self.conn.pending.load(Ordering::Relaxed) > most
             && self.conn.protocol().full_backlog() == FullBacklog::PauseReads
     }
 
@@ -506,7 +511,7 @@ impl Round<'_> {
                 }
                 return Next::Paused;
             }
-            if self.is_high() {
+            if self.is_full(recv) {
                 // If the backlog is low again already, the mark comes back at once.
                 self.note_paused(recv);
                 self.conn.resume_when_low();
