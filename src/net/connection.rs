@@ -181,8 +181,8 @@ impl Connection {
     }
 
     /// Half-closes the connection, from any thread, without waiting. Bytes sent before leave, then the
-    /// end of the stream. Later sends return [`Closed`](Sent::Closed). The connection is read on. If
-    /// [`ended`](super::Protocol::ended) returns `Ok`, it ends when the peer has finished too.
+    /// end of the stream. Later sends return [`Closed`](Sent::Closed). The connection is read on, and
+    /// ends when the peer has finished too.
     pub fn shutdown_write(&self) {
         self.0.half_close();
     }

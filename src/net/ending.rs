@@ -273,7 +273,7 @@ impl Round<'_> {
         let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
         let was_connecting = recv.stage == Stage::Connecting;
         recv.stage = Stage::Closed;
-        self.set_paused(recv, false);
+        self.forget_pause(recv);
         self.set_closing(recv, false);
         self.conn.advance(Phase::Closed);
         self.conn.discard_backlog();

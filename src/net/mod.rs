@@ -13,6 +13,12 @@
 //! * **Half-close.** The last requests of a peer that finishes sending (`shutdown(SHUT_WR)`) are
 //!   answered. [`Protocol::ended`] decides. By default the connection ends when all bytes have
 //!   left.
+//! * **Flow control.** A peer that does not read fills the connection's backlog. Above
+//!   `write_high_watermark_bytes` the connection is not read, or, with [`FullBacklog::Notify`], the
+//!   protocol [pauses](Connection::pause_reads) the connection from which the bytes come, and resumes it
+//!   in [`Protocol::drained`]. The example `splice` is a TCP proxy.
+//! * **Half-close by us.** [`Connection::shutdown_write`] ends the stream behind the bytes sent before,
+//!   and the connection is read on until the peer has finished too.
 //! * **Reset.** Noticed at the next receive or send. Bytes that wait to be sent are dropped, and
 //!   `closed` gets [`CloseReason::Reset`].
 //! * **Our close.** Bytes sent before leave first, then the end of the stream. The rest of the

@@ -357,7 +357,7 @@ impl Round<'_> {
         if wanted && (marks.has(READABLE | HUNG_UP | RESUME | UNPAUSED | DRAIN) || overdue) {
             next = if is_aside(recv, marks) { Next::Paused } else { self.receive(recv, context) };
             if next == Next::Rest && self.conn.is_paused() {
-                self.note_paused(recv);
+                self.set_paused(recv, true);
             }
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
                 let limit = self.conn.group.config().frame_timeout;
@@ -409,17 +409,20 @@ impl Round<'_> {
             && self.conn.protocol().full_backlog() == FullBacklog::PauseReads
     }
 
-    /// Counts the pause, once: events of a paused connection come here too.
-    fn note_paused(&self, recv: &mut Recv) {
-        if !recv.paused {
-            self.conn.count(Counter::ReadsPaused, 1);
-        }
-        self.set_paused(recv, true);
-    }
-
-    pub(super) fn set_paused(&self, recv: &mut Recv, paused: bool) {
+    /// Notes if the connection is read. Events of a paused connection come here too, so only the change
+    /// is counted.
+    fn set_paused(&self, recv: &mut Recv, paused: bool) {
         if mem::replace(&mut recv.paused, paused) != paused {
             self.conn.group.usage().pause_changed(paused);
+            let counter = if paused { Counter::ReadsPaused } else { Counter::ReadsResumed };
+            self.conn.count(counter, 1);
+        }
+    }
+
+    /// Ends a pause with the connection.
+    pub(super) fn forget_pause(&self, recv: &mut Recv) {
+        if mem::take(&mut recv.paused) {
+            self.conn.group.usage().pause_changed(false);
         }
     }
 
@@ -444,7 +447,6 @@ impl Round<'_> {
     /// Handles [`UNPAUSED`]: the user has resumed reading.
     fn unpaused(&self, recv: &mut Recv) {
         if recv.paused {
-            self.conn.count(Counter::ReadsResumed, 1);
             self.set_paused(recv, false);
             // As in `room_again`.
             self.time_frame(recv, true);
@@ -505,7 +507,7 @@ impl Round<'_> {
         let turn = if quick { TURN / 4 } else { TURN };
         loop {
             if self.conn.is_paused() {
-                self.note_paused(recv);
+                self.set_paused(recv, true);
                 if recv.hung_up {
                     self.look_for_reset(recv);
                 }
@@ -513,7 +515,7 @@ impl Round<'_> {
             }
             if self.is_full(recv) {
                 // If the backlog is low again already, the mark comes back at once.
-                self.note_paused(recv);
+                self.set_paused(recv, true);
                 self.conn.resume_when_low();
                 return Next::Paused;
             }

@@ -375,7 +375,6 @@ impl Conn {
         out.was_high |= marks.has(READER_WAITS);
         if out.was_high && out.backlog.len() <= self.group.config().write_low_watermark_bytes {
             out.was_high = false;
-            self.count(Counter::ReadsResumed, 1);
             self.notify_recv(RESUME);
             if self.recv.is_running() {
                 // The handler may wait for just this, so the receiving side cannot report it.
