@@ -15,7 +15,9 @@ use super::exchange::Watcher;
 use super::fleet::Fleet;
 use super::options::Options;
 use super::state::State;
-use crate::net::{Close, CloseReason, Connection, HalfClose, Hold, Input, Protocol};
+use crate::net::{
+    Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Hold, Input, Protocol,
+};
 use crate::runtime::{Class, Group, Handle, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
 use crate::sync::stall::{Wait, run_as};
@@ -88,7 +90,11 @@ impl Link {
         number: u64,
     ) -> Arc<Self> {
         let link = Self::new(Arc::downgrade(fleet), options, number, clock::now());
-        let begin = || handle.connect(options.address.as_str(), Wire(Arc::clone(&link)));
+        // The client must read even with a large backlog. Otherwise both sides could wait for each
+        // other to read.
+        let notify = ConnectOptions::new().full_backlog(FullBacklog::Notify);
+        let wire = Wire(Arc::clone(&link));
+        let begin = || handle.connect_with(options.address.as_str(), notify, wire);
         // The look-up of a host name may wait.
         match run_as(Wait::Network, begin) {
             Ok(conn) => {
@@ -220,7 +226,7 @@ impl Link {
             }
             if full || rounds == ROUNDS {
                 drop(inner);
-                return conn.tell_when_low();
+                return conn.notify_when_drained();
             }
         }
     }
@@ -323,9 +329,6 @@ impl Protocol for Wire {
         let _ = self.0.group.set(Arc::clone(conn.group()));
         self.0.attach(conn);
         conn.set_class(Class::InProgress);
-        // The client must read even with a large backlog. Otherwise both sides could wait for each
-        // other to read.
-        conn.read_always();
         self.0.act(State::handle_connected);
         Ok(())
     }

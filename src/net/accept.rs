@@ -471,6 +471,7 @@ mod tests {
     use crate::config::Config;
     use crate::net::Deaf;
     use crate::net::handler::Typed;
+    use crate::net::options::FullBacklog;
     use crate::runtime::Simulated;
 
     #[test]
@@ -503,7 +504,7 @@ mod tests {
             socket: listener.into(),
             _unlink: None,
             deal: None,
-            protocol: Arc::new(Typed::new(Deaf)),
+            protocol: Arc::new(Typed::new(Deaf, FullBacklog::PauseReads)),
             class: Class::Ordinary,
             token: OnceLock::from(Token::decode(Token::FIRST)),
             accept: Runner::new(Accept::new(None)),
@@ -540,7 +541,7 @@ mod tests {
         let group = Arc::clone(runtime.group());
         // Each accept fails with an error of connections, so each round pauses.
         let socket = UnixDatagram::unbound().expect("a socket").into();
-        let protocol = Arc::new(Typed::new(Deaf));
+        let protocol = Arc::new(Typed::new(Deaf, FullBacklog::PauseReads));
         let part = Acceptor::start(&group, socket, None, protocol, Class::Ordinary, None);
         let token = part.expect("watched").token;
         let pauses = || runtime.handle().stats().get(Counter::AcceptPauses);

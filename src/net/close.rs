@@ -56,7 +56,9 @@ pub enum HalfClose {
     /// The connection ends. Before that, the sent bytes leave and the requests that are
     /// [held](super::Connection::hold) end.
     End,
-    /// The connection stays open for sending, until [`close`](super::Connection::close) or a drain.
+    /// The connection stays open for sending, until
+    /// [`shutdown_write`](super::Connection::shutdown_write), [`close`](super::Connection::close) or a
+    /// drain.
     KeepOpen,
 }
 

@@ -1,6 +1,5 @@
 //! [`Conn`]: the state behind a [`Connection`].
 
-use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -10,6 +9,7 @@ use std::time::Instant;
 use super::address::Address;
 use super::close::CloseReason;
 use super::connection::{Connection, ConnectionId};
+use super::extensions::Extensions;
 use super::handler::Erased;
 use super::holds::Holds;
 use super::receive::{self, Recv};
@@ -48,9 +48,8 @@ pub(super) struct Conn {
     /// Bytes in the backlog and the inbox. Written by the owner of `send` or under the lock of
     /// `inbox`; read by all threads.
     pub(super) pending: AtomicUsize,
-    /// Set if reads continue however high the backlog is. Set once by the protocol; read by the
-    /// receiver.
-    pub(super) reads_always: AtomicBool,
+    /// Set while the user has paused reading. Written by all threads; read by the receiver.
+    pub(super) paused: AtomicBool,
     /// Set once by a protocol that needs input during a drain, until the last hold is dropped. Read
     /// by the drain.
     pub(super) reads_while_held: AtomicBool,
@@ -85,10 +84,14 @@ pub(super) const CLOSE: Marks = Marks::bit(FIRST_OWN_MARK + 3);
 pub(super) const ABORT: Marks = Marks::bit(FIRST_OWN_MARK + 4);
 /// The backlog is at the low watermark again, or input that was set aside may come again.
 pub(super) const RESUME: Marks = Marks::bit(FIRST_OWN_MARK + 5);
-/// The backlog is empty.
+/// The backlog is empty, and no later bytes will be sent.
 pub(super) const FLUSHED: Marks = Marks::bit(FIRST_OWN_MARK + 6);
 /// The last hold was dropped.
 pub(super) const HOLDS_DONE: Marks = Marks::bit(FIRST_OWN_MARK + 7);
+/// The user asks for a call of `notified`.
+pub(super) const NOTIFIED: Marks = Marks::bit(FIRST_OWN_MARK + 8);
+/// The user has resumed reading.
+pub(super) const UNPAUSED: Marks = Marks::bit(FIRST_OWN_MARK + 9);
 
 /// Part of a connection's state that all threads may read. The receiving side owns the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +100,11 @@ pub(super) enum Phase {
     /// No event has been handled yet.
     Opening,
     Open,
-    /// No new send begins.
+    /// Half-closed by the user: no new send begins. Reading goes on.
+    HalfClosing,
+    /// Half-closed, and all bytes have left. Set by the sending side.
+    HalfClosed,
+    /// The connection ends: no new send begins.
     Closing,
     /// Nothing leaves any more: all bytes have left, or the socket has failed. Set by the sending
     /// side.
@@ -110,10 +117,22 @@ impl Phase {
         match phase {
             0 => Self::Opening,
             1 => Self::Open,
-            2 => Self::Closing,
-            3 => Self::Shut,
+            2 => Self::HalfClosing,
+            3 => Self::HalfClosed,
+            4 => Self::Closing,
+            5 => Self::Shut,
             _ => Self::Closed,
         }
+    }
+
+    /// Returns true if a new send may begin.
+    pub(super) fn sends(self) -> bool {
+        self < Self::HalfClosing
+    }
+
+    /// Returns true if nothing leaves any more.
+    pub(super) fn is_shut(self) -> bool {
+        self == Self::HalfClosed || self >= Self::Shut
     }
 }
 
@@ -148,7 +167,7 @@ impl Conn {
                 socket,
                 _starved: TellStarved(Arc::clone(group.usage())),
                 protocol,
-                user: OnceLock::new(),
+                extensions: Extensions::default(),
             }),
             token: OnceLock::new(),
             phase: AtomicU8::new(Phase::Opening as u8),
@@ -158,7 +177,7 @@ impl Conn {
             inbox: Mutex::new(Vec::new()),
             corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
-            reads_always: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             reads_while_held: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
             sent_lately: AtomicBool::new(false),
@@ -225,9 +244,55 @@ impl Conn {
         Phase::from_u8(self.phase.load(Ordering::Acquire))
     }
 
-    /// Moves to a later phase. Returns false if the phase was reached already.
-    pub(super) fn advance(&self, to: Phase) -> bool {
-        self.phase.fetch_max(to as u8, Ordering::AcqRel) < to as u8
+    /// Moves to a later phase. Returns the phase before.
+    pub(super) fn advance(&self, to: Phase) -> Phase {
+        Phase::from_u8(self.phase.fetch_max(to as u8, Ordering::AcqRel))
+    }
+
+    /// Half-closes: no new send begins. The end of the stream follows the bytes sent before.
+    pub(super) fn half_close(self: &Arc<Self>) {
+        // Before the connection is open, `open` does the rest: to shut down a socket that connects
+        // would end the attempt.
+        if self.advance(Phase::HalfClosing) == Phase::Open {
+            self.tell_when_flushed();
+        }
+    }
+
+    /// Moves to `Closing`, or to `Shut` if all bytes have left already.
+    pub(super) fn advance_to_closing(&self) {
+        // An error means that the connection is closing already.
+        let _ = self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, |phase| {
+            match Phase::from_u8(phase) {
+                Phase::HalfClosed => Some(Phase::Shut as u8),
+                phase if phase < Phase::Closing => Some(Phase::Closing as u8),
+                _ => None,
+            }
+        });
+    }
+
+    /// Notes that all bytes have left and no later ones will: the phase was `HalfClosing` or `Closing`.
+    pub(super) fn advance_to_shut(&self) {
+        let _ = self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, |phase| {
+            match Phase::from_u8(phase) {
+                Phase::HalfClosing => Some(Phase::HalfClosed as u8),
+                Phase::Closing => Some(Phase::Shut as u8),
+                _ => None,
+            }
+        });
+    }
+
+    /// Returns true while the user has paused reading.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Pauses or resumes reading.
+    pub(super) fn pause(&self, paused: bool) {
+        // A receiver that still sees the old value sees the mark and checks again.
+        self.paused.store(paused, Ordering::Relaxed);
+        if !paused {
+            self.notify_recv(UNPAUSED);
+        }
     }
 
     pub(super) fn cost(&self) -> &Cost {
@@ -260,7 +325,7 @@ impl Conn {
     /// give a reason, the first one counts.
     pub(super) fn begin_close(&self, reason: CloseReason, mark: Marks) {
         lock(&self.reason).get_or_insert(reason);
-        self.advance(Phase::Closing);
+        self.advance_to_closing();
         self.notify_recv(mark);
     }
 
@@ -399,7 +464,7 @@ impl Source for Connection {
         }
         if marks.has(CUT) {
             // A handler that outlives the drain learns of it from `is_closed` and `send`.
-            conn.advance(Phase::Closing);
+            conn.advance_to_closing();
         }
         let queued = conn.recv.notify(marks).map(Running::queue).is_some();
         if !queued && marks.has(TIMER) {
@@ -431,7 +496,7 @@ impl Conn {
     fn marks_of(self: &Arc<Self>, readiness: Readiness) -> Marks {
         let mut marks = Marks::NONE;
         if readiness.is_writable() {
-            if self.phase() == Phase::Opening {
+            if matches!(self.phase(), Phase::Opening | Phase::HalfClosing) {
                 marks |= WRITABLE;
             }
             // If no sender is at work and none was blocked, the next sender begins after this
@@ -460,7 +525,7 @@ pub(super) struct Parts {
     /// Notified after the socket was closed: fields are dropped in this order.
     _starved: TellStarved,
     protocol: Arc<dyn Erased>,
-    pub(super) user: OnceLock<Box<dyn Any + Send + Sync>>,
+    pub(super) extensions: Extensions,
 }
 
 struct TellStarved(Arc<Usage>);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::address::{Address, Credentials};
 use super::close::Close;
-use super::conn::{CLOSE, Conn, Phase};
+use super::conn::{CLOSE, Conn, NOTIFIED, Phase};
 use super::pieces::Pieces;
 use super::send_queue::Sent;
 use crate::runtime::{Class, Group};
@@ -90,22 +90,21 @@ impl Connection {
         }
     }
 
-    /// Returns the value attached by [`set_user_data`](Self::set_user_data), if it is a `T`.
+    /// Returns the value of this type that [`set_extension`](Self::set_extension) attached.
     #[must_use]
-    pub fn user_data<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.0.parts().user.get()?.downcast_ref()
+    pub fn extension<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.0.parts().extensions.get()
     }
 
-    /// Attaches a value, once, which all handles can read. The value should not own a handle or a
-    /// [`Hold`] of this connection. They would keep each other alive and would never be dropped.
+    /// Attaches a value, which all handles can read: one of each type, until the last handle is
+    /// dropped. A value that owns a handle or a [`Hold`] of this connection, or of one that owns this
+    /// one, must drop it in [`closed`](super::Protocol::closed). Otherwise both live for ever.
     ///
     /// # Errors
     ///
-    /// Returns the value if the connection has one already.
-    pub fn set_user_data<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
-        let mut value = Some(value);
-        let _ = self.0.parts().user.get_or_init(|| Box::new(value.take().expect("called once")));
-        value.map_or(Ok(()), Err)
+    /// Returns the value if the connection has one of its type.
+    pub fn set_extension<T: Any + Send + Sync>(&self, value: T) -> Result<(), T> {
+        self.0.parts().extensions.set(value)
     }
 
     /// Sends bytes, from any thread, without waiting.
@@ -153,7 +152,8 @@ impl Connection {
         self.0.pending.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the connection has ended or is about to. Then no more bytes can be sent.
+    /// Returns true if the connection has ended or is about to. Then no more bytes can be sent. A
+    /// half-closed one is not closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.0.phase() >= Phase::Closing
@@ -164,13 +164,42 @@ impl Connection {
         &self.0.group
     }
 
-    /// Asks for a call of [`drained`](super::Protocol::drained) when the backlog is at the low
-    /// watermark. A worker calls it, at once if the backlog is low already, and even if reading was
-    /// not paused. It may be called more than once. If the connection ends first, it is not called.
+    /// Stops reading, from any thread, until [`resume_reads`](Self::resume_reads). One call of
+    /// `received` may still begin, unless this is called from a callback with the connection's state.
     ///
-    /// A caller that sees too many [`pending_bytes`](Self::pending_bytes) uses this and checks
-    /// again in `drained`. The connection must be open.
-    pub(crate) fn tell_when_low(&self) {
+    /// The peer is stopped by its full send buffer. Meanwhile none of the deadlines for its input run
+    /// (`first_bytes_timeout`, `frame_timeout`, `idle_timeout`). A reset is noticed, the end of its
+    /// stream is not. A drain waits for the input that had arrived.
+    pub fn pause_reads(&self) {
+        self.0.pause(true);
+    }
+
+    /// Reads again, from any thread. Bytes that were left unconsumed come again, although none may
+    /// have arrived. If the backlog is full, or the connection ends, it is still not read.
+    pub fn resume_reads(&self) {
+        self.0.pause(false);
+    }
+
+    /// Half-closes the connection, from any thread, without waiting. Bytes sent before leave, then the
+    /// end of the stream. Later sends return [`Closed`](Sent::Closed). The connection is read on, and
+    /// ends when the peer has finished too.
+    pub fn shutdown_write(&self) {
+        self.0.half_close();
+    }
+
+    /// Asks for a call of [`notified`](super::Protocol::notified), from any thread. Calls coalesce: at
+    /// least one `notified` begins after the last of them, unless the connection ends first.
+    pub fn notify(&self) {
+        self.0.notify_recv(NOTIFIED);
+    }
+
+    /// Asks for a call of [`drained`](super::Protocol::drained) when the backlog is at the low
+    /// watermark. A worker calls it, at once if the backlog is low already. It may be called more than
+    /// once. If the connection ends first, it is not called.
+    ///
+    /// A sender that sees too many [`pending_bytes`](Self::pending_bytes) stops its source, calls this,
+    /// and goes on in `drained`.
+    pub fn notify_when_drained(&self) {
         self.0.resume_when_low();
     }
 
@@ -179,13 +208,6 @@ impl Connection {
     #[cfg(feature = "server")]
     pub(crate) fn resume(&self) {
         self.0.notify_recv(super::conn::RESUME);
-    }
-
-    #[cfg(feature = "client")]
-    /// Keeps reading from now on, even if the backlog is high. For a protocol that bounds its
-    /// received data, and whose peer does not read either while it is not read.
-    pub(crate) fn read_always(&self) {
-        self.0.reads_always.store(true, Ordering::Relaxed);
     }
 
     /// Keeps reading in a drain while a request is [held](Self::hold). Must be called before

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason, HalfClose};
 use super::conn::{Phase, READABLE};
-use super::receive::{Next, Recv, Round, Stage};
+use super::receive::{Ending, Next, Recv, Round, Stage};
 use crate::runtime::source::DRAIN;
 use crate::runtime::{Origin, guard, log_some};
 use crate::stats::Counter;
@@ -23,7 +23,7 @@ impl Round<'_> {
         let ended = || handler.ended(self.connection);
         let result = guard(&self.conn.group, "ended", ended);
         match result.unwrap_or(Err(Close(CloseReason::Panic))) {
-            Ok(HalfClose::KeepOpen) => {}
+            Ok(HalfClose::KeepOpen) => self.close_if_finished(recv),
             Ok(HalfClose::End) => self.finish_requests(recv, CloseReason::ByPeer),
             Err(close) => self.finish_requests(recv, close.0),
         }
@@ -125,7 +125,7 @@ impl Round<'_> {
         recv.stage = Stage::Flushing;
         self.set_closing(recv, true);
         recv.reason = Some(noted.unwrap_or(reason));
-        self.conn.advance(Phase::Closing);
+        self.conn.advance_to_closing();
         // If nothing waits, the mark comes back at once.
         self.conn.tell_when_flushed();
     }
@@ -167,12 +167,20 @@ impl Round<'_> {
         self.finish(recv, None);
     }
 
-    /// Looks for a reset by the peer if the connection is no longer read, as no read reports it
-    /// then.
+    /// Looks for a reset by the peer if the connection is not read, as no read reports it then.
     pub(super) fn look_for_reset(&self, recv: &mut Recv) {
-        let unread = recv.stage == Stage::Finishing || recv.stage == Stage::Open && recv.ended;
+        let open = recv.stage == Stage::Open;
+        let unread =
+            recv.stage == Stage::Finishing || open && (recv.ended || self.conn.is_paused());
         if unread && let Ok(Some(error)) = socket::take_error(self.conn.fd()) {
-            self.finish(recv, Some(CloseReason::from_io(error)));
+            recv.ending = Some(Ending::Abort(CloseReason::from_io(error)));
+        }
+    }
+
+    /// Closes a half-closed connection whose peer has finished too.
+    pub(super) fn close_if_finished(&self, recv: &mut Recv) {
+        if recv.stage == Stage::Open && recv.ended && self.conn.phase() == Phase::HalfClosed {
+            self.finish_requests(recv, CloseReason::ByPeer);
         }
     }
 
@@ -187,6 +195,12 @@ impl Round<'_> {
         {
             self.finish(recv, None);
             return false;
+        }
+        if recv.paused || self.conn.is_paused() {
+            // The peer is not heard, so its deadlines begin anew.
+            recv.frame_until = None;
+            recv.silent_until = recv.silent_until.map(|_| now + config.first_bytes_timeout);
+            recv.heard_at = recv.heard_at.map(|_| now);
         }
         let idle_until = self.idle_until(recv, now);
         match recv.frame_until {
@@ -259,7 +273,7 @@ impl Round<'_> {
         let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
         let was_connecting = recv.stage == Stage::Connecting;
         recv.stage = Stage::Closed;
-        self.set_paused(recv, false);
+        self.forget_pause(recv);
         self.set_closing(recv, false);
         self.conn.advance(Phase::Closed);
         self.conn.discard_backlog();

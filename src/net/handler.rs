@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use super::close::{Close, CloseReason, HalfClose};
 use super::connection::Connection;
+use super::options::FullBacklog;
 use super::read_buf::Input;
 use super::{Protocol, Turn};
 use crate::runtime::Cost;
 
-/// A protocol without its type, shared by the connections of a listener.
+/// A protocol without its type, with the options that the connections of a listener share.
 pub(super) trait Erased: Send + Sync {
     /// Time that the first request of a connection takes, with which the estimate of a new connection
     /// begins. Otherwise each new connection would count as slow until its first request is over.
     fn first_cost(&self) -> &Cost;
+    fn full_backlog(&self) -> FullBacklog;
     fn open(self: Arc<Self>, conn: &Connection) -> Result<Box<dyn Handler>, Close>;
     fn released(&self, conn: &Connection, turn: Turn);
     fn drained(&self, conn: &Connection);
@@ -22,6 +24,7 @@ pub(super) trait Erased: Send + Sync {
 /// A protocol with the state of one connection.
 pub(super) trait Handler: Send {
     fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close>;
+    fn notified(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close>;
     fn ended(&mut self, conn: &Connection) -> Result<HalfClose, Close>;
     fn draining(&mut self, conn: &Connection);
     fn closed(self: Box<Self>, conn: &Connection, reason: &CloseReason);
@@ -31,11 +34,12 @@ pub(super) trait Handler: Send {
 pub(super) struct Typed<P> {
     protocol: P,
     first_cost: Cost,
+    full_backlog: FullBacklog,
 }
 
 impl<P> Typed<P> {
-    pub(super) fn new(protocol: P) -> Self {
-        Self { protocol, first_cost: Cost::quick() }
+    pub(super) fn new(protocol: P, full_backlog: FullBacklog) -> Self {
+        Self { protocol, first_cost: Cost::quick(), full_backlog }
     }
 }
 
@@ -47,6 +51,10 @@ struct Session<P: Protocol> {
 impl<P: Protocol> Erased for Typed<P> {
     fn first_cost(&self) -> &Cost {
         &self.first_cost
+    }
+
+    fn full_backlog(&self) -> FullBacklog {
+        self.full_backlog
     }
 
     fn open(self: Arc<Self>, conn: &Connection) -> Result<Box<dyn Handler>, Close> {
@@ -70,6 +78,10 @@ impl<P: Protocol> Erased for Typed<P> {
 impl<P: Protocol> Handler for Session<P> {
     fn received(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
         self.protocol.protocol.received(conn, &mut self.state, input)
+    }
+
+    fn notified(&mut self, conn: &Connection, input: &mut Input<'_>) -> Result<(), Close> {
+        self.protocol.protocol.notified(conn, &mut self.state, input)
     }
 
     fn ended(&mut self, conn: &Connection) -> Result<HalfClose, Close> {

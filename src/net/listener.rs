@@ -12,6 +12,7 @@ use super::address::{Address, Listen, ToAddress, ToListen};
 use super::conn::Conn;
 use super::connection::{ConnectError, Connection};
 use super::handler::{Erased, Typed};
+use super::options::{ConnectOptions, ListenOptions};
 use super::receive::Recv;
 use crate::runtime::{Handle, Runtime};
 use crate::sys::socket::{self, Options};
@@ -97,13 +98,27 @@ impl Handle {
         at: impl ToListen,
         protocol: P,
     ) -> Result<Listener, ListenError> {
+        self.listen_with(at, ListenOptions::new(), protocol)
+    }
+
+    /// [`listen`](Self::listen) with options.
+    ///
+    /// # Errors
+    ///
+    /// See [`ListenError`]. The runtime continues.
+    pub fn listen_with<P: Protocol>(
+        &self,
+        at: impl ToListen,
+        options: ListenOptions,
+        protocol: P,
+    ) -> Result<Listener, ListenError> {
         let at = at.to_listen().map_err(ListenError::Address)?;
         if self.usage().is_draining() {
             return Err(ListenError::Draining);
         }
-        let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol));
-        let options = options(self);
-        let (sockets, unlink) = open_sockets(self, at, &options)?;
+        let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol, options.full_backlog));
+        let socket_options = socket_options(self);
+        let (sockets, unlink) = open_sockets(self, at, &socket_options)?;
         let unlink = unlink.map(|path| Arc::new(Unlink::new(path)));
         let local = sockets.first().map(|socket| socket::local_addr(socket.as_fd()));
         let local = local.unwrap_or_else(|| Err(io::Error::other("no listener")));
@@ -142,6 +157,20 @@ impl Handle {
         to: impl ToAddress,
         protocol: P,
     ) -> Result<Connection, ConnectError> {
+        self.connect_with(to, ConnectOptions::new(), protocol)
+    }
+
+    /// [`connect`](Self::connect) with options.
+    ///
+    /// # Errors
+    ///
+    /// If the connection cannot be started.
+    pub fn connect_with<P: Protocol>(
+        &self,
+        to: impl ToAddress,
+        options: ConnectOptions,
+        protocol: P,
+    ) -> Result<Connection, ConnectError> {
         let to = to.to_address().map_err(ConnectError::Address)?;
         let raw = to.to_raw().map_err(ConnectError::Address)?;
         if self.usage().is_draining() {
@@ -151,8 +180,8 @@ impl Handle {
         if self.usage().connections() >= limit {
             return Err(ConnectError::Limit(limit));
         }
-        let socket = socket::connect(&raw, &options(self)).map_err(ConnectError::Io)?;
-        let protocol = Arc::new(Typed::new(protocol));
+        let socket = socket::connect(&raw, &socket_options(self)).map_err(ConnectError::Io)?;
+        let protocol = Arc::new(Typed::new(protocol, options.full_backlog));
         let group = Arc::clone(self.group_here());
         Conn::start(group, socket, to, protocol, self.class(), Recv::outgoing())
             .map_err(ConnectError::Io)
@@ -173,6 +202,20 @@ impl Runtime {
         self.handle().listen(at, protocol)
     }
 
+    /// See [`Handle::listen_with`].
+    ///
+    /// # Errors
+    ///
+    /// See [`ListenError`]. The runtime continues.
+    pub fn listen_with<P: Protocol>(
+        &self,
+        at: impl ToListen,
+        options: ListenOptions,
+        protocol: P,
+    ) -> Result<Listener, ListenError> {
+        self.handle().listen_with(at, options, protocol)
+    }
+
     /// See [`Handle::connect`].
     ///
     /// # Errors
@@ -185,9 +228,23 @@ impl Runtime {
     ) -> Result<Connection, ConnectError> {
         self.handle().connect(to, protocol)
     }
+
+    /// See [`Handle::connect_with`].
+    ///
+    /// # Errors
+    ///
+    /// If the connection cannot be started.
+    pub fn connect_with<P: Protocol>(
+        &self,
+        to: impl ToAddress,
+        options: ConnectOptions,
+        protocol: P,
+    ) -> Result<Connection, ConnectError> {
+        self.handle().connect_with(to, options, protocol)
+    }
 }
 
-fn options(handle: &Handle) -> Options {
+fn socket_options(handle: &Handle) -> Options {
     let config = handle.settings();
     Options {
         keep_alive: config.tcp_keep_alive,

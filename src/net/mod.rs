@@ -13,6 +13,12 @@
 //! * **Half-close.** The last requests of a peer that finishes sending (`shutdown(SHUT_WR)`) are
 //!   answered. [`Protocol::ended`] decides. By default the connection ends when all bytes have
 //!   left.
+//! * **Flow control.** A peer that does not read fills the connection's backlog. Above
+//!   `write_high_watermark_bytes` the connection is not read, or, with [`FullBacklog::Notify`], the
+//!   protocol [pauses](Connection::pause_reads) the connection from which the bytes come, and resumes it
+//!   in [`Protocol::drained`]. The example `splice` is a TCP proxy.
+//! * **Half-close by us.** [`Connection::shutdown_write`] ends the stream behind the bytes sent before,
+//!   and the connection is read on until the peer has finished too.
 //! * **Reset.** Noticed at the next receive or send. Bytes that wait to be sent are dropped, and
 //!   `closed` gets [`CloseReason::Reset`].
 //! * **Our close.** Bytes sent before leave first, then the end of the stream. The rest of the
@@ -34,9 +40,11 @@ mod conn;
 mod connection;
 mod cork;
 mod ending;
+mod extensions;
 mod handler;
 mod holds;
 mod listener;
+mod options;
 mod pieces;
 mod read_buf;
 mod receive;
@@ -49,6 +57,7 @@ pub use close::{Close, CloseReason, HalfClose};
 pub use connection::{ConnectError, Connection, ConnectionId, Hold};
 pub use cork::together;
 pub use listener::{ListenError, Listener};
+pub use options::{ConnectOptions, FullBacklog, ListenOptions};
 pub use read_buf::Input;
 pub use send_queue::Sent;
 
@@ -99,7 +108,7 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Follows `received` on the same thread, while another thread may already receive for this
     /// connection. Here the protocol runs, or hands out, the work that the bytes made runnable.
-    /// `received` passes that work by way of [`Connection::user_data`]. `turn` says if other events
+    /// `received` passes that work by way of [`Connection::extension`]. `turn` says if other events
     /// wait after this one. Unless the connection breaks, it does not end between the two calls. So
     /// answers to the last bytes before a half-close, a drain or a [`Close`] still leave.
     fn released(&self, conn: &Connection, turn: Turn) {
@@ -119,7 +128,26 @@ pub trait Protocol: Send + Sync + 'static {
         Ok(HalfClose::End)
     }
 
-    /// Called when the backlog has been above the high watermark and is at the low one again.
+    /// Called after [`Connection::notify`], on a worker. It runs also while reading is paused, and
+    /// never before `opened` or after `closed`. `input` has the bytes that were left unconsumed, often
+    /// none. It may consume them; `released` follows then, as after `received`.
+    ///
+    /// # Errors
+    ///
+    /// A [`Close`] ends this connection after the bytes sent before have left.
+    fn notified(
+        &self,
+        conn: &Connection,
+        state: &mut Self::State,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
+        let _ = (conn, state, input);
+        Ok(())
+    }
+
+    /// Called when the backlog has been above the high watermark and is at the low one again, and after
+    /// [`Connection::notify_when_drained`]. While another callback of the connection runs, and perhaps
+    /// waits for this, it is called on another thread at the same time, and again afterwards.
     fn drained(&self, conn: &Connection) {
         let _ = conn;
     }

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::close::{Close, CloseReason};
 use super::conn::{
-    ABORT, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, Phase, READABLE, RESUME, WRITABLE,
+    ABORT, CLOSE, Conn, FLUSHED, HOLDS_DONE, HUNG_UP, NOTIFIED, Phase, READABLE, RESUME, UNPAUSED,
+    WRITABLE,
 };
 use super::connection::Connection;
 use super::handler::Handler;
+use super::options::FullBacklog;
 use super::read_buf::{Input, ReadBuf};
 use crate::runtime::source::{CUT, DRAIN, OVER, TIMER, Turn, WorkerContext};
 use crate::runtime::{Excuse, Origin, Pace, guard, leaves_room};
@@ -30,13 +32,17 @@ pub(super) struct Recv {
     /// Set when the end of the stream was read.
     pub(super) ended: bool,
     /// End that takes effect once the received bytes have been released.
-    ending: Option<Ending>,
+    pub(super) ending: Option<Ending>,
+    /// Marks that wait for `opened`.
+    later: Marks,
+    /// Set if the unconsumed bytes are to be delivered again, although none have arrived.
+    again: bool,
     /// Set when the drain came while the connection was paused, or held and not yet established.
     pub(super) drain_later: bool,
     /// Set when the drain will end the connection with its last hold. Until then it is read.
     pub(super) awaiting: bool,
     /// Set while the connection is counted as paused.
-    paused: bool,
+    pub(super) paused: bool,
     closing: bool,
     /// Set if input had arrived when the drain came.
     pub(super) busy: bool,
@@ -87,7 +93,7 @@ pub(super) enum Stage {
 
 /// Result of the last receive.
 #[derive(Debug)]
-enum Ending {
+pub(super) enum Ending {
     EndOfStream,
     Close(CloseReason),
     Abort(CloseReason),
@@ -143,6 +149,8 @@ impl Recv {
             hung_up: false,
             ended: false,
             ending: None,
+            later: Marks::NONE,
+            again: false,
             drain_later: false,
             awaiting: false,
             paused: false,
@@ -280,7 +288,7 @@ impl Round<'_> {
     }
 
     /// Handles the marks once. An end takes effect only if all received bytes have been released.
-    fn turn(&mut self, recv: &mut Recv, marks: Marks, context: &mut WorkerContext<'_>) -> Next {
+    fn turn(&mut self, recv: &mut Recv, mut marks: Marks, context: &mut WorkerContext<'_>) -> Next {
         recv.hung_up |= marks.has(HUNG_UP);
         if recv.stage == Stage::Closed {
             return Next::Rest;
@@ -324,8 +332,20 @@ impl Round<'_> {
         if marks.has(HUNG_UP) {
             self.look_for_reset(recv);
         }
-        if marks.has(RESUME) && recv.handler.is_some() {
+        if recv.handler.is_some() {
+            marks |= mem::take(&mut recv.later);
+        } else {
+            recv.later |= marks.only(NOTIFIED | RESUME | UNPAUSED);
+            marks = marks.without(NOTIFIED | RESUME | UNPAUSED);
+        }
+        if marks.has(RESUME) {
             self.room_again(recv);
+        }
+        if marks.has(UNPAUSED) && !self.conn.is_paused() {
+            self.unpaused(recv);
+        }
+        if marks.has(NOTIFIED) && recv.ending.is_none() {
+            self.notified(recv);
         }
         let mut next = Next::Rest;
         // A peer that answers each reply with a request would keep the socket from ever running
@@ -334,8 +354,11 @@ impl Round<'_> {
         let wanted = recv.stage == Stage::Open && !recv.ended && !served;
         // If the bytes came in time and were not read in time, the fault is ours. So the socket is
         // read before the deadline counts against the peer.
-        if wanted && (marks.has(READABLE | HUNG_UP | RESUME | DRAIN) || overdue) {
+        if wanted && (marks.has(READABLE | HUNG_UP | RESUME | UNPAUSED | DRAIN) || overdue) {
             next = if is_aside(recv, marks) { Next::Paused } else { self.receive(recv, context) };
+            if next == Next::Rest && self.conn.is_paused() {
+                self.set_paused(recv, true);
+            }
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
                 let limit = self.conn.group.config().frame_timeout;
                 recv.ending = Some(Ending::Close(CloseReason::FrameTimeout(limit)));
@@ -359,8 +382,11 @@ impl Round<'_> {
         if marks.has(HOLDS_DONE) {
             self.look_at_holds(recv);
         }
-        if recv.stage == Stage::Flushing && marks.has(FLUSHED) {
-            self.flushed(recv);
+        if marks.has(FLUSHED) {
+            self.close_if_finished(recv);
+            if recv.stage == Stage::Flushing {
+                self.flushed(recv);
+            }
         }
         if let Stage::Lingering { .. } = recv.stage
             && marks.has(READABLE | HUNG_UP)
@@ -370,17 +396,33 @@ impl Round<'_> {
         next
     }
 
-    /// Returns true if the backlog is above the high watermark. A peer that does not read is not
-    /// read from either.
-    fn is_high(&self) -> bool {
-        let high = self.conn.group.config().write_high_watermark_bytes;
-        self.conn.pending.load(Ordering::Relaxed) > high
-            && !self.conn.reads_always.load(Ordering::Relaxed)
+    /// Returns true if the backlog is above the high watermark, or has been and is not yet at the low
+    /// one. A peer that does not read is not read from either.
+    fn is_full(&self, recv: &Recv) -> bool {
+        let config = self.conn.group.config();
+        let most = if recv.paused {
+            config.write_low_watermark_bytes
+        } else {
+            config.write_high_watermark_bytes
+        };
+        self.conn.pending.load(Ordering::Relaxed) > most
+            && self.conn.protocol().full_backlog() == FullBacklog::PauseReads
     }
 
-    pub(super) fn set_paused(&self, recv: &mut Recv, paused: bool) {
+    /// Notes if the connection is read. Events of a paused connection come here too, so only the change
+    /// is counted.
+    fn set_paused(&self, recv: &mut Recv, paused: bool) {
         if mem::replace(&mut recv.paused, paused) != paused {
             self.conn.group.usage().pause_changed(paused);
+            let counter = if paused { Counter::ReadsPaused } else { Counter::ReadsResumed };
+            self.conn.count(counter, 1);
+        }
+    }
+
+    /// Ends a pause with the connection.
+    pub(super) fn forget_pause(&self, recv: &mut Recv) {
+        if mem::take(&mut recv.paused) {
+            self.conn.group.usage().pause_changed(false);
         }
     }
 
@@ -392,7 +434,7 @@ impl Round<'_> {
 
     /// Handles [`RESUME`]: the backlog is low again.
     fn room_again(&self, recv: &mut Recv) {
-        self.set_paused(recv, false);
+        self.set_paused(recv, self.conn.is_paused());
         // The connection was not read, so the peer could not complete a frame meanwhile.
         self.time_frame(recv, true);
         self.drain_if_late(recv);
@@ -400,6 +442,24 @@ impl Round<'_> {
         if guard(&self.conn.group, "drained", drained).is_none() {
             recv.ending = Some(Ending::Close(CloseReason::Panic));
         }
+    }
+
+    /// Handles [`UNPAUSED`]: the user has resumed reading.
+    fn unpaused(&self, recv: &mut Recv) {
+        if recv.paused {
+            self.set_paused(recv, false);
+            // As in `room_again`.
+            self.time_frame(recv, true);
+        }
+        self.drain_if_late(recv);
+        recv.again = !recv.buf.is_empty();
+    }
+
+    /// Handles [`NOTIFIED`].
+    fn notified(&mut self, recv: &mut Recv) {
+        self.timed = true;
+        self.received +=
+            self.deliver(recv, None, |handler, conn, input| handler.notified(conn, input));
     }
 
     /// Finds out whether an outgoing connection was established or has failed.
@@ -424,7 +484,9 @@ impl Round<'_> {
 
     fn open(&self, recv: &mut Recv) {
         recv.stage = Stage::Open;
-        self.conn.advance(Phase::Open);
+        if self.conn.advance(Phase::Open) == Phase::HalfClosing {
+            self.conn.tell_when_flushed();
+        }
         self.drain_if_late(recv);
         let protocol = Arc::clone(self.conn.protocol());
         match guard(&self.conn.group, "opened", || protocol.open(self.connection)) {
@@ -444,19 +506,22 @@ impl Round<'_> {
         let quick = in_pieces && self.conn.cost().pace() == Pace::Cheap;
         let turn = if quick { TURN / 4 } else { TURN };
         loop {
-            if self.is_high() {
-                // If the backlog is low again already, the mark comes back at once. Events of a
-                // paused connection come here too, so only the change is counted.
-                if !recv.paused {
-                    self.conn.count(Counter::ReadsPaused, 1);
+            if self.conn.is_paused() {
+                self.set_paused(recv, true);
+                if recv.hung_up {
+                    self.look_for_reset(recv);
                 }
+                return Next::Paused;
+            }
+            if self.is_full(recv) {
+                // If the backlog is low again already, the mark comes back at once.
                 self.set_paused(recv, true);
                 self.conn.resume_when_low();
                 return Next::Paused;
             }
-            if recv.aside_until.take().is_some() {
+            if recv.aside_until.take().is_some() || mem::take(&mut recv.again) {
                 self.timed = true;
-                self.received += self.deliver(recv, None);
+                self.received += self.deliver(recv, None, received);
                 // A drain that waited for this is checked again, whatever the protocol did.
                 self.drain_if_late(recv);
             }
@@ -517,7 +582,7 @@ impl Round<'_> {
         // received into the connection's own buffer.
         let own =
             recv.buf.needed() > context.read_buf.len() || partial > context.read_buf.len() / 2;
-        let (asked, received) = if own {
+        let (asked, arrived) = if own {
             let growth = recv.buf.growth(first_size);
             if growth > 0 {
                 if !self.reserve(recv, growth) {
@@ -534,9 +599,9 @@ impl Round<'_> {
             front.copy_from_slice(recv.buf.bytes());
             (space.len(), socket::recv(fd, family, space)?)
         };
-        let Received { bytes: received, cut } = received;
-        if received == 0 {
-            return Ok((asked, Received { bytes: 0, cut }));
+        let Received { bytes, .. } = arrived;
+        if bytes == 0 {
+            return Ok((asked, arrived));
         }
         recv.heard_at = Some(context.lap.now);
         if recv.silent_until.take().is_some() {
@@ -546,24 +611,24 @@ impl Round<'_> {
                 self.conn.arm(idle_until);
             }
         }
-        self.received += received;
+        self.received += bytes;
         if !mem::replace(&mut self.timed, true) && self.observed {
             self.first_at = Some(self.conn.group.note_received(context));
         }
-        self.conn.count(Counter::BytesReceived, received as u64);
-        self.deliver(recv, (!own).then(|| &context.read_buf[..partial + received]));
-        Ok((asked, Received { bytes: received, cut }))
+        self.conn.count(Counter::BytesReceived, bytes as u64);
+        self.deliver(recv, (!own).then(|| &context.read_buf[..partial + bytes]), received);
+        Ok((asked, arrived))
     }
 
     /// Calls the protocol once with all unconsumed bytes. They are in `elsewhere`, after a copy of
     /// the connection's own buffer, or in that buffer. Returns the number of consumed bytes.
-    fn deliver(&self, recv: &mut Recv, elsewhere: Option<&[u8]>) -> usize {
+    fn deliver(&self, recv: &mut Recv, elsewhere: Option<&[u8]>, call: Call) -> usize {
         let first_size = self.conn.group.config().tcp_fixed_dealing_buf;
         let before = recv.buf.capacity();
         let Recv { buf, handler, .. } = recv;
         let (partial, announced) = (buf.bytes().len(), buf.needed());
         let mut input = Input::new(elsewhere.unwrap_or_else(|| buf.bytes()));
-        let result = self.call(handler, |handler, conn| handler.received(conn, &mut input));
+        let result = self.call(handler, |handler, conn| call(handler, conn, &mut input));
         let (consumed, needed, left) = (input.consumed(), input.needed(), input.len());
         recv.aside_until = input.aside_until();
         match elsewhere {
@@ -621,8 +686,9 @@ impl Round<'_> {
 
     /// Sets the deadline of an unconsumed frame. If `begun`, its time begins now.
     pub(super) fn time_frame(&self, recv: &mut Recv, begun: bool) {
-        // Input that was set aside is a whole frame, or follows one.
-        if recv.buf.is_empty() || recv.aside_until.is_some() {
+        // Input that was set aside is a whole frame, or follows one. The peer of a paused connection
+        // cannot complete a frame.
+        if recv.buf.is_empty() || recv.aside_until.is_some() || self.conn.is_paused() {
             recv.frame_until = None;
             recv.frame_late = false;
         } else if begun || recv.frame_until.is_none() && !recv.frame_late {
@@ -652,6 +718,17 @@ impl Round<'_> {
             self.conn.arm(at);
         }
     }
+}
+
+/// Callback that gets the unconsumed bytes.
+type Call = fn(&mut dyn Handler, &Connection, &mut Input<'_>) -> Result<(), Close>;
+
+fn received(
+    handler: &mut dyn Handler,
+    conn: &Connection,
+    input: &mut Input<'_>,
+) -> Result<(), Close> {
+    handler.received(conn, input)
 }
 
 /// Returns true if the protocol still has no room for the input that was set aside, as far as this

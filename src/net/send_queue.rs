@@ -20,9 +20,10 @@ use std::time::Instant;
 
 use super::close::CloseReason;
 use super::conn::{ABORT, Conn, FLUSHED, Phase, RESUME, WRITABLE};
+use super::connection::Connection;
 use super::cork;
 use super::pieces::{Chunk, Pieces};
-use crate::runtime::{Excuse, leaves_room};
+use crate::runtime::{Excuse, guard, leaves_room};
 use crate::stats::Counter;
 use crate::sync::runner::{Ended, Marks, ROUNDS, Running};
 use crate::sync::shim::lock;
@@ -92,7 +93,7 @@ impl Conn {
         if !cork::is_corked() || pieces.len() >= cork::FULL {
             return conn.send(pieces);
         }
-        if conn.phase() >= Phase::Closing {
+        if !conn.phase().sends() {
             return Sent::Closed;
         }
         if pieces.is_empty() {
@@ -117,7 +118,7 @@ impl Conn {
     }
 
     fn send(self: &Arc<Self>, pieces: Pieces<'_>) -> Sent {
-        if self.phase() >= Phase::Closing {
+        if !self.phase().sends() {
             return Sent::Closed;
         }
         if pieces.is_empty() {
@@ -157,7 +158,7 @@ impl Conn {
         let mut inbox = lock(&self.inbox);
         // Checked under the lock, as in `shut_if_empty`: bytes left before the end are sent before
         // it.
-        if self.phase() >= Phase::Shut {
+        if self.phase().is_shut() {
             return None;
         }
         if corked {
@@ -225,10 +226,19 @@ impl Conn {
         }
     }
 
-    fn send_turn(&self, out: &mut Outbound, marks: Marks, mut pieces: Pieces<'_>) -> Sent {
+    fn send_turn(
+        self: &Arc<Self>,
+        out: &mut Outbound,
+        marks: Marks,
+        mut pieces: Pieces<'_>,
+    ) -> Sent {
         let before = out.backlog.len();
-        if marks.has(DISCARD) || self.phase() >= Phase::Shut {
+        let phase = self.phase();
+        if marks.has(DISCARD) || phase.is_shut() {
             self.drop_backlog(out);
+            if phase < Phase::Closed {
+                self.tell_waiting(out, marks);
+            }
             return Sent::Closed;
         }
         // Acquire: pairs with the Release in `leave_in_inbox`. Corked bytes leave before later
@@ -361,16 +371,23 @@ impl Conn {
     }
 
     /// Notifies the receiving side of the states that it waits for.
-    fn tell_waiting(&self, out: &mut Outbound, marks: Marks) {
+    fn tell_waiting(self: &Arc<Self>, out: &mut Outbound, marks: Marks) {
         out.was_high |= marks.has(READER_WAITS);
         if out.was_high && out.backlog.len() <= self.group.config().write_low_watermark_bytes {
             out.was_high = false;
-            self.count(Counter::ReadsResumed, 1);
             self.notify_recv(RESUME);
+            if self.recv.is_running() {
+                // The handler may wait for just this, so the receiving side cannot report it.
+                self.group.queue_drop(TellDrained(Arc::clone(self)));
+            }
         }
         out.closer_waits |= marks.has(CLOSER_WAITS);
         if out.closer_waits && out.backlog.is_empty() && self.shut_if_empty() {
             out.closer_waits = false;
+            if self.phase() == Phase::HalfClosed {
+                // An error means that the peer is gone, which the receiving side notices.
+                let _ = socket::shutdown_write(self.fd());
+            }
             self.notify_recv(FLUSHED);
         }
     }
@@ -380,7 +397,7 @@ impl Conn {
     fn shut_if_empty(&self) -> bool {
         let inbox = lock(&self.inbox);
         if inbox.is_empty() {
-            self.advance(Phase::Shut);
+            self.advance_to_shut();
         }
         inbox.is_empty()
     }
@@ -440,6 +457,23 @@ impl Drop for SendOn {
     fn drop(&mut self) {
         if let Some(running) = self.0.send.resume() {
             self.0.run_send(running, Pieces::NONE);
+        }
+    }
+}
+
+/// Call of `drained` beside a handler that runs. A worker or the sweep of an ending group makes it when
+/// it drops this.
+struct TellDrained(Arc<Conn>);
+
+impl Drop for TellDrained {
+    fn drop(&mut self) {
+        let conn = &self.0;
+        if conn.phase() < Phase::Closed {
+            let connection = Connection(Arc::clone(conn));
+            let drained = || conn.protocol().drained(&connection);
+            if guard(&conn.group, "drained", drained).is_none() {
+                conn.begin_close(CloseReason::Panic, ABORT);
+            }
         }
     }
 }

@@ -197,7 +197,7 @@ impl ConnShared {
     pub(super) fn wake_when_room(&self, shared: &Arc<SessionShared>) {
         if !shared.waits_for_room.swap(true, Ordering::AcqRel) {
             lock(&self.waiting).push(Arc::downgrade(shared));
-            self.net.tell_when_low();
+            self.net.notify_when_drained();
         }
     }
 

@@ -75,7 +75,7 @@ impl<S: Service> Server<S> {
 
     /// The state of a connection that is not given to the call, until the connection has ended.
     fn conn_of(&self, conn: &Connection) -> Option<Arc<ServerConn<S>>> {
-        conn.user_data::<Weak<ServerConn<S>>>()?.upgrade()
+        conn.extension::<Weak<ServerConn<S>>>()?.upgrade()
     }
 
     pub(super) fn of(&self, conn: &Connection) -> &Arc<ServerShared<S>> {
@@ -142,7 +142,7 @@ impl<S: Service> Protocol for Server<S> {
             shared,
         ));
         // For calls without the state. It is weak, because `server_conn` holds the connection.
-        let _ = conn.set_user_data(Arc::downgrade(&server_conn));
+        let _ = conn.set_extension(Arc::downgrade(&server_conn));
         let login = Some(PendingLogin::admit(&server_conn)?);
         Ok(Reader {
             server_conn,

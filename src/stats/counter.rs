@@ -55,8 +55,8 @@ named! {
     BytesSent "bytes_sent" "bytes taken by sockets",
     BacklogBytesQueued "backlog_bytes_queued"
         "bytes that had to wait in a backlog before they were sent",
-    ReadsPaused "reads_paused" "times reading stopped at the high watermark",
-    ReadsResumed "reads_resumed" "times reading went on at the low watermark",
+    ReadsPaused "reads_paused" "times reading stopped, at the high watermark or by pause_reads",
+    ReadsResumed "reads_resumed" "times reading went on, at the low watermark or by resume_reads",
     TurnsRequeued "turns_requeued"
         "receive turns that ran out of budget and went to the back of the queue",
 

@@ -94,7 +94,7 @@ snapshot! {
 
     connections: u64, "connections open";
     silent_connections: u64, "accepted, nothing received yet";
-    paused_connections: u64, "not read: their backlog is above the high watermark";
+    paused_connections: u64, "not read: their backlog is long, or pause_reads was called";
     closing_connections: u64, "about to end: what they held or sent is waited for";
     slots_allocated: u64, "slots for connection contexts, used and free";
     slots_free: u64, "slots that wait for a connection";

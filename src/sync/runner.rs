@@ -55,6 +55,11 @@ impl Marks {
         Self(self.0 & other.0)
     }
 
+    /// Marks that are not in `other`.
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -148,6 +153,11 @@ impl<T> Runner<T> {
     pub(crate) fn is_owned_or_flagged(&self) -> bool {
         let bits = mutant!(OWNED | FLAG, LookAtFlagOnly => FLAG);
         self.word.load(Ordering::Acquire) & bits != 0
+    }
+
+    /// Returns true if a thread works on the value. It may have finished meanwhile.
+    pub(crate) fn is_running(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & (OWNED | QUEUED) == OWNED
     }
 
     fn running(&self, marks: Marks) -> Running<'_, T> {

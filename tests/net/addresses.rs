@@ -164,18 +164,29 @@ fn a_connection_knows_its_peer() {
 }
 
 #[test]
-fn user_data_is_set_once_and_seen_by_all_handles() {
+fn extensions_are_set_once_for_each_type_and_seen_by_all_handles() {
     let (protocol, events) = told();
     let server = Server::start(Kind::Tcp, config(), protocol);
     let _peer = server.peer();
     let conn = opened(&events);
-    assert_eq!(conn.user_data::<String>(), None);
-    assert_eq!(conn.set_user_data("first".to_owned()), Ok(()));
-    assert_eq!(conn.set_user_data(2), Err(2), "the value comes back");
+    assert_eq!(conn.extension::<String>(), None);
+    assert_eq!(conn.set_extension("first".to_owned()), Ok(()));
+    assert_eq!(conn.extension::<i32>(), None, "of another type");
+    assert_eq!(conn.set_extension(2), Ok(()));
+    let again = conn.set_extension("second".to_owned());
+    assert_eq!(again, Err("second".to_owned()), "the value comes back");
+    assert_eq!(conn.set_extension(3), Err(3));
     let other = conn.clone();
-    let seen = thread::spawn(move || other.user_data::<String>().cloned());
-    assert_eq!(seen.join().expect("no panic").as_deref(), Some("first"));
-    assert_eq!(conn.user_data::<i32>(), None, "of another type");
+    let seen = move || (other.extension::<String>().cloned(), other.extension::<i32>().copied());
+    let seen = thread::spawn(seen).join().expect("no panic");
+    assert_eq!(seen, (Some("first".to_owned()), Some(2)));
+    // Of threads that set a value of a new type at the same time, one wins.
+    let set = || conn.set_extension([7_u8]).is_ok();
+    let won: usize = thread::scope(|scope| {
+        let threads = [(); 4].map(|()| scope.spawn(set));
+        threads.into_iter().map(|thread| usize::from(thread.join().expect("no panic"))).sum()
+    });
+    assert_eq!((won, conn.extension::<[u8; 1]>()), (1, Some(&[7])));
 }
 
 #[test]

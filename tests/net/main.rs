@@ -5,6 +5,7 @@ mod addresses;
 mod churn;
 mod close;
 mod descriptors;
+mod flow;
 mod frames;
 mod ipv6;
 mod limits;

@@ -57,7 +57,7 @@ impl Protocol for Script {
     type State = Option<Hold>;
 
     fn opened(&self, conn: &Connection) -> Result<Self::State, Close> {
-        conn.set_user_data(Mutex::new(Vec::<u8>::new())).expect("the first");
+        conn.set_extension(Mutex::new(Vec::<u8>::new())).expect("the first");
         Ok(None)
     }
 
@@ -71,7 +71,7 @@ impl Protocol for Script {
         if input.bytes().starts_with(b"!") {
             self.gate.pass();
         }
-        let collected = conn.user_data::<Mutex<Vec<u8>>>().expect("set");
+        let collected = conn.extension::<Mutex<Vec<u8>>>().expect("set");
         collected.lock().expect("no panic").extend(input.take_all());
         *state = self.holds.then(|| conn.hold());
         if self.closes { Err("done".into()) } else { Ok(()) }
@@ -79,7 +79,7 @@ impl Protocol for Script {
 
     fn released(&self, conn: &Connection, _: Turn) {
         self.call("released");
-        let collected = conn.user_data::<Mutex<Vec<u8>>>().expect("set");
+        let collected = conn.extension::<Mutex<Vec<u8>>>().expect("set");
         conn.send(mem::take(&mut *collected.lock().expect("no panic")));
     }
 

@@ -122,7 +122,7 @@ fn a_new_connection_begins_with_the_estimate_of_first_requests() {
 fn who_asks_is_told_at_once_when_the_backlog_is_low() {
     let pair = pair();
     for _ in 0..10 {
-        pair.conn.tell_when_low();
+        pair.conn.notify_when_drained();
         pair.is_drained();
     }
     assert!(std::ptr::eq(&raw const **pair.conn.group(), &raw const *pair.conn.0.group));
@@ -133,7 +133,7 @@ fn who_asks_is_told_when_the_backlog_is_low_though_reading_never_paused() {
     let mut pair = pair();
     for _ in 0..10 {
         let sent = pair.fill();
-        pair.conn.tell_when_low();
+        pair.conn.notify_when_drained();
         assert!(pair.drained.try_recv().is_err(), "nobody has read anything");
         pair.read(sent);
         pair.is_drained();
@@ -148,7 +148,7 @@ fn who_asks_while_the_peer_reads_is_told() {
         let sent = pair.fill();
         thread::scope(|scope| {
             let conn = pair.conn.clone();
-            scope.spawn(move || conn.tell_when_low());
+            scope.spawn(move || conn.notify_when_drained());
             pair.read(sent);
         });
         pair.is_drained();

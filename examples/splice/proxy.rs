@@ -1,0 +1,129 @@
+//! The proxy: two protocols, one for the connections of clients and one for those to the server behind.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use epoll_group::net::{
+    Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Input, ListenError,
+    ListenOptions, Listener, Protocol, Sent,
+};
+use epoll_group::{Config, Handle, Runtime};
+
+/// Backlog in bytes from which the other side is no longer read.
+pub(super) const HIGH: usize = 256 << 10;
+/// Bytes that a connection receives in a row.
+pub(super) const BUDGET: usize = 64 << 10;
+
+/// Passes what one side sends to the other side.
+fn pass(from: &Connection, to: &Connection, input: &mut Input<'_>) {
+    if let Sent::Queued(bytes) = to.send(input.take_all())
+        && bytes > HIGH
+    {
+        from.pause_reads();
+        // The call of `drained` follows the pause, even if the backlog is low by now.
+        to.notify_when_drained();
+    }
+}
+
+/// Connections of clients. The state is the connection to the server behind.
+struct Front {
+    handle: Handle,
+    to: SocketAddr,
+}
+
+/// Connection to the server behind, for `drained`, which has no state. `closed` takes it out, because
+/// the two connections would keep each other alive.
+type Behind = Mutex<Option<Connection>>;
+
+fn lock(behind: &Behind) -> MutexGuard<'_, Option<Connection>> {
+    behind.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Protocol for Front {
+    type State = Connection;
+
+    fn opened(&self, conn: &Connection) -> Result<Connection, Close> {
+        let options = ConnectOptions::new().full_backlog(FullBacklog::Notify);
+        let back = Back { client: conn.clone() };
+        let server = self.handle.connect_with(self.to, options, back).map_err(Close::error)?;
+        let _ = conn.set_extension(Behind::new(Some(server.clone())));
+        Ok(server)
+    }
+
+    fn received(
+        &self,
+        conn: &Connection,
+        server: &mut Connection,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
+        pass(conn, server, input);
+        Ok(())
+    }
+
+    fn ended(&self, _: &Connection, server: &mut Connection) -> Result<HalfClose, Close> {
+        server.shutdown_write();
+        Ok(HalfClose::KeepOpen)
+    }
+
+    fn drained(&self, conn: &Connection) {
+        if let Some(server) = conn.extension().map(lock).as_deref().and_then(Option::as_ref) {
+            server.resume_reads();
+        }
+    }
+
+    fn closed(&self, conn: &Connection, server: Connection, reason: &CloseReason) {
+        drop(conn.extension().map(lock).and_then(|mut behind| behind.take()));
+        server.close(reason.to_string());
+    }
+}
+
+/// Connection to the server behind, for one client.
+struct Back {
+    client: Connection,
+}
+
+impl Protocol for Back {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn connect_failed(&self, _: &Connection, reason: &CloseReason) {
+        self.client.close(reason.to_string());
+    }
+
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        pass(conn, &self.client, input);
+        Ok(())
+    }
+
+    fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+        self.client.shutdown_write();
+        Ok(HalfClose::KeepOpen)
+    }
+
+    fn drained(&self, _: &Connection) {
+        self.client.resume_reads();
+    }
+
+    fn closed(&self, _: &Connection, (): (), reason: &CloseReason) {
+        self.client.close(reason.to_string());
+    }
+}
+
+pub(super) fn start() -> Result<Runtime, Box<dyn Error>> {
+    let config =
+        Config::default().write_high_watermark_bytes(HIGH).write_low_watermark_bytes(HIGH / 4);
+    Ok(Runtime::builder().name("splice").config(config).start()?)
+}
+
+pub(super) fn listen(
+    runtime: &Runtime,
+    at: SocketAddr,
+    to: SocketAddr,
+) -> Result<Listener, ListenError> {
+    let options = ListenOptions::new().full_backlog(FullBacklog::Notify);
+    runtime.listen_with(at, options, Front { handle: runtime.handle(), to })
+}

@@ -1,0 +1,671 @@
+//! Flow control from outside: pauses, half-close, notifications, and notices of a low backlog.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use epoll_group::net::{
+    Close, CloseReason, Connection, FullBacklog, HalfClose, Input, ListenOptions, Protocol, Sent,
+    Turn,
+};
+use epoll_group::stats::Counter;
+use epoll_group::{Runtime, stall};
+use lab::peer::frame;
+use lab::protocol::{Bytes, Frames, echo};
+use lab::{BOTH, Kind, LONG, Peer, Server, config, eventually, pattern};
+
+/// Call of a [`Probe`].
+#[derive(Debug)]
+enum Call {
+    Opened(Connection),
+    Received(Vec<u8>),
+    Notified(Vec<u8>),
+    Released,
+    Drained,
+    Ended,
+    Closed(String),
+}
+
+/// Reports its calls.
+struct Probe {
+    calls: mpsc::Sender<Call>,
+    /// Leaves the bytes unconsumed in `received`.
+    keeps: bool,
+    pauses: Pauses,
+}
+
+/// Callback that pauses reading.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pauses {
+    Never,
+    InOpened,
+    InReceived,
+}
+
+type Calls = mpsc::Receiver<Call>;
+
+impl Probe {
+    fn new() -> (Self, Calls) {
+        let (calls, called) = mpsc::channel();
+        (Self { calls, keeps: false, pauses: Pauses::Never }, called)
+    }
+
+    fn tell(&self, call: Call) {
+        let _ = self.calls.send(call);
+    }
+}
+
+impl Protocol for Probe {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
+        if self.pauses == Pauses::InOpened {
+            conn.pause_reads();
+        }
+        self.tell(Call::Opened(conn.clone()));
+        Ok(())
+    }
+
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        if self.pauses == Pauses::InReceived {
+            conn.pause_reads();
+        }
+        let bytes = if self.keeps { input.bytes() } else { input.take_all() };
+        self.tell(Call::Received(bytes.to_vec()));
+        Ok(())
+    }
+
+    fn notified(&self, _: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        self.tell(Call::Notified(input.take_all().to_vec()));
+        Ok(())
+    }
+
+    fn released(&self, _: &Connection, _: Turn) {
+        self.tell(Call::Released);
+    }
+
+    fn drained(&self, _: &Connection) {
+        self.tell(Call::Drained);
+    }
+
+    fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+        self.tell(Call::Ended);
+        Ok(HalfClose::KeepOpen)
+    }
+
+    fn closed(&self, _: &Connection, (): (), reason: &CloseReason) {
+        self.tell(Call::Closed(reason.to_string()));
+    }
+}
+
+/// The next call, without those of `released`.
+#[track_caller]
+fn next(calls: &Calls) -> Call {
+    loop {
+        match calls.recv_timeout(LONG).expect("a call") {
+            Call::Released => {}
+            call => return call,
+        }
+    }
+}
+
+#[track_caller]
+fn opened(calls: &Calls) -> Connection {
+    match next(calls) {
+        Call::Opened(conn) => conn,
+        other => panic!("{other:?} before opened"),
+    }
+}
+
+#[track_caller]
+fn received(calls: &Calls) -> Vec<u8> {
+    match next(calls) {
+        Call::Received(bytes) => bytes,
+        other => panic!("{other:?} in place of received"),
+    }
+}
+
+#[track_caller]
+fn drained(calls: &Calls) {
+    match next(calls) {
+        Call::Drained => {}
+        other => panic!("{other:?} in place of drained"),
+    }
+}
+
+#[track_caller]
+fn closed(calls: &Calls) -> String {
+    match next(calls) {
+        Call::Closed(reason) => reason,
+        other => panic!("{other:?} in place of closed"),
+    }
+}
+
+#[test]
+fn a_paused_connection_is_not_read_until_it_is_resumed() {
+    for kind in BOTH {
+        let (probe, calls) = Probe::new();
+        let server = Server::start(kind, config(), Probe { pauses: Pauses::InReceived, ..probe });
+        let mut peer = server.peer();
+        let conn = opened(&calls);
+        peer.send(b"one");
+        let mut got = received(&calls);
+        // It is paused now, so the peer fills the buffers of the kernel.
+        let sent = peer.stuff(&pattern(16 << 20));
+        assert!(sent < 16 << 20, "{kind:?}: it is read");
+        server.wait_for(Counter::ReadsPaused, 1);
+        // Each call pauses again.
+        while got.len() < 3 + sent {
+            conn.resume_reads();
+            got.extend(received(&calls));
+        }
+        assert_eq!(got[..3], *b"one");
+        assert!(got[3..] == pattern(16 << 20)[..sent], "{kind:?}: the bytes differ");
+        let stats = server.stats();
+        let (paused, resumed) = (Counter::ReadsPaused, Counter::ReadsResumed);
+        assert!(stats.get(paused) - stats.get(resumed) <= 1, "{stats}");
+    }
+}
+
+#[test]
+fn unconsumed_bytes_come_again_when_reading_is_resumed() {
+    for kind in BOTH {
+        let (probe, calls) = Probe::new();
+        let server = Server::start(
+            kind,
+            config(),
+            Probe { keeps: true, pauses: Pauses::InReceived, ..probe },
+        );
+        let mut peer = server.peer();
+        let conn = opened(&calls);
+        peer.send(b"half");
+        assert_eq!(received(&calls), b"half");
+        for _ in 0..3 {
+            conn.resume_reads();
+            assert_eq!(received(&calls), b"half", "{kind:?}: nothing else has arrived");
+        }
+        // The pause of the last call may follow the send.
+        server.wait_for(Counter::ReadsPaused, 1);
+        peer.send(b" and half");
+        conn.resume_reads();
+        eventually(LONG, || {
+            conn.resume_reads();
+            received(&calls) == b"half and half"
+        });
+    }
+}
+
+#[test]
+fn no_deadline_of_the_input_runs_while_reading_is_paused() {
+    let short = Duration::from_millis(50);
+    let config = config().frame_timeout(short).first_bytes_timeout(short).idle_timeout(short);
+    let runtime = Runtime::builder().config(config).start().expect("a runtime");
+    let connect = |keeps, pauses| {
+        let (probe, calls) = Probe::new();
+        let probe = Probe { keeps, pauses, ..probe };
+        let listener = runtime.listen("127.0.0.1:0", probe).expect("a listener");
+        let peer = Peer::connect(listener.local_addr());
+        let conn = opened(&calls);
+        (conn, peer, calls)
+    };
+    // One is paused before it has sent anything, one within a frame, and one between two frames.
+    let (silent, mut first, silent_calls) = connect(false, Pauses::InOpened);
+    let (partial, mut second, partial_calls) = connect(true, Pauses::InReceived);
+    second.send(b"part");
+    assert_eq!(received(&partial_calls), b"part");
+    let (idle, mut third, idle_calls) = connect(false, Pauses::InReceived);
+    third.send(b"whole");
+    assert_eq!(received(&idle_calls), b"whole");
+    // Meanwhile each of these deadlines passes three times for others.
+    for _ in 0..3 {
+        for (bytes, keeps, deadline) in [
+            (&b""[..], false, "first_bytes_timeout"),
+            (b"part", true, "_timeout"),
+            (b"whole", false, "idle_timeout"),
+        ] {
+            let (_conn, mut peer, calls) = connect(keeps, Pauses::Never);
+            if !bytes.is_empty() {
+                peer.send(bytes);
+                assert_eq!(received(&calls), bytes);
+            }
+            let reason = closed(&calls);
+            assert!(reason.contains(deadline), "{reason} in place of {deadline}");
+        }
+    }
+    assert!(![&silent, &partial, &idle].into_iter().any(Connection::is_closed));
+    // They can be read, and their time runs again.
+    for (conn, peer, calls, kept) in [
+        (silent, &mut first, silent_calls, &b""[..]),
+        (idle, &mut third, idle_calls, b""),
+        (partial, &mut second, partial_calls, b"part"),
+    ] {
+        peer.send(b"late");
+        let mut got = Vec::new();
+        while !got.ends_with(b"late") {
+            conn.resume_reads();
+            got = received(&calls);
+        }
+        assert_eq!(got, [kept, b"late"].concat());
+        if kept.is_empty() {
+            conn.resume_reads();
+            assert!(closed(&calls).contains("idle_timeout"));
+        }
+    }
+}
+
+#[test]
+fn a_paused_connection_notices_a_reset() {
+    for kind in BOTH {
+        for first in [&b""[..], b"read before the reset"] {
+            let (probe, calls) = Probe::new();
+            let server =
+                Server::start(kind, config(), Probe { pauses: Pauses::InReceived, ..probe });
+            let mut peer = server.peer();
+            let conn = opened(&calls);
+            if first.is_empty() {
+                conn.pause_reads();
+            } else {
+                peer.send(first);
+                assert_eq!(received(&calls), first);
+            }
+            peer.send(b"never read");
+            peer.reset();
+            if kind == Kind::Unix {
+                // A Unix socket reports a peer that is gone by the end of its stream.
+                conn.resume_reads();
+                assert_eq!(received(&calls), b"never read");
+                conn.resume_reads();
+                assert!(matches!(next(&calls), Call::Ended));
+                continue;
+            }
+            assert!(closed(&calls).starts_with("the peer is gone"));
+            server.wait_until_empty();
+            assert_eq!(server.count(Counter::ClosedReset), 1);
+        }
+    }
+}
+
+/// Sends back its input, and gives its connection to the test at each call.
+fn given_away() -> (impl Protocol, mpsc::Receiver<Connection>) {
+    let (give, given) = mpsc::channel();
+    let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+        let _ = give.send(conn.clone());
+        echo(conn, input)
+    });
+    (protocol, given)
+}
+
+#[test]
+fn pauses_from_many_threads_lose_no_byte() {
+    for kind in BOTH {
+        let (protocol, given) = given_away();
+        let server = Server::start(kind, config(), protocol);
+        let bytes = pattern(1 << 20);
+        let mut peer = server.peer();
+        peer.echo(b"open");
+        let conn = given.recv_timeout(LONG).expect("a connection");
+        thread::scope(|scope| {
+            let mut writer = peer.other();
+            let bytes = &bytes;
+            let written = scope.spawn(move || writer.send(bytes));
+            let toggle = || {
+                for _ in 0..1000 {
+                    conn.pause_reads();
+                    thread::yield_now();
+                    conn.resume_reads();
+                }
+            };
+            let toggles = [scope.spawn(toggle), scope.spawn(toggle)];
+            assert!(peer.receive(bytes.len()) == *bytes, "{kind:?}");
+            written.join().expect("no panic");
+            toggles.into_iter().for_each(|toggle| toggle.join().expect("no panic"));
+        });
+        conn.resume_reads();
+        peer.echo(b"afterwards");
+    }
+}
+
+/// Compares each call of `notified` with the notifications that were given before.
+struct Counting {
+    given: Arc<AtomicUsize>,
+    seen: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
+    opened: mpsc::Sender<Connection>,
+}
+
+impl Protocol for Counting {
+    /// True after `opened`.
+    type State = bool;
+
+    fn opened(&self, conn: &Connection) -> Result<bool, Close> {
+        let _ = self.opened.send(conn.clone());
+        Ok(true)
+    }
+
+    fn received(
+        &self,
+        conn: &Connection,
+        _: &mut bool,
+        input: &mut Input<'_>,
+    ) -> Result<(), Close> {
+        echo(conn, input)
+    }
+
+    fn notified(&self, _: &Connection, is_open: &mut bool, _: &mut Input<'_>) -> Result<(), Close> {
+        assert!(*is_open);
+        self.seen.store(self.given.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_call_of_notified_begins_after_the_last_notification() {
+    const THREADS: usize = 4;
+    const EACH: usize = 2000;
+    for paused in [false, true] {
+        let (given, seen, calls) = (Arc::default(), Arc::default(), Arc::default());
+        let (open, opened) = mpsc::channel();
+        let counts: [&Arc<AtomicUsize>; 3] = [&given, &seen, &calls];
+        let [given_2, seen_2, calls_2] = counts.map(Arc::clone);
+        let protocol = Counting { given: given_2, seen: seen_2, calls: calls_2, opened: open };
+        let server = Server::start(Kind::Tcp, config(), protocol);
+        let mut peer = server.peer();
+        let conn = opened.recv_timeout(LONG).expect("a connection");
+        if paused {
+            conn.pause_reads();
+        }
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        given.fetch_add(1, Ordering::SeqCst);
+                        conn.notify();
+                    }
+                });
+            }
+            if !paused {
+                (0..100).for_each(|_| peer.echo(b"beside"));
+            }
+        });
+        eventually(LONG, || seen.load(Ordering::SeqCst) == THREADS * EACH);
+        assert!(calls.load(Ordering::SeqCst) <= THREADS * EACH);
+        conn.resume_reads();
+        peer.echo(b"afterwards");
+    }
+}
+
+#[test]
+fn a_notification_waits_for_opened_and_gets_the_bytes_that_were_kept() {
+    for kind in BOTH {
+        let server = Server::start(kind, config(), Frames::default());
+        let (probe, calls) = Probe::new();
+        let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+        let probe = Probe { keeps: true, ..probe };
+        let conn = runtime.connect(server.address(), probe).expect("it begins");
+        conn.notify();
+        opened(&calls);
+        assert!(matches!(next(&calls), Call::Notified(bytes) if bytes.is_empty()));
+        let question = frame(1, b"?");
+        conn.send(&question);
+        let mut kept = received(&calls);
+        while kept.len() < question.len() {
+            kept = received(&calls);
+        }
+        conn.notify();
+        assert!(matches!(next(&calls), Call::Notified(bytes) if bytes == question));
+        // `released` follows, as after `received`.
+        assert!(matches!(calls.recv_timeout(LONG), Ok(Call::Released)));
+        conn.close("enough");
+        assert_eq!(closed(&calls), "enough");
+        conn.notify();
+        assert_eq!(runtime.drain(LONG).cut, 0);
+        assert!(calls.try_iter().all(|call| matches!(call, Call::Released)), "nothing follows");
+    }
+}
+
+#[test]
+fn a_half_closed_connection_is_read_until_its_peer_finishes_too() {
+    for kind in BOTH {
+        let (probe, calls) = Probe::new();
+        let server = Server::start(kind, config(), probe);
+        let mut peer = Peer::try_connect(server.address(), Some(4096)).expect("connected");
+        let conn = opened(&calls);
+        // More than the socket takes.
+        let reply = pattern(8 << 20);
+        assert!(matches!(conn.send(&reply), Sent::Queued(_)));
+        conn.shutdown_write();
+        assert_eq!(conn.send(b"too late"), Sent::Closed);
+        assert!(!conn.is_closed());
+        assert!(peer.receive_to_finish() == reply, "{kind:?}");
+        drained(&calls);
+        for question in [b"one", b"two"] {
+            peer.send(question);
+            assert_eq!(received(&calls), question);
+        }
+        peer.finish();
+        loop {
+            match next(&calls) {
+                Call::Drained => {}
+                Call::Ended => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(closed(&calls), "the peer finished");
+        server.wait_until_empty();
+        assert_eq!(server.count(Counter::ClosedByPeer), 1);
+    }
+}
+
+#[test]
+fn a_connection_half_closes_after_its_peer_has() {
+    for kind in BOTH {
+        let (probe, calls) = Probe::new();
+        let server = Server::start(kind, config(), probe);
+        let mut peer = server.peer();
+        let conn = opened(&calls);
+        peer.finish();
+        assert!(matches!(next(&calls), Call::Ended));
+        assert_ne!(conn.send(b"last words"), Sent::Closed);
+        conn.shutdown_write();
+        assert_eq!(peer.receive_to_finish(), b"last words");
+        assert_eq!(closed(&calls), "the peer finished");
+    }
+}
+
+#[test]
+fn a_half_close_before_the_connection_is_established_follows_its_bytes() {
+    for kind in BOTH {
+        let server = Server::start(kind, config(), Bytes::new(echo));
+        let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+        for _ in 0..100 {
+            let (probe, calls) = Probe::new();
+            let conn = runtime.connect(server.address(), probe).expect("it begins");
+            conn.send(b"question");
+            conn.shutdown_write();
+            opened(&calls);
+            assert_eq!(received(&calls), b"question", "{kind:?}");
+            assert!(matches!(next(&calls), Call::Ended));
+            assert_eq!(closed(&calls), "the peer finished");
+        }
+        assert_eq!(runtime.drain(LONG).cut, 0);
+    }
+}
+
+#[test]
+fn a_close_after_a_half_close_has_its_reason_and_does_not_hang() {
+    for kind in BOTH {
+        let (probe, calls) = Probe::new();
+        let server = Server::start(kind, config(), probe);
+        for round in 0..200 {
+            let mut peer = server.peer();
+            let conn = opened(&calls);
+            conn.send(b"reply");
+            if round % 2 == 0 {
+                conn.shutdown_write();
+                assert_eq!(peer.receive_to_finish(), b"reply");
+                conn.close("done");
+            } else {
+                thread::scope(|scope| {
+                    scope.spawn(|| conn.shutdown_write());
+                    conn.close("done");
+                });
+                assert_eq!(peer.receive_to_finish(), b"reply");
+            }
+            drop(peer);
+            loop {
+                match next(&calls) {
+                    Call::Ended => {}
+                    Call::Closed(reason) => break assert_eq!(reason, "done"),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        server.wait_until_empty();
+    }
+}
+
+#[test]
+fn sends_that_overlap_a_half_close_arrive_whole_or_are_refused() {
+    const SENDERS: u8 = 3;
+    for kind in BOTH {
+        let (probe, calls) = Probe::new();
+        let server = Server::start(kind, config(), probe);
+        for round in 0..200 {
+            let mut peer = Peer::try_connect(server.address(), Some(4096)).expect("connected");
+            let conn = opened(&calls);
+            let begin = Barrier::new(usize::from(SENDERS) + 1);
+            let (got, expected) = thread::scope(|scope| {
+                let senders: Vec<_> = (0..SENDERS)
+                    .map(|sender| {
+                        let (conn, begin) = (&conn, &begin);
+                        scope.spawn(move || {
+                            begin.wait();
+                            let taken = |_: &usize| conn.send([sender; 100]) != Sent::Closed;
+                            100 * (0..1000).take_while(taken).count()
+                        })
+                    })
+                    .collect();
+                begin.wait();
+                conn.shutdown_write();
+                let got = peer.receive_to_finish();
+                let sent = senders.into_iter().map(|sender| sender.join().expect("sent"));
+                (got, sent.collect::<Vec<usize>>())
+            });
+            let mut counts = vec![0; expected.len()];
+            got.iter().for_each(|sender| counts[usize::from(*sender)] += 1);
+            assert_eq!(counts, expected, "{kind:?}, round {round}");
+            peer.finish();
+            loop {
+                match next(&calls) {
+                    Call::Drained | Call::Ended => {}
+                    Call::Closed(reason) => break assert_eq!(reason, "the peer finished"),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+}
+
+/// Sends more than its peer reads, and waits for `drained` in `received`.
+struct WaitsForRoom {
+    low: mpsc::Sender<()>,
+    is_low: Mutex<mpsc::Receiver<()>>,
+    begun: mpsc::Sender<()>,
+}
+
+impl Protocol for WaitsForRoom {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        input.take_all();
+        conn.send(pattern(4 << 20));
+        conn.notify_when_drained();
+        let _ = self.begun.send(());
+        let is_low = self.is_low.lock().expect("no panic");
+        let waits = stall::enter_as(stall::Wait::Network);
+        is_low.recv_timeout(LONG).map_err(|_| "drained was not called")?;
+        drop(waits);
+        conn.send(b"done");
+        Ok(())
+    }
+
+    fn drained(&self, _: &Connection) {
+        let _ = self.low.send(());
+    }
+}
+
+#[test]
+fn a_handler_can_wait_for_its_own_connection_to_drain() {
+    for effect in [FullBacklog::PauseReads, FullBacklog::Notify] {
+        let (low, is_low) = mpsc::channel();
+        let (begun, has_begun) = mpsc::channel();
+        let protocol = WaitsForRoom { low, is_low: Mutex::new(is_low), begun };
+        let runtime = Runtime::builder().config(config()).start().expect("a runtime");
+        let options = ListenOptions::new().full_backlog(effect);
+        let listener = runtime.listen_with("127.0.0.1:0", options, protocol).expect("a listener");
+        let mut peer = Peer::try_connect(listener.local_addr(), Some(4096)).expect("connected");
+        peer.send(b"?");
+        has_begun.recv_timeout(LONG).expect("the handler runs");
+        assert!(peer.receive(4 << 20) == pattern(4 << 20), "{effect:?}");
+        assert_eq!(peer.receive(4), b"done");
+    }
+}
+
+#[test]
+fn a_full_backlog_stops_the_input_unless_the_listener_chose_a_notice() {
+    let config = config().write_high_watermark_bytes(64 << 10).write_low_watermark_bytes(0);
+    for (effect, reads) in [(FullBacklog::PauseReads, false), (FullBacklog::Notify, true)] {
+        let runtime = Runtime::builder().config(config.clone()).start().expect("a runtime");
+        let (probe, calls) = Probe::new();
+        let options = ListenOptions::new().full_backlog(effect);
+        let listener = runtime.listen_with("127.0.0.1:0", options, probe).expect("a listener");
+        let mut peer = Peer::try_connect(listener.local_addr(), Some(4096)).expect("connected");
+        let conn = opened(&calls);
+        conn.send(pattern(8 << 20));
+        peer.send(b"question");
+        if reads {
+            assert_eq!(received(&calls), b"question");
+        } else {
+            let counted = || runtime.stats().get(Counter::ReadsPaused);
+            eventually(LONG, || counted() == 1);
+            assert!(calls.try_recv().is_err());
+        }
+        assert!(peer.receive(8 << 20) == pattern(8 << 20));
+        drained(&calls);
+        // It may be called more than once.
+        if !reads {
+            let question = loop {
+                match next(&calls) {
+                    Call::Drained => {}
+                    Call::Received(bytes) => break bytes,
+                    other => panic!("{other:?} in place of received"),
+                }
+            };
+            assert_eq!(question, b"question");
+        }
+    }
+}
+
+#[test]
+fn a_drain_waits_for_a_paused_connection_and_answers_its_input() {
+    let (protocol, given) = given_away();
+    let server = Server::start(Kind::Tcp, config(), protocol);
+    let mut peer = server.peer();
+    peer.echo(b"open");
+    let conn = given.recv_timeout(LONG).expect("a connection");
+    conn.pause_reads();
+    peer.send(b"question");
+    let handle = server.runtime.handle();
+    let drain = thread::spawn(move || server.drain(LONG));
+    eventually(LONG, || handle.spawn(|| ()).is_err());
+    conn.resume_reads();
+    assert_eq!(peer.receive_to_finish(), b"question");
+    let report = drain.join().expect("no panic");
+    assert_eq!((report.cut, report.finished), (0, 1), "{report}");
+}
