@@ -13,7 +13,7 @@ use super::extensions::Extensions;
 use super::handler::Erased;
 use super::holds::Holds;
 use super::receive::{self, Recv};
-use super::send_queue::Outbound;
+use super::send_queue::{Outbound, TellDrained};
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, TIMER, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Origin, Serving, TimerId, Token, Usage, log};
 use crate::stats::Counter;
@@ -50,6 +50,8 @@ pub(super) struct Conn {
     pub(super) pending: AtomicUsize,
     /// Set while the user has paused reading. Written by all threads; read by the receiver.
     pub(super) paused: AtomicBool,
+    /// Set when `opened` has returned a state. Written once by the receiver; read by `TellDrained`.
+    pub(super) has_opened: AtomicBool,
     /// Set once by a protocol that needs input during a drain, until the last hold is dropped. Read
     /// by the drain.
     pub(super) reads_while_held: AtomicBool,
@@ -178,6 +180,7 @@ impl Conn {
             corked: AtomicBool::new(false),
             pending: AtomicUsize::new(0),
             paused: AtomicBool::new(false),
+            has_opened: AtomicBool::new(false),
             reads_while_held: AtomicBool::new(false),
             sent_any: AtomicBool::new(false),
             sent_lately: AtomicBool::new(false),
@@ -324,15 +327,35 @@ impl Conn {
     /// Asks the receiving side to end the connection in the way that `mark` says. If several callers
     /// give a reason, the first one counts.
     pub(super) fn begin_close(&self, reason: CloseReason, mark: Marks) {
+        self.note_close(reason);
+        self.notify_recv(mark);
+    }
+
+    /// Asks the receiving side to end the connection at once, because its backlog will not leave. A
+    /// callback may wait for that.
+    pub(super) fn break_off(self: &Arc<Self>, reason: CloseReason) {
+        self.note_close(reason);
+        self.notify_recv_and_callback(ABORT);
+    }
+
+    fn note_close(&self, reason: CloseReason) {
         lock(&self.reason).get_or_insert(reason);
         self.advance_to_closing();
-        self.notify_recv(mark);
     }
 
     /// Leaves marks for the receiving side. If it does not run, it runs as a task.
     pub(super) fn notify_recv(&self, marks: Marks) {
         if let Some(running) = self.recv.notify(marks) {
             self.schedule(running);
+        }
+    }
+
+    /// Leaves marks for the receiving side. If that is at work, a callback may wait for `drained`, which
+    /// only a worker beside it can call.
+    pub(super) fn notify_recv_and_callback(self: &Arc<Self>, marks: Marks) {
+        match self.recv.notify(marks) {
+            Some(running) => self.schedule(running),
+            None => self.group.queue_drop(TellDrained(Arc::clone(self))),
         }
     }
 
@@ -467,6 +490,9 @@ impl Source for Connection {
             conn.advance_to_closing();
         }
         let queued = conn.recv.notify(marks).map(Running::queue).is_some();
+        if !queued && marks.has(CUT) {
+            conn.group.queue_drop(TellDrained(Arc::clone(conn)));
+        }
         if !queued && marks.has(TIMER) {
             // A handler that waits for its peer to read must learn when that takes too long.
             conn.disarm_passed(clock::now());

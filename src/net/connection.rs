@@ -195,7 +195,7 @@ impl Connection {
 
     /// Asks for a call of [`drained`](super::Protocol::drained) when the backlog is at the low
     /// watermark. A worker calls it, at once if the backlog is low already. It may be called more than
-    /// once. If the connection ends first, it is not called.
+    /// once. If the connection ends first, it is only called beside a callback that still runs.
     ///
     /// A sender that sees too many [`pending_bytes`](Self::pending_bytes) stops its source, calls this,
     /// and goes on in `drained`.

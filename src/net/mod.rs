@@ -147,7 +147,10 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Called when the backlog has been above the high watermark and is at the low one again, and after
     /// [`Connection::notify_when_drained`]. While another callback of the connection runs, and perhaps
-    /// waits for this, it is called on another thread at the same time, and again afterwards.
+    /// waits for this, it is called on another thread at the same time, and again afterwards. If the
+    /// connection breaks meanwhile, it is called for the last time, and
+    /// [`is_closed`](Connection::is_closed) returns true. It is never called before `opened` has
+    /// returned, so `opened` must not wait for it.
     fn drained(&self, conn: &Connection) {
         let _ = conn;
     }

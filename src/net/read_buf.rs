@@ -19,8 +19,9 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, consumed: 0, needed: 0, aside_until: None }
+    /// The announcements of the last call hold until they are replaced, or bytes are consumed.
+    pub(super) const fn new(bytes: &'a [u8], needed: usize, aside_until: Option<Instant>) -> Self {
+        Self { bytes, consumed: 0, needed, aside_until }
     }
 
     /// Returns the bytes that were not consumed yet.

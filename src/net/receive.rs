@@ -434,9 +434,11 @@ impl Round<'_> {
 
     /// Handles [`RESUME`]: the backlog is low again.
     fn room_again(&self, recv: &mut Recv) {
-        self.set_paused(recv, self.conn.is_paused());
-        // The connection was not read, so the peer could not complete a frame meanwhile.
-        self.time_frame(recv, true);
+        if recv.paused {
+            self.set_paused(recv, self.conn.is_paused());
+            // The connection was not read, so the peer could not complete a frame meanwhile.
+            self.time_frame(recv, true);
+        }
         self.drain_if_late(recv);
         let drained = || self.conn.protocol().drained(self.connection);
         if guard(&self.conn.group, "drained", drained).is_none() {
@@ -490,7 +492,11 @@ impl Round<'_> {
         self.drain_if_late(recv);
         let protocol = Arc::clone(self.conn.protocol());
         match guard(&self.conn.group, "opened", || protocol.open(self.connection)) {
-            Some(Ok(handler)) => recv.handler = Some(handler),
+            Some(Ok(handler)) => {
+                recv.handler = Some(handler);
+                // Release: pairs with the Acquire in `TellDrained`, so its call follows `opened`.
+                self.conn.has_opened.store(true, Ordering::Release);
+            }
             Some(Err(close)) => self.start_closing(recv, close.0),
             None => self.finish(recv, Some(CloseReason::Panic)),
         }
@@ -627,7 +633,8 @@ impl Round<'_> {
         let before = recv.buf.capacity();
         let Recv { buf, handler, .. } = recv;
         let (partial, announced) = (buf.bytes().len(), buf.needed());
-        let mut input = Input::new(elsewhere.unwrap_or_else(|| buf.bytes()));
+        let bytes = elsewhere.unwrap_or_else(|| buf.bytes());
+        let mut input = Input::new(bytes, announced, recv.aside_until);
         let result = self.call(handler, |handler, conn| call(handler, conn, &mut input));
         let (consumed, needed, left) = (input.consumed(), input.needed(), input.len());
         recv.aside_until = input.aside_until();

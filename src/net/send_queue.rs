@@ -265,7 +265,7 @@ impl Conn {
             self.advance(Phase::Shut);
             self.change_pending(before + inboxed, 0);
             out.backlog.clear();
-            self.begin_close(CloseReason::from_io(error), ABORT);
+            self.break_off(CloseReason::from_io(error));
             return Sent::Closed;
         }
         let mut sent = Sent::Sent;
@@ -339,7 +339,7 @@ impl Conn {
 
     /// In every `net_write_timeout` the peer has to take the bytes that waited at its beginning. At
     /// most `write_high_watermark_bytes` of them count.
-    fn keep_time(&self, out: &mut Outbound, marks: Marks) {
+    fn keep_time(self: &Arc<Self>, out: &mut Outbound, marks: Marks) {
         let taken = |(_, target): (Instant, u64)| out.sent_bytes >= target;
         if out.backlog.is_empty() || out.due.is_some_and(taken) {
             out.due = None;
@@ -355,7 +355,7 @@ impl Conn {
             Some((due, _)) if out.excuse.covers(due, now) => out.due = None,
             Some((due, _)) if due <= now => {
                 let reason = CloseReason::WriteTimeout(config.net_write_timeout);
-                self.begin_close(reason, ABORT);
+                self.break_off(reason);
                 return;
             }
             Some((due, _)) if marks.has(CHECK_DUE) => self.arm(due),
@@ -375,11 +375,7 @@ impl Conn {
         out.was_high |= marks.has(READER_WAITS);
         if out.was_high && out.backlog.len() <= self.group.config().write_low_watermark_bytes {
             out.was_high = false;
-            self.notify_recv(RESUME);
-            if self.recv.is_running() {
-                // The handler may wait for just this, so the receiving side cannot report it.
-                self.group.queue_drop(TellDrained(Arc::clone(self)));
-            }
+            self.notify_recv_and_callback(RESUME);
         }
         out.closer_waits |= marks.has(CLOSER_WAITS);
         if out.closer_waits && out.backlog.is_empty() && self.shut_if_empty() {
@@ -402,7 +398,7 @@ impl Conn {
         inbox.is_empty()
     }
 
-    fn drop_backlog(&self, out: &mut Outbound) {
+    fn drop_backlog(self: &Arc<Self>, out: &mut Outbound) {
         let mut inbox = lock(&self.inbox);
         let dropped = out.backlog.len() + inbox.len();
         *inbox = Vec::new();
@@ -413,7 +409,7 @@ impl Conn {
     }
 
     /// Updates the sums and enforces the budget of the runtime.
-    fn change_pending(&self, before: usize, after: usize) {
+    fn change_pending(self: &Arc<Self>, before: usize, after: usize) {
         let total = self.note_pending(before, after);
         if after > before {
             self.keep_budget(total);
@@ -429,9 +425,9 @@ impl Conn {
 
     /// Ends the connection if it exceeds its share of the runtime's budget. Must not be called
     /// under a lock.
-    fn keep_budget(&self, bytes: usize) {
+    fn keep_budget(self: &Arc<Self>, bytes: usize) {
         if let Some(reason) = self.over_budget(bytes) {
-            self.begin_close(reason, ABORT);
+            self.break_off(reason);
         }
     }
 
@@ -461,14 +457,15 @@ impl Drop for SendOn {
     }
 }
 
-/// Call of `drained` beside a handler that runs. A worker or the sweep of an ending group makes it when
+/// Call of `drained` beside a callback that runs. A worker or the sweep of an ending group makes it when
 /// it drops this.
-struct TellDrained(Arc<Conn>);
+pub(super) struct TellDrained(pub(super) Arc<Conn>);
 
 impl Drop for TellDrained {
     fn drop(&mut self) {
         let conn = &self.0;
-        if conn.phase() < Phase::Closed {
+        // Acquire: pairs with the Release in `open`.
+        if conn.has_opened.load(Ordering::Acquire) && conn.phase() < Phase::Closed {
             let connection = Connection(Arc::clone(conn));
             let drained = || conn.protocol().drained(&connection);
             if guard(&conn.group, "drained", drained).is_none() {

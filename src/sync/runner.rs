@@ -155,11 +155,6 @@ impl<T> Runner<T> {
         self.word.load(Ordering::Acquire) & bits != 0
     }
 
-    /// Returns true if a thread works on the value. It may have finished meanwhile.
-    pub(crate) fn is_running(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & (OWNED | QUEUED) == OWNED
-    }
-
     fn running(&self, marks: Marks) -> Running<'_, T> {
         Running { runner: self, value: self.value.get_mut(), marks }
     }

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use epoll_group::codec::frame::Header;
 use epoll_group::net::{
     Close, CloseReason, Connection, FullBacklog, HalfClose, Input, ListenOptions, Protocol, Sent,
     Turn,
@@ -668,4 +669,206 @@ fn a_drain_waits_for_a_paused_connection_and_answers_its_input() {
     assert_eq!(peer.receive_to_finish(), b"question");
     let report = drain.join().expect("no panic");
     assert_eq!((report.cut, report.finished), (0, 1), "{report}");
+}
+
+/// Fills the backlog in `received` or `released`, and waits there for `drained`.
+struct Waits {
+    in_released: bool,
+    low: mpsc::Sender<()>,
+    is_low: Mutex<mpsc::Receiver<()>>,
+    /// The connection when the wait begins, and again when it is over.
+    steps: mpsc::Sender<Connection>,
+}
+
+impl Waits {
+    fn new(in_released: bool) -> (Self, mpsc::Receiver<Connection>) {
+        let ((low, is_low), (steps, stepped)) = (mpsc::channel(), mpsc::channel());
+        (Self { in_released, low, is_low: Mutex::new(is_low), steps }, stepped)
+    }
+
+    fn wait(&self, conn: &Connection) {
+        conn.send(pattern(4 << 20));
+        conn.notify_when_drained();
+        let _ = self.steps.send(conn.clone());
+        let is_low = self.is_low.lock().expect("no panic");
+        let waits = stall::enter_as(stall::Wait::Network);
+        if is_low.recv_timeout(LONG).is_ok() {
+            let _ = self.steps.send(conn.clone());
+        }
+        drop(waits);
+    }
+}
+
+impl Protocol for Waits {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        input.take_all();
+        if self.in_released {
+            return Err("the last request".into());
+        }
+        self.wait(conn);
+        Ok(())
+    }
+
+    fn released(&self, conn: &Connection, _: Turn) {
+        if self.in_released {
+            self.wait(conn);
+        }
+    }
+
+    fn drained(&self, _: &Connection) {
+        let _ = self.low.send(());
+    }
+}
+
+#[test]
+fn the_last_released_can_wait_for_its_connection_to_drain() {
+    for kind in BOTH {
+        let (protocol, steps) = Waits::new(true);
+        let server = Server::start(kind, config(), protocol);
+        let mut peer = Peer::try_connect(server.address(), Some(4096)).expect("connected");
+        peer.send(b"?");
+        steps.recv_timeout(LONG).expect("it waits");
+        assert!(peer.receive(4 << 20) == pattern(4 << 20), "{kind:?}");
+        steps.recv_timeout(LONG).expect("drained was called");
+        assert!(peer.receive_to_finish().is_empty());
+    }
+}
+
+#[test]
+fn a_handler_that_waits_for_its_connection_to_drain_learns_of_its_end() {
+    #[derive(Debug, PartialEq, Eq)]
+    enum End {
+        Reset,
+        WriteTimeout,
+        Cut,
+    }
+    for end in [End::Reset, End::WriteTimeout, End::Cut] {
+        let config = match end {
+            End::WriteTimeout => config().net_write_timeout(Duration::from_millis(100)),
+            _ => config(),
+        };
+        let (protocol, steps) = Waits::new(false);
+        let server = Server::start(Kind::Tcp, config, protocol);
+        let mut peer = Peer::try_connect(server.address(), Some(4096)).expect("connected");
+        peer.send(b"?");
+        steps.recv_timeout(LONG).expect("it waits");
+        let mut peer = Some(peer);
+        match end {
+            End::Reset => peer.take().expect("the first time").reset(),
+            End::WriteTimeout => {}
+            End::Cut => drop(server.drain(Duration::from_millis(100))),
+        }
+        let conn = steps.recv_timeout(LONG).unwrap_or_else(|_| panic!("{end:?} is not noticed"));
+        assert!(conn.is_closed(), "{end:?}");
+    }
+}
+
+/// Refuses each connection, and reports the calls.
+struct Refuses(mpsc::Sender<&'static str>);
+
+impl Protocol for Refuses {
+    type State = ();
+
+    fn opened(&self, conn: &Connection) -> Result<(), Close> {
+        conn.send(b"no");
+        conn.notify_when_drained();
+        conn.notify();
+        let _ = self.0.send("opened");
+        Err("refused".into())
+    }
+
+    fn received(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+        let _ = self.0.send("received");
+        Ok(())
+    }
+
+    fn notified(&self, _: &Connection, (): &mut (), _: &mut Input<'_>) -> Result<(), Close> {
+        let _ = self.0.send("notified");
+        Ok(())
+    }
+
+    fn drained(&self, _: &Connection) {
+        let _ = self.0.send("drained");
+    }
+}
+
+#[test]
+fn no_call_follows_an_opened_that_refuses_its_connection() {
+    for kind in BOTH {
+        let (calls, called) = mpsc::channel();
+        let server = Server::start(kind, config(), Refuses(calls));
+        for round in 0..100 {
+            let mut peer = server.peer();
+            // The connection lingers until the peer is gone.
+            assert_eq!(peer.receive_to_finish(), b"no");
+            drop(peer);
+            server.wait_until_empty();
+            assert_eq!(called.try_iter().collect::<Vec<_>>(), ["opened"], "{kind:?}, {round}");
+        }
+    }
+}
+
+/// Echoes frames, announces their size, and gives its connection away when one has begun.
+fn announces() -> (impl Protocol, mpsc::Receiver<Connection>) {
+    let (give, given) = mpsc::channel();
+    let protocol = Bytes::new(move |conn: &Connection, input: &mut Input<'_>| {
+        let header = Header::parse(input.bytes(), 64 << 20).map_err(Close::error)?;
+        match header.map(|header| header.frame_bytes()) {
+            Some(bytes) if input.len() < bytes => {
+                let _ = give.send(conn.clone());
+                input.need(bytes);
+            }
+            Some(bytes) => drop(conn.send(input.take(bytes))),
+            None => {}
+        }
+        Ok(())
+    });
+    (protocol, given)
+}
+
+#[test]
+fn a_partial_frame_is_late_although_the_backlog_is_low_again_and_again() {
+    let config = config().frame_timeout(Duration::from_millis(100));
+    let (probe, calls) = Probe::new();
+    let server = Server::start(Kind::Tcp, config, Probe { keeps: true, ..probe });
+    let mut peer = server.peer();
+    let conn = opened(&calls);
+    peer.send(b"part");
+    assert_eq!(received(&calls), b"part");
+    let begun = Instant::now();
+    let reason = loop {
+        assert!(begun.elapsed() < LONG, "each notice gave the peer more time");
+        conn.notify_when_drained();
+        match next(&calls) {
+            Call::Drained => {}
+            Call::Closed(reason) => break reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(reason.contains("frame"), "{reason}");
+}
+
+#[test]
+fn a_notification_within_a_frame_does_not_forget_its_announced_size() {
+    for kind in BOTH {
+        let (protocol, given) = announces();
+        let server = Server::start(kind, config().max_allowed_packet(4 << 20), protocol);
+        let mut peer = server.peer();
+        let whole = frame(1, &pattern(2 << 20));
+        let (begin, rest) = whole.split_at(1 << 20);
+        peer.send(begin);
+        let conn = given.recv_timeout(LONG).expect("the frame has begun");
+        eventually(LONG, || server.stats().buffered_bytes >= begin.len() as u64);
+        server.runtime.reconfigure(|config| config.max_allowed_packet(1 << 20)).expect("live");
+        conn.notify();
+        conn.notify();
+        peer.send(rest);
+        assert!(peer.receive(whole.len()) == whole, "{kind:?}");
+    }
 }
