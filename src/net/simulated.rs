@@ -259,6 +259,15 @@ mod tests {
         assert!(!rest.is_empty() && read + rest.len() < sent, "{read} of {sent}, {}", rest.len());
     }
 
+    /// The limit for the first bytes is longer.
+    #[test]
+    fn a_connection_that_is_silent_after_its_first_bytes_has_the_limit_of_an_idle_one() {
+        let mut world = World::new(0, TIMEOUT / 4);
+        world.sends(FRAME);
+        let due = world.now + TIMEOUT / 4;
+        assert!(world.runtime.next_deadline().is_some_and(|next| next <= due));
+    }
+
     #[test]
     fn a_connection_counts_as_paused_until_its_backlog_is_low() {
         let mut world = World::new(MORE_THAN_A_SOCKET_TAKES, TIMEOUT);
@@ -269,6 +278,30 @@ mod tests {
         assert_eq!(paused(&world), 1);
         assert_eq!(world.reads(2 * MORE_THAN_A_SOCKET_TAKES), 2 * MORE_THAN_A_SOCKET_TAKES);
         assert_eq!(paused(&world), 0);
+    }
+
+    #[test]
+    fn what_a_sender_leaves_to_another_counts_against_the_budget() {
+        let world = World::new(0, Duration::ZERO);
+        world.run();
+        world.conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
+        // While bytes wait, each turn reads the clock.
+        let (closed, conn) = (Rc::new(Cell::new(None)), world.conn.clone());
+        let seen = Rc::clone(&closed);
+        clock::at_each_look(move || {
+            if seen.get().is_none() {
+                seen.set(Some(false));
+                let (usage, limit) =
+                    (conn.group().usage(), conn.group().config().max_buffered_bytes);
+                usage.buffer_changed(0, limit);
+                conn.send([0]);
+                seen.set(Some(conn.is_closed()));
+                usage.buffer_changed(limit, 0);
+            }
+        });
+        world.conn.send([0]);
+        clock::at_each_look(|| ());
+        assert_eq!(closed.get(), Some(true));
     }
 
     /// Notes at each release whether the connection is held.

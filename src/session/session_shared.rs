@@ -652,4 +652,15 @@ mod tests {
             assert_eq!(runtime.queued() > 0, left <= limit / 2);
         }
     }
+
+    #[test]
+    fn a_connection_is_urgent_as_long_as_a_session_of_it_is() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (shared, _peer) = shared(&runtime);
+        let classes = [Class::InProgress, Class::Ordinary].map(|class| {
+            shared.set_class(class);
+            shared.conn.net.class()
+        });
+        assert_eq!(classes, [Class::InProgress, Class::Ordinary]);
+    }
 }

@@ -340,3 +340,12 @@ fn a_part_that_was_announced_is_there() {
     next(&given);
     assert!(!matches!(answer.try_frame().expect("a frame"), Piece::Later));
 }
+
+#[test]
+fn a_caller_for_whom_there_is_room_gets_its_session_at_once() {
+    let both = Both::start_with(|options| options.connections(1));
+    drop(both.session());
+    let (give, given) = mpsc::channel();
+    both.client.session_then(move |session| give.send(session).expect("the test listens"));
+    assert!(given.try_recv().expect("called").is_ok());
+}
