@@ -612,12 +612,20 @@ pub enum ConnectionPhase {
 mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::sync::mpsc;
 
     use super::*;
     use crate::config::Config;
     use crate::runtime::Simulated;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    /// Returns a server that accepts no connection, and its address.
+    fn silent_server(name: &str) -> (UnixListener, String) {
+        let name = format!("{name}-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        (UnixListener::bind_addr(&address).expect("a listener"), format!("unix:\0{name}"))
+    }
 
     fn open(fleet: &Arc<Fleet>, deadline: Instant, told: &Arc<Mutex<Vec<Instant>>>) {
         let told = Arc::clone(told);
@@ -630,11 +638,8 @@ mod tests {
         let now = Instant::now();
         clock::simulate(Some(now));
         let runtime = Simulated::new(Config::default()).expect("descriptors");
-        // A server that accepts no connection.
-        let name = format!("fleet-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(&name).expect("a name");
-        let _server = UnixListener::bind_addr(&address).expect("a listener");
-        let options = Options::new(format!("unix:\0{name}"), "root");
+        let (_server, address) = silent_server("fleet");
+        let options = Options::new(address, "root");
         let fleet = Fleet::new(runtime.handle().clone(), options);
         let told = Arc::new(Mutex::new(Vec::new()));
         let (here, also) = (Arc::clone(&fleet), Arc::clone(&told));
@@ -657,5 +662,35 @@ mod tests {
             assert_eq!(*lock(&told), expected);
         }
         clock::simulate(None);
+    }
+
+    #[test]
+    fn a_caller_whose_time_is_over_is_told_so() {
+        let now = Instant::now();
+        clock::simulate(Some(now));
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (_server, address) = silent_server("expired");
+        let options = Options::new(address, "root");
+        let fleet = Fleet::new(runtime.handle().clone(), options);
+        let (give, given) = mpsc::sync_channel(1);
+        let ticket = fleet.open(now + SECOND, Receiver::Thread(give));
+        clock::simulate(Some(now + SECOND));
+        fleet.expire(ticket);
+        let error = given.try_recv().expect("an outcome").expect_err("no connection");
+        let stage = Stage::Session(SECOND);
+        assert!(matches!(error.kind(), ErrorKind::Deadline(late) if *late == stage), "{error}");
+        clock::simulate(None);
+    }
+
+    #[test]
+    fn a_caller_is_told_at_once_that_the_only_connection_has_failed_at_once() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let options = Options::new(format!("unix:\0nothing-{}", std::process::id()), "root");
+        let fleet = Fleet::new(runtime.handle().clone(), options.connections(1));
+        let (give, given) = mpsc::sync_channel(1);
+        fleet.open(Instant::now() + SECOND, Receiver::Thread(give));
+        let error = given.try_recv().expect("an outcome").expect_err("no server");
+        assert!(matches!(error.kind(), ErrorKind::Connect(_)), "{error}");
+        assert_eq!(fleet.status().failed, 1);
     }
 }

@@ -390,6 +390,7 @@ mod tests {
     use crate::config::Config;
     use crate::net::{Address, Served};
     use crate::runtime::Simulated;
+    use crate::stats::Counter;
     use crate::sys::clock;
 
     const MORE_THAN_A_SOCKET_TAKES: usize = 4 << 20;
@@ -411,9 +412,13 @@ mod tests {
     }
 
     fn ask(state: &mut State) {
+        ask_within(state, Duration::from_secs(60));
+    }
+
+    fn ask_within(state: &mut State, limit: Duration) {
         let session = state.open_once(Asked::Statement);
         let wire = Request::sql("select 1").into_wire(None);
-        let due = Instant::now() + Duration::from_secs(60);
+        let due = Instant::now() + limit;
         state.ask(session, Asked::Statement, wire, due).expect("it lives");
     }
 
@@ -463,6 +468,20 @@ mod tests {
         inner.sending = false;
         scene.link.flush(inner);
         assert!(scene.drain() > 0);
+    }
+
+    #[test]
+    fn an_earlier_deadline_takes_the_place_of_a_later_one() {
+        let scene = Scene::new(|options| options);
+        let timers = || {
+            let stats = scene.runtime.handle().stats();
+            stats.get(Counter::TimersSet) - stats.get(Counter::TimersCancelled)
+        };
+        let before = timers();
+        for seconds in [3, 2, 1] {
+            scene.link.act(|state, _| ask_within(state, Duration::from_secs(seconds)));
+        }
+        assert_eq!((before, timers()), (1, 1));
     }
 
     #[test]

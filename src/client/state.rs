@@ -537,7 +537,6 @@ impl State {
             let late = slot.is_sent();
             if late {
                 self.offer(session, seq);
-                self.interrupt_left(session);
             }
             self.tidy(session);
         } else {

@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::net::{Address, Connection, Deaf, Served};
+    use crate::net::{Address, Connection, Deaf, Sent, Served};
     use crate::runtime::Simulated;
     use crate::stats::Counter;
 
@@ -270,5 +270,17 @@ mod tests {
         usage.buffer_changed(limit, 0);
         clock::simulate(None);
         assert!(!conn.is_closed());
+    }
+
+    #[test]
+    fn what_a_cork_holds_counts_against_the_budget_although_the_peer_does_not_read() {
+        let (runtime, conn, _peer) = connect();
+        while conn.send(vec![0; FULL]) == Sent::Sent {}
+        let (usage, limit) = (runtime.group().usage(), runtime.group().config().max_buffered_bytes);
+        usage.buffer_changed(0, limit);
+        assert!(!conn.is_closed());
+        together(|| conn.send(vec![1; FULL - 1]));
+        assert!(conn.is_closed());
+        usage.buffer_changed(limit, 0);
     }
 }

@@ -53,16 +53,23 @@ impl Protocol for Deaf {
 mod tests {
     use std::cell::Cell;
     use std::io::{Read, Write};
+    use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
-    use super::super::{Close, Input, Sent};
+    use super::super::{Close, Input, Sent, Turn};
     use super::*;
     use crate::config::Config;
-    use crate::runtime::Simulated;
+    use crate::runtime::source::{Source, TIMER, WorkerContext};
+    use crate::runtime::{Cost, Simulated};
     use crate::stats::Counter;
+    use crate::sync::runner::Marks;
+    use crate::sync::shim::lock;
     use crate::sys::clock;
+    use crate::sys::epoll::Readiness;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
     /// Delay with which each deadline is handled, as if other work were queued.
@@ -250,6 +257,148 @@ mod tests {
         let mut rest = Vec::new();
         peer.read_to_end(&mut rest).expect("it was cut in order");
         assert!(!rest.is_empty() && read + rest.len() < sent, "{read} of {sent}, {}", rest.len());
+    }
+
+    /// The limit for the first bytes is longer.
+    #[test]
+    fn a_connection_that_is_silent_after_its_first_bytes_has_the_limit_of_an_idle_one() {
+        let mut world = World::new(0, TIMEOUT / 4);
+        world.sends(FRAME);
+        let due = world.now + TIMEOUT / 4;
+        assert!(world.runtime.next_deadline().is_some_and(|next| next <= due));
+    }
+
+    #[test]
+    fn a_connection_counts_as_paused_until_its_backlog_is_low() {
+        let mut world = World::new(MORE_THAN_A_SOCKET_TAKES, TIMEOUT);
+        let paused = |world: &World| world.runtime.handle().stats().paused_connections;
+        world.sends(FRAME);
+        // It is read while the backlog is high.
+        world.sends(FRAME);
+        assert_eq!(paused(&world), 1);
+        assert_eq!(world.reads(2 * MORE_THAN_A_SOCKET_TAKES), 2 * MORE_THAN_A_SOCKET_TAKES);
+        assert_eq!(paused(&world), 0);
+    }
+
+    #[test]
+    fn what_a_sender_leaves_to_another_counts_against_the_budget() {
+        let world = World::new(0, Duration::ZERO);
+        world.run();
+        world.conn.send(vec![0; MORE_THAN_A_SOCKET_TAKES]);
+        // While bytes wait, each turn reads the clock.
+        let (closed, conn) = (Rc::new(Cell::new(None)), world.conn.clone());
+        let seen = Rc::clone(&closed);
+        clock::at_each_look(move || {
+            if seen.get().is_none() {
+                seen.set(Some(false));
+                let (usage, limit) =
+                    (conn.group().usage(), conn.group().config().max_buffered_bytes);
+                usage.buffer_changed(0, limit);
+                conn.send([0]);
+                seen.set(Some(conn.is_closed()));
+                usage.buffer_changed(limit, 0);
+            }
+        });
+        world.conn.send([0]);
+        clock::at_each_look(|| ());
+        assert_eq!(closed.get(), Some(true));
+    }
+
+    /// Notes at each release whether the connection is held.
+    struct Releases(Arc<Mutex<Vec<bool>>>);
+
+    impl Protocol for Releases {
+        type State = ();
+
+        fn opened(&self, _: &Connection) -> Result<(), Close> {
+            Ok(())
+        }
+
+        fn received(
+            &self,
+            _: &Connection,
+            (): &mut (),
+            input: &mut Input<'_>,
+        ) -> Result<(), Close> {
+            input.take_all();
+            Ok(())
+        }
+
+        fn released(&self, conn: &Connection, _: Turn) {
+            lock(&self.0).push(conn.0.is_held());
+        }
+    }
+
+    /// Another worker may read the end of the stream meanwhile.
+    #[test]
+    fn a_connection_is_held_until_the_bytes_of_a_whole_turn_are_released() {
+        let config = Config::default().read_budget_bytes(4 << 10);
+        let runtime = Simulated::new(config).expect("descriptors");
+        let (ours, mut peer) = UnixStream::pair().expect("descriptors");
+        ours.set_nonblocking(true).expect("a socket");
+        peer.set_nonblocking(true).expect("a socket");
+        let releases = Arc::default();
+        let served = Served::new(Releases(Arc::clone(&releases)));
+        let conn = served.accept(runtime.group(), ours.into(), Address::Unix("".into()));
+        conn.expect("there is room");
+        assert!(peer.write(&vec![0; MORE_THAN_A_SOCKET_TAKES]).is_ok());
+        runtime.take_events();
+        while runtime.take_task(false) || runtime.in_hands() > 0 {
+            runtime.run(0, Some((0, 1)));
+        }
+        assert!(runtime.handle().stats().get(Counter::TurnsRequeued) > 0);
+        let releases = lock(&releases);
+        assert!(releases.len() > 1 && releases.iter().all(|&held| held), "{releases:?}");
+    }
+
+    /// A listener that waits for a descriptor.
+    struct Listener {
+        told: Arc<AtomicBool>,
+        cost: Cost,
+    }
+
+    impl Source for Listener {
+        fn ready(&self, _: Readiness, _: &mut WorkerContext<'_>) {}
+
+        fn queue_ready(&self, _: Readiness) -> bool {
+            false
+        }
+
+        fn queue_marks(&self, marks: Marks) -> bool {
+            self.told.fetch_or(marks.has(TIMER), Ordering::Relaxed);
+            false
+        }
+
+        fn resume(&self, _: &mut WorkerContext<'_>) {}
+
+        fn cost(&self) -> &Cost {
+            &self.cost
+        }
+
+        fn class(&self) -> Class {
+            Class::Ordinary
+        }
+    }
+
+    #[test]
+    fn a_listener_without_descriptors_is_told_that_a_connection_has_given_one_back() {
+        let mut world = World::new(0, TIMEOUT);
+        world.run();
+        let told = Arc::new(AtomicBool::new(false));
+        let listener = Listener { told: Arc::clone(&told), cost: Cost::unknown() };
+        let group = Arc::clone(world.runtime.group());
+        let token = group.prepare(|_| Box::new(listener)).expect("there is room");
+        group.usage().starve(Arc::downgrade(&group), token);
+        world.peer.shutdown(Shutdown::Both).expect("it is open");
+        world.run();
+        assert_eq!(world.count(Counter::ConnectionsClosed), 1);
+        assert!(!told.load(Ordering::Relaxed), "the last handle keeps the descriptor");
+        let (ours, _) = UnixStream::pair().expect("descriptors");
+        ours.set_nonblocking(true).expect("a socket");
+        let other = Served::new(Deaf).accept(&group, ours.into(), Address::Unix("".into()));
+        world.conn = other.expect("there is room");
+        world.run();
+        assert!(told.load(Ordering::Relaxed));
     }
 
     #[test]

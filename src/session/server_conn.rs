@@ -449,12 +449,17 @@ impl<S: Service> Work for RemainingWork<S> {
 
 #[cfg(all(test, feature = "internal"))]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
     use super::*;
     use crate::codec::encoder::PagePool;
     use crate::codec::frame::Dialect;
+    use crate::codec::message::ClientMessage;
     use crate::config::Config;
-    use crate::net::{Address, Deaf, Served};
+    use crate::net::{Address, Deaf, FULL, Served};
     use crate::runtime::Simulated;
+    use crate::session::queued::{Queued, SessionCommand};
     use crate::session::{Account, AuthError, Cancel, Login, Reply, Request, Server, SessionError};
 
     struct Nothing;
@@ -480,22 +485,30 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_connection_that_has_ended_starts_no_timer() {
-        let runtime = Simulated::new(Config::default()).expect("descriptors");
-        let (ours, _peer) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+    /// A connection of a simulated runtime, and its peer.
+    fn connect(runtime: &Simulated) -> (Arc<ServerConn<Nothing>>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("descriptors");
         ours.set_nonblocking(true).expect("a socket");
         let peer = Address::Unix("".into());
         let conn = Served::new(Deaf).accept(runtime.group(), ours.into(), peer);
         let conn = conn.expect("there is room");
         let server = Arc::clone(Server::new(Nothing).of(&conn));
-        let shared =
-            ConnShared::new(conn.clone(), Dialect::default(), PagePool::default(), Arc::default());
-        let server_conn = Arc::new(ServerConn::new(shared, server));
+        let shared = ConnShared::new(conn, Dialect::default(), PagePool::default(), Arc::default());
+        (Arc::new(ServerConn::new(shared, server)), theirs)
+    }
+
+    fn timers_set(runtime: &Simulated) -> u64 {
+        runtime.handle().stats().get(Counter::TimersSet)
+    }
+
+    #[test]
+    fn a_connection_that_has_ended_starts_no_timer() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, _peer) = connect(&runtime);
         let start = |cancellable| {
-            let before = runtime.handle().stats().get(Counter::TimersSet);
+            let before = timers_set(&runtime);
             server_conn.later(Class::Login, Duration::from_secs(1), cancellable, |_| {});
-            runtime.handle().stats().get(Counter::TimersSet) - before
+            timers_set(&runtime) - before
         };
         let both = [Cancellable::Yes, Cancellable::No];
         assert_eq!(both.map(start), [1, 1]);
@@ -503,8 +516,68 @@ mod tests {
         while runtime.take_task(false) {
             runtime.run(0, None);
         }
-        assert!(conn.is_closed());
+        assert!(server_conn.conn.net.is_closed());
         server_conn.end();
         assert_eq!(both.map(start), [0, 0]);
+    }
+
+    #[test]
+    fn without_a_request_timeout_no_timer_is_set_and_no_request_is_late() {
+        let config = Config::default().request_timeout(Duration::ZERO);
+        let runtime = Simulated::new(config).expect("descriptors");
+        let (server_conn, _peer) = connect(&runtime);
+        let Opening::Opened(session) = server_conn.open(2) else { panic!("there is room") };
+        let command = SessionCommand::Sql(Box::default());
+        session.shared.queue(&mut Some(Queued::new(command, 0, clock::now()))).expect("room");
+        let before = timers_set(&runtime);
+        server_conn.watch();
+        assert_eq!(timers_set(&runtime), before);
+        // The timeout may be switched off while a timer runs.
+        assert_eq!(server_conn.cancel_late(), None);
+        assert!(session.shared.next().expect("it is queued").cancelled.is_none());
+    }
+
+    #[test]
+    fn work_left_to_others_is_urgent_if_a_part_of_it_is() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (server_conn, _peer) = connect(&runtime);
+        let class = || RemainingWork { server_conn: Arc::clone(&server_conn), held: None }.class();
+        let mut classes = Vec::new();
+        for (id, session_class) in [(2, Class::Ordinary), (3, Class::InProgress)] {
+            let Opening::Opened(session) = server_conn.open(id) else { panic!("there is room") };
+            session.shared.set_class(session_class);
+            server_conn.make_ready(session);
+            classes.push(class());
+        }
+        assert_eq!(classes, [Class::Ordinary, Class::InProgress]);
+    }
+
+    /// Otherwise a peer could make the server collect the answers to a whole receive.
+    #[test]
+    fn answers_of_the_reader_leave_when_they_are_many() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (ours, mut theirs) = UnixStream::pair().expect("descriptors");
+        ours.set_nonblocking(true).expect("a socket");
+        let conn = Served::new(Server::new(Nothing)).accept(
+            runtime.group(),
+            ours.into(),
+            Address::Unix("".into()),
+        );
+        conn.expect("there is room");
+        let mut probes = Vec::new();
+        for _ in 0..1000 {
+            let probe = ClientMessage::CapabilitiesGet;
+            probe.encode(Dialect::default(), 0, &mut probes).expect("it is small");
+        }
+        theirs.write_all(&probes).expect("the socket has room");
+        let mut answers = vec![0; 1 << 20];
+        runtime.take_events();
+        while runtime.take_task(false) || runtime.in_hands() > 0 {
+            runtime.run(0, None);
+        }
+        let bytes = theirs.read(&mut answers).expect("answers");
+        let count = |counter| runtime.handle().stats().get(counter);
+        assert_eq!(count(Counter::Receives), 1);
+        assert_eq!(count(Counter::SendCalls), (bytes / FULL) as u64 + 1);
     }
 }

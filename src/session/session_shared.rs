@@ -570,6 +570,8 @@ impl SessionShared {
 
 #[cfg(all(test, feature = "internal"))]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
     use crate::codec::encoder::PagePool;
     use crate::codec::frame::Dialect;
@@ -584,10 +586,9 @@ mod tests {
         fn wake(self: Arc<Self>) {}
     }
 
-    #[test]
-    fn a_mailbox_gives_the_memory_of_a_burst_back() {
-        let runtime = Simulated::new(Config::default()).expect("descriptors");
-        let (ours, _peer) = std::os::unix::net::UnixStream::pair().expect("descriptors");
+    /// A session of a connection, and the peer.
+    fn shared(runtime: &Simulated) -> (SessionShared, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("descriptors");
         ours.set_nonblocking(true).expect("a socket");
         let served = Served::new(Deaf);
         let peer = Address::Unix("".into());
@@ -595,16 +596,71 @@ mod tests {
         let pages = PagePool::new(PagePool::MIN_PAGE_BYTES, 1);
         let conn = ConnShared::new(conn, Dialect::default(), pages, Arc::default());
         let id = SessionId { wire: 2, number: 1 };
-        let shared = SessionShared::new(id, Arc::new(conn), Weak::<Idle>::new());
-        for _ in 0..100 {
-            let queued = Queued::new(SessionCommand::Open, 0, Instant::now());
-            shared.queue(&mut Some(queued)).expect("there is room");
-        }
+        (SessionShared::new(id, Arc::new(conn), Weak::<Idle>::new()), theirs)
+    }
+
+    fn try_queue(shared: &SessionShared) -> Result<(), NotQueued> {
+        shared.queue(&mut Some(Queued::new(SessionCommand::Open, 0, Instant::now())))
+    }
+
+    fn queue(shared: &SessionShared) {
+        try_queue(shared).expect("there is room");
+    }
+
+    #[test]
+    fn a_mailbox_gives_the_memory_of_a_burst_back() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (shared, _peer) = shared(&runtime);
+        (0..100).for_each(|_| queue(&shared));
         while shared.next().is_some() {
             shared.end_request();
         }
         assert!(lock(&shared.mail).queue.capacity() >= 100);
         assert_eq!(shared.settle(), Settled::Idle);
         assert_eq!(lock(&shared.mail).queue.capacity(), KEPT_CAPACITY);
+    }
+
+    /// The drain leaves a busy session to itself.
+    #[test]
+    fn a_session_that_was_busy_when_a_drain_began_ends_itself() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (shared, _peer) = shared(&runtime);
+        queue(&shared);
+        assert!(shared.next().is_some());
+        shared.conn.drain();
+        assert!(!shared.close_if_idle());
+        shared.end_request();
+        assert_eq!(shared.settle(), Settled::ToEnd);
+        assert!(shared.close_if_done());
+        assert_eq!(shared.settle(), Settled::Idle);
+    }
+
+    #[test]
+    fn a_full_mailbox_makes_its_connection_readable_when_it_is_half_empty() {
+        let config = Config::default();
+        let limit = config.max_queued_messages;
+        let runtime = Simulated::new(config).expect("descriptors");
+        let (shared, _peer) = shared(&runtime);
+        while runtime.take_task(false) {
+            runtime.run(0, None);
+        }
+        (0..limit).for_each(|_| queue(&shared));
+        assert!(matches!(try_queue(&shared), Err(NotQueued::Later(_))));
+        for left in (0..limit).rev() {
+            assert!(shared.next().is_some());
+            shared.end_request();
+            assert_eq!(runtime.queued() > 0, left <= limit / 2);
+        }
+    }
+
+    #[test]
+    fn a_connection_is_urgent_as_long_as_a_session_of_it_is() {
+        let runtime = Simulated::new(Config::default()).expect("descriptors");
+        let (shared, _peer) = shared(&runtime);
+        let classes = [Class::InProgress, Class::Ordinary].map(|class| {
+            shared.set_class(class);
+            shared.conn.net.class()
+        });
+        assert_eq!(classes, [Class::InProgress, Class::Ordinary]);
     }
 }

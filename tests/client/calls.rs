@@ -329,3 +329,23 @@ fn much_in_both_directions_does_not_get_stuck() {
         assert_eq!(next(&given), Ok(true));
     }
 }
+
+#[test]
+fn a_part_that_was_announced_is_there() {
+    let both = Both::start_with(|options| options.connections(1));
+    let mut answer = begun(&both, "a");
+    let (give, given) = mpsc::channel();
+    answer.when_more(move || give.send(()).expect("the test listens"));
+    both.server.control.open("a");
+    next(&given);
+    assert!(!matches!(answer.try_frame().expect("a frame"), Piece::Later));
+}
+
+#[test]
+fn a_caller_for_whom_there_is_room_gets_its_session_at_once() {
+    let both = Both::start_with(|options| options.connections(1));
+    drop(both.session());
+    let (give, given) = mpsc::channel();
+    both.client.session_then(move |session| give.send(session).expect("the test listens"));
+    assert!(given.try_recv().expect("called").is_ok());
+}

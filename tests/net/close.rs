@@ -418,3 +418,26 @@ fn an_outgoing_connection_refused_in_opened_gets_no_other_call() {
         assert_eq!(calls.iter().collect::<Vec<_>>(), Vec::<&str>::new());
     }
 }
+
+#[test]
+fn a_reset_behind_the_half_close_ends_the_connection_of_a_held_request() {
+    let (defer, deferred) = mpsc::channel();
+    let (protocol, ends) = Bytes::with_ends(move |conn: &Connection, input: &mut Input<'_>| {
+        input.take_all();
+        let _ = defer.send(conn.hold());
+        Ok(())
+    });
+    let server = Server::start(Kind::Tcp, config(), protocol);
+    for round in 1..=20 {
+        let mut peer = server.peer();
+        peer.send(b"question");
+        peer.finish();
+        let hold = deferred.recv_timeout(LONG).expect("a request");
+        eventually(LONG, || server.stats().closing_connections == 1);
+        assert_eq!(ends.all().len(), round - 1, "it waits");
+        peer.reset();
+        ends.wait_for(round);
+        drop(hold);
+    }
+    server.wait_for(Counter::ClosedReset, 20);
+}

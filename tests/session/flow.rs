@@ -360,3 +360,30 @@ fn rows_of_many_that_grant_little_come_whole() {
     });
     workers.into_iter().for_each(|worker| worker.join().expect("all rows"));
 }
+
+#[test]
+fn two_long_results_take_turns_on_one_worker() {
+    const ROWS: u64 = 40_000;
+    // The backlog may hold both results, so neither waits for room.
+    let config = config().write_high_watermark_bytes(64 << 20).write_low_watermark_bytes(32 << 20);
+    // No second thread takes over the session that waits for its turn.
+    let config = config
+        .epoll_threads_per_group(1)
+        .reserve_threads_per_group(0)
+        .thread_deadlock_check_interval(Duration::from_secs(10))
+        .enable_tasker(false);
+    let server = Fixture::start(config);
+    let mut client = server.client_with_sessions([2, 3]);
+    client.forget_rows();
+    let statement = ClientMessage::ExecSql(query(&format!("source {ROWS} 100")));
+    let tickets = [2, 3].map(|session| client.queue(session, &statement).expect("answered"));
+    client.flush();
+    client
+        .wait(|client| tickets.iter().any(|&ticket| client.so_far(ticket).done))
+        .expect("a result");
+    let rows = tickets.map(|ticket| client.so_far(ticket).row_count);
+    assert!(rows.iter().all(|&rows| rows > ROWS / 2), "{rows:?}");
+    for ticket in tickets {
+        client.reply_to(ticket).good();
+    }
+}

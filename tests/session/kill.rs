@@ -391,3 +391,37 @@ fn nothing_of_a_killed_session_reaches_its_successor() {
     assert_eq!(server.count(Counter::SessionsKilled), killed);
     server.wait_for(Counter::FramesOfDeadSessionsDropped, killed);
 }
+
+/// The end may wait for anything, so another task runs it.
+#[test]
+fn the_end_of_a_killed_session_delays_no_answer() {
+    let server = Fixture::start(config());
+    let mut client = server.client_with_sessions([2, 3]);
+    client.execute(2, "one").one();
+    server.control.hold("closed");
+    let kill = client.kill_connection(2);
+    assert_eq!(client.reply_to(kill).failure(), killed());
+    client.execute(3, "one").one();
+    server.control.wait_at("closed", 1);
+    server.control.open("closed");
+}
+
+#[test]
+fn a_kill_while_a_session_opens_does_not_reach_the_session_of_the_statement_before() {
+    let server = Fixture::start(config());
+    let mut client = server.client();
+    let session = AUTO | 2;
+    client.send_sql(session, query("gate a"));
+    server.control.wait_at("a", 1);
+    client.send_sql(session, query("one"));
+    client.probe();
+    server.control.hold("open");
+    server.control.open("a");
+    server.control.wait_at("open", 1);
+    client.kill_query(session);
+    client.probe();
+    assert_eq!(server.control.cancels(), []);
+    server.control.open("open");
+    client.reply(session).one();
+    assert_eq!(client.reply(session).failure(), interrupted());
+}

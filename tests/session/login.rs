@@ -67,6 +67,20 @@ fn after_some_attempts_the_connection_is_closed() {
 }
 
 #[test]
+fn after_some_attempts_the_connection_is_closed_behind_the_delayed_answer() {
+    let server = Fixture::start(
+        config().max_login_attempts(2).login_failure_delay(Duration::from_millis(1)),
+    );
+    let mut client = server.stranger();
+    for _ in 0..2 {
+        assert_eq!(refusal(&mut client, "root", "wrong"), denied());
+    }
+    assert_eq!(client.rest(), []);
+    assert_eq!(server.count(Counter::ClosedLoginTimeout), 0);
+    eventually(LONG, || server.stats().unauthenticated_connections == 0);
+}
+
+#[test]
 fn a_challenge_is_used_once() {
     let server = Fixture::start(config().max_login_attempts(10));
     let mut spy = server.stranger();

@@ -134,6 +134,7 @@ impl Service for Engine {
 
     fn closed(&self, session: Session) {
         Counts::add(&self.control.counts.closed);
+        self.control.pass_held("closed");
         session.spring("closed");
     }
 

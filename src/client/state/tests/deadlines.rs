@@ -297,3 +297,16 @@ fn nothing_is_killed_while_a_wanted_statement_was_sent_behind_it() {
     bench.state.abandon(session, b);
     assert_eq!(bench.sent(), [Sent::KillQuery(session)]);
 }
+
+#[test]
+fn the_close_of_a_session_that_was_idle_for_long_has_a_deadline() {
+    let mut bench = Bench::ready_with(options().probe_interval(900 * SECOND));
+    let session = bench.session();
+    bench.pass(2 * TIMEOUT);
+    bench.close(session);
+    assert_eq!(bench.sent(), [Sent::Close(session)]);
+    assert_eq!(bench.state.poll_timeout(), Some(bench.now + TIMEOUT));
+    bench.pass(TIMEOUT);
+    assert_eq!(bench.sent(), [Sent::KillSession(session), Sent::Close(session)]);
+    bench.is_empty();
+}

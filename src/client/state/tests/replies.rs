@@ -1,7 +1,7 @@
 //! Assignment of frames to requests, and ends of requests and sessions.
 
 use super::bench::{Bench, Sent, TIMEOUT, answer, encoded, frames, options, row, text};
-use crate::client::error::{ErrorKind, Fate};
+use crate::client::error::{Error, ErrorKind, Fate};
 use crate::client::exchange::Asked;
 use crate::client::request::Request;
 use crate::codec::error::code::{CACHE_MISS, INTERRUPTED};
@@ -234,7 +234,7 @@ fn what_was_sent_is_not_said_to_be_unsent_when_the_client_is_closed() {
     let mut bench = Bench::ready();
     let session = bench.session();
     let seq = bench.ask(session, "a");
-    bench.state.lose(&crate::client::Error::not_sent(ErrorKind::Closed));
+    bench.state.lose(&Error::not_sent(ErrorKind::Closed));
     assert_eq!(bench.bad(session, seq).fate(), Fate::Unknown);
 }
 
@@ -438,4 +438,29 @@ fn a_shutdown_that_answers_a_single_statement_lets_waiting_callers_look_for_anot
     assert!(!bench.state.take_freed());
     bench.fatal(session, 1053);
     assert!(bench.state.is_leaving() && bench.state.take_freed());
+}
+
+#[test]
+fn an_error_behind_the_end_of_a_session_is_ignored_although_an_answer_is_not_taken() {
+    let mut bench = Bench::ready();
+    let session = bench.session();
+    let seq = bench.ask(session, "a");
+    bench.close(session);
+    bench.answer(session, "a");
+    bench.ok(session);
+    bench.error(session, 8001);
+    assert_eq!(bench.state.stray_errors(), 0);
+    bench.good(session, seq, "a");
+    bench.is_empty();
+}
+
+#[test]
+fn a_lost_connection_keeps_only_answers_that_are_not_taken() {
+    let mut bench = Bench::ready();
+    let (idle, busy) = (bench.session(), bench.session());
+    let seq = bench.ask(busy, "a");
+    bench.state.lose(&Error::unknown(ErrorKind::Closed));
+    assert_eq!(bench.state.exchanges.keys().collect::<Vec<_>>(), [&busy]);
+    assert!(!bench.state.is_alive(idle));
+    assert_eq!(bench.bad(busy, seq).fate(), Fate::Unknown);
 }

@@ -93,8 +93,8 @@ impl Control {
         }
     }
 
-    /// Closes a gate that stands open at first: `open` holds new sessions, `clock` holds requests
-    /// for timestamps, `login` holds logins of the user `other`.
+    /// Closes a gate that stands open at first: `open` holds new sessions, `closed` their ends,
+    /// `clock` requests for timestamps, `login` logins of the user `other`.
     pub fn hold(&self, name: &str) {
         lock(&self.gates).entry(name.into()).or_default();
     }
