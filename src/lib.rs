@@ -64,7 +64,7 @@
 //! }
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let runtime = Runtime::builder().threads_per_group(4).start()?;
+//!     let runtime = Runtime::builder().start()?;
 //!     let listener = runtime.listen("127.0.0.1:0", Echo)?;
 //!
 //!     let (answer, answers) = mpsc::channel();

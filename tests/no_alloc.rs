@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use epoll_group::Runtime;
 use epoll_group::stats::Counter;
+use epoll_group::{Config, Runtime};
 use lab::Peer;
 use lab::allocator::Noting;
 use lab::peer::frame;
@@ -46,8 +46,7 @@ fn round(peers: &mut [Peer], request: &[u8], answer: &mut [u8]) {
 #[test]
 fn a_request_allocates_nothing_once_its_connection_is_warm() {
     let runtime = Runtime::builder()
-        .groups(1)
-        .threads_per_group(4)
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(4))
         .on_thread_start(|_| COUNTED.set(true))
         .start()
         .expect("a runtime");

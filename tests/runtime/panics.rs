@@ -178,8 +178,7 @@ fn panics_in_thread_hooks_leave_the_threads_working_and_ending() {
     let stopped = Arc::new(AtomicUsize::new(0));
     let stops = Arc::clone(&stopped);
     let runtime = Runtime::builder()
-        .groups(1)
-        .threads_per_group(WORKERS)
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(WORKERS))
         .name("ph")
         .on_thread_start(|_| panic!("at the start"))
         .on_thread_stop(move |_| {

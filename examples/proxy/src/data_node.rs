@@ -10,7 +10,7 @@ use std::time::Duration;
 
 #[cfg(test)]
 use epoll_group::stats::Snapshot;
-use epoll_group::{Runtime, session};
+use epoll_group::{Config, Runtime, session};
 
 use crate::node::{Engine, Options};
 
@@ -29,7 +29,10 @@ pub struct DataNode {
 impl DataNode {
     /// Serves the database in this file, made if there is none, on loopback.
     pub fn start(name: &str, path: &Path) -> Result<Self, Box<dyn Error>> {
-        let runtime = Runtime::builder().name(name).groups(1).threads_per_group(2).start()?;
+        let runtime = Runtime::builder()
+            .name(name)
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+            .start()?;
         let options = Options {
             user: USER.to_owned(),
             password: PASSWORD.to_owned(),

@@ -66,10 +66,11 @@ impl Fleet {
         }
         // No client here half-closes and waits for answers, so a half-closed connection has gone.
         let config = Config::default()
+            .epoll_groups(1)
+            .epoll_threads_per_group(4)
             .half_close_timeout(Duration::from_millis(100))
             .dynamic_threads_shrink_time(Duration::from_secs(1));
-        let proxy = Runtime::builder().name("proxy").config(config);
-        let proxy = proxy.groups(1).threads_per_group(4).start()?;
+        let proxy = Runtime::builder().name("proxy").config(config).start()?;
         let nodes = Nodes::new(&proxy.handle(), &options, patience)?;
         let sharded = BTreeMap::from([("sbtest1".to_owned(), "id".to_owned())]);
         let catalogue = Catalogue { schema: SCHEMA.to_owned(), sharded };

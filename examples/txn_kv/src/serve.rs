@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use epoll_group::net::Address;
-use epoll_group::{DrainReport, Runtime, session};
+use epoll_group::{Config, DrainReport, Runtime, session};
 
 use crate::design::Design;
 use crate::engine::{Disk, Engine, Memory};
@@ -140,7 +140,8 @@ impl Server {
     pub fn start_on(engine: impl Engine, options: &Options) -> Result<Self, Box<dyn Error>> {
         let mut builder = Runtime::builder().name("txn_kv");
         if let Some(threads) = options.threads {
-            builder = builder.groups(1).threads_per_group(threads);
+            let config = Config::default().epoll_groups(1).epoll_threads_per_group(threads);
+            builder = builder.config(config);
         }
         let runtime = builder.start()?;
         let handle = runtime.handle();
