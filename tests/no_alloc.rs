@@ -53,7 +53,7 @@ fn a_request_allocates_nothing_once_its_connection_is_warm() {
     let plain = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
     let framed = runtime.listen("127.0.0.1:0", Frames::default()).expect("a listener");
     let request = frame(7, &[1; 64]);
-    for listener in [plain, framed] {
+    for listener in [&plain, &framed] {
         let mut answer = vec![0; request.len()];
         let connect = || Peer::connect(listener.local_addr());
         let mut peers: Vec<_> = std::iter::repeat_with(connect).take(CONNECTIONS).collect();

@@ -312,7 +312,7 @@ fn a_runtime_can_end_in_a_task_or_a_timer_of_its_own() {
         if round < 2 {
             handle.spawn(move || own.end(how)).expect("room");
         } else {
-            let _ = handle.after(Duration::from_millis(1), move || own.end(how));
+            handle.after(Duration::from_millis(1), move || own.end(how)).detach();
         }
         let report = told.recv_timeout(LONG).expect("it ends");
         if let Some(report) = report {

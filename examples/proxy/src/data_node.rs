@@ -8,6 +8,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
+use epoll_group::net::Listener;
 #[cfg(test)]
 use epoll_group::stats::Snapshot;
 use epoll_group::{Config, Runtime, session};
@@ -22,6 +23,7 @@ pub const SCHEMA: &str = "sbtest";
 /// A data node, until it is dropped or killed.
 #[derive(Debug)]
 pub struct DataNode {
+    _listener: Listener,
     runtime: Runtime,
     pub address: String,
 }
@@ -42,7 +44,7 @@ impl DataNode {
         let engine = Engine::open(&options, runtime.handle())?;
         engine.make_sbtest(0)?;
         let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine))?;
-        Ok(Self { address: listener.local_addr().to_string(), runtime })
+        Ok(Self { address: listener.local_addr().to_string(), _listener: listener, runtime })
     }
 
     /// Ends it, whatever it does: connections are cut, transactions undone.

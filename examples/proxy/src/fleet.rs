@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epoll_group::client::{Client, Options};
+use epoll_group::net::Listener;
 use epoll_group::pool::Limits;
 use epoll_group::{Config, Runtime, session};
 
@@ -25,6 +26,7 @@ pub struct Fleet {
     pub primaries: Vec<Option<DataNode>>,
     _standbys: Vec<DataNode>,
     pub nodes: Arc<Nodes>,
+    _listener: Listener,
     pub proxy: Runtime,
     pub address: String,
     /// Goes last.
@@ -78,7 +80,15 @@ impl Fleet {
         let service = Proxy::new(users, Arc::clone(&nodes), catalogue);
         let listener = proxy.listen("127.0.0.1:0", session::Server::new(service))?;
         let address = listener.local_addr().to_string();
-        Ok(Self { primaries, _standbys: standbys, nodes, proxy, address, _folder: folder })
+        Ok(Self {
+            primaries,
+            _standbys: standbys,
+            nodes,
+            _listener: listener,
+            proxy,
+            address,
+            _folder: folder,
+        })
     }
 
     /// Of clients of the proxy.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use epoll_group::net::Address;
+use epoll_group::net::{Address, Listener};
 use epoll_group::{Config, DrainReport, Runtime, session};
 
 use crate::design::Design;
@@ -114,6 +114,7 @@ impl fmt::Display for Kind {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    _listener: Listener,
     runtime: Runtime,
     /// Goes last: an engine on disk closes its file with it.
     store: Store,
@@ -153,7 +154,7 @@ impl Server {
         let &Address::Tcp(address) = listener.local_addr() else {
             return Err("only TCP is served".into());
         };
-        Ok(Self { address, runtime, store })
+        Ok(Self { address, _listener: listener, runtime, store })
     }
 
     /// Address of the listener.
