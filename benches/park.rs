@@ -9,14 +9,16 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use epoll_group::Runtime;
 use epoll_group::stats::Counter;
+use epoll_group::{Config, Runtime};
 use hdrhistogram::Histogram;
 
 fn wake_up(c: &mut Criterion) {
     let mut group = c.benchmark_group("park");
     for threads in [1, 4] {
-        let runtime = Runtime::builder().groups(1).threads_per_group(threads).start();
+        let runtime = Runtime::builder()
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(threads))
+            .start();
         let runtime = runtime.expect("a runtime");
         let handle = runtime.handle();
         let mut latencies = Histogram::<u64>::new_with_max(60_000_000_000, 3).expect("a minute");
@@ -55,7 +57,10 @@ fn wake_up(c: &mut Criterion) {
 
 /// Cost of a task without a wake-up, because a burst keeps the workers awake.
 fn burst(c: &mut Criterion) {
-    let runtime = Runtime::builder().groups(1).threads_per_group(2).start().expect("a runtime");
+    let runtime = Runtime::builder()
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+        .start()
+        .expect("a runtime");
     let handle = runtime.handle();
     c.bench_function("park/spawn and run, in bursts of 200", |b| {
         b.iter_custom(|count| {

@@ -15,11 +15,11 @@ impl Host for Handle {
         if let Err(error) = Self::spawn(self, code)
             && error.is_full()
         {
-            let _timer = Self::after(self, AGAIN, error.into_inner());
+            Self::after(self, AGAIN, error.into_inner()).detach();
         }
     }
 
     fn after(&self, delay: Duration, code: Box<dyn FnOnce() + Send>) {
-        let _timer = Self::after(self, delay, code);
+        Self::after(self, delay, code).detach();
     }
 }

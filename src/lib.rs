@@ -64,7 +64,7 @@
 //! }
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let runtime = Runtime::builder().threads_per_group(4).start()?;
+//!     let runtime = Runtime::builder().start()?;
 //!     let listener = runtime.listen("127.0.0.1:0", Echo)?;
 //!
 //!     let (answer, answers) = mpsc::channel();
@@ -76,6 +76,26 @@
 //!     Ok(())
 //! }
 //! ```
+//!
+//! # Owners and references
+//!
+//! The last owner of a thing ends it when dropped. The drop of a reference ends nothing.
+//!
+//! | value | kind | effect of its drop |
+//! |---|---|---|
+//! | [`Runtime`] | owner | drains for 100 ms at most, cuts what is left, joins its threads |
+//! | [`Handle`] | reference | none |
+//! | [`net::Listener`] | owner | serves its backlog, then closes; its connections continue |
+//! | [`net::Connection`] | reference | none; `close`, the peer or the runtime ends a connection |
+//! | [`net::Hold`] | owner | ends its request: a drain waits for it no longer |
+//! | [`Timer`] | owner | cancels the timer, unless it was [detached](Timer::detach) |
+//! | [`Registration`] | owner | ends the watch, then closes the descriptor |
+//! | [`session::Deferred`] | owner | answers its request with an error |
+//! | [`client::Client`] | owner, shared by clones, sessions and answers | the last drop closes its connections |
+//! | [`client::Session`] | owner | closes the session, after the answers to its requests |
+//! | [`client::Pending`], [`client::Answer`] | owner | interrupts the request and discards the rest of its answer |
+//! | [`pool::Pool`] | owner, shared by clones | the last drop closes the pool |
+//! | [`pool::Pooled`] | owner | returns the connection to its pool |
 //!
 //! # Where to go from here
 //!

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use epoll_group::Runtime;
 use epoll_group::stats::Counter;
+use epoll_group::{Config, Runtime};
 use lab::Peer;
 use lab::allocator::Noting;
 use lab::peer::frame;
@@ -46,15 +46,14 @@ fn round(peers: &mut [Peer], request: &[u8], answer: &mut [u8]) {
 #[test]
 fn a_request_allocates_nothing_once_its_connection_is_warm() {
     let runtime = Runtime::builder()
-        .groups(1)
-        .threads_per_group(4)
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(4))
         .on_thread_start(|_| COUNTED.set(true))
         .start()
         .expect("a runtime");
     let plain = runtime.listen("127.0.0.1:0", Bytes::new(echo)).expect("a listener");
     let framed = runtime.listen("127.0.0.1:0", Frames::default()).expect("a listener");
     let request = frame(7, &[1; 64]);
-    for listener in [plain, framed] {
+    for listener in [&plain, &framed] {
         let mut answer = vec![0; request.len()];
         let connect = || Peer::connect(listener.local_addr());
         let mut peers: Vec<_> = std::iter::repeat_with(connect).take(CONNECTIONS).collect();

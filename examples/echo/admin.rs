@@ -255,7 +255,10 @@ mod tests {
     use super::*;
 
     fn runtime() -> Runtime {
-        Runtime::builder().groups(1).threads_per_group(2).start().expect("it starts")
+        Runtime::builder()
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+            .start()
+            .expect("it starts")
     }
 
     #[test]

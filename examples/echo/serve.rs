@@ -60,8 +60,12 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
     let listener = runtime.listen(args.listen.as_str(), echo.clone())?;
     writeln!(out, "listening on {}", listener.local_addr())?;
     let admin = Admin::new(&runtime, echo.clone());
-    if let Some(address) = &args.admin {
-        let listener = handle.with_class(Class::Admin).listen(address.as_str(), admin.clone())?;
+    let admin_at = args
+        .admin
+        .as_deref()
+        .map(|address| handle.with_class(Class::Admin).listen(address, admin.clone()));
+    let admin_listener = admin_at.transpose()?;
+    if let Some(listener) = &admin_listener {
         writeln!(out, "admin on {}", listener.local_addr())?;
     }
     out.flush()?;

@@ -320,7 +320,7 @@ fn level(part: f64) -> char {
 
 #[cfg(test)]
 mod tests {
-    use epoll_group::Runtime;
+    use epoll_group::{Config, Runtime};
 
     use super::super::admin::Admin;
     use super::super::protocol::Echo;
@@ -364,7 +364,10 @@ mod tests {
 
     #[test]
     fn a_server_tells_each_value_of_the_frame() {
-        let runtime = Runtime::builder().groups(1).threads_per_group(1).start().expect("it starts");
+        let runtime = Runtime::builder()
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(1))
+            .start()
+            .expect("it starts");
         let stats = Admin::new(&runtime, Echo::default()).answer("stats").expect("no argument");
         let sample = Sample::parse(&stats, "", "").expect("it is well formed");
         for field in FRAME.split('{').skip(1) {

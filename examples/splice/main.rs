@@ -45,7 +45,8 @@ fn main() -> ExitCode {
 fn serve(at: SocketAddr, to: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let signals = EndSignals::catch()?;
     let runtime = proxy::start()?;
-    writeln!(out, "listening on {}", proxy::listen(&runtime, at, to)?.local_addr())?;
+    let listener = proxy::listen(&runtime, at, to)?;
+    writeln!(out, "listening on {}", listener.local_addr())?;
     out.flush()?;
     writeln!(out, "{}: draining", signals.wait()?)?;
     let report = runtime.drain(Duration::from_secs(5));
@@ -60,7 +61,8 @@ const BYTES: usize = 64 << 20;
 fn demonstrate(at: SocketAddr, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let origin = TcpListener::bind("127.0.0.1:0")?;
     let proxy = proxy::start()?;
-    let at = proxy::listen(&proxy, at, origin.local_addr()?)?.local_addr().to_string();
+    let listener = proxy::listen(&proxy, at, origin.local_addr()?)?;
+    let at = listener.local_addr().to_string();
     let handle = proxy.handle();
     let mut most = 0;
     thread::scope(|scope| -> Result<(), Box<dyn Error>> {

@@ -76,7 +76,7 @@ struct Waiting {
 /// The timer, and its time.
 struct Armed {
     at: Instant,
-    timer: Timer,
+    _timer: Timer,
     done: Arc<AtomicBool>,
 }
 
@@ -289,7 +289,7 @@ impl Fleet {
         let delay = due.saturating_duration_since(now).max(Duration::from_millis(1));
         let group = self.handle.group_here();
         let timer = after(group, Class::InProgress, delay, Box::new(move || look.fire()));
-        let mut armed = Some(Armed { at: now + delay, timer, done: Arc::clone(&done) });
+        let mut armed = Some(Armed { at: now + delay, _timer: timer, done: Arc::clone(&done) });
         let mut places = lock(&self.places);
         let earlier = places.timer.as_ref().is_some_and(|other| other.at <= now + delay);
         // If the timer is done already, its owner takes the lock before or after this, and acts on
@@ -298,10 +298,7 @@ impl Fleet {
             armed = std::mem::replace(&mut places.timer, armed);
         }
         drop(places);
-        if let Some(Armed { timer, done, .. }) = armed {
-            done.store(true, Ordering::Relaxed);
-            timer.cancel();
-        }
+        drop(armed);
     }
 
     /// Fails all waiting callers: after the end of the runtime no connection can be made, and no
@@ -404,6 +401,14 @@ impl Fleet {
             refused: places.refused,
             last_error: places.last_error.clone(),
         }
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        // The timer is cancelled after this. The drop of its callback then does not mean that the
+        // runtime has ended, and takes no lock.
+        self.done.store(true, Ordering::Relaxed);
     }
 }
 

@@ -268,9 +268,7 @@ impl Link {
         if inner.timer.as_ref().is_some_and(|&(armed, _)| armed <= due) {
             return;
         }
-        if let Some((_, timer)) = inner.timer.take() {
-            timer.cancel();
-        }
+        inner.timer = None;
         let link = Arc::downgrade(self);
         let delay = due.saturating_duration_since(now).max(SHORTEST_LOOK);
         let expected = now + delay;

@@ -17,9 +17,11 @@ use super::receive::Recv;
 use crate::runtime::{Handle, Runtime};
 use crate::sys::socket::{self, Options};
 
-/// An open listener. It stays open when this value is dropped: [`stop`](Self::stop) or the end of
-/// the runtime closes it.
+/// Owner of an open listener. Dropping it stops the listener: connections in its backlog are still
+/// accepted and served, so no peer is reset. Then it closes. Its connections and other listeners
+/// continue. The end of the runtime closes the listener too.
 #[derive(Debug)]
+#[must_use = "dropped, it stops the listener"]
 pub struct Listener {
     local: Address,
     parts: Vec<Part>,
@@ -31,10 +33,10 @@ impl Listener {
     pub const fn local_addr(&self) -> &Address {
         &self.local
     }
+}
 
-    /// Stops the listener. Connections in its backlog are still accepted and served, so no peer is
-    /// reset. Then it closes. Its connections and other listeners continue.
-    pub fn stop(&self) {
+impl Drop for Listener {
+    fn drop(&mut self) {
         for part in &self.parts {
             part.stop();
         }
@@ -84,7 +86,7 @@ impl std::error::Error for ListenError {
 
 impl Handle {
     /// Serves connections to an address (`"127.0.0.1:3306"`, `"unix:/run/db.sock"`, a `SocketAddr`,
-    /// a `Path`) or of a ready `TcpListener` or `UnixListener`.
+    /// a `Path`) or of a ready `TcpListener` or `UnixListener`, until the returned value is dropped.
     ///
     /// A listener on `[::]` also serves IPv4 peers, unless `net.ipv6.bindv6only` is set. Their
     /// [`peer_addr`](Connection::peer_addr) is a mapped one, such as `[::ffff:127.0.0.1]:4711`. A ready
@@ -132,10 +134,8 @@ impl Handle {
             let part = Acceptor::start(group, socket, deal, protocol, self.class(), unlink.clone());
             match part {
                 Ok(part) => listener.parts.push(part),
-                Err(error) => {
-                    listener.stop();
-                    return Err(ListenError::Watch(error));
-                }
+                // The parts that were started stop.
+                Err(error) => return Err(ListenError::Watch(error)),
             }
         }
         Ok(listener)

@@ -34,20 +34,6 @@ impl Builder {
         self
     }
 
-    /// Number of groups, see [`Config::epoll_groups`].
-    #[must_use]
-    pub fn groups(mut self, groups: usize) -> Self {
-        self.config = self.config.epoll_groups(groups);
-        self
-    }
-
-    /// Workers in each group, see [`Config::epoll_threads_per_group`].
-    #[must_use]
-    pub fn threads_per_group(mut self, threads: usize) -> Self {
-        self.config = self.config.epoll_threads_per_group(threads);
-        self
-    }
-
     /// Prefix of thread names. The default is `eg`: worker 3 of group 0 is `eg-0-3`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {

@@ -132,13 +132,13 @@ impl Handle {
     }
 
     /// Calls `code` once on a worker, at or after `delay` from now. Delays beyond the clock's range
-    /// count as a hundred years.
+    /// count as a hundred years. The timer is cancelled when the returned value is dropped.
     pub fn after(&self, delay: Duration, code: impl FnOnce() + Send + 'static) -> Timer {
         timers::after(self.group_here(), self.class, delay, Box::new(code))
     }
 
     /// Calls `code` repeatedly on a worker, each time `interval` after the last call ended.
-    /// Intervals below 1 ms count as 1 ms.
+    /// Intervals below 1 ms count as 1 ms. The timer is cancelled when the returned value is dropped.
     pub fn every(&self, interval: Duration, code: impl FnMut() + Send + 'static) -> Timer {
         timers::every(self.group_here(), self.class, interval, Box::new(code))
     }

@@ -123,8 +123,7 @@ impl Group {
                     group.usage().noise().sum_up(topic);
                 }
             };
-            // The timer is never cancelled.
-            let _timer = after(&group, Class::Ordinary, WINDOW, Box::new(sum_up));
+            after(&group, Class::Ordinary, WINDOW, Box::new(sum_up)).detach();
         }
         false
     }

@@ -41,8 +41,8 @@ enum Code {
     Every(Box<dyn FnMut() + Send>),
 }
 
-/// Handle of a timer that was set. Dropping it does not cancel the timer.
-#[must_use = "to be kept if the timer is ever to be cancelled"]
+/// Owner of a timer that was set. Dropping it [cancels](Self::cancel) the timer.
+#[must_use = "dropped, it cancels the timer"]
 pub struct Timer {
     callback: Weak<Callback>,
     group: Weak<Group>,
@@ -67,6 +67,17 @@ impl Timer {
         let code = lock(&callback.code).take();
         drop(code);
         true
+    }
+
+    /// Leaves the timer to the runtime. It runs until the runtime ends, or once.
+    pub fn detach(mut self) {
+        self.callback = Weak::new();
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.cancel();
     }
 }
 

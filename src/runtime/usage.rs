@@ -318,11 +318,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::config::Config;
     use crate::runtime::Runtime;
 
     #[test]
     fn listeners_of_two_groups_with_the_same_token_are_both_told_of_a_descriptor() {
-        let runtime = Runtime::builder().groups(2).threads_per_group(1).start().expect("threads");
+        let runtime = Runtime::builder()
+            .config(Config::default().epoll_groups(2).epoll_threads_per_group(1))
+            .start()
+            .expect("threads");
         let handle = runtime.handle();
         let (usage, token) = (Usage::default(), Token::decode(Token::FIRST));
         for group in handle.groups().iter().chain(handle.groups()) {

@@ -234,16 +234,15 @@ impl<S: Service> ServerConn<S> {
             return;
         }
         let timer = after(self.conn.group(), class, delay, Box::new(call));
-        if cancellable == Cancellable::Yes {
-            *place = Some(timer);
+        match cancellable {
+            Cancellable::Yes => *place = Some(timer),
+            Cancellable::No => timer.detach(),
         }
     }
 
     pub(super) fn cancel_timer(&self) {
         let timer = lock(&self.timer).take();
-        if let Some(timer) = timer {
-            timer.cancel();
-        }
+        drop(timer);
     }
 
     /// Leaves the runnable work to other workers.

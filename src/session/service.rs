@@ -51,7 +51,8 @@ use crate::net::{Address, ConnectionId};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let runtime = Runtime::builder().start()?;
-/// runtime.listen("127.0.0.1:0", Server::new(One(StoredPassword::of(b"secret"))))?;
+/// let listener = runtime.listen("127.0.0.1:0", Server::new(One(StoredPassword::of(b"secret"))))?;
+/// println!("listening on {}", listener.local_addr());
 /// # Ok(())
 /// # }
 /// ```

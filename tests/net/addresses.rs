@@ -200,8 +200,9 @@ fn ready_listeners_are_served() {
         let listener = listener.expect("taken over");
         let mut peers: Vec<_> = (0..8).map(|_| Peer::connect(listener.local_addr())).collect();
         peers.iter_mut().for_each(|peer| peer.echo(b"hello"));
-        listener.stop();
-        eventually(LONG, || Peer::try_connect(listener.local_addr(), None).is_err());
+        let address = listener.local_addr().clone();
+        drop(listener);
+        eventually(LONG, || Peer::try_connect(&address, None).is_err());
         peers.iter_mut().for_each(|peer| peer.echo(b"still here"));
     }
 }
@@ -242,7 +243,7 @@ fn the_file_of_a_unix_socket_goes_with_its_listener() {
         let listener = runtime.listen(path.as_path(), Bytes::new(echo)).expect("a listener");
         Peer::connect(listener.local_addr()).echo(b"hello");
         assert!(path.exists());
-        listener.stop();
+        drop(listener);
         eventually(LONG, || !path.exists());
     }
     let _listener = runtime.listen(path.as_path(), Bytes::new(echo)).expect("a listener");

@@ -83,8 +83,9 @@ fn the_network_tasks_and_timers_are_served_while_all_workers_but_one_are_blocked
         let handle = server.runtime.handle();
         handle.spawn(move || ran.send("task").expect("waited for")).expect("room");
         assert_eq!(has_run.recv_timeout(LONG), Ok("task"));
-        let _ = handle
-            .after(Duration::from_millis(1), move || fired.send("timer").expect("waited for"));
+        handle
+            .after(Duration::from_millis(1), move || fired.send("timer").expect("waited for"))
+            .detach();
         assert_eq!(has_run.recv_timeout(LONG), Ok("timer"));
         gate.open();
         for peer in &mut heavy {

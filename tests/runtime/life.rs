@@ -18,7 +18,7 @@ use lab::{Kind, LONG, Peer, Server, config, eventually};
 
 #[test]
 fn a_value_out_of_its_range_is_named_and_nothing_starts() {
-    let builder = Runtime::builder().groups(200).name("bad");
+    let builder = Runtime::builder().config(Config::default().epoll_groups(200)).name("bad");
     let error = builder.start().expect_err("out of range");
     assert_eq!(error.to_string(), "configuration: epoll_groups 200 is outside 0..=128");
     let StartError::Config(error) = error else { panic!("{error:?}") };
@@ -33,8 +33,7 @@ fn threads_have_names_and_each_calls_its_hooks_once() {
     let (started, stopped) = (Arc::clone(&calls), Arc::clone(&calls));
     let here = || std::thread::current().name().expect("named").to_owned();
     let runtime = Runtime::builder()
-        .groups(2)
-        .threads_per_group(2)
+        .config(Config::default().epoll_groups(2).epoll_threads_per_group(2))
         .name("hk")
         .on_thread_start(move |info| {
             assert_eq!(info.name, here());
@@ -80,7 +79,7 @@ fn two_runtimes_do_not_see_each_other() {
     (0..50).for_each(|_| peer.echo(b"only there"));
     for _ in 0..10 {
         busy.runtime.handle().spawn(|| ()).expect("room");
-        let _ = busy.runtime.handle().after(Duration::ZERO, || panic!("only there"));
+        busy.runtime.handle().after(Duration::ZERO, || panic!("only there")).detach();
     }
     eventually(LONG, || busy.count(Counter::Panics) == 10);
     assert_eq!(busy.count(Counter::TimersFired), 10);
@@ -123,7 +122,11 @@ fn a_handler_owns_a_runtime_and_drops_it() {
     let outer = workers(1);
     let (tell, told) = mpsc::channel();
     let code = move || {
-        let inner = Runtime::builder().groups(1).name("nested").start().expect("a runtime");
+        let inner = Runtime::builder()
+            .config(Config::default().epoll_groups(1))
+            .name("nested")
+            .start()
+            .expect("a runtime");
         let (ran, has_run) = mpsc::channel();
         inner.handle().spawn(move || ran.send(()).expect("waited for")).expect("room");
         has_run.recv_timeout(LONG).expect("it runs");

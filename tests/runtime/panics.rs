@@ -66,7 +66,7 @@ fn a_panic_in_the_destructor_of_a_closure_leaves_the_workers() {
     let bomb = Bomb;
     runtime.handle().spawn(move || drop(bomb)).expect("room");
     let bomb = Bomb;
-    let _ = runtime.handle().after(Duration::ZERO, move || drop(bomb));
+    runtime.handle().after(Duration::ZERO, move || drop(bomb)).detach();
     check(&runtime, "pd", 2);
 }
 
@@ -147,7 +147,7 @@ fn two_destructors_of_timers_that_panic_at_the_end_do_not_abort() {
         let runtime = named("pf");
         for _ in 0..2 {
             let bomb = Bomb;
-            let _ = runtime.handle().after(LONG, move || drop(bomb));
+            runtime.handle().after(LONG, move || drop(bomb)).detach();
         }
         let handle = runtime.handle();
         assert_eq!(runtime.drain(LONG).stuck.len(), 0);
@@ -158,7 +158,7 @@ fn two_destructors_of_timers_that_panic_at_the_end_do_not_abort() {
 #[test]
 fn panics_in_timers_leave_the_workers_and_a_repeating_one_goes_on() {
     let runtime = named("pr");
-    let _ = runtime.handle().after(Duration::ZERO, || panic!("in a timer"));
+    runtime.handle().after(Duration::ZERO, || panic!("in a timer")).detach();
     let (tell, told) = mpsc::channel();
     let mut runs = 0;
     let timer = runtime.handle().every(Duration::from_millis(1), move || {
@@ -178,8 +178,7 @@ fn panics_in_thread_hooks_leave_the_threads_working_and_ending() {
     let stopped = Arc::new(AtomicUsize::new(0));
     let stops = Arc::clone(&stopped);
     let runtime = Runtime::builder()
-        .groups(1)
-        .threads_per_group(WORKERS)
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(WORKERS))
         .name("ph")
         .on_thread_start(|_| panic!("at the start"))
         .on_thread_stop(move |_| {

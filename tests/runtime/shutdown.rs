@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::net::{Close, Connection, Input};
 use epoll_group::stats::Counter;
-use epoll_group::{DrainReport, Handle, Interest, Runtime};
+use epoll_group::{Config, DrainReport, Handle, Interest, Runtime};
 use lab::protocol::{Bytes, echo};
 use lab::workers::{Gate, threads_named, workers};
 use lab::{Kind, LONG, Peer, Server, config, eventually};
@@ -114,7 +114,10 @@ fn connections_that_are_idle_or_never_spoke_do_not_hold_up_a_drain() {
 fn a_handler_that_never_returns_is_named_and_not_waited_for() {
     let gate = Gate::default();
     let block = gate.clone();
-    let runtime = Runtime::builder().groups(1).threads_per_group(3).name("st").start();
+    let runtime = Runtime::builder()
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(3))
+        .name("st")
+        .start();
     let runtime = runtime.expect("a runtime");
     let stuck = Arc::new(Mutex::new(String::new()));
     let name = Arc::clone(&stuck);
@@ -142,7 +145,10 @@ fn a_handler_that_never_returns_is_named_and_not_waited_for() {
 
 #[test]
 fn a_stuck_task_is_named_too_and_the_others_end() {
-    let runtime = Runtime::builder().groups(1).threads_per_group(2).name("sk").start();
+    let runtime = Runtime::builder()
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+        .name("sk")
+        .start();
     let runtime = runtime.expect("a runtime");
     let gate = Gate::default();
     let block = gate.clone();
@@ -172,7 +178,10 @@ thread_local! {
 fn a_thread_local_whose_destructor_waits_does_not_hold_up_the_drain_and_is_the_one_named() {
     for workers in [1, 4] {
         let name = format!("sl{workers}");
-        let runtime = Runtime::builder().groups(1).threads_per_group(workers).name(&name).start();
+        let runtime = Runtime::builder()
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(workers))
+            .name(&name)
+            .start();
         let runtime = runtime.expect("a runtime");
         let gate = Gate::default();
         let last = PassesAtEnd(gate.clone());
@@ -293,7 +302,9 @@ impl Own {
 fn a_runtime_can_end_in_a_task_or_a_timer_of_its_own() {
     for (round, how) in [ENDS, ENDS].concat().into_iter().enumerate() {
         let prefix = format!("ot{round}");
-        let builder = Runtime::builder().groups(1).threads_per_group(3).name(&prefix);
+        let builder = Runtime::builder()
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(3))
+            .name(&prefix);
         let runtime = builder.start().expect("a runtime");
         let handle = runtime.handle();
         let (own, told) = Own::new();
@@ -301,7 +312,7 @@ fn a_runtime_can_end_in_a_task_or_a_timer_of_its_own() {
         if round < 2 {
             handle.spawn(move || own.end(how)).expect("room");
         } else {
-            let _ = handle.after(Duration::from_millis(1), move || own.end(how));
+            handle.after(Duration::from_millis(1), move || own.end(how)).detach();
         }
         let report = told.recv_timeout(LONG).expect("it ends");
         if let Some(report) = report {
@@ -321,7 +332,9 @@ fn a_runtime_can_end_in_a_handler_of_its_own_whose_peer_is_still_answered() {
             echo(conn, input)
         };
         let prefix = format!("oh{how:?}");
-        let builder = Runtime::builder().groups(1).threads_per_group(3).name(&prefix);
+        let builder = Runtime::builder()
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(3))
+            .name(&prefix);
         let runtime = builder.start().expect("a runtime");
         let listener = runtime.listen("127.0.0.1:0", Bytes::new(code)).expect("a listener");
         let mut other = Peer::connect(listener.local_addr());

@@ -126,7 +126,7 @@ fn a_timer_is_counted_when_it_is_set_and_when_it_fires_or_is_cancelled() {
     for _ in 0..50 {
         let tell = tell.clone();
         let fires = move || tell.send(()).expect("waited for");
-        let _ = runtime.handle().after(Duration::from_millis(1), fires);
+        runtime.handle().after(Duration::from_millis(1), fires).detach();
         let never = || panic!("it was cancelled");
         assert!(runtime.handle().after(Duration::from_secs(3600), never).cancel());
     }

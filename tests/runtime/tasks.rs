@@ -204,7 +204,7 @@ fn a_worker_spawns_too_and_does_not_wait_for_room_on_itself() {
             let error = handle.spawn_wait(|| ()).expect_err("only this worker could make room");
             assert!(error.is_full());
             let done = tell.clone();
-            let _ = handle.after(Duration::ZERO, move || done.send("timer").expect("waited for"));
+            handle.after(Duration::ZERO, move || done.send("timer").expect("waited for")).detach();
             tell.send("task").expect("waited for");
         })
         .expect("room");
@@ -256,7 +256,7 @@ fn peers_are_served_and_timers_fire_beside_tasks_without_end() {
         peer.echo(b"are you there?");
     }
     let (tell, told) = mpsc::channel();
-    let _ = handle.after(Duration::ZERO, move || tell.send(()).expect("waited for"));
+    handle.after(Duration::ZERO, move || tell.send(()).expect("waited for")).detach();
     told.recv_timeout(LONG).expect("it fires");
     wanted.store(false, Ordering::Relaxed);
     let stats = server.stats();

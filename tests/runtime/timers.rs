@@ -16,8 +16,10 @@ fn a_timer_fires_once_not_early_and_not_much_late() {
     for delay in [Duration::ZERO, MS, 7 * MS, 40 * MS] {
         let (tell, told) = mpsc::channel();
         let set = Instant::now();
-        let _ =
-            runtime.handle().after(delay, move || tell.send(Instant::now()).expect("waited for"));
+        runtime
+            .handle()
+            .after(delay, move || tell.send(Instant::now()).expect("waited for"))
+            .detach();
         let fired = told.recv_timeout(LONG).expect("it fires") - set;
         assert!(fired >= delay, "{fired:?} is before {delay:?}");
         assert!(fired < delay + 2000 * MS, "{fired:?} is long after {delay:?}");
@@ -30,9 +32,9 @@ fn a_timer_fires_once_not_early_and_not_much_late() {
 #[test]
 fn an_earlier_timer_that_is_set_later_does_not_wait_for_the_first() {
     let runtime = workers(1);
-    let _ = runtime.handle().after(3600 * 1000 * MS, || unreachable!("in an hour"));
+    runtime.handle().after(3600 * 1000 * MS, || unreachable!("in an hour")).detach();
     let (tell, told) = mpsc::channel();
-    let _ = runtime.handle().after(MS, move || tell.send(()).expect("waited for"));
+    runtime.handle().after(MS, move || tell.send(()).expect("waited for")).detach();
     told.recv_timeout(LONG).expect("it fires");
     assert_eq!(runtime.stats().timers_pending, 1);
 }
@@ -145,11 +147,25 @@ fn a_cancel_that_races_with_the_deadline_has_one_outcome() {
 }
 
 #[test]
-fn dropping_a_timer_does_not_cancel_it() {
+fn dropping_a_timer_cancels_it_and_frees_its_closure() {
+    let runtime = workers(1);
+    let handle = runtime.handle();
+    let held = Arc::new(());
+    let (once, again) = (Arc::clone(&held), Arc::clone(&held));
+    drop(handle.after(LONG, move || drop(once)));
+    drop(handle.every(LONG, move || drop(Arc::clone(&again))));
+    assert_eq!(Arc::strong_count(&held), 1);
+    let stats = runtime.stats();
+    assert_eq!((stats.timers_pending, stats.get(Counter::TimersCancelled)), (0, 2));
+}
+
+#[test]
+fn a_detached_timer_fires() {
     let runtime = workers(1);
     let (tell, told) = mpsc::channel();
-    drop(runtime.handle().after(5 * MS, move || tell.send(()).expect("waited for")));
+    runtime.handle().after(5 * MS, move || tell.send(()).expect("waited for")).detach();
     told.recv_timeout(LONG).expect("it fires");
+    assert_eq!(runtime.stats().get(Counter::TimersCancelled), 0);
 }
 
 #[test]
@@ -167,7 +183,7 @@ fn timers_fire_in_the_order_of_their_deadlines_under_load() {
             let latest = known.1.recv().expect("told below");
             tell.send((set + delay, latest)).expect("waited for");
         };
-        let _ = handle.after(delay, code);
+        handle.after(delay, code).detach();
         known.0.send(Instant::now() + delay).expect("the timer waits");
     }
     drop(tell);
@@ -210,7 +226,7 @@ fn thousands_of_timers_fire_each_once_and_none_early() {
         let code = move || {
             tell.send((timer, set.elapsed() >= delay)).expect("waited for");
         };
-        let _ = handle.after(delay, code);
+        handle.after(delay, code).detach();
     }
     drop(tell);
     let mut fired = vec![0; TIMERS];
@@ -229,7 +245,7 @@ fn a_timer_in_the_far_future_is_kept_and_does_no_harm() {
     let far = [Duration::MAX, Duration::from_secs(1 << 40), Duration::from_secs(400 * 24 * 3600)];
     let timers = far.map(|delay| handle.after(delay, || unreachable!("not in our time")));
     let (tell, told) = mpsc::channel();
-    let _ = handle.after(2 * MS, move || tell.send(()).expect("waited for"));
+    handle.after(2 * MS, move || tell.send(()).expect("waited for")).detach();
     told.recv_timeout(LONG).expect("the near one fires");
     all_rest(&runtime);
     let stats = runtime.stats();
@@ -243,12 +259,12 @@ fn timers_fire_while_all_workers_but_one_are_blocked() {
     let gate = Gate::default();
     for _ in 0..3 {
         let gate = gate.clone();
-        let _ = runtime.handle().after(Duration::ZERO, move || gate.pass());
+        runtime.handle().after(Duration::ZERO, move || gate.pass()).detach();
     }
     gate.wait_for(3);
     for _ in 0..50 {
         let (tell, told) = mpsc::channel();
-        let _ = runtime.handle().after(MS, move || tell.send(()).expect("waited for"));
+        runtime.handle().after(MS, move || tell.send(()).expect("waited for")).detach();
         told.recv_timeout(LONG).expect("it fires");
     }
     gate.open();
@@ -270,6 +286,6 @@ fn the_end_of_the_runtime_drops_the_closures_of_timers_that_never_fired() {
     assert!(!first.cancel() && !second.cancel());
     // A timer set after the end never fires, and its closure is not kept.
     let late = Arc::clone(&held);
-    let _ = handle.after(Duration::ZERO, move || drop(late));
+    handle.after(Duration::ZERO, move || drop(late)).detach();
     eventually(LONG, || Arc::strong_count(&held) == 1);
 }

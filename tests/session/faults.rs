@@ -11,6 +11,7 @@ use std::time::Duration;
 use epoll_group::Runtime;
 use epoll_group::client::{Answer, Client, Error, Fate, Options, Pending, Session};
 use epoll_group::codec::value::Value;
+use epoll_group::net::Listener;
 use epoll_group::session::Server;
 use epoll_group::stats::Counter;
 use lab::both::options;
@@ -32,6 +33,7 @@ const fn ms(millis: u64) -> Duration {
 struct Rig {
     service: Arc<Tagged>,
     server: Runtime,
+    _listener: Listener,
     address: SocketAddr,
     relay: Relay,
     clients: Runtime,
@@ -64,7 +66,14 @@ impl Rig {
         let listener = listener.expect("listening");
         let address = listener.local_addr().to_string().parse().expect("TCP");
         let clients = Runtime::builder().config(lab::config()).start().expect("started");
-        Self { service, server, address, relay: relay(script, address), clients }
+        Self {
+            service,
+            server,
+            _listener: listener,
+            address,
+            relay: relay(script, address),
+            clients,
+        }
     }
 
     fn client(&self, change: impl FnOnce(Options) -> Options) -> Client {

@@ -207,7 +207,7 @@ fn the_file_of_a_unix_socket_that_cannot_be_removed_is_told_of() {
         let socket = dir.socket();
         let folder = socket.parent().expect("a directory");
         let runtime = Runtime::builder().config(lab::config()).start().expect("a runtime");
-        runtime.listen(socket.as_path(), Bytes::new(echo)).expect("a listener");
+        let _listener = runtime.listen(socket.as_path(), Bytes::new(echo)).expect("a listener");
         // With a file in place of the folder, the socket cannot even be looked for.
         let away = folder.with_extension("away");
         fs::rename(folder, &away).expect("renamed");

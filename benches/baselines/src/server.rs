@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
+use epoll_group::net::Listener;
 use epoll_group::stats::Snapshot;
 use epoll_group::{Config, Runtime};
 
@@ -17,7 +18,7 @@ use crate::{thread_per_connection, tokio_tasks};
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    library: Option<(Runtime, Echo)>,
+    library: Option<(Runtime, Listener, Echo)>,
 }
 
 impl Server {
@@ -51,12 +52,12 @@ impl Server {
 
     /// Counters of the library. `None` for the others.
     pub fn stats(&self) -> Option<Snapshot> {
-        self.library.as_ref().map(|(runtime, _)| runtime.stats())
+        self.library.as_ref().map(|(runtime, ..)| runtime.stats())
     }
 
     /// Ends the library. Returns the number of frames that it has answered. `None` for the others.
     pub fn drain(self, deadline: Duration) -> Option<u64> {
-        let (runtime, echo) = self.library?;
+        let (runtime, _listener, echo) = self.library?;
         // The load has closed its connections.
         let _ = runtime.drain(deadline);
         Some(echo.answered())
@@ -81,5 +82,5 @@ fn epoll_group(spec: &Spec, address: SocketAddr) -> Result<Server, Box<dyn Error
     let echo = Echo::default();
     let listener = runtime.listen(address, echo.clone())?;
     let address = listener.local_addr().to_string().parse()?;
-    Ok(Server { address, library: Some((runtime, echo)) })
+    Ok(Server { address, library: Some((runtime, listener, echo)) })
 }

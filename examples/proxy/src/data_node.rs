@@ -8,9 +8,10 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
+use epoll_group::net::Listener;
 #[cfg(test)]
 use epoll_group::stats::Snapshot;
-use epoll_group::{Runtime, session};
+use epoll_group::{Config, Runtime, session};
 
 use crate::node::{Engine, Options};
 
@@ -22,6 +23,7 @@ pub const SCHEMA: &str = "sbtest";
 /// A data node, until it is dropped or killed.
 #[derive(Debug)]
 pub struct DataNode {
+    _listener: Listener,
     runtime: Runtime,
     pub address: String,
 }
@@ -29,7 +31,10 @@ pub struct DataNode {
 impl DataNode {
     /// Serves the database in this file, made if there is none, on loopback.
     pub fn start(name: &str, path: &Path) -> Result<Self, Box<dyn Error>> {
-        let runtime = Runtime::builder().name(name).groups(1).threads_per_group(2).start()?;
+        let runtime = Runtime::builder()
+            .name(name)
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+            .start()?;
         let options = Options {
             user: USER.to_owned(),
             password: PASSWORD.to_owned(),
@@ -39,7 +44,7 @@ impl DataNode {
         let engine = Engine::open(&options, runtime.handle())?;
         engine.make_sbtest(0)?;
         let listener = runtime.listen("127.0.0.1:0", session::Server::new(engine))?;
-        Ok(Self { address: listener.local_addr().to_string(), runtime })
+        Ok(Self { address: listener.local_addr().to_string(), _listener: listener, runtime })
     }
 
     /// Ends it, whatever it does: connections are cut, transactions undone.

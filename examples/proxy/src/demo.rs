@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::Runtime;
 use epoll_group::client::{Client, Request};
 use epoll_group::codec::proto::value::Scalar;
 use epoll_group::codec::value::Value;
 use epoll_group::pool::Limits;
+use epoll_group::{Config, Runtime};
 
 use lab::terminal::ProgressLine;
 use proxy::fleet::Fleet;
@@ -47,7 +47,10 @@ struct Seen {
 /// Shows and checks the proxy; takes some seconds.
 pub fn run(out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let mut fleet = Fleet::start(NODES, Limits::default().max(64).unused_after(Duration::MAX))?;
-    let runtime = Runtime::builder().name("load").groups(1).threads_per_group(2).start()?;
+    let runtime = Runtime::builder()
+        .name("load")
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+        .start()?;
     let client = fleet.client(&runtime)?;
     writeln!(out, "{NODES} data nodes, each with a stand-by, behind {}", fleet.address)?;
     fill(&client)?;

@@ -49,8 +49,7 @@ impl Probe {
             0 | 1 => self.ask_standby(),
             _ => {
                 let handle = self.nodes.handle.clone();
-                // The timer is never cancelled, so its handle is not needed.
-                let _ = handle.after(PAUSE, move || self.ask_current(tries - 1));
+                handle.after(PAUSE, move || self.ask_current(tries - 1)).detach();
             }
         });
     }

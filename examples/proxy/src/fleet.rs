@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epoll_group::client::{Client, Options};
+use epoll_group::net::Listener;
 use epoll_group::pool::Limits;
 use epoll_group::{Config, Runtime, session};
 
@@ -25,6 +26,7 @@ pub struct Fleet {
     pub primaries: Vec<Option<DataNode>>,
     _standbys: Vec<DataNode>,
     pub nodes: Arc<Nodes>,
+    _listener: Listener,
     pub proxy: Runtime,
     pub address: String,
     /// Goes last.
@@ -66,10 +68,11 @@ impl Fleet {
         }
         // No client here half-closes and waits for answers, so a half-closed connection has gone.
         let config = Config::default()
+            .epoll_groups(1)
+            .epoll_threads_per_group(4)
             .half_close_timeout(Duration::from_millis(100))
             .dynamic_threads_shrink_time(Duration::from_secs(1));
-        let proxy = Runtime::builder().name("proxy").config(config);
-        let proxy = proxy.groups(1).threads_per_group(4).start()?;
+        let proxy = Runtime::builder().name("proxy").config(config).start()?;
         let nodes = Nodes::new(&proxy.handle(), &options, patience)?;
         let sharded = BTreeMap::from([("sbtest1".to_owned(), "id".to_owned())]);
         let catalogue = Catalogue { schema: SCHEMA.to_owned(), sharded };
@@ -77,7 +80,15 @@ impl Fleet {
         let service = Proxy::new(users, Arc::clone(&nodes), catalogue);
         let listener = proxy.listen("127.0.0.1:0", session::Server::new(service))?;
         let address = listener.local_addr().to_string();
-        Ok(Self { primaries, _standbys: standbys, nodes, proxy, address, _folder: folder })
+        Ok(Self {
+            primaries,
+            _standbys: standbys,
+            nodes,
+            _listener: listener,
+            proxy,
+            address,
+            _folder: folder,
+        })
     }
 
     /// Of clients of the proxy.

@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::Runtime;
 use epoll_group::client::{self, Answer, Client, Request, Session};
 use epoll_group::codec::value::Value;
 use epoll_group::pool::Limits;
+use epoll_group::{Config, Runtime};
 
 use crate::fleet::Fleet;
 
@@ -44,7 +44,9 @@ impl World {
     fn with(fleet: impl FnOnce() -> Fleet) -> Self {
         let alone = alone();
         let fleet = fleet();
-        let runtime = Runtime::builder().groups(1).threads_per_group(2).start();
+        let runtime = Runtime::builder()
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+            .start();
         let runtime = runtime.expect("it starts");
         let client = fleet.client(&runtime).expect("its options are good");
         let world = Self { client, runtime, fleet, _alone: alone };

@@ -35,7 +35,7 @@ impl Server {
     }
 
     fn start_both(config: Config, schema: &str) -> Self {
-        let runtime = Runtime::builder().groups(2).config(config).start().expect("it starts");
+        let runtime = Runtime::builder().config(config.epoll_groups(2)).start().expect("it starts");
         Self(Node::start(runtime, ("root", "secret"), schema, 100).expect("it serves"))
     }
 

@@ -4,8 +4,8 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use epoll_group::Runtime;
 use epoll_group::client::Client;
+use epoll_group::{Config, Runtime};
 
 use crate::child::{PASSWORD, Role, USER};
 use crate::hazard::{ECHO, PROXY, SERVERS};
@@ -75,7 +75,10 @@ impl World {
             node("node", "node.db")?,
             Server::start("proxy", Role::Proxy { nodes: nodes_of_proxy })?,
         ];
-        let runtime = Runtime::builder().name("load").groups(1).threads_per_group(2).start()?;
+        let runtime = Runtime::builder()
+            .name("load")
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+            .start()?;
         let (mut relays, mut direct) = (Vec::new(), Vec::new());
         for (number, server) in servers.iter().enumerate() {
             let listen = "127.0.0.1:0".parse()?;

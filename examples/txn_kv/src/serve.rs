@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use epoll_group::net::Address;
-use epoll_group::{DrainReport, Runtime, session};
+use epoll_group::net::{Address, Listener};
+use epoll_group::{Config, DrainReport, Runtime, session};
 
 use crate::design::Design;
 use crate::engine::{Disk, Engine, Memory};
@@ -114,6 +114,7 @@ impl fmt::Display for Kind {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    _listener: Listener,
     runtime: Runtime,
     /// Goes last: an engine on disk closes its file with it.
     store: Store,
@@ -140,7 +141,8 @@ impl Server {
     pub fn start_on(engine: impl Engine, options: &Options) -> Result<Self, Box<dyn Error>> {
         let mut builder = Runtime::builder().name("txn_kv");
         if let Some(threads) = options.threads {
-            builder = builder.groups(1).threads_per_group(threads);
+            let config = Config::default().epoll_groups(1).epoll_threads_per_group(threads);
+            builder = builder.config(config);
         }
         let runtime = builder.start()?;
         let handle = runtime.handle();
@@ -152,7 +154,7 @@ impl Server {
         let &Address::Tcp(address) = listener.local_addr() else {
             return Err("only TCP is served".into());
         };
-        Ok(Self { address, runtime, store })
+        Ok(Self { address, _listener: listener, runtime, store })
     }
 
     /// Address of the listener.

@@ -94,7 +94,8 @@ impl Pair {
 
 #[test]
 fn a_new_connection_begins_with_the_estimate_of_first_requests() {
-    let runtime = Runtime::builder().groups(1).start().expect("a runtime");
+    let runtime =
+        Runtime::builder().config(Config::default().epoll_groups(1)).start().expect("a runtime");
     let ((open, opened), (drain, _drained)) = (mpsc::channel(), mpsc::channel());
     let protocol = Tells { opened: Mutex::new(open), drained: Mutex::new(drain) };
     let listener = runtime.listen("127.0.0.1:0", protocol).expect("a listener");

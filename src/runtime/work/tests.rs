@@ -152,7 +152,7 @@ fn a_timer_of_a_group_pushes_work() {
     let work = does(Class::Admin, move || tell.send(()).expect("waited for"));
     let here = Arc::downgrade(&group);
     let push = move || here.upgrade().expect("it runs").push_work(work);
-    let _ = after(&group, Class::Admin, Duration::from_millis(1), Box::new(push));
+    after(&group, Class::Admin, Duration::from_millis(1), Box::new(push)).detach();
     hear(&told);
 }
 

@@ -21,7 +21,7 @@ use epoll_group::session::{
     Account, AuthError, Cancel, Deferred, Login, Peer, Reply, Request, Service, SessionError,
     SessionId,
 };
-use epoll_group::{Handle, Timer, stall};
+use epoll_group::{Handle, stall};
 
 use super::engine::PASSWORD;
 use super::workers::Gate;
@@ -113,12 +113,14 @@ impl Service for Tagged {
                 let later: Later = Arc::new(Mutex::new(Some(reply.defer())));
                 *lock(&session.0) = Some(Arc::clone(&later));
                 let delay = Duration::from_millis(number.unwrap_or(0));
-                let _: Timer = self.handle.after(delay, move || {
-                    let deferred = lock(&later).take();
-                    if let Some(deferred) = deferred {
-                        deferred.finish(|reply| text(reply, tag, 1));
-                    }
-                });
+                self.handle
+                    .after(delay, move || {
+                        let deferred = lock(&later).take();
+                        if let Some(deferred) = deferred {
+                            deferred.finish(|reply| text(reply, tag, 1));
+                        }
+                    })
+                    .detach();
                 Ok(())
             }
             Some("fail") => Err(SessionError::new(1234, b"42000", tag.to_string())),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use epoll_group::net::{
-    Close, CloseReason, ConnectError, Connection, HalfClose, Hold, Input, Protocol,
+    Close, CloseReason, ConnectError, Connection, HalfClose, Hold, Input, Listener, Protocol,
 };
 use epoll_group::stats::Counter;
 use epoll_group::{Class, DrainReport, Handle, Runtime};
@@ -221,6 +221,7 @@ fn start() -> Runtime {
 /// A runtime with a proxy, the proxy's server, and its client.
 struct Scene {
     runtime: Runtime,
+    _front: Listener,
     server: Peer,
     client: Peer,
     told: mpsc::Receiver<Event>,
@@ -242,7 +243,7 @@ impl Scene {
         let server = Peer::accept(&listener);
         let front = runtime.listen("127.0.0.1:0", Front(proxy)).expect("a listener");
         let client = Peer::connect(front.local_addr());
-        Self { runtime, server, client, told }
+        Self { runtime, _front: front, server, client, told }
     }
 }
 
@@ -261,7 +262,7 @@ fn drain_while<R>(runtime: Runtime, code: impl FnOnce() -> R) -> (R, DrainReport
 fn requests_in_progress_get_the_answers_that_they_ask_for_during_the_drain() {
     for questions in [1, 2, 7] {
         let scene = Scene::new(start(), Asks::WhenItDrains, questions);
-        let Scene { runtime, mut server, mut client, told } = scene;
+        let Scene { runtime, mut server, mut client, told, .. } = scene;
         let handle = runtime.handle();
         client.send(REQUEST);
         expect(&told, &Event::Requested);
@@ -288,7 +289,7 @@ fn what_is_accepted_during_the_drain_gets_its_answers_too() {
     let runtime = only_one_worker();
     let handle = runtime.handle();
     let scene = Scene::new(runtime, Asks::AtOnce, 2);
-    let Scene { runtime, mut server, mut client, told } = scene;
+    let Scene { runtime, mut server, mut client, told, .. } = scene;
     // No worker accepts until this opens.
     let gate = Gate::default();
     // One after the other: a worker that finds both begins with the urgent one, and the reserve would not
@@ -317,7 +318,7 @@ fn what_is_accepted_during_the_drain_gets_its_answers_too() {
 #[test]
 fn nothing_new_is_connected_while_requests_finish() {
     let scene = Scene::new(start(), Asks::AtOnce, 1);
-    let Scene { runtime, mut server, mut client, told } = scene;
+    let Scene { runtime, mut server, mut client, told, .. } = scene;
     let handle = runtime.handle();
     client.send(REQUEST);
     expect(&told, &Event::Requested);
@@ -336,7 +337,7 @@ fn nothing_new_is_connected_while_requests_finish() {
 #[test]
 fn a_server_that_does_not_answer_is_cut_with_its_client_at_the_deadline() {
     let scene = Scene::new(start(), Asks::AtOnce, 1);
-    let Scene { runtime, mut server, mut client, told } = scene;
+    let Scene { runtime, mut server, mut client, told, .. } = scene;
     client.send(REQUEST);
     assert_eq!(server.receive(MESSAGE), QUESTION);
     expect(&told, &Event::Requested);
@@ -535,8 +536,9 @@ fn under_load_nothing_is_cut_and_each_request_is_answered() {
         let scene_of = |_| Scene::new(start(), Asks::WhenItDrains, 3);
         let scenes: Vec<_> = (0..4).map(scene_of).collect();
         thread::scope(|scope| {
-            for Scene { runtime, mut server, mut client, told } in scenes {
+            for Scene { runtime, _front: front, mut server, mut client, told } in scenes {
                 scope.spawn(move || {
+                    let _front = front;
                     client.send(REQUEST);
                     expect(&told, &Event::Requested);
                     thread::scope(|scope| {

@@ -125,8 +125,9 @@ pub(super) fn listen(row: &Row) {
             Outcome::Degrades(_) => {
                 let listener = listen().expect("a listener");
                 Peer::connect(listener.local_addr()).echo(b"all the same");
-                listener.stop();
-                eventually(LONG, || Peer::try_connect(listener.local_addr(), None).is_err());
+                let address = listener.local_addr().clone();
+                drop(listener);
+                eventually(LONG, || Peer::try_connect(&address, None).is_err());
                 eventually(LONG, || fault.hits() == 1);
                 fs::remove_file(dir.socket()).expect("it stays");
             }
@@ -136,7 +137,7 @@ pub(super) fn listen(row: &Row) {
         // And now it succeeds.
         let listener = listen().expect("a listener");
         Peer::connect(listener.local_addr()).echo(b"here too");
-        listener.stop();
+        drop(listener);
         eventually(LONG, || !dir.socket().exists());
     });
     server.end();

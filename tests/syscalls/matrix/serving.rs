@@ -248,7 +248,7 @@ fn reset(row: &Row) {
         let last = ends.wait_for(1).remove(0);
         let stats = server.runtime.stats().since(&before);
         assert_eq!(stats.get(Counter::ClosedReset), 1, "{last}");
-        listener.stop();
+        drop(listener);
         eventually(LONG, || server.runtime.stats().connections == 2);
     });
     server.end();

@@ -34,7 +34,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use epoll_group::net::Address;
+use epoll_group::net::{Address, Listener};
 use epoll_group::{DrainReport, Runtime, session};
 use tempfile::TempDir;
 
@@ -44,6 +44,7 @@ pub use engine::{Engine, Options};
 #[derive(Debug)]
 pub struct Node {
     address: SocketAddr,
+    _listener: Listener,
     runtime: Runtime,
     /// Goes last.
     _folder: TempDir,
@@ -73,7 +74,7 @@ impl Node {
         let &Address::Tcp(address) = listener.local_addr() else {
             return Err("the loopback has no address".into());
         };
-        Ok(Self { address, runtime, _folder: folder })
+        Ok(Self { address, _listener: listener, runtime, _folder: folder })
     }
 
     pub fn address(&self) -> SocketAddr {

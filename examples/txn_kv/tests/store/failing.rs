@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use epoll_group::Runtime;
 use epoll_group::client::{Client, Fate, Options};
+use epoll_group::{Config, Runtime};
 use lab::LONG;
 use lab::random::{Random, seed, times};
 use txn_kv::client::{Kv, KvError};
@@ -55,7 +55,10 @@ fn client_hears_of_a_full_disk_and_the_server_goes_on() {
     let faults = Faults::default();
     let disk = disk(&Forgetful::new(Vec::new()), &faults);
     let server = Server::start_on(disk, &serve::Options::new("u", "p").threads(2)).expect("serves");
-    let runtime = Runtime::builder().groups(1).threads_per_group(1).start().expect("started");
+    let runtime = Runtime::builder()
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(1))
+        .start()
+        .expect("started");
     let options = Options::new(server.address().to_string(), "u").password("p");
     let client = Client::new(&runtime.handle(), options.request_timeout(LONG)).expect("good");
     let mut kv = Kv::new(client.session().expect("a session"));

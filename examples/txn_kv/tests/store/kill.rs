@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use epoll_group::client::{Client, Options};
-use epoll_group::{Handle, Runtime};
+use epoll_group::{Config, Handle, Runtime};
 use lab::LONG;
 use lab::random::{Random, seed, times};
 use txn_kv::client::Kv;
@@ -28,7 +28,10 @@ fn what_was_told_survives_kills_and_no_transaction_is_there_by_half() {
     let seed = seed();
     println!("EG_TEST_SEED={seed}");
     let mut random = Random(seed);
-    let runtime = Runtime::builder().groups(1).threads_per_group(2).start().expect("started");
+    let runtime = Runtime::builder()
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+        .start()
+        .expect("started");
     let mut folder = tempfile::tempdir().expect("a folder");
     let mut histories = Vec::new();
     let (mut told, mut untold) = (0, 0);

@@ -40,8 +40,8 @@ fn run(store: &Store, txn: Txn) -> Outcome {
 
 /// Runtime with one worker, which is not replaced while it waits.
 fn one_worker() -> Runtime {
-    let config = Config::default().max_threads(2);
-    Runtime::builder().config(config).groups(1).threads_per_group(1).start().unwrap()
+    let config = Config::default().epoll_groups(1).epoll_threads_per_group(1).max_threads(2);
+    Runtime::builder().config(config).start().unwrap()
 }
 
 fn keys(store: &Store) -> Vec<String> {
@@ -79,7 +79,7 @@ fn answers_that_begin_the_next_transaction_need_no_more_stack() {
             next(again, left - 1, ended);
         });
     }
-    let runtime = Runtime::builder().groups(1).start().unwrap();
+    let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start().unwrap();
     for handle in [None, Some(runtime.handle())] {
         let store = Store::open(Memory::new(), Design::Publish, Limits::default(), handle);
         let (tell, told) = mpsc::channel();
@@ -141,7 +141,7 @@ fn a_compaction_on_the_only_worker_does_not_wait_for_who_is_to_lead_behind_it() 
 #[test]
 fn what_a_busy_store_did_not_remove_does_not_come_back_after_a_restart() {
     let gated = Gated::default();
-    let runtime = Runtime::builder().groups(1).start().unwrap();
+    let runtime = Runtime::builder().config(Config::default().epoll_groups(1)).start().unwrap();
     let limits = Limits { flush_bytes: 1, waiting_bytes: 1_000, ..Limits::default() };
     let store =
         Store::open(gated.clone(), Design::Publish, limits, Some(runtime.handle())).unwrap();

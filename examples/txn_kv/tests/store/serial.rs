@@ -11,7 +11,7 @@ use std::thread;
 use crate::support::ask;
 use crate::support::faulty::{Action, Faults, Faulty};
 use crate::support::twin::{self, State};
-use epoll_group::{Handle, Runtime};
+use epoll_group::{Config, Handle, Runtime};
 use lab::random::{Random, seed, times};
 use txn_kv::engine::{Batch, Disk, DiskOptions, Engine, EngineError, Memory, Snapshot};
 use txn_kv::store::{Limits, Store};
@@ -226,7 +226,10 @@ fn history(store: &Store) -> Vec<Vec<Entry>> {
 }
 
 fn handles() -> (Runtime, [Option<Handle>; 2]) {
-    let runtime = Runtime::builder().groups(1).threads_per_group(2).start().unwrap();
+    let runtime = Runtime::builder()
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+        .start()
+        .unwrap();
     let handle = runtime.handle();
     (runtime, [None, Some(handle)])
 }

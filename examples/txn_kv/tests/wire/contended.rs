@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc;
 
-use epoll_group::Runtime;
 use epoll_group::client::{Client, Options};
+use epoll_group::{Config, Runtime};
 use lab::{LONG, eventually};
 use txn_kv::client::{Done, Kv, KvError};
 use txn_kv::serve::{self, Server};
@@ -31,7 +31,10 @@ fn two_hundred_clients_of_one_row_keep_nobody_else_waiting_and_all_commit() {
     let disk = Scripted::default();
     let options = serve::Options::new("root", "secret").threads(BASE);
     let server = Server::start_on(disk.clone(), &options).unwrap();
-    let runtime = Runtime::builder().groups(1).threads_per_group(2).start().unwrap();
+    let runtime = Runtime::builder()
+        .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+        .start()
+        .unwrap();
     let options = Options::new(server.address().to_string(), "root")
         .password("secret")
         .connections(4)

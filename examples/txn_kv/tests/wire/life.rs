@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use epoll_group::client::{Client, Options};
-use epoll_group::{Runtime, session};
+use epoll_group::{Config, Runtime, session};
 use txn_kv::client::Kv;
 use txn_kv::serve;
 use txn_kv::service::KvService;
@@ -79,7 +79,8 @@ fn serve_says_where_it_listens_and_what_it_has_done() {
     eventually(LONG, || page.text().ends_with('\n'));
     let text = page.text();
     let address = text.strip_prefix("listening on ").expect("the first line").trim().to_owned();
-    let runtime = Runtime::builder().groups(1).start().expect("started");
+    let runtime =
+        Runtime::builder().config(Config::default().epoll_groups(1)).start().expect("started");
     let options = Options::new(address, USER).password(PASSWORD);
     let client = Client::new(&runtime.handle(), options).expect("good options");
     let mut kv = Kv::new(client.session().expect("a session"));
@@ -111,7 +112,8 @@ fn what_is_on_disk_is_there_when_it_is_served_again() {
     let options = serve::Options::new(USER, PASSWORD).engine(serve::Kind::Disk(path));
     for round in 1..=3 {
         let server = serve::Server::start(&options).expect("it serves");
-        let runtime = Runtime::builder().groups(1).start().expect("started");
+        let runtime =
+            Runtime::builder().config(Config::default().epoll_groups(1)).start().expect("started");
         let login = Options::new(server.address().to_string(), USER).password(PASSWORD);
         let client = Client::new(&runtime.handle(), login).expect("good options");
         let mut kv = Kv::new(client.session().expect("a session"));

@@ -13,9 +13,9 @@ mod statements;
 
 use std::fmt::Write;
 
-use epoll_group::Runtime;
 use epoll_group::client::{Answer, Client, Options, Request, ServerError, Session, Summary};
 use epoll_group::codec::value::Value;
+use epoll_group::{Config, Runtime};
 use lab::LONG;
 use txn_kv::client::Kv;
 use txn_kv::serve::{self, Server};
@@ -44,7 +44,10 @@ impl Both {
         let engine = Scripted::default();
         let options = change(serve::Options::new(USER, PASSWORD).threads(2));
         let server = Server::start_on(engine.clone(), &options).expect("it serves");
-        let runtime = Runtime::builder().groups(1).threads_per_group(2).start().expect("started");
+        let runtime = Runtime::builder()
+            .config(Config::default().epoll_groups(1).epoll_threads_per_group(2))
+            .start()
+            .expect("started");
         let options = Options::new(server.address().to_string(), USER)
             .password(PASSWORD)
             .connections(1)
