@@ -23,9 +23,9 @@ use super::group::Group;
 use super::guard;
 use super::noise::{log, log_some};
 use super::scale::Seen;
-use super::seats::Seat;
 use super::thread_kind::ThreadKind;
 use super::watch::{Watch, Woke};
+use super::worker_slot::WorkerSlot;
 use crate::config::Settings;
 use crate::stats::Counter;
 use crate::sys::clock;
@@ -44,9 +44,9 @@ pub(super) struct Watchdog {
 /// A group, and its state at the last look.
 struct Watched {
     group: Arc<Group>,
-    /// State of every seat at the last check.
-    seats: Vec<Stay>,
-    /// Beat of every seat at the last tick, and the time at which it was first seen.
+    /// State of every slot at the last check.
+    slots: Vec<Stay>,
+    /// Beat of every slot at the last tick, and the time at which it was first seen.
     beats: Vec<(u64, Instant)>,
 }
 
@@ -66,7 +66,7 @@ struct Stay {
     reported: bool,
     /// True if the worker ran. False if it waited or rested.
     ran: bool,
-    /// Number of runs completed on this seat, by all threads that had it.
+    /// Number of runs completed on this slot, by all threads that had it.
     completed: u64,
 }
 
@@ -92,7 +92,7 @@ impl Watchdog {
     ) -> Self {
         let watched = |group: &Arc<Group>| {
             let group = Arc::clone(group);
-            Watched { group, seats: Vec::new(), beats: Vec::new() }
+            Watched { group, slots: Vec::new(), beats: Vec::new() }
         };
         let groups = groups.iter().map(watched).collect();
         Self { watch, settings, binding, cpus, groups, cpu_time: None, pace: Pace::SHORTEST }
@@ -199,8 +199,8 @@ impl Watched {
         let demand = self.group.mode.demand(now);
         let patience = if self.group.park.resting() > 0 { Duration::ZERO } else { PREEMPTED };
         let mut any_holds = false;
-        for (index, seat) in self.group.thread_set.seats.iter().enumerate() {
-            let beat = seat.beat.load(Ordering::Relaxed);
+        for (index, slot) in self.group.thread_set.slots.iter().enumerate() {
+            let beat = slot.beat.load(Ordering::Relaxed);
             let known = index < self.beats.len();
             if !known {
                 self.beats.resize(index + 1, (beat, now));
@@ -209,12 +209,12 @@ impl Watched {
             if before != beat {
                 self.beats[index] = (beat, now);
             }
-            if !seat.holds() {
+            if !slot.holds() {
                 continue;
             }
             any_holds = true;
             if known && before == beat && now.saturating_duration_since(since) >= patience {
-                self.group.relieve(seat, demand);
+                self.group.relieve(slot, demand);
             }
         }
         any_holds
@@ -225,32 +225,32 @@ impl Watched {
         group.count(Counter::WatchdogChecks, 1);
         let report_after = group.config().handler_report_after;
         let (mut progress, mut resting) = (false, 0);
-        for (index, seat) in group.thread_set.seats.iter().enumerate() {
-            let fresh = Stay::of(seat, now);
-            let known = index < self.seats.len();
+        for (index, slot) in group.thread_set.slots.iter().enumerate() {
+            let fresh = Stay::of(slot, now);
+            let known = index < self.slots.len();
             if !known {
-                // All runs completed on a new seat count as completed since the last check.
-                self.seats.resize(index + 1, Stay { completed: 0, ..fresh });
+                // All runs completed on a new slot count as completed since the last check.
+                self.slots.resize(index + 1, Stay { completed: 0, ..fresh });
             }
-            let stay = &mut self.seats[index];
-            let (kind, rests) = (seat.kind(), seat.state.rests());
+            let stay = &mut self.slots[index];
+            let (kind, rests) = (slot.kind(), slot.state.rests());
             if kind != Some(ThreadKind::Reserve) {
                 progress |= stay.completed != fresh.completed;
             }
             resting += usize::from(rests && kind.is_some_and(|kind| kind != ThreadKind::Reserve));
             let (Some(kind), true, false) = (kind, known && stay.beat == fresh.beat, rests) else {
                 *stay = fresh;
-                group.thread_set.end_stuck(seat);
+                group.thread_set.end_stuck(slot);
                 continue;
             };
             stay.completed = fresh.completed;
             if mem::replace(&mut stay.ran, fresh.ran) && fresh.ran {
-                group.thread_set.note_stuck(seat, kind, fresh.beat);
+                group.thread_set.note_stuck(slot, kind, fresh.beat);
             }
             let stayed = now.saturating_duration_since(stay.since);
             if stayed >= report_after && !stay.reported {
                 stay.reported = true;
-                report(group, index, seat, stayed);
+                report(group, index, slot, stayed);
             }
         }
         if first {
@@ -263,23 +263,23 @@ impl Watched {
 }
 
 impl Stay {
-    /// State of a seat from which the watchdog starts to measure, at `now`.
-    fn of(seat: &Seat, now: Instant) -> Self {
+    /// State of a slot from which the watchdog starts to measure, at `now`.
+    fn of(slot: &WorkerSlot, now: Instant) -> Self {
         Self {
-            beat: seat.beat.load(Ordering::Relaxed),
+            beat: slot.beat.load(Ordering::Relaxed),
             since: now,
             reported: false,
-            ran: seat.state.runs(),
-            completed: seat.completed.load(Ordering::Relaxed),
+            ran: slot.state.runs(),
+            completed: slot.completed.load(Ordering::Relaxed),
         }
     }
 }
 
 /// Reports a handler that runs long, once for each run.
-fn report(group: &Group, worker: usize, seat: &Seat, stayed: Duration) {
+fn report(group: &Group, worker: usize, slot: &WorkerSlot, stayed: Duration) {
     group.count(Counter::HandlersReported, 1);
-    let class = Class::from_u8(seat.class.load(Ordering::Relaxed)).name();
-    let waits = !seat.state.runs();
+    let class = Class::from_u8(slot.class.load(Ordering::Relaxed)).name();
+    let waits = !slot.state.runs();
     log_some!(
         group,
         Long,
@@ -301,23 +301,23 @@ mod tests {
     use crate::runtime::park::Rest;
     use crate::runtime::{Builder, Runtime};
 
-    /// Returns a runtime of two workers without threads, its watchdog, and the seats of the workers.
+    /// Returns a runtime of two workers without threads, its watchdog, and the slots of the workers.
     fn two_workers() -> (Runtime, Watchdog, [usize; 2]) {
         let config = Config::default().epoll_groups(1).epoll_threads_per_group(2).max_threads(2);
         let config = config.reserve_threads_per_group(0);
         let (runtime, watchdog) =
             Builder::default().config(config).assemble(None).expect("descriptors");
         let group = &runtime.handle.shared.groups[0];
-        let seats = [(); 2].map(|()| group.thread_set.sit(ThreadKind::Base));
-        (runtime, watchdog, seats)
+        let slots = [(); 2].map(|()| group.thread_set.occupy(ThreadKind::Base));
+        (runtime, watchdog, slots)
     }
 
     #[test]
     fn the_watchdog_sleeps_beside_a_handler_that_holds_nothing() {
-        let (runtime, mut watchdog, seats) = two_workers();
+        let (runtime, mut watchdog, slots) = two_workers();
         let group = &runtime.handle.shared.groups[0];
         let _ = group.park.rest(false, group.mode.demand(clock::now()));
-        let blocked = &group.thread_set.seats[seats[0]].state;
+        let blocked = &group.thread_set.slots[slots[0]].state;
         for has_permit in [false, true] {
             blocked.run(has_permit);
             watchdog.pace = Pace::SHORTEST;
@@ -333,13 +333,13 @@ mod tests {
 
     #[test]
     fn a_worker_is_relieved_at_once_beside_one_that_rests_and_else_after_ten_milliseconds() {
-        let (runtime, mut watchdog, seats) = two_workers();
+        let (runtime, mut watchdog, slots) = two_workers();
         let group = &runtime.handle.shared.groups[0];
         let mut now = clock::now();
         // The first worker takes the place in epoll and rises from it. The second worker sleeps.
         let rests = [(); 2].map(|()| group.park.rest(false, group.mode.demand(now)));
         group.park.rise(rests[0]);
-        let blocked = &group.thread_set.seats[seats[0]];
+        let blocked = &group.thread_set.slots[slots[0]];
         let mut ticks_until_relieved = |watchdog: &mut Watchdog| {
             blocked.state.run(true);
             blocked.beat.store(blocked.beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

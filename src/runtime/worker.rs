@@ -16,13 +16,13 @@ use super::park::{Demand, Rest};
 use super::reserve::StoodBy;
 use super::run_queues::{Accepts, PopOrder};
 use super::schedule::{Schedule, Serve};
-use super::seats::Seat;
 use super::slots::Token;
 use super::source::{Turn, WorkerContext};
 use super::stalls::{Lap, Stalls};
 use super::task::Task;
 use super::thread_kind::ThreadKind;
 use super::timers::Due;
+use super::worker_slot::WorkerSlot;
 use crate::stats::{Counter, Stage};
 use crate::sys::clock;
 use crate::sys::epoll::Event;
@@ -32,7 +32,7 @@ use crate::sys::sched::Slice;
 /// urgent work.
 pub(super) struct Worker {
     group: Arc<Group>,
-    seat: usize,
+    slot: usize,
     kind: ThreadKind,
     role: Role,
     read_buf: Vec<u8>,
@@ -73,13 +73,13 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 
 impl Worker {
-    pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind, role: Role) -> Self {
+    pub(super) fn new(group: Arc<Group>, slot: usize, kind: ThreadKind, role: Role) -> Self {
         let read_buf = vec![0; group.config().worker_read_buf_bytes];
-        let stalls = Stalls::new(Arc::clone(&group), seat, kind);
+        let stalls = Stalls::new(Arc::clone(&group), slot, kind);
         let now = clock::now();
         let mut worker = Self {
             group,
-            seat,
+            slot,
             kind,
             role,
             read_buf,
@@ -99,7 +99,7 @@ impl Worker {
 
     /// Works until the thread ends.
     pub(super) fn run(mut self) {
-        self.group.enter(self.seat);
+        self.group.enter(self.slot);
         // Before a reserve thread stands by, so that it is bound from the start.
         self.stay_bound();
         let stalls = Rc::clone(&self.stalls);
@@ -137,7 +137,7 @@ impl Worker {
             return;
         }
         self.bound = version;
-        match self.group.binding.bind(self.kind, self.group.index(), self.seat) {
+        match self.group.binding.bind(self.kind, self.group.index(), self.slot) {
             Ok(()) => self.count(Counter::AffinitySet, 1),
             Err(error) => {
                 self.count(Counter::AffinityFailed, 1);
@@ -211,7 +211,7 @@ impl Worker {
         }
         self.before_run(pace == Pace::Cheap, self.demand());
         watch_cpu_time(pace == Pace::Dear || self.group.is_crowded(self.now));
-        self.seat().class.store(class as u8, Ordering::Relaxed);
+        self.slot().class.store(class as u8, Ordering::Relaxed);
         let login = self.kind == ThreadKind::Reserve && class == Class::Login;
         if login {
             self.group.thread_set.begin_login();
@@ -237,7 +237,7 @@ impl Worker {
             self.group.mode.note_crowded(self.now);
         }
         // Work may still be set aside, for example after a panic.
-        self.group.queue_stealable(self.seat());
+        self.group.queue_stealable(self.slot());
         self.stalls.end_run(self.now);
         if login {
             self.group.thread_set.end_login();
@@ -307,7 +307,7 @@ impl Worker {
                         let cost = self.group.pinned(token).cost();
                         paces[pinned] = cost.pace();
                         nanos += u64::from(cost.nanos().unwrap_or(0));
-                        self.seat().batch[pinned].put(token, event.readiness());
+                        self.slot().batch[pinned].put(token, event.readiness());
                         pinned += 1;
                     } else {
                         self.count(Counter::StaleEvents, 1);
@@ -330,7 +330,7 @@ impl Worker {
             self.group.mode.note_batch(self.now, pinned, long, rest == Some(Rest::Wait));
             if long && demand.pollers > 1 {
                 // The first run below wakes another worker to poll.
-                self.group.take_permit(self.seat());
+                self.group.take_permit(self.slot());
             }
         }
         // 6. Timers. Their callbacks are queued as tasks.
@@ -370,7 +370,7 @@ impl Worker {
     /// Runs an event here, or queues it. If this worker was stuck, another one may have taken the
     /// event.
     fn deliver_one(&mut self, event: usize, pace: Pace, turn: Turn, here: bool) {
-        let Some((token, readiness)) = self.seat().batch[event].take() else { return };
+        let Some((token, readiness)) = self.slot().batch[event].take() else { return };
         let class = self.group.pinned(token).class();
         if !here || !self.accepts().includes(class) {
             self.count(Counter::BatchEventsQueued, 1);
@@ -392,7 +392,7 @@ impl Worker {
     }
 
     fn count(&self, counter: Counter, n: u64) {
-        self.seat().counters.bump(counter, n);
+        self.slot().counters.bump(counter, n);
     }
 }
 
@@ -403,8 +403,8 @@ impl Serve for Worker {
         &self.group
     }
 
-    fn seat(&self) -> &Seat {
-        &self.group.thread_set.seats[self.seat]
+    fn slot(&self) -> &WorkerSlot {
+        &self.group.thread_set.slots[self.slot]
     }
 
     fn kind(&self) -> ThreadKind {

@@ -87,7 +87,7 @@ fn the_reserve_goes_back_when_a_stuck_handler_is_done_and_not_at_the_next_look()
 }
 
 #[test]
-fn seats_that_are_used_again_do_not_pass_for_progress() {
+fn slots_that_are_used_again_do_not_pass_for_progress() {
     const CROWD: usize = 12;
     let config = lab::config()
         .epoll_threads_per_group(1)
