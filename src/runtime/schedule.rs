@@ -98,10 +98,7 @@ pub(super) trait Schedule {
     /// Begins an announced wait of a worker. Other workers take over what only this worker could do:
     /// its permit, and what `hand_over` queues.
     fn begin_stall(&self, kind: ThreadKind, slot: &WorkerSlot, hand_over: impl FnOnce() -> Demand) {
-        // First of all: from now on the watchdog does not count the worker as stuck.
-        let has_permit = slot.state.stall();
-        self.thread_set().begin_stall(kind, slot);
-        if has_permit {
+        if self.thread_set().begin_stall(kind, slot) {
             self.park().give_permit();
         }
         let demand = hand_over();
@@ -163,11 +160,9 @@ pub(super) trait Serve {
             }
             // 3. Announce the rest, then check the queue once more.
             let demand = self.demand();
-            let has_permit = self.slot().state.rest();
             let group = self.group();
+            let has_permit = group.thread_set().rest(self.slot());
             let rest = group.park().rest(has_permit, demand);
-            // After the fence of `Park::rest`, see `ThreadSet::note_stuck`.
-            group.thread_set().end_stuck(self.slot());
             let has_task = || group.run_queues().has(self.accepts());
             let goes_on = || has_task() || group.stopping() != RUN;
             if mutant!(goes_on(), RestWithoutLook => false) {
@@ -181,11 +176,11 @@ pub(super) trait Serve {
                 Rest::Sleep => self.sleep(rest),
             }
         }
-        // No other thread may count on a worker that leaves.
-        let leaves = self.kind() != ThreadKind::Reserve;
-        let state = &self.slot().state;
-        let has_permit = if leaves { state.stall() } else { state.rest() };
-        let group = self.group();
+        let (group, slot) = (self.group(), self.slot());
+        let has_permit = match self.kind() {
+            ThreadKind::Reserve => group.thread_set().rest(slot),
+            ThreadKind::Base | ThreadKind::Worker => group.thread_set().leave(slot),
+        };
         if mutant!(has_permit, LeaveKeepsPermit => false) {
             group.park().give_permit();
         }
@@ -219,23 +214,16 @@ pub(super) trait Serve {
         mutant!(self.group().wake_for_what_waits(demand), NoWakeBeforeStart => ());
     }
 
-    /// Notes that a run was completed.
+    /// Notes that a run was completed. If the handler has kept the guard of its wait, the worker goes
+    /// on all the same.
     fn end_run(&self) {
-        let completed = &self.slot().completed;
-        completed.store(completed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.beat();
-        self.group().thread_set().end_stuck(self.slot());
+        let progress = &self.slot().progress;
+        progress.store(progress.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.group().thread_set().go_on(self.slot());
     }
 
-    /// Shows the watchdog that a run was completed.
-    fn beat(&self) {
-        let beat = &self.slot().beat;
-        beat.store(beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-
-    /// Shows that this worker runs. The changed beat keeps it from counting as stuck.
+    /// Shows that this worker runs.
     fn begin(&self, with_permit: bool) {
-        self.beat();
         self.slot().state.run(with_permit);
     }
 

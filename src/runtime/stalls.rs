@@ -77,13 +77,12 @@ impl Stalls {
     }
 
     /// Notes that a handler has ended, slow or not. If the handler has kept the guard of its wait, the
-    /// wait counts until the guard is dropped. The worker goes on all the same.
+    /// wait counts until the guard is dropped.
     pub(super) fn end_run(&self, now: Instant) {
         if self.slow.take() {
             self.group.mode.end_slow(now);
         }
         self.was_slow.set(false);
-        self.slot().state.go_on();
     }
 
     fn slot(&self) -> &WorkerSlot {
@@ -122,7 +121,7 @@ impl Announce for Stalls {
         // The worker may have left.
         let Some(began) = self.began.take() else { return };
         self.group.thread_set.end_stall(self.kind);
-        self.slot().state.go_on();
+        self.group.thread_set.go_on(self.slot());
         if self.was_slow.take() {
             self.begin_slow();
         }

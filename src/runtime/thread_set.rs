@@ -16,7 +16,7 @@ use crossbeam_utils::CachePadded;
 
 use super::scale::Scale;
 use super::thread_kind::ThreadKind;
-use super::worker_slot::{WorkerSlot, WorkerSlots};
+use super::worker_slot::{WorkerSlot, WorkerSlots, WorkerState};
 use crate::stats::Snapshot;
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering, fence};
@@ -58,7 +58,7 @@ pub(super) struct Counts {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) scale: Scale,
-    /// WorkerSlots without a thread.
+    /// Slots without a thread.
     vacant: Vec<usize>,
     /// Reserve threads that wait to be called.
     pub(super) standby: usize,
@@ -108,7 +108,7 @@ impl ThreadSet {
     }
 
     /// Returns true if an ordinary thread rests. It is free then, even if its wait still counts.
-    pub(super) fn somebody_rests(&self) -> bool {
+    pub(super) fn any_rests(&self) -> bool {
         let ordinary = |kind| kind != ThreadKind::Reserve;
         self.slots.iter().any(|slot| slot.state.rests() && slot.kind().is_some_and(ordinary))
     }
@@ -159,18 +159,20 @@ impl ThreadSet {
 
     // ---- waits ----
 
-    /// Counts a thread of this kind as stalled, until [`end_stall`](Self::end_stall). Its slot already
-    /// shows the wait, so that the thread is not counted as stuck too.
-    pub(super) fn begin_stall(&self, kind: ThreadKind, slot: &WorkerSlot) {
+    /// Counts a thread of this kind as stalled, until [`end_stall`](Self::end_stall). Returns true if it
+    /// had a permit, which the caller must give back.
+    pub(super) fn begin_stall(&self, kind: ThreadKind, slot: &WorkerSlot) -> bool {
+        // First of all: from now on the watchdog does not count the worker as stuck.
+        let before = slot.state.stall();
         let stalled = self.stalled(kind).fetch_add(1, Ordering::SeqCst) + 1;
         let peak = &self.counts.peak_stalled;
         if kind != ThreadKind::Reserve && stalled > peak.load(Ordering::Relaxed) {
             peak.fetch_max(stalled, Ordering::Relaxed);
         }
-        // SeqCst: pairs with the fence in `note_stuck`. Either this look sees that the worker is
-        // counted as stuck, or the watchdog sees that it waits.
-        fence(Ordering::SeqCst);
-        self.end_stuck(slot);
+        // SeqCst: pairs with the fence in `may_leave`. Either the caller, which now looks for a free
+        // thread, sees that the other worker leaves, or that worker sees this wait.
+        mutant!(fence(Ordering::SeqCst), StallWithoutFence => ());
+        self.settle(before)
     }
 
     pub(super) fn end_stall(&self, kind: ThreadKind) {
@@ -183,29 +185,44 @@ impl ThreadSet {
         counts.peak_stalled.swap(counts.stalled.load(Ordering::SeqCst), Ordering::Relaxed)
     }
 
-    /// Counts the worker on this slot as stuck. At the last check it was already in the run that it is
-    /// in now, and its beat was `beat`.
-    pub(super) fn note_stuck(&self, slot: &WorkerSlot, kind: ThreadKind, beat: u64) {
-        if slot.is_stuck() {
+    /// Notes that a worker rests. Returns true if it has a permit.
+    pub(super) fn rest(&self, slot: &WorkerSlot) -> bool {
+        self.settle(slot.state.rest())
+    }
+
+    /// Notes that a worker goes on after a wait or a run.
+    pub(super) fn go_on(&self, slot: &WorkerSlot) {
+        let _ = self.settle(slot.state.go_on());
+    }
+
+    /// Notes that a worker is about to leave the group. Returns true if it had a permit, which the
+    /// caller must give back. No other thread may count on a worker that leaves, so it does not rest.
+    pub(super) fn leave(&self, slot: &WorkerSlot) -> bool {
+        self.settle(slot.state.stall())
+    }
+
+    /// Counts a running worker as stuck, until it completes its run, waits or rests.
+    ///
+    /// It may have completed the run in which the watchdog saw it. Then one later run counts as stuck.
+    /// Until that run ends, the reserve may be called, or an added worker may stay, without need.
+    pub(super) fn note_stuck(&self, slot: &WorkerSlot, kind: ThreadKind) {
+        if slot.state.get() != WorkerState::Running {
             return;
         }
+        // Before the state changes, because the worker may lower the count at once.
         self.stuck(kind).fetch_add(1, Ordering::SeqCst);
-        slot.set_stuck(kind);
-        // SeqCst: pairs with the fence in `Park::rest`. Either a worker that comes to rest sees that it
-        // is counted as stuck, or this look sees that it has completed something.
-        fence(Ordering::SeqCst);
-        if slot.beat.load(Ordering::Relaxed) != beat || !slot.state.runs() {
-            self.end_stuck(slot);
+        if !slot.state.set_stuck(kind) {
+            self.stuck(kind).fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// Ends the count of the worker as stuck: it has completed something, waits, or has left.
-    pub(super) fn end_stuck(&self, slot: &WorkerSlot) {
-        if slot.is_stuck()
-            && let Some(kind) = slot.take_stuck()
-        {
+    /// Ends the count of a worker as stuck, if that was its state before. Returns true if it had a
+    /// permit.
+    fn settle(&self, before: WorkerState) -> bool {
+        if let WorkerState::Stuck(kind) = before {
             self.stuck(kind).fetch_sub(1, Ordering::SeqCst);
         }
+        before == WorkerState::Polling
     }
 
     // ---- coming and leaving ----
@@ -219,8 +236,9 @@ impl ThreadSet {
     /// the worker must leave.
     pub(super) fn may_leave(&self, has_task: impl FnOnce() -> bool) -> bool {
         self.counts.workers.fetch_sub(1, Ordering::SeqCst);
-        // SeqCst: pairs with the fence in `Park::wake`. A worker may have pushed a task and then begun
-        // to wait, because this thread was still there. Then the look at the queue sees the task.
+        // SeqCst: pairs with the fences in `Park::wake` and `begin_stall`. A worker may have pushed a
+        // task and then begun to wait, because this thread was still there. Then the look at the queue
+        // sees the task.
         fence(Ordering::SeqCst);
         // A waiting event is not in the queue. So another worker must be free to take it: the last
         // other one may have begun to wait at this moment, because it saw this one.

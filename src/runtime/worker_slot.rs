@@ -20,13 +20,10 @@ use crate::sync::shim::atomic::{AtomicU8, AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) struct WorkerSlot {
     pub(super) counters: Counters,
-    /// Changes when the worker completes a run and when it begins after a rest. Written only by the
-    /// worker.
-    pub(super) beat: AtomicU64,
-    /// Number of runs that the worker has completed. Written only by the worker.
-    pub(super) completed: AtomicU64,
+    /// Number of runs that workers in this slot have completed. Written only by the worker.
+    pub(super) progress: AtomicU64,
     /// State of the worker, and its poll permit.
-    pub(super) state: WorkerState,
+    pub(super) state: AtomicState,
     /// Events that the worker has taken and not begun.
     pub(super) batch: [Event; MOST_EVENTS],
     /// Work that the worker does after its current run. If the worker gets stuck or announces a wait,
@@ -36,30 +33,20 @@ pub(super) struct WorkerSlot {
     pub(super) class: AtomicU8,
     /// [`ThreadKind`] of the slot's thread, or [`NONE`].
     kind: AtomicU8,
-    /// Kind under which the worker is counted as stuck, or [`NONE`]. Set by the watchdog. The thread
-    /// that resets it also lowers the count.
-    stuck: AtomicU8,
 }
 
 const NONE: u8 = u8::MAX;
-
-const RESTING: u8 = 0;
-const RUNNING: u8 = 1;
-const RUNNING_WITH_PERMIT: u8 = 2;
-const STALLED: u8 = 3;
 
 impl WorkerSlot {
     fn new() -> Self {
         Self {
             counters: Counters::new(),
-            beat: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
-            state: WorkerState::default(),
+            progress: AtomicU64::new(0),
+            state: AtomicState::new(),
             batch: Default::default(),
             stealable: Stealable::new(),
             class: AtomicU8::new(Class::Ordinary as u8),
             kind: AtomicU8::new(NONE),
-            stuck: AtomicU8::new(NONE),
         }
     }
 
@@ -84,73 +71,120 @@ impl WorkerSlot {
     pub(super) fn vacate(&self) {
         self.kind.store(NONE, Ordering::Release);
     }
-
-    /// Returns true if the worker is counted as stuck.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.stuck.load(Ordering::Relaxed) != NONE
-    }
-
-    /// Notes that the worker has been counted as stuck, under this kind.
-    pub(super) fn set_stuck(&self, kind: ThreadKind) {
-        // Release: pairs with the Acquire of `take_stuck`, whose caller then lowers the count.
-        self.stuck.store(kind as u8, Ordering::Release);
-    }
-
-    /// Returns the kind under which the caller must lower the count. Only one caller gets it.
-    pub(super) fn take_stuck(&self) -> Option<ThreadKind> {
-        ThreadKind::from_u8(self.stuck.swap(NONE, Ordering::Acquire))
-    }
 }
 
-/// State of a worker. The permit of a running worker may be taken away. A resting worker keeps its
-/// permit. A worker whose handler announced a wait has none.
-#[derive(Debug, Default)]
-pub(crate) struct WorkerState(AtomicU8);
+/// State of a worker, in an atomic.
+#[derive(Debug)]
+pub(crate) struct AtomicState(AtomicU8);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkerState {
+    /// The worker keeps its permit if it waits in epoll.
+    Resting,
+    Running,
+    /// Runs with a poll permit, which other threads may take away.
+    Polling,
+    /// The handler announced a wait. The worker has no permit.
+    Stalled,
+    /// Runs, and the watchdog counts it as a stuck thread of this kind. The worker has no permit.
+    Stuck(ThreadKind),
+}
 
 impl WorkerState {
-    pub(crate) fn run(&self, with_permit: bool) {
-        let state = if with_permit { RUNNING_WITH_PERMIT } else { RUNNING };
-        self.0.store(state, Ordering::Release);
-    }
-
-    /// Notes a rest. Returns true if the worker still has a permit.
-    pub(crate) fn rest(&self) -> bool {
-        let resting = mutant!(RESTING, RestingShowsPermit => RUNNING_WITH_PERMIT);
-        self.0.swap(resting, Ordering::AcqRel) == RUNNING_WITH_PERMIT
-    }
-
-    /// Notes that the handler waits. Returns true if the worker still has a permit, which the caller
-    /// must give back.
-    pub(crate) fn stall(&self) -> bool {
-        let stalled = mutant!(STALLED, StallShowsPermit => RUNNING_WITH_PERMIT);
-        self.0.swap(stalled, Ordering::AcqRel) == RUNNING_WITH_PERMIT
-    }
-
-    /// Notes that the wait is over, or that the handler that began it has ended.
-    pub(crate) fn go_on(&self) {
-        // Only the worker itself changes `STALLED`. In any other state it may have a permit, which must
-        // stay.
-        if self.0.load(Ordering::Relaxed) == STALLED {
-            self.run(false);
+    const fn bits(self) -> u8 {
+        match self {
+            Self::Resting => 0,
+            Self::Running => 1,
+            Self::Polling => 2,
+            Self::Stalled => 3,
+            Self::Stuck(kind) => STUCK + kind as u8,
         }
     }
 
+    const fn from_bits(bits: u8) -> Self {
+        match (bits, ThreadKind::from_u8(bits.wrapping_sub(STUCK))) {
+            (_, Some(kind)) => Self::Stuck(kind),
+            (1, None) => Self::Running,
+            (2, None) => Self::Polling,
+            (3, None) => Self::Stalled,
+            (_, None) => Self::Resting,
+        }
+    }
+}
+
+const STUCK: u8 = 4;
+
+impl AtomicState {
+    fn new() -> Self {
+        Self(AtomicU8::new(WorkerState::Resting.bits()))
+    }
+
+    pub(crate) fn get(&self) -> WorkerState {
+        WorkerState::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn run(&self, with_permit: bool) {
+        let state = if with_permit { WorkerState::Polling } else { WorkerState::Running };
+        self.0.store(state.bits(), Ordering::Release);
+    }
+
+    /// Notes a rest. Returns the state before.
+    pub(crate) fn rest(&self) -> WorkerState {
+        self.end(mutant!(WorkerState::Resting, RestingShowsPermit => WorkerState::Polling))
+    }
+
+    /// Notes that the handler waits. Returns the state before.
+    pub(crate) fn stall(&self) -> WorkerState {
+        self.end(mutant!(WorkerState::Stalled, StallShowsPermit => WorkerState::Polling))
+    }
+
+    fn end(&self, next: WorkerState) -> WorkerState {
+        // AcqRel: pairs with `take_permit` and `set_stuck`, which other threads call.
+        WorkerState::from_bits(self.0.swap(next.bits(), Ordering::AcqRel))
+    }
+
+    /// Notes that a wait is over or a run has ended. Returns the state before.
+    pub(crate) fn go_on(&self) -> WorkerState {
+        // Acquire: pairs with `set_stuck`. The caller lowers the count that was raised before it.
+        let before = WorkerState::from_bits(self.0.load(Ordering::Acquire));
+        // No other thread changes these two states. In any other one the worker may have a permit,
+        // which must stay.
+        if matches!(before, WorkerState::Stalled | WorkerState::Stuck(_)) {
+            self.run(false);
+        }
+        before
+    }
+
     pub(crate) fn runs(&self) -> bool {
-        matches!(self.0.load(Ordering::Relaxed), RUNNING | RUNNING_WITH_PERMIT)
+        matches!(self.get(), WorkerState::Running | WorkerState::Polling | WorkerState::Stuck(_))
     }
 
     /// Returns true if the worker runs with a permit, which may be taken away.
     pub(crate) fn has_permit(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == RUNNING_WITH_PERMIT
+        self.get() == WorkerState::Polling
     }
 
     pub(crate) fn rests(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == RESTING
+        self.get() == WorkerState::Resting
     }
 
     /// Takes the permit of a running worker. Any thread may call it, the worker's own too.
     pub(crate) fn take_permit(&self) -> bool {
-        let (from, to) = (RUNNING_WITH_PERMIT, RUNNING);
+        self.change(WorkerState::Polling, WorkerState::Running)
+    }
+
+    /// Notes that the watchdog counts a worker as stuck that runs without a permit. Only the worker
+    /// ends this state.
+    pub(crate) fn set_stuck(&self, kind: ThreadKind) -> bool {
+        let stuck = WorkerState::Stuck(kind);
+        mutant!(self.change(WorkerState::Running, stuck), StuckUnchecked => {
+            let _ = self.end(stuck);
+            true
+        })
+    }
+
+    fn change(&self, from: WorkerState, to: WorkerState) -> bool {
+        let (from, to) = (from.bits(), to.bits());
         // In the usual case this load is enough, and no locked instruction is needed.
         self.0.load(Ordering::Relaxed) == from
             && self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -205,15 +239,31 @@ mod tests {
 
     #[test]
     fn a_wait_that_ends_late_takes_no_permit_away() {
-        let state = WorkerState::default();
+        let state = AtomicState::new();
         state.run(true);
-        assert!(state.stall(), "the permit is to be given back");
-        state.go_on();
-        assert!(state.runs() && !state.rest(), "it has none any more");
+        assert_eq!(state.stall(), WorkerState::Polling, "the permit is to be given back");
+        let _ = state.go_on();
+        assert!(state.runs());
+        assert_eq!(state.rest(), WorkerState::Running, "it has none any more");
         state.run(true);
-        state.go_on();
-        assert!(state.rest(), "it has kept it");
-        state.go_on();
+        let _ = state.go_on();
+        assert_eq!(state.rest(), WorkerState::Polling, "it has kept it");
+        let _ = state.go_on();
         assert!(state.rests());
+    }
+
+    #[test]
+    fn each_state_is_read_as_it_was_written() {
+        let stuck =
+            [ThreadKind::Base, ThreadKind::Worker, ThreadKind::Reserve].map(WorkerState::Stuck);
+        let others = [
+            WorkerState::Resting,
+            WorkerState::Running,
+            WorkerState::Polling,
+            WorkerState::Stalled,
+        ];
+        for state in others.into_iter().chain(stuck) {
+            assert_eq!(WorkerState::from_bits(state.bits()), state);
+        }
     }
 }

@@ -34,6 +34,7 @@ mod ending;
 mod leaving;
 mod permit;
 mod reserve;
+mod stuck;
 mod waking;
 
 /// Handlers are quick: one worker waits in epoll, the other sleeps.

@@ -201,7 +201,7 @@ fn a_long_batch_is_run_without_the_permit_while_the_group_shares() {
         for (_, other) in &mut sources {
             other.write_all(b"!").expect("sent");
         }
-        let rest = group.park.rest(worker.slot().state.rest(), demand);
+        let rest = group.park.rest(group.thread_set.rest(worker.slot()), demand);
         worker.rise(rest);
         let mut events = [Event::EMPTY; MOST_EVENTS];
         let count = group.epoll.wait(&mut events, None).expect("events");

@@ -29,7 +29,7 @@ fn permit_is_taken_from_the_stuck() {
         let (group, sleeping) = one_runs_and_one_sleeps();
         let here = Arc::clone(&group);
         let stuck = thread::spawn(move || {
-            let has_permit = here.thread_set.slots[0].state.rest();
+            let has_permit = here.thread_set.rest(&here.thread_set.slots[0]);
             here.park.rest(has_permit, CALM)
         });
         relieve(&group, 0);
@@ -56,7 +56,7 @@ fn permit_of_one_that_waits() {
             let slot = &here.thread_set.slots[0];
             here.begin_stall(ThreadKind::Base, slot, || CALM);
             // The wait is over.
-            slot.state.go_on();
+            here.thread_set.go_on(slot);
         });
         relieve(&group, 0);
         let _ = group.park.sleep(None);

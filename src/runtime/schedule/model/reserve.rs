@@ -18,7 +18,7 @@ fn ordinary_task_beside_the_reserve(wait: Wait) {
         let group = Group::that_tells(2);
         let ordinary = Worker::new(&group, ThreadKind::Base, CALM);
         let reserve = Worker::new(&group, ThreadKind::Reserve, CALM);
-        group.thread_set.begin_stall(ThreadKind::Base, ordinary.slot());
+        assert!(!group.thread_set.begin_stall(ThreadKind::Base, ordinary.slot()));
         if wait == Wait::Ends {
             group.thread_set.end_stall(ThreadKind::Base);
         }
