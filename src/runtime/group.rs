@@ -203,6 +203,12 @@ impl Group {
         }
     }
 
+    /// Number of events that the workers have taken from epoll.
+    pub(super) fn events_taken(&self) -> u64 {
+        let slots = self.thread_set.slots.iter();
+        slots.map(|slot| slot.counters.get(Counter::EpollEvents)).sum()
+    }
+
     // ---- sources ----
 
     /// Gives a source its slot, with one reference. Its descriptor is not watched yet.

@@ -16,6 +16,7 @@ use super::park::{Demand, Rest};
 use super::reserve::StoodBy;
 use super::run_queues::{Accepts, PopOrder};
 use super::schedule::{Schedule, Serve};
+use super::sharing::Batches;
 use super::slots::Token;
 use super::source::{Turn, WorkerContext};
 use super::stalls::{Lap, Stalls};
@@ -45,6 +46,8 @@ pub(super) struct Worker {
     polled_at: Instant,
     /// True if this worker just looked into epoll, instead of a sleep, and there was no event.
     found_nothing: bool,
+    /// Batches for the next judgement of the sharing.
+    batches: Batches,
     /// Number of tasks that this worker has taken.
     taken: u32,
     /// Version of the CPU plan to which this worker is bound.
@@ -89,6 +92,7 @@ impl Worker {
             stalls,
             polled_at: now,
             found_nothing: false,
+            batches: Batches::default(),
             taken: 0,
             bound: 0,
             asks_at: now,
@@ -327,7 +331,11 @@ impl Worker {
         }
         if rest.is_some() && !demand.all_wait {
             let long = nanos >= LONG_BATCH_NANOS;
-            self.group.mode.note_batch(self.now, pinned, long, rest == Some(Rest::Wait));
+            if rest == Some(Rest::Wait) {
+                self.batches.note(long);
+                let taken = || self.group.events_taken();
+                self.group.mode.judge_sharing(self.now, &mut self.batches, taken);
+            }
             if long && demand.pollers > 1 {
                 // The first run below wakes another worker to poll.
                 self.group.take_permit(self.slot());
