@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::MOST_EVENTS;
 use super::class::Class;
-use super::cost::{Cost, Pace, was_crowded, watch_cpu_time};
+use super::cost::{Pace, was_crowded, watch_cpu_time};
 use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::noise::log;
@@ -172,40 +172,43 @@ impl Worker {
     }
 
     fn run_task(&mut self, task: Task, queued_at: Instant) {
-        let group = Arc::clone(&self.group);
+        let group = &self.group;
         let class = group.class_of(&task);
         if !class.is_urgent() && self.accepts() != Accepts::Everything {
             // The task was urgent when it was queued, but no longer is.
             return group.push(task);
         }
-        let (pace, times) = match &task {
-            Task::Source(token) => (group.pinned(*token).cost().pace(), None),
-            Task::Work(work) => (work.cost().pace(), None),
-            Task::Run(..) => (group.task_cost.pace(), Some(&group.task_cost)),
-            Task::Reclaim(_) | Task::Discard(_) => (Pace::Cheap, None),
+        let pace = match &task {
+            Task::Source(token) => group.pinned(*token).cost().pace(),
+            Task::Work(work) => work.cost().pace(),
+            Task::Run(..) => group.task_cost.pace(),
+            Task::Reclaim(_) | Task::Discard(_) => Pace::Cheap,
         };
-        let is_closure = times.is_some();
         if group.histograms.is_on() {
             group
                 .histograms
                 .record(Stage::WorkQueue, self.now.saturating_duration_since(queued_at));
         }
-        self.start(class, pace, queued_at, times, |context| task.run(&group, context));
-        if is_closure {
-            group.note_closure_ended(class);
+        if let Task::Run(..) = task {
+            self.start(class, pace, queued_at, |group, context| {
+                let from = context.lap.now;
+                task.run(group, context);
+                context.charge(&group.task_cost);
+                group.note_closure_run(from, context);
+            });
+            self.group.note_closure_ended(class);
+        } else {
+            self.start(class, pace, queued_at, |group, context| task.run(group, context));
         }
     }
 
-    /// Runs code that may call user code.
-    ///
-    /// Adds the elapsed time to `times`. Sources and `Work` time themselves.
+    /// Runs code that may call user code. The code charges its time to a [`Cost`](super::cost::Cost).
     fn start(
         &mut self,
         class: Class,
         pace: Pace,
         runnable_at: Instant,
-        times: Option<&Cost>,
-        code: impl FnOnce(&mut WorkerContext<'_>),
+        code: impl FnOnce(&Group, &mut WorkerContext<'_>),
     ) {
         if pace == Pace::Dear {
             self.stalls.begin_slow();
@@ -226,12 +229,7 @@ impl Worker {
             lap: Lap::from(self.now),
             runnable_at,
         };
-        code(&mut context);
-        if let Some(cost) = times {
-            let from = self.now;
-            context.charge(cost);
-            self.group.note_closure_run(from, &context);
-        }
+        code(&self.group, &mut context);
         if context.lap.now == self.now {
             // The run was not timed. The next run must not be charged for it.
             context.lap.now = clock::now();
@@ -386,8 +384,7 @@ impl Worker {
             return;
         }
         self.count(Counter::BatchEventsInline, 1);
-        let group = Arc::clone(&self.group);
-        self.start(class, pace, self.polled_at, None, |context| {
+        self.start(class, pace, self.polled_at, |group, context| {
             context.turn = turn;
             group.with_pinned(token, context, |source, context| source.ready(readiness, context));
         });

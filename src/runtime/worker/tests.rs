@@ -10,7 +10,7 @@ use std::thread;
 use super::*;
 use crate::config::Config;
 use crate::runtime::watch::Woke;
-use crate::runtime::{Builder, Handle, Interest, Runtime, Work};
+use crate::runtime::{Builder, Cost, Handle, Interest, Runtime, Work};
 use crate::sync::stall;
 
 const LONG_RUN: Duration = Duration::from_millis(5);
