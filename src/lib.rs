@@ -220,8 +220,6 @@ mod runtime {
     mod run_queues;
     mod scale;
     mod schedule;
-    mod seat;
-    mod seats;
     mod slots;
     mod starved;
     mod stealable;
@@ -229,6 +227,7 @@ mod runtime {
     mod thread_set;
     mod timer;
     mod watch;
+    mod worker_slot;
 
     /// Stands in for the work of the layers above.
     mod work {

@@ -89,11 +89,11 @@ impl Binding {
     }
 
     /// Binds the calling thread.
-    pub(super) fn bind(&self, kind: ThreadKind, group: usize, seat: usize) -> io::Result<()> {
+    pub(super) fn bind(&self, kind: ThreadKind, group: usize, slot: usize) -> io::Result<()> {
         let placement = lock(&self.plan).as_ref().map(|plan| Arc::clone(&plan.placement));
         let Some(placement) = placement else { return Ok(()) };
         match kind {
-            ThreadKind::Base => affinity::bind(placement.worker(group, seat)),
+            ThreadKind::Base => affinity::bind(placement.worker(group, slot)),
             _ => affinity::bind(placement.group(group)),
         }
     }

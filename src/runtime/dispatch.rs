@@ -12,12 +12,12 @@ use super::park::Demand;
 use super::queue::Pushed;
 use super::run_queues::{Accepts, PopOrder, RunQueues};
 use super::schedule::Schedule;
-use super::seats::Seat;
 use super::slots::Token;
 use super::source::Source;
 use super::task::Task;
 use super::thread_kind::ThreadKind;
 use super::work::Work;
+use super::worker_slot::WorkerSlot;
 use crate::stats::Counter;
 use crate::sync::runner::{Ended, Marks, Runner};
 use crate::sync::stall;
@@ -210,11 +210,11 @@ impl Group {
     /// Queueing the work at once cost a fifth of the throughput of 1 024 sessions on two CPUs. Other
     /// workers then took half of each batch.
     pub(crate) fn put_stealable(&self, work: Arc<dyn Work>) {
-        let seat = match self.current_seat() {
-            Some(seat) if seat.state.runs() => seat,
+        let slot = match self.current_slot() {
+            Some(slot) if slot.state.runs() => slot,
             _ => return self.push_work(work),
         };
-        if let Some(before) = seat.stealable.put(work) {
+        if let Some(before) = slot.stealable.put(work) {
             self.push_work(before);
         }
         self.show_to_watchdog();
@@ -222,24 +222,24 @@ impl Group {
 
     /// Returns true if this thread is a reserve worker and must run only urgent work.
     pub(crate) fn runs_urgent_alone(&self) -> bool {
-        let is_reserve = |seat: &Seat| seat.kind() == Some(ThreadKind::Reserve);
-        self.current_seat().is_some_and(is_reserve) && self.stopping() == RUN
+        let is_reserve = |slot: &WorkerSlot| slot.kind() == Some(ThreadKind::Reserve);
+        self.current_slot().is_some_and(is_reserve) && self.stopping() == RUN
     }
 
     /// Takes back the stealable work of this worker. Returns `None` if another thread has taken
     /// it.
     pub(crate) fn take_stealable(&self) -> Option<Arc<dyn Work>> {
-        self.current_seat()?.stealable.take()
+        self.current_slot()?.stealable.take()
     }
 
     /// Returns true if the stealable work of this worker is still there.
     pub(crate) fn has_stealable(&self) -> bool {
-        self.current_seat().is_some_and(|seat| !seat.stealable.is_empty())
+        self.current_slot().is_some_and(|slot| !slot.stealable.is_empty())
     }
 
     /// Queues the stealable work of a worker.
-    pub(super) fn queue_stealable(&self, seat: &Seat) {
-        if let Some(work) = seat.stealable.take() {
+    pub(super) fn queue_stealable(&self, slot: &WorkerSlot) {
+        if let Some(work) = slot.stealable.take() {
             self.push(Task::Work(work));
         }
     }
@@ -270,16 +270,16 @@ impl Group {
 
     /// Takes from a stuck worker what other workers could do: its stealable work, the events that it
     /// has not begun, and its permit.
-    pub(super) fn relieve(&self, seat: &Seat, demand: Demand) {
-        self.relieve_with(seat, demand, || {
-            self.queue_stealable(seat);
-            self.queue_batch(seat, Counter::BatchEventsStolen);
+    pub(super) fn relieve(&self, slot: &WorkerSlot, demand: Demand) {
+        self.relieve_with(slot, demand, || {
+            self.queue_stealable(slot);
+            self.queue_batch(slot, Counter::BatchEventsStolen);
         });
     }
 
     /// Queues and counts the events that a worker has taken and not begun.
-    pub(super) fn queue_batch(&self, seat: &Seat, counter: Counter) {
-        for event in &seat.batch {
+    pub(super) fn queue_batch(&self, slot: &WorkerSlot, counter: Counter) {
+        for event in &slot.batch {
             if let Some((token, readiness)) = event.take() {
                 self.count(counter, 1);
                 self.notify_pinned(token, |source| source.queue_ready(readiness));
@@ -304,7 +304,7 @@ impl Group {
 
     /// Returns true if any worker holds something that others could do if it got stuck.
     pub(super) fn any_holds(&self) -> bool {
-        self.thread_set.seats.iter().any(Seat::holds)
+        self.thread_set.slots.iter().any(WorkerSlot::holds)
     }
 
     /// Returns true if all workers rest and no task is queued.

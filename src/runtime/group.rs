@@ -1,5 +1,5 @@
-//! [`Group`]: one epoll, one eventfd, one timerfd, the task queues, one set of timers, and the seats of
-//! the workers that share them.
+//! [`Group`]: one epoll, one eventfd, one timerfd, the task queues, one set of timers, and the
+//! workers that share them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,7 +22,6 @@ use super::park::Park;
 use super::room::Room;
 use super::run_queues::RunQueues;
 use super::schedule::Schedule;
-use super::seats::Seat;
 use super::slots::{Released, Slots, Token};
 use super::source::{Source, TIMER, WorkerContext};
 use super::stalls::Lap;
@@ -33,6 +32,7 @@ use super::timer::TimerId;
 use super::timers::Due;
 use super::usage::{Origin, Usage};
 use super::watch::Watch;
+use super::worker_slot::WorkerSlot;
 use crate::config::{Config, Settings};
 use crate::stats::{Counter, Counters, Histograms, Snapshot};
 use crate::sys::clock;
@@ -67,7 +67,7 @@ pub(crate) struct Group {
     pub(super) task_cost: Cost,
     pub(super) slots: Slots<Box<dyn Source>>,
     pub(super) thread_set: ThreadSet,
-    /// Counters of threads that have no seat here.
+    /// Counters of threads that have no slot here.
     counters: CachePadded<Counters>,
     pub(super) end: End,
 }
@@ -78,7 +78,7 @@ pub(super) const TIMERFD: u64 = 1;
 const _: () = assert!(EVENTFD < Token::FIRST && TIMERFD < Token::FIRST);
 
 thread_local! {
-    /// Group and seat of the current thread, if it is a worker.
+    /// Group and slot of the current thread, if it is a worker.
     static CURRENT: Cell<Option<(*const Group, usize)>> = const { Cell::new(None) };
 }
 
@@ -169,10 +169,10 @@ impl Group {
         self.usage.drains_after(origin)
     }
 
-    /// Seat of the current thread, if it is a worker of this group.
-    pub(super) fn current_seat(&self) -> Option<&Seat> {
-        let (group, seat) = CURRENT.get()?;
-        std::ptr::eq(group, self).then(|| &self.thread_set.seats[seat])
+    /// WorkerSlot of the current thread, if it is a worker of this group.
+    pub(super) fn current_slot(&self) -> Option<&WorkerSlot> {
+        let (group, slot) = CURRENT.get()?;
+        std::ptr::eq(group, self).then(|| &self.thread_set.slots[slot])
     }
 
     /// Returns true if the current thread is a worker of this group.
@@ -181,8 +181,8 @@ impl Group {
     }
 
     /// Notes that the current thread is a worker of this group.
-    pub(super) fn enter(&self, seat: usize) {
-        CURRENT.set(Some((self, seat)));
+    pub(super) fn enter(&self, slot: usize) {
+        CURRENT.set(Some((self, slot)));
     }
 
     /// Notes that the current thread is no longer a worker of this group.
@@ -195,12 +195,18 @@ impl Group {
         self.mode.is_crowded(now)
     }
 
-    /// Adds to a counter. A worker of the group uses the counters of its seat.
+    /// Adds to a counter. A worker of the group uses the counters of its slot.
     pub(crate) fn count(&self, counter: Counter, n: u64) {
-        match self.current_seat() {
-            Some(seat) => seat.counters.bump(counter, n),
+        match self.current_slot() {
+            Some(slot) => slot.counters.bump(counter, n),
             None => self.counters.add(counter, n),
         }
+    }
+
+    /// Number of events that the workers have taken from epoll.
+    pub(super) fn events_taken(&self) -> u64 {
+        let slots = self.thread_set.slots.iter();
+        slots.map(|slot| slot.counters.get(Counter::EpollEvents)).sum()
     }
 
     // ---- sources ----
@@ -347,8 +353,8 @@ impl Group {
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
         snapshot.absorb(&self.counters);
-        for seat in self.thread_set.seats.iter() {
-            snapshot.absorb(&seat.counters);
+        for slot in self.thread_set.slots.iter() {
+            snapshot.absorb(&slot.counters);
         }
         self.histograms.add_to(snapshot);
         let (allocated, free) = self.slots.usage();

@@ -31,8 +31,6 @@ mod room;
 mod run_queues;
 mod scale;
 mod schedule;
-mod seat;
-mod seats;
 mod sharing;
 #[cfg(feature = "internal")]
 mod simulated;
@@ -53,6 +51,7 @@ mod watch;
 mod watchdog;
 mod work;
 mod worker;
+mod worker_slot;
 
 pub use builder::{Builder, StartError};
 pub use class::Class;

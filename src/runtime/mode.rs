@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use super::park::Demand;
-use super::sharing::Sharing;
+use super::sharing::{Batches, Sharing};
 use crate::sync::shim::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::shim::{Mutex, lock};
 use crate::sys::clock;
@@ -41,8 +41,8 @@ struct State {
     crowded_until: AtomicU64,
     /// True while long batches are shared. Written under the lock of `sharing`.
     shares: AtomicBool,
-    /// Number of events that all workers have taken when calm.
-    events: AtomicU64,
+    /// Nanoseconds after `started` until which the sharing is not judged. Written like `shares`.
+    judged_until: AtomicU64,
 }
 
 /// Time for which a group stays open after the last slow handler ended, and crowded after the last time
@@ -65,7 +65,7 @@ impl Mode {
                 open_until: AtomicU64::new(0),
                 crowded_until: AtomicU64::new(0),
                 shares: AtomicBool::new(false),
-                events: AtomicU64::new(0),
+                judged_until: AtomicU64::new(0),
             }),
         }
     }
@@ -102,20 +102,24 @@ impl Mode {
         self.nanos(now) < self.state.crowded_until.load(Ordering::Relaxed)
     }
 
-    /// Notes that a worker of a calm group took `events` events. `long` tells that they take longer
-    /// than to wake another worker. Only a worker that waited for its events also judges.
-    pub(crate) fn note_batch(&self, now: Instant, events: usize, long: bool, waited: bool) {
-        if self.most_sharing == 1 {
+    /// Judges, at the end of a window, if the workers of a calm group share long batches. Called by a
+    /// worker that waited for `batches`. `events` counts the events that all workers have taken.
+    pub(crate) fn judge_sharing(
+        &self,
+        now: Instant,
+        batches: &mut Batches,
+        events: impl FnOnce() -> u64,
+    ) {
+        let early = self.nanos(now) < self.state.judged_until.load(Ordering::Relaxed);
+        if self.most_sharing == 1 || early {
             return;
         }
-        self.state.events.fetch_add(events as u64, Ordering::Relaxed);
-        if waited {
-            let mut sharing = lock(&self.sharing);
-            // Read under the lock, so that the number never falls. This worker may have waited for the
-            // lock while another one noted its batch.
-            let events = self.state.events.load(Ordering::Relaxed);
-            self.state.shares.store(sharing.note(now, events, long), Ordering::Relaxed);
-        }
+        let mut sharing = lock(&self.sharing);
+        // Counted under the lock, so that the number never falls. This worker may have waited for the
+        // lock while another one judged.
+        self.state.shares.store(sharing.judge(now, events(), batches), Ordering::Relaxed);
+        let until = self.nanos(sharing.window_ends());
+        self.state.judged_until.store(until, Ordering::Relaxed);
     }
 
     fn nanos(&self, at: Instant) -> u64 {
@@ -125,28 +129,20 @@ impl Mode {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::thread;
-
     use super::*;
 
     #[test]
-    fn a_poller_that_is_preempted_before_the_lock_notes_the_events_of_the_others_too() {
+    fn events_are_counted_under_the_lock_and_between_two_windows_no_lock_is_taken() {
         let mode = Mode::new(4, 2);
-        let second = mode.started + Duration::from_millis(50);
-        let first = second - Duration::from_millis(25);
-        thread::scope(|scope| {
-            let mut sharing = lock(&mode.sharing);
-            let late = scope.spawn(|| mode.note_batch(second, 5, true, true));
-            while mode.state.events.load(Ordering::Relaxed) < 5 {
-                thread::yield_now();
-            }
-            // Another poller read its clock earlier and takes the lock first.
-            mode.state.events.fetch_add(10, Ordering::Relaxed);
-            sharing.note(first, 15, true);
-            drop(sharing);
-            late.join().expect("no count runs backwards");
+        let now = mode.started + Duration::from_millis(25);
+        let mut counted = false;
+        mode.judge_sharing(now, &mut Batches::default(), || {
+            counted = mode.sharing.try_lock().is_err();
+            1
         });
-        assert_eq!(mode.state.events.load(Ordering::Relaxed), 15);
+        assert!(counted, "two workers that judge at once would see the number fall");
+        let _locked = lock(&mode.sharing);
+        mode.judge_sharing(now + Duration::from_millis(19), &mut Batches::default(), || 2);
     }
 
     #[test]

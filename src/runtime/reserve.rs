@@ -59,7 +59,7 @@ impl ThreadSet {
     /// Returns true if a reserve thread must continue. It must not while a worker rests: it could
     /// take a wake-up meant for work that only that worker may do.
     pub(super) fn reserve_is_needed(&self) -> bool {
-        self.free() == 0 && !mutant!(self.somebody_rests(), ReserveIgnoresRest => false)
+        self.free() == 0 && !mutant!(self.any_rests(), ReserveIgnoresRest => false)
     }
 
     /// Stands by until called. `limits` returns the number of reserve threads that may stand by for

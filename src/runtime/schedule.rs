@@ -7,10 +7,10 @@
 use super::end::{End, LEAVE_NOW, RUN};
 use super::park::{Demand, Park, Rest, Wake};
 use super::run_queues::{Accepts, RunQueues};
-use super::seats::Seat;
 use super::thread_kind::ThreadKind;
 use super::thread_set::ThreadSet;
 use super::watch::Watch;
+use super::worker_slot::WorkerSlot;
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{Ordering, fence};
 
@@ -79,8 +79,8 @@ pub(super) trait Schedule {
 
     /// Takes the permit of a worker that is stuck, or about to begin a run that may take long. Returns
     /// false if it has none.
-    fn take_permit(&self, seat: &Seat) -> bool {
-        let taken = seat.state.take_permit();
+    fn take_permit(&self, slot: &WorkerSlot) -> bool {
+        let taken = slot.state.take_permit();
         if taken {
             self.park().give_permit();
         }
@@ -88,20 +88,17 @@ pub(super) trait Schedule {
     }
 
     /// Takes from a stuck worker what others could do: first what `hand_over` queues, then its permit.
-    fn relieve_with(&self, seat: &Seat, demand: Demand, hand_over: impl FnOnce()) {
+    fn relieve_with(&self, slot: &WorkerSlot, demand: Demand, hand_over: impl FnOnce()) {
         hand_over();
-        if self.take_permit(seat) {
+        if self.take_permit(slot) {
             self.wake_poller(demand);
         }
     }
 
     /// Begins an announced wait of a worker. Other workers take over what only this worker could do:
     /// its permit, and what `hand_over` queues.
-    fn begin_stall(&self, kind: ThreadKind, seat: &Seat, hand_over: impl FnOnce() -> Demand) {
-        // First of all: from now on the watchdog does not count the worker as stuck.
-        let has_permit = seat.state.stall();
-        self.thread_set().begin_stall(kind, seat);
-        if has_permit {
+    fn begin_stall(&self, kind: ThreadKind, slot: &WorkerSlot, hand_over: impl FnOnce() -> Demand) {
+        if self.thread_set().begin_stall(kind, slot) {
             self.park().give_permit();
         }
         let demand = hand_over();
@@ -114,7 +111,7 @@ pub(super) trait Schedule {
         self.end().advance(how);
         // Each sleeper gets its own token. Of the workers in `epoll_wait` one is woken, and it
         // wakes the next when it leaves. A worker that comes later sees the stage.
-        for _ in 0..mutant!(self.thread_set().seats.count(), StopPostsNobody => 0) {
+        for _ in 0..mutant!(self.thread_set().slots.count(), StopPostsNobody => 0) {
             self.park().post();
         }
         self.thread_set().stop();
@@ -137,7 +134,7 @@ pub(super) trait Serve {
     type Group: Schedule;
 
     fn group(&self) -> &Self::Group;
-    fn seat(&self) -> &Seat;
+    fn slot(&self) -> &WorkerSlot;
     fn kind(&self) -> ThreadKind;
     fn demand(&self) -> Demand;
     /// Tasks that this worker may run now.
@@ -163,11 +160,9 @@ pub(super) trait Serve {
             }
             // 3. Announce the rest, then check the queue once more.
             let demand = self.demand();
-            let has_permit = self.seat().state.rest();
             let group = self.group();
+            let has_permit = group.thread_set().rest(self.slot());
             let rest = group.park().rest(has_permit, demand);
-            // After the fence of `Park::rest`, see `ThreadSet::note_stuck`.
-            group.thread_set().end_stuck(self.seat());
             let has_task = || group.run_queues().has(self.accepts());
             let goes_on = || has_task() || group.stopping() != RUN;
             if mutant!(goes_on(), RestWithoutLook => false) {
@@ -181,11 +176,11 @@ pub(super) trait Serve {
                 Rest::Sleep => self.sleep(rest),
             }
         }
-        // No other thread may count on a worker that leaves.
-        let leaves = self.kind() != ThreadKind::Reserve;
-        let state = &self.seat().state;
-        let has_permit = if leaves { state.stall() } else { state.rest() };
-        let group = self.group();
+        let (group, slot) = (self.group(), self.slot());
+        let has_permit = match self.kind() {
+            ThreadKind::Reserve => group.thread_set().rest(slot),
+            ThreadKind::Base | ThreadKind::Worker => group.thread_set().leave(slot),
+        };
         if mutant!(has_permit, LeaveKeepsPermit => false) {
             group.park().give_permit();
         }
@@ -214,29 +209,22 @@ pub(super) trait Serve {
     /// be quick.
     fn before_run(&self, is_quick: bool, demand: Demand) {
         if !is_quick {
-            self.group().take_permit(self.seat());
+            self.group().take_permit(self.slot());
         }
         mutant!(self.group().wake_for_what_waits(demand), NoWakeBeforeStart => ());
     }
 
-    /// Notes that a run was completed.
+    /// Notes that a run was completed. If the handler has kept the guard of its wait, the worker goes
+    /// on all the same.
     fn end_run(&self) {
-        let completed = &self.seat().completed;
-        completed.store(completed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.beat();
-        self.group().thread_set().end_stuck(self.seat());
+        let progress = &self.slot().progress;
+        progress.store(progress.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.group().thread_set().go_on(self.slot());
     }
 
-    /// Shows the watchdog that a run was completed.
-    fn beat(&self) {
-        let beat = &self.seat().beat;
-        beat.store(beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-
-    /// Shows that this worker runs. The changed beat keeps it from counting as stuck.
+    /// Shows that this worker runs.
     fn begin(&self, with_permit: bool) {
-        self.beat();
-        self.seat().state.run(with_permit);
+        self.slot().state.run(with_permit);
     }
 
     /// Ends a rest. Wakes the watchdog if it sleeps.

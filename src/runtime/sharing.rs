@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Sharing {
     on: bool,
-    window: Window,
+    /// Start of the window, and number of events that all workers had taken then.
+    began: Instant,
+    events: u64,
     /// Events per second before the trial that is under way.
     rate_before: Option<f64>,
     /// Time between the last trial and the next one.
@@ -20,15 +22,29 @@ pub(super) struct Sharing {
     next_trial: Instant,
 }
 
-#[derive(Debug)]
-struct Window {
-    began: Instant,
-    events: u64,
-    batches: u32,
+/// Batches that a worker has waited for since it last judged.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    all: u32,
     long: u32,
 }
 
+impl Batches {
+    /// Notes a batch. `is_long` tells that it takes longer than to wake another worker.
+    pub(super) fn note(&mut self, is_long: bool) {
+        self.all += 1;
+        self.long += u32::from(is_long);
+    }
+
+    const fn are_long(&self) -> bool {
+        self.long * 10 >= self.all * 8
+    }
+}
+
 const WINDOW: Duration = Duration::from_millis(20);
+/// Events per second, over a window with a pause in it, below which the group does not share: one full
+/// batch for each window.
+const FEW: f64 = 800.0;
 const SHORTEST_HOLD: Duration = Duration::from_millis(100);
 const LONGEST_HOLD: Duration = Duration::from_secs(2);
 /// The group goes on sharing if the rate rises at least by this factor.
@@ -38,27 +54,35 @@ const LOSS: f64 = 0.95;
 
 impl Sharing {
     pub(super) fn new(now: Instant) -> Self {
-        let window = Window { began: now, events: 0, batches: 0, long: 0 };
-        Self { on: false, window, rate_before: None, hold: SHORTEST_HOLD, next_trial: now }
+        let hold = SHORTEST_HOLD;
+        Self { on: false, began: now, events: 0, rate_before: None, hold, next_trial: now }
     }
 
-    /// Notes a batch. `events` is the number that all workers have taken so far. Returns true if the
-    /// group shares from now on.
-    pub(super) fn note(&mut self, now: Instant, events: u64, long: bool) -> bool {
-        self.window.batches += 1;
-        self.window.long += u32::from(long);
-        let elapsed = now.saturating_duration_since(self.window.began);
-        if elapsed >= WINDOW {
-            // A window with a pause in it tells nothing.
-            if elapsed < WINDOW * 2 {
-                self.judge(now, (events - self.window.events) as f64 / elapsed.as_secs_f64());
-            }
-            self.window = Window { began: now, events, batches: 0, long: 0 };
+    /// Time at which the window ends. Before it, [`judge`](Self::judge) changes nothing.
+    pub(super) fn window_ends(&self) -> Instant {
+        self.began + WINDOW
+    }
+
+    /// Judges the window if it is over. `events` is the number that all workers have taken so far.
+    /// Returns true if the group shares from now on.
+    pub(super) fn judge(&mut self, now: Instant, events: u64, batches: &mut Batches) -> bool {
+        let elapsed = now.saturating_duration_since(self.began);
+        if elapsed < WINDOW {
+            return self.on;
         }
+        let rate = (events - self.events) as f64 / elapsed.as_secs_f64();
+        if elapsed < WINDOW * 2 {
+            self.compare(now, rate, batches.are_long());
+        } else if rate < FEW {
+            (self.on, self.rate_before) = (false, None);
+        }
+        // Otherwise the group was open in between, and the window tells nothing.
+        (self.began, self.events) = (now, events);
+        *batches = Batches::default();
         self.on
     }
 
-    fn judge(&mut self, now: Instant, rate: f64) {
+    fn compare(&mut self, now: Instant, rate: f64, are_long: bool) {
         if let Some(before) = self.rate_before.take() {
             if rate >= before * if self.on { GAIN } else { LOSS } {
                 self.hold = SHORTEST_HOLD;
@@ -67,9 +91,7 @@ impl Sharing {
                 self.hold = (self.hold * 2).min(LONGEST_HOLD);
             }
             self.next_trial = now + self.hold;
-        } else if now >= self.next_trial
-            && (self.on || self.window.long * 10 >= self.window.batches * 8)
-        {
+        } else if now >= self.next_trial && (self.on || are_long) {
             self.on = !self.on;
             self.rate_before = Some(rate);
         }
@@ -86,10 +108,12 @@ mod tests {
         let mut now = Instant::now();
         let mut sharing = Sharing::new(now);
         let (mut events, mut on, mut shared) = (0, false, 0);
+        let mut batches = Batches::default();
         for _ in 0..60_000 {
             now += Duration::from_millis(1);
             events += if on { (1_000.0 * gain) as u64 } else { 1_000 };
-            on = sharing.note(now, events, long);
+            batches.note(long);
+            on = sharing.judge(now, events, &mut batches);
             shared += u32::from(on);
         }
         shared
@@ -113,5 +137,19 @@ mod tests {
     #[test]
     fn short_batches_are_not_shared() {
         assert_eq!(shared(2.0, false), 0);
+    }
+
+    #[test]
+    fn a_pause_ends_the_sharing_and_an_open_group_does_not() {
+        // Events in 50 ms.
+        for (events, on) in [(39, false), (41, true)] {
+            let now = Instant::now();
+            let mut sharing = Sharing::new(now);
+            let mut batches = Batches::default();
+            batches.note(true);
+            assert!(sharing.judge(now + WINDOW, 1, &mut batches), "a trial begins");
+            let later = now + WINDOW + Duration::from_millis(50);
+            assert_eq!(sharing.judge(later, 1 + events, &mut batches), on);
+        }
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::group::Group;
 use super::schedule::Schedule;
-use super::seats::Seat;
 use super::thread_kind::ThreadKind;
+use super::worker_slot::WorkerSlot;
 use crate::stats::Counter;
 use crate::sync::stall::{self, Announce};
 use crate::sys::clock;
@@ -17,7 +17,7 @@ use crate::sys::clock;
 /// State of one worker, used only on its own thread.
 pub(super) struct Stalls {
     group: Arc<Group>,
-    seat: usize,
+    slot: usize,
     kind: ThreadKind,
     /// Set while the group is open because of this worker's handler, which is known to be slow.
     slow: Cell<bool>,
@@ -59,9 +59,9 @@ impl Lap {
 pub(super) struct Installed(Rc<Stalls>);
 
 impl Stalls {
-    pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind) -> Rc<Self> {
+    pub(super) fn new(group: Arc<Group>, slot: usize, kind: ThreadKind) -> Rc<Self> {
         let (slow, was_slow) = (Cell::default(), Cell::default());
-        Rc::new(Self { group, seat, kind, slow, was_slow, began: Cell::default() })
+        Rc::new(Self { group, slot, kind, slow, was_slow, began: Cell::default() })
     }
 
     pub(super) fn install(self: &Rc<Self>) -> Installed {
@@ -77,24 +77,23 @@ impl Stalls {
     }
 
     /// Notes that a handler has ended, slow or not. If the handler has kept the guard of its wait, the
-    /// wait counts until the guard is dropped. The worker goes on all the same.
+    /// wait counts until the guard is dropped.
     pub(super) fn end_run(&self, now: Instant) {
         if self.slow.take() {
             self.group.mode.end_slow(now);
         }
         self.was_slow.set(false);
-        self.seat().state.go_on();
     }
 
-    fn seat(&self) -> &Seat {
-        &self.group.thread_set.seats[self.seat]
+    fn slot(&self) -> &WorkerSlot {
+        &self.group.thread_set.slots[self.slot]
     }
 }
 
 impl Drop for Installed {
     fn drop(&mut self) {
         stall::install(None);
-        // Another thread soon takes over the seat.
+        // Another thread soon takes over the slot.
         if self.0.began.take().is_some() {
             self.0.group.thread_set.end_stall(self.0.kind);
         }
@@ -106,13 +105,13 @@ impl Announce for Stalls {
         let now = clock::now();
         self.began.set(Some(now));
         self.group.count(Counter::Stalls, 1);
-        self.group.begin_stall(self.kind, self.seat(), || {
+        self.group.begin_stall(self.kind, self.slot(), || {
             if self.slow.take() {
                 self.group.mode.end_slow(now);
                 self.was_slow.set(true);
             }
-            self.group.queue_batch(self.seat(), Counter::BatchEventsQueued);
-            self.group.queue_stealable(self.seat());
+            self.group.queue_batch(self.slot(), Counter::BatchEventsQueued);
+            self.group.queue_stealable(self.slot());
             self.group.mode.demand(now)
         });
         self.group.see_to_stall(self.kind);
@@ -122,7 +121,7 @@ impl Announce for Stalls {
         // The worker may have left.
         let Some(began) = self.began.take() else { return };
         self.group.thread_set.end_stall(self.kind);
-        self.seat().state.go_on();
+        self.group.thread_set.go_on(self.slot());
         if self.was_slow.take() {
             self.begin_slow();
         }

@@ -15,8 +15,8 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 
 use super::scale::Scale;
-use super::seats::{Seat, Seats};
 use super::thread_kind::ThreadKind;
+use super::worker_slot::{WorkerSlot, WorkerSlots, WorkerState};
 use crate::stats::Snapshot;
 use crate::sync::mutant::mutant;
 use crate::sync::shim::atomic::{AtomicUsize, Ordering, fence};
@@ -25,7 +25,7 @@ use crate::sync::shim::{Condvar, Mutex, lock};
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ThreadSet {
-    pub(super) seats: Seats,
+    pub(super) slots: WorkerSlots,
     pub(super) counts: CachePadded<Counts>,
     pub(super) state: Mutex<State>,
     /// Notified when a reserve thread is called, or when the group stops.
@@ -58,7 +58,7 @@ pub(super) struct Counts {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) scale: Scale,
-    /// Seats without a thread.
+    /// Slots without a thread.
     vacant: Vec<usize>,
     /// Reserve threads that wait to be called.
     pub(super) standby: usize,
@@ -67,12 +67,12 @@ pub(super) struct State {
 }
 
 impl ThreadSet {
-    /// Makes the seats of the permanent threads. They are given out in ascending order.
+    /// Makes the slots of the permanent threads. They are given out in ascending order.
     pub(super) fn new(permanent: usize, now: Instant) -> Self {
         let vacant = (0..permanent).rev().collect();
         let state = State { scale: Scale::new(now), vacant, standby: 0, calls: 0 };
         Self {
-            seats: Seats::new(permanent),
+            slots: WorkerSlots::new(permanent),
             counts: CachePadded::default(),
             state: Mutex::new(state),
             called: Condvar::new(),
@@ -93,24 +93,24 @@ impl ThreadSet {
         }
     }
 
-    /// Gives a seat to a thread that is about to start.
-    pub(super) fn sit(&self, kind: ThreadKind) -> usize {
+    /// Gives a slot to a thread that is about to start.
+    pub(super) fn occupy(&self, kind: ThreadKind) -> usize {
         let vacant = lock(&self.state).vacant.pop();
-        let seat = vacant.unwrap_or_else(|| self.seats.add());
-        self.seats[seat].sit(kind);
-        seat
+        let slot = vacant.unwrap_or_else(|| self.slots.add());
+        self.slots[slot].occupy(kind);
+        slot
     }
 
-    /// Frees the seat of a thread that has left, or that could not be started.
-    pub(super) fn vacate(&self, seat: usize) {
-        self.seats[seat].vacate();
-        lock(&self.state).vacant.push(seat);
+    /// Frees the slot of a thread that has left, or that could not be started.
+    pub(super) fn vacate(&self, slot: usize) {
+        self.slots[slot].vacate();
+        lock(&self.state).vacant.push(slot);
     }
 
     /// Returns true if an ordinary thread rests. It is free then, even if its wait still counts.
-    pub(super) fn somebody_rests(&self) -> bool {
+    pub(super) fn any_rests(&self) -> bool {
         let ordinary = |kind| kind != ThreadKind::Reserve;
-        self.seats.iter().any(|seat| seat.state.rests() && seat.kind().is_some_and(ordinary))
+        self.slots.iter().any(|slot| slot.state.rests() && slot.kind().is_some_and(ordinary))
     }
 
     /// Number of ordinary threads that run or could run any task.
@@ -135,16 +135,16 @@ impl ThreadSet {
     pub(super) fn add_to(&self, snapshot: &mut Snapshot) {
         let load = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         let counts = &self.counts;
-        for seat in self.seats.iter() {
-            // Counted by seat. `counts` already includes threads that may still be refused.
-            let threads = match seat.kind() {
+        for slot in self.slots.iter() {
+            // Counted by slot. `counts` already includes threads that may still be refused.
+            let threads = match slot.kind() {
                 None => continue,
                 Some(ThreadKind::Base) => &mut snapshot.base_threads,
                 Some(ThreadKind::Worker) => &mut snapshot.dynamic_threads,
                 Some(ThreadKind::Reserve) => &mut snapshot.reserve_threads,
             };
             *threads += 1;
-            snapshot.running_threads += u64::from(seat.state.runs());
+            snapshot.running_threads += u64::from(slot.state.runs());
         }
         snapshot.workers += load(&counts.workers) as u64;
         snapshot.standby_threads += lock(&self.state).standby as u64;
@@ -159,18 +159,20 @@ impl ThreadSet {
 
     // ---- waits ----
 
-    /// Counts a thread of this kind as stalled, until [`end_stall`](Self::end_stall). Its seat already
-    /// shows the wait, so that the thread is not counted as stuck too.
-    pub(super) fn begin_stall(&self, kind: ThreadKind, seat: &Seat) {
+    /// Counts a thread of this kind as stalled, until [`end_stall`](Self::end_stall). Returns true if it
+    /// had a permit, which the caller must give back.
+    pub(super) fn begin_stall(&self, kind: ThreadKind, slot: &WorkerSlot) -> bool {
+        // First of all: from now on the watchdog does not count the worker as stuck.
+        let before = slot.state.stall();
         let stalled = self.stalled(kind).fetch_add(1, Ordering::SeqCst) + 1;
         let peak = &self.counts.peak_stalled;
         if kind != ThreadKind::Reserve && stalled > peak.load(Ordering::Relaxed) {
             peak.fetch_max(stalled, Ordering::Relaxed);
         }
-        // SeqCst: pairs with the fence in `note_stuck`. Either this look sees that the worker is
-        // counted as stuck, or the watchdog sees that it waits.
-        fence(Ordering::SeqCst);
-        self.end_stuck(seat);
+        // SeqCst: pairs with the fence in `may_leave`. Either the caller, which now looks for a free
+        // thread, sees that the other worker leaves, or that worker sees this wait.
+        mutant!(fence(Ordering::SeqCst), StallWithoutFence => ());
+        self.settle(before)
     }
 
     pub(super) fn end_stall(&self, kind: ThreadKind) {
@@ -183,29 +185,44 @@ impl ThreadSet {
         counts.peak_stalled.swap(counts.stalled.load(Ordering::SeqCst), Ordering::Relaxed)
     }
 
-    /// Counts the worker on this seat as stuck. At the last check it was already in the run that it is
-    /// in now, and its beat was `beat`.
-    pub(super) fn note_stuck(&self, seat: &Seat, kind: ThreadKind, beat: u64) {
-        if seat.is_stuck() {
+    /// Notes that a worker rests. Returns true if it has a permit.
+    pub(super) fn rest(&self, slot: &WorkerSlot) -> bool {
+        self.settle(slot.state.rest())
+    }
+
+    /// Notes that a worker goes on after a wait or a run.
+    pub(super) fn go_on(&self, slot: &WorkerSlot) {
+        let _ = self.settle(slot.state.go_on());
+    }
+
+    /// Notes that a worker is about to leave the group. Returns true if it had a permit, which the
+    /// caller must give back. No other thread may count on a worker that leaves, so it does not rest.
+    pub(super) fn leave(&self, slot: &WorkerSlot) -> bool {
+        self.settle(slot.state.stall())
+    }
+
+    /// Counts a running worker as stuck, until it completes its run, waits or rests.
+    ///
+    /// It may have completed the run in which the watchdog saw it. Then one later run counts as stuck.
+    /// Until that run ends, the reserve may be called, or an added worker may stay, without need.
+    pub(super) fn note_stuck(&self, slot: &WorkerSlot, kind: ThreadKind) {
+        if slot.state.get() != WorkerState::Running {
             return;
         }
+        // Before the state changes, because the worker may lower the count at once.
         self.stuck(kind).fetch_add(1, Ordering::SeqCst);
-        seat.set_stuck(kind);
-        // SeqCst: pairs with the fence in `Park::rest`. Either a worker that comes to rest sees that it
-        // is counted as stuck, or this look sees that it has completed something.
-        fence(Ordering::SeqCst);
-        if seat.beat.load(Ordering::Relaxed) != beat || !seat.state.runs() {
-            self.end_stuck(seat);
+        if !slot.state.set_stuck(kind) {
+            self.stuck(kind).fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// Ends the count of the worker as stuck: it has completed something, waits, or has left.
-    pub(super) fn end_stuck(&self, seat: &Seat) {
-        if seat.is_stuck()
-            && let Some(kind) = seat.take_stuck()
-        {
+    /// Ends the count of a worker as stuck, if that was its state before. Returns true if it had a
+    /// permit.
+    fn settle(&self, before: WorkerState) -> bool {
+        if let WorkerState::Stuck(kind) = before {
             self.stuck(kind).fetch_sub(1, Ordering::SeqCst);
         }
+        before == WorkerState::Polling
     }
 
     // ---- coming and leaving ----
@@ -219,8 +236,9 @@ impl ThreadSet {
     /// the worker must leave.
     pub(super) fn may_leave(&self, has_task: impl FnOnce() -> bool) -> bool {
         self.counts.workers.fetch_sub(1, Ordering::SeqCst);
-        // SeqCst: pairs with the fence in `Park::wake`. A worker may have pushed a task and then begun
-        // to wait, because this thread was still there. Then the look at the queue sees the task.
+        // SeqCst: pairs with the fences in `Park::wake` and `begin_stall`. A worker may have pushed a
+        // task and then begun to wait, because this thread was still there. Then the look at the queue
+        // sees the task.
         fence(Ordering::SeqCst);
         // A waiting event is not in the queue. So another worker must be free to take it: the last
         // other one may have begun to wait at this moment, because it saw this one.

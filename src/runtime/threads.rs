@@ -176,11 +176,11 @@ impl Threads {
         kind: ThreadKind,
         ready: Option<mpsc::Sender<()>>,
     ) -> Result<String, (String, io::Error)> {
-        let seat = group.thread_set.sit(kind);
+        let slot = group.thread_set.occupy(kind);
         let info = ThreadInfo {
-            name: format!("{}-{}-{}{seat}", self.prefix, group.index(), kind.letter()),
+            name: format!("{}-{}-{}{slot}", self.prefix, group.index(), kind.letter()),
             group: group.index(),
-            worker: seat,
+            worker: slot,
             kind,
         };
         let name = info.name.clone();
@@ -195,11 +195,11 @@ impl Threads {
             run_hook(&group_2, hooks.start.as_ref(), &info);
             let role = if ready.is_some() { Role::StandingBy } else { Role::Called };
             drop(ready);
-            Worker::new(Arc::clone(&group_2), seat, kind, role).run();
+            Worker::new(Arc::clone(&group_2), slot, kind, role).run();
             run_hook(&group_2, hooks.stop.as_ref(), &info);
-            // Before the place is free for another thread: no more seats are taken than threads are
+            // Before the place is free for another thread: no more slots are taken than threads are
             // allowed.
-            group_2.thread_set.vacate(seat);
+            group_2.thread_set.vacate(slot);
             group_2.threads.note_left(kind);
         };
         match thread::Builder::new().name(name.clone()).spawn(body) {
@@ -210,7 +210,7 @@ impl Threads {
                 Ok(name)
             }
             Err(error) => {
-                group.thread_set.vacate(seat);
+                group.thread_set.vacate(slot);
                 Err((name, error))
             }
         }

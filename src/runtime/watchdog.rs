@@ -23,9 +23,9 @@ use super::group::Group;
 use super::guard;
 use super::noise::{log, log_some};
 use super::scale::Seen;
-use super::seats::Seat;
 use super::thread_kind::ThreadKind;
 use super::watch::{Watch, Woke};
+use super::worker_slot::WorkerSlot;
 use crate::config::Settings;
 use crate::stats::Counter;
 use crate::sys::clock;
@@ -44,10 +44,8 @@ pub(super) struct Watchdog {
 /// A group, and its state at the last look.
 struct Watched {
     group: Arc<Group>,
-    /// State of every seat at the last check.
-    seats: Vec<Stay>,
-    /// Beat of every seat at the last tick, and the time at which it was first seen.
-    beats: Vec<(u64, Instant)>,
+    /// By number of the worker slot.
+    stays: Vec<Stay>,
 }
 
 /// Time between two ticks.
@@ -58,16 +56,19 @@ struct Pace {
     quiet: Duration,
 }
 
-/// Time that a worker has spent in its current run or wait.
-#[derive(Clone, Copy)]
+/// Stay of a worker in its current run or wait.
+#[derive(Default)]
 struct Stay {
-    beat: u64,
-    since: Instant,
+    /// Time of the first look that found the worker there. `None` if it rested at the last look, or
+    /// the slot was vacant.
+    since: Option<Instant>,
+    /// Number of completed runs at the last look.
+    progress: u64,
     reported: bool,
-    /// True if the worker ran. False if it waited or rested.
+    /// Number of completed runs at the last check.
+    checked: u64,
+    /// True if the worker ran at the last check. False if it waited or rested.
     ran: bool,
-    /// Number of runs completed on this seat, by all threads that had it.
-    completed: u64,
 }
 
 /// Time between two ticks while a worker holds something. It doubles while none does.
@@ -92,7 +93,7 @@ impl Watchdog {
     ) -> Self {
         let watched = |group: &Arc<Group>| {
             let group = Arc::clone(group);
-            Watched { group, seats: Vec::new(), beats: Vec::new() }
+            Watched { group, stays: Vec::new() }
         };
         let groups = groups.iter().map(watched).collect();
         Self { watch, settings, binding, cpus, groups, cpu_time: None, pace: Pace::SHORTEST }
@@ -197,24 +198,15 @@ impl Watched {
     /// something.
     fn tick(&mut self, now: Instant) -> bool {
         let demand = self.group.mode.demand(now);
-        let patience = if self.group.park.resting() > 0 { Duration::ZERO } else { PREEMPTED };
+        let patience = if self.group.park.resting() > 0 { SHORTEST_TICK } else { PREEMPTED };
         let mut any_holds = false;
-        for (index, seat) in self.group.thread_set.seats.iter().enumerate() {
-            let beat = seat.beat.load(Ordering::Relaxed);
-            let known = index < self.beats.len();
-            if !known {
-                self.beats.resize(index + 1, (beat, now));
-            }
-            let (before, since) = self.beats[index];
-            if before != beat {
-                self.beats[index] = (beat, now);
-            }
-            if !seat.holds() {
-                continue;
-            }
-            any_holds = true;
-            if known && before == beat && now.saturating_duration_since(since) >= patience {
-                self.group.relieve(seat, demand);
+        for (index, slot) in self.group.thread_set.slots.iter().enumerate() {
+            let stayed = stay_at(&mut self.stays, index).look(slot, now);
+            if slot.holds() {
+                any_holds = true;
+                if stayed >= patience {
+                    self.group.relieve(slot, demand);
+                }
             }
         }
         any_holds
@@ -225,32 +217,30 @@ impl Watched {
         group.count(Counter::WatchdogChecks, 1);
         let report_after = group.config().handler_report_after;
         let (mut progress, mut resting) = (false, 0);
-        for (index, seat) in group.thread_set.seats.iter().enumerate() {
-            let fresh = Stay::of(seat, now);
-            let known = index < self.seats.len();
-            if !known {
-                // All runs completed on a new seat count as completed since the last check.
-                self.seats.resize(index + 1, Stay { completed: 0, ..fresh });
+        for (index, slot) in group.thread_set.slots.iter().enumerate() {
+            let stay = stay_at(&mut self.stays, index);
+            if first {
+                // All workers have rested since the last look.
+                (stay.since, stay.ran) = (None, false);
             }
-            let stay = &mut self.seats[index];
-            let (kind, rests) = (seat.kind(), seat.state.rests());
+            let stayed = stay.look(slot, now);
+            let (kind, runs) = (slot.kind(), slot.state.runs());
+            let completed = mem::replace(&mut stay.checked, stay.progress) != stay.progress;
+            let ran = mem::replace(&mut stay.ran, runs);
             if kind != Some(ThreadKind::Reserve) {
-                progress |= stay.completed != fresh.completed;
+                progress |= completed;
+                resting += usize::from(kind.is_some() && slot.state.rests());
             }
-            resting += usize::from(rests && kind.is_some_and(|kind| kind != ThreadKind::Reserve));
-            let (Some(kind), true, false) = (kind, known && stay.beat == fresh.beat, rests) else {
-                *stay = fresh;
-                group.thread_set.end_stuck(seat);
-                continue;
-            };
-            stay.completed = fresh.completed;
-            if mem::replace(&mut stay.ran, fresh.ran) && fresh.ran {
-                group.thread_set.note_stuck(seat, kind, fresh.beat);
+            if let Some(kind) = kind
+                && (ran && runs && !completed)
+            {
+                // If the worker still has its permit, the next tick takes it, and the next check
+                // counts the worker.
+                group.thread_set.note_stuck(slot, kind);
             }
-            let stayed = now.saturating_duration_since(stay.since);
             if stayed >= report_after && !stay.reported {
                 stay.reported = true;
-                report(group, index, seat, stayed);
+                report(group, index, slot, stayed);
             }
         }
         if first {
@@ -263,23 +253,37 @@ impl Watched {
 }
 
 impl Stay {
-    /// State of a seat from which the watchdog starts to measure, at `now`.
-    fn of(seat: &Seat, now: Instant) -> Self {
-        Self {
-            beat: seat.beat.load(Ordering::Relaxed),
-            since: now,
-            reported: false,
-            ran: seat.state.runs(),
-            completed: seat.completed.load(Ordering::Relaxed),
+    /// Compares the worker with the last look. Returns the time since the first look that found it in
+    /// its current run or wait.
+    ///
+    /// A rest between two looks goes unseen if the worker was between two runs at the first look. Then
+    /// its current run seems to be as long as the time between the looks. The consequence is small:
+    /// after a tick, others take over early what the worker holds. After a check, that run counts as
+    /// stuck.
+    fn look(&mut self, slot: &WorkerSlot, now: Instant) -> Duration {
+        let progress = slot.progress.load(Ordering::Relaxed);
+        let is_inside = slot.kind().is_some() && !slot.state.rests();
+        if !is_inside || self.since.is_none() || self.progress != progress {
+            self.since = is_inside.then_some(now);
+            self.progress = progress;
+            self.reported = false;
         }
+        self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 }
 
+fn stay_at(stays: &mut Vec<Stay>, index: usize) -> &mut Stay {
+    if index == stays.len() {
+        stays.push(Stay::default());
+    }
+    &mut stays[index]
+}
+
 /// Reports a handler that runs long, once for each run.
-fn report(group: &Group, worker: usize, seat: &Seat, stayed: Duration) {
+fn report(group: &Group, worker: usize, slot: &WorkerSlot, stayed: Duration) {
     group.count(Counter::HandlersReported, 1);
-    let class = Class::from_u8(seat.class.load(Ordering::Relaxed)).name();
-    let waits = !seat.state.runs();
+    let class = Class::from_u8(slot.class.load(Ordering::Relaxed)).name();
+    let waits = !slot.state.runs();
     log_some!(
         group,
         Long,
@@ -301,29 +305,30 @@ mod tests {
     use crate::runtime::park::Rest;
     use crate::runtime::{Builder, Runtime};
 
-    /// Returns a runtime of two workers without threads, its watchdog, and the seats of the workers.
+    /// Returns a runtime of two workers without threads, its watchdog, and the slots of the workers.
     fn two_workers() -> (Runtime, Watchdog, [usize; 2]) {
         let config = Config::default().epoll_groups(1).epoll_threads_per_group(2).max_threads(2);
         let config = config.reserve_threads_per_group(0);
         let (runtime, watchdog) =
             Builder::default().config(config).assemble(None).expect("descriptors");
         let group = &runtime.handle.shared.groups[0];
-        let seats = [(); 2].map(|()| group.thread_set.sit(ThreadKind::Base));
-        (runtime, watchdog, seats)
+        let slots = [(); 2].map(|()| group.thread_set.occupy(ThreadKind::Base));
+        (runtime, watchdog, slots)
     }
 
     #[test]
     fn the_watchdog_sleeps_beside_a_handler_that_holds_nothing() {
-        let (runtime, mut watchdog, seats) = two_workers();
+        let (runtime, mut watchdog, slots) = two_workers();
         let group = &runtime.handle.shared.groups[0];
         let _ = group.park.rest(false, group.mode.demand(clock::now()));
-        let blocked = &group.thread_set.seats[seats[0]].state;
+        let blocked = &group.thread_set.slots[slots[0]].state;
         for has_permit in [false, true] {
             blocked.run(has_permit);
             watchdog.pace = Pace::SHORTEST;
-            let mut ticks = 0;
+            let (mut now, mut ticks) = (clock::now(), 0);
             while !watchdog.pace.is_quiet() {
-                watchdog.tick(clock::now());
+                watchdog.tick(now);
+                now += watchdog.pace.tick;
                 ticks += 1;
                 assert!(ticks < 10, "a worker with nothing to take keeps the watchdog awake");
             }
@@ -333,16 +338,16 @@ mod tests {
 
     #[test]
     fn a_worker_is_relieved_at_once_beside_one_that_rests_and_else_after_ten_milliseconds() {
-        let (runtime, mut watchdog, seats) = two_workers();
+        let (runtime, mut watchdog, slots) = two_workers();
         let group = &runtime.handle.shared.groups[0];
         let mut now = clock::now();
         // The first worker takes the place in epoll and rises from it. The second worker sleeps.
         let rests = [(); 2].map(|()| group.park.rest(false, group.mode.demand(now)));
         group.park.rise(rests[0]);
-        let blocked = &group.thread_set.seats[seats[0]];
+        let blocked = &group.thread_set.slots[slots[0]];
         let mut ticks_until_relieved = |watchdog: &mut Watchdog| {
             blocked.state.run(true);
-            blocked.beat.store(blocked.beat.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            blocked.progress.store(blocked.progress.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             let mut ticks = 0;
             while blocked.state.has_permit() {
                 watchdog.tick(now);
@@ -357,5 +362,24 @@ mod tests {
         assert_eq!(ticks_until_relieved(&mut watchdog), 2);
         group.park.rise(rests[1]);
         assert_eq!(ticks_until_relieved(&mut watchdog), 2 + 19);
+    }
+
+    #[test]
+    fn a_run_after_a_long_rest_is_not_a_long_run() {
+        let (runtime, mut watchdog, slots) = two_workers();
+        let group = Arc::clone(&runtime.handle.shared.groups[0]);
+        let state = &group.thread_set.slots[slots[0]].state;
+        let reports = || runtime.stats().get(Counter::HandlersReported);
+        let now = clock::now();
+        let later = now + group.config().handler_report_after;
+        // At the last look before the rest, the worker is between two runs.
+        state.run(false);
+        watchdog.check(now, true);
+        let _ = state.rest();
+        state.run(false);
+        watchdog.check(later, true);
+        assert_eq!(reports(), 0, "the rest counts as a run");
+        watchdog.check(later + group.config().handler_report_after, false);
+        assert_eq!(reports(), 1);
     }
 }

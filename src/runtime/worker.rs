@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::batch::MOST_EVENTS;
 use super::class::Class;
-use super::cost::{Cost, Pace, was_crowded, watch_cpu_time};
+use super::cost::{Pace, was_crowded, watch_cpu_time};
 use super::end::{LEAVE_NOW, RUN};
 use super::group::{EVENTFD, Group, TIMERFD};
 use super::noise::log;
@@ -16,13 +16,14 @@ use super::park::{Demand, Rest};
 use super::reserve::StoodBy;
 use super::run_queues::{Accepts, PopOrder};
 use super::schedule::{Schedule, Serve};
-use super::seats::Seat;
+use super::sharing::Batches;
 use super::slots::Token;
 use super::source::{Turn, WorkerContext};
 use super::stalls::{Lap, Stalls};
 use super::task::Task;
 use super::thread_kind::ThreadKind;
 use super::timers::Due;
+use super::worker_slot::WorkerSlot;
 use crate::stats::{Counter, Stage};
 use crate::sys::clock;
 use crate::sys::epoll::Event;
@@ -32,7 +33,7 @@ use crate::sys::sched::Slice;
 /// urgent work.
 pub(super) struct Worker {
     group: Arc<Group>,
-    seat: usize,
+    slot: usize,
     kind: ThreadKind,
     role: Role,
     read_buf: Vec<u8>,
@@ -45,6 +46,8 @@ pub(super) struct Worker {
     polled_at: Instant,
     /// True if this worker just looked into epoll, instead of a sleep, and there was no event.
     found_nothing: bool,
+    /// Batches for the next judgement of the sharing.
+    batches: Batches,
     /// Number of tasks that this worker has taken.
     taken: u32,
     /// Version of the CPU plan to which this worker is bound.
@@ -73,13 +76,13 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const RESERVE_LOOKS: Duration = Duration::from_millis(100);
 
 impl Worker {
-    pub(super) fn new(group: Arc<Group>, seat: usize, kind: ThreadKind, role: Role) -> Self {
+    pub(super) fn new(group: Arc<Group>, slot: usize, kind: ThreadKind, role: Role) -> Self {
         let read_buf = vec![0; group.config().worker_read_buf_bytes];
-        let stalls = Stalls::new(Arc::clone(&group), seat, kind);
+        let stalls = Stalls::new(Arc::clone(&group), slot, kind);
         let now = clock::now();
         let mut worker = Self {
             group,
-            seat,
+            slot,
             kind,
             role,
             read_buf,
@@ -89,6 +92,7 @@ impl Worker {
             stalls,
             polled_at: now,
             found_nothing: false,
+            batches: Batches::default(),
             taken: 0,
             bound: 0,
             asks_at: now,
@@ -99,7 +103,7 @@ impl Worker {
 
     /// Works until the thread ends.
     pub(super) fn run(mut self) {
-        self.group.enter(self.seat);
+        self.group.enter(self.slot);
         // Before a reserve thread stands by, so that it is bound from the start.
         self.stay_bound();
         let stalls = Rc::clone(&self.stalls);
@@ -137,7 +141,7 @@ impl Worker {
             return;
         }
         self.bound = version;
-        match self.group.binding.bind(self.kind, self.group.index(), self.seat) {
+        match self.group.binding.bind(self.kind, self.group.index(), self.slot) {
             Ok(()) => self.count(Counter::AffinitySet, 1),
             Err(error) => {
                 self.count(Counter::AffinityFailed, 1);
@@ -168,40 +172,43 @@ impl Worker {
     }
 
     fn run_task(&mut self, task: Task, queued_at: Instant) {
-        let group = Arc::clone(&self.group);
+        let group = &self.group;
         let class = group.class_of(&task);
         if !class.is_urgent() && self.accepts() != Accepts::Everything {
             // The task was urgent when it was queued, but no longer is.
             return group.push(task);
         }
-        let (pace, times) = match &task {
-            Task::Source(token) => (group.pinned(*token).cost().pace(), None),
-            Task::Work(work) => (work.cost().pace(), None),
-            Task::Run(..) => (group.task_cost.pace(), Some(&group.task_cost)),
-            Task::Reclaim(_) | Task::Discard(_) => (Pace::Cheap, None),
+        let pace = match &task {
+            Task::Source(token) => group.pinned(*token).cost().pace(),
+            Task::Work(work) => work.cost().pace(),
+            Task::Run(..) => group.task_cost.pace(),
+            Task::Reclaim(_) | Task::Discard(_) => Pace::Cheap,
         };
-        let is_closure = times.is_some();
         if group.histograms.is_on() {
             group
                 .histograms
                 .record(Stage::WorkQueue, self.now.saturating_duration_since(queued_at));
         }
-        self.start(class, pace, queued_at, times, |context| task.run(&group, context));
-        if is_closure {
-            group.note_closure_ended(class);
+        if let Task::Run(..) = task {
+            self.start(class, pace, queued_at, |group, context| {
+                let from = context.lap.now;
+                task.run(group, context);
+                context.charge(&group.task_cost);
+                group.note_closure_run(from, context);
+            });
+            self.group.note_closure_ended(class);
+        } else {
+            self.start(class, pace, queued_at, |group, context| task.run(group, context));
         }
     }
 
-    /// Runs code that may call user code.
-    ///
-    /// Adds the elapsed time to `times`. Sources and `Work` time themselves.
+    /// Runs code that may call user code. The code charges its time to a [`Cost`](super::cost::Cost).
     fn start(
         &mut self,
         class: Class,
         pace: Pace,
         runnable_at: Instant,
-        times: Option<&Cost>,
-        code: impl FnOnce(&mut WorkerContext<'_>),
+        code: impl FnOnce(&Group, &mut WorkerContext<'_>),
     ) {
         if pace == Pace::Dear {
             self.stalls.begin_slow();
@@ -211,7 +218,7 @@ impl Worker {
         }
         self.before_run(pace == Pace::Cheap, self.demand());
         watch_cpu_time(pace == Pace::Dear || self.group.is_crowded(self.now));
-        self.seat().class.store(class as u8, Ordering::Relaxed);
+        self.slot().class.store(class as u8, Ordering::Relaxed);
         let login = self.kind == ThreadKind::Reserve && class == Class::Login;
         if login {
             self.group.thread_set.begin_login();
@@ -222,12 +229,7 @@ impl Worker {
             lap: Lap::from(self.now),
             runnable_at,
         };
-        code(&mut context);
-        if let Some(cost) = times {
-            let from = self.now;
-            context.charge(cost);
-            self.group.note_closure_run(from, &context);
-        }
+        code(&self.group, &mut context);
         if context.lap.now == self.now {
             // The run was not timed. The next run must not be charged for it.
             context.lap.now = clock::now();
@@ -237,7 +239,7 @@ impl Worker {
             self.group.mode.note_crowded(self.now);
         }
         // Work may still be set aside, for example after a panic.
-        self.group.queue_stealable(self.seat());
+        self.group.queue_stealable(self.slot());
         self.stalls.end_run(self.now);
         if login {
             self.group.thread_set.end_login();
@@ -307,7 +309,7 @@ impl Worker {
                         let cost = self.group.pinned(token).cost();
                         paces[pinned] = cost.pace();
                         nanos += u64::from(cost.nanos().unwrap_or(0));
-                        self.seat().batch[pinned].put(token, event.readiness());
+                        self.slot().batch[pinned].put(token, event.readiness());
                         pinned += 1;
                     } else {
                         self.count(Counter::StaleEvents, 1);
@@ -327,10 +329,14 @@ impl Worker {
         }
         if rest.is_some() && !demand.all_wait {
             let long = nanos >= LONG_BATCH_NANOS;
-            self.group.mode.note_batch(self.now, pinned, long, rest == Some(Rest::Wait));
+            if rest == Some(Rest::Wait) {
+                self.batches.note(long);
+                let taken = || self.group.events_taken();
+                self.group.mode.judge_sharing(self.now, &mut self.batches, taken);
+            }
             if long && demand.pollers > 1 {
                 // The first run below wakes another worker to poll.
-                self.group.take_permit(self.seat());
+                self.group.take_permit(self.slot());
             }
         }
         // 6. Timers. Their callbacks are queued as tasks.
@@ -370,7 +376,7 @@ impl Worker {
     /// Runs an event here, or queues it. If this worker was stuck, another one may have taken the
     /// event.
     fn deliver_one(&mut self, event: usize, pace: Pace, turn: Turn, here: bool) {
-        let Some((token, readiness)) = self.seat().batch[event].take() else { return };
+        let Some((token, readiness)) = self.slot().batch[event].take() else { return };
         let class = self.group.pinned(token).class();
         if !here || !self.accepts().includes(class) {
             self.count(Counter::BatchEventsQueued, 1);
@@ -378,8 +384,7 @@ impl Worker {
             return;
         }
         self.count(Counter::BatchEventsInline, 1);
-        let group = Arc::clone(&self.group);
-        self.start(class, pace, self.polled_at, None, |context| {
+        self.start(class, pace, self.polled_at, |group, context| {
             context.turn = turn;
             group.with_pinned(token, context, |source, context| source.ready(readiness, context));
         });
@@ -392,7 +397,7 @@ impl Worker {
     }
 
     fn count(&self, counter: Counter, n: u64) {
-        self.seat().counters.bump(counter, n);
+        self.slot().counters.bump(counter, n);
     }
 }
 
@@ -403,8 +408,8 @@ impl Serve for Worker {
         &self.group
     }
 
-    fn seat(&self) -> &Seat {
-        &self.group.thread_set.seats[self.seat]
+    fn slot(&self) -> &WorkerSlot {
+        &self.group.thread_set.slots[self.slot]
     }
 
     fn kind(&self) -> ThreadKind {

@@ -81,8 +81,10 @@ mod making {
         ShowWithoutFence,
         WatchWithoutFence,
         // Park and its users
+        StuckUnchecked,
         StallShowsPermit,
         StallWakesNobody,
+        StallWithoutFence,
         LeaveUnseen,
         LeaveWithoutLook,
         LeaveKeepsPermit,

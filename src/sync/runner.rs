@@ -242,6 +242,11 @@ impl<T> Running<'_, T> {
 
     /// Sets or clears the flag that `is_owned_or_flagged` shows after the run.
     pub(crate) fn set_flag(&self, on: bool) {
+        // Only owners change the flag. So this load is exact, and in the usual case no locked
+        // instruction is needed.
+        if on == (self.runner.word.load(Ordering::Relaxed) & FLAG != 0) {
+            return;
+        }
         if mutant!(on, FlagForgotten => false) {
             self.runner.word.fetch_or(FLAG, Ordering::Relaxed);
         } else {

@@ -24,16 +24,17 @@ use crate::runtime::end::{End, LEAVE_WHEN_EMPTY, RUN};
 use crate::runtime::park::{Demand, Park, Rest};
 use crate::runtime::reserve::StoodBy;
 use crate::runtime::run_queues::{Accepts, PopOrder, RunQueues};
-use crate::runtime::seats::Seat;
 use crate::runtime::thread_kind::ThreadKind;
 use crate::runtime::thread_set::ThreadSet;
 use crate::runtime::watch::Watch;
+use crate::runtime::worker_slot::WorkerSlot;
 use crate::sync::mutant::mutant;
 
 mod ending;
 mod leaving;
 mod permit;
 mod reserve;
+mod stuck;
 mod waking;
 
 /// Handlers are quick: one worker waits in epoll, the other sleeps.
@@ -166,13 +167,13 @@ impl Group {
         }
     }
 
-    /// Adds the seat of a thread, and counts the thread.
-    fn seat(&self, kind: ThreadKind) -> usize {
+    /// Adds the slot of a thread, and counts the thread.
+    fn slot(&self, kind: ThreadKind) -> usize {
         match kind {
             ThreadKind::Base | ThreadKind::Worker => self.thread_set.expect_base(),
             ThreadKind::Reserve => self.thread_set.expect_reserve(),
         }
-        self.thread_set.sit(kind)
+        self.thread_set.occupy(kind)
     }
 
     fn tell(&self) {
@@ -224,7 +225,7 @@ impl Group {
 
 pub(crate) struct Worker {
     pub(crate) group: Arc<Group>,
-    seat: usize,
+    slot: usize,
     kind: ThreadKind,
     /// Demand of the group.
     demand: Cell<Demand>,
@@ -245,11 +246,11 @@ struct Gone;
 
 impl Worker {
     pub(crate) fn new(group: &Arc<Group>, kind: ThreadKind, demand: Demand) -> Self {
-        let seat = group.seat(kind);
+        let slot = group.slot(kind);
         let group = Arc::clone(group);
         // As `Threads::launch`.
         mutant!(group.end.enter(), WorkerCountsItself => ());
-        Self { group, seat, kind, demand: Cell::new(demand), leaves: Leaves::Never }
+        Self { group, slot, kind, demand: Cell::new(demand), leaves: Leaves::Never }
     }
 
     /// `Worker::run`.
@@ -299,7 +300,7 @@ impl Worker {
 
     /// `Stalls::begin`, and the thread that is started if no other worker is free.
     fn stall(&self) {
-        self.group.begin_stall(self.kind, self.seat(), || self.demand());
+        self.group.begin_stall(self.kind, self.slot(), || self.demand());
         if self.group.thread_set.free() == 0 {
             Self::new(&self.group, self.kind, self.demand()).run();
         }
@@ -314,8 +315,8 @@ impl Serve for Worker {
         &self.group
     }
 
-    fn seat(&self) -> &Seat {
-        &self.group.thread_set.seats[self.seat]
+    fn slot(&self) -> &WorkerSlot {
+        &self.group.thread_set.slots[self.slot]
     }
 
     fn kind(&self) -> ThreadKind {
@@ -347,7 +348,7 @@ impl Serve for Worker {
         let asks = match self.leaves {
             Leaves::Never => false,
             Leaves::AtOnce => true,
-            Leaves::WithPermit => self.seat().state.has_permit(),
+            Leaves::WithPermit => self.slot().state.has_permit(),
         };
         if !asks || self.group.thread_set.free() <= 1 {
             return false;

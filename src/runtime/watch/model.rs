@@ -11,10 +11,10 @@ use super::*;
 use crate::runtime::park::Wake;
 use crate::runtime::schedule::model::{CALM, Group, TAKEN, Worker};
 use crate::runtime::schedule::{Schedule, Serve};
-use crate::runtime::seats::Seat;
 use crate::runtime::slots::Token;
 use crate::runtime::thread_kind::ThreadKind;
 use crate::runtime::work::Work;
+use crate::runtime::worker_slot::WorkerSlot;
 use crate::sync::mutant::{explore, mutants};
 use crate::sys::epoll::Readiness;
 
@@ -36,7 +36,7 @@ fn beside(
 }
 
 fn nothing_is_held(group: &Group) -> bool {
-    !group.thread_set().seats.iter().any(Seat::holds)
+    !group.thread_set().slots.iter().any(WorkerSlot::holds)
 }
 
 /// The watchdog sleeps while all workers rest, and the last worker ends its rest.
@@ -69,7 +69,7 @@ fn work_is_set_aside() {
         let worker = worker();
         worker.begin(false);
         beside(worker, nothing_is_held, |worker| {
-            worker.seat().stealable.put(Arc::new(Nothing));
+            worker.slot().stealable.put(Arc::new(Nothing));
             worker.group.show_to_watchdog();
         });
     });
@@ -83,7 +83,7 @@ fn events_are_taken_before_the_permit_is_given_up() {
         let rest = worker.group.park().rest(false, CALM);
         beside(worker, nothing_is_held, move |worker| {
             worker.rise(rest);
-            worker.seat().batch[0].put(Token::decode(Token::FIRST), Readiness::from_condensed(1));
+            worker.slot().batch[0].put(Token::decode(Token::FIRST), Readiness::from_condensed(1));
             mutant!(worker.group.show_to_watchdog(), EventsNotShown => ());
             worker.before_run(false, CALM);
         });

@@ -10,7 +10,7 @@ use std::thread;
 use super::*;
 use crate::config::Config;
 use crate::runtime::watch::Woke;
-use crate::runtime::{Builder, Handle, Interest, Runtime, Work};
+use crate::runtime::{Builder, Cost, Handle, Interest, Runtime, Work};
 use crate::sync::stall;
 
 const LONG_RUN: Duration = Duration::from_millis(5);
@@ -25,8 +25,8 @@ fn alone() -> (Runtime, Worker) {
         .thread_scale_thresh(100);
     let (runtime, _) = Builder::default().config(config).assemble(None).expect("descriptors");
     let group = Arc::clone(&runtime.handle.shared.groups[0]);
-    let seat = group.thread_set.sit(ThreadKind::Base);
-    let worker = Worker::new(group, seat, ThreadKind::Base, Role::Called);
+    let slot = group.thread_set.occupy(ThreadKind::Base);
+    let worker = Worker::new(group, slot, ThreadKind::Base, Role::Called);
     worker.begin(false);
     (runtime, worker)
 }
@@ -156,8 +156,8 @@ fn events_wake_the_watchdog_if_it_has_taken_the_permit_before() {
     let rest = group.park.rest(false, demand);
     assert_eq!(rest, Rest::Wait);
     worker.rise(rest);
-    group.relieve(worker.seat(), demand);
-    assert!(!worker.seat().state.has_permit());
+    group.relieve(worker.slot(), demand);
+    assert!(!worker.slot().state.has_permit());
     let (ours, mut other) = UnixStream::pair().expect("descriptors");
     let mut reader = ours.try_clone().expect("a descriptor");
     let watched = runtime.handle.register(ours, Interest::READABLE, |_, _| ());
@@ -201,13 +201,13 @@ fn a_long_batch_is_run_without_the_permit_while_the_group_shares() {
         for (_, other) in &mut sources {
             other.write_all(b"!").expect("sent");
         }
-        let rest = group.park.rest(worker.seat().state.rest(), demand);
+        let rest = group.park.rest(group.thread_set.rest(worker.slot()), demand);
         worker.rise(rest);
         let mut events = [Event::EMPTY; MOST_EVENTS];
         let count = group.epoll.wait(&mut events, None).expect("events");
         assert_eq!(count, sources.len());
         worker.deliver(&events[..count], Some(rest), demand);
-        assert_eq!(worker.seat().state.has_permit(), kept, "each event is taken for 4 µs");
+        assert_eq!(worker.slot().state.has_permit(), kept, "each event is taken for 4 µs");
         drop(sources);
         worker.run_tasks();
     }

@@ -1,17 +1,18 @@
 //! Unusual uses of a wait by handlers, and edge cases of threads that start and leave.
 
 use std::cell::RefCell;
+use std::mem;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use epoll_group::net::{Close, CloseReason, Connection, Input, Protocol};
 use epoll_group::stall::{self, Stall};
 use epoll_group::stats::Counter;
-use epoll_group::{Class, Config, Interest, Readiness, Runtime};
+use epoll_group::{Class, Config, Interest, Readiness, Runtime, ThreadInfo, ThreadKind};
 use lab::protocol::Bytes;
-use lab::workers::Gate;
+use lab::workers::{Gate, all_rest};
 use lab::{Kind, LONG, Server, eventually};
 
 fn echo() -> impl Protocol {
@@ -87,29 +88,58 @@ fn the_reserve_goes_back_when_a_stuck_handler_is_done_and_not_at_the_next_look()
 }
 
 #[test]
-fn seats_that_are_used_again_do_not_pass_for_progress() {
-    const CROWD: usize = 12;
+fn slots_that_are_used_again_do_not_pass_for_progress() {
+    /// Threads that looks of the watchdog add one after the other, as long as none finds progress.
+    const STEPS: [u64; 3] = [1, 2, 4];
     let config = lab::config()
         .epoll_threads_per_group(1)
         .enable_tasker(false)
         .dynamic_threads_shrink_time(Duration::from_millis(10))
-        .thread_deadlock_check_interval(Duration::from_millis(100));
-    let runtime = Runtime::builder().config(config).start().expect("a runtime");
-    let checks = || runtime.stats().get(Counter::WatchdogChecks);
-    let [first, second] = [(); 2].map(|()| {
-        let (gate, before) = (Gate::default(), checks());
-        for _ in 0..CROWD {
+        .thread_deadlock_check_interval(Duration::from_millis(20));
+    // Added threads are held back before they begin. Meanwhile no look adds any.
+    let begins = Arc::new(Mutex::new(Gate::default()));
+    let begin = Arc::clone(&begins);
+    let hook = move |info: &ThreadInfo| {
+        if info.kind == ThreadKind::Worker {
+            let begin = begin.lock().expect("no panic").clone();
+            begin.pass();
+        }
+    };
+    let builder = Runtime::builder().config(config).on_thread_start(hook);
+    let runtime = builder.start().expect("a runtime");
+    let added = || runtime.stats().get(Counter::ThreadsStartedWatchdog);
+    let look = || {
+        let checks = || runtime.stats().get(Counter::WatchdogChecks);
+        let before = checks();
+        // Looks are counted when they begin.
+        eventually(LONG, || checks() >= before + 2);
+    };
+    let begin_with = |next: Gate| mem::replace(&mut *begins.lock().expect("no panic"), next);
+    for round in ["new", "used"] {
+        let (gate, mut before) = (Gate::default(), added());
+        let _ = begin_with(Gate::default());
+        // With the base worker, one thread for each.
+        let crowd = 1 + STEPS.iter().sum::<u64>() as usize;
+        for _ in 0..crowd {
             let gate = gate.clone();
             runtime.handle().spawn(move || gate.pass()).expect("room");
         }
-        gate.wait_for(CROWD);
-        let needed = checks() - before;
+        for step in STEPS {
+            eventually(LONG, || added() > before);
+            look();
+            assert_eq!(added() - before, step, "{round} slots");
+            before += step;
+            let held = begins.lock().expect("no panic").clone();
+            held.wait_for(step as usize);
+            begin_with(Gate::default()).open();
+        }
+        gate.wait_for(crowd);
+        begin_with(Gate::opened()).open();
         gate.open();
-        eventually(LONG, || runtime.stats().dynamic_threads == 0);
-        needed
-    });
-    // Looks of the watchdog add 1, 2, 4 and 8 threads. One more look finds that a thread was woken.
-    assert!(second <= 2 * first + 3, "{first} looks, and then {second}");
+        // A run that ends later would be progress in the next round.
+        eventually(LONG, || runtime.stats().workers == 1);
+        all_rest(&runtime);
+    }
 }
 
 #[test]

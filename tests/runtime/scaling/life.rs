@@ -46,7 +46,7 @@ impl Log {
 }
 
 #[test]
-fn threads_that_are_added_have_names_and_hooks_and_use_seats_again() {
+fn threads_that_are_added_have_names_and_hooks_and_use_slots_again() {
     let log = Log::default();
     let builder = builder("sl-h").on_thread_start(log.hook("start"));
     let runtime = builder.on_thread_stop(log.hook("stop")).start().expect("a runtime");
@@ -76,14 +76,14 @@ fn threads_that_are_added_have_names_and_hooks_and_use_seats_again() {
         assert_eq!(info.group, 0);
         names.entry(info.worker).or_default().push(*what);
     }
-    // A thread on a seat stops before the next thread on that seat starts.
-    for (seat, calls) in &names {
+    // A thread in a slot stops before the next thread in that slot starts.
+    for (slot, calls) in &names {
         let expected = ["start", "stop"].into_iter().cycle().take(calls.len());
-        assert_eq!(calls.len() % 2, 0, "{seat}: {calls:?}");
-        assert!(calls.iter().copied().eq(expected), "{seat}: {calls:?}");
+        assert_eq!(calls.len() % 2, 0, "{slot}: {calls:?}");
+        assert!(calls.iter().copied().eq(expected), "{slot}: {calls:?}");
     }
     assert!(names.len() < 5 + added as usize, "none of {added} sat where another one had been");
-    assert!(names.len() < 100, "{} seats for 30 that wait", names.len());
+    assert!(names.len() < 100, "{} slots for 30 that wait", names.len());
     assert_eq!(stats.get(Counter::Panics), 0, "{stats}");
 }
 

@@ -59,6 +59,7 @@ fn one_with_the_permit_leaves_and_a_task_comes() {
 
 mutants! {
     leave_beside_a_stall: LeaveUnseen, leaving_beside_a_stall(Last::Event), "deadlock";
+    stall_without_fence: StallWithoutFence, leaving_beside_a_stall(Last::Event), "deadlock";
     leave_without_look: LeaveWithoutLook, leaving_beside_a_stall(Last::Task), "deadlock";
     leave_with_the_permit: LeaveKeepsPermit, leaving_with_the_permit(Last::Event), "deadlock";
     leave_without_waking: LeaveWakesNobody, leaving_with_the_permit(Last::Event), "deadlock";

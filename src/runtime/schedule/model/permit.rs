@@ -10,17 +10,17 @@ use crate::sync::mutant::{explore, explore_up_to, mutants};
 fn one_runs_and_one_sleeps() -> (Arc<Group>, Rest) {
     let group = Group::new(2);
     for _ in 0..2 {
-        group.seat(ThreadKind::Base);
+        group.slot(ThreadKind::Base);
     }
     let first = group.park.rest(false, CALM);
     group.park.rise(first);
-    group.thread_set.seats[0].state.run(true);
+    group.thread_set.slots[0].state.run(true);
     let sleeping = group.park.rest(false, CALM);
     (group, sleeping)
 }
 
-fn relieve(group: &Group, seat: usize) {
-    group.relieve_with(&group.thread_set.seats[seat], CALM, || ());
+fn relieve(group: &Group, slot: usize) {
+    group.relieve_with(&group.thread_set.slots[slot], CALM, || ());
 }
 
 /// The stuck worker goes to rest at the same moment.
@@ -29,7 +29,7 @@ fn permit_is_taken_from_the_stuck() {
         let (group, sleeping) = one_runs_and_one_sleeps();
         let here = Arc::clone(&group);
         let stuck = thread::spawn(move || {
-            let has_permit = here.thread_set.seats[0].state.rest();
+            let has_permit = here.thread_set.rest(&here.thread_set.slots[0]);
             here.park.rest(has_permit, CALM)
         });
         relieve(&group, 0);
@@ -53,10 +53,10 @@ fn permit_of_one_that_waits() {
         let (group, sleeping) = one_runs_and_one_sleeps();
         let here = Arc::clone(&group);
         let waits = thread::spawn(move || {
-            let seat = &here.thread_set.seats[0];
-            here.begin_stall(ThreadKind::Base, seat, || CALM);
+            let slot = &here.thread_set.slots[0];
+            here.begin_stall(ThreadKind::Base, slot, || CALM);
             // The wait is over.
-            seat.state.go_on();
+            here.thread_set.go_on(slot);
         });
         relieve(&group, 0);
         let _ = group.park.sleep(None);
@@ -76,7 +76,7 @@ fn permit_of_one_that_hangs() {
         group.epoll.add(Edge::Conn(Task::Hangs));
         group.wait_until_begun(1);
         group.epoll.add(Edge::Conn(Task::Stuck));
-        (0..2).for_each(|seat| relieve(&group, seat));
+        (0..2).for_each(|slot| relieve(&group, slot));
         join(workers);
         assert_eq!(group.begun(), 2);
         group.assert_that_nobody_rests();
@@ -90,7 +90,7 @@ fn theft_beside_rest_and_wake() {
         let group = Group::new(2);
         let workers = start_workers(&group, &[CALM; 2]);
         let here = Arc::clone(&group);
-        let watchdog = thread::spawn(move || (0..2).for_each(|seat| relieve(&here, seat)));
+        let watchdog = thread::spawn(move || (0..2).for_each(|slot| relieve(&here, slot)));
         group.push(Task::Stuck);
         group.push(Task::Stuck);
         watchdog.join().expect("no panic");

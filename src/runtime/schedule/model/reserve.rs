@@ -18,7 +18,7 @@ fn ordinary_task_beside_the_reserve(wait: Wait) {
         let group = Group::that_tells(2);
         let ordinary = Worker::new(&group, ThreadKind::Base, CALM);
         let reserve = Worker::new(&group, ThreadKind::Reserve, CALM);
-        group.thread_set.begin_stall(ThreadKind::Base, ordinary.seat());
+        assert!(!group.thread_set.begin_stall(ThreadKind::Base, ordinary.slot()));
         if wait == Wait::Ends {
             group.thread_set.end_stall(ThreadKind::Base);
         }
@@ -40,11 +40,11 @@ fn ordinary_task_beside_the_reserve(wait: Wait) {
 fn call_beside_stand_by() {
     explore(|| {
         let group = Group::that_tells(2);
-        let seat = group.seat(ThreadKind::Base);
+        let slot = group.slot(ThreadKind::Base);
         let reserve = start(vec![Worker::new(&group, ThreadKind::Reserve, CALM)]);
         let here = Arc::clone(&group);
         let waits = thread::spawn(move || {
-            here.begin_stall(ThreadKind::Base, &here.thread_set.seats[seat], || CALM);
+            here.begin_stall(ThreadKind::Base, &here.thread_set.slots[slot], || CALM);
             assert!(!here.thread_set.call_reserve(), "one stands by or is active");
         });
         group.push_as(Class::InProgress, Task::Stuck);
