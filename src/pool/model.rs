@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use loom::thread;
 
-use super::{
-    Backend, BackendState, GetError, Host, Limits, Manage, ManageError, Pool, Pooled, Target,
-};
+use super::{Backend, BackendState, GetError, Host, Limits, Manage, Pool, Pooled, Target};
 use crate::sync::mutant::{explore, mutants};
 
 /// Makes connections 1, 2, 3 …
@@ -19,8 +17,9 @@ struct Numbers(AtomicU32);
 impl Manage for Numbers {
     type Key = u8;
     type Connection = u32;
+    type Error = &'static str;
 
-    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, ManageError> {
+    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, &'static str> {
         Ok(self.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
@@ -106,7 +105,8 @@ fn a_pause_against_a_get() {
         let operator = thread::spawn(move || {
             here.inner.set_state(BackendState::Paused);
             assert!(here.inner.wait_quiet(BackendState::Paused, None));
-            assert_eq!(here.status().in_use, 0, "nothing is in use in a pause");
+            let status = here.status();
+            assert_eq!((status.in_use, status.idle), (0, 0), "nothing is kept in a pause");
             pool.resume(&7);
             pool
         });
@@ -208,7 +208,7 @@ mutants! {
     return_to_idle_only: ReturnServesNobody, a_return_between_empty_and_asleep(), "deadlock";
     deadline_drops_what_is_on_its_way: ExpiryIgnoresGrant, a_deadline_against_a_hand_off(), "at rest";
     death_unseen: DeathServesNobody, a_death_while_others_wait(), "deadlock";
-    return_in_a_pause: PauseHandsOver, a_pause_against_a_get(), "deadlock";
+    return_in_a_pause: PauseHandsOver, a_pause_against_a_get(), "nothing is kept in a pause";
     quiet_unseen: QuietUntold, a_pause_against_a_get(), "deadlock";
     old_version_kept: OldVersionKept, a_fail_over_against_a_return(), "left == right";
     close_forgets_who_waits: CloseForgets, a_drop_against_who_waits(), "deadlock";
