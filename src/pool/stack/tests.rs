@@ -122,27 +122,14 @@ fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
     let ids: Vec<_> = (0_u32..).zip(deadlines).map(|(n, at)| bench.wait(n, false, at)).collect();
     for id in ids.iter().rev().step_by(2) {
         assert!(bench.stack.leave(bench.now, *id).is_some());
+        assert!(bench.stack.leave(bench.now, *id).is_none());
     }
+    assert_eq!(bench.stack.waiters.expiries.len(), 10_000);
     bench.pass(Duration::from_secs(4));
     assert!(bench.fx.grants.is_empty());
     bench.pass(Duration::from_secs(8));
     assert_eq!(bench.fx.grants.len(), 10_000);
     assert!(bench.stack.waiters.is_empty() && bench.stack.waiters.expiries.is_empty());
-}
-
-#[test]
-fn a_waiter_that_leaves_takes_its_deadline_along() {
-    let mut bench = Bench::new(Limits::default().max(1));
-    bench.connect();
-    for n in 0..1000 {
-        let id = bench.wait(n, false, Some(bench.now + Duration::from_secs(3600)));
-        assert_eq!(bench.stack.waiters.expiries.len(), 1);
-        assert!(
-            bench.stack.leave(bench.now, id).is_some()
-                && bench.stack.leave(bench.now, id).is_none()
-        );
-        assert!(bench.stack.waiters.expiries.is_empty());
-    }
 }
 
 #[test]
