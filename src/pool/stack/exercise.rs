@@ -111,19 +111,21 @@ impl World {
         let caller = self.callers;
         let own = (!n.is_multiple_of(4)).then(|| self.now + Duration::from_secs(n as u64 % 8));
         let (holder, asked, has_thread) = (self.holder.clone(), self.now, !n.is_multiple_of(3));
-        let ask = Ask { holder, asked, deadline: own, has_thread, again: false };
+        let again = n.is_multiple_of(7);
+        let ask = Ask { holder, asked, deadline: own, has_thread, again };
         let deadline = own.unwrap_or(self.now + WAIT_TIMEOUT);
-        let overtakes = !self.waiting.is_empty();
+        let overtakes = !again && !self.waiting.is_empty();
         // A caller that is served in the same call first counts as waiting.
-        let full = self.waiting.len() >= self.limits.max_waiting;
-        self.waiting.push((caller, None, deadline));
+        let full = !again && self.waiting.len() >= self.limits.max_waiting;
+        let at = if again { 0 } else { self.waiting.len() };
+        self.waiting.insert(at, (caller, None, deadline));
         match self.stack.ask(self.now, &ask, || caller, fx) {
             Asked::Waits(id, until) => {
                 assert!(!full && until == Some(deadline) && deadline > self.now);
-                self.waiting.last_mut().expect("pushed").1 = Some(id);
+                self.waiting[at].1 = Some(id);
             }
             Asked::Now(grant) => {
-                self.waiting.pop();
+                self.waiting.remove(at);
                 match grant {
                     Grant::Conn(conn, ticket, fitness) => {
                         assert!(!overtakes, "nobody overtakes");
@@ -269,6 +271,7 @@ impl World {
                     self.used.push((conn, ticket));
                 }
                 Grant::Connect(ticket) => {
+                    assert!(waiter.ask.has_thread, "a callback does not connect");
                     assert_eq!((at, ticket.version), (0, self.version), "in order");
                     self.connecting.push((ticket, By::Caller));
                 }
