@@ -34,7 +34,7 @@ type Turn = Box<dyn FnOnce()>;
 /// a pool has a thread of its own, named `pool`, for code that is due. It starts a thread
 /// `pool-connect` for each connect, which ends with the connect.
 ///
-/// A host may drop code instead of running it. A connect then counts as failed.
+/// A host may drop code instead of running it. A connect or a check then counts as failed.
 pub trait Host: Send + Sync + 'static {
     /// Runs code soon, on another thread. The code may wait for a backend for
     /// [`connect_timeout`](super::Limits::connect_timeout), and announces the wait to a runtime.

@@ -252,6 +252,9 @@ fn a_caller_that_asks_after_its_deadline_is_not_told_that_all_are_busy() {
     let (pool, fake) = pool(limits(2));
     let held = pool.get(&A).unwrap();
     assert_had_no_time(pool.backend(&A).unwrap().get_before(Instant::now()));
+    let (answer, answers) = mpsc::channel();
+    pool.backend(&A).unwrap().get_then(Instant::now(), move |got| drop(answer.send(got)));
+    assert_had_no_time(answers.try_recv().expect("called before the call returns"));
     drop(held);
     assert_at_rest(&pool, &fake, A);
 }
