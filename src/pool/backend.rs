@@ -635,3 +635,37 @@ impl<M: Manage> Inner<M> {
         lock(&self.stack).status(key)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::pool::Pool;
+
+    struct Numbers;
+
+    impl Manage for Numbers {
+        type Key = u8;
+        type Connection = u32;
+        type Error = Infallible;
+
+        fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, Infallible> {
+            Ok(7)
+        }
+    }
+
+    #[test]
+    fn a_caller_that_is_late_gives_its_connect_back() {
+        let pool = Pool::builder(Numbers).build().expect("a thread");
+        let inner = pool.backend(&1).expect("it is open").inner;
+        let (now, holder) = (clock::now(), Holder::new(Location::caller()));
+        let ask = Ask { holder, asked: now, deadline: None, has_thread: true, again: false };
+        let asked = inner.apply(|stack, fx| stack.ask(now, &ask, || unreachable!(), fx));
+        let Asked::Now(grant @ Grant::Connect(_)) = asked else { panic!("it may connect") };
+        assert_eq!(inner.status().connecting, 1);
+        let late = Ask { deadline: Some(now), ..ask };
+        assert!(matches!(inner.accept(grant, &late), Err(GetError::Timeout { .. })));
+        assert_eq!((inner.status().connecting, inner.status().totals.connects), (0, 0));
+    }
+}
