@@ -8,7 +8,7 @@ use std::time::Duration;
 use epoll_group::pool::{Cause, GetError};
 
 use crate::support::{
-    Got, TestPool, assert_at_rest, build, late, limits, pool, soon, until_waiting,
+    Got, TestPool, assert_at_rest, build, late, limits, pool, soon, status, until_waiting,
 };
 use lab::{LONG, eventually};
 
@@ -130,6 +130,40 @@ fn a_connection_that_was_idle_for_long_is_looked_at_by_the_host() {
     let conn = next(&answers).unwrap();
     assert_eq!((conn.number, fake.closed()), (2, vec![1]));
     drop(conn);
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
+fn a_caller_of_an_unfit_connection_goes_before_later_callers() {
+    let (pool, fake) = pool(limits(2).max_connecting(1).backoff(LONG, LONG));
+    let held = pool.get(&A).unwrap();
+    drop(pool.get(&"other").unwrap());
+    // After a failure no connect begins until the backend is resumed.
+    fake.set(&fake.dead, true);
+    assert!(pool.backend(&A).unwrap().get_before(soon()).is_err());
+    eventually(LONG, || status(&pool, A).failures == 1);
+    fake.set(&fake.dead, false);
+    drop(held);
+
+    let (answer, answers) = mpsc::channel();
+    let (here, faults) = (pool.clone(), Arc::clone(&fake));
+    pool.backend(&"other").unwrap().get_then(late(), move |got| {
+        drop(got.unwrap());
+        for n in [1, 2] {
+            // Only the first of them finds an idle connection.
+            faults.set(&faults.broken, n == 1);
+            let answer = answer.clone();
+            let then = move |got: Got| answer.send((n, got.unwrap())).unwrap();
+            here.backend(&A).unwrap().get_then(late(), then);
+        }
+    });
+    assert_eq!((fake.closed(), status(&pool, A).waiting), (vec![1], 2));
+    assert!(pool.resume(&A));
+    let mut got = [(); 2].map(|()| answers.recv_timeout(LONG).unwrap());
+    got.sort_by_key(|(_, conn)| conn.number);
+    assert_eq!(got.each_ref().map(|(n, _)| *n), [1, 2], "the first connection is for the first");
+    drop(got);
+    assert!(pool.retire(&"other"));
     assert_at_rest(&pool, &fake, A);
 }
 

@@ -168,6 +168,33 @@ fn a_failing_connect_is_tried_again_until_the_deadline() {
 }
 
 #[test]
+fn a_caller_whose_connect_fails_goes_before_later_callers() {
+    let (pool, fake) = pool(limits(1).backoff(LONG, LONG));
+    fake.set(&fake.dead, true);
+    fake.gate.close();
+    let (tell, order) = mpsc::channel();
+    let ask = |n| {
+        let (here, tell) = (pool.clone(), tell.clone());
+        thread::spawn(move || {
+            let _conn = here.get(&A).unwrap();
+            tell.send(n).unwrap();
+        })
+    };
+    let first = ask(1);
+    fake.gate.wait_for(1);
+    let second = ask(2);
+    until_waiting(&pool, A, 1);
+    fake.gate.open();
+    until_waiting(&pool, A, 2);
+    fake.set(&fake.dead, false);
+    assert!(pool.resume(&A), "it also ends the pause after the failure");
+    assert_eq!([order.recv_timeout(LONG), order.recv_timeout(LONG)], [Ok(1), Ok(2)]);
+    first.join().unwrap();
+    second.join().unwrap();
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
 fn a_resolved_backend_is_the_same_backend() {
     let (pool, _) = pool(limits(2));
     let backend = pool.backend(&A).unwrap();
