@@ -49,9 +49,9 @@ impl<C, W> Stack<C, W> {
     /// Returns true if no caller has asked for long, no connection is in use, and the backend has
     /// no settings that would be lost with it.
     pub(in crate::pool) fn is_unused(&self, now: Instant) -> bool {
+        // A backend of the first version has no connections of old ones.
         self.may_vanish()
             && self.counts == Counts::default()
-            && self.left == Counts::default()
             && self.waiters.is_empty()
             && self.unused_at().is_some_and(|at| at <= now)
     }
