@@ -3,13 +3,14 @@
 
 mod timing;
 
+use std::convert::Infallible;
 use std::hash::Hash;
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use epoll_group::pool::{Manage, ManageError, Pool, Target};
+use epoll_group::pool::{Manage, Pool, Target};
 
 const BACKENDS: u64 = 16;
 
@@ -19,8 +20,9 @@ struct Numbers<K>(PhantomData<K>);
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Manage for Numbers<K> {
     type Key = K;
     type Connection = u64;
+    type Error = Infallible;
 
-    fn connect(&self, _: &Target<'_, K>, _: Instant) -> Result<u64, ManageError> {
+    fn connect(&self, _: &Target<'_, K>, _: Instant) -> Result<u64, Infallible> {
         Ok(7)
     }
 }

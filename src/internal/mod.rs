@@ -18,5 +18,5 @@ pub use crate::client::fuzzed::connection as client_connection;
 /// Panics if the two differ.
 #[cfg(feature = "pool")]
 pub fn pool_ops(bytes: &[u8]) {
-    crate::pool::exercise::exercise(bytes);
+    crate::pool::exercise(bytes);
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::host::{Host, Observer};
 use super::manage::Manage;
-use super::shared::Shared;
-use super::{Owner, Pool};
+use super::{Owner, Pool, Shared};
 
 /// Number of connections of a backend, and time limits.
 ///

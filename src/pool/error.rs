@@ -5,8 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::stack::Refused;
-
 /// Reason for which a caller got no connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -95,16 +93,6 @@ impl fmt::Display for Cause {
             }
             Self::NoTime => f.write_str("no time was left to make one"),
             Self::Paused => f.write_str("the backend is paused"),
-        }
-    }
-}
-
-impl From<Refused> for GetError {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Disabled => Self::Disabled,
-            Refused::Closed => Self::Closed,
-            Refused::TooMany(max) => Self::TooManyWaiting { max },
         }
     }
 }

@@ -1,13 +1,31 @@
-//! [`Host`] and [`Observer`]: services of the program around a pool, and events for it.
+//! Code outside of a pool: its [`Host`] and its [`Observer`], and calls of the user's code.
 
-#[cfg(not(loom))]
-pub(super) use thread::OwnThread;
-
+use std::any::Any;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+#[cfg(not(loom))]
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::Instant,
+};
 
 use super::error::GetError;
-use super::manage::{ManageError, Target, Version};
+use super::manage::{BoxError, Target, Version};
 use super::status::Discard;
+
+#[cfg(all(feature = "server", target_os = "linux", not(loom)))]
+pub(super) use crate::sync::stall::{Wait, run_as as waiting};
+
+#[cfg(not(loom))]
+type Code = Box<dyn FnOnce() + Send>;
+
+/// Callback with its result, or the next question on behalf of a callback.
+#[cfg(not(loom))]
+type Turn = Box<dyn FnOnce()>;
 
 /// Runner of code for a pool: connects for callers without a thread or without time, checks of
 /// connections for callers that do not wait, and code that is due at a certain time.
@@ -16,7 +34,7 @@ use super::status::Discard;
 /// a pool has a thread of its own, named `pool`, for code that is due. It starts a thread
 /// `pool-connect` for each connect, which ends with the connect.
 ///
-/// A host may drop code instead of running it. A connect then counts as failed.
+/// A host may drop code instead of running it. A connect or a check then counts as failed.
 pub trait Host: Send + Sync + 'static {
     /// Runs code soon, on another thread. The code may wait for a backend for
     /// [`connect_timeout`](super::Limits::connect_timeout), and announces the wait to a runtime.
@@ -39,7 +57,7 @@ pub trait Observer<K>: Send + Sync + 'static {
     }
 
     /// A connection could not be made.
-    fn connect_failed(&self, target: &Target<'_, K>, error: &ManageError) {
+    fn connect_failed(&self, target: &Target<'_, K>, error: &(dyn Error + Send + Sync + 'static)) {
         let _ = (target, error);
     }
 
@@ -69,114 +87,222 @@ pub trait Observer<K>: Send + Sync + 'static {
     }
 }
 
+/// Code for a host. It is called with true when it runs, or with false if the host drops it.
+pub(super) struct Job<F: FnOnce(bool)>(Option<F>);
+
+impl<F: FnOnce(bool)> Job<F> {
+    pub(super) const fn new(code: F) -> Self {
+        Self(Some(code))
+    }
+
+    pub(super) fn run(mut self) {
+        if let Some(code) = self.0.take() {
+            code(true);
+        }
+    }
+}
+
+impl<F: FnOnce(bool)> Drop for Job<F> {
+    fn drop(&mut self) {
+        if let Some(code) = self.0.take() {
+            code(false);
+        }
+    }
+}
+
+/// Threads of a pool without a host. The one for code that is due ends and is joined when this is
+/// dropped.
 #[cfg(not(loom))]
-mod thread {
-    use std::collections::BTreeMap;
-    use std::fmt;
-    use std::sync::Arc;
-    use std::thread::{self, JoinHandle};
-    use std::time::{Duration, Instant};
+pub(super) struct OwnThread {
+    /// Present until the drop.
+    due: Option<Sender<(Instant, Code)>>,
+    thread: Option<JoinHandle<()>>,
+}
 
-    use super::Host;
-    use crate::pool::guard::shielded;
-    use crate::sync::shim::{Condvar, Mutex, lock, wait_while};
-
-    type Code = Box<dyn FnOnce() + Send>;
-
-    /// Thread of a pool that waits for deadlines. It ends and is joined when this is dropped.
-    pub(in crate::pool) struct OwnThread {
-        agenda: Arc<Agenda>,
-        thread: Option<JoinHandle<()>>,
+#[cfg(not(loom))]
+impl OwnThread {
+    pub(super) fn start() -> std::io::Result<Self> {
+        let (due, given) = mpsc::channel();
+        let thread = thread::Builder::new().name("pool".into()).spawn(move || run_due(&given))?;
+        Ok(Self { due: Some(due), thread: Some(thread) })
     }
+}
 
-    #[derive(Default)]
-    struct Agenda {
-        state: Mutex<State>,
-        changed: Condvar,
-    }
-
-    #[derive(Default)]
-    struct State {
-        /// Keys are unique by a number, because several entries may be due at the same time.
-        entries: BTreeMap<(Instant, u64), Code>,
-        number: u64,
-        ended: bool,
-    }
-
-    impl OwnThread {
-        pub(in crate::pool) fn start() -> std::io::Result<Self> {
-            let agenda = Arc::<Agenda>::default();
-            let here = Arc::clone(&agenda);
-            let thread = thread::Builder::new().name("pool".into()).spawn(move || here.run())?;
-            Ok(Self { agenda, thread: Some(thread) })
-        }
-    }
-
-    impl Agenda {
-        fn run(&self) {
-            let mut state = lock(&self.state);
-            while !state.ended {
-                let next = state.entries.first_key_value().map(|((at, _), _)| *at);
-                let now = Instant::now();
-                if next.is_some_and(|at| at <= now) {
-                    let (_, code) = state.entries.pop_first().expect("it is there");
-                    drop(state);
+/// Runs each code at its time, until the sender is dropped.
+#[cfg(not(loom))]
+fn run_due(given: &Receiver<(Instant, Code)>) {
+    let mut entries = BTreeMap::<(Instant, u64), Code>::new();
+    // Keys are unique by a number, because several entries may be due at the same time.
+    for number in 0_u64.. {
+        let next = entries.first_key_value().map(|(&(at, _), _)| at);
+        let left = next.map(|at| at.saturating_duration_since(Instant::now()));
+        let got = match left {
+            Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
+            Some(left) => given.recv_timeout(left),
+            None => given.recv().map_err(RecvTimeoutError::from),
+        };
+        match got {
+            Ok((at, code)) => drop(entries.insert((at, number), code)),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some((_, code)) = entries.pop_first() {
                     shielded(code);
-                    state = lock(&self.state);
-                    continue;
                 }
-                let limit = next.map(|at| at - now);
-                let number = state.number;
-                let unchanged = |state: &mut State| !state.ended && state.number == number;
-                state = wait_while(&self.changed, state, limit, unchanged).0;
             }
+            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
 
-    impl Host for OwnThread {
-        fn spawn(&self, code: Code) {
-            // If the thread cannot be started, the code is dropped.
-            let _ = thread::Builder::new().name("pool-connect".into()).spawn(|| {
-                shielded(code);
-            });
-        }
-
-        fn after(&self, delay: Duration, code: Code) {
-            let Some(at) = Instant::now().checked_add(delay) else { return };
-            let mut state = lock(&self.agenda.state);
-            if state.ended {
-                drop(state);
-                return;
-            }
-            state.number += 1;
-            let number = state.number;
-            state.entries.insert((at, number), code);
-            drop(state);
-            self.agenda.changed.notify_one();
-        }
+#[cfg(not(loom))]
+impl Host for OwnThread {
+    fn spawn(&self, code: Code) {
+        // If the thread cannot be started, the code is dropped.
+        let _ = thread::Builder::new().name("pool-connect".into()).spawn(|| shielded(code));
     }
 
-    impl Drop for OwnThread {
-        fn drop(&mut self) {
-            let mut state = lock(&self.agenda.state);
-            state.ended = true;
-            let entries = std::mem::take(&mut state.entries);
-            drop(state);
-            drop(entries);
-            self.agenda.changed.notify_one();
-            if let Some(thread) = self.thread.take()
-                && thread.thread().id() != thread::current().id()
-            {
-                // The thread catches panics of the code, so there is no error.
-                let _ = thread.join();
-            }
+    fn after(&self, delay: Duration, code: Code) {
+        if let (Some(at), Some(due)) = (Instant::now().checked_add(delay), &self.due) {
+            // The receiver lives until the drop.
+            let _ = due.send((at, code));
         }
     }
+}
 
-    impl fmt::Debug for OwnThread {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            let due = lock(&self.agenda.state).entries.len();
-            f.debug_struct("OwnThread").field("due", &due).finish_non_exhaustive()
+#[cfg(not(loom))]
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        self.due = None;
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            // The thread catches panics of the code, so there is no error.
+            let _ = thread.join();
         }
+    }
+}
+
+/// Runs code of the user. A panic becomes an error.
+pub(super) fn guarded<T, E: Into<BoxError>>(
+    code: impl FnOnce() -> Result<T, E>,
+) -> Result<T, BoxError> {
+    let code = || code().map_err(Into::into);
+    catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|payload| Err(panicked(&*payload)))
+}
+
+/// Runs code of the user. Returns false if it panicked.
+pub(super) fn shielded(code: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(code)).is_ok()
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> BoxError {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("(no text)")).into()
+}
+
+#[cfg(not(loom))]
+thread_local! {
+    /// Callbacks that wait until the present one has returned. `None`: no callback runs.
+    static TURNS: RefCell<Option<VecDeque<Turn>>> = const { RefCell::new(None) };
+}
+
+/// Runs a callback at once, or right after the running callback of this thread.
+///
+/// A callback that returns its connection serves the next waiter, whose callback returns it in turn. If
+/// they nested, the stack would overflow.
+#[cfg(not(loom))]
+pub(super) fn in_turn(code: impl FnOnce() + 'static) {
+    let mut code = Some(code);
+    let first = TURNS.try_with(|turns| match &mut *turns.borrow_mut() {
+        Some(later) => {
+            later.push_back(Box::new(code.take().expect("taken once")));
+            false
+        }
+        turns => {
+            *turns = Some(VecDeque::new());
+            true
+        }
+    });
+    if let Some(code) = code {
+        shielded(code);
+    }
+    while first == Ok(true)
+        && let Some(next) = next_turn()
+    {
+        shielded(next);
+    }
+}
+
+/// Takes the next callback. `None`: there is none, and no callback runs from now on.
+#[cfg(not(loom))]
+fn next_turn() -> Option<Turn> {
+    TURNS.with(|turns| {
+        let mut turns = turns.borrow_mut();
+        let next = turns.as_mut()?.pop_front();
+        if next.is_none() {
+            *turns = None;
+        }
+        next
+    })
+}
+
+/// In a model the threads share the thread-locals.
+#[cfg(loom)]
+pub(super) fn in_turn(code: impl FnOnce() + 'static) {
+    shielded(code);
+}
+
+/// Reason for which a thread waits. Without a runtime it is not announced.
+#[cfg(not(all(feature = "server", target_os = "linux", not(loom))))]
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wait {
+    Other,
+    Network,
+}
+
+/// Runs code that waits.
+#[cfg(not(all(feature = "server", target_os = "linux", not(loom))))]
+pub(super) fn waiting<T>(_: Wait, code: impl FnOnce() -> T) -> T {
+    code()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn nest(depth: usize, calls: Rc<RefCell<usize>>) {
+        in_turn(move || {
+            *calls.borrow_mut() += 1;
+            if depth > 0 {
+                nest(depth - 1, calls);
+            }
+        });
+    }
+
+    #[test]
+    fn callbacks_within_callbacks_take_no_stack() {
+        let calls = Rc::default();
+        nest(1_000_000, Rc::clone(&calls));
+        assert_eq!(*calls.borrow(), 1_000_001);
+    }
+
+    #[test]
+    fn a_panic_does_not_end_the_turns() {
+        let calls = Rc::default();
+        let inner = Rc::clone(&calls);
+        in_turn(move || {
+            nest(1, inner);
+            panic!("on purpose");
+        });
+        nest(0, Rc::clone(&calls));
+        assert_eq!(*calls.borrow(), 3);
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_text() {
+        let error = guarded::<(), &str>(|| panic!("number {}", 7)).expect_err("it panics");
+        assert_eq!(error.to_string(), "panicked: number 7");
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Instant;
 
-/// Reason for which a connection could not be made, or cannot be used any more.
-pub type ManageError = Box<dyn Error + Send + Sync>;
+/// Error of a manager, or of the pool in its place.
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Makes connections and checks them.
 ///
@@ -18,6 +18,9 @@ pub trait Manage: Send + Sync + 'static {
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
     /// A connection to a backend.
     type Connection: Send + 'static;
+    /// Reason for which a connection cannot be made, or cannot be used any more: an error type, a
+    /// text, or a box of either.
+    type Error: Into<Box<dyn Error + Send + Sync>>;
 
     /// Makes a connection to this version of this backend, before the deadline.
     ///
@@ -32,7 +35,7 @@ pub trait Manage: Send + Sync + 'static {
         &self,
         target: &Target<'_, Self::Key>,
         deadline: Instant,
-    ) -> Result<Self::Connection, ManageError>;
+    ) -> Result<Self::Connection, Self::Error>;
 
     /// Checks a connection that was idle for [`check_after`](super::Limits::check_after), before it is
     /// handed out. May ask the backend: the pool announces the call like [`connect`](Self::connect).
@@ -47,7 +50,7 @@ pub trait Manage: Send + Sync + 'static {
         &self,
         target: &Target<'_, Self::Key>,
         conn: &mut Self::Connection,
-    ) -> Result<(), ManageError> {
+    ) -> Result<(), Self::Error> {
         let _ = (target, conn);
         Ok(())
     }
@@ -61,7 +64,7 @@ pub trait Manage: Send + Sync + 'static {
         &self,
         target: &Target<'_, Self::Key>,
         conn: &mut Self::Connection,
-    ) -> Result<(), ManageError> {
+    ) -> Result<(), Self::Error> {
         let _ = (target, conn);
         Ok(())
     }
@@ -110,14 +113,11 @@ impl<K: fmt::Display> fmt::Display for Target<'_, K> {
     }
 }
 
-/// Number of [fail-overs](super::Pool::fail_over) of a backend.
+/// Number of [fail-overs](super::Pool::fail_over) of a backend. *Default* 0: none yet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Version(u64);
 
 impl Version {
-    /// Version of a backend that was never failed over.
-    pub const FIRST: Self = Self(0);
-
     /// The number.
     #[must_use]
     pub const fn number(self) -> u64 {

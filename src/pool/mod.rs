@@ -15,24 +15,26 @@
 //! connections.
 //!
 //! ```
+//! use std::io;
 //! use std::net::{SocketAddr, TcpListener, TcpStream};
 //! use std::time::Instant;
 //!
-//! use epoll_group::pool::{Limits, Manage, ManageError, Pool, Target};
+//! use epoll_group::pool::{Limits, Manage, Pool, Target};
 //!
 //! struct Tcp;
 //!
 //! impl Manage for Tcp {
 //!     type Key = SocketAddr;
 //!     type Connection = TcpStream;
+//!     type Error = io::Error;
 //!
 //!     fn connect(
 //!         &self,
 //!         target: &Target<'_, SocketAddr>,
 //!         deadline: Instant,
-//!     ) -> Result<TcpStream, ManageError> {
+//!     ) -> io::Result<TcpStream> {
 //!         let timeout = deadline.saturating_duration_since(Instant::now());
-//!         Ok(TcpStream::connect_timeout(target.key(), timeout)?)
+//!         TcpStream::connect_timeout(target.key(), timeout)
 //!     }
 //! }
 //!
@@ -80,23 +82,19 @@
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod backend;
-mod checkout;
 mod config;
 mod error;
-#[cfg(all(any(test, feature = "internal"), not(loom)))]
-pub(crate) mod exercise;
-mod guard;
 mod host;
 mod manage;
 #[cfg(all(test, loom))]
 mod model;
-mod shared;
 mod stack;
 mod status;
 
@@ -104,13 +102,18 @@ pub use backend::{Backend, Pooled};
 pub use config::{BuildError, Builder, Limits, LimitsError};
 pub use error::{Cause, GetError};
 pub use host::{Host, Observer};
-pub use manage::{Manage, ManageError, Target, Version};
+pub use manage::{Manage, Target, Version};
 pub use status::{
     BackendState, BackendStatus, CloseReport, Discard, Held, Leaving, PauseError, Totals,
 };
 
-use shared::Shared;
+#[cfg(all(any(test, feature = "internal"), not(loom)))]
+pub(crate) use stack::exercise::exercise;
 
+use backend::{Fx, Inner};
+use host::shielded;
+
+use crate::sync::shim::{Mutex, RwLock, lock, read, write};
 use crate::sys::clock;
 
 /// Connections to backends, by key.
@@ -132,63 +135,18 @@ impl<M: Manage> Pool<M> {
         Builder::new(manage)
     }
 
-    /// Returns a connection to a backend. Waits for one, at most for [`Limits::wait_timeout`].
-    ///
-    /// A worker that waits counts as stalled.
+    /// Returns a connection to a backend, like [`Backend::get`].
     ///
     /// # Errors
     ///
-    /// There was no connection in time; see [`GetError`].
+    /// Those of [`Backend::get`].
     #[track_caller]
     #[inline]
     pub fn get(&self, key: &M::Key) -> Result<Pooled<M>, GetError> {
         self.shared().backend(key)?.get(None, Location::caller())
     }
 
-    /// [`get`](Self::get) with a deadline of its own.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`get`](Self::get).
-    #[track_caller]
-    pub fn get_before(&self, key: &M::Key, deadline: Instant) -> Result<Pooled<M>, GetError> {
-        self.shared().backend(key)?.get(Some(deadline), Location::caller())
-    }
-
-    /// Returns an idle connection, if there is one. Neither connects nor waits for another caller.
-    ///
-    /// A connection that was idle for [`check_after`](Limits::check_after) is checked first, on this
-    /// thread. That may wait for the backend.
-    #[track_caller]
-    #[must_use]
-    pub fn try_get(&self, key: &M::Key) -> Option<Pooled<M>> {
-        self.shared().find(key)?.try_get(Location::caller())
-    }
-
-    /// Gets a connection for a callback. No thread waits, and the call returns at once.
-    ///
-    /// The callback is called exactly once, with [`GetError::Timeout`] within some milliseconds of the
-    /// deadline as long as the host runs. If a connection is idle, and has been for less than
-    /// [`check_after`](Limits::check_after), this thread calls it before this returns. The [`Host`] checks
-    /// an older one and calls it. Otherwise the thread that returns a connection does, or the host.
-    ///
-    /// The callback should be quick, and must not wait for another callback. A thread runs
-    /// callbacks one after the other. If a callback becomes due inside another one, it is called
-    /// right after that. A panic ends the callback and nothing else.
-    #[track_caller]
-    pub fn get_then(
-        &self,
-        key: &M::Key,
-        deadline: Instant,
-        then: impl FnOnce(Result<Pooled<M>, GetError>) + Send + 'static,
-    ) {
-        match self.shared().backend(key) {
-            Ok(inner) => inner.get_then(deadline, Box::new(then), Location::caller()),
-            Err(error) => guard::in_turn(move || then(Err(error))),
-        }
-    }
-
-    /// Returns a backend, for callers that use it again and again.
+    /// Returns a backend, and adds it if it is new.
     ///
     /// # Errors
     ///
@@ -359,5 +317,163 @@ impl<M: Manage> fmt::Debug for Pool<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let backends = self.shared().all().len();
         f.debug_struct("Pool").field("backends", &backends).finish_non_exhaustive()
+    }
+}
+
+/// Map of backends, and their common parts.
+struct Shared<M: Manage> {
+    manage: M,
+    /// Present until the pool is dropped.
+    host: Mutex<Option<Arc<dyn Host>>>,
+    observer: Option<Box<dyn Observer<M::Key>>>,
+    /// Limits of new backends.
+    limits: Mutex<Limits>,
+    /// Written only when a backend is added or removed.
+    map: RwLock<Map<M>>,
+}
+
+struct Map<M: Manage> {
+    backends: HashMap<M::Key, Arc<Inner<M>>>,
+    /// True if no backend may be added any more.
+    closed: bool,
+}
+
+impl<M: Manage> Shared<M> {
+    fn new(
+        manage: M,
+        host: Arc<dyn Host>,
+        observer: Option<Box<dyn Observer<M::Key>>>,
+        limits: Limits,
+    ) -> Self {
+        let map = RwLock::new(Map { backends: HashMap::new(), closed: false });
+        let (host, limits) = (Mutex::new(Some(host)), Mutex::new(limits));
+        Self { manage, host, observer, limits, map }
+    }
+
+    /// Calls the host. A panic ends there.
+    fn ask_host(&self, ask: impl FnOnce(&dyn Host)) {
+        let host = lock(&self.host).clone();
+        if let Some(host) = host {
+            shielded(|| ask(&*host));
+        }
+    }
+
+    /// Drops the host. A thread of the pool's own ends.
+    fn leave_host(&self) {
+        let host = lock(&self.host).take();
+        shielded(|| drop(host));
+    }
+
+    fn limits(&self) -> Limits {
+        lock(&self.limits).clone()
+    }
+
+    #[inline]
+    fn observe(&self, tell: impl FnOnce(&dyn Observer<M::Key>)) {
+        if let Some(observer) = &self.observer {
+            shielded(|| tell(&**observer));
+        }
+    }
+
+    #[inline]
+    fn find(&self, key: &M::Key) -> Option<Arc<Inner<M>>> {
+        read(&self.map).backends.get(key).map(Arc::clone)
+    }
+
+    /// Returns the backend, and adds it if it is new.
+    #[inline]
+    fn backend(self: &Arc<Self>, key: &M::Key) -> Result<Arc<Inner<M>>, GetError> {
+        match self.find(key) {
+            Some(found) => Ok(found),
+            None => self.appear(key),
+        }
+    }
+
+    #[cold]
+    fn appear(self: &Arc<Self>, key: &M::Key) -> Result<Arc<Inner<M>>, GetError> {
+        let now = clock::now();
+        let new = Arc::new(Inner::new(key.clone(), Arc::clone(self), now));
+        {
+            let mut map = write(&self.map);
+            if map.closed {
+                return Err(GetError::Closed);
+            }
+            // An entry of the map would drop its key under the lock.
+            if let Some(found) = map.backends.get(key) {
+                return Ok(Arc::clone(found));
+            }
+            map.backends.insert(key.clone(), Arc::clone(&new));
+        }
+        // A change of the limits may have missed the new backend.
+        self.limit(&new);
+        Ok(new)
+    }
+
+    /// Gives a backend the limits of the pool, unless it has its own. The limits are read under the lock
+    /// of the backend, so the last change counts.
+    fn limit(&self, inner: &Arc<Inner<M>>) {
+        inner.apply(|stack, fx| {
+            if !stack.has_own_limits() {
+                stack.set_limits(clock::now(), self.limits(), false, fx);
+            }
+        });
+    }
+
+    fn all(&self) -> Vec<Arc<Inner<M>>> {
+        read(&self.map).backends.values().cloned().collect()
+    }
+
+    /// Changes the limits of all backends, and of new ones.
+    fn set_limits(&self, limits: &Limits) {
+        lock(&self.limits).clone_from(limits);
+        self.all().iter().for_each(|inner| self.limit(inner));
+    }
+
+    /// Takes a backend out of the map.
+    fn take(&self, key: &M::Key) -> Option<Arc<Inner<M>>> {
+        let entry = write(&self.map).backends.remove_entry(key);
+        // The key is dropped here, outside the lock.
+        entry.map(|(_, inner)| inner)
+    }
+
+    /// Closes all backends. No backend is added any more.
+    fn close(&self) -> Vec<Arc<Inner<M>>> {
+        write(&self.map).closed = true;
+        let all = self.all();
+        for inner in &all {
+            inner.set_state(BackendState::Closed);
+        }
+        all
+    }
+
+    /// Takes all backends out of the map.
+    fn forget_all(&self) {
+        let backends = std::mem::take(&mut write(&self.map).backends);
+        drop(backends);
+    }
+
+    /// Takes an unused backend out of the map, unless a caller found it meanwhile.
+    fn vanish(this: &Arc<Self>, inner: &Arc<Inner<M>>) {
+        let mut fx = Fx::<M>::default();
+        let mut map = write(&this.map);
+        // The map has one reference, and this call another. A caller that finds the backend clones
+        // it under the map's lock.
+        let unused = map
+            .backends
+            .get(&inner.key)
+            .is_some_and(|found| Arc::ptr_eq(found, inner) && Arc::strong_count(found) == 2);
+        let gone = unused
+            && inner.with(|stack| {
+                let now = clock::now();
+                let unused = stack.is_unused(now);
+                if unused {
+                    stack.set_state(now, BackendState::Closed, &mut fx);
+                }
+                unused
+            });
+        let entry = if gone { map.backends.remove_entry(&inner.key) } else { None };
+        drop(map);
+        drop(entry);
+        inner.apply(|_, effects| *effects = fx);
     }
 }

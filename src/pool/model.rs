@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use loom::thread;
 
-use super::{
-    Backend, BackendState, GetError, Host, Limits, Manage, ManageError, Pool, Pooled, Target,
-};
+use super::{Backend, BackendState, GetError, Host, Limits, Manage, Pool, Pooled, Target};
 use crate::sync::mutant::{explore, mutants};
 
 /// Makes connections 1, 2, 3 …
@@ -19,8 +17,9 @@ struct Numbers(AtomicU32);
 impl Manage for Numbers {
     type Key = u8;
     type Connection = u32;
+    type Error = &'static str;
 
-    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, ManageError> {
+    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<u32, &'static str> {
         Ok(self.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
@@ -55,7 +54,8 @@ fn assert_at_rest(backend: &Backend<Numbers>, idle: usize) {
     assert_eq!(found, (idle, 0, 0, 0), "at rest");
 }
 
-fn a_return_between_empty_and_asleep() {
+#[test]
+fn model_return_is_seen() {
     explore(|| {
         let (_pool, backend, conn) = one();
         let here = backend.clone();
@@ -66,7 +66,8 @@ fn a_return_between_empty_and_asleep() {
     });
 }
 
-fn a_deadline_against_a_hand_off() {
+#[test]
+fn model_hand_off_is_not_lost() {
     explore(|| {
         let (_pool, backend, conn) = one();
         let here = backend.clone();
@@ -83,7 +84,8 @@ fn a_deadline_against_a_hand_off() {
     });
 }
 
-fn a_death_while_others_wait() {
+#[test]
+fn model_death_lets_all_connect() {
     explore(|| {
         let (_pool, backend, conn) = one();
         let waiters = [(); 2].map(|()| {
@@ -97,7 +99,8 @@ fn a_death_while_others_wait() {
     });
 }
 
-fn a_pause_against_a_get() {
+#[test]
+fn model_pause_comes_to_rest() {
     explore(|| {
         let (pool, backend, conn) = one();
         let here = backend.clone();
@@ -106,7 +109,8 @@ fn a_pause_against_a_get() {
         let operator = thread::spawn(move || {
             here.inner.set_state(BackendState::Paused);
             assert!(here.inner.wait_quiet(BackendState::Paused, None));
-            assert_eq!(here.status().in_use, 0, "nothing is in use in a pause");
+            let status = here.status();
+            assert_eq!((status.in_use, status.idle), (0, 0), "nothing is kept in a pause");
             pool.resume(&7);
             pool
         });
@@ -119,7 +123,8 @@ fn a_pause_against_a_get() {
     });
 }
 
-fn a_fail_over_against_a_return() {
+#[test]
+fn model_old_version_is_not_used_again() {
     explore(|| {
         let (pool, backend, conn) = one();
         let here = backend.clone();
@@ -144,7 +149,8 @@ fn a_fail_over_against_a_return() {
     });
 }
 
-fn a_drop_against_who_waits() {
+#[test]
+fn model_drop_refuses_who_waits() {
     explore(|| {
         let (pool, backend, conn) = one();
         let here = backend.clone();
@@ -157,7 +163,8 @@ fn a_drop_against_who_waits() {
     });
 }
 
-fn limits_against_a_backend_that_appears() {
+#[test]
+fn model_new_backend_misses_no_limits() {
     explore(|| {
         let pool = Pool::builder(Numbers::default()).maintained_by(AtOnce).build().expect("open");
         let here = pool.clone();
@@ -168,48 +175,13 @@ fn limits_against_a_backend_that_appears() {
     });
 }
 
-#[test]
-fn model_new_backend_misses_no_limits() {
-    limits_against_a_backend_that_appears();
-}
-
-#[test]
-fn model_return_is_seen() {
-    a_return_between_empty_and_asleep();
-}
-
-#[test]
-fn model_hand_off_is_not_lost() {
-    a_deadline_against_a_hand_off();
-}
-
-#[test]
-fn model_death_lets_all_connect() {
-    a_death_while_others_wait();
-}
-
-#[test]
-fn model_pause_comes_to_rest() {
-    a_pause_against_a_get();
-}
-
-#[test]
-fn model_old_version_is_not_used_again() {
-    a_fail_over_against_a_return();
-}
-
-#[test]
-fn model_drop_refuses_who_waits() {
-    a_drop_against_who_waits();
-}
-
 mutants! {
-    wait_without_another_look: WaitWithoutLook, a_return_between_empty_and_asleep(), "deadlock";
-    return_to_idle_only: ReturnServesNobody, a_return_between_empty_and_asleep(), "deadlock";
-    deadline_drops_what_is_on_its_way: ExpiryIgnoresGrant, a_deadline_against_a_hand_off(), "at rest";
-    death_unseen: DeathServesNobody, a_death_while_others_wait(), "deadlock";
-    return_in_a_pause: PauseHandsOver, a_pause_against_a_get(), "deadlock";
-    quiet_unseen: QuietUntold, a_pause_against_a_get(), "deadlock";
-    old_version_kept: OldVersionKept, a_fail_over_against_a_return(), "left == right";
-    close_forgets_who_waits: CloseForgets, a_drop_against_who_waits(), "deadlock";
+    wait_without_another_look: WaitWithoutLook, model_return_is_seen(), "deadlock";
+    return_to_idle_only: ReturnServesNobody, model_return_is_seen(), "deadlock";
+    deadline_drops_what_is_on_its_way: ExpiryIgnoresGrant, model_hand_off_is_not_lost(), "at rest";
+    death_unseen: DeathServesNobody, model_death_lets_all_connect(), "deadlock";
+    return_in_a_pause: PauseHandsOver, model_pause_comes_to_rest(), "nothing is kept in a pause";
+    quiet_unseen: QuietUntold, model_pause_comes_to_rest(), "deadlock";
+    old_version_kept: OldVersionKept, model_old_version_is_not_used_again(), "left == right";
+    close_forgets_who_waits: CloseForgets, model_drop_refuses_who_waits(), "deadlock";
 }

@@ -1,7 +1,7 @@
 //! [`Stack`]: connections of one backend and the callers that wait for them, as a pure state machine.
 //!
 //! ```text
-//!                checkout                          checkin
+//!                  ask                             checkin
 //!   idle ─────────────────────▶ in use ─────────────────────────▶ idle, on top
 //!     ▲                           ▲ │ ▲                             or to the first waiter
 //!     │ from the host             │ │ └─ to the first waiter
@@ -24,20 +24,30 @@
 //!   waiter gets whichever comes first.
 //! * Invariant after each call: no waiter is left that could be served.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::error::Error;
-use std::panic::Location;
 use std::sync::Arc;
-use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
 
+#[cfg(all(any(test, feature = "internal"), not(loom)))]
+pub(super) mod exercise;
+mod maintenance;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod waiters;
+
+pub(super) use waiters::{Ask, Holder, Waiter, WaiterId};
+
+use waiters::Waiters;
+
 use super::config::Limits;
-use super::error::Cause;
-use super::manage::{ManageError, Version};
-use super::status::{BackendState, BackendStatus, Discard, Leaving, Totals};
+use super::error::{Cause, GetError};
+use super::manage::{BoxError, Version};
+use super::status::{BackendState, Discard, Totals};
 use crate::sync::mutant::mutant;
+use crate::sys::clock;
 
 /// Connections of one backend.
 #[derive(Debug)]
@@ -49,11 +59,12 @@ pub(super) struct Stack<C, W> {
     version: Version,
     /// A slot for each connection, from before it is made until it is closed.
     slots: Slab<Slot<C>>,
-    /// Idle connections, the coldest first.
+    /// Idle connections, the coldest first. Empty unless the state is `Open`.
     idle: VecDeque<Ticket>,
+    /// Other connections of the current version.
     counts: Counts,
-    /// Counts of old versions.
-    leaving: Vec<(Version, Counts)>,
+    /// Connections of all old versions.
+    left: Counts,
     waiters: Waiters<W>,
     /// Connects that the host makes for waiters and for `min_idle`.
     host_connects: usize,
@@ -67,11 +78,11 @@ pub(super) struct Stack<C, W> {
     random: fastrand::Rng,
 }
 
-/// Connections of one version that are not idle.
+/// Numbers of connections that are not idle.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Counts {
-    pub(super) in_use: usize,
-    pub(super) connecting: usize,
+struct Counts {
+    in_use: usize,
+    connecting: usize,
 }
 
 /// Failures of connects since one succeeded.
@@ -86,21 +97,11 @@ struct Trouble {
 }
 
 /// Names a connection while it exists.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Ticket(usize);
-
-/// User of a connection, for the report of leaks.
-#[derive(Clone, Debug)]
-pub(super) struct Holder {
-    pub(super) location: &'static Location<'static>,
-    pub(super) thread: Thread,
-}
-
-impl Holder {
-    #[inline]
-    pub(super) fn new(location: &'static Location<'static>) -> Self {
-        Self { location, thread: thread::current() }
-    }
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ticket {
+    slot: usize,
+    /// Version of the backend for which the connection is made.
+    pub(super) version: Version,
 }
 
 /// One connection.
@@ -148,6 +149,10 @@ impl<C> Slot<C> {
         }
     }
 
+    fn is_expired(&self, now: Instant) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
     /// Time from which an idle connection has been idle for too long.
     #[inline]
     fn idle_until(&self) -> Option<Instant> {
@@ -155,170 +160,46 @@ impl<C> Slot<C> {
     }
 }
 
-/// Names a waiter. Never used twice; its order is that in which waiters are served.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct WaiterId(i64);
-
-/// Waiters in the order in which they are served.
+/// Answer to a caller.
 #[derive(Debug)]
-struct Waiters<W> {
-    queue: BTreeMap<WaiterId, Waiter<W>>,
-    /// Deadlines of waiters that have no thread to give up by itself.
-    expiries: BTreeSet<(Instant, WaiterId)>,
-    first: i64,
-    last: i64,
-}
-
-/// A caller that waits.
-#[derive(Debug)]
-pub(super) struct Waiter<W> {
-    pub(super) what: W,
-    pub(super) patience: Patience,
-    pub(super) holder: Holder,
-}
-
-/// Duration and manner of a caller's wait.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    pub(super) deadline: Option<Instant>,
-    /// True if a thread sleeps: it can connect, and gives up by itself.
-    pub(super) has_thread: bool,
-}
-
-impl Patience {
-    fn expiry(&self, id: WaiterId) -> Option<(Instant, WaiterId)> {
-        self.deadline.filter(|_| !self.has_thread).map(|deadline| (deadline, id))
-    }
-}
-
-impl<W> Waiters<W> {
-    const fn new() -> Self {
-        Self { queue: BTreeMap::new(), expiries: BTreeSet::new(), first: 0, last: 0 }
-    }
-
-    fn add(&mut self, waiter: Waiter<W>, turn: Turn) -> WaiterId {
-        let id = match turn {
-            Turn::First => {
-                self.last += 1;
-                WaiterId(self.last)
-            }
-            Turn::Again => {
-                self.first -= 1;
-                WaiterId(self.first)
-            }
-        };
-        self.expiries.extend(waiter.patience.expiry(id));
-        self.queue.insert(id, waiter);
-        id
-    }
-
-    /// Returns `None` if the waiter has left.
-    fn remove(&mut self, id: WaiterId) -> Option<Waiter<W>> {
-        let waiter = self.queue.remove(&id)?;
-        if let Some(expiry) = waiter.patience.expiry(id) {
-            self.expiries.remove(&expiry);
-        }
-        Some(waiter)
-    }
-
-    fn pop_first(&mut self) -> Option<Waiter<W>> {
-        let (&id, _) = self.queue.first_key_value()?;
-        self.remove(id)
-    }
-
-    fn len(&self) -> usize {
-        self.queue.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-}
-
-/// Answer to a caller that asks for a connection.
-#[derive(Debug)]
-pub(super) enum Checkout<C> {
-    Ready(Ready<C>),
-    /// The caller may make one.
-    Connect(Ticket, Version),
-    /// The caller has to call [`Stack::wait`] under the same lock.
-    Wait,
-    Refused(Refused),
-}
-
-/// An idle connection, in use from now on.
-#[derive(Debug)]
-pub(super) struct Ready<C> {
-    pub(super) conn: C,
-    pub(super) ticket: Ticket,
-    pub(super) version: Version,
-    pub(super) fitness: Fitness,
-    /// True if fewer than `min_idle` are idle now: [`Stack::serve`] is to be called.
-    pub(super) more: bool,
+pub(super) enum Grant<C> {
+    /// A connection, in use from now on.
+    Conn(C, Ticket, Fitness),
+    /// The caller may make a connection. Only for callers with a thread.
+    Connect(Ticket),
+    Refused(GetError),
 }
 
 /// Work of a caller on a connection before it uses the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fitness {
-    Fresh,
-    /// The connection was idle for long: call `is_valid`.
+    /// The connection was just made or returned.
+    Fit,
+    /// The connection was idle: call `has_broken`.
+    Look,
+    /// The connection was idle for long: call `is_valid` too.
     Check,
     /// The connection is past its age: discard it.
     TooOld,
 }
 
-/// Reason not to wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
-    Disabled,
-    Closed,
-    TooMany(usize),
-}
-
-/// A thread that asks for a connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask<'a> {
-    pub(super) holder: &'a Holder,
-    pub(super) asked: Instant,
-    /// `None`: [`Limits::wait_timeout`].
-    pub(super) deadline: Option<Instant>,
-    pub(super) turn: Turn,
-}
-
-impl Ask<'_> {
-    /// `None`: never.
-    pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
-        self.deadline.or_else(|| self.asked.checked_add(limits.wait_timeout))
-    }
-}
-
-/// Place of a caller in the queue: at its end, or in front if it asks again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turn {
-    First,
-    Again,
-}
-
-/// Result for a waiter.
+/// Outcome of [`Stack::ask`].
 #[derive(Debug)]
-pub(super) enum Grant<C> {
-    Conn(C, Ticket, Version),
-    /// The waiter may make a connection. Only for waiters with a thread.
-    Connect(Ticket, Version),
-    Refused(Refused),
-    /// The deadline of the waiter has passed. Only for waiters without a thread.
-    Expired(Cause),
+pub(super) enum Asked<C> {
+    Now(Grant<C>),
+    /// The caller waits, at most until this time.
+    Waits(WaiterId, Option<Instant>),
 }
 
 /// Work to be done outside the lock.
 #[derive(Debug)]
 pub(super) struct Effects<C, W> {
-    pub(super) grants: Vec<(W, Grant<C>)>,
+    pub(super) grants: Vec<(Waiter<W>, Grant<C>)>,
     pub(super) close: Vec<(C, Version, Discard)>,
     /// An error that is not kept any more, to be dropped.
     pub(super) error: Option<Arc<dyn Error + Send + Sync>>,
     /// Connects for the host.
-    pub(super) connect: Vec<(Ticket, Version)>,
+    pub(super) connect: Vec<Ticket>,
     /// Time at which the host is to call `due`.
     pub(super) arm: Option<Instant>,
     /// A caller waits until no connection is in use, and none is any more.
@@ -347,15 +228,6 @@ impl<C, W> Effects<C, W> {
     }
 }
 
-/// Outcome of a connection that a caller made for itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Connected {
-    /// It is in use by the caller.
-    Kept,
-    /// The backend was failed over, paused or closed meanwhile: the caller drops it and asks again.
-    Unwanted(Discard),
-}
-
 /// Checkout and checkin.
 impl<C, W> Stack<C, W> {
     pub(super) fn new(limits: Limits, random: u64, now: Instant) -> Self {
@@ -363,11 +235,11 @@ impl<C, W> Stack<C, W> {
             limits,
             own_limits: false,
             state: BackendState::Open,
-            version: Version::FIRST,
+            version: Version::default(),
             slots: Slab::new(),
             idle: VecDeque::new(),
             counts: Counts::default(),
-            leaving: Vec::new(),
+            left: Counts::default(),
             waiters: Waiters::new(),
             host_connects: 0,
             trouble: Trouble::default(),
@@ -379,97 +251,125 @@ impl<C, W> Stack<C, W> {
         }
     }
 
-    /// Asks for a connection.
+    /// Asks for a connection. If the caller has to wait, `way` makes the way to reach it.
     #[inline]
-    pub(super) fn checkout(&mut self, now: Instant, ask: &Ask<'_>) -> Checkout<C> {
-        self.last_asked = now;
-        if let Some(refused) = self.refuses() {
-            return Checkout::Refused(refused);
+    pub(super) fn ask(
+        &mut self,
+        now: Instant,
+        ask: &Ask,
+        way: impl FnOnce() -> W,
+        fx: &mut Effects<C, W>,
+    ) -> Asked<C> {
+        match mutant!(self.take_idle(now, ask, fx), WaitWithoutLook => None) {
+            Some(grant) => Asked::Now(grant),
+            None => self.connect_or_wait(now, ask, way, fx),
         }
-        if let Some(ready) = self.checkout_idle(now, ask.holder, ask.turn) {
-            return Checkout::Ready(ready);
-        }
-        let must_wait = ask.turn == Turn::First && !self.waiters.is_empty();
-        if must_wait
-            || !self.may_connect(now)
-            || !self.connects_itself(now, ask.deadline(&self.limits))
-        {
-            return Checkout::Wait;
-        }
-        let ticket = self.begin_connect(now, Some(ask.holder.clone()));
-        Checkout::Connect(ticket, self.version)
     }
 
     /// Takes the hottest idle connection, if no other caller waits for it.
     #[inline]
-    pub(super) fn checkout_idle(
+    pub(super) fn take_idle(
         &mut self,
         now: Instant,
-        holder: &Holder,
-        turn: Turn,
-    ) -> Option<Ready<C>> {
+        ask: &Ask,
+        fx: &mut Effects<C, W>,
+    ) -> Option<Grant<C>> {
         self.last_asked = now;
-        if self.state != BackendState::Open || (turn == Turn::First && !self.waiters.is_empty()) {
+        if !self.is_first(ask) {
             return None;
         }
         let ticket = self.idle.pop_back()?;
-        let slot = &mut self.slots[ticket.0];
-        let fitness = if slot.expires.is_some_and(|expires| expires <= now) {
+        let slot = &mut self.slots[ticket.slot];
+        let fitness = if slot.is_expired(now) {
             Fitness::TooOld
         } else if now.saturating_duration_since(slot.since) >= self.limits.check_after {
             Fitness::Check
         } else {
-            Fitness::Fresh
+            Fitness::Look
         };
         let conn = slot.take(now);
-        slot.hold(holder);
+        slot.hold(&ask.holder);
         self.counts.in_use += 1;
         self.totals.handed_out += 1;
-        let more = self.idle.len() < self.limits.min_idle;
-        Some(Ready { conn, ticket, version: self.version, fitness, more })
+        if self.idle.len() < self.limits.min_idle {
+            self.serve(now, fx);
+        }
+        Some(Grant::Conn(conn, ticket, fitness))
+    }
+
+    fn is_first(&self, ask: &Ask) -> bool {
+        ask.again || self.waiters.is_empty()
+    }
+
+    #[cold]
+    fn connect_or_wait(
+        &mut self,
+        now: Instant,
+        ask: &Ask,
+        way: impl FnOnce() -> W,
+        fx: &mut Effects<C, W>,
+    ) -> Asked<C> {
+        if let Some(refused) = self.refuses() {
+            return Asked::Now(Grant::Refused(refused));
+        }
+        let ask = Ask { deadline: ask.deadline(&self.limits), ..ask.clone() };
+        if self.is_first(&ask) && self.may_connect(now) && self.connects_itself(now, &ask) {
+            return Asked::Now(Grant::Connect(self.begin_connect(now, Some(ask.holder))));
+        }
+        if let Some(late) = self.fail_if_late(now, &ask) {
+            return Asked::Now(Grant::Refused(late));
+        }
+        let max = self.limits.max_waiting;
+        if !ask.again && self.waiters.len() >= max {
+            self.totals.refused += 1;
+            return Asked::Now(Grant::Refused(GetError::TooManyWaiting { max }));
+        }
+        let deadline = ask.deadline;
+        let id = self.waiters.add(Waiter { way: way(), ask });
+        self.serve(now, fx);
+        self.rearm(now, fx);
+        Asked::Waits(id, deadline)
     }
 
     /// Reason for which no caller gets a connection or waits.
-    const fn refuses(&self) -> Option<Refused> {
+    const fn refuses(&self) -> Option<GetError> {
         match self.state {
             BackendState::Open | BackendState::Paused => None,
-            BackendState::Disabled => Some(Refused::Disabled),
-            BackendState::Closed => Some(Refused::Closed),
+            BackendState::Disabled => Some(GetError::Disabled),
+            BackendState::Closed => Some(GetError::Closed),
         }
     }
 
-    /// Adds a waiter, for a caller to which [`checkout`](Self::checkout) said so.
-    pub(super) fn wait(
-        &mut self,
-        now: Instant,
-        waiter: Waiter<W>,
-        turn: Turn,
-        fx: &mut Effects<C, W>,
-    ) -> Result<WaiterId, (W, Refused)> {
-        if let Some(refused) = self.refuses() {
-            return Err((waiter.what, refused));
-        }
-        if turn == Turn::First && self.waiters.len() >= self.limits.max_waiting {
-            self.totals.refused += 1;
-            return Err((waiter.what, Refused::TooMany(self.limits.max_waiting)));
-        }
-        let id = self.waiters.add(waiter, turn);
-        self.serve(now, fx);
-        self.rearm(now, fx);
-        Ok(id)
+    /// Removes a waiter whose deadline has passed. `None`: it was served, and its grant will arrive.
+    pub(super) fn leave(&mut self, now: Instant, id: WaiterId) -> Option<GetError> {
+        let waiter = self.waiters.remove(id)?;
+        Some(self.time_out(now, &waiter.ask))
     }
 
-    /// Removes a waiter whose deadline has passed. Returns the reason why it got nothing. `None`:
-    /// it was served, and its grant will arrive.
-    pub(super) fn leave(&mut self, id: WaiterId) -> Option<Cause> {
-        self.waiters.remove(id)?;
-        Some(self.expire_now())
+    /// Counts a caller whose deadline has passed, if it has.
+    pub(super) fn fail_if_late(&mut self, now: Instant, ask: &Ask) -> Option<GetError> {
+        let is_late = ask.deadline(&self.limits).is_some_and(|deadline| deadline <= now);
+        is_late.then(|| self.time_out(now, ask))
     }
 
-    /// Counts a caller whose deadline has passed. Returns the reason why there is no connection.
-    pub(super) fn expire_now(&mut self) -> Cause {
+    fn time_out(&mut self, now: Instant, ask: &Ask) -> GetError {
         self.totals.timed_out += 1;
-        self.cause()
+        let waited = now.saturating_duration_since(ask.asked);
+        GetError::Timeout { waited, cause: self.cause() }
+    }
+
+    /// Reason why waiters have no connection.
+    fn cause(&self) -> Cause {
+        let Counts { in_use, connecting } = self.counts;
+        match (&self.trouble.last_error, self.trouble.failures) {
+            _ if self.state == BackendState::Paused => Cause::Paused,
+            (Some(error), failures @ 1..) if in_use < self.limits.max => {
+                Cause::ConnectFails { failures, last_error: Arc::clone(error) }
+            }
+            _ if connecting > 0 => Cause::Connecting { connecting },
+            _ if in_use < self.limits.max => Cause::NoTime,
+            _ => Cause::AllBusy { in_use, max: self.limits.max },
+        }
     }
 
     /// Takes back a connection.
@@ -481,13 +381,9 @@ impl<C, W> Stack<C, W> {
         conn: C,
         fx: &mut Effects<C, W>,
     ) {
-        let slot = &self.slots[ticket.0];
-        let (version, expires) = (slot.version, slot.expires);
-        self.count(version).in_use -= 1;
-        let unfit = self
-            .unfit(version)
-            .or_else(|| expires.is_some_and(|expires| expires <= now).then_some(Discard::TooOld));
-        match unfit {
+        self.count(ticket.version).in_use -= 1;
+        let too_old = self.slots[ticket.slot].is_expired(now);
+        match self.unfit(ticket.version).or_else(|| too_old.then_some(Discard::TooOld)) {
             None => self.offer(now, ticket, conn, fx),
             Some(why) => {
                 self.close(ticket, conn, why, fx);
@@ -512,25 +408,24 @@ impl<C, W> Stack<C, W> {
 
     /// Forgets a connection that was in use. The caller has it.
     pub(super) fn discard(&mut self, now: Instant, ticket: Ticket, fx: &mut Effects<C, W>) {
-        let version = self.slots[ticket.0].version;
-        self.count(version).in_use -= 1;
+        self.count(ticket.version).in_use -= 1;
         self.totals.discarded += 1;
-        self.forget(ticket);
+        self.slots.remove(ticket.slot);
         mutant!(self.serve(now, fx), DeathServesNobody => {});
         self.look_for_quiet(fx);
     }
 
     /// Gives an uncounted connection of the current version to the first waiter, or keeps it idle.
     fn offer(&mut self, now: Instant, ticket: Ticket, conn: C, fx: &mut Effects<C, W>) {
-        let slot = &mut self.slots[ticket.0];
+        let slot = &mut self.slots[ticket.slot];
         slot.since = now;
         if let Some(waiter) = mutant!(self.waiters.pop_first(), ReturnServesNobody => None) {
             slot.state = State::InUse;
-            slot.hold(&waiter.holder);
+            slot.hold(&waiter.ask.holder);
             self.counts.in_use += 1;
             self.totals.handed_out += 1;
             self.totals.waited += 1;
-            fx.grants.push((waiter.what, Grant::Conn(conn, ticket, self.version)));
+            fx.grants.push((waiter, Grant::Conn(conn, ticket, Fitness::Fit)));
             return;
         }
         slot.state = State::Idle(conn);
@@ -544,15 +439,9 @@ impl<C, W> Stack<C, W> {
 
     /// Closes an uncounted connection.
     fn close(&mut self, ticket: Ticket, conn: C, why: Discard, fx: &mut Effects<C, W>) {
-        fx.close.push((conn, self.slots[ticket.0].version, why));
+        fx.close.push((conn, ticket.version, why));
         self.totals.discarded += 1;
-        self.forget(ticket);
-    }
-
-    /// Frees a slot, and removes old versions without connections.
-    fn forget(&mut self, ticket: Ticket) {
-        self.slots.remove(ticket.0);
-        self.leaving.retain(|(_, counts)| *counts != Counts::default());
+        self.slots.remove(ticket.slot);
     }
 
     /// Connections of the current version, connecting ones included.
@@ -561,11 +450,7 @@ impl<C, W> Stack<C, W> {
     }
 
     fn count(&mut self, version: Version) -> &mut Counts {
-        if version == self.version {
-            return &mut self.counts;
-        }
-        let found = self.leaving.iter_mut().find(|(leaving, _)| *leaving == version);
-        &mut found.expect("a version is kept while a connection of it is").1
+        if version == self.version { &mut self.counts } else { &mut self.left }
     }
 
     /// Returns the duration, shorter by up to one part in `parts`, so that not all end at once.
@@ -593,12 +478,13 @@ impl<C, W> Stack<C, W> {
             && self.trouble.retry_at.is_none_or(|retry_at| retry_at <= now)
     }
 
-    /// Returns true if a thread with this deadline is to make its connection itself.
+    /// Returns true if the caller is to make its connection itself.
     ///
     /// With less time than a connect may take, a backend that answers slowly would never be reached.
-    fn connects_itself(&self, now: Instant, deadline: Option<Instant>) -> bool {
+    fn connects_itself(&self, now: Instant, ask: &Ask) -> bool {
         let enough = now.checked_add(self.limits.connect_timeout);
-        self.counts.in_use == 0 && deadline.is_none_or(|deadline| Some(deadline) >= enough)
+        let has_time = ask.deadline.is_none_or(|deadline| Some(deadline) >= enough);
+        ask.has_thread && has_time && self.counts.in_use == 0
     }
 
     /// Begins a connect of the holder, or of the host if there is none.
@@ -609,46 +495,30 @@ impl<C, W> Stack<C, W> {
         let (version, idle_timeout) = (self.version, Duration::MAX);
         let state = State::Connecting { by_host };
         let slot = Slot { version, since: now, expires: None, idle_timeout, state, holder };
-        Ticket(self.slots.insert(slot))
+        Ticket { slot: self.slots.insert(slot), version }
     }
 
     /// Begins connects for waiters and for `min_idle`, as far as the limits allow.
     ///
     /// Every call that frees a slot, ends a connect, takes an idle connection or changes limits does
     /// this.
-    pub(super) fn serve(&mut self, now: Instant, fx: &mut Effects<C, W>) {
+    fn serve(&mut self, now: Instant, fx: &mut Effects<C, W>) {
         while self.host_connects < self.waiters.len() && self.may_connect(now) {
-            let (_, first) = self.waiters.queue.first_key_value().expect("there are waiters");
-            let Patience { deadline, has_thread } = first.patience;
-            if has_thread
-                && self.connects_itself(now, deadline)
+            if self.waiters.first().is_some_and(|first| self.connects_itself(now, first))
                 && let Some(waiter) = self.waiters.pop_first()
             {
-                let ticket = self.begin_connect(now, Some(waiter.holder));
-                fx.grants.push((waiter.what, Grant::Connect(ticket, self.version)));
+                let ticket = self.begin_connect(now, Some(waiter.ask.holder.clone()));
+                fx.grants.push((waiter, Grant::Connect(ticket)));
             } else {
-                self.connect_by_host(now, fx);
+                fx.connect.push(self.begin_connect(now, None));
             }
         }
         while self.spare() < self.limits.min_idle && self.may_connect(now) {
-            self.connect_by_host(now, fx);
+            fx.connect.push(self.begin_connect(now, None));
         }
         if self.trouble.retry_at.is_some() && (!self.waiters.is_empty() || self.wants_more()) {
             self.rearm(now, fx);
         }
-    }
-
-    /// Returns true if a connect may begin for a waiter or for `min_idle`, given the number that
-    /// the host makes. Never true after a call.
-    #[cfg(all(any(test, feature = "internal"), not(loom)))]
-    pub(super) fn could_serve(&self, now: Instant, by_host: usize) -> bool {
-        let spare = self.idle.len() + by_host.saturating_sub(self.waiters.len());
-        (by_host < self.waiters.len() || spare < self.limits.min_idle) && self.may_connect(now)
-    }
-
-    fn connect_by_host(&mut self, now: Instant, fx: &mut Effects<C, W>) {
-        let ticket = self.begin_connect(now, None);
-        fx.connect.push((ticket, self.version));
     }
 
     /// Idle connections, once the host has connected and all waiters are served.
@@ -662,62 +532,51 @@ impl<C, W> Stack<C, W> {
             && self.total() < self.limits.max
     }
 
-    /// Ends a connect of a caller, which has the connection.
-    pub(super) fn connected(
-        &mut self,
-        now: Instant,
-        ticket: Ticket,
-        fx: &mut Effects<C, W>,
-    ) -> Connected {
-        let outcome = match self.made(now, ticket) {
-            Some(why) => {
-                self.totals.discarded += 1;
-                self.forget(ticket);
-                Connected::Unwanted(why)
-            }
-            None => {
-                self.slots[ticket.0].state = State::InUse;
-                self.counts.in_use += 1;
-                self.totals.handed_out += 1;
-                Connected::Kept
-            }
-        };
-        self.serve(now, fx);
-        outcome
+    /// Deadline of a connect that begins now, for a caller or for the host.
+    pub(super) fn connect_deadline(&self, now: Instant, ask: Option<&Ask>) -> Instant {
+        let limit = clock::later(now, self.limits.connect_timeout);
+        let own = ask.and_then(|ask| ask.deadline(&self.limits));
+        own.map_or(limit, |deadline| deadline.min(limit))
     }
 
-    /// Ends a connect of the host.
-    pub(super) fn connected_by_host(
+    /// Ends a connect that has succeeded. Returns the connection if its caller keeps it.
+    pub(super) fn connected(
         &mut self,
         now: Instant,
         ticket: Ticket,
         conn: C,
         fx: &mut Effects<C, W>,
-    ) {
-        match self.made(now, ticket) {
-            Some(why) => self.close(ticket, conn, why, fx),
-            None => self.offer(now, ticket, conn, fx),
-        }
-        self.serve(now, fx);
-    }
-
-    /// Ends a connect that has succeeded. The caller then counts the connection as idle or in use, or
-    /// closes it. Returns the reason to close it, if there is one.
-    fn made(&mut self, now: Instant, ticket: Ticket) -> Option<Discard> {
-        let version = self.end_connect(ticket);
+    ) -> Option<C> {
+        let by_host = self.end_connect(ticket);
         self.totals.connects += 1;
-        if version == self.version {
+        if ticket.version == self.version {
             self.trouble.failures = 0;
             self.trouble.retry_at = None;
         }
-        let unfit = self.unfit(version);
         let age = self.jittered(self.limits.max_age, JITTER);
         let idle = self.jittered(self.limits.idle_timeout, JITTER);
-        let slot = &mut self.slots[ticket.0];
+        let slot = &mut self.slots[ticket.slot];
         slot.since = now;
         slot.expires = now.checked_add(age);
         slot.idle_timeout = idle;
-        unfit
+        let kept = match self.unfit(ticket.version) {
+            Some(why) => {
+                self.close(ticket, conn, why, fx);
+                None
+            }
+            None if by_host => {
+                self.offer(now, ticket, conn, fx);
+                None
+            }
+            None => {
+                self.slots[ticket.slot].state = State::InUse;
+                self.counts.in_use += 1;
+                self.totals.handed_out += 1;
+                Some(conn)
+            }
+        };
+        self.serve(now, fx);
+        kept
     }
 
     /// Ends a connect that has failed. A pause begins, unless one has begun since the connect did.
@@ -725,15 +584,15 @@ impl<C, W> Stack<C, W> {
         &mut self,
         now: Instant,
         ticket: Ticket,
-        error: ManageError,
+        error: BoxError,
         fx: &mut Effects<C, W>,
     ) {
-        let began = self.slots[ticket.0].since;
-        let version = self.end_connect(ticket);
-        self.forget(ticket);
+        let began = self.slots[ticket.slot].since;
+        self.end_connect(ticket);
+        self.slots.remove(ticket.slot);
         self.totals.connect_failures += 1;
         fx.error = Some(Arc::from(error));
-        if version == self.version {
+        if ticket.version == self.version {
             std::mem::swap(&mut self.trouble.last_error, &mut fx.error);
             if self.trouble.failed_at.is_none_or(|failed_at| began >= failed_at) {
                 let doubled = 1_u32.checked_shl(self.trouble.failures.min(20)).unwrap_or(u32::MAX);
@@ -755,262 +614,19 @@ impl<C, W> Stack<C, W> {
         fx: &mut Effects<C, W>,
     ) {
         self.end_connect(ticket);
-        self.forget(ticket);
+        self.slots.remove(ticket.slot);
         self.serve(now, fx);
     }
 
-    fn end_connect(&mut self, ticket: Ticket) -> Version {
-        let Slot { version, state: State::Connecting { by_host }, .. } = self.slots[ticket.0]
-        else {
+    /// Returns true if the host made the connect.
+    fn end_connect(&mut self, ticket: Ticket) -> bool {
+        let State::Connecting { by_host } = self.slots[ticket.slot].state else {
             unreachable!("a connect ends once");
         };
-        if version == self.version && by_host {
+        if by_host && ticket.version == self.version {
             self.host_connects -= 1;
         }
-        self.count(version).connecting -= 1;
-        version
+        self.count(ticket.version).connecting -= 1;
+        by_host
     }
 }
-
-/// Work that is due at certain times.
-impl<C, W> Stack<C, W> {
-    /// Does what has become due: expires waiters without a thread, closes idle connections, ends a pause
-    /// between connects, and reports a backend that is not used. A call too many does no harm.
-    pub(super) fn due(&mut self, now: Instant, fx: &mut Effects<C, W>) {
-        self.armed = self.armed.filter(|armed| *armed > now);
-        while let Some(&(deadline, id)) = self.waiters.expiries.first()
-            && deadline <= now
-        {
-            let waiter =
-                self.waiters.remove(id).expect("a waiter that leaves takes its deadline along");
-            fx.grants.push((waiter.what, Grant::Expired(self.expire_now())));
-        }
-        self.reap(now, fx);
-        self.serve(now, fx);
-        fx.unused = self.is_unused(now);
-        self.rearm(now, fx);
-    }
-
-    /// Closes idle connections past their age, and the coldest of those that were idle for too long.
-    fn reap(&mut self, now: Instant, fx: &mut Effects<C, W>) {
-        let mut n = 0;
-        while let Some(&ticket) = self.idle.get(n) {
-            let slot = &mut self.slots[ticket.0];
-            if slot.expires.is_none_or(|expires| expires > now) {
-                n += 1;
-                continue;
-            }
-            let conn = slot.take(now);
-            self.idle.remove(n);
-            self.close(ticket, conn, Discard::TooOld, fx);
-        }
-        while self.idle.len() > self.limits.min_idle
-            && let Some(coldest) = self.idle.front()
-            && self.slots[coldest.0].idle_until().is_some_and(|until| until <= now)
-        {
-            self.close_coldest(Discard::Idle, fx);
-        }
-    }
-
-    /// Returns true if no caller has asked for long, no connection is in use, and the backend has
-    /// no settings that would be lost with it.
-    pub(super) fn is_unused(&self, now: Instant) -> bool {
-        self.may_vanish()
-            && self.counts == Counts::default()
-            && self.leaving.is_empty()
-            && self.waiters.is_empty()
-            && self.unused_at().is_some_and(|at| at <= now)
-    }
-
-    fn may_vanish(&self) -> bool {
-        self.state == BackendState::Open && self.version == Version::FIRST && !self.own_limits
-    }
-
-    fn unused_at(&self) -> Option<Instant> {
-        self.last_asked.checked_add(self.limits.unused_after)
-    }
-
-    /// Asks the host for the next call of [`due`](Self::due), if none comes early enough.
-    fn rearm(&mut self, now: Instant, fx: &mut Effects<C, W>) {
-        let Some(next) = self.next_due(now) else { return };
-        if self.armed.is_none_or(|armed| next < armed) {
-            self.armed = Some(next);
-            fx.arm = Some(next);
-        }
-    }
-
-    fn next_due(&self, now: Instant) -> Option<Instant> {
-        let slot = |ticket: &Ticket| &self.slots[ticket.0];
-        let expiry = self.waiters.expiries.first().map(|&(deadline, _)| deadline);
-        let wants =
-            self.state == BackendState::Open && (!self.waiters.is_empty() || self.wants_more());
-        let retry = self.trouble.retry_at.filter(|retry_at| wants && *retry_at > now);
-        let coldest = self.idle.front().filter(|_| self.idle.len() > self.limits.min_idle);
-        let idle = coldest.and_then(|ticket| slot(ticket).idle_until());
-        let old = self.idle.iter().filter_map(|ticket| slot(ticket).expires).min();
-        // If the backend is in use at that time, the next look comes after as long again.
-        let unused = self.unused_at().filter(|_| self.may_vanish()).map(|at| {
-            let again = now.checked_add(self.limits.unused_after).unwrap_or(at);
-            if at > now { at } else { again }
-        });
-        [expiry, retry, idle, old, unused].into_iter().flatten().min()
-    }
-}
-
-/// Changes and reports for operators.
-impl<C, W> Stack<C, W> {
-    pub(super) const fn state(&self) -> BackendState {
-        self.state
-    }
-
-    pub(super) const fn version(&self) -> Version {
-        self.version
-    }
-
-    pub(super) const fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    /// Changes the state. No change leads out of `Closed`.
-    pub(super) fn set_state(&mut self, now: Instant, state: BackendState, fx: &mut Effects<C, W>) {
-        if self.state == BackendState::Closed {
-            return;
-        }
-        self.state = state;
-        // Callers of `pause` also check the state.
-        fx.quiet = self.awaiting_quiet > 0;
-        if state == BackendState::Open {
-            self.last_asked = now;
-            self.trouble.retry_at = None;
-            self.serve(now, fx);
-            self.rearm(now, fx);
-            return;
-        }
-        self.close_idle(0, state.discard(), fx);
-        if let Some(refused) = self.refuses() {
-            while let Some(waiter) = mutant!(self.waiters.pop_first(), CloseForgets => None) {
-                fx.grants.push((waiter.what, Grant::Refused(refused)));
-            }
-        }
-    }
-
-    /// Makes the next version. If another caller was quicker, returns the present version as an error.
-    pub(super) fn fail_over(
-        &mut self,
-        now: Instant,
-        from: Version,
-        fx: &mut Effects<C, W>,
-    ) -> Result<Version, Version> {
-        if self.version != from || self.state == BackendState::Closed {
-            return Err(self.version);
-        }
-        self.close_idle(0, Discard::FailedOver, fx);
-        let left = std::mem::take(&mut self.counts);
-        if left != Counts::default() {
-            self.leaving.push((from, left));
-        }
-        self.version = from.next();
-        self.host_connects = 0;
-        fx.error = std::mem::take(&mut self.trouble).last_error;
-        self.totals.failed_over += 1;
-        self.serve(now, fx);
-        self.rearm(now, fx);
-        Ok(self.version)
-    }
-
-    /// Changes the limits: those that were set for this backend alone, if `own`.
-    pub(super) fn set_limits(
-        &mut self,
-        now: Instant,
-        limits: Limits,
-        own: bool,
-        fx: &mut Effects<C, W>,
-    ) {
-        self.own_limits |= own;
-        self.limits = limits;
-        let used = self.counts.in_use + self.counts.connecting;
-        self.close_idle(self.limits.max.saturating_sub(used), Discard::Resized, fx);
-        self.serve(now, fx);
-        self.rearm(now, fx);
-    }
-
-    pub(super) const fn has_own_limits(&self) -> bool {
-        self.own_limits
-    }
-
-    /// Closes the coldest idle connections until `keep` are left.
-    fn close_idle(&mut self, keep: usize, why: Discard, fx: &mut Effects<C, W>) {
-        while self.idle.len() > keep {
-            self.close_coldest(why, fx);
-        }
-    }
-
-    fn close_coldest(&mut self, why: Discard, fx: &mut Effects<C, W>) {
-        let Some(ticket) = self.idle.pop_front() else { return };
-        let slot = &mut self.slots[ticket.0];
-        let conn = slot.take(slot.since);
-        self.close(ticket, conn, why, fx);
-    }
-
-    /// Counts a caller that begins or ends to wait until no connection is in use.
-    pub(super) const fn await_quiet(&mut self, begins: bool) {
-        if begins {
-            self.awaiting_quiet += 1;
-        } else {
-            self.awaiting_quiet -= 1;
-        }
-    }
-
-    /// Returns true if no connection of any version is in use.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.counts.in_use == 0 && self.leaving.iter().all(|(_, counts)| counts.in_use == 0)
-    }
-
-    fn look_for_quiet(&self, fx: &mut Effects<C, W>) {
-        if mutant!(self.awaiting_quiet > 0, QuietUntold => false) && self.is_quiet() {
-            fx.quiet = true;
-        }
-    }
-
-    /// Connections in use.
-    pub(super) fn held(&self) -> impl Iterator<Item = &Slot<C>> {
-        let slots = self.slots.iter().map(|(_, slot)| slot);
-        slots.filter(|slot| matches!(slot.state, State::InUse))
-    }
-
-    pub(super) fn status<K>(&self, key: K) -> BackendStatus<K> {
-        let leaving =
-            |&(version, Counts { in_use, connecting }): &_| Leaving { version, in_use, connecting };
-        BackendStatus {
-            key,
-            version: self.version,
-            state: self.state,
-            idle: self.idle.len(),
-            in_use: self.counts.in_use,
-            connecting: self.counts.connecting,
-            max: self.limits.max,
-            waiting: self.waiters.len(),
-            failures: self.trouble.failures,
-            last_error: self.trouble.last_error.clone(),
-            leaving: self.leaving.iter().map(leaving).collect(),
-            totals: self.totals,
-        }
-    }
-
-    /// Reason why waiters have no connection.
-    fn cause(&self) -> Cause {
-        let Counts { in_use, connecting } = self.counts;
-        match (&self.trouble.last_error, self.trouble.failures) {
-            _ if self.state == BackendState::Paused => Cause::Paused,
-            (Some(error), failures @ 1..) if in_use < self.limits.max => {
-                Cause::ConnectFails { failures, last_error: Arc::clone(error) }
-            }
-            _ if connecting > 0 => Cause::Connecting { connecting },
-            _ if in_use < self.limits.max => Cause::NoTime,
-            _ => Cause::AllBusy { in_use, max: self.limits.max },
-        }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::client::{Client, ConnectionPhase, Error, Fate, Pending, Session};
 use epoll_group::net::Listener;
-use epoll_group::pool::{Limits, Manage, ManageError, Pool, Target};
+use epoll_group::pool::{Limits, Manage, Pool, Target};
 use epoll_group::session::Server;
 use epoll_group::{DrainReport, Runtime};
 use lab::both::{one, options, try_one};
@@ -46,10 +46,11 @@ struct Sessions(Client);
 impl Manage for Sessions {
     type Key = ();
     type Connection = Session;
+    type Error = Error;
 
-    fn connect(&self, _: &Target<'_, ()>, deadline: Instant) -> Result<Session, ManageError> {
+    fn connect(&self, _: &Target<'_, ()>, deadline: Instant) -> Result<Session, Error> {
         let left = deadline.saturating_duration_since(Instant::now());
-        Ok(self.0.session_within(left)?)
+        self.0.session_within(left)
     }
 
     fn has_broken(&self, _: &Target<'_, ()>, session: &mut Session) -> bool {

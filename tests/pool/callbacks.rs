@@ -8,7 +8,7 @@ use std::time::Duration;
 use epoll_group::pool::{Cause, GetError};
 
 use crate::support::{
-    Got, TestPool, assert_at_rest, build, late, limits, pool, soon, until_waiting,
+    Got, TestPool, assert_at_rest, build, late, limits, pool, soon, status, until_waiting,
 };
 use lab::{LONG, eventually};
 
@@ -17,7 +17,7 @@ const A: &str = "SPT0";
 /// Asks for a connection, and sends the result to `answer`.
 fn ask(pool: &TestPool, answer: &Sender<Got>) {
     let answer = answer.clone();
-    pool.get_then(&A, late(), move |got| drop(answer.send(got)));
+    pool.backend(&A).unwrap().get_then(late(), move |got| drop(answer.send(got)));
 }
 
 fn next(answers: &Receiver<Got>) -> Got {
@@ -30,7 +30,7 @@ fn an_idle_connection_is_there_before_the_call_returns() {
     drop(pool.get(&A).unwrap());
     let here = thread::current().id();
     let (answer, answers) = mpsc::channel();
-    pool.get_then(&A, late(), move |got| {
+    pool.backend(&A).unwrap().get_then(late(), move |got| {
         answer.send((thread::current().id(), got.unwrap().number)).unwrap();
     });
     assert_eq!(answers.try_recv(), Ok((here, 1)));
@@ -59,7 +59,7 @@ fn threads_and_callbacks_wait_in_one_line() {
                 order.lock().unwrap().push(n);
             }));
         } else {
-            pool.get_then(&A, late(), move |got| {
+            pool.backend(&A).unwrap().get_then(late(), move |got| {
                 let _conn = got.unwrap();
                 order.lock().unwrap().push(n);
             });
@@ -78,7 +78,7 @@ fn a_deadline_is_kept_without_a_thread() {
     let (pool, _) = pool(limits(1));
     let held = pool.get(&A).unwrap();
     let (answer, answers) = mpsc::channel();
-    pool.get_then(&A, soon(), move |got| drop(answer.send(got)));
+    pool.backend(&A).unwrap().get_then(soon(), move |got| drop(answer.send(got)));
     let error = next(&answers).unwrap_err();
     let GetError::Timeout { cause: Cause::AllBusy { in_use: 1, max: 1 }, .. } = error else {
         panic!("{error}");
@@ -93,7 +93,7 @@ fn a_long_line_of_callbacks_takes_no_stack() {
     let (answer, answers) = mpsc::channel();
     for n in 0..50_000 {
         let answer = answer.clone();
-        pool.get_then(&A, late(), move |got| {
+        pool.backend(&A).unwrap().get_then(late(), move |got| {
             drop(got.unwrap());
             answer.send(n).unwrap();
         });
@@ -107,7 +107,7 @@ fn a_long_line_of_callbacks_takes_no_stack() {
 fn a_callback_may_ask_again() {
     fn again(pool: TestPool, left: usize, done: Sender<()>) {
         let here = pool.clone();
-        pool.get_then(&A, late(), move |got| {
+        pool.backend(&A).unwrap().get_then(late(), move |got| {
             drop(got.unwrap());
             if left > 0 { again(here, left - 1, done) } else { done.send(()).unwrap() }
         });
@@ -134,11 +134,45 @@ fn a_connection_that_was_idle_for_long_is_looked_at_by_the_host() {
 }
 
 #[test]
+fn a_caller_of_an_unfit_connection_goes_before_later_callers() {
+    let (pool, fake) = pool(limits(2).max_connecting(1).backoff(LONG, LONG));
+    let held = pool.get(&A).unwrap();
+    drop(pool.get(&"other").unwrap());
+    // After a failure no connect begins until the backend is resumed.
+    fake.set(&fake.dead, true);
+    assert!(pool.backend(&A).unwrap().get_before(soon()).is_err());
+    eventually(LONG, || status(&pool, A).failures == 1);
+    fake.set(&fake.dead, false);
+    drop(held);
+
+    let (answer, answers) = mpsc::channel();
+    let (here, faults) = (pool.clone(), Arc::clone(&fake));
+    pool.backend(&"other").unwrap().get_then(late(), move |got| {
+        drop(got.unwrap());
+        for n in [1, 2] {
+            // Only the first of them finds an idle connection.
+            faults.set(&faults.broken, n == 1);
+            let answer = answer.clone();
+            let then = move |got: Got| answer.send((n, got.unwrap())).unwrap();
+            here.backend(&A).unwrap().get_then(late(), then);
+        }
+    });
+    assert_eq!((fake.closed(), status(&pool, A).waiting), (vec![1], 2));
+    assert!(pool.resume(&A));
+    let mut got = [(); 2].map(|()| answers.recv_timeout(LONG).unwrap());
+    got.sort_by_key(|(_, conn)| conn.number);
+    assert_eq!(got.each_ref().map(|(n, _)| *n), [1, 2], "the first connection is for the first");
+    drop(got);
+    assert!(pool.retire(&"other"));
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
 fn a_panic_in_a_callback_costs_its_connection_and_nothing_else() {
     let (pool, fake) = pool(limits(1));
     let held = pool.get(&A).unwrap();
     let (answer, answers) = mpsc::channel();
-    pool.get_then(&A, late(), |got| {
+    pool.backend(&A).unwrap().get_then(late(), |got| {
         let _conn = got.unwrap();
         panic!("on purpose");
     });
@@ -176,7 +210,7 @@ fn a_runtime_maintains_pools() {
     let first = next(&answers).unwrap();
     ask(&pool, &answer);
     let second = next(&answers).unwrap();
-    pool.get_then(&A, soon(), move |got| drop(answer.send(got)));
+    pool.backend(&A).unwrap().get_then(soon(), move |got| drop(answer.send(got)));
     assert!(matches!(next(&answers), Err(GetError::Timeout { .. })));
     drop((first, second));
     assert_at_rest(&pool, &fake, A);

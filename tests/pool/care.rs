@@ -79,7 +79,7 @@ fn a_backend_with_a_handle_a_borrower_or_a_version_stays() {
     let (pool, _) = pool(limits(2).unused_after(SHORT));
     let handle = pool.backend(&"handle").unwrap();
     let conn = pool.get(&"borrower").unwrap();
-    pool.fail_over(&"version", Version::FIRST).unwrap();
+    pool.fail_over(&"version", Version::default()).unwrap();
     drop(pool.get(&"nothing").unwrap());
     eventually(LONG, || pool.status_of(&"nothing").is_none());
     std::thread::sleep(SHORT * 3);

@@ -1,13 +1,15 @@
 //! Checkout and checkin: order, hand-off, limits, and the errors if there is no connection.
 
+use std::convert::Infallible;
 use std::error::Error as _;
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{Cause, GetError, Manage, ManageError, Pool, Pooled, Target};
+use epoll_group::pool::{Cause, GetError, Manage, Pool, Pooled, Target};
 
 use crate::support::{Key, assert_at_rest, late, limits, pool, soon, status, until_waiting};
 use lab::{LONG, eventually};
@@ -45,7 +47,7 @@ fn who_waits_is_served_in_order_and_nobody_overtakes() {
             waiter
         })
         .collect();
-    assert!(pool.try_get(&A).is_none());
+    assert!(pool.backend(&A).unwrap().try_get().is_none());
     drop(held);
     for n in 0..8 {
         assert_eq!(order.recv_timeout(LONG), Ok(n));
@@ -60,7 +62,7 @@ fn who_waits_is_served_in_order_and_nobody_overtakes() {
 fn at_the_maximum_only_the_deadline_ends_a_wait_and_says_why() {
     let (pool, fake) = pool(limits(2));
     let held = [pool.get(&A).unwrap(), pool.get(&A).unwrap()];
-    let error = pool.get_before(&A, soon()).unwrap_err();
+    let error = pool.backend(&A).unwrap().get_before(soon()).unwrap_err();
     let GetError::Timeout { cause, waited } = &error else { panic!("{error}") };
     assert!(matches!(cause, Cause::AllBusy { in_use: 2, max: 2 }), "{error}");
     assert!(*waited >= Duration::from_millis(4));
@@ -76,8 +78,9 @@ struct Told;
 impl Manage for Told {
     type Key = Key;
     type Connection = Instant;
+    type Error = Infallible;
 
-    fn connect(&self, _: &Target<'_, Key>, deadline: Instant) -> Result<Instant, ManageError> {
+    fn connect(&self, _: &Target<'_, Key>, deadline: Instant) -> Result<Instant, Infallible> {
         Ok(deadline)
     }
 }
@@ -153,7 +156,7 @@ fn a_failing_connect_is_tried_again_until_the_deadline() {
     let here = pool.clone();
     let waiter = thread::spawn(move || here.get(&A).unwrap().number);
     eventually(LONG, || fake.connects.load(SeqCst) > 3);
-    let error = pool.get_before(&A, soon()).unwrap_err();
+    let error = pool.backend(&A).unwrap().get_before(soon()).unwrap_err();
     let GetError::Timeout { cause: Cause::ConnectFails { .. }, .. } = &error else {
         panic!("{error}");
     };
@@ -165,16 +168,41 @@ fn a_failing_connect_is_tried_again_until_the_deadline() {
 }
 
 #[test]
+fn a_caller_whose_connect_fails_goes_before_later_callers() {
+    let (pool, fake) = pool(limits(1).backoff(LONG, LONG));
+    fake.set(&fake.dead, true);
+    fake.gate.close();
+    let (tell, order) = mpsc::channel();
+    let ask = |n| {
+        let (here, tell) = (pool.clone(), tell.clone());
+        thread::spawn(move || {
+            let _conn = here.get(&A).unwrap();
+            tell.send(n).unwrap();
+        })
+    };
+    let first = ask(1);
+    fake.gate.wait_for(1);
+    let second = ask(2);
+    until_waiting(&pool, A, 1);
+    fake.gate.open();
+    until_waiting(&pool, A, 2);
+    fake.set(&fake.dead, false);
+    assert!(pool.resume(&A), "it also ends the pause after the failure");
+    assert_eq!([order.recv_timeout(LONG), order.recv_timeout(LONG)], [Ok(1), Ok(2)]);
+    first.join().unwrap();
+    second.join().unwrap();
+    assert_at_rest(&pool, &fake, A);
+}
+
+#[test]
 fn a_resolved_backend_is_the_same_backend() {
     let (pool, _) = pool(limits(2));
     let backend = pool.backend(&A).unwrap();
     let conn = backend.get().unwrap();
-    assert_eq!(Pooled::key(&conn), &A);
-    assert_eq!(backend.key(), &A);
     drop(conn);
-    assert_eq!(pool.get_before(&A, late()).unwrap().number, 1);
+    assert_eq!(pool.backend(&A).unwrap().get_before(late()).unwrap().number, 1);
     assert_eq!(backend.try_get().map(|conn| conn.number), Some(1));
-    assert!(pool.try_get(&"other").is_none());
+    assert!(pool.backend(&"other").unwrap().try_get().is_none());
 }
 
 #[test]
@@ -196,14 +224,11 @@ pub(crate) struct Tcp;
 impl Manage for Tcp {
     type Key = SocketAddr;
     type Connection = TcpStream;
+    type Error = io::Error;
 
-    fn connect(
-        &self,
-        target: &Target<'_, SocketAddr>,
-        deadline: Instant,
-    ) -> Result<TcpStream, ManageError> {
+    fn connect(&self, target: &Target<'_, SocketAddr>, deadline: Instant) -> io::Result<TcpStream> {
         let timeout = deadline.saturating_duration_since(Instant::now());
-        Ok(TcpStream::connect_timeout(target.key(), timeout)?)
+        TcpStream::connect_timeout(target.key(), timeout)
     }
 }
 
@@ -238,12 +263,12 @@ fn a_caller_whose_deadline_passes_in_a_check_does_not_begin_the_next_one() {
     let deadline = soon();
     *fake.checked_at.lock().unwrap() = Some(deadline);
     let before = fake.checks.load(SeqCst);
-    assert_had_no_time(pool.get_before(&A, deadline));
+    assert_had_no_time(pool.backend(&A).unwrap().get_before(deadline));
     assert_eq!(fake.checks.load(SeqCst) - before, 1);
     let deadline = soon();
     *fake.checked_at.lock().unwrap() = Some(deadline);
     let (answer, answers) = mpsc::channel();
-    pool.get_then(&A, deadline, move |got| drop(answer.send(got)));
+    pool.backend(&A).unwrap().get_then(deadline, move |got| drop(answer.send(got)));
     assert_had_no_time(answers.recv_timeout(LONG).expect("an answer"));
     assert_eq!(fake.checks.load(SeqCst) - before, 2);
     assert_at_rest(&pool, &fake, A);
@@ -253,7 +278,10 @@ fn a_caller_whose_deadline_passes_in_a_check_does_not_begin_the_next_one() {
 fn a_caller_that_asks_after_its_deadline_is_not_told_that_all_are_busy() {
     let (pool, fake) = pool(limits(2));
     let held = pool.get(&A).unwrap();
-    assert_had_no_time(pool.get_before(&A, Instant::now()));
+    assert_had_no_time(pool.backend(&A).unwrap().get_before(Instant::now()));
+    let (answer, answers) = mpsc::channel();
+    pool.backend(&A).unwrap().get_then(Instant::now(), move |got| drop(answer.send(got)));
+    assert_had_no_time(answers.try_recv().expect("called before the call returns"));
     drop(held);
     assert_at_rest(&pool, &fake, A);
 }
@@ -270,10 +298,10 @@ fn a_late_caller_gets_an_idle_connection_although_the_hottest_one_is_unfit() {
     drop(held);
     let deadline = Instant::now();
     fake.order_panic(&["has_broken"]);
-    drop(pool.get_before(&A, deadline).expect("two more are idle"));
+    drop(pool.backend(&A).unwrap().get_before(deadline).expect("two more are idle"));
     fake.order_panic(&["has_broken"]);
     let (answer, answers) = mpsc::channel();
-    pool.get_then(&A, deadline, move |got| drop(answer.send(got)));
+    pool.backend(&A).unwrap().get_then(deadline, move |got| drop(answer.send(got)));
     drop(answers.recv_timeout(LONG).unwrap().expect("one more is idle"));
     assert_eq!(fake.closed().len(), 2);
     assert_at_rest(&pool, &fake, A);

@@ -34,16 +34,21 @@ fn reconnect_without_descriptors() {
 
     let (give, given) = mpsc::channel();
     let give_then = give.clone();
-    pool.get_then(&key, late(), move |got| give_then.send(got).expect("the test listens"));
+    pool.backend(&key)
+        .unwrap()
+        .get_then(late(), move |got| give_then.send(got).expect("the test listens"));
     let waits = thread::spawn({
         let pool = pool.clone();
-        move || give.send(pool.get_before(&key, late())).expect("the test listens")
+        move || give.send(pool.backend(&key).unwrap().get_before(late())).expect("the test listens")
     });
     eventually(LONG, || status().waiting == 2 && status().failures >= 3);
     let error = status().last_error.expect("connects fail");
     let errno = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
     assert_eq!(errno, Some(libc::EMFILE), "{error}");
-    assert!(matches!(pool.get_before(&key, soon()), Err(GetError::Timeout { .. })));
+    assert!(matches!(
+        pool.backend(&key).unwrap().get_before(soon()),
+        Err(GetError::Timeout { .. })
+    ));
     assert_eq!((status().in_use, status().idle), (0, 0));
     assert!(given.try_recv().is_err(), "both wait on");
 

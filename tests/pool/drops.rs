@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{GetError, Host, Manage, ManageError, Pool, Target, Version};
+use epoll_group::pool::{GetError, Host, Manage, Pool, Target, Version};
 
 use crate::support::{build, late, limits, soon};
 use lab::LONG;
@@ -108,9 +108,10 @@ struct Failing(Arc<Watch>);
 impl Manage for Failing {
     type Key = Key;
     type Connection = ();
+    type Error = Failure;
 
-    fn connect(&self, _: &Target<'_, Key>, _: Instant) -> Result<(), ManageError> {
-        Err(Box::new(Failure(Arc::clone(&self.0))))
+    fn connect(&self, _: &Target<'_, Key>, _: Instant) -> Result<(), Failure> {
+        Err(Failure(Arc::clone(&self.0)))
     }
 }
 
@@ -120,9 +121,9 @@ fn an_error_that_another_replaces_is_dropped_outside_the_lock() {
     let key = Key(Arc::clone(&watch));
     // The second failure replaces the error of the first, and the fail-over drops that of the second.
     while pool.status_of(&key).is_none_or(|status| status.totals.connect_failures < 2) {
-        drop(pool.get_before(&key, soon()));
+        drop(pool.backend(&key).unwrap().get_before(soon()));
     }
-    pool.fail_over(&key, Version::FIRST).unwrap();
+    pool.fail_over(&key, Version::default()).unwrap();
     watch.assert_free();
 }
 
@@ -178,7 +179,7 @@ fn a_host_that_drops_a_connect_is_not_asked_again_inside_that_call() {
     let limits = limits(1).backoff(Duration::ZERO, Duration::ZERO);
     let (pool, _) = build(limits, |builder| builder.maintained_by(Dropping));
     let (answer, answers) = mpsc::channel();
-    pool.get_then(&"SPT0", late(), move |got| drop(answer.send(got)));
+    pool.backend(&"SPT0").unwrap().get_then(late(), move |got| drop(answer.send(got)));
     assert_eq!(pool.status()[0].totals.connect_failures, 1);
     drop(pool);
     assert!(matches!(answers.recv_timeout(LONG), Ok(Err(GetError::Closed))));
@@ -194,7 +195,7 @@ fn a_host_that_drops_checks_is_not_asked_for_each_inside_the_call_before() {
     drop(held);
     host.0.has_ended.store(true, SeqCst);
     let (answer, answers) = mpsc::channel();
-    pool.get_then(&"SPT0", late(), move |got| drop(answer.send(got)));
+    pool.backend(&"SPT0").unwrap().get_then(late(), move |got| drop(answer.send(got)));
     assert_eq!(fake.closed().len(), IDLE);
     let nested = host.0.most_calls.load(SeqCst);
     assert!(nested <= 2, "{nested} calls inside each other");

@@ -1,11 +1,12 @@
 //! A panic costs the connection that it was about: no slot is left behind, nothing is poisoned.
 
+use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{Discard, GetError, ManageError, Observer, Pool, Target, Version};
+use epoll_group::pool::{Discard, GetError, Observer, Pool, Target, Version};
 
 use crate::support::{
     Fake, TestPool, assert_at_rest, build, late, limits, pool, soon, until_waiting,
@@ -50,7 +51,9 @@ fn in_connect_on_the_host() {
     let (pool, fake) = pool(limits(1));
     fake.order_panic(&["connect"]);
     let (answer, answers) = std::sync::mpsc::channel();
-    pool.get_then(&A, late(), move |got| drop(answer.send(got.map(|conn| conn.number))));
+    pool.backend(&A)
+        .unwrap()
+        .get_then(late(), move |got| drop(answer.send(got.map(|conn| conn.number))));
     assert_eq!(answers.recv().unwrap().unwrap(), 1);
     assert_serves(&pool, &fake);
 }
@@ -74,7 +77,7 @@ fn while_a_connection_comes_back_that_was_lost_by_a_panic() {
     let (pool, fake) = pool(limits(1));
     let conn = pool.get(&A).unwrap();
     let (answer, answers) = std::sync::mpsc::channel();
-    pool.get_then(&A, late(), move |got| {
+    pool.backend(&A).unwrap().get_then(late(), move |got| {
         answer.send(got.unwrap().number).unwrap();
         panic!("on purpose, while another panic unwinds");
     });
@@ -95,7 +98,7 @@ impl Observer<&'static str> for Shaky {
         panic!("on purpose");
     }
 
-    fn connect_failed(&self, _: &Target<'_, &'static str>, _: &ManageError) {
+    fn connect_failed(&self, _: &Target<'_, &'static str>, _: &(dyn Error + Send + Sync)) {
         panic!("on purpose");
     }
 
@@ -124,9 +127,9 @@ impl Observer<&'static str> for Shaky {
 fn in_the_observer() {
     let (pool, fake) = build(limits(1), |builder| builder.observer(Shaky));
     let conn = pool.get(&A).unwrap();
-    assert!(pool.get_before(&A, soon()).is_err());
+    assert!(pool.backend(&A).unwrap().get_before(soon()).is_err());
     drop(conn);
-    pool.fail_over(&A, Version::FIRST).unwrap();
+    pool.fail_over(&A, Version::default()).unwrap();
     fake.order_panic(&["connect"]);
     assert_serves(&pool, &fake);
 }
@@ -145,13 +148,14 @@ struct Bombs;
 impl epoll_group::pool::Manage for Bombs {
     type Key = u8;
     type Connection = Bomb;
+    type Error = &'static str;
 
-    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<Bomb, ManageError> {
+    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<Bomb, &'static str> {
         Ok(Bomb)
     }
 
-    fn reset(&self, _: &Target<'_, u8>, _: &mut Bomb) -> Result<(), ManageError> {
-        Err("no".into())
+    fn reset(&self, _: &Target<'_, u8>, _: &mut Bomb) -> Result<(), &'static str> {
+        Err("no")
     }
 }
 

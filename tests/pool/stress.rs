@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{GetError, Pooled, Version};
+use epoll_group::pool::{GetError, Pooled};
 
 use crate::support::{Fake, TestPool, assert_at_rest, late, limits, pool, status, until_waiting};
 use lab::random::Random;
@@ -25,11 +25,11 @@ fn borrow_at_random(pool: &TestPool, seed: u64, callbacks: &mpsc::Sender<bool>) 
                 let done = callbacks.clone();
                 let late = random.below(2) == 0;
                 let deadline = if late { self::late() } else { deadline };
-                pool.get_then(&key, deadline, move |got| {
+                pool.backend(&key).unwrap().get_then(deadline, move |got| {
                     let _ = done.send(got.is_ok());
                 });
             }
-            1 => drop(pool.get_before(&key, deadline)),
+            1 => drop(pool.backend(&key).unwrap().get_before(deadline)),
             2 => {
                 let _ = pool.get(&key).map(Pooled::discard);
             }
@@ -64,7 +64,7 @@ fn everything_is_accounted_for_after_a_storm() {
     let mut turn = 0;
     while threads.iter().any(|thread| !thread.is_finished()) {
         turn += 1;
-        let version = pool.status_of(&A).map_or(Version::FIRST, |status| status.version);
+        let version = pool.status_of(&A).map(|status| status.version).unwrap_or_default();
         match turn % 4 {
             0 => assert!(pool.fail_over(&A, version).is_ok()),
             1 => pool.set_limits(limits(1 + turn % 5).max_connecting(2)).unwrap(),
@@ -99,7 +99,7 @@ fn twenty_thousand_that_wait_for_a_dead_backend_leave_and_disturb_nobody() {
     for n in 0..20_000_u64 {
         let done = done.clone();
         let deadline = Instant::now() + Duration::from_millis(n % 50);
-        pool.get_then(&A, deadline, move |got| drop(done.send(got.map(drop))));
+        pool.backend(&A).unwrap().get_then(deadline, move |got| drop(done.send(got.map(drop))));
         if n % 100 == 0 {
             assert_eq!(pool.get(&B).unwrap().number, 1, "another backend serves");
         }
@@ -108,7 +108,7 @@ fn twenty_thousand_that_wait_for_a_dead_backend_leave_and_disturb_nobody() {
         .map(|n| {
             let here = pool.clone();
             let deadline = Instant::now() + Duration::from_millis(n);
-            thread::spawn(move || here.get_before(&A, deadline).map(drop))
+            thread::spawn(move || here.backend(&A).unwrap().get_before(deadline).map(drop))
         })
         .collect();
     for _ in 0..20_000 {
@@ -122,7 +122,7 @@ fn twenty_thousand_that_wait_for_a_dead_backend_leave_and_disturb_nobody() {
     assert_eq!(status(&pool, A).totals.timed_out, 20_064);
     assert!(fake.most_connecting.load(SeqCst) <= 2, "no more connects than allowed");
     fake.set(&fake.dead, false);
-    assert!(pool.get_before(&A, late()).is_ok(), "and it comes back by itself");
+    assert!(pool.backend(&A).unwrap().get_before(late()).is_ok(), "and it comes back by itself");
 }
 
 #[test]

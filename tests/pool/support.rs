@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{
-    BackendStatus, Builder, GetError, Limits, Manage, ManageError, Pool, Pooled, Target,
-};
+use epoll_group::pool::{BackendStatus, Builder, GetError, Limits, Manage, Pool, Pooled, Target};
 
 use lab::workers::Gate;
 use lab::{LONG, eventually};
@@ -97,8 +95,9 @@ impl Fake {
 impl Manage for Backends {
     type Key = Key;
     type Connection = Conn;
+    type Error = &'static str;
 
-    fn connect(&self, target: &Target<'_, Key>, _: Instant) -> Result<Conn, ManageError> {
+    fn connect(&self, target: &Target<'_, Key>, _: Instant) -> Result<Conn, &'static str> {
         let fake = &self.0;
         fake.connects.fetch_add(1, Ordering::SeqCst);
         let connecting = fake.connecting.fetch_add(1, Ordering::SeqCst) + 1;
@@ -108,7 +107,7 @@ impl Manage for Backends {
         fake.connecting.fetch_sub(1, Ordering::SeqCst);
         fake.panic_if_ordered("connect");
         if fake.dead.load(Ordering::SeqCst) {
-            return Err("connection refused".into());
+            return Err("connection refused");
         }
         let number = fake.made.fetch_add(1, Ordering::SeqCst) + 1;
         let open = fake.open.fetch_add(1, Ordering::SeqCst) + 1;
@@ -116,18 +115,18 @@ impl Manage for Backends {
         Ok(Conn { number, target: target.to_string(), dirty: false, fake: Arc::clone(fake) })
     }
 
-    fn is_valid(&self, _: &Target<'_, Key>, _: &mut Conn) -> Result<(), ManageError> {
+    fn is_valid(&self, _: &Target<'_, Key>, _: &mut Conn) -> Result<(), &'static str> {
         self.0.checks.fetch_add(1, Ordering::SeqCst);
         self.0.panic_if_ordered("is_valid");
         let at = *self.0.checked_at.lock().unwrap();
         std::thread::sleep(at.map_or(Duration::ZERO, |at| at.duration_since(Instant::now())));
-        if self.0.invalid.load(Ordering::SeqCst) { Err("no answer".into()) } else { Ok(()) }
+        if self.0.invalid.load(Ordering::SeqCst) { Err("no answer") } else { Ok(()) }
     }
 
-    fn reset(&self, _: &Target<'_, Key>, conn: &mut Conn) -> Result<(), ManageError> {
+    fn reset(&self, _: &Target<'_, Key>, conn: &mut Conn) -> Result<(), &'static str> {
         self.0.panic_if_ordered("reset");
         if self.0.reset_fails.load(Ordering::SeqCst) {
-            return Err("cannot be reset".into());
+            return Err("cannot be reset");
         }
         conn.dirty = false;
         Ok(())

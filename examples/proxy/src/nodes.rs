@@ -14,6 +14,7 @@
 //! [`Client`]. A new one costs no round trip.
 #![forbid(unsafe_code)]
 
+use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,8 +23,7 @@ use std::time::{Duration, Instant};
 use epoll_group::Handle;
 use epoll_group::client::{self, Client, Options, OptionsError, Session};
 use epoll_group::pool::{
-    Backend, BackendStatus, GetError, Limits, Manage, ManageError, Observer, Pool, Pooled, Target,
-    Version,
+    Backend, BackendStatus, GetError, Limits, Manage, Observer, Pool, Pooled, Target, Version,
 };
 
 use crate::failover::Probe;
@@ -217,12 +217,13 @@ pub struct Connect {
 impl Manage for Connect {
     type Key = Name;
     type Connection = Session;
+    type Error = Box<dyn Error + Send + Sync>;
 
     fn connect(
         &self,
         target: &Target<'_, Name>,
         deadline: Instant,
-    ) -> Result<Session, ManageError> {
+    ) -> Result<Session, Self::Error> {
         let known = self.nodes.iter().find(|(name, _)| name == target.key());
         let (_, endpoints) = known.ok_or("there is no such node")?;
         let Endpoint { address, client } = endpoint(endpoints, target.version());
@@ -244,7 +245,7 @@ struct Watch {
 }
 
 impl Observer<Name> for Watch {
-    fn connect_failed(&self, target: &Target<'_, Name>, _: &ManageError) {
+    fn connect_failed(&self, target: &Target<'_, Name>, _: &(dyn Error + Send + Sync)) {
         let Some(nodes) = self.nodes.get().and_then(Weak::upgrade) else { return };
         if let Some(node) = nodes.list.iter().position(|node| node.name == *target.key()) {
             nodes.suspect(node, target.version());
@@ -265,7 +266,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-impl std::error::Error for ConnectError {}
+impl Error for ConnectError {}
 
 /// Why there are no nodes.
 #[derive(Debug)]
@@ -283,7 +284,7 @@ impl fmt::Display for NodesError {
     }
 }
 
-impl std::error::Error for NodesError {}
+impl Error for NodesError {}
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

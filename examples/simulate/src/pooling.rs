@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use epoll_group::Handle;
 use epoll_group::pool::{
-    BackendState, Cause, GetError, Limits, Manage, ManageError, Pool, Pooled, Target, Version,
+    BackendState, Cause, GetError, Limits, Manage, Pool, Pooled, Target, Version,
 };
 
 use super::chance::Chance;
@@ -39,10 +39,11 @@ const MOST: usize = 2;
 impl Manage for Backend {
     type Key = u8;
     type Connection = Conn;
+    type Error = &'static str;
 
-    fn connect(&self, target: &Target<'_, u8>, _: Instant) -> Result<Conn, ManageError> {
+    fn connect(&self, target: &Target<'_, u8>, _: Instant) -> Result<Conn, &'static str> {
         let fails = takes_time_and_fails(&scene());
-        let mut conn = Err("the simulation refuses it".into());
+        let mut conn = Err("the simulation refuses it");
         scene_of(|scene, fleet| {
             scene.note("connect", &[u64::from(fails)]);
             if fails {
@@ -54,11 +55,11 @@ impl Manage for Backend {
         conn
     }
 
-    fn is_valid(&self, _: &Target<'_, u8>, conn: &mut Conn) -> Result<(), ManageError> {
+    fn is_valid(&self, _: &Target<'_, u8>, conn: &mut Conn) -> Result<(), &'static str> {
         let scene = scene();
         scene.count("pool: a connection is checked");
         scene.note("check", &[conn.0]);
-        if takes_time_and_fails(&scene) { Err("the simulation breaks it".into()) } else { Ok(()) }
+        if takes_time_and_fails(&scene) { Err("the simulation breaks it") } else { Ok(()) }
     }
 
     fn has_broken(&self, _: &Target<'_, u8>, _: &mut Conn) -> bool {
@@ -124,7 +125,8 @@ impl Pooling {
                 scene.check(done != Some(false), || "pool: no fail-over".into());
             }
             4 => {
-                if let Some(conn) = self.pool.try_get(&0) {
+                if let Some(conn) = self.pool.backend(&0).ok().and_then(|backend| backend.try_get())
+                {
                     self.lent(scene, conn);
                 }
             }
@@ -138,9 +140,13 @@ impl Pooling {
         let deadline = scene.now() + MILLIS(scene.chance.pick(&[1, 2000, 2000]));
         self.waiting.borrow_mut().insert(caller, deadline);
         scene.note("get", &[caller]);
-        self.pool.get_then(&0, deadline, move |result| {
+        let then = move |result| {
             scene_of(|scene, fleet| fleet.pool.called(scene, caller, result));
-        });
+        };
+        match self.pool.backend(&0) {
+            Ok(backend) => backend.get_then(deadline, then),
+            Err(error) => then(Err(error)),
+        }
     }
 
     fn give_back(&self, scene: &Scene) {

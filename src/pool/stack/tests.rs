@@ -1,7 +1,10 @@
+use std::collections::BTreeSet;
+use std::panic::Location;
+
 use proptest::prelude::*;
 
+use super::exercise::exercise;
 use super::*;
-use crate::pool::exercise::exercise;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
@@ -27,21 +30,30 @@ impl Bench {
         Self { stack: Stack::new(limits, 7, now), now, fx: Effects::default(), holder }
     }
 
-    fn checkout(&mut self) -> Checkout<u32> {
-        let (holder, asked) = (&self.holder, self.now);
-        let ask = Ask { holder, asked, deadline: None, turn: Turn::First };
-        self.stack.checkout(self.now, &ask)
+    fn ask(&mut self, way: u32, has_thread: bool, deadline: Option<Instant>) -> Asked<u32> {
+        let (holder, asked) = (self.holder.clone(), self.now);
+        let ask = Ask { holder, asked, deadline, has_thread, again: false };
+        self.stack.ask(self.now, &ask, || way, &mut self.fx)
     }
 
     fn connect(&mut self) -> Ticket {
-        let Checkout::Connect(ticket, _) = self.checkout() else { panic!("it may connect") };
+        let Asked::Now(Grant::Connect(ticket)) = self.ask(0, true, None) else {
+            panic!("it may connect")
+        };
         ticket
     }
 
-    fn wait(&mut self, who: u32, has_thread: bool, deadline: Option<Instant>) -> WaiterId {
-        let patience = Patience { deadline, has_thread };
-        let waiter = Waiter { what: who, patience, holder: self.holder.clone() };
-        self.stack.wait(self.now, waiter, Turn::First, &mut self.fx).expect("not refused")
+    fn wait(&mut self, way: u32, has_thread: bool, deadline: Option<Instant>) -> WaiterId {
+        let Asked::Waits(id, _) = self.ask(way, has_thread, deadline) else {
+            panic!("not refused")
+        };
+        id
+    }
+
+    /// Asserts that no connect may begin.
+    fn assert_waits(&mut self) {
+        let id = self.wait(0, true, None);
+        self.stack.leave(self.now, id).expect("it waits");
     }
 
     fn fail(&mut self, ticket: Ticket) {
@@ -68,10 +80,10 @@ fn a_pause_between_connects_doubles_and_one_tries_after_it() {
     for (n, most) in [1, 2, 4, 4].into_iter().enumerate() {
         let pause = bench.stack.trouble.retry_at.expect("a pause") - bench.now;
         assert!(pause <= second * most && pause >= second * most / 2, "{pause:?} after {n}");
-        assert!(matches!(bench.checkout(), Checkout::Wait));
+        bench.assert_waits();
         bench.pass(pause);
         let ticket = bench.connect();
-        assert!(matches!(bench.checkout(), Checkout::Wait), "one at a time");
+        bench.assert_waits(); // one at a time
         bench.pass(Duration::from_millis(1));
         bench.fail(ticket);
     }
@@ -87,7 +99,7 @@ fn the_end_of_a_pause_serves_who_waits() {
     assert!(bench.fx.grants.is_empty());
     let at = bench.fx.arm.expect("the host is asked to come back");
     bench.pass(at - bench.now);
-    assert!(matches!(bench.fx.grants[..], [(1, Grant::Connect(..))]));
+    assert!(matches!(bench.fx.grants[..], [(Waiter { way: 1, .. }, Grant::Connect(_))]));
 }
 
 #[test]
@@ -96,9 +108,9 @@ fn who_has_too_little_time_for_a_connect_leaves_it_to_the_host() {
     let soon = Some(bench.now + Duration::from_millis(10));
     bench.wait(1, true, soon);
     assert!(bench.fx.grants.is_empty());
-    let (ticket, _) = bench.fx.connect.pop().expect("the host connects");
-    bench.stack.connected_by_host(bench.now, ticket, 7, &mut bench.fx);
-    assert!(matches!(bench.fx.grants[..], [(1, Grant::Conn(7, ..))]));
+    let ticket = bench.fx.connect.pop().expect("the host connects");
+    assert_eq!(bench.stack.connected(bench.now, ticket, 7, &mut bench.fx), None);
+    assert!(matches!(bench.fx.grants[..], [(Waiter { way: 1, .. }, Grant::Conn(7, ..))]));
 }
 
 #[test]
@@ -109,8 +121,10 @@ fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
     let deadlines: Vec<_> = (0..20_000).map(|n| at(5 + n % 7)).collect();
     let ids: Vec<_> = (0_u32..).zip(deadlines).map(|(n, at)| bench.wait(n, false, at)).collect();
     for id in ids.iter().rev().step_by(2) {
-        assert!(bench.stack.leave(*id).is_some());
+        assert!(bench.stack.leave(bench.now, *id).is_some());
+        assert!(bench.stack.leave(bench.now, *id).is_none());
     }
+    assert_eq!(bench.stack.waiters.expiries.len(), 10_000);
     bench.pass(Duration::from_secs(4));
     assert!(bench.fx.grants.is_empty());
     bench.pass(Duration::from_secs(8));
@@ -119,37 +133,11 @@ fn deadlines_of_who_has_no_thread_are_kept_and_forgotten() {
 }
 
 #[test]
-fn a_waiter_that_leaves_takes_its_deadline_along() {
-    let mut bench = Bench::new(Limits::default().max(1));
-    bench.connect();
-    for n in 0..1000 {
-        let id = bench.wait(n, false, Some(bench.now + Duration::from_secs(3600)));
-        assert_eq!(bench.stack.waiters.expiries.len(), 1);
-        assert!(bench.stack.leave(id).is_some() && bench.stack.leave(id).is_none());
-        assert!(bench.stack.waiters.expiries.is_empty());
-    }
-}
-
-#[test]
-fn a_waiter_whose_turn_came_to_nothing_is_first_again() {
-    let mut waiters = Waiters::new();
-    let holder = Holder::new(Location::caller());
-    let patience = Patience { deadline: None, has_thread: true };
-    let waiter = |what| Waiter { what, patience, holder: holder.clone() };
-    let ids = [1, 2, 3].map(|n| waiters.add(waiter(n), Turn::First));
-    waiters.add(waiter(0), Turn::Again);
-    waiters.add(waiter(-1), Turn::Again);
-    assert!(waiters.remove(ids[1]).is_some() && waiters.remove(ids[1]).is_none());
-    let order = std::iter::from_fn(|| waiters.pop_first()).map(|waiter| waiter.what);
-    assert_eq!(order.collect::<Vec<_>>(), [-1, 0, 1, 3]);
-}
-
-#[test]
 fn a_connection_beyond_a_lowered_limit_is_closed_when_it_comes_back() {
     let mut bench = Bench::new(Limits::default().max(2).max_connecting(2));
     let tickets = [bench.connect(), bench.connect()];
     for ticket in tickets {
-        bench.stack.connected(bench.now, ticket, &mut bench.fx);
+        bench.stack.connected(bench.now, ticket, 0, &mut bench.fx).expect("kept");
     }
     let limits = Limits::default().max(1).max_connecting(2);
     bench.stack.set_limits(bench.now, limits, false, &mut bench.fx);
@@ -164,7 +152,7 @@ fn a_connection_beyond_a_lowered_limit_is_closed_when_it_comes_back() {
 fn hundred(bench: &mut Bench) -> Vec<Ticket> {
     let tickets: Vec<_> = (0..100).map(|_| bench.connect()).collect();
     for &ticket in &tickets {
-        bench.stack.connected(bench.now, ticket, &mut bench.fx);
+        bench.stack.connected(bench.now, ticket, 0, &mut bench.fx).expect("kept");
     }
     tickets
 }
@@ -173,11 +161,11 @@ fn hundred(bench: &mut Bench) -> Vec<Ticket> {
 fn connections_are_idle_for_nine_tenths_of_the_time_at_least_and_end_at_different_times() {
     let mut bench = Bench::new(Limits::default().max(100).max_connecting(100));
     let tickets = hundred(&mut bench);
-    let timeout = bench.stack.limits().idle_timeout;
+    let timeout = bench.stack.limits.idle_timeout;
     for (conn, &ticket) in (0..).zip(&tickets) {
         bench.stack.checkin(bench.now, ticket, conn, &mut bench.fx);
     }
-    let times = tickets.iter().map(|&ticket| bench.stack.slots[ticket.0].idle_timeout);
+    let times = tickets.iter().map(|&ticket| bench.stack.slots[ticket.slot].idle_timeout);
     let times: BTreeSet<_> = times.collect();
     assert!(times.len() > 90, "{}", times.len());
     let step = timeout / 100;
@@ -197,8 +185,8 @@ fn connections_are_idle_for_nine_tenths_of_the_time_at_least_and_end_at_differen
 fn times_of_life_differ() {
     let mut bench = Bench::new(Limits::default().max(100).max_connecting(100));
     let tickets = hundred(&mut bench);
-    let limits = bench.stack.limits().clone();
-    let ages = tickets.iter().map(|&ticket| bench.stack.slots[ticket.0].expires.unwrap());
+    let limits = bench.stack.limits.clone();
+    let ages = tickets.iter().map(|&ticket| bench.stack.slots[ticket.slot].expires.unwrap());
     let ages: BTreeSet<_> = ages.map(|at| at - bench.now).collect();
     assert!(ages.len() > 90, "{}", ages.len());
     assert!(*ages.last().unwrap() <= limits.max_age);

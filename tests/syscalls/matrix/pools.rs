@@ -1,9 +1,10 @@
 //! Pools that run their code on threads of their own.
 
+use std::convert::Infallible;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{BuildError, Limits, Manage, ManageError, Pool, Target};
+use epoll_group::pool::{BuildError, Limits, Manage, Pool, Target};
 
 use super::life::says;
 use super::{Outcome, Row};
@@ -16,8 +17,9 @@ struct Nowhere;
 impl Manage for Nowhere {
     type Key = u8;
     type Connection = ();
+    type Error = Infallible;
 
-    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<(), ManageError> {
+    fn connect(&self, _: &Target<'_, u8>, _: Instant) -> Result<(), Infallible> {
         Ok(())
     }
 }
@@ -32,7 +34,8 @@ fn build() -> Result<Pool<Nowhere>, BuildError> {
 fn serves(pool: &Pool<Nowhere>) {
     let (tell, told) = mpsc::channel();
     on_behalf(Side::Client, || {
-        pool.get_then(&1, Instant::now() + LONG, move |got| tell.send(got).expect("waited for"));
+        let backend = pool.backend(&1).expect("it is open");
+        backend.get_then(Instant::now() + LONG, move |got| tell.send(got).expect("waited for"));
     });
     drop(told.recv_timeout(LONG).expect("called back").expect("a connection"));
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use epoll_group::pool::{Limits, Manage, ManageError, Pool, Target};
+use epoll_group::pool::{Limits, Manage, Pool, Target};
 
 /// A pool for all backends.
 pub(super) trait Design: Send + Sync {
@@ -135,8 +135,9 @@ struct Numbers(Arc<Made>);
 impl Manage for Numbers {
     type Key = String;
     type Connection = u64;
+    type Error = Infallible;
 
-    fn connect(&self, _: &Target<'_, String>, _: Instant) -> Result<u64, ManageError> {
+    fn connect(&self, _: &Target<'_, String>, _: Instant) -> Result<u64, Infallible> {
         Ok(self.0.one())
     }
 }

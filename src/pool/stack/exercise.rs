@@ -8,13 +8,11 @@ use std::collections::BTreeSet;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use super::config::Limits;
-use super::manage::Version;
-use super::stack::{
-    Ask, Checkout, Connected, Effects, Fitness, Grant, Holder, Patience, Ready, Refused, Stack,
-    Ticket, Turn, Waiter, WaiterId,
-};
-use super::status::{BackendState, BackendStatus, Discard};
+use super::{Ask, Asked, Effects, Fitness, Grant, Holder, Stack, Ticket, WaiterId};
+use crate::pool::config::Limits;
+use crate::pool::error::GetError;
+use crate::pool::manage::Version;
+use crate::pool::status::{BackendState, BackendStatus, Discard};
 
 /// Runs the operations of the bytes, two bytes each.
 ///
@@ -30,6 +28,8 @@ pub(crate) fn exercise(bytes: &[u8]) {
     world.end();
 }
 
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+
 struct World {
     stack: Stack<u32, u32>,
     now: Instant,
@@ -39,11 +39,11 @@ struct World {
     version: Version,
     /// Connections, the hottest last; and in use.
     idle: Vec<u32>,
-    used: Vec<(u32, Ticket, Version)>,
+    used: Vec<(u32, Ticket)>,
     /// Connects, each with its maker: a waiter, a new caller, or the host.
-    connecting: Vec<(Ticket, Version, By)>,
+    connecting: Vec<(Ticket, By)>,
     /// Waiters in order, with their deadlines.
-    waiting: Vec<(u32, Option<WaiterId>, Option<Instant>)>,
+    waiting: Vec<(u32, Option<WaiterId>, Instant)>,
     /// Every closed connection, and every answered waiter.
     closed: BTreeSet<u32>,
     answered: BTreeSet<u32>,
@@ -63,6 +63,7 @@ impl World {
             .max(3)
             .max_connecting(2)
             .max_waiting(6)
+            .wait_timeout(WAIT_TIMEOUT)
             .idle_timeout(Duration::from_secs(20))
             .max_age(Duration::from_secs(60))
             .check_after(Duration::from_secs(5))
@@ -75,7 +76,7 @@ impl World {
             holder: Holder::new(Location::caller()),
             limits,
             state: BackendState::Open,
-            version: Version::FIRST,
+            version: Version::default(),
             idle: Vec::new(),
             used: Vec::new(),
             connecting: Vec::new(),
@@ -108,57 +109,52 @@ impl World {
     fn ask(&mut self, n: usize, fx: &mut Effects<u32, u32>) {
         self.callers += 1;
         let caller = self.callers;
-        let deadline = (!n.is_multiple_of(4)).then(|| self.now + Duration::from_secs(n as u64 % 8));
-        let patience = Patience { deadline, has_thread: !n.is_multiple_of(3) };
-        let holder = self.holder.clone();
-        if patience.has_thread {
-            let ask = Ask { holder: &holder, asked: self.now, deadline, turn: Turn::First };
-            match self.stack.checkout(self.now, &ask) {
-                Checkout::Ready(ready) => return self.got(ready),
-                Checkout::Connect(ticket, version) => {
-                    self.assert_may_connect();
-                    assert!(self.waiting.is_empty(), "nobody overtakes");
-                    return self.connecting.push((ticket, version, By::Caller));
-                }
-                Checkout::Refused(refused) => return self.assert_refused(refused),
-                Checkout::Wait => {}
-            }
-        } else if let Some(ready) = self.stack.checkout_idle(self.now, &holder, Turn::First) {
-            return self.got(ready);
-        }
-        let full = self.waiting.len() >= self.limits.max_waiting;
+        let own = (!n.is_multiple_of(4)).then(|| self.now + Duration::from_secs(n as u64 % 8));
+        let (holder, asked, has_thread) = (self.holder.clone(), self.now, !n.is_multiple_of(3));
+        let again = n.is_multiple_of(7);
+        let ask = Ask { holder, asked, deadline: own, has_thread, again };
+        let deadline = own.unwrap_or(self.now + WAIT_TIMEOUT);
+        let overtakes = !again && !self.waiting.is_empty();
         // A caller that is served in the same call first counts as waiting.
-        self.waiting.push((caller, None, deadline));
-        match self.stack.wait(self.now, Waiter { what: caller, patience, holder }, Turn::First, fx)
-        {
-            Ok(id) => self.waiting.last_mut().expect("pushed").1 = Some(id),
-            Err((who, refused)) => {
-                assert_eq!(who, caller);
-                self.waiting.pop();
-                if refused == Refused::TooMany(self.limits.max_waiting) {
-                    assert!(full);
-                } else {
-                    self.assert_refused(refused);
+        let full = !again && self.waiting.len() >= self.limits.max_waiting;
+        let at = if again { 0 } else { self.waiting.len() };
+        self.waiting.insert(at, (caller, None, deadline));
+        match self.stack.ask(self.now, &ask, || caller, fx) {
+            Asked::Waits(id, until) => {
+                assert!(!full && until == Some(deadline) && deadline > self.now);
+                self.waiting[at].1 = Some(id);
+            }
+            Asked::Now(grant) => {
+                self.waiting.remove(at);
+                match grant {
+                    Grant::Conn(conn, ticket, fitness) => {
+                        assert!(!overtakes, "nobody overtakes");
+                        self.got(conn, ticket, fitness);
+                    }
+                    Grant::Connect(ticket) => {
+                        assert!(!overtakes && has_thread, "nobody overtakes");
+                        self.connecting.push((ticket, By::Caller));
+                        assert!(self.mine().0 + self.mine().1 + self.idle.len() <= self.limits.max);
+                    }
+                    Grant::Refused(GetError::TooManyWaiting { .. }) => assert!(full),
+                    Grant::Refused(error) => self.assert_refused(&error, deadline),
                 }
             }
         }
     }
 
-    fn assert_refused(&self, refused: Refused) {
-        assert_eq!((refused, self.state), (Refused::Disabled, BackendState::Disabled));
+    fn assert_refused(&self, error: &GetError, deadline: Instant) {
+        match error {
+            GetError::Disabled => assert_eq!(self.state, BackendState::Disabled),
+            GetError::Timeout { .. } => assert!(deadline <= self.now, "not early"),
+            other => panic!("{other}"),
+        }
     }
 
-    fn got(&mut self, ready: Ready<u32>) {
-        let Ready { conn, ticket, version, fitness, more } = ready;
+    fn got(&mut self, conn: u32, ticket: Ticket, fitness: Fitness) {
         assert_eq!(Some(conn), self.idle.pop(), "last in, first out");
-        assert!(self.waiting.is_empty(), "nobody overtakes");
-        assert_eq!((self.state, version), (BackendState::Open, self.version));
-        self.used.push((conn, ticket, version));
-        if more {
-            let mut fx = Effects::default();
-            self.stack.serve(self.now, &mut fx);
-            self.take(fx);
-        }
+        assert_eq!((self.state, ticket.version), (BackendState::Open, self.version));
+        self.used.push((conn, ticket));
         if fitness == Fitness::TooOld {
             let mut fx = Effects::default();
             self.discard(self.used.len() - 1, &mut fx);
@@ -170,10 +166,10 @@ impl World {
         if self.used.is_empty() {
             return;
         }
-        let (conn, ticket, version) = self.used.remove(n % self.used.len());
+        let (conn, ticket) = self.used.remove(n % self.used.len());
         self.idle.push(conn);
         self.stack.checkin(self.now, ticket, conn, fx);
-        if version != self.version || self.state != BackendState::Open {
+        if ticket.version != self.version || self.state != BackendState::Open {
             assert!(fx.close.iter().any(|(closed, ..)| *closed == conn), "not used again");
         }
     }
@@ -182,7 +178,7 @@ impl World {
         if self.used.is_empty() {
             return;
         }
-        let (conn, ticket, _) = self.used.remove(n % self.used.len());
+        let (conn, ticket) = self.used.remove(n % self.used.len());
         self.stack.discard(self.now, ticket, fx);
         self.closed.insert(conn);
     }
@@ -191,7 +187,7 @@ impl World {
         if self.connecting.is_empty() {
             return;
         }
-        let (ticket, version, by) = self.connecting.remove(n % self.connecting.len());
+        let (ticket, by) = self.connecting.remove(n % self.connecting.len());
         if fails {
             return match by {
                 By::Caller if n.is_multiple_of(5) => {
@@ -202,15 +198,12 @@ impl World {
         }
         self.conns += 1;
         let conn = self.conns;
-        match by {
-            By::Host => {
-                self.idle.push(conn);
-                self.stack.connected_by_host(self.now, ticket, conn, fx);
-            }
-            By::Caller => match self.stack.connected(self.now, ticket, fx) {
-                Connected::Kept => self.used.push((conn, ticket, version)),
-                Connected::Unwanted(_) => drop(self.closed.insert(conn)),
-            },
+        self.idle.push(conn);
+        let kept = self.stack.connected(self.now, ticket, conn, fx);
+        if kept.is_some() {
+            assert_eq!((kept, by), (Some(conn), By::Caller));
+            self.idle.pop();
+            self.used.push((conn, ticket));
         }
     }
 
@@ -221,8 +214,8 @@ impl World {
         }
         let (caller, id, _) = self.waiting.remove(n % self.waiting.len());
         let id = id.expect("it waits");
-        assert!(self.stack.leave(id).is_some());
-        assert!(self.stack.leave(id).is_none());
+        assert!(self.stack.leave(self.now, id).is_some());
+        assert!(self.stack.leave(self.now, id).is_none());
         self.answered.insert(caller);
     }
 
@@ -262,46 +255,38 @@ impl World {
             // The connection that was just returned was pushed last.
             assert!(at == 0 || at == self.idle.len() || why == Discard::TooOld, "coldest first");
         }
-        for (caller, grant) in fx.grants {
+        for (waiter, grant) in fx.grants {
+            let caller = waiter.way;
             let at = self.waiting.iter().position(|(waiting, ..)| *waiting == caller);
             let at = at.expect("answered once");
             let (_, _, deadline) = self.waiting.remove(at);
             assert!(self.answered.insert(caller), "answered once");
             match grant {
-                Grant::Conn(conn, ticket, version) => {
-                    assert_eq!(
-                        (at, version, self.state),
-                        (0, self.version, BackendState::Open),
-                        "in order"
-                    );
+                Grant::Conn(conn, ticket, fitness) => {
+                    let state = (at, ticket.version, self.state, fitness);
+                    let right = (0, self.version, BackendState::Open, Fitness::Fit);
+                    assert_eq!(state, right, "in order");
                     let at = self.idle.iter().position(|idle| *idle == conn).expect("came back");
                     self.idle.remove(at);
-                    self.used.push((conn, ticket, version));
+                    self.used.push((conn, ticket));
                 }
-                Grant::Connect(ticket, version) => {
-                    assert_eq!((at, version), (0, self.version), "in order");
-                    self.connecting.push((ticket, version, By::Caller));
+                Grant::Connect(ticket) => {
+                    assert!(waiter.ask.has_thread, "a callback does not connect");
+                    assert_eq!((at, ticket.version), (0, self.version), "in order");
+                    self.connecting.push((ticket, By::Caller));
                 }
-                Grant::Refused(refused) => self.assert_refused(refused),
-                Grant::Expired(_) => {
-                    assert!(deadline.is_some_and(|at| at <= self.now), "not early")
-                }
+                Grant::Refused(error) => self.assert_refused(&error, deadline),
             }
         }
-        for (ticket, version) in fx.connect {
-            self.connecting.push((ticket, version, By::Host));
-        }
-    }
-
-    fn assert_may_connect(&self) {
-        assert!(self.mine().0 + self.mine().1 + self.idle.len() < self.limits.max);
+        let connects = fx.connect.into_iter().map(|ticket| (ticket, By::Host));
+        self.connecting.extend(connects);
     }
 
     /// Numbers of connections in use and of connects, of this version.
     fn mine(&self) -> (usize, usize) {
-        let used = self.used.iter().filter(|(.., version)| *version == self.version).count();
-        let version = |connect: &&(Ticket, Version, By)| connect.1 == self.version;
-        (used, self.connecting.iter().filter(version).count())
+        let mine = |ticket: &Ticket| ticket.version == self.version;
+        let used = self.used.iter().filter(|(_, ticket)| mine(ticket)).count();
+        (used, self.connecting.iter().filter(|(ticket, _)| mine(ticket)).count())
     }
 
     fn status(&self) -> BackendStatus<()> {
@@ -329,10 +314,13 @@ impl World {
         } else {
             let nobody = self.waiting.is_empty() || self.idle.is_empty();
             assert!(nobody, "nobody waits beside an idle connection");
-            let by_host = self.connecting.iter();
-            let by_host =
-                by_host.filter(|(_, version, by)| (*version, *by) == (self.version, By::Host));
-            let could = self.stack.could_serve(self.now, by_host.count());
+            let mine = |connect: &&(Ticket, By)| {
+                connect.1 == By::Host && connect.0.version == self.version
+            };
+            let by_host = self.connecting.iter().filter(mine).count();
+            let spare = self.idle.len() + by_host.saturating_sub(self.waiting.len());
+            let wanted = by_host < self.waiting.len() || spare < self.limits.min_idle;
+            let could = wanted && self.stack.may_connect(self.now);
             assert!(!could, "nobody waits who could connect");
         }
     }
