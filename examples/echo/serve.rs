@@ -1,14 +1,14 @@
 //! `serve`: a server until SIGTERM or SIGINT.
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use epoll_group::{Class, Runtime};
+use epoll_group::{Class, Config, Runtime};
 use lab::args::{Tunables, seconds, within};
 use lab::load::raise_descriptor_limit;
-use lab::settings::Setting;
 use lab::signals::EndSignals;
+use lab::table;
 
 use super::admin::Admin;
 use super::protocol::Echo;
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Print what `top` shows every S seconds, 0.1 to 86400
     #[arg(long, value_name = "S", value_parser = seconds(0.1..=86_400.0))]
     stats_every: Option<Duration>,
-    /// Print every tunable with its range and where its value comes from, and end
+    /// Print every tunable with its value, default and range, and end
     #[arg(long)]
     print_config: bool,
 }
@@ -47,14 +47,14 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT, then drains.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let settings = args.tunables().gather()?;
+    let config = args.config()?;
     if args.print_config {
-        return Ok(settings.print(out)?);
+        return Ok(print(&config, out)?);
     }
     let signals = EndSignals::catch()?;
     raise_descriptor_limit()?;
 
-    let runtime = Runtime::builder().name("echo").config(settings.config).start()?;
+    let runtime = Runtime::builder().name("echo").config(config).start()?;
     let handle = runtime.handle();
     let echo = Echo::default();
     let listener = runtime.listen(args.listen.as_str(), echo.clone())?;
@@ -98,20 +98,33 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Box<dyn Error
 
 impl Args {
     /// The tunables, with those that have options of their own.
-    fn tunables(&self) -> Tunables {
-        let short = |option, name: &str, value: Option<String>| {
-            value.map(|value| Setting { option, name: name.to_owned(), value })
-        };
-        let number = |number: Option<usize>| number.map(|number| number.to_string());
-        let mut tunables = self.tunables.clone();
-        tunables.settings.extend(short("--groups", "epoll_groups", number(self.groups)));
-        tunables.settings.extend(short(
-            "--threads",
-            "epoll_threads_per_group",
-            number(self.threads),
-        ));
-        let on = self.histograms.then(|| "on".to_owned());
-        tunables.settings.extend(short("--histograms", "enable_perf_hist", on));
-        tunables
+    fn config(&self) -> Result<Config, Box<dyn Error>> {
+        let mut config = self.tunables.gather()?;
+        if let Some(groups) = self.groups {
+            config = config.epoll_groups(groups);
+        }
+        if let Some(threads) = self.threads {
+            config = config.epoll_threads_per_group(threads);
+        }
+        if self.histograms {
+            config = config.enable_perf_hist(true);
+        }
+        config.validate()?;
+        Ok(config)
     }
+}
+
+fn print(config: &Config, out: &mut impl Write) -> io::Result<()> {
+    let mut table = table::plain(&["tunable", "value", "default", "range", "when"]);
+    for field in Config::FIELDS {
+        let when = if field.is_live() { "live" } else { "start only" };
+        table.add_row([
+            field.name().to_owned(),
+            field.value_in(config),
+            field.default_value(),
+            field.range(),
+            when.to_owned(),
+        ]);
+    }
+    writeln!(out, "{}", table.trim_fmt())
 }

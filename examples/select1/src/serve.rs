@@ -16,11 +16,11 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT, then drains.
 pub(crate) fn run(args: &Serve, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let settings = args.tunables.gather()?;
+    let config = args.tunables.gather()?;
     let signals = EndSignals::catch()?;
     let folder = TempDir::new()?;
     let path = args.database.clone().unwrap_or_else(|| folder.path().join("select1.db"));
-    let runtime = Runtime::builder().name("select1").config(settings.config).start()?;
+    let runtime = Runtime::builder().name("select1").config(config).start()?;
     let options = Options {
         user: args.account.user.clone(),
         password: args.account.password.clone(),

@@ -1,15 +1,20 @@
 //! The table of the frames that a client accepts.
 
+use std::io::Write;
+use std::net::TcpListener;
+
+use epoll_group::codec::frame::Dialect;
 use epoll_group::codec::message::{ClientMessage, Notice, ServerKind, ServerMessage};
 use epoll_group::codec::proto::generic::{ErrorReply, OkReply};
 use epoll_group::codec::proto::notice::frame::Scope;
 use epoll_group::codec::proto::resultset::{Chunk, ColumnMetaData, FetchDone, Row, TokenDone};
 use epoll_group::codec::proto::session::{AuthenticateContinue, AuthenticateOk, kill_session};
 use epoll_group::codec::proto::tso::ResultTso;
+use epoll_group::codec::row::Column;
 
 use lab::xrpc::conversation::{Act, Line, judge};
 use lab::xrpc::legal::{Asked, Legal};
-use lab::xrpc::{AUTO, Conversation, Exchange, conversations, request};
+use lab::xrpc::{AUTO, Client, Conversation, Exchange, conversations, request};
 
 /// Frames of a reply, by what the table tells apart.
 fn frame(name: &str) -> ServerMessage {
@@ -340,4 +345,20 @@ fn a_recorded_request_asks_what_its_kind_says() {
     assert_eq!(Asked::of(&ClientMessage::Close), Some(Asked::Other));
     let kill = request::kill(1, kill_session::Type::Connection);
     assert_eq!(Asked::of(&kill), Some(Asked::Kill));
+}
+
+#[test]
+fn an_illegal_frame_fails_the_wait_for_its_reply() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut client = Client::connect(listener.local_addr().expect("it is bound"));
+    let mut server = listener.accept().expect("the client").0;
+    let mut answer = Vec::new();
+    let column = ServerMessage::ColumnMetaData(Column::signed("n").to_message());
+    for message in [column, ServerMessage::Row(Row::default())] {
+        message.encode(Dialect::Legacy, AUTO, &mut answer).expect("it is small");
+    }
+    server.write_all(&answer).expect("the client is there");
+    client.send_sql(AUTO, request::query("select n"));
+    let trouble = client.try_reply(AUTO).expect_err("a cell is missing");
+    assert!(trouble.to_string().contains("a row of 0 cells, but 1 columns"), "{trouble}");
 }

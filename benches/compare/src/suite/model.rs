@@ -13,8 +13,8 @@ use serde_json::json;
 use super::Suite;
 use crate::experiment::{Experiment, Lane, Plan};
 use crate::measured::{Measured, Window};
-use crate::model::shapes::{Costs, Load, Predicted, Shape, predict};
 use crate::model::sim::Length;
+use crate::model::{Costs, Load, Predicted, Shape, predict};
 use crate::report::Section;
 use crate::table::{CPU, time};
 use crate::workload::{Frames, Workload};
@@ -23,12 +23,7 @@ pub const SUITE: Suite =
     Suite { name: "model", question: "What is to be expected of 64 and of 104 cores?", run };
 
 /// Shapes, and their names on the page.
-const SHAPES: [(Shape, &str); 4] = [
-    (Shape::Loops, "limit"),
-    (Shape::Groups, "epoll-group"),
-    (Shape::FullBatches, "full batches"),
-    (Shape::EagerGroups, "eager groups"),
-];
+const SHAPES: [(Shape, &str); 2] = [(Shape::Loops, "limit"), (Shape::Groups, "epoll-group")];
 /// Servers that the costs are fitted to.
 const SERVERS: [&str; 2] = ["limit:cpus=1", "epoll-group:cpus=1"];
 const BARE: usize = 0;
@@ -40,15 +35,14 @@ const BURN: (f64, u64) = (0.002, 2_000_000);
 
 const TEXT: &str = "\
 A simulation of queues, the threads that serve them and the cores that these need (`src/model/sim.rs`). Its \
-tests hold it against M/M/1, mean value analysis and a birth-death process of four servers. It knows a loop \
-for each core (`limit`), and groups of 4 workers that share an epoll (`epoll-group`). A worker \
-whose batch lasts 20 µs or longer first wakes another one to poll, if a trial shows that this gains 15 %. \
-*Full batches* is the rule before 2026-11-24: one more poller is tried if batches are full. *Eager groups* let \
-all workers take events at once. Costs are fitted to these servers on one CPU, with 1 and 256 connections; \
-contention and variation are assumed. Its curves say how the shapes compare, and not what a machine will do.
+tests hold it against M/M/1 and birth-death processes of one and four servers. It knows a loop for each core \
+(`limit`), and groups of 4 workers that share an epoll (`epoll-group`). A worker whose batch lasts 20 µs or \
+longer first wakes another one to poll, if a trial shows that this gains 15 %. Costs are fitted to these \
+servers on one CPU, with 1 and 256 connections; contention and variation are assumed. Its curves say how the \
+shapes compare, and not what a machine will do.
 
-Clients are 100 µs away on average. Cells are requests per second, p99, and in brackets the pollers at which \
-calm groups settle.";
+Clients are 100 µs away on average. Cells are requests per second and p99. A star marks groups \
+whose workers share batches.";
 
 const ASSUMPTIONS: &str = "\
 ### Assumptions
@@ -59,7 +53,8 @@ const ASSUMPTIONS: &str = "\
 2. Threads that take from one epoll meet at nothing but the time of each event.
 3. A trial finds out whether sharing gains 15 %. It does not see that requests would be answered sooner.
 4. Connections fall to loops and groups by chance.
-5. Threads run to the end of their slice (3 ms), a free core is found at once, and moving costs nothing.
+5. Threads run anywhere and to the end of their slice (3 ms), a free core is found at once, and moving costs \
+nothing.
 6. The watchdog sees a stuck worker between 0.5 and 1 ms after it began; then all workers take one event at a \
 time until it is done. The 20 ms for which a group stays open after that are left out.
 7. No memory is missed.";
@@ -138,20 +133,20 @@ fn cost_table(costs: &Costs) -> String {
 
 /// A row for each number of cores.
 fn predictions_of(load: Load, costs: &Costs, quick: bool) -> (String, Vec<serde_json::Value>) {
-    let mut table = markdown(&["cores", SHAPES[0].1, SHAPES[1].1, SHAPES[2].1, SHAPES[3].1]);
+    let mut table = markdown(&["cores", SHAPES[0].1, SHAPES[1].1]);
     let mut raw = Vec::new();
     let cores = if quick { vec![4, 16, 64, 104] } else { vec![1, 2, 4, 8, 16, 32, 64, 104] };
     for cores in cores {
         let mut row = vec![cores.to_string()];
         for (shape, name) in SHAPES {
-            let Predicted { throughput, cpu, p99, pollers } =
+            let Predicted { throughput, cpu, p99, shares } =
                 predicted(shape, cores, load, costs, quick);
             let text = format!("{:.2} M, {}", throughput / 1e6, time(p99));
-            row.push(if shape == Shape::Groups { format!("{text} [{pollers}]") } else { text });
+            row.push(if shares { text + " \\*" } else { text });
             raw.push(json!({
                 "shape": name, "cores": cores, "clients": load.clients,
                 "burns": load.burn.is_some(), "requests_per_second": throughput.round(),
-                "p99": p99, "server_cpu_per_request": cpu.round(), "pollers": pollers,
+                "p99": p99, "server_cpu_per_request": cpu.round(), "shares": shares,
             }));
         }
         table.add_row(row);
@@ -160,7 +155,7 @@ fn predictions_of(load: Load, costs: &Costs, quick: bool) -> (String, Vec<serde_
 }
 
 /// Handlers that burn are rare and take long, so only a longer time shows them.
-fn predicted(shape: Shape, cores: u32, load: Load, costs: &Costs, quick: bool) -> Predicted {
+fn predicted(shape: Shape, cores: usize, load: Load, costs: &Costs, quick: bool) -> Predicted {
     let nanos = if load.burn.is_some() { 60_000_000 } else { 5_000_000 };
     let (length, seeds) = match quick {
         true => (Length { requests: 20_000, nanos: nanos / 2 }, 1),
@@ -204,7 +199,7 @@ fn epoll_costs() -> Result<(f64, f64), Box<dyn Error>> {
 mod tests {
     use super::*;
     use crate::measured::tests::measured;
-    use crate::model::shapes::tests::RECORDED;
+    use crate::model::tests::RECORDED;
 
     #[test]
     fn the_fit_takes_the_shares_of_polls_and_sleeps_apart() {
@@ -224,6 +219,6 @@ mod tests {
         assert!(cost_table(&RECORDED).contains("| 7.96 µs |"));
         let load = Load { clients: 32, think: THINK, burn: None };
         let (table, raw) = predictions_of(load, &RECORDED, true);
-        assert_eq!((table.lines().count(), raw.len()), (2 + 4, 16), "{table}");
+        assert_eq!((table.lines().count(), raw.len()), (2 + 4, 8), "{table}");
     }
 }

@@ -1,4 +1,4 @@
-//! The part of `lab` that programs need: command lines, settings, signals, tables, and the load
+//! The part of `lab` that programs need: command lines, signals, tables, and the load
 //! generator. A package of its own, because the rest of `lab` takes as long to build as the crate, and
 //! features of `lab` would not keep it out: Cargo unites those of all default members.
 
@@ -8,7 +8,6 @@ pub mod cpu;
 pub mod load;
 pub mod progress;
 pub mod report;
-pub mod settings;
 pub mod signals;
 pub mod table;
 pub mod terminal;

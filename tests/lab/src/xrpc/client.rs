@@ -98,7 +98,6 @@ pub struct Client {
     exchange: Exchange,
     /// KiB that are granted after each TOKEN_DONE.
     offers: Option<i32>,
-    deadline: Duration,
 }
 
 impl Client {
@@ -132,7 +131,6 @@ impl Client {
             chop: None,
             exchange: Exchange::default(),
             offers: Some(request::TOKEN),
-            deadline: DEADLINE,
         }
     }
 
@@ -153,11 +151,6 @@ impl Client {
     /// Rows are counted and not kept.
     pub const fn forget_rows(&mut self) {
         self.exchange.keep_rows = false;
-    }
-
-    /// Sets the longest wait, in place of [`DEADLINE`].
-    pub const fn set_deadline(&mut self, deadline: Duration) {
-        self.deadline = deadline;
     }
 
     /// Writes from here on in small pieces, cut at random.
@@ -438,7 +431,7 @@ impl Client {
 
     /// Reads frames until the condition holds.
     pub fn wait(&mut self, enough: impl Fn(&Self) -> bool) -> Result<(), Trouble> {
-        let until = Instant::now() + self.deadline;
+        let until = Instant::now() + DEADLINE;
         while !enough(self) {
             self.receive(until)?;
         }
@@ -471,7 +464,7 @@ impl Client {
     }
 
     pub fn try_raw_frame(&mut self) -> Result<RawFrame, Trouble> {
-        let until = Instant::now() + self.deadline;
+        let until = Instant::now() + DEADLINE;
         loop {
             if let Some(frame) = self.decoder.next_frame().map_err(Trouble::Header)? {
                 let (session, kind) = (frame.session(), frame.kind());
