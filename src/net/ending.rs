@@ -41,11 +41,18 @@ impl Round<'_> {
             Stage::Open if recv.awaiting => {}
             // More input must be received before the drain is handled.
             Stage::Open if next == Next::Requeue => self.conn.notify_recv(DRAIN),
-            // The rest of the requests waits until the peer has read.
-            Stage::Open if next == Next::Paused => recv.drain_later = true,
+            // The rest of the requests waits until the peer has read, or the user reads again.
+            Stage::Open if next == Next::Paused && self.input_waits(recv) => {
+                recv.drain_later = true;
+            }
             Stage::Open => self.drain(recv),
             _ => {}
         }
+    }
+
+    /// Returns true unless a pause by the user holds no input back.
+    fn input_waits(&self, recv: &Recv) -> bool {
+        !self.conn.is_paused() || !recv.buf.is_empty() || socket::has_input(self.conn.fd())
     }
 
     /// Handles a drain that had to be postponed.

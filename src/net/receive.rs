@@ -341,7 +341,7 @@ impl Round<'_> {
         if marks.has(RESUME) {
             self.room_again(recv);
         }
-        if marks.has(UNPAUSED) && !self.conn.is_paused() {
+        if marks.has(UNPAUSED) && !self.conn.is_paused() && recv.ending.is_none() {
             self.unpaused(recv);
         }
         if marks.has(NOTIFIED) && recv.ending.is_none() {
@@ -446,15 +446,24 @@ impl Round<'_> {
         }
     }
 
-    /// Handles [`UNPAUSED`]: the user has resumed reading.
-    fn unpaused(&self, recv: &mut Recv) {
-        if recv.paused {
+    /// Handles [`UNPAUSED`]: the user has resumed reading. If the backlog is full, the pause goes on.
+    fn unpaused(&mut self, recv: &mut Recv) {
+        if recv.paused && !self.is_full(recv) {
             self.set_paused(recv, false);
             // As in `room_again`.
             self.time_frame(recv, true);
         }
         self.drain_if_late(recv);
-        recv.again = !recv.buf.is_empty();
+        if recv.buf.is_empty() || recv.stage != Stage::Open {
+            return;
+        }
+        if recv.ended {
+            // No more is received, so the bytes that were kept come now.
+            self.timed = true;
+            self.received += self.deliver(recv, None, received);
+        } else {
+            recv.again = true;
+        }
     }
 
     /// Handles [`NOTIFIED`].

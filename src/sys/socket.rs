@@ -188,6 +188,12 @@ fn recv_raw(fd: BorrowedFd<'_>, family: Family, buf: *mut u8, len: usize) -> io:
     Ok(Received { bytes, cut: message.msg_flags & libc::MSG_CTRUNC != 0 })
 }
 
+/// Returns true if bytes have arrived that no receive has taken.
+pub(crate) fn has_input(fd: BorrowedFd<'_>) -> bool {
+    let peeked = SockRef::from(&fd).peek(&mut [MaybeUninit::uninit()]);
+    peeked.is_ok_and(|bytes| bytes > 0)
+}
+
 /// Sends as much as the socket accepts.
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     retry(|| {
