@@ -20,7 +20,6 @@ use crate::net::{
 };
 use crate::runtime::{Class, Group, Handle, Timer, Turn, after, is_late};
 use crate::sync::shim::lock;
-use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;
 
 /// Connection of a client.
@@ -94,9 +93,7 @@ impl Link {
         // other to read.
         let notify = ConnectOptions::new().full_backlog(FullBacklog::Notify);
         let wire = Wire(Arc::clone(&link));
-        let begin = || handle.connect_with(options.address.as_str(), notify, wire);
-        // The look-up of a host name may wait.
-        match run_as(Wait::Network, begin) {
+        match handle.connect_with(options.address.as_str(), notify, wire) {
             Ok(conn) => {
                 let _ = link.group.set(Arc::clone(conn.group()));
                 link.attach(&conn);

@@ -25,9 +25,10 @@ use std::io;
 use std::mem;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::address::Address;
@@ -49,11 +50,23 @@ use crate::sys::socket;
 pub(super) struct Part {
     group: Arc<Group>,
     token: Token,
+    /// Gone when the socket is closed.
+    acceptor: Weak<Acceptor>,
 }
 
 impl Part {
     pub(super) fn stop(&self) {
         self.group.notify_source(self.token, STOP);
+    }
+
+    /// Returns another descriptor of the listening socket. The file of a Unix socket stays from now on.
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        let closed = || io::Error::new(io::ErrorKind::NotConnected, "the listener is closed");
+        let acceptor = self.acceptor.upgrade().ok_or_else(closed)?;
+        if let Some(unlink) = &acceptor.unlink {
+            unlink.keep.store(true, Ordering::Relaxed);
+        }
+        socket::duplicate(acceptor.socket.as_fd())
     }
 }
 
@@ -63,14 +76,28 @@ impl Part {
 pub(super) struct Unlink {
     path: PathBuf,
     file: Option<(u64, u64)>,
+    /// Set when another process may listen on the socket.
+    keep: AtomicBool,
 }
 
 impl Unlink {
     /// For a path that was just bound.
     pub(super) fn new(path: PathBuf) -> Self {
         let file = identity(&path).inspect_err(|error| stays(&path, error)).ok();
-        Self { path, file }
+        Self { path, file, keep: AtomicBool::new(false) }
     }
+}
+
+/// Removes the file of a Unix socket on which no process listens. Returns false if there is none.
+pub(super) fn remove_stale(path: &Path) -> io::Result<bool> {
+    let file = identity(path)?;
+    // Other files refuse connections too.
+    let is_socket = fs::symlink_metadata(path)?.file_type().is_socket();
+    let stale = is_socket && socket::is_stale(path)? && identity(path)? == file;
+    if stale {
+        fs::remove_file(path)?;
+    }
+    Ok(stale)
 }
 
 /// Device and inode.
@@ -87,6 +114,9 @@ fn stays(path: &Path, error: &io::Error) {
 impl Drop for Unlink {
     fn drop(&mut self) {
         let Some(file) = self.file else { return };
+        if *self.keep.get_mut() {
+            return;
+        }
         let removed = match identity(&self.path) {
             Ok(now) if now == file => fs::remove_file(&self.path),
             other => other.map(drop),
@@ -102,7 +132,7 @@ impl Drop for Unlink {
 pub(super) struct Acceptor {
     group: Arc<Group>,
     socket: OwnedFd,
-    _unlink: Option<Arc<Unlink>>,
+    unlink: Option<Arc<Unlink>>,
     /// Deals connections to the groups in turn. `None` if each group has its own socket.
     deal: Option<Handle>,
     protocol: Arc<dyn Erased>,
@@ -209,7 +239,7 @@ impl Acceptor {
         let acceptor = Arc::new(Self {
             group: Arc::clone(group),
             socket,
-            _unlink: unlink,
+            unlink,
             deal,
             protocol,
             class,
@@ -232,7 +262,7 @@ impl Acceptor {
         if group.is_draining() {
             group.notify_source(token, DRAIN);
         }
-        Ok(Part { group: Arc::clone(group), token })
+        Ok(Part { group: Arc::clone(group), token, acceptor: Arc::downgrade(&acceptor) })
     }
 
     fn run(&self, running: Running<'_, Accept>, context: &mut WorkerContext<'_>) {
@@ -404,6 +434,8 @@ pub(super) fn admit(
         Some(Counter::ConnectionsRefusedLimit)
     } else if usage.silent() >= config.max_silent_connections {
         Some(Counter::ConnectionsRefusedSilentLimit)
+    } else if protocol.options().admissions.as_ref().is_some_and(|limits| !limits.admit(&peer)) {
+        Some(Counter::ConnectionsRefusedLimit)
     } else {
         None
     };
@@ -411,7 +443,9 @@ pub(super) fn admit(
         group.count(counter, 1);
         return None;
     }
-    let recv = Recv::accepted(clock::now() + config.first_bytes_timeout);
+    let first_bytes_timeout = protocol.options().first_bytes_timeout;
+    let first_bytes_timeout = first_bytes_timeout.unwrap_or(config.first_bytes_timeout);
+    let recv = Recv::accepted(clock::now() + first_bytes_timeout);
     match Conn::start(Arc::clone(group), socket, peer, Arc::clone(protocol), class, recv) {
         Ok(connection) => {
             group.count(Counter::ConnectionsAccepted, 1);
@@ -471,7 +505,7 @@ mod tests {
     use crate::config::Config;
     use crate::net::Deaf;
     use crate::net::handler::Typed;
-    use crate::net::options::FullBacklog;
+    use crate::net::options::ConnOptions;
     use crate::runtime::Simulated;
 
     #[test]
@@ -502,9 +536,9 @@ mod tests {
         let acceptor = Acceptor {
             group: Arc::clone(group),
             socket: listener.into(),
-            _unlink: None,
+            unlink: None,
             deal: None,
-            protocol: Arc::new(Typed::new(Deaf, FullBacklog::PauseReads)),
+            protocol: Arc::new(Typed::new(Deaf, ConnOptions::default())),
             class: Class::Ordinary,
             token: OnceLock::from(Token::decode(Token::FIRST)),
             accept: Runner::new(Accept::new(None)),
@@ -541,7 +575,7 @@ mod tests {
         let group = Arc::clone(runtime.group());
         // Each accept fails with an error of connections, so each round pauses.
         let socket = UnixDatagram::unbound().expect("a socket").into();
-        let protocol = Arc::new(Typed::new(Deaf, FullBacklog::PauseReads));
+        let protocol = Arc::new(Typed::new(Deaf, ConnOptions::default()));
         let part = Acceptor::start(&group, socket, None, protocol, Class::Ordinary, None);
         let token = part.expect("watched").token;
         let pauses = || runtime.handle().stats().get(Counter::AcceptPauses);

@@ -1,13 +1,17 @@
 //! Addresses: to listen on, to connect to, and of peers.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use socket2::SockAddr;
+
+use crate::sync::stall::{Wait, run_as};
 
 /// One end of a connection. `listen` and `connect` accept its text form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,14 +19,22 @@ use socket2::SockAddr;
 pub enum Address {
     /// A TCP endpoint.
     Tcp(SocketAddr),
-    /// A Unix socket. The path is empty for an unnamed socket, as most clients have.
+    /// A Unix socket. The path is empty for an unnamed socket, as most clients have. It begins with a
+    /// zero byte for a name in the abstract namespace, which has no file; its text form is
+    /// `"unix:@name"`.
     Unix(PathBuf),
 }
 
 impl Address {
     pub(super) fn from_raw(addr: &SockAddr) -> Self {
         addr.as_socket().map_or_else(
-            || Self::Unix(addr.as_pathname().map(Path::to_path_buf).unwrap_or_default()),
+            || {
+                let path = addr.as_pathname().map(Path::to_path_buf);
+                Self::Unix(
+                    path.or_else(|| addr.as_abstract_namespace().map(abstract_path))
+                        .unwrap_or_default(),
+                )
+            },
             Self::Tcp,
         )
     }
@@ -35,11 +47,21 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Returns true for a Unix socket without a file.
+    pub(super) fn is_abstract(&self) -> bool {
+        matches!(self, Self::Unix(path) if path.as_os_str().as_bytes().first() == Some(&0))
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(addr) => addr.fmt(f),
-            Self::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display()),
+            Self::Unix(path) => match path.as_os_str().as_bytes() {
+                [0, name @ ..] => write!(f, "{UNIX_PREFIX}@{}", name.escape_ascii()),
+                _ => write!(f, "{UNIX_PREFIX}{}", path.display()),
+            },
         }
     }
 }
@@ -51,6 +73,11 @@ impl From<SocketAddr> for Address {
 }
 
 const UNIX_PREFIX: &str = "unix:";
+
+/// Path that stands for a name in the abstract namespace.
+fn abstract_path(name: &[u8]) -> PathBuf {
+    OsString::from_vec([b"\0", name].concat()).into()
+}
 
 /// Process, user and group of the peer of a Unix socket, at the time when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +92,10 @@ pub struct Credentials {
 }
 
 /// Value that can be turned into an address to connect to: `"127.0.0.1:3306"`, `"localhost:3306"`,
-/// `"unix:/run/db.sock"`, a [`SocketAddr`], an [`Address`], a [`Path`].
+/// `"unix:/run/db.sock"`, `"unix:@abstract"`, a [`SocketAddr`], an [`Address`], a [`Path`].
 ///
-/// Resolving a host name blocks. The first address is taken.
+/// Resolving a host name waits for the resolver. On a worker this wait is announced, so other threads
+/// go on. The first address is taken.
 pub trait ToAddress {
     /// Returns the address.
     ///
@@ -80,9 +108,13 @@ pub trait ToAddress {
 impl ToAddress for str {
     fn to_address(&self) -> io::Result<Address> {
         if let Some(path) = self.strip_prefix(UNIX_PREFIX) {
-            return Ok(Address::Unix(path.into()));
+            let name = path.strip_prefix('@').map(|name| abstract_path(name.as_bytes()));
+            return Ok(Address::Unix(name.unwrap_or_else(|| path.into())));
         }
-        let mut found = self.to_socket_addrs()?;
+        if let Ok(addr) = self.parse() {
+            return Ok(Address::Tcp(addr));
+        }
+        let mut found = run_as(Wait::Network, || self.to_socket_addrs())?;
         let nothing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         found.next().map(Address::Tcp).ok_or_else(nothing)
     }
@@ -125,13 +157,13 @@ pub enum Listen {
     /// Bind the address. For TCP with one listener per group, so that the kernel spreads the
     /// connections.
     Bind(Address),
-    /// Take over the listener. One group watches it and deals its connections to the groups in
-    /// turn.
-    Ready(OwnedFd),
+    /// Take over these listeners. If there is one for each group, each group watches its own. Otherwise
+    /// each is watched by one group, which deals its connections to the groups in turn.
+    Ready(Vec<OwnedFd>),
 }
 
 /// Value that can be listened on: each [`ToAddress`], or a ready [`TcpListener`] or
-/// [`UnixListener`].
+/// [`UnixListener`], or several descriptors of them.
 pub trait ToListen {
     /// Returns the address or the listener.
     ///
@@ -149,13 +181,19 @@ impl<A: ToAddress> ToListen for A {
 
 impl ToListen for TcpListener {
     fn to_listen(self) -> io::Result<Listen> {
-        Ok(Listen::Ready(self.into()))
+        Ok(Listen::Ready(vec![self.into()]))
     }
 }
 
 impl ToListen for UnixListener {
     fn to_listen(self) -> io::Result<Listen> {
-        Ok(Listen::Ready(self.into()))
+        Ok(Listen::Ready(vec![self.into()]))
+    }
+}
+
+impl ToListen for Vec<OwnedFd> {
+    fn to_listen(self) -> io::Result<Listen> {
+        Ok(Listen::Ready(self))
     }
 }
 
@@ -165,7 +203,9 @@ mod tests {
 
     #[test]
     fn the_text_form_is_accepted_again() {
-        for text in ["127.0.0.1:4711", "[::1]:80", "unix:/run/db.sock"] {
+        for text in
+            ["127.0.0.1:4711", "[::1]:80", "unix:/run/db.sock", "unix:@name", "unix:./@file"]
+        {
             let address = text.to_address().expect("an address");
             assert_eq!(address.to_string(), text);
         }

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::address::Address;
 use super::close::CloseReason;
@@ -69,9 +69,14 @@ pub(super) struct Conn {
     cost: Cost,
     /// Family of the socket. A Unix socket is watched for room only while a send is blocked.
     pub(super) family: Family,
+    /// Nanoseconds of the idle time-out that the user has set for this connection, or [`NOT_SET`].
+    idle_timeout: AtomicU64,
     /// Earliest deadline of this connection, and its entry in the group's timers.
     deadline: Mutex<Option<(Instant, TimerId)>>,
 }
+
+/// A user has set no idle time-out. The longest one is shorter.
+const NOT_SET: u64 = u64::MAX;
 
 /// Bytes can be read, or the end of the stream.
 pub(super) const READABLE: Marks = Marks::bit(FIRST_OWN_MARK);
@@ -151,7 +156,8 @@ impl Conn {
     ) -> io::Result<Connection> {
         // Counted until the connection is retired.
         group.note_urgent(Class::Ordinary, class);
-        let first_deadline = recv.silent_until;
+        let is_silent = recv.silent_until.is_some();
+        let first_deadline = recv.silent_until.or_else(|| recv.stage.deadline());
         let origin = recv.origin();
         let family = match peer {
             Address::Tcp(_) => Family::Tcp,
@@ -189,22 +195,25 @@ impl Conn {
             holds: Holds::default(),
             cost,
             family,
+            idle_timeout: AtomicU64::new(NOT_SET),
             deadline: Mutex::new(None),
             group,
         });
         let connection = Connection(conn);
         let conn = &connection.0;
-        let full = || io::Error::other("all slots of the group are in use");
         // Complete before it is published: a drain may end the connection at any time afterwards.
         let source = |token| -> Box<dyn Source> {
             let _ = conn.token.set(token);
             conn.group.usage().connection_opened(origin);
-            if first_deadline.is_some() {
+            if is_silent {
                 conn.group.usage().silent_opened();
             }
             Box::new(connection.clone())
         };
-        let token = conn.group.prepare(source).ok_or_else(full)?;
+        let Some(token) = conn.group.prepare(source) else {
+            conn.leave_listener();
+            return Err(io::Error::other("all slots of the group are in use"));
+        };
         let interest = match family {
             Family::Tcp => Interest::STREAM,
             Family::Unix => Interest::INPUT,
@@ -241,6 +250,45 @@ impl Conn {
 
     pub(super) fn protocol(&self) -> &Arc<dyn Erased> {
         &self.parts().protocol
+    }
+
+    pub(super) fn first_bytes_timeout(&self) -> Duration {
+        let own = self.protocol().options().first_bytes_timeout;
+        own.unwrap_or_else(|| self.group.config().first_bytes_timeout)
+    }
+
+    pub(super) fn frame_timeout(&self) -> Duration {
+        let own = self.protocol().options().frame_timeout;
+        own.unwrap_or_else(|| self.group.config().frame_timeout)
+    }
+
+    pub(super) fn net_write_timeout(&self) -> Duration {
+        let own = self.protocol().options().net_write_timeout;
+        own.unwrap_or_else(|| self.group.config().net_write_timeout)
+    }
+
+    pub(super) fn idle_timeout(&self) -> Duration {
+        match self.idle_timeout.load(Ordering::Relaxed) {
+            NOT_SET => {
+                let own = self.protocol().options().idle_timeout;
+                own.unwrap_or_else(|| self.group.config().idle_timeout)
+            }
+            nanos => Duration::from_nanos(nanos),
+        }
+    }
+
+    /// Sets the idle time-out of this connection. The receiving side sets its timer by it.
+    pub(super) fn set_idle_timeout(&self, limit: Duration) {
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(NOT_SET - 1).min(NOT_SET - 1);
+        self.idle_timeout.store(nanos, Ordering::Relaxed);
+        self.notify_recv(TIMER);
+    }
+
+    /// Tells the listener that this connection is no longer open.
+    fn leave_listener(&self) {
+        if let Some(admissions) = &self.protocol().options().admissions {
+            admissions.leave(&self.peer);
+        }
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -458,6 +506,7 @@ impl Conn {
         // Handles may live much longer, and they need no thread.
         self.replace_class(Class::Ordinary);
         self.group.usage().connection_closed(self.origin);
+        self.leave_listener();
     }
 }
 

@@ -3,8 +3,10 @@
 use std::any::Any;
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::address::{Address, Credentials};
 use super::close::Close;
@@ -187,6 +189,12 @@ impl Connection {
         self.0.half_close();
     }
 
+    /// Sets the idle time-out of this connection, from any thread, in place of its listener's. Zero
+    /// switches it off. It has no effect on outgoing connections, which have none.
+    pub fn set_idle_timeout(&self, limit: Duration) {
+        self.0.set_idle_timeout(limit);
+    }
+
     /// Asks for a call of [`notified`](super::Protocol::notified), from any thread. Calls coalesce: at
     /// least one `notified` begins after the last of them, unless the connection ends first.
     pub fn notify(&self) {
@@ -228,6 +236,16 @@ impl Connection {
     pub fn hold(&self) -> Hold {
         self.0.begin_hold();
         Hold(self.clone())
+    }
+}
+
+/// The socket, to ask for what has no method here, such as `TCP_INFO` or `SO_ORIGINAL_DST`. It stays
+/// open as long as the handle. Bytes that are read or written by it are missing in the order of the
+/// connection's own: that is only sound inside a callback with the connection's state, while `input` is
+/// empty and [`pending_bytes`](Connection::pending_bytes) is 0. Its mode (`O_NONBLOCK`) must stay.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
     }
 }
 

@@ -32,11 +32,11 @@ impl Round<'_> {
     /// Handles the drain. The input that had arrived is received, or as much of it as `next` says.
     pub(super) fn look_at_drain(&self, recv: &mut Recv, next: Next) {
         match recv.stage {
-            Stage::Connecting if self.conn.no_holds() => {
+            Stage::Connecting { .. } if self.conn.no_holds() => {
                 self.finish(recv, Some(CloseReason::Draining));
             }
             // A request waits for an answer over this connection.
-            Stage::Connecting => recv.drain_later = true,
+            Stage::Connecting { .. } => recv.drain_later = true,
             // The protocol was notified already.
             Stage::Open if recv.awaiting => {}
             // More input must be received before the drain is handled.
@@ -65,7 +65,7 @@ impl Round<'_> {
     /// Handles the drop of the last hold, unless a new hold exists.
     pub(super) fn look_at_holds(&self, recv: &mut Recv) {
         let ends = match recv.stage {
-            Stage::Connecting => recv.drain_later,
+            Stage::Connecting { .. } => recv.drain_later,
             Stage::Open => recv.awaiting,
             Stage::Finishing => true,
             _ => false,
@@ -73,7 +73,7 @@ impl Round<'_> {
         if !ends || !self.conn.no_holds() {
             return;
         }
-        if recv.stage == Stage::Connecting {
+        if recv.stage.is_connecting() {
             self.finish(recv, Some(CloseReason::Draining));
         } else {
             let reason = recv.reason.take().unwrap_or(CloseReason::ByPeer);
@@ -206,7 +206,7 @@ impl Round<'_> {
         if recv.paused || self.conn.is_paused() {
             // The peer is not heard, so its deadlines begin anew.
             recv.frame_until = None;
-            recv.silent_until = recv.silent_until.map(|_| now + config.first_bytes_timeout);
+            recv.silent_until = recv.silent_until.map(|_| now + self.conn.first_bytes_timeout());
             recv.heard_at = recv.heard_at.map(|_| now);
         }
         let idle_until = self.idle_until(recv, now);
@@ -227,15 +227,12 @@ impl Round<'_> {
             recv.buf.shrink(config.tcp_fixed_dealing_buf);
             self.conn.group.usage().buffer_changed(before, recv.buf.capacity());
         }
-        let linger = match recv.stage {
-            Stage::Lingering { until, .. } => Some(until),
-            _ => None,
-        };
         let passed = |until: &Instant| *until <= now;
-        let Recv { silent_until, frame_until, aside_until, shrink_at, .. } = *recv;
+        let Recv { stage, silent_until, frame_until, aside_until, shrink_at, .. } = *recv;
         let overdue = [silent_until, idle_until, aside_until].iter().flatten().any(passed);
         let deadlines =
-            [silent_until, frame_until, idle_until, aside_until, shrink_at, linger].into_iter();
+            [silent_until, frame_until, idle_until, aside_until, shrink_at, stage.deadline()]
+                .into_iter();
         let to_come = deadlines.flatten().filter(|until| !passed(until));
         if let Some(next) = to_come.min() {
             self.conn.arm(next);
@@ -246,15 +243,15 @@ impl Round<'_> {
 
     /// Cuts a peer that has sent nothing in time. The socket was read before.
     pub(super) fn look_at_silence(&self, recv: &mut Recv) {
-        let (config, now) = (self.conn.group.config(), clock::now());
+        let now = clock::now();
         if recv.silent_until.is_some_and(|until| until <= now) {
-            let reason = CloseReason::FirstBytesTimeout(config.first_bytes_timeout);
+            let reason = CloseReason::FirstBytesTimeout(self.conn.first_bytes_timeout());
             self.finish(recv, Some(reason));
             return;
         }
         match self.idle_until(recv, now) {
             Some(until) if until > now => self.conn.arm(until),
-            Some(_) => self.start_closing(recv, CloseReason::IdleTimeout(config.idle_timeout)),
+            Some(_) => self.start_closing(recv, CloseReason::IdleTimeout(self.conn.idle_timeout())),
             None => {}
         }
     }
@@ -262,7 +259,7 @@ impl Round<'_> {
     /// Returns the time at which an accepted connection counts as idle. If it has passed, the
     /// connection is idle.
     pub(super) fn idle_until(&self, recv: &mut Recv, now: Instant) -> Option<Instant> {
-        let timeout = self.conn.group.config().idle_timeout;
+        let timeout = self.conn.idle_timeout();
         let accepted = self.conn.origin == Origin::Accepted;
         if timeout.is_zero() || !accepted || recv.stage != Stage::Open {
             return None;
@@ -278,7 +275,7 @@ impl Round<'_> {
     /// began.
     pub(super) fn finish(&self, recv: &mut Recv, reason: Option<CloseReason>) {
         let reason = reason.or_else(|| recv.reason.take()).unwrap_or(CloseReason::ByPeer);
-        let was_connecting = recv.stage == Stage::Connecting;
+        let was_connecting = recv.stage.is_connecting();
         recv.stage = Stage::Closed;
         self.forget_pause(recv);
         self.set_closing(recv, false);

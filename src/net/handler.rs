@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::close::{Close, CloseReason, HalfClose};
 use super::connection::Connection;
-use super::options::FullBacklog;
+use super::options::ConnOptions;
 use super::read_buf::Input;
 use super::{Protocol, Turn};
 use crate::runtime::Cost;
@@ -14,7 +14,7 @@ pub(super) trait Erased: Send + Sync {
     /// Time that the first request of a connection takes, with which the estimate of a new connection
     /// begins. Otherwise each new connection would count as slow until its first request is over.
     fn first_cost(&self) -> &Cost;
-    fn full_backlog(&self) -> FullBacklog;
+    fn options(&self) -> &ConnOptions;
     fn open(self: Arc<Self>, conn: &Connection) -> Result<Box<dyn Handler>, Close>;
     fn released(&self, conn: &Connection, turn: Turn);
     fn drained(&self, conn: &Connection);
@@ -34,12 +34,12 @@ pub(super) trait Handler: Send {
 pub(super) struct Typed<P> {
     protocol: P,
     first_cost: Cost,
-    full_backlog: FullBacklog,
+    options: ConnOptions,
 }
 
 impl<P> Typed<P> {
-    pub(super) fn new(protocol: P, full_backlog: FullBacklog) -> Self {
-        Self { protocol, first_cost: Cost::quick(), full_backlog }
+    pub(super) fn new(protocol: P, options: ConnOptions) -> Self {
+        Self { protocol, first_cost: Cost::quick(), options }
     }
 }
 
@@ -53,8 +53,8 @@ impl<P: Protocol> Erased for Typed<P> {
         &self.first_cost
     }
 
-    fn full_backlog(&self) -> FullBacklog {
-        self.full_backlog
+    fn options(&self) -> &ConnOptions {
+        &self.options
     }
 
     fn open(self: Arc<Self>, conn: &Connection) -> Result<Box<dyn Handler>, Close> {

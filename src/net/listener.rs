@@ -7,15 +7,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Protocol;
-use super::accept::{Acceptor, Part, Unlink};
+use super::accept::{Acceptor, Part, Unlink, remove_stale};
 use super::address::{Address, Listen, ToAddress, ToListen};
+use super::admissions::{Admissions, ListenerStats};
 use super::conn::Conn;
 use super::connection::{ConnectError, Connection};
 use super::handler::{Erased, Typed};
-use super::options::{ConnectOptions, ListenOptions};
+use super::options::{ConnOptions, ConnectOptions, ListenOptions};
 use super::receive::Recv;
 use crate::runtime::{Handle, Runtime};
-use crate::sys::socket::{self, Options};
+use crate::stats::Counter;
+use crate::sys::clock;
+use crate::sys::socket::{self, Options, Prepare};
 
 /// Owner of an open listener. Dropping it stops the listener: connections in its backlog are still
 /// accepted and served, so no peer is reset. Then it closes. Its connections and other listeners
@@ -25,6 +28,7 @@ use crate::sys::socket::{self, Options};
 pub struct Listener {
     local: Address,
     parts: Vec<Part>,
+    admissions: Arc<Admissions>,
 }
 
 impl Listener {
@@ -32,6 +36,23 @@ impl Listener {
     #[must_use]
     pub const fn local_addr(&self) -> &Address {
         &self.local
+    }
+
+    /// Returns the number of its connections: open, accepted, refused.
+    #[must_use]
+    pub fn stats(&self) -> ListenerStats {
+        self.admissions.stats()
+    }
+
+    /// Returns other descriptors of the listening sockets, to pass them to another process. There they
+    /// can be [listened](Handle::listen) on. When this listener stops, the sockets stay open, and no
+    /// connection in their backlogs is reset. The file of a Unix socket stays too.
+    ///
+    /// # Errors
+    ///
+    /// If the listener is closed, or descriptors run out.
+    pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        self.parts.iter().map(Part::duplicate).collect()
     }
 }
 
@@ -118,15 +139,16 @@ impl Handle {
         if self.usage().is_draining() {
             return Err(ListenError::Draining);
         }
-        let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol, options.full_backlog));
-        let socket_options = socket_options(self);
-        let (sockets, unlink) = open_sockets(self, at, &socket_options)?;
+        let (sockets, unlink) = open_sockets(self, at, &options)?;
+        let admissions = Arc::new(Admissions::new(&options));
+        let conn = ConnOptions { admissions: Some(Arc::clone(&admissions)), ..options.conn };
+        let protocol: Arc<dyn Erased> = Arc::new(Typed::new(protocol, conn));
         let unlink = unlink.map(|path| Arc::new(Unlink::new(path)));
         let local = sockets.first().map(|socket| socket::local_addr(socket.as_fd()));
         let local = local.unwrap_or_else(|| Err(io::Error::other("no listener")));
         let local = Address::from_raw(&local.map_err(ListenError::Watch)?);
         let per_group = sockets.len() == self.groups().len();
-        let mut listener = Listener { local, parts: Vec::new() };
+        let mut listener = Listener { local, parts: Vec::new(), admissions };
         for (index, socket) in sockets.into_iter().enumerate() {
             let group = if per_group { &self.groups()[index] } else { self.next_group() };
             let deal = if per_group { None } else { Some(self.clone()) };
@@ -180,11 +202,50 @@ impl Handle {
         if self.usage().connections() >= limit {
             return Err(ConnectError::Limit(limit));
         }
-        let socket = socket::connect(&raw, &socket_options(self)).map_err(ConnectError::Io)?;
-        let protocol = Arc::new(Typed::new(protocol, options.full_backlog));
+        let ConnectOptions { conn, connect_timeout, local_addr, prepare } = options;
+        if local_addr.is_some() && matches!(to, Address::Unix(_)) {
+            let text = format!("local_addr is of TCP, but {to} is a Unix socket");
+            return Err(ConnectError::Address(io::Error::new(io::ErrorKind::InvalidInput, text)));
+        }
+        let socket = socket::connect(&raw, local_addr, &socket_options(self, prepare))
+            .map_err(ConnectError::Io)?;
+        let recv = Recv::outgoing(connect_timeout.map(|limit| clock::now() + limit));
+        let protocol = Arc::new(Typed::new(protocol, conn));
         let group = Arc::clone(self.group_here());
-        Conn::start(group, socket, to, protocol, self.class(), Recv::outgoing())
-            .map_err(ConnectError::Io)
+        Conn::start(group, socket, to, protocol, self.class(), recv).map_err(ConnectError::Io)
+    }
+
+    /// Serves a connected socket that the host accepted or was passed, as if a listener had accepted
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](ConnectError::Io) if the socket is not connected, or cannot be watched;
+    /// [`Limit`](ConnectError::Limit) or [`Draining`](ConnectError::Draining) if no connection may be
+    /// added. The socket is closed then.
+    pub fn adopt<P: Protocol>(
+        &self,
+        socket: impl Into<OwnedFd>,
+        protocol: P,
+    ) -> Result<Connection, ConnectError> {
+        let socket = socket.into();
+        if self.usage().is_draining() {
+            return Err(ConnectError::Draining);
+        }
+        let config = self.settings();
+        if self.usage().connections() >= config.max_connections {
+            return Err(ConnectError::Limit(config.max_connections));
+        }
+        let peer = socket::adopt_stream(socket.as_fd(), &socket_options(self, None))
+            .map_err(ConnectError::Io)?;
+        let peer = Address::from_raw(&peer);
+        let recv = Recv::accepted(clock::now() + config.first_bytes_timeout);
+        let protocol = Arc::new(Typed::new(protocol, ConnOptions::default()));
+        let group = Arc::clone(self.group_here());
+        let connection = Conn::start(group, socket, peer, protocol, self.class(), recv)
+            .map_err(ConnectError::Io)?;
+        connection.group().count(Counter::ConnectionsAccepted, 1);
+        Ok(connection)
     }
 }
 
@@ -244,13 +305,14 @@ impl Runtime {
     }
 }
 
-fn socket_options(handle: &Handle) -> Options {
+fn socket_options(handle: &Handle, prepare: Option<Prepare>) -> Options {
     let config = handle.settings();
     Options {
         keep_alive: config.tcp_keep_alive,
         send_buf: config.tcp_send_buf,
         recv_buf: config.tcp_recv_buf,
         notsent_lowat: config.tcp_notsent_lowat_bytes,
+        prepare,
     }
 }
 
@@ -258,27 +320,41 @@ fn socket_options(handle: &Handle) -> Options {
 fn open_sockets(
     handle: &Handle,
     at: Listen,
-    options: &Options,
+    options: &ListenOptions,
 ) -> Result<(Vec<OwnedFd>, Option<PathBuf>), ListenError> {
+    let socket_options = &socket_options(handle, options.prepare.clone());
     let backlog = match handle.settings().tcp_listen_queue {
         // The kernel lowers it to its own limit.
         0 => i32::MAX,
         connections => connections.cast_signed(),
     };
     match at {
-        Listen::Ready(socket) => {
-            socket::adopt_listener(socket.as_fd(), options).map_err(ListenError::Watch)?;
-            Ok((vec![socket], None))
+        Listen::Ready(sockets) => {
+            for socket in &sockets {
+                socket::adopt_listener(socket.as_fd(), socket_options)
+                    .map_err(ListenError::Watch)?;
+            }
+            Ok((sockets, None))
         }
         Listen::Bind(address) => {
             let sockets = match &address {
                 Address::Tcp(addr) => {
-                    let sockets =
-                        socket::listen_tcp(*addr, handle.groups().len(), backlog, options);
-                    sockets.map(|sockets| (sockets, None))
+                    let (count, shared) = (handle.groups().len(), options.reuse_port);
+                    socket::listen_tcp(*addr, count, shared, backlog, socket_options)
+                        .map(|sockets| (sockets, None))
                 }
-                Address::Unix(path) => socket::listen_unix(path, backlog, options)
-                    .map(|socket| (vec![socket], Some(path.clone()))),
+                Address::Unix(path) => {
+                    let mut bound = socket::listen_unix(path, backlog, socket_options);
+                    let in_use = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+                    if options.replace_stale_file
+                        && bound.as_ref().is_err_and(in_use)
+                        && remove_stale(path).unwrap_or(false)
+                    {
+                        bound = socket::listen_unix(path, backlog, socket_options);
+                    }
+                    let file = (!address.is_abstract()).then(|| path.clone());
+                    bound.map(|socket| (vec![socket], file))
+                }
             };
             sockets.map_err(|source| ListenError::Bind { address, source })
         }

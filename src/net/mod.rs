@@ -35,6 +35,7 @@
 
 mod accept;
 mod address;
+mod admissions;
 mod close;
 mod conn;
 mod connection;
@@ -53,6 +54,8 @@ mod send_queue;
 mod simulated;
 
 pub use address::{Address, Credentials, Listen, ToAddress, ToListen};
+pub use admissions::ListenerStats;
+pub(crate) use admissions::PeerHost;
 pub use close::{Close, CloseReason, HalfClose};
 pub use connection::{ConnectError, Connection, ConnectionId, Hold};
 pub use cork::together;

@@ -1,6 +1,15 @@
 //! Options of one listener, and of one outgoing connection.
 #![forbid(unsafe_code)]
 
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::admissions::Admissions;
+use crate::sys::socket::Prepare;
+
 /// Effect of a backlog above `write_high_watermark_bytes`, that is, of a peer that does not read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,10 +25,38 @@ pub enum FullBacklog {
     Notify,
 }
 
-/// Options of the connections of one listener, for [`listen_with`](crate::Handle::listen_with).
+/// Options that a connection has from its listener, or from the call that connected it. A time-out
+/// that is `None` is the one of the configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ConnOptions {
+    pub(super) full_backlog: FullBacklog,
+    pub(super) first_bytes_timeout: Option<Duration>,
+    pub(super) frame_timeout: Option<Duration>,
+    pub(super) idle_timeout: Option<Duration>,
+    pub(super) net_write_timeout: Option<Duration>,
+    /// Present if a listener accepted the connection.
+    pub(super) admissions: Option<Arc<Admissions>>,
+}
+
+/// Options of one listener and its connections, for [`listen_with`](crate::Handle::listen_with). What
+/// is not set is as in the [`Config`](crate::Config).
+///
+/// ```
+/// # use std::time::Duration;
+/// # use epoll_group::net::ListenOptions;
+/// let public = ListenOptions::new()
+///     .max_connections(10_000)
+///     .max_connections_per_address(100)
+///     .idle_timeout(Duration::from_secs(60));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ListenOptions {
-    pub(super) full_backlog: FullBacklog,
+    pub(super) conn: ConnOptions,
+    pub(super) max_connections: Option<usize>,
+    pub(super) max_connections_per_address: Option<usize>,
+    pub(super) reuse_port: bool,
+    pub(super) replace_stale_file: bool,
+    pub(super) prepare: Option<Prepare>,
 }
 
 impl ListenOptions {
@@ -32,15 +69,97 @@ impl ListenOptions {
     /// Sets the effect of a full backlog. [`FullBacklog::PauseReads`] by default.
     #[must_use]
     pub const fn full_backlog(mut self, effect: FullBacklog) -> Self {
-        self.full_backlog = effect;
+        self.conn.full_backlog = effect;
+        self
+    }
+
+    /// Limits the open connections of this listener. Further ones are closed at once. `max_connections`
+    /// of the configuration, which counts those of all listeners, stays in force.
+    #[must_use]
+    pub const fn max_connections(mut self, most: usize) -> Self {
+        self.max_connections = Some(most);
+        self
+    }
+
+    /// Limits the open connections from one address. Further ones are closed at once. IPv6 addresses
+    /// with the same first 64 bits count as one, and so do all peers of a Unix socket.
+    #[must_use]
+    pub const fn max_connections_per_address(mut self, most: usize) -> Self {
+        self.max_connections_per_address = Some(most);
+        self
+    }
+
+    /// Sets the time within which a peer must send its first bytes.
+    #[must_use]
+    pub const fn first_bytes_timeout(mut self, limit: Duration) -> Self {
+        self.conn.first_bytes_timeout = Some(limit);
+        self
+    }
+
+    /// Sets the time within which a frame that has begun must be complete.
+    #[must_use]
+    pub const fn frame_timeout(mut self, limit: Duration) -> Self {
+        self.conn.frame_timeout = Some(limit);
+        self
+    }
+
+    /// Sets the time after which a connection is closed if nothing is received or sent and nothing is
+    /// in progress. Zero switches it off. [`Connection::set_idle_timeout`] changes it later.
+    ///
+    /// [`Connection::set_idle_timeout`]: super::Connection::set_idle_timeout
+    #[must_use]
+    pub const fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.conn.idle_timeout = Some(limit);
+        self
+    }
+
+    /// Sets the time within which a peer must take the bytes that wait for it.
+    #[must_use]
+    pub const fn net_write_timeout(mut self, limit: Duration) -> Self {
+        self.conn.net_write_timeout = Some(limit);
+        self
+    }
+
+    /// Shares the TCP port with other processes of the same user that set this too (`SO_REUSEPORT`).
+    /// The kernel spreads new connections over all of them. A process that ends resets the
+    /// connections that it has not accepted; to pass listeners on without that, see
+    /// [`Listener::sockets`](super::Listener::sockets).
+    #[must_use]
+    pub const fn reuse_port(mut self, shared: bool) -> Self {
+        self.reuse_port = shared;
+        self
+    }
+
+    /// Replaces the file of a Unix socket on which no process listens, as a killed process leaves it
+    /// behind. Otherwise the address counts as in use. Two processes that start at the same time may
+    /// each replace the file of the other one.
+    #[must_use]
+    pub const fn replace_stale_file(mut self, replace: bool) -> Self {
+        self.replace_stale_file = replace;
+        self
+    }
+
+    /// Calls this for each listening socket before it is bound, to set options for which there is no
+    /// setter, such as `IP_TRANSPARENT` or `SO_MARK`. Accepted sockets inherit most of them. For a
+    /// ready listener it is called when it is taken over.
+    #[must_use]
+    pub fn prepare_socket<F>(mut self, code: F) -> Self
+    where
+        F: Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync + 'static,
+    {
+        self.prepare = Some(Prepare::new(code));
         self
     }
 }
 
-/// Options of an outgoing connection, for [`connect_with`](crate::Handle::connect_with).
+/// Options of an outgoing connection, for [`connect_with`](crate::Handle::connect_with). What is not
+/// set is as in the [`Config`](crate::Config).
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
-    pub(super) full_backlog: FullBacklog,
+    pub(super) conn: ConnOptions,
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) local_addr: Option<SocketAddr>,
+    pub(super) prepare: Option<Prepare>,
 }
 
 impl ConnectOptions {
@@ -53,7 +172,47 @@ impl ConnectOptions {
     /// Sets the effect of a full backlog. [`FullBacklog::PauseReads`] by default.
     #[must_use]
     pub const fn full_backlog(mut self, effect: FullBacklog) -> Self {
-        self.full_backlog = effect;
+        self.conn.full_backlog = effect;
+        self
+    }
+
+    /// Sets the time within which the connection must be established. Without it the kernel's limit
+    /// counts, about two minutes.
+    #[must_use]
+    pub const fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = Some(limit);
+        self
+    }
+
+    /// Sets the local address of a TCP connection. Port 0 lets the kernel choose one.
+    #[must_use]
+    pub const fn local_addr(mut self, addr: SocketAddr) -> Self {
+        self.local_addr = Some(addr);
+        self
+    }
+
+    /// Sets the time within which a frame that has begun must be complete.
+    #[must_use]
+    pub const fn frame_timeout(mut self, limit: Duration) -> Self {
+        self.conn.frame_timeout = Some(limit);
+        self
+    }
+
+    /// Sets the time within which the peer must take the bytes that wait for it.
+    #[must_use]
+    pub const fn net_write_timeout(mut self, limit: Duration) -> Self {
+        self.conn.net_write_timeout = Some(limit);
+        self
+    }
+
+    /// Calls this for the socket before it is bound and connected, to set options for which there is no
+    /// setter, such as `IP_TRANSPARENT` or `SO_MARK`.
+    #[must_use]
+    pub fn prepare_socket<F>(mut self, code: F) -> Self
+    where
+        F: Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync + 'static,
+    {
+        self.prepare = Some(Prepare::new(code));
         self
     }
 }

@@ -74,8 +74,10 @@ pub(super) struct Recv {
 /// State of the receiving side; see the picture in [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Outgoing connection that is not established.
-    Connecting,
+    /// Outgoing connection that is not established, with the time by which it must be.
+    Connecting {
+        until: Option<Instant>,
+    },
     /// No event has been handled yet.
     New,
     Open,
@@ -89,6 +91,20 @@ pub(super) enum Stage {
         left: usize,
     },
     Closed,
+}
+
+impl Stage {
+    pub(super) const fn is_connecting(self) -> bool {
+        matches!(self, Self::Connecting { .. })
+    }
+
+    /// Returns the time at which this stage must be over, if it has one.
+    pub(super) const fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Lingering { until, .. } | Self::Connecting { until: Some(until) } => Some(until),
+            _ => None,
+        }
+    }
 }
 
 /// Result of the last receive.
@@ -120,13 +136,13 @@ impl Recv {
     }
 
     /// State of an outgoing connection.
-    pub(super) fn outgoing() -> Self {
-        Self::new(Stage::Connecting)
+    pub(super) fn outgoing(until: Option<Instant>) -> Self {
+        Self::new(Stage::Connecting { until })
     }
 
     pub(super) const fn origin(&self) -> Origin {
         match self.stage {
-            Stage::Connecting => Origin::Outgoing,
+            Stage::Connecting { .. } => Origin::Outgoing,
             _ => Origin::Accepted,
         }
     }
@@ -313,7 +329,7 @@ impl Round<'_> {
                 _ if marks.has(CUT) => Some(CloseReason::Cut),
                 None if marks.has(OVER) => Some(CloseReason::Draining),
                 Some(CloseReason::Reset(error) | CloseReason::Io(error))
-                    if recv.stage == Stage::Connecting =>
+                    if recv.stage.is_connecting() =>
                 {
                     Some(CloseReason::ConnectFailed(error))
                 }
@@ -323,7 +339,7 @@ impl Round<'_> {
             return Next::Rest;
         }
         let overdue = marks.has(TIMER) && self.look_at_deadlines(recv);
-        if recv.stage == Stage::Connecting {
+        if recv.stage.is_connecting() {
             self.establish(recv, marks);
         }
         if recv.stage == Stage::New {
@@ -360,7 +376,7 @@ impl Round<'_> {
                 self.set_paused(recv, true);
             }
             if next == Next::Rest && recv.frame_late && recv.ending.is_none() {
-                let limit = self.conn.group.config().frame_timeout;
+                let limit = self.conn.frame_timeout();
                 recv.ending = Some(Ending::Close(CloseReason::FrameTimeout(limit)));
             }
         }
@@ -406,7 +422,7 @@ impl Round<'_> {
             config.write_high_watermark_bytes
         };
         self.conn.pending.load(Ordering::Relaxed) > most
-            && self.conn.protocol().full_backlog() == FullBacklog::PauseReads
+            && self.conn.protocol().options().full_backlog == FullBacklog::PauseReads
     }
 
     /// Notes if the connection is read. Events of a paused connection come here too, so only the change
@@ -476,6 +492,10 @@ impl Round<'_> {
     /// Finds out whether an outgoing connection was established or has failed.
     fn establish(&self, recv: &mut Recv, marks: Marks) {
         if !marks.has(WRITABLE | HUNG_UP) {
+            if recv.stage.deadline().is_some_and(|until| until <= clock::now()) {
+                let error = io::Error::new(io::ErrorKind::TimedOut, "connect_timeout has passed");
+                self.finish(recv, Some(CloseReason::ConnectFailed(Arc::new(error))));
+            }
             return;
         }
         let error = match socket::take_error(self.conn.fd()) {
@@ -708,7 +728,7 @@ impl Round<'_> {
             recv.frame_until = None;
             recv.frame_late = false;
         } else if begun || recv.frame_until.is_none() && !recv.frame_late {
-            let until = clock::now() + self.conn.group.config().frame_timeout;
+            let until = clock::now() + self.conn.frame_timeout();
             recv.frame_until = Some(until);
             recv.frame_late = false;
             self.conn.arm(until);

@@ -348,14 +348,12 @@ impl Conn {
         if out.backlog.is_empty() {
             return;
         }
-        let config = self.group.config();
-        let now = clock::now();
+        let (limit, now) = (self.net_write_timeout(), clock::now());
         match out.due {
             // This runtime was late too, so the peer had no full chance.
             Some((due, _)) if out.excuse.covers(due, now) => out.due = None,
             Some((due, _)) if due <= now => {
-                let reason = CloseReason::WriteTimeout(config.net_write_timeout);
-                self.break_off(reason);
+                self.break_off(CloseReason::WriteTimeout(limit));
                 return;
             }
             Some((due, _)) if marks.has(CHECK_DUE) => self.arm(due),
@@ -363,8 +361,9 @@ impl Conn {
             None => {}
         }
         if out.due.is_none() {
-            let due = now + config.net_write_timeout;
-            let share = out.backlog.len().min(config.write_high_watermark_bytes);
+            let due = now + limit;
+            let most = self.group.config().write_high_watermark_bytes;
+            let share = out.backlog.len().min(most);
             out.due = Some((due, out.sent_bytes + share as u64));
             self.arm(due);
         }

@@ -8,7 +8,7 @@ use super::accept::admit;
 use super::address::Address;
 use super::connection::Connection;
 use super::handler::{Erased, Typed};
-use super::options::FullBacklog;
+use super::options::ConnOptions;
 #[cfg(test)]
 use super::{Close, Input};
 use crate::runtime::{Class, Group};
@@ -18,7 +18,7 @@ pub(crate) struct Served(Arc<dyn Erased>);
 
 impl Served {
     pub(crate) fn new(protocol: impl Protocol) -> Self {
-        Self(Arc::new(Typed::new(protocol, FullBacklog::default())))
+        Self(Arc::new(Typed::new(protocol, ConnOptions::default())))
     }
 
     /// Serves a non-blocking socket. If there are too many connections, the socket is closed.

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::auth::{Claim, Handshake, Login, Step, fresh_salt};
 use super::error::AuthError;
-use super::logins::{Admitted, LoginLimits, Origin, Unauthenticated};
+use super::logins::{Admitted, LoginLimits, Unauthenticated};
 use super::server::Reader;
 use super::server_conn::{Cancellable, ServerConn};
 use super::service::{Peer, Service};
 use crate::codec::message::{ClientMessage, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
 use crate::codec::proto::session::{AuthenticateContinue, AuthenticateOk};
-use crate::net::{Close, Connection};
+use crate::net::{Close, Connection, PeerHost};
 use crate::stats::Counter;
 use crate::sys::clock;
 
@@ -36,7 +36,7 @@ impl PendingLogin {
     pub(super) fn admit<S: Service>(server_conn: &Arc<ServerConn<S>>) -> Result<Self, Close> {
         let conn = &server_conn.conn;
         let config = conn.config();
-        let from = Origin::from(conn.net.peer_addr());
+        let from = PeerHost::from(conn.net.peer_addr());
         let limits = LoginLimits::from(config);
         let admitted =
             server_conn.server.logins.begin(from, conn.net.clone(), &limits, clock::now());

@@ -16,46 +16,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::RandomState;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
 use crate::config::Config;
-use crate::net::Address;
+use crate::net::PeerHost;
 use crate::sync::shim::{Mutex, lock};
-
-/// Address for which connections and failures are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Origin {
-    V4(Ipv4Addr),
-    /// The first 64 bits. A peer with one address of such a network has all of them.
-    V6([u8; 8]),
-    /// All Unix sockets.
-    Local,
-}
-
-impl From<IpAddr> for Origin {
-    fn from(addr: IpAddr) -> Self {
-        match addr.to_canonical() {
-            IpAddr::V4(addr) => Self::V4(addr),
-            IpAddr::V6(addr) => {
-                let [a, b, c, d, e, f, g, h, ..] = addr.octets();
-                Self::V6([a, b, c, d, e, f, g, h])
-            }
-        }
-    }
-}
-
-impl From<&Address> for Origin {
-    fn from(addr: &Address) -> Self {
-        match addr {
-            Address::Tcp(addr) => addr.ip().into(),
-            Address::Unix(_) => Self::Local,
-        }
-    }
-}
 
 /// Limits of the current configuration.
 #[derive(Clone, Copy, Debug)]
@@ -105,11 +73,11 @@ pub(super) struct Logins<C> {
 #[derive(Debug)]
 struct Table<C> {
     /// Addresses with unauthenticated connections.
-    busy: HashMap<Origin, Busy<C>>,
+    busy: HashMap<PeerHost, Busy<C>>,
     /// Ranks of these addresses. The last one gives up a place.
-    ranks: BTreeSet<(Rank, Origin)>,
+    ranks: BTreeSet<(Rank, PeerHost)>,
     /// Addresses with failures only.
-    idle: LruCache<Origin, Debt, RandomState>,
+    idle: LruCache<PeerHost, Debt, RandomState>,
     /// Number of all unauthenticated connections.
     connections: usize,
     last_number: u64,
@@ -171,7 +139,7 @@ impl<C> Logins<C> {
     /// Adds an unauthenticated connection. Returns `None` if its address has too many.
     pub(super) fn begin(
         self: &Arc<Self>,
-        from: Origin,
+        from: PeerHost,
         conn: C,
         limits: &LoginLimits,
         now: Instant,
@@ -210,7 +178,7 @@ impl<C> Table<C> {
     }
 
     /// Adds a connection, and returns its number.
-    fn add(&mut self, from: Origin, conn: C) -> u64 {
+    fn add(&mut self, from: PeerHost, conn: C) -> u64 {
         self.last_number += 1;
         let mut busy = self.take(from).unwrap_or_else(|| Busy {
             connections: BTreeMap::new(),
@@ -222,7 +190,7 @@ impl<C> Table<C> {
     }
 
     /// Removes a connection, unless it was displaced before.
-    fn remove(&mut self, from: Origin, number: u64, most_idle: usize) -> Option<C> {
+    fn remove(&mut self, from: PeerHost, number: u64, most_idle: usize) -> Option<C> {
         let mut busy = self.take(from)?;
         let conn = busy.connections.remove(&number);
         if busy.connections.is_empty() {
@@ -240,20 +208,20 @@ impl<C> Table<C> {
     }
 
     /// Takes an address out of the table, to change its connections.
-    fn take(&mut self, from: Origin) -> Option<Busy<C>> {
+    fn take(&mut self, from: PeerHost) -> Option<Busy<C>> {
         let busy = self.busy.remove(&from)?;
         self.connections -= busy.connections.len();
         self.ranks.remove(&(busy.rank(), from));
         Some(busy)
     }
 
-    fn put(&mut self, from: Origin, busy: Busy<C>) {
+    fn put(&mut self, from: PeerHost, busy: Busy<C>) {
         self.connections += busy.connections.len();
         self.ranks.insert((busy.rank(), from));
         self.busy.insert(from, busy);
     }
 
-    fn remember(&mut self, from: Origin, debt: Debt, most_idle: usize) {
+    fn remember(&mut self, from: PeerHost, debt: Debt, most_idle: usize) {
         if debt.until.is_some() {
             self.idle.put(from, debt);
             if self.idle.len() > most_idle {
@@ -262,7 +230,7 @@ impl<C> Table<C> {
         }
     }
 
-    fn debt(&self, from: Origin) -> Debt {
+    fn debt(&self, from: PeerHost) -> Debt {
         let busy = self.busy.get(&from).map(|busy| busy.debt);
         busy.or_else(|| self.idle.peek(&from).copied()).unwrap_or_default()
     }
@@ -280,7 +248,7 @@ impl<C> Busy<C> {
 #[must_use]
 pub(super) struct Unauthenticated<C> {
     logins: Arc<Logins<C>>,
-    from: Origin,
+    from: PeerHost,
     number: u64,
 }
 
@@ -324,12 +292,8 @@ mod tests {
         LoginLimits { connections: 5, connections_per_address: 3, failures_per_minute: 60 };
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn origin(text: &str) -> Origin {
-        text.parse::<IpAddr>().expect("an address").into()
-    }
-
-    fn v4(number: u8) -> Origin {
-        Origin::V4([10, 0, 0, number].into())
+    fn v4(number: u8) -> PeerHost {
+        PeerHost::V4([10, 0, 0, number].into())
     }
 
     fn entries<C>(logins: &Logins<C>) -> (usize, usize) {
@@ -349,18 +313,6 @@ mod tests {
         let admitted = logins.begin(v4(from), conn, limits, now).expect("room");
         assert_eq!(admitted.displaced.len(), 0);
         admitted.place
-    }
-
-    #[test]
-    fn networks_of_ipv6_and_unix_sockets_are_one_address_each() {
-        assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:1:2:3"));
-        assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
-        assert_eq!(origin("::ffff:10.0.0.1"), v4(1));
-        assert_ne!(v4(1), v4(2));
-        let [a, b] = ["", "/run/a"].map(|path| Origin::from(&Address::Unix(path.into())));
-        assert_eq!((a, b), (Origin::Local, Origin::Local));
-        let port = |port| Origin::from(&Address::Tcp(([10, 0, 0, 1], port).into()));
-        assert_eq!(port(1), port(2));
     }
 
     #[test]

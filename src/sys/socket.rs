@@ -1,18 +1,38 @@
 //! Stream sockets: listening, accepting, connecting, bytes in and out. All are non-blocking.
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::{self, MaybeUninit};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::{check, check_len, retry};
 
+/// Code of the user that sets more options of a socket.
+#[derive(Clone)]
+pub(crate) struct Prepare(Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync>);
+
+impl Prepare {
+    pub(crate) fn new(
+        code: impl Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(code))
+    }
+}
+
+impl fmt::Debug for Prepare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prepare")
+    }
+}
+
 /// Options that accepted sockets inherit from the listener, and that outgoing sockets get.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) keep_alive: Duration,
     /// `SO_SNDBUF`, 0 leaves the kernel's choice.
@@ -21,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) recv_buf: usize,
     /// `TCP_NOTSENT_LOWAT`, 0 leaves the kernel's choice.
     pub(crate) notsent_lowat: u32,
+    /// Called behind the options above.
+    pub(crate) prepare: Option<Prepare>,
 }
 
 impl Options {
@@ -38,23 +60,27 @@ impl Options {
                 socket.set_tcp_notsent_lowat(self.notsent_lowat)?;
             }
         }
-        Ok(())
+        self.prepare.as_ref().map_or(Ok(()), |prepare| (prepare.0)(socket.as_fd()))
     }
 }
 
 /// Binds and listens on a TCP address, once or for `count` listeners of one port.
 ///
-/// The first bind is made without `SO_REUSEPORT`. Therefore a port in use is an error, and the
-/// listener never shares the connections of another program.
+/// Unless `shared`, the first bind is made without `SO_REUSEPORT`. Therefore a port in use is an
+/// error, and the listener never shares the connections of another program.
 pub(crate) fn listen_tcp(
     addr: SocketAddr,
     count: usize,
+    shared: bool,
     backlog: i32,
     options: &Options,
 ) -> io::Result<Vec<OwnedFd>> {
     let first = tcp_socket(addr)?;
     first.set_reuse_address(true)?;
     options.apply(&first, true)?;
+    if shared {
+        first.set_reuse_port(true)?;
+    }
     first.bind(&addr.into())?;
     if count > 1 {
         first.set_reuse_port(true)?;
@@ -99,12 +125,42 @@ pub(crate) fn adopt_listener(fd: BorrowedFd<'_>, options: &Options) -> io::Resul
     options.apply(&socket, tcp)
 }
 
+/// Takes over a connected socket that the host made. Returns the address of its peer.
+pub(crate) fn adopt_stream(fd: BorrowedFd<'_>, options: &Options) -> io::Result<SockAddr> {
+    let socket = SockRef::from(&fd);
+    let peer = socket.peer_addr()?;
+    socket.set_nonblocking(true)?;
+    options.apply(&socket, peer.as_socket().is_some())?;
+    Ok(peer)
+}
+
+/// Returns another descriptor of the same socket.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    fd.try_clone_to_owned()
+}
+
+/// Returns true if the file of a Unix socket is there and no process listens on it.
+pub(crate) fn is_stale(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(error) => Ok(error.kind() == io::ErrorKind::ConnectionRefused),
+        Ok(()) => Ok(false),
+    }
+}
+
 /// Starts to connect. The socket becomes writable when the connect has succeeded or failed.
-pub(crate) fn connect(to: &SockAddr, options: &Options) -> io::Result<OwnedFd> {
+pub(crate) fn connect(
+    to: &SockAddr,
+    from: Option<SocketAddr>,
+    options: &Options,
+) -> io::Result<OwnedFd> {
     let tcp = to.as_socket().is_some();
     let protocol = tcp.then_some(Protocol::TCP);
     let socket = Socket::new(to.domain(), Type::STREAM.nonblocking(), protocol)?;
     options.apply(&socket, tcp)?;
+    if let Some(from) = from {
+        socket.bind(&from.into())?;
+    }
     match socket.connect(to) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket.into()),

@@ -9,6 +9,7 @@ mod flow;
 mod frames;
 mod ipv6;
 mod limits;
+mod listeners;
 mod many;
 mod options;
 mod reuse;

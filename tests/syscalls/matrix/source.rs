@@ -58,6 +58,7 @@ const DOORS: &[(&str, &[Call])] = &[
     (".set_tcp_notsent_lowat", &[Call::Setsockopt]),
     (".shutdown", &[Call::Shutdown]),
     (".take_error", &[Call::Getsockopt]),
+    (".try_clone_to_owned", &[Call::Fcntl]),
 ];
 
 /// Functions of the source that cannot fail, each with the reason.
@@ -102,9 +103,11 @@ const SOCKETS: &str = "sys/socket.rs";
 /// Methods in that file that do not lead to the system.
 const PLAIN: &[&str] = &[
     ".apply",
+    ".as_fd",
     ".as_mut_ptr",
     ".as_ptr",
     ".as_raw_fd",
+    ".as_ref",
     ".as_socket",
     ".cast",
     ".cast_signed",
@@ -115,8 +118,10 @@ const PLAIN: &[&str] = &[
     ".is_empty",
     ".is_ok_and",
     ".is_some",
+    ".kind",
     ".len",
     ".map",
+    ".map_or",
     ".nonblocking",
     ".push",
     ".raw_os_error",
@@ -125,6 +130,7 @@ const PLAIN: &[&str] = &[
     ".then_some",
     ".unwrap_or",
     ".with_time",
+    ".write_str",
 ];
 
 /// Methods that the test looks at in every file.
