@@ -59,14 +59,17 @@ impl Part {
         self.group.notify_source(self.token, STOP);
     }
 
-    /// Returns another descriptor of the listening socket. The file of a Unix socket stays from now on.
+    /// Returns another descriptor of the listening socket, for a successor. From now on the file of a
+    /// Unix socket stays, and the backlog is the successor's.
     pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
         let closed = || io::Error::new(io::ErrorKind::NotConnected, "the listener is closed");
         let acceptor = self.acceptor.upgrade().ok_or_else(closed)?;
+        let socket = socket::duplicate(acceptor.socket.as_fd())?;
+        acceptor.passed_on.store(true, Ordering::Relaxed);
         if let Some(unlink) = &acceptor.unlink {
             unlink.keep.store(true, Ordering::Relaxed);
         }
-        socket::duplicate(acceptor.socket.as_fd())
+        Ok(socket)
     }
 }
 
@@ -138,6 +141,8 @@ pub(super) struct Acceptor {
     protocol: Arc<dyn Erased>,
     /// Class of the connections.
     class: Class,
+    /// Set when a successor has a descriptor of the socket.
+    passed_on: AtomicBool,
     token: OnceLock<Token>,
     accept: Runner<Accept>,
     cost: Cost,
@@ -243,6 +248,7 @@ impl Acceptor {
             deal,
             protocol,
             class,
+            passed_on: AtomicBool::new(false),
             token: OnceLock::new(),
             accept: Runner::new(accept),
             cost: Cost::unknown(),
@@ -293,6 +299,10 @@ impl Acceptor {
             return false;
         }
         accept.stopping |= marks.has(STOP | DRAIN);
+        if accept.stopping && self.passed_on.load(Ordering::Relaxed) {
+            self.close(accept);
+            return false;
+        }
         let mut asked = false;
         for _ in 0..self.group.config().accept_budget {
             match socket::accept(self.socket.as_fd()) {
@@ -540,6 +550,7 @@ mod tests {
             deal: None,
             protocol: Arc::new(Typed::new(Deaf, ConnOptions::default())),
             class: Class::Ordinary,
+            passed_on: AtomicBool::new(false),
             token: OnceLock::from(Token::decode(Token::FIRST)),
             accept: Runner::new(Accept::new(None)),
             cost: Cost::unknown(),

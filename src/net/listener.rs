@@ -44,9 +44,10 @@ impl Listener {
         self.admissions.stats()
     }
 
-    /// Returns other descriptors of the listening sockets, to pass them to another process. There they
-    /// can be [listened](Handle::listen) on. When this listener stops, the sockets stay open, and no
-    /// connection in their backlogs is reset. The file of a Unix socket stays too.
+    /// Returns other descriptors of the listening sockets, to pass them to a successor, which can
+    /// [listen](Handle::listen) on them. Drop this listener when it does. From then on the connections
+    /// in the backlog are the successor's, and the file of a Unix socket stays. The example `handover`
+    /// loses no request that way.
     ///
     /// # Errors
     ///

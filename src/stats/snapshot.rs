@@ -93,6 +93,7 @@ snapshot! {
     tasks_in_progress: u64, "closures accepted and not ended";
 
     connections: u64, "connections open";
+    listeners: u64, "listening sockets";
     silent_connections: u64, "accepted, nothing received yet";
     paused_connections: u64, "not read: their backlog is long, or pause_reads was called";
     closing_connections: u64, "about to end: what they held or sent is waited for";

@@ -1,0 +1,100 @@
+//! A server that takes over from a predecessor, and is replaced by a successor.
+
+use std::error::Error;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use epoll_group::Runtime;
+use epoll_group::net::{Close, Connection, HalfClose, Input, Listener, Protocol};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+use crate::LIMIT;
+
+/// Limit on the sockets that are passed on. There is one for each group of workers.
+const MOST_SOCKETS: usize = 64;
+
+/// Answers each byte with the number of its server.
+struct Number(u8);
+
+impl Protocol for Number {
+    type State = ();
+
+    fn opened(&self, _: &Connection) -> Result<(), Close> {
+        Ok(())
+    }
+
+    fn received(&self, conn: &Connection, (): &mut (), input: &mut Input<'_>) -> Result<(), Close> {
+        conn.send(vec![self.0; input.take_all().len()]);
+        Ok(())
+    }
+
+    fn ended(&self, _: &Connection, (): &mut ()) -> Result<HalfClose, Close> {
+        Ok(HalfClose::End)
+    }
+}
+
+/// Serves until a successor has taken over.
+pub fn serve(control: &Path, number: u8, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::builder().start()?;
+    let listener = if let Ok(mut predecessor) = UnixStream::connect(control) {
+        let listener = runtime.listen(receive(&predecessor)?, Number(number))?;
+        predecessor.write_all(b"!")?;
+        listener
+    } else {
+        runtime.listen("127.0.0.1:0", Number(number))?
+    };
+    let _ = std::fs::remove_file(control);
+    let successors = UnixListener::bind(control)?;
+    writeln!(out, "listening on {}", listener.local_addr())?;
+    out.flush()?;
+    let (mut successor, _) = successors.accept()?;
+    pass_on(&listener, &successor)?;
+    // If the successor fails before it listens, this process ends with an error.
+    successor.read_exact(&mut [0])?;
+    drop(listener);
+    // First no connection is accepted any more, then those that were have ended.
+    let deadline = Instant::now() + LIMIT;
+    let is_busy = || runtime.stats().listeners > 0 || runtime.stats().connections > 0;
+    while is_busy() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let report = runtime.drain(Duration::ZERO);
+    Ok(writeln!(out, "{} connections were cut", report.cut)?)
+}
+
+/// Sends the sockets to a successor.
+fn pass_on(listener: &Listener, to: &UnixStream) -> Result<(), Box<dyn Error>> {
+    let sockets = listener.sockets()?;
+    let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
+    let mut message = SendAncillaryBuffer::new(&mut space);
+    if !message.push(SendAncillaryMessage::ScmRights(&sockets)) {
+        return Err(format!("{} sockets, at most {MOST_SOCKETS}", sockets.len()).into());
+    }
+    rustix::net::sendmsg(to, &[IoSlice::new(b".")], &mut message, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Receives the sockets of a predecessor.
+pub fn receive(from: &UnixStream) -> io::Result<Vec<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
+    let mut message = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let bytes = &mut [IoSliceMut::new(&mut byte)];
+    rustix::net::recvmsg(from, bytes, &mut message, RecvFlags::CMSG_CLOEXEC)?;
+    let mut sockets = Vec::new();
+    for part in message.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = part {
+            sockets.extend(descriptors);
+        }
+    }
+    Ok(sockets)
+}
