@@ -19,7 +19,7 @@ use epoll_group::{Config, Runtime};
 use crate::fleet::Fleet;
 
 /// Nothing takes so long but what hangs.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Data nodes, a proxy and a client. One test at a time has them: each starts many threads.
 struct World {

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use txn_kv::Design;
 use txn_kv::load::{Keys, Lines, Load, Options, Progress, Shape, Until, Workload};
@@ -108,18 +109,24 @@ impl Subject {
     /// Puts to random keys.
     pub(crate) fn window(&self, level: Level, until: Until) -> Result<Window, Box<dyn Error>> {
         let cpu = cpu::of_process();
-        let (puts, time) = match level {
-            Level::Store => {
-                let store = self.server.store();
-                direct::run(store, &self.shape, self.clients, until, &self.next)?
-            }
-            Level::Network => {
-                let put = Workload::Put { operations: 1 };
-                let summary = self.load.run(put, until, Progress::new("", Lines::None))?;
-                summary.verdict()?;
-                (summary.writes(), summary.time())
-            }
-        };
+        let (mut puts, mut time) = (0, Duration::ZERO);
+        // On a busy machine a window of some milliseconds may end before the first put.
+        while puts == 0 {
+            let (more, passed) = match level {
+                Level::Store => {
+                    let store = self.server.store();
+                    direct::run(store, &self.shape, self.clients, until, &self.next)?
+                }
+                Level::Network => {
+                    let put = Workload::Put { operations: 1 };
+                    let summary = self.load.run(put, until, Progress::new("", Lines::None))?;
+                    summary.verdict()?;
+                    (summary.writes(), summary.time())
+                }
+            };
+            puts += more;
+            time += passed;
+        }
         let cpu = cpu::of_process().saturating_sub(cpu);
         Ok(Window { puts, seconds: time.as_secs_f64(), cpu_seconds: cpu.as_secs_f64() })
     }
