@@ -1,6 +1,8 @@
 //! The load of frames, before servers that answer right, wrong, and not at all.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use lab::load::{Heavy, Load, Options, Pace};
 use lab::protocol::{Bytes, Frames as Echo, echo};
@@ -57,20 +59,20 @@ fn a_server_that_changes_a_byte_is_found_out() {
 
 #[test]
 fn a_silent_server_fails_what_it_was_asked() {
-    let began = Instant::now();
-    let later = move |conn: &_, input: &mut epoll_group::net::Input<'_>| {
-        if began.elapsed() < WINDOW {
+    let silent = Arc::new(AtomicBool::new(false));
+    let is_silent = Arc::clone(&silent);
+    let answers = move |conn: &_, input: &mut epoll_group::net::Input<'_>| {
+        if !is_silent.load(Ordering::Relaxed) {
             return echo(conn, input);
         }
         input.take_all();
         Ok(())
     };
-    let server = Server::start(Kind::Tcp, config(), Bytes::new(later));
-    // The server may fall silent before it has greeted all.
-    if let Ok(mut load) = Load::connect(&options(&server)) {
-        let report = load.run_for(2 * WINDOW, |_| ()).unwrap();
-        assert!(report.is_complete(), "{report:?}");
-        assert_eq!((report.silent, report.errors, report.failed), (5, 5, 5), "{report:?}");
-        assert!(report.checked().unwrap_err().to_string().contains("1 requests unanswered"));
-    }
+    let server = Server::start(Kind::Tcp, config(), Bytes::new(answers));
+    let mut load = Load::connect(&options(&server)).unwrap();
+    silent.store(true, Ordering::Relaxed);
+    let report = load.run_for(2 * WINDOW, |_| ()).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!((report.silent, report.errors, report.failed), (5, 5, 5), "{report:?}");
+    assert!(report.checked().unwrap_err().to_string().contains("1 requests unanswered"));
 }
