@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -18,6 +17,7 @@ use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, TIMER, WorkerCo
 use crate::runtime::{Class, Cost, Group, Origin, Serving, TimerId, Token, Usage, log};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
+use crate::sync::shim::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::epoll::{Interest, Readiness};

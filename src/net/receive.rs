@@ -759,3 +759,6 @@ const ENDING: Marks =
 
 /// Bytes that a frame's header may add to `max_allowed_packet`.
 const HEADER_ALLOWANCE: usize = 64;
+
+#[cfg(all(test, feature = "internal"))]
+mod tests;
