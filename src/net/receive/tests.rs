@@ -87,7 +87,7 @@ fn locked_in_batches_of(events: usize) -> Locked {
 /// The page `design` of the guide explains the numbers.
 #[test]
 fn an_echo_request_takes_few_locked_operations() {
-    let (of_batch, of_request) = ([3, 3], [9, 1]);
+    let (of_batch, of_request) = ([3, 3], [8, 0]);
     for requests in [1, 8] {
         let [updates, fences] = [0, 1].map(|n| of_batch[n] + requests * of_request[n]);
         assert_eq!(locked_in_batches_of(requests), Locked { updates, fences });
