@@ -237,12 +237,6 @@ mod runtime {
 
 #[cfg(all(feature = "server", target_os = "linux", loom))]
 #[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
-mod net {
-    mod holds;
-}
-
-#[cfg(all(feature = "server", target_os = "linux", loom))]
-#[cfg_attr(loom, allow(dead_code, reason = "the users of all this are left out"))]
 mod session {
     mod notify_once;
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -11,13 +10,13 @@ use super::close::CloseReason;
 use super::connection::{Connection, ConnectionId};
 use super::extensions::Extensions;
 use super::handler::Erased;
-use super::holds::Holds;
 use super::receive::{self, Recv};
 use super::send_queue::{Outbound, TellDrained};
 use crate::runtime::source::{CUT, DRAIN, FIRST_OWN_MARK, Source, TIMER, WorkerContext};
 use crate::runtime::{Class, Cost, Group, Origin, Serving, TimerId, Token, Usage, log};
 use crate::stats::Counter;
 use crate::sync::runner::{Marks, Runner, Running};
+use crate::sync::shim::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 use crate::sys::epoll::{Interest, Readiness};
@@ -39,6 +38,7 @@ pub(super) struct Conn {
     phase: AtomicU8,
     /// A [`Class`].
     class: AtomicU8,
+    /// Each hold of it is a request in progress beyond `received`.
     pub(super) recv: Runner<Recv>,
     pub(super) send: Runner<Outbound>,
     /// Bytes of senders that found another sender at work, or that hold a cork.
@@ -64,8 +64,6 @@ pub(super) struct Conn {
     pub(super) told: AtomicBool,
     /// Reason of the close, until the receiving side takes it.
     pub(super) reason: Mutex<Option<CloseReason>>,
-    /// Requests in progress beyond `received`. The receiving side waits for their end.
-    holds: Holds,
     cost: Cost,
     /// Family of the socket. A Unix socket is watched for room only while a send is blocked.
     pub(super) family: Family,
@@ -192,7 +190,6 @@ impl Conn {
             sent_lately: AtomicBool::new(false),
             told: AtomicBool::new(false),
             reason: Mutex::new(None),
-            holds: Holds::default(),
             cost,
             family,
             idle_timeout: AtomicU64::new(NOT_SET),
@@ -434,27 +431,11 @@ impl Conn {
         drop(self.recv.resume());
     }
 
-    /// Notes that a request is in progress beyond `received`.
-    pub(super) fn begin_hold(&self) {
-        self.holds.begin();
-    }
-
-    /// Notes that the request is done. The last one notifies the receiving side.
+    /// Notes that a request beyond `received` is done.
     pub(super) fn end_hold(&self) {
-        if self.holds.end() {
-            self.notify_recv(HOLDS_DONE);
+        if let Some(running) = self.recv.end_hold(HOLDS_DONE) {
+            self.schedule(running);
         }
-    }
-
-    /// Returns true if a request is in progress at the moment.
-    pub(super) fn is_held(&self) -> bool {
-        !self.holds.is_zero()
-    }
-
-    /// Returns true if no request is in progress. From now on the last request to end notifies the
-    /// receiving side.
-    pub(super) fn no_holds(&self) -> bool {
-        self.holds.are_none()
     }
 
     /// Ensures that a timer fires at `at` or earlier.

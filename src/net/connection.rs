@@ -234,7 +234,7 @@ impl Connection {
     /// connection for later takes none, for it would delay the drain to its deadline.
     #[must_use]
     pub fn hold(&self) -> Hold {
-        self.0.begin_hold();
+        self.0.recv.hold();
         Hold(self.clone())
     }
 }

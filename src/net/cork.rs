@@ -17,11 +17,11 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::conn::Conn;
+use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
 use crate::sync::stall::before_wait;
 use crate::sys::clock;

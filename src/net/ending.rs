@@ -32,7 +32,7 @@ impl Round<'_> {
     /// Handles the drain. The input that had arrived is received, or as much of it as `next` says.
     pub(super) fn look_at_drain(&self, recv: &mut Recv, next: Next) {
         match recv.stage {
-            Stage::Connecting { .. } if self.conn.no_holds() => {
+            Stage::Connecting { .. } if self.conn.recv.await_holds() => {
                 self.finish(recv, Some(CloseReason::Draining));
             }
             // A request waits for an answer over this connection.
@@ -70,7 +70,7 @@ impl Round<'_> {
             Stage::Finishing => true,
             _ => false,
         };
-        if !ends || !self.conn.no_holds() {
+        if !ends || !self.conn.recv.await_holds() {
             return;
         }
         if recv.stage.is_connecting() {
@@ -94,7 +94,7 @@ impl Round<'_> {
         let reason = last_word.map_or(CloseReason::Panic, |()| CloseReason::Draining);
         let reads_on = self.conn.origin == Origin::Outgoing
             || self.conn.reads_while_held.load(Ordering::Relaxed);
-        if reads_on && last_word.is_some() && !self.conn.no_holds() {
+        if reads_on && last_word.is_some() && !self.conn.recv.await_holds() {
             self.await_holds(recv, reason);
         } else {
             self.finish_requests(recv, reason);
@@ -115,7 +115,7 @@ impl Round<'_> {
     pub(super) fn finish_requests(&self, recv: &mut Recv, reason: CloseReason) {
         recv.stage = Stage::Finishing;
         self.set_closing(recv, true);
-        if self.conn.no_holds() {
+        if self.conn.recv.await_holds() {
             self.start_closing(recv, reason);
         } else {
             recv.reason = Some(reason);
@@ -265,7 +265,7 @@ impl Round<'_> {
             return None;
         }
         let sent = self.conn.sent_lately.swap(false, Ordering::Relaxed);
-        if sent || self.conn.is_held() || self.conn.pending.load(Ordering::Relaxed) > 0 {
+        if sent || self.conn.recv.is_held() || self.conn.pending.load(Ordering::Relaxed) > 0 {
             recv.heard_at = Some(now);
         }
         Some(recv.heard_at? + timeout)

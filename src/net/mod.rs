@@ -43,7 +43,6 @@ mod cork;
 mod ending;
 mod extensions;
 mod handler;
-mod holds;
 mod listener;
 mod options;
 mod pieces;

@@ -209,7 +209,6 @@ pub(super) fn run<'a>(
         connection,
         conn,
         received: 0,
-        held: false,
         timed: false,
         first: false,
         observed: conn.group.note_scheduled(context),
@@ -243,10 +242,12 @@ pub(super) fn run<'a>(
             }
             continue;
         }
-        round.hold();
-        match running.finish() {
+        let finished =
+            if round.received > 0 { running.finish_and_hold() } else { running.finish() };
+        match finished {
             None => break,
             Some(again) if over => {
+                round.hold();
                 conn.count(Counter::TurnsRequeued, 1);
                 conn.schedule_spent(again);
                 break;
@@ -254,7 +255,11 @@ pub(super) fn run<'a>(
             Some(again) => running = again,
         }
     }
+    let held = round.received > 0;
     round.release(context.turn);
+    if held {
+        conn.end_hold();
+    }
     if round.timed {
         context.charge(conn.cost());
         if round.first {
@@ -269,8 +274,6 @@ pub(super) struct Round<'a> {
     pub(super) connection: &'a Connection,
     pub(super) conn: &'a Arc<Conn>,
     pub(super) received: usize,
-    /// Set while the received bytes count as a request in progress, until they are released.
-    held: bool,
     /// Set when `received` of the protocol was called. Then the time of this run is a valid sample.
     timed: bool,
     /// Set when the peer has sent its first bytes.
@@ -284,9 +287,9 @@ pub(super) struct Round<'a> {
 impl Round<'_> {
     /// Takes a hold before the Runner is given up. Another worker may then receive, even the end of
     /// the stream. The end must wait until the bytes received here have been released.
-    fn hold(&mut self) {
-        if self.received > 0 && !mem::replace(&mut self.held, true) {
-            self.conn.begin_hold();
+    fn hold(&self) {
+        if self.received > 0 {
+            self.conn.recv.hold();
         }
     }
 
@@ -297,9 +300,6 @@ impl Round<'_> {
             if guard(&self.conn.group, "released", released).is_none() {
                 self.conn.begin_close(CloseReason::Panic, ABORT);
             }
-        }
-        if mem::take(&mut self.held) {
-            self.conn.end_hold();
         }
     }
 
@@ -779,3 +779,6 @@ const ENDING: Marks =
 
 /// Bytes that a frame's header may add to `max_allowed_packet`.
 const HEADER_ALLOWANCE: usize = 64;
+
+#[cfg(all(test, feature = "internal"))]
+mod tests;

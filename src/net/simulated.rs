@@ -325,7 +325,7 @@ mod tests {
         }
 
         fn released(&self, conn: &Connection, _: Turn) {
-            lock(&self.0).push(conn.0.is_held());
+            lock(&self.0).push(conn.0.recv.is_held());
         }
     }
 

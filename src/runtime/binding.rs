@@ -1,12 +1,12 @@
 //! [`Binding`]: CPUs on which the threads of a runtime run. They change with the affinity mask.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::placement::{BaseWorkers, CpuSet, Machine, Placement, place};
 use super::thread_kind::ThreadKind;
 use crate::config::Config;
+use crate::sync::shim::atomic::{AtomicUsize, Ordering};
 use crate::sync::shim::lock;
 use crate::sys::affinity;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::process;
-use std::sync::atomic::AtomicUsize;
+
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +17,7 @@ use super::watch::Watch;
 use super::watchdog::Watchdog;
 use super::{Group, Handle, Runtime, Shared, Usage};
 use crate::config::{Config, ConfigError, Settings};
+use crate::sync::shim::atomic::AtomicUsize;
 
 /// Configures and starts a [`Runtime`].
 #[derive(Default)]

@@ -1,7 +1,6 @@
 //! The end of a runtime, in numbered steps.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use super::source::{CUT, DRAIN, OVER};
 use super::task::serves;
 use super::usage::Origin;
 use crate::stats::{Counter, Snapshot};
+use crate::sync::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::shim::{lock, wait_while};
 use crate::sys::clock;
 

@@ -4,13 +4,13 @@ use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::class::Class;
 use super::source::{CUT, FIRST_OWN_MARK, OVER, Source, WorkerContext};
 use super::{Cost, Group, Interest, Readiness, Token, guard};
 use crate::sync::runner::{Marks, ROUNDS, Runner, Running};
+use crate::sync::shim::atomic::{AtomicBool, Ordering};
 
 type Code = Box<dyn FnMut(BorrowedFd<'_>, Readiness) + Send>;
 

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -35,6 +34,7 @@ use super::watch::Watch;
 use super::worker_slot::WorkerSlot;
 use crate::config::{Config, Settings};
 use crate::stats::{Counter, Counters, Histograms, Snapshot};
+use crate::sync::shim::atomic::{AtomicUsize, Ordering};
 use crate::sys::clock;
 use crate::sys::epoll::{Epoll, Interest};
 use crate::sys::eventfd::EventFd;

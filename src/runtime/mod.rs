@@ -93,6 +93,7 @@ use watch::Watch;
 
 use crate::config::{Config, ReconfigureError, Settings};
 use crate::stats::Snapshot;
+use crate::sync::shim::atomic::AtomicUsize;
 use crate::sync::stall;
 
 /// Owns the groups and their threads.
@@ -216,5 +217,5 @@ pub(crate) struct Shared {
     /// Held while the histograms are switched on or off.
     switching: Mutex<()>,
     /// Deals tasks and connections to the groups in turn. Relaxed: any group will do.
-    next_group: std::sync::atomic::AtomicUsize,
+    next_group: AtomicUsize,
 }

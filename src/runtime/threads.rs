@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 
@@ -15,6 +14,7 @@ use super::thread_kind::ThreadKind;
 use super::usage::Usage;
 use super::worker::{Role, Worker};
 use crate::config::Settings;
+use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
 
 /// Describes the thread on which a hook runs.

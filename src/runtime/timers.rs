@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use super::slots::Token;
 use super::task::Task;
 use super::timer::TimerId;
 use crate::stats::Counter;
+use crate::sync::shim::atomic::{AtomicBool, Ordering};
 use crate::sync::shim::lock;
 use crate::sys::clock;
 

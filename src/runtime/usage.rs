@@ -1,7 +1,6 @@
 //! Use of resources by a runtime, compared with its limits, and the flags of its drain.
 
 use std::sync::Weak;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -12,6 +11,7 @@ use super::noise::Noise;
 use super::slots::Token;
 use super::source::TIMER;
 use super::starved::Starved;
+use crate::sync::shim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sys::clock;
 
 /// Origin of a connection.

@@ -65,6 +65,10 @@ mod making {
         HandOverLetsGo,
         FlagForgotten,
         LookAtFlagOnly,
+        FinishWithoutHold,
+        EndHoldRelaxed,
+        HoldsEndUntold,
+        AwaitHoldsRelaxed,
         // Slots
         PinIgnoresVersion,
         PinRevives,
@@ -107,7 +111,7 @@ mod making {
         ReserveIgnoresRest,
         StandByWithoutLook,
         CallUncounted,
-        // Draining, and waits for room, holds and descriptors
+        // Draining, and waits for room and descriptors
         DrainWithoutFence,
         LookForDrainWithoutFence,
         ChangeToldWithoutLock,
@@ -116,9 +120,6 @@ mod making {
         WaitForRoomWithoutFence,
         RoomWithoutFence,
         RoomWithoutLock,
-        HoldEndsWithoutFence,
-        HoldsAskedWithoutFence,
-        HoldsAskedRelaxed,
         StarveWithoutFence,
         CloseWithoutFence,
         // Notification of a relay

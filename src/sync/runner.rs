@@ -16,6 +16,10 @@
 //! takes the marks, and cannot finish while a mark is left. That is a try-lock whose holder
 //! rechecks, as a single atomic word.
 //!
+//! The word also counts *holds*: requests in progress that an owner has begun and that go on after its
+//! run. A later owner may wait for their end ([`Runner::await_holds`]). Then the last hold to end
+//! leaves a mark.
+//!
 //! It knows nothing of tasks. The caller of [`Running::queue`] pushes the right to run to a queue.
 //! The thread that pops it calls [`Runner::resume`]. [`Running::run`] queues after a number of
 //! rounds, so that no owner works without end for threads that keep leaving marks.
@@ -25,12 +29,12 @@ use std::mem;
 use std::ops::{BitOr, BitOrAssign, ControlFlow, Deref, DerefMut};
 
 use super::mutant::mutant;
-use super::shim::atomic::{AtomicU32, Ordering};
+use super::shim::atomic::{AtomicU64, Ordering};
 use super::shim::{MutPtr, UnsafeCell};
 
 /// Set of events, as bits. A layer gives its own names to the 16 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Marks(u32);
+pub(crate) struct Marks(u64);
 
 impl Marks {
     pub(crate) const NONE: Self = Self(0);
@@ -89,17 +93,20 @@ impl fmt::Debug for Marks {
 pub(crate) struct Runner<T> {
     /// Writers: all threads, by read-modify-write only. `OWNED`: a thread may access `value`, or a
     /// queue holds the right to. `QUEUED`, only together with `OWNED`: a queue holds it. `FLAG`: a
-    /// note of the owner for threads that only read the word. The other bits are marks that no
-    /// owner has taken yet.
-    word: AtomicU32,
+    /// note of the owner for threads that only read the word. `AWAITS`: the last hold to end leaves a
+    /// mark. `MARKS`: marks that no owner has taken yet. The upper half counts the holds.
+    word: AtomicU64,
     value: UnsafeCell<T>,
 }
 
-const OWNED: u32 = 1;
-const QUEUED: u32 = 1 << 1;
-const FLAG: u32 = 1 << 2;
+const OWNED: u64 = 1;
+const QUEUED: u64 = 1 << 1;
+const FLAG: u64 = 1 << 2;
+const AWAITS: u64 = 1 << 3;
 const MARKS_SHIFT: u32 = 8;
-const MARKS: u32 = 0xffff << MARKS_SHIFT;
+const MARKS: u64 = 0xffff << MARKS_SHIFT;
+/// Unit of the count of holds.
+const HOLD: u64 = 1 << 32;
 
 // SAFETY: the value is reached only through a `Running`, of which there is one at a time (`OWNED`);
 // it moves from thread to thread, hence `T: Send`.
@@ -109,7 +116,7 @@ unsafe impl<T: Send> Send for Runner<T> {}
 
 impl<T> Runner<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self { word: AtomicU64::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Leaves `marks`. Returns the right to run if no thread has it.
@@ -153,6 +160,36 @@ impl<T> Runner<T> {
     pub(crate) fn is_owned_or_flagged(&self) -> bool {
         let bits = mutant!(OWNED | FLAG, LookAtFlagOnly => FLAG);
         self.word.load(Ordering::Acquire) & bits != 0
+    }
+
+    /// Begins a hold. Only the owner or the holder of another hold may begin one while an owner awaits
+    /// the end of all holds.
+    pub(crate) fn hold(&self) {
+        self.word.fetch_add(HOLD, Ordering::Relaxed);
+    }
+
+    /// Returns true if there is a hold.
+    pub(crate) fn is_held(&self) -> bool {
+        self.word.load(Ordering::Relaxed) >= HOLD
+    }
+
+    /// Ends a hold. If it was the last one and its end is awaited, leaves `done`. Returns the right to
+    /// run if no thread has it then.
+    #[must_use]
+    pub(crate) fn end_hold(&self, done: Marks) -> Option<Running<'_, T>> {
+        // Release: pairs with the Acquire of `await_holds`.
+        let ordering = mutant!(Ordering::Release, EndHoldRelaxed => Ordering::Relaxed);
+        let before = self.word.fetch_sub(HOLD, ordering);
+        let is_awaited = mutant!(before & AWAITS != 0, HoldsEndUntold => false);
+        if is_awaited && before < 2 * HOLD { self.notify(done) } else { None }
+    }
+
+    /// Returns true if there is no hold. From now on the last hold to end leaves a mark. Called by the
+    /// owner.
+    pub(crate) fn await_holds(&self) -> bool {
+        // Acquire: pairs with the Release of `end_hold`, so the writes of the holders are visible.
+        let ordering = mutant!(Ordering::AcqRel, AwaitHoldsRelaxed => Ordering::Relaxed);
+        self.word.fetch_or(AWAITS, ordering) < HOLD
     }
 
     fn running(&self, marks: Marks) -> Running<'_, T> {
@@ -257,6 +294,15 @@ impl<T> Running<'_, T> {
     /// Ends the run. If a mark was left meanwhile, returns the right again, and the owner has to
     /// recheck.
     pub(crate) fn finish(self) -> Option<Self> {
+        self.finish_with(0)
+    }
+
+    /// Like [`finish`](Self::finish). If the run ends, it leaves a hold.
+    pub(crate) fn finish_and_hold(self) -> Option<Self> {
+        self.finish_with(mutant!(HOLD, FinishWithoutHold => 0))
+    }
+
+    fn finish_with(self, hold: u64) -> Option<Self> {
         if !self.marks.is_empty() {
             return Some(self);
         }
@@ -268,7 +314,7 @@ impl<T> Running<'_, T> {
             // Release: pairs with the Acquire of `notify`.
             match runner.word.compare_exchange_weak(
                 word,
-                word & !OWNED,
+                (word & !OWNED) + hold,
                 mutant!(Ordering::Release, FinishRelaxed => Ordering::Relaxed),
                 Ordering::Relaxed,
             ) {

@@ -6,8 +6,13 @@ use std::time::Duration;
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
-#[cfg(all(not(loom), feature = "server"))]
+#[cfg(all(not(loom), not(test), feature = "server"))]
 pub(crate) use std::sync::atomic;
+
+#[cfg(all(not(loom), test, feature = "server"))]
+pub(crate) mod counted;
+#[cfg(all(not(loom), test, feature = "server"))]
+pub(crate) use counted as atomic;
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
@@ -128,6 +133,9 @@ impl<T> std::ops::Index<usize> for AppendVec<T> {
 ///
 /// The data that our locks guard are valid after every statement, and handlers never run under one.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(all(not(loom), test, feature = "server"))]
+    // To lock, and later to unlock.
+    atomic::count_updates(2);
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

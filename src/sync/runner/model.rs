@@ -2,7 +2,8 @@
 //!
 //! The first model is receiving: notifiers with different marks, one of which queues. In the
 //! second, a task goes back to the queue because of a mark that was left meanwhile. In the third a
-//! run ends by a panic. The fourth is sending: the order of calls is that of `net`, reduced to a
+//! run ends by a panic. The next two are the end of a connection, which waits for the end of its
+//! requests. The last is sending: the order of calls is that of `net`, reduced to a
 //! counter of bytes. The socket is a lock around its room, as in the kernel. Senders hand over to a
 //! task after one round or two. The worker or the last thread runs it.
 //!
@@ -10,6 +11,7 @@
 
 use std::ops::ControlFlow;
 
+use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -133,6 +135,99 @@ fn a_panic_lets_go() {
         let running = thing.runner.notify(Marks::NONE).expect("idle at the end");
         assert_eq!((running[0] > 0, running[2]), (true, 1), "a mark was lost");
         assert!(running.finish().is_none());
+    });
+}
+
+const REQUEST: Marks = Marks::bit(0);
+const END: Marks = Marks::bit(1);
+const DONE: Marks = Marks::bit(2);
+
+/// Connection that ends when its requests have been released.
+struct Held {
+    /// Number of times that the connection has ended.
+    ended: Runner<u32>,
+    /// Access by each request, and by the end.
+    requests: [UnsafeCell<()>; 2],
+}
+
+impl Held {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            ended: Runner::new(0),
+            requests: [UnsafeCell::new(()), UnsafeCell::new(())],
+        })
+    }
+
+    fn notify(&self, marks: Marks) {
+        if let Some(running) = self.ended.notify(marks) {
+            self.run(running);
+        }
+    }
+
+    fn run(&self, mut running: Running<'_, u32>) {
+        let mut received = false;
+        loop {
+            let marks = running.take_marks();
+            // An ended connection receives nothing.
+            received |= marks.has(REQUEST) && *running == 0;
+            if marks.has(END | DONE) {
+                if std::mem::take(&mut received) {
+                    self.requests[0].with_mut(|_| ());
+                }
+                if self.ended.await_holds() {
+                    self.requests.iter().for_each(|request| request.with_mut(|_| ()));
+                    *running += 1;
+                }
+            }
+            let finished = if received { running.finish_and_hold() } else { running.finish() };
+            match finished {
+                Some(again) => running = again,
+                None => break,
+            }
+        }
+        if received {
+            self.end_hold(0);
+        }
+    }
+
+    fn end_hold(&self, request: usize) {
+        self.requests[request].with_mut(|_| ());
+        if let Some(running) = self.ended.end_hold(DONE) {
+            self.run(running);
+        }
+    }
+
+    fn assert_ended(&self) {
+        let running = self.ended.notify(Marks::NONE).expect("idle at the end");
+        assert_eq!(*running, 1, "the end came once");
+        assert!(running.finish().is_none());
+    }
+}
+
+/// Two requests end on two threads while the end comes.
+fn the_last_hold_to_end_leaves_a_mark() {
+    explore(|| {
+        let held = Held::new();
+        let requests = [0, 1].map(|request| {
+            held.ended.hold();
+            let here = Arc::clone(&held);
+            thread::spawn(move || here.end_hold(request))
+        });
+        held.notify(END);
+        requests.into_iter().for_each(|request| request.join().expect("no panic"));
+        held.assert_ended();
+    });
+}
+
+/// A worker receives a request and releases it after its run. The end comes meanwhile.
+fn a_run_leaves_a_hold() {
+    explore(|| {
+        let held = Held::new();
+        let here = Arc::clone(&held);
+        let receives = thread::spawn(move || here.notify(REQUEST));
+        held.notify(END);
+        receives.join().expect("no panic");
+        held.assert_ended();
     });
 }
 
@@ -276,6 +371,16 @@ fn panicking() {
 }
 
 #[test]
+fn holding() {
+    the_last_hold_to_end_leaves_a_mark();
+}
+
+#[test]
+fn finishing_with_a_hold() {
+    a_run_leaves_a_hold();
+}
+
+#[test]
 fn sending() {
     what_is_sent_leaves(2);
 }
@@ -292,6 +397,10 @@ mutants! {
     finish_without_second_look: FinishWithoutLook, every_mark_is_taken_once(), "right: [1, 1, 1]";
     finish_or_queue_without_look: FinishWithoutLook, what_is_left_is_queued(), "right: [1, 0, 1]";
     let_go_without_release: LetGoRelaxed, a_panic_lets_go(), "Causality violation";
+    holds_whose_end_is_not_told: HoldsEndUntold, the_last_hold_to_end_leaves_a_mark(), "the end came once";
+    hold_that_ends_without_release: EndHoldRelaxed, the_last_hold_to_end_leaves_a_mark(), "Causality violation";
+    holds_awaited_without_acquire: AwaitHoldsRelaxed, the_last_hold_to_end_leaves_a_mark(), "Causality violation";
+    finish_without_hold: FinishWithoutHold, a_run_leaves_a_hold(), "panicked";
     sending_without_the_flag: FlagForgotten, what_is_sent_leaves(2), "a byte was left behind";
     sending_on_without_the_right: HandOverLetsGo, what_is_sent_leaves(1), "a byte was left behind";
     sending_past_a_busy_sender: LookAtFlagOnly, what_is_sent_leaves(2), "a byte was left behind";
