@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::exchange::{Asked, Watcher};
 use super::options::Options;
 use super::request::Request;
+use super::slot::{Asked, Watcher};
 use super::state::State;
 use crate::codec::frame::{Dialect, Frame, Header};
 use crate::codec::limits::Limits;

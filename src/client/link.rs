@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::calls::Calls;
 use super::error::{Error, ErrorKind};
-use super::exchange::Watcher;
 use super::fleet::Fleet;
 use super::options::Options;
+use super::slot::Watcher;
 use super::state::State;
 use crate::net::{
     Close, CloseReason, ConnectOptions, Connection, FullBacklog, HalfClose, Hold, Input, Protocol,
@@ -380,8 +380,8 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::client::exchange::Asked;
     use crate::client::request::Request;
+    use crate::client::slot::Asked;
     use crate::config::Config;
     use crate::net::{Address, Served};
     use crate::runtime::Simulated;

@@ -60,25 +60,27 @@ mod retry;
 mod session;
 #[cfg(feature = "internal")]
 pub(crate) mod simulated;
+mod slot;
 mod state;
+mod status;
 
 pub use answer::{Answer, Piece, Row, Summary};
 pub use error::{Error, ErrorKind, Fate, ServerError, Stage};
-pub use fleet::{ConnectionPhase, ConnectionStatus, Status};
 pub use options::{Options, OptionsError};
 pub use pending::Pending;
 pub use request::Request;
 pub use session::{Canceller, Session};
+pub use status::{ConnectionPhase, ConnectionStatus, Status};
 
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use exchange::Asked;
 use fleet::{Fleet, Receiver};
 use link::Link;
 use pending::Outstanding;
 use request::Wire;
+use slot::Asked;
 
 use crate::codec::message::ClientMessage;
 use crate::codec::proto::tso::GetTso;
@@ -204,7 +206,7 @@ impl Client {
         let link = Arc::clone(&outstanding.link);
         let (session, seq) = (outstanding.session, outstanding.seq);
         let call = move || code(answer::timestamp(&outstanding.take()));
-        let watcher = exchange::Watcher::Call(Box::new(call));
+        let watcher = slot::Watcher::Call(Box::new(call));
         link.act(|state, _| state.watch(session, seq, usize::MAX, watcher));
     }
 

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use super::answer::Answer;
 use super::error::Error;
-use super::exchange::Watcher;
 use super::fleet::Fleet;
 use super::link::Link;
+use super::slot::Watcher;
 use super::state::Taken;
 use crate::sync::stall::{Wait, run_as};
 use crate::sys::clock;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::answer::{Answer, Summary};
 use super::deadline;
 use super::error::Error;
-use super::exchange::Asked;
 use super::fleet::Fleet;
 use super::link::Link;
 use super::pending::{Outstanding, Pending};
 use super::request::Request;
+use super::slot::Asked;
 
 /// Session of a server. Its requests run in order, and effects of statements on the session stay.
 ///

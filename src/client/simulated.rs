@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::error::{Error, ErrorKind};
-use super::exchange::{Asked, Watcher};
 use super::options::Options;
 use super::request::{Request, Wire};
+use super::slot::{Asked, Watcher};
 use super::state::State;
 use crate::codec::message::ClientMessage;
 use crate::codec::proto::expect;

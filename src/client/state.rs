@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::error::{Error, ErrorKind, Fate, ServerError, Stage};
-use super::exchange::{Asked, Exchange, Place, Slot, Step, Watcher};
+use super::exchange::Exchange;
 use super::login::{self, Login};
 use super::options::Options;
 use super::request::Wire;
+use super::slot::{Asked, Place, Slot, Step, Watcher};
 use crate::codec::error::{INTERRUPTED_STATE, code};
 use crate::codec::frame::{Dialect, Frame};
 use crate::codec::limits::Limits;

@@ -5,9 +5,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use crate::client::error::{Error, ErrorKind, Fate};
-use crate::client::exchange::{Asked, Watcher};
 use crate::client::options::Options;
 use crate::client::request::Request;
+use crate::client::slot::{Asked, Watcher};
 use crate::client::state::{State, Taken};
 use crate::codec::encoder::{Encoder, OutBuffer};
 use crate::codec::frame::{Dialect, Frame};

@@ -2,8 +2,8 @@
 
 use super::bench::{Bench, Sent, TIMEOUT, answer, encoded, frames, options, row, text};
 use crate::client::error::{Error, ErrorKind, Fate};
-use crate::client::exchange::Asked;
 use crate::client::request::Request;
+use crate::client::slot::Asked;
 use crate::codec::error::code::{CACHE_MISS, INTERRUPTED};
 use crate::codec::message::{Notice, ServerMessage};
 use crate::codec::proto::generic::ErrorReply;
